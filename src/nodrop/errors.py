@@ -1,4 +1,4 @@
-"""What can go wrong, and the exit code each kind of trouble ends with.
+"""Kinds of trouble, and the exit code that each ends with.
 
 NodropError
 ├── BadInput        2  the experiment, lab or command line asks for something impossible

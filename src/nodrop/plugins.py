@@ -30,7 +30,7 @@ GROUPS = {
     "lab": "nodrop.labs",
     "knob": "nodrop.knobs",
 }
-"""What it is → entry point group."""
+"""Kind of plugin → entry point group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Plugin:
         return f"plugin {self.table}.{self.kind} of {self.origin}"
 
     def load(self) -> Any:
-        """What makes one: a class, mostly. NotReady if it cannot be imported."""
+        """The plugin's factory, mostly a class. NotReady if it cannot be imported."""
         with _others_work(self, "cannot be imported"):
             return self.entry.load()
 

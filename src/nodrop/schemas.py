@@ -76,7 +76,7 @@ def _read(model: type[BaseModel], name: str) -> dict[str, Any]:
 
 
 def _written(model: type[BaseModel], name: str, title: str) -> dict[str, Any]:
-    """As a writer makes it: with all fields."""
+    """The schema of a file as a writer makes it: with all fields."""
     return _titled(model.model_json_schema(mode="serialization"), name, title)
 
 

@@ -26,7 +26,7 @@ from nodrop.measure.probing import probe_here
 from nodrop.results.certificate import Certificate, KnownAnswer, SmallestLoss
 
 ATTEMPTS = 3
-"""Of a case whose sender the host made late."""
+"""Most attempts at a case whose sender the host made late."""
 EXPERIMENT = """\
 name = "calibrate-{name}"
 [setup]
@@ -164,7 +164,7 @@ def _run(site: Site, case: Case) -> RunOutcome:
 
 
 def smallest_loss(found: Sequence[Tried]) -> SmallestLoss | None:
-    """Of the losses of known size, the smallest share that was named to the packet."""
+    """Smallest share that was named to the packet, of losses of known size; None if none was."""
     named = [
         (record.packets.lost_packets, record.offered.sent)
         for tried in found

@@ -14,10 +14,10 @@ from nodrop.results.certificate import Spread
 from nodrop.results.trial import TrialRecord
 
 OF_THE_SENDER = "sender_"
-"""What codes of a sender that was late or short begin with."""
+"""Beginning of the codes of a sender that was late or short."""
 
 Judge = Callable[[Path, Sequence[TrialRecord]], Sequence[str]]
-"""What is false in a whole run: its directory and records."""
+"""The directory and records of a whole run → what is false in it, in words."""
 
 
 class Answer(StrEnum):
@@ -28,7 +28,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a record must say. None and "" leave a field open."""
+    """Requirements on a record. None and "" leave a field open."""
 
     outcome: Outcome = Outcome.MEASURED
     reasons: frozenset[str] = frozenset()
@@ -46,7 +46,7 @@ class Expected:
         return self.lost is not None and self.lost[0] == self.lost[1]
 
     def mismatches(self, record: TrialRecord) -> list[str]:
-        """What the record says otherwise, in words."""
+        """Differences of a record from the requirements, in words."""
         found, books = [], record.packets
         if record.outcome != self.outcome:
             found.append(f"{record.outcome}, not {self.outcome}")
@@ -119,26 +119,26 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What came of a case."""
+    """Result of a case that was tried."""
 
     case: Case
     answer: Answer
     seen: str
-    """What nodrop said, in words."""
+    """The trials as nodrop judged them, in words."""
     why: str = ""
-    """What was said otherwise; why it could not be tried."""
+    """Differences from what was expected, or why the case could not be tried."""
     took_s: float = 0.0
     records: tuple[TrialRecord, ...] = ()
     directory: Path | None = None
     spread: Spread | None = None
-    """Of the two cells that differ in nothing."""
+    """Spread of the two cells that differ in nothing."""
 
 
 MOST_LISTED = 4
 
 
 def seen_words(records: Sequence[TrialRecord]) -> str:
-    """What was said of the trials in a line, those alike together."""
+    """The trials' outcomes in a line, those alike together."""
     groups: dict[str, list[int]] = {}
     for record in records:
         words = _words(record)

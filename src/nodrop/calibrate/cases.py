@@ -16,7 +16,7 @@ from nodrop.report.write import report_json
 from nodrop.results.trial import TrialRecord
 
 PACKETS = 100_000
-"""Of the ladder of the smallest losses: 1 of 10^5."""
+"""Packets in the ladder of the smallest losses: 1 of 10^5."""
 PATIENT = "measure.late_p99_us=100000"
 """A busy host may be late if packets are the question."""
 RING = f"^{places.SOCKET_RING}$"
@@ -120,7 +120,7 @@ def _injected(site: Site) -> Case:
 
 
 def _netted(site: Site) -> Case:
-    """What is lost and what is put in must not be set off against each other."""
+    """Lost packets and packets put in must not be set off against each other."""
     # The filter drops the first of the load; the foreign frames come after it and go by.
     drops = (faults.egress_drops(site.tx, lost) for lost in (200, 200))
     frames = (faults.injected(site.tx, put_in) for put_in in (200, 150))
@@ -161,7 +161,7 @@ def _stall(site: Site) -> Case:
 
 
 def _twice(site: Site) -> Case:
-    """Of 40,000 in two seconds it serves 20,000, and 1,000 wait in its queue at the end."""
+    """The sink serves 20,000 of 40,000 in two seconds, and 1,000 wait in its queue at the end."""
     return Case(
         name="sink-at-twice-its-rate",
         put_in="20,000 packets/s into a sink that serves 10,000",
@@ -254,7 +254,7 @@ def _frozen(site: Site) -> Case:
 
 
 def _mtu(site: Site) -> Case:
-    """Of 10,000 frames every 50th has 1,400 bytes: 200 do not pass an MTU of 1,000."""
+    """Every 50th of 10,000 frames has 1,400 bytes: 200 do not pass an MTU of 1,000."""
     trace = _trace(site, "two-sizes", traces.every(50, 10_000, frame_bytes=1400))
     return Case(
         name="receiver-mtu",

@@ -41,7 +41,7 @@ class Inject(Silent):
 
 
 def label() -> str:
-    """Of the run that goes on in this process: it has one journal at a time."""
+    """Label of the run that goes on in this process: it has one journal at a time."""
     us = ProcessId.of(os.getpid())
     (journal,) = (found for found in journals() if found.head().controller == us)
     return journal.label

@@ -22,7 +22,7 @@ from nodrop.results.trial import TrialRecord
 RATES = (10_000, 30_000, 100_000, 200_000, 400_000, 800_000, 1_600_000)
 PACED_S = 0.5
 RUNS = 10
-"""Of each of the two cells that differ in nothing: from fewer, no difference could be seen."""
+"""Runs of each of the two cells that differ in nothing: from fewer, no difference could be seen."""
 
 
 def steady(site: Site, pps: int, packets: int) -> list[str]:

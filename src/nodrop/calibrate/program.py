@@ -41,7 +41,8 @@ READY_TIMEOUT_S = DRAIN_TIMEOUT_S = STOP_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What was put in, by the lab and by the kernel's counters, and what the program said of it."""
+    """A known answer: what was put in, by the lab and by the kernel's counters, and what the
+    program said of it."""
 
     put_in: str
     truth: Mapping[str, int]
@@ -174,7 +175,7 @@ def _replay(link: Link, trace: Path, pps: float) -> int:
 
 
 def judge(program: Program, answers: Sequence[Answer]) -> tuple[list[str], list[str]]:
-    """What is wrong with a description, and what would hold; and notes."""
+    """Faults of a description, with what would hold instead, and notes; both in words."""
     if program.exit is None:
         return [], ["it says nothing: its figures are the kernel's counters of its sockets"]
     wrong, notes, written = [], [], program.books.sums()

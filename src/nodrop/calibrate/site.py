@@ -23,7 +23,7 @@ class Site:
     work: Path
     """For traces and runs."""
     cpus: tuple[int, ...]
-    """That this process may use."""
+    """CPUs that this process may use."""
     rootless: bool
 
     @classmethod

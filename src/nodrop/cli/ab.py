@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nodrop.results.versus import Versus
 
 MADE_OF = Path("nodrop ab")
-"""What errors blame: there is no file."""
+"""Name that errors blame: there is no file."""
 BUILD = "Binary, image, or key=value of the experiment such as sut.threads=2. Repeatable."
 LEAST_PAIRS, MOST_PAIRS = 12, 10_000
 Build = Annotated[list[str], typer.Option(metavar="BUILD", help=BUILD, show_default=False)]

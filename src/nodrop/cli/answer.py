@@ -37,7 +37,7 @@ from nodrop.stats.loss_curve import LossCurve
 from nodrop.untrusted.words import one_line
 
 WIDTH, HEIGHT = 64, 8
-"""Of the plot itself, in signs."""
+"""Size of the plot itself, in characters."""
 NARROWEST = 24
 LEFT = 10
 """Room for the names of the rows."""
@@ -74,7 +74,7 @@ ASCII = Signs(
 )
 """For pipes, and for terminals that say they have no UTF-8."""
 STRENGTH = {"good": 0, "absorbed": 1, "loss": 2, "failed": 3}
-"""What stands if two trials share a place: never the better one."""
+"""Rank of each mark. If two trials share a place, the higher rank stands: never the better one."""
 
 
 def knee(

@@ -32,8 +32,9 @@ def writable(file: Path | None) -> Path | None:
 
 
 def written_anew(what: str, sign: bytes) -> Callable[[Path | None], Path | None]:
-    """The same of a file that a command writes anew. `sign`: near the beginning of each that nodrop
-    has written; any other file in this place is a slip, and would be lost."""
+    """A check like `writable`, of a file that a command writes anew. `sign` stands near the
+    beginning of each that nodrop has written. Any other file in this place is a slip, and would be
+    lost."""
 
     def checked(file: Path | None) -> Path | None:
         if writable(file) and file is not None and file.is_file():
@@ -50,7 +51,7 @@ def written_anew(what: str, sign: bytes) -> Callable[[Path | None], Path | None]
 
 
 def write_anew(file: Path, content: bytes) -> None:
-    """What is there stays until the new file is whole."""
+    """Writes a file. The content that is there stays until the new file is whole."""
     try:
         if file.exists() and not file.is_file():  # a pipe, a device
             file.write_bytes(content)

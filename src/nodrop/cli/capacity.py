@@ -32,7 +32,7 @@ from nodrop.cli.saying import say, say_json
 from nodrop.errors import BadInput
 
 MADE_OF = Path("nodrop capacity")
-"""What errors blame: there is no file."""
+"""Name that errors blame: there is no file."""
 
 
 def add_to(app: typer.Typer) -> None:

@@ -35,7 +35,7 @@ SIDE = "Run directory, DIR::key=value,… for cells inside it, or a baseline fil
 
 
 def _side(text: str) -> str:
-    """Of a run directory in a store, that of its copy."""
+    """A side as it was asked for; a run directory in a store is replaced by its copy."""
     if MARK not in text:
         return text
     from nodrop.report.sides import INSIDE

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from nodrop.labs.seam import Distant
 
 MOST_LINES = 20
-"""Of what could not be undone: a damaged journal may have one for each of its lines."""
+"""Largest number of lines on what could not be undone: a damaged journal may have one for each of
+its lines."""
 NODE_JOBS = {
     "replay": ("replay", "Replay a trace by hand (nodrop-node replay)."),
     "monitor": ("sample", "Watch this host's counters by hand (nodrop-node sample)."),
@@ -85,8 +86,8 @@ def prepare(
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """What each host of a lab needs before nodrop can work there: packages, and a way to be root.
-    Exit code 3 if something is missing. With --yes packages are installed where the host is
+    """Say what each host of a lab needs before nodrop can work there: packages, and a way to be
+    root. Exit code 3 if something is missing. With --yes packages are installed where the host is
     Debian's; nothing else is changed, and no source of packages."""
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab

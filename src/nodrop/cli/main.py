@@ -48,7 +48,8 @@ UNEXPECTED = 4
 """Exit code of an error that nodrop has no words for."""
 READER_LEFT = 128 + signal.SIGPIPE
 INTERRUPTED = 128 + signal.SIGINT
-"""As a shell says of a program that wrote to a closed pipe."""
+"""Exit codes as a shell has them: of a program that wrote to a closed pipe (`READER_LEFT`), and of
+one that was interrupted."""
 COMPLETION = ("--install-completion", "--show-completion")
 SHELLS = ("bash", "zsh", "fish")
 

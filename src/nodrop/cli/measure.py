@@ -131,7 +131,7 @@ def _report(
 
 
 def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callable[..., RunOutcome]:
-    """What runs the experiment, once it knows where and how."""
+    """The function that runs the experiment, bound to where and how."""
     if fleet is None:
         from nodrop.config.lab_file import load_lab
         from nodrop.elsewhere.where import measuring

@@ -29,7 +29,7 @@ def add_to(app: typer.Typer) -> None:
 
 @probe.command()
 def tsc(setup: Setups = None, as_json: AsJson = False) -> None:
-    """What rdtsc, cpuid, clock_gettime and a system call cost, in ns each: best (median)."""
+    """Measure the cost of rdtsc, cpuid, clock_gettime and a system call in ns: best (median)."""
     from nodrop.cli.tables import console, costs_table
     from nodrop.measure.probing import probe_here, probe_in
 
@@ -42,7 +42,7 @@ def tsc(setup: Setups = None, as_json: AsJson = False) -> None:
 
 @probe.command()
 def vmx(setup: Setups = None, as_json: AsJson = False) -> None:
-    """What this CPU's VMX may make a guest exit for, from its registers (root, Intel)."""
+    """Say what this CPU's VMX may make a guest exit for, from its registers (root, Intel)."""
     from nodrop.measure.probing import probe_here, probe_in
 
     found = probe_in("vmx", setup) if setup else {"here": {**probe_here("vmx")["vmx"]}}

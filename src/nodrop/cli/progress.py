@@ -99,7 +99,7 @@ class PlainLines:
         return self.outlook.at_least.trials if self.outlook else 0
 
     def _total(self) -> int:
-        """As far as it is known."""
+        """Number of all trials, as far as it is known."""
         return len(self.done) + self._ahead()
 
     def _or_more(self) -> str:
@@ -231,6 +231,6 @@ def print_cells(records: Sequence[TrialRecord], looks: Looks | None) -> None:
 
 
 def print_stopped(directory: Path) -> None:
-    """What ended the repetitions of each cell."""
+    """Prints what ended the repetitions of each cell."""
     for said in stopped(read_story([directory])):
         console().print(said.text, markup=False)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nodrop.results.trial import TrialRecord
 
 MADE_OF = Path("nodrop tune prove")
-"""What errors blame: there is no file."""
+"""Name that errors blame: there is no file."""
 LEAST, MOST = 12, 10_000
 BASE_NAME, TOGETHER_NAME = "without", "together"
 
@@ -87,7 +87,7 @@ def prove(
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> int:
-    """What knobs do, measured: trials with and without each in turns, until it can tell.
+    """Measure what knobs do: trials with and without each in turns, until it can tell.
 
     Several knobs: each alone first, then those that help together. A knob is one of `nodrop tune
     plan` (set on the lab's port), one of Suricata (ring-size, block-timeout, mpm …), or a key of

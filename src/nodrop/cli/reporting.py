@@ -1,4 +1,4 @@
-"""What comes after the last trial: seconds of statistics, in which nothing can be lost any more."""
+"""The time after the last trial: seconds of statistics, in which nothing can be lost any more."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def _print(line: str) -> None:
 
 @contextmanager
 def named(stream: str) -> Iterator[None]:
-    """What a user has sent it to may be full, and the kernel does not say whose error it is."""
+    """Names the stream in an error: its destination may be full, and the kernel does not say whose
+    error it is."""
     try:
         yield
     except OSError as error:

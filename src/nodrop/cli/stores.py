@@ -80,7 +80,7 @@ def out_folder(text: str | Path) -> Path:
 
 
 def _folder_here(url: str) -> Path:
-    """What lies there may be nowhere else yet, so it is no cache."""
+    """Folder for copies from a store. Its content may be nowhere else yet, so it is no cache."""
     from nodrop.hosts.folders import state_folder
     from nodrop.results.names import safe_name
 

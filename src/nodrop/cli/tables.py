@@ -100,7 +100,7 @@ def plan_table(plan: Plan) -> Table:
 
 
 def detectable_table(found: Sequence[Detectable]) -> Table:
-    """What is shown with a probability of 80 %, from about which difference on."""
+    """Table of the smallest difference, roughly, that is shown with a probability of 80 %."""
     table = _table("metric", "cell", "earlier runs", "planned", "a difference is likely shown")
     for one in found:
         from_about = f"from about {one.figure.at_least(one.least)}" if one.least else one.why_not
@@ -232,7 +232,8 @@ def until_words(rule: Repetitions) -> str:
 
 
 def sent_words(plan: Plan) -> Iterator[str]:
-    """What a trial of each load sends: `load.multiplier=3.4: 343,981 packets of 41 flows, …`."""
+    """Lines on what a trial of each load sends: `load.multiplier=3.4: 343,981 packets of 41 flows,
+    …`."""
     by_load: dict[str, str] = {}
     for length in plan.lengths:
         if length.planned is not None:

@@ -62,7 +62,7 @@ def plan(
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """What `apply` would change, in which order; without a knob, each one that this host has.
+    """Show what `apply` would change, in which order; without a knob, each one that this host has.
 
     \b
     nodrop tune plan --port eth1
@@ -148,7 +148,7 @@ def apply(
 
 @tune.command("status")
 def status(as_json: AsJson = False) -> int:
-    """What is set by `apply`, what it was before, and who has changed it since.
+    """Show what `apply` has set, what it was before, and whether somebody has changed it since.
 
     Exit code 0: all as set, or nothing is set; 1: something is otherwise since.
     """

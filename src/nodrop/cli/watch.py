@@ -111,7 +111,8 @@ def _as_json(follower: Follower) -> None:
 
 
 def _pause(view: View) -> None:
-    """Of a run that goes on, a measurement must not be disturbed by catching up with it."""
+    """Waits before the next look, unless the run is over and there is more to read. Catching up
+    with a run that goes on must not disturb a measurement."""
     if view.goes_on or not view.is_behind:
         time.sleep(LOOK_S)
 

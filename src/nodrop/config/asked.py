@@ -37,14 +37,14 @@ class Sensor:
         return _given({**paths, "image": self.image, "threads": thread_count(self.threads)})
 
     def settings(self, folder: Path) -> list[str]:
-        """The same, as `--set` takes it."""
+        """Keys of [sut] in the form that `--set` takes."""
         table = self.table(folder)
         return [f"sut.{key}={json.dumps(one, ensure_ascii=False)}" for key, one in table.items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
-    """What each of them names."""
+    """The inputs that every question names."""
 
     trace: str
     rules: Sequence[str] = ()

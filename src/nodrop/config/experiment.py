@@ -62,7 +62,7 @@ class BareTable(PluginTable):
 
 
 class LimitsTable(Options):
-    """What the SUT may use."""
+    """Resources that the SUT may use."""
 
     cpus: CpuList | None = None
     """CPU list such as "0-2,5"; without it, all."""
@@ -89,7 +89,7 @@ class Measure(Options):
     repetitions: NumberOrRule = 3
     """Trials of each cell: a number, or between which numbers and until when."""
     seed: Annotated[int, Field(ge=0)] = 1
-    """Of the order of the trials (docs/methodology.md: blocked random order)."""
+    """Seed of the order of the trials (docs/methodology.md: blocked random order)."""
     warmup_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 0.0
     """Quiet time between "ready" and the first packet."""
     ready_timeout_s: Wait = 180.0
@@ -164,7 +164,7 @@ class ExperimentFile(Options):
     (docs/reference/knobs.md)."""
     measure: Measure = Measure()
     search: Search | None = None
-    """Of `measure.mode = "capacity"`, and of no other."""
+    """Settings of the search, for `measure.mode = "capacity"` and no other mode."""
 
 
 ResultT = TypeVar("ResultT")
@@ -186,9 +186,10 @@ class Experiment:
     sut: Mapping[str, Any]
     load: Mapping[str, Any]
     limits: Mapping[str, Any]
-    """As written; the matrix may vary it, so it is checked per cell like the plugin tables."""
+    """Limits as written; the matrix may vary them, so they are checked per cell like the plugin
+    tables."""
     tune: Mapping[str, Any]
-    """As `limits`."""
+    """Knobs as written, checked like `limits`."""
     measure: Measure
     search: Search | None = None
     """None unless `measure.mode` is "capacity"."""

@@ -54,9 +54,9 @@ class FleetFile(Options):
     host_invariant: YesNo = False
     """true: any pair may measure any trial. false: a cell stays on the pair that began it."""
     address: Address | None = None
-    """Of the running scheduler."""
+    """Address of the running scheduler."""
     hosts: Annotated[tuple[str, ...], Field(min_length=2)] | None = None
-    """As ssh knows them: the scheduler's, then one for each worker."""
+    """Hosts as ssh knows them: the scheduler's, then one for each worker."""
     options: dict[str, Any] | None = None
     """For dask's own SSHCluster or SLURMCluster, as they are. Of pods: `KubernetesOptions`."""
     wait_s: Annotated[float, Field(ge=1, le=LONGEST_WAIT_S)] = 60.0
@@ -75,9 +75,9 @@ class KubernetesOptions(Options):
     env: dict[str, str] = Field(default_factory=dict)
     resources: dict[str, Any] = Field(default_factory=dict)
     pod: dict[str, Any] = Field(default_factory=dict)
-    """Of a worker: fields of its PodSpec, as Kubernetes has them."""
+    """Fields of a worker's PodSpec, as Kubernetes has them."""
     container: dict[str, Any] = Field(default_factory=dict)
-    """Of a worker: fields of its Container."""
+    """Fields of a worker's Container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ DEFAULT_LAB = "netns"
 
 
 class LabHead(Options):
-    """What every lab file has; the other keys are those of its kind."""
+    """The keys that every lab file has; the other keys are those of its kind."""
 
     model_config = ConfigDict(extra="allow")
     name: Name

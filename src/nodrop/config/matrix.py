@@ -24,12 +24,14 @@ CELLS = "cells."
 EXCLUDE = "exclude"
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 MOST_COMBINATIONS = 100_000
-"""That `exclude` looks at, one by one."""
+"""Limit on the combinations that `exclude` looks at, one by one."""
 
 VARIED_TABLES = ("setup", "sut", "load", "limits", "tune")
-"""What a cell may differ in. [measure] is how it is looked at, and the same for all, but for:"""
+"""Tables in which a cell may differ. [measure] is how cells are looked at, and the same for all,
+except for `PROFILE`."""
 PROFILE = "measure.profile"
-"""What a profile does to the SUT shows only in cells with one beside cells without."""
+"""The key of a profile, whose effect on the SUT shows only in cells with one beside cells
+without."""
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -35,7 +35,7 @@ UNITS: Mapping[str, Mapping[str, float]] = {
     "host_cpu_ratio": {"points": 0.01},
     "activation_s": {"s": 1.0, OF_MEDIAN: 0.01},
 }
-"""What a rule may be about, and in which units."""
+"""Figure that a rule may be about → units that it may be in."""
 READS = (
     'must read "METRIC half-width <= NUMBER UNIT", such as "loss_ratio half-width <= 0.1 points"'
 )
@@ -136,7 +136,7 @@ class Repetitions(Options):
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Self:
-        """As the manifest of a run keeps it (`measure.repetitions`)."""
+        """The repetitions that a run's manifest keeps (`measure.repetitions`)."""
         return cls.model_validate_json(json.dumps(said))
 
 

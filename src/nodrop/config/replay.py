@@ -119,7 +119,7 @@ class ReplayOptions(Options):
     pps: Annotated[float, Field(gt=0, le=MOST_PPS)] | None = None
     """Constant packets per second."""
     top_speed: bool = False
-    """As fast as the host can."""
+    """True: the load is sent as fast as the host can."""
     ramp: Ramp | None = None
     """Packets per second that grow; all gaps are even, as with `pps`."""
     multiplier: Annotated[int | float, Field(gt=0, le=MOST_REPLICAS), AfterValidator(_whole)] = 1
@@ -176,12 +176,12 @@ class ReplayOptions(Options):
 
     @property
     def traces(self) -> tuple[str, ...]:
-        """As many as there are ports; one, whatever shares it."""
+        """Traces: one for each port, or a single one, whatever shares it."""
         return (self.trace,) if isinstance(self.trace, str) else self.trace
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        """That it is pinned to; () = anywhere."""
+        """CPUs that the generator is pinned to; () = anywhere."""
         return () if self.cpu in (None, ANY_CPU) else parse_cpus(str(self.cpu))
 
     @property

@@ -85,5 +85,5 @@ class Search(Options):
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Self:
-        """As the manifest of a run keeps it (`search`)."""
+        """The search that a run's manifest keeps (`search`)."""
         return cls.model_validate_json(json.dumps(said))

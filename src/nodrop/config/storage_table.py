@@ -37,7 +37,7 @@ FarName = Annotated[
 
 class StorageTable(Options):
     host: FarName
-    """As ~/.ssh/config knows it; whoever logs in there may write to `path`."""
+    """The host as ~/.ssh/config knows it; whoever logs in there may write to `path`."""
     path: Annotated[
         str,
         AfterValidator(_storage_path),

@@ -17,8 +17,8 @@ from nodrop.untrusted.words import is_utf8
 LONGEST_FILE_BYTES = 1 << 20
 LONGEST_LINE = 64 << 10
 MOST_DOTS = 4096
-"""Of a line: more than lists of numbers and paths have, and a dotted key of so many parts takes the
-square of its length to read."""
+"""Limit on the dots of a line. Lists of numbers and paths have fewer, and a dotted key of so many
+parts takes the square of its length to read."""
 DEPTH = 32
 MOST_INT = 1 << 65
 """Keys have bounds of their own, up to 64 bits, and say them in their own words."""

@@ -69,7 +69,7 @@ def parse_cpus(text: str) -> tuple[int, ...]:
 
 
 def cpu_mask(cpus: Iterable[int]) -> str:
-    """As files of sysfs take it: hexadecimal, a comma between 32 bits each."""
+    """A CPU mask in the form of sysfs files: hexadecimal, a comma between 32 bits each."""
     digits = f"{sum(1 << cpu for cpu in set(cpus)):x}"
     groups = [digits[max(0, end - 8) : end] for end in range(len(digits), 0, -8)]
     return ",".join(reversed(groups))

@@ -143,7 +143,7 @@ class Books:
     _said: dict[Key, int] = field(default_factory=dict)
 
     def look(self, seen: Captures) -> Sequence[Balance]:
-        """Of the captures that the look before has seen as well."""
+        """Balances of the captures that the look before has seen as well."""
         readings = {reading.key: reading for reading in self._readings(seen)}
         balances = [
             _balance(self._first[key], self._last[key], now)
@@ -250,7 +250,8 @@ class Books:
         return Bounds(earlier, own["packets"] + late), own["drops"], False
 
     def _late(self, key: Key, port: CapturePort | None, mono_ns: int) -> int:
-        """What came to the port within the last steps of its owner's sums may not be in them."""
+        """Packets that came to the port within the last steps of its owner's sums: they may not be
+        in them."""
         offered = self._offered.setdefault(key, [])
         offered.append((mono_ns, port["rx_packets"][1] if port else 0))
         while len(offered) > 1 and mono_ns - offered[1][0] >= STEP_NS:

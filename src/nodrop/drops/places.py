@@ -35,7 +35,7 @@ MEMCAPS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What died at one place within one interval."""
+    """Packets that died at one place within one interval."""
 
     place: str
     where: str
@@ -51,7 +51,7 @@ class Row:
     """A place since the watch began."""
 
     loss: Loss
-    """Of the last interval; why and do are those of the last that lost."""
+    """Loss of the last interval in which the place lost packets; before that, of the first."""
     total: int = 0
     rate_pps: float = 0.0
     worst_pps: float = 0.0
@@ -91,7 +91,7 @@ class Table:
 
 
 def losses(before: Captures, now: Captures, balances: Sequence[Balance]) -> list[Loss]:
-    """Of one interval, in the order of a packet's way; those with 0 as well."""
+    """Losses of one interval, in the order of a packet's way; those with 0 as well."""
     return [
         *_of_ports(before, now),
         *_of_softnet(before, now),
@@ -270,7 +270,7 @@ def _throttled(balance: Balance) -> tuple[str, float] | None:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a thread did within an interval, of its time."""
+    """Shares of its time that a thread ran and waited within an interval."""
 
     name: str
     ran: float
@@ -280,7 +280,7 @@ class Share:
 
 
 def thread_shares(balance: Balance) -> list[Share]:
-    """Of the threads that both looks saw, the busiest first."""
+    """Shares of the threads that both looks saw, the busiest first."""
     now, before = balance.reading.program, balance.before.program
     if not now or not before or not balance.seconds:
         return []

@@ -109,7 +109,8 @@ def placed(host: SshHost, *, machines: Sequence[str] = ()) -> list[str]:
 
 
 def _python(host: SshHost) -> str:
-    """What is compiled is of one minor version and one machine."""
+    """Path of a Python on the host with our minor version and machine, which compiled code needs.
+    LabProblem if there is none."""
     wanted = f"{sys.version_info.major}.{sys.version_info.minor}"
     machine = platform.machine()
     asked = ["sh", "-c", WHICH_PYTHON, "nodrop", wanted, machine]
@@ -127,7 +128,8 @@ def _python(host: SshHost) -> str:
 
 
 def said_first(done: Completed) -> str:
-    """Of what it complains of, or a full disk: what follows is of the same kind."""
+    """The first line that a program complains of, or the line about a full disk: further lines are
+    of the same kind."""
     lines = (done.stderr or done.stdout).strip().splitlines()
     full = (line for line in lines if os.strerror(errno.ENOSPC) in line)
     return next(full, lines[0]).strip() if lines else f"status {done.returncode}"
@@ -154,7 +156,7 @@ def _sha256(content: Path | bytes) -> str:
 
 
 def _files(machines: set[str]) -> Iterator[tuple[str, Path | bytes]]:
-    """As an installed nodrop is: name below the folder → what it holds."""
+    """Files of an installed nodrop: name below the folder → content, or the file that has it."""
     package = Path(nodrop.__file__).parent
     yield from _tree(package, "nodrop")
     checkout = package.parents[1]
@@ -178,7 +180,7 @@ def _tree(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
 
 
 def _entry_points() -> str:
-    """Of nodrop's own plugins."""
+    """Text of entry_points.txt for nodrop's own plugins."""
     lines: list[str] = []
     for table, group in plugins.GROUPS.items():
         own = [p for p in plugins.plugins() if p.table == table and p.built_in]
@@ -187,7 +189,8 @@ def _entry_points() -> str:
 
 
 def _distributions() -> Iterator[tuple[str, Path]]:
-    """What is needed of site-packages, with what that needs in turn."""
+    """Files of the packages needed from site-packages, and of the packages that those need in
+    turn."""
     brought = {p.origin.rpartition(" ")[0] for p in plugins.plugins() if not p.built_in}
     wanted, seen = [*NEEDED, *sorted(brought)], {"nodrop"}
     while wanted:

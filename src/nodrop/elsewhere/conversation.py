@@ -94,7 +94,7 @@ class Far:
                 return word_of(content)
 
     def file(self, size: int) -> Iterator[bytes]:
-        """What follows the word that announces it."""
+        """Content of a file, which follows the word that announces it."""
         while size > 0:
             kind, content = self._next()
             if kind != FILE or len(content) > size:
@@ -131,7 +131,7 @@ class Far:
         return f"nodrop there {words}; `nodrop undo LAB --all` ends it"
 
     def _last(self) -> str:
-        """What it complained of at last."""
+        """The last line that the program complained of."""
         with suppress(subprocess.TimeoutExpired):
             self._program.wait(END_TIMEOUT_S)
         self._threads[1].join(1.0)

@@ -96,7 +96,7 @@ def _hold(file: int, *, until: float) -> None:
 
 
 class Told:
-    """What the other half says: orders for us, the rest for the relay. Its end is our end."""
+    """The other half's words: orders for us, the rest for the relay. Its end is our end."""
 
     def __init__(self, frames: Frames, door: RelayDoor) -> None:
         self._frames, self._door = frames, door
@@ -220,7 +220,7 @@ class Reported:
         self._ended(record.to_line())
 
     def _send(self, directory: Path, files: Begun, *, have: Begun) -> None:
-        """Of a trial, what of it the other half lacks."""
+        """Sends the files of a trial, or parts of them, that the other half lacks."""
         for path, (size, sha256) in files.items():
             *above, name = path.split("/")
             word = {"event": "file", "path": [*above, name], "size": size, "sha256": sha256}
@@ -239,7 +239,7 @@ class Reported:
         pass
 
     def manifest(self) -> None:
-        """As it is now."""
+        """Sends the manifest as it is now, if it has changed."""
         if self.directory is not None and (now := read_manifest(self.directory)) != self._manifest:
             self._manifest = now
             self._say("manifest", manifest=now)

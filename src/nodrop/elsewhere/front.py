@@ -60,7 +60,8 @@ LOOK = 'test -f "/root/.cache/nodrop/images/$1/$2/manifest.json"'
 def copied_images(
     host: SshHost, images: Iterable[Image], note: Callable[[str], None]
 ) -> Iterator[Json]:
-    """Those that the receiver lacks, with the path of each tar there."""
+    """Copies the images that the receiver lacks; yields each manifest with the path of its tar
+    there."""
     for image in {one.sha256: one for one in images}.values():
         done = host.run(["sh", "-c", LOOK, "nodrop", image.name, image.sha256], check=False)
         if done.returncode != 0:
@@ -70,8 +71,8 @@ def copied_images(
 
 
 def images_of(experiment: Experiment, plan: Plan) -> Mapping[str, Image]:
-    """As the experiment names it, or as its SUT does without a word → the image here. If this
-    machine has none, the receiver's own is taken, or its own program."""
+    """Name of an image, from the experiment or as its SUT has it by default → the image here. If
+    this machine has none, the receiver's own is taken, or its own program."""
     found: dict[str, Image] = {}
     for cell in plan.cells:
         sut = plugins.build_sut(cell.sut, base=experiment.base)
@@ -103,7 +104,8 @@ def run_elsewhere(
     yes: bool = False,
     plan: Plan | None = None,
 ) -> RunOutcome:
-    """As `run_experiment` (measure/manager.py), with nodrop on the receiver."""
+    """Runs an experiment like `run_experiment` (measure/manager.py), with nodrop on the
+    receiver."""
     plan = plan or make_plan(experiment)
     must_be_meant(plan, yes=yes)
     made, how = plugins.build_lab(lab), experiment.measure.reset
@@ -151,7 +153,7 @@ def _unsaid(_words: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """What the other half is to do."""
+    """The task of the other half."""
 
     experiment: Experiment
     lab: LabSource
@@ -207,7 +209,8 @@ class _Asking:
 
 
 def _machine(sender: Held) -> str:
-    """As its `uname -m` says; "" if it does not, which is said where it is used."""
+    """The sender's machine type from `uname -m`; "" if it gives none, which is reported where it is
+    used."""
     said = run_command(
         sender.command("uname -m"),
         shown=["uname", "-m"],
@@ -354,8 +357,8 @@ class _Kept:
                 self._say_notes()
 
     def _next(self, kept: object) -> Next:
-        """Of no trial: the other half is to end. `kept`: what was measured there and has not come
-        over, for which nothing is to boot."""
+        """The answer to `next`; one without a trial ends the other half. `kept`: fingerprint of
+        what was measured there and has not come over, for which nothing is to boot."""
         trial = self._plan.controller.next(self._done)
         if trial is not None and kept == fingerprint(trial, self.writer.manifest["plan_sha256"]):
             self._trial = trial

@@ -46,7 +46,7 @@ class Named(Inputs):
     """Here: what the tables of an experiment name, while they are checked."""
 
     found: dict[str, Path] = field(default_factory=dict)
-    """As written → the file of this machine."""
+    """Path as written → the file of this machine."""
 
     def find(self, written: Path, base: Path) -> Path:
         path = self.found[str(written)] = Inputs.find(self, written, base)
@@ -64,7 +64,7 @@ class Copies(Inputs):
 
     of: Mapping[str, str]
     images: Mapping[str, str] = field(default_factory=dict)
-    """As written → the hash."""
+    """Name of an image as written → its hash."""
 
     def image(self, name: str) -> str:
         return self.images.get(name, name)
@@ -84,7 +84,7 @@ class Copies(Inputs):
 
 
 def named_files(experiment: Experiment, plan: Plan) -> Mapping[str, Path]:
-    """Those of its cells that are files."""
+    """Files that the plan's cells name: path as written → the file here."""
     named = Named()
     before = INPUTS.set(named)
     try:
@@ -101,7 +101,7 @@ def named_files(experiment: Experiment, plan: Plan) -> Mapping[str, Path]:
 
 
 def copied(host: SshHost, files: Mapping[str, Path]) -> Mapping[str, str]:
-    """As written → the path there. What is there already stays."""
+    """Copies files: path as written → the path there. A file that is there already stays."""
     return {written: copy_of(host, path) for written, path in files.items()}
 
 

@@ -38,7 +38,7 @@ OF_A_RUN = (
     "format", "name", "run_id", "started_utc", "finished_utc", "plan_sha256", "controller", "undo",
     "sittings",
 )  # fmt: skip
-"""Of a manifest: the fleet's run has its own."""
+"""Keys of a manifest that belong to a run: the fleet's run has its own."""
 
 
 @contextmanager
@@ -65,7 +65,8 @@ class FarPair(Silent):
         self._directory = folder
         self._asked: queue.SimpleQueue[TrialInput | None] = queue.SimpleQueue()
         self._came: queue.SimpleQueue[TrialRecord | BaseException | None] = queue.SimpleQueue()
-        """Of the run: a trial has ended, or it has itself; None: it wants the next trial."""
+        """News of the run: a trial's record, or the exception with which the run has ended; None:
+        it wants the next trial."""
         self._trial: TrialInput | None = None
         self._stops = False
         self._undone: Json = {}
@@ -142,7 +143,8 @@ class FarPair(Silent):
             self._came.put(ended)
 
     def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
-        """The same until it has been measured: a host that boots in between asks twice."""
+        """The next trial, again and again until it has been measured: a host that boots in between
+        asks twice."""
         del done, may
         if self._trial is None:
             self._came.put(None)

@@ -35,12 +35,12 @@ systemctl reboot || reboot || shutdown -r now
 BUSY = 9
 STATE = ("kernel", "cpus", "governor", "boost", "smt", "port", "mtu", "offloads_on",
          "further_ports")  # fmt: skip
-"""What changes a figure, and must be after each boot what it was before the first."""
+"""Facts that change a figure. After each boot they must be what they were before the first."""
 
 
 @dataclass(slots=True)
 class Rebooting:
-    """Of one run. `note` says what takes time."""
+    """The receiver's reboots in one run. `note` says what takes time."""
 
     lab: Distant
     note: Callable[[str], None]

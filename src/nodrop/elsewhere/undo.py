@@ -1,4 +1,4 @@
-"""What a killed nodrop left on a receiver that is elsewhere: undone there, by nodrop itself.
+"""Undo of what a killed nodrop left on a receiver that is elsewhere, done there by nodrop itself.
 
 `python3 -m nodrop.elsewhere.undo [--all]` is what runs there; it prints its reports as JSON.
 """

@@ -35,22 +35,22 @@ UNTAKEN = "untaken"
 and the marker. Root's alone."""
 MARKER = "untaken"
 FOUND_BAD = (OSError, ValueError, TypeError)
-"""What a folder that was damaged, or is of another nodrop, raises."""
+"""Exceptions that a folder raises if it was damaged or is of another nodrop."""
 
 Begun = Mapping[str, tuple[int, str]]
 """Path of a file in the run directory → bytes and hash of what is there."""
 
 
 def fingerprint(trial: TrialInput, plan: str) -> str:
-    """Of what was asked; `plan`: that of the plan. A host that has booted, or a SUT that stands,
-    is how it was measured."""
+    """Hash of what a trial was asked for; `plan` is the plan's hash. A host that has booted, or a
+    SUT that stands, is left out: it is how the trial was measured."""
     searched = trial.searched and trial.searched.model_dump()
     said = {"cell": dict(trial.cell), "load": dict(trial.load), "searched": searched}
     return plan_sha256({"plan": plan, "run": trial.run_name, **said})
 
 
 def begun_of(directory: Path, run: str) -> Begun:
-    """What there is of a trial, in whichever state."""
+    """The files that a trial has, in whichever state it is."""
     return {
         "/".join((*folder.below, name)): (size, sha256)
         for folder, name, size, sha256 in files_of_trial(directory, run)
@@ -78,7 +78,7 @@ class Kept:
     """Its fingerprint."""
     run: str
     line: str
-    """Of its record."""
+    """The trial's record, as one line."""
     files: Mapping[str, Sequence[Any]]
     """All of them, as of `Begun`."""
     below: str
@@ -99,11 +99,11 @@ class Untaken:
         self._folder = folder
         self.directory = folder / UNTAKEN
         self.kept: Kept | None = None
-        """Of this run, of an earlier sitting."""
+        """A trial of this run, from an earlier sitting."""
 
     def take_up(self, run_id: object, known: Sequence[str]) -> str | None:
-        """What an earlier sitting of this run has left, unless the other half knows it. A sentence
-        if it is damaged, and gone."""
+        """Takes up what an earlier sitting of this run has left, unless the other half knows it.
+        Returns a sentence if it was damaged; it is then gone."""
         outside = RUNS_FOLDER / UNTAKEN
         with suppress(*FOUND_BAD), _alone():
             if read(outside).run_id != run_id:
@@ -153,7 +153,8 @@ def read(directory: Path) -> Kept:
 
 
 def keep(folder: Path) -> None:
-    """Of a run that has ended: what was not taken is on disk and beside it when this returns."""
+    """Keeps what was not taken of a run that has ended: on return it is on disk, beside the run's
+    folder."""
     inside, outside = folder / UNTAKEN, RUNS_FOLDER / UNTAKEN
     with suppress(*FOUND_BAD):
         kept = read(inside)
@@ -182,7 +183,8 @@ def forget() -> list[str]:
 
 
 def sweep() -> list[str]:
-    """What runs that were killed left has no lock any more; in words."""
+    """Removes folders of runs that were killed, which no lock holds any more; returns them in
+    words. What was not taken is kept."""
     swept = []
     for left in RUNS_FOLDER.glob(f"{RUN}*"):
         with suppress(OSError), _locked(left):
@@ -194,7 +196,7 @@ def sweep() -> list[str]:
 
 @contextmanager
 def run_folder() -> Iterator[Path]:
-    """Of this run alone."""
+    """A folder for this run alone."""
     sweep()
     folder = Path(tempfile.mkdtemp(prefix=RUN, dir=RUNS_FOLDER))
     folder.chmod(0o711)  # a SUT that is no root finds its own files, and no others

@@ -34,7 +34,8 @@ class Measuring(Protocol):
 
 
 def receiver_elsewhere(lab: LabSource) -> bool:
-    """What is wrong with a lab file is said where the lab is built."""
+    """True if the receiver is another machine. False for a bad lab file: its fault is reported
+    where the lab is built."""
     try:
         made = plugins.build_lab(lab)
     except BadInput:
@@ -43,7 +44,8 @@ def receiver_elsewhere(lab: LabSource) -> bool:
 
 
 def measuring(lab: LabSource) -> Measuring:
-    """What measures with this lab. Here it needs rights, which this process then has."""
+    """The function that measures with this lab. To measure here needs rights, which this process
+    then has."""
     if receiver_elsewhere(lab):
         from nodrop.elsewhere.front import run_elsewhere
 

@@ -1,4 +1,4 @@
-"""What the two halves of a run say to each other, on channel 0 of their frames.
+"""Words that the two halves of a run say to each other, on channel 0 of their frames.
 
 The half of the user's machine commands root of the other one anyway, so its words may be objects of
 ours (pickle). What comes from there is JSON, and checked.
@@ -25,17 +25,18 @@ from nodrop.untrusted.json_text import NotJson, decode_object
 OURS = 0
 """The channel of these words; others are the relay's."""
 PART, LAST, FILE, ALIVE = "p", "l", "f", "a"
-"""Of one word, which may be longer than a frame; of a file; and nothing, said now and then."""
+"""Kinds of frames: two for parts of one word, which may be longer than a frame; one for parts of a
+file; one that says nothing, sent now and then."""
 ALIVE_INTERVAL_S, LEASE_S = 5.0, 20.0
 """The half that measures ends if it hears nothing of the other for so long: the line may be cut,
 and no one told it. ssh says it to the other half after 15 s."""
 MOST_BYTES = 256 << 20
-"""Of one word, or a file's part: what comes from elsewhere is bounded."""
+"""Limit on one word, or a file's part: what comes from elsewhere is bounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What is to be measured, as it was checked on the user's machine."""
+    """The measuring task, as it was checked on the user's machine."""
 
     experiment: Experiment
     lab: LabSource
@@ -44,13 +45,14 @@ class Task:
     heeds_void: bool
     beforehand: tuple[TrialInput, ...]
     copies: dict[str, str]
-    """Of input files: as written → the path here."""
+    """Input file as written → the path here."""
     images: tuple[Json, ...]
-    """What images are copied: their manifest, and `tar`, the path here."""
+    """Copied images: the manifest of each, and `tar`, the path here."""
     image_names: dict[str, str]
-    """As written → the hash: another release may be the one that this host takes without a word."""
+    """Name of an image as written → its hash: this host may have another release that it takes by
+    default."""
     earlier: Json | None
-    """Of a run that is gone on with: its manifest, and the lines of its trials."""
+    """Manifest of a run that is gone on with, and the lines of its trials."""
     argv: list[str]
     yes: bool
     only_look: bool
@@ -63,7 +65,7 @@ class Next:
 
     trial: TrialInput | None
     have: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """Of a trial that was measured and did not come over whole: path → bytes and hash."""
+    """Files of a trial that was measured and did not come over whole: path → bytes and hash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a search found of a cell and a goal, as numbers and as statements."""
+"""Answer of a search for a cell and a goal, as numbers and as statements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one start of the SUT showed."""
+    """Result of one start of the SUT."""
 
     number: int
     lower: Bound | None
@@ -36,16 +36,16 @@ class Round:
     upper: Bound | None
     """The lowest above it that was not."""
     fit: Knee | None
-    """Of all trials near the limit together: the load above which too many are not good, with its
-    95 % bounds. None if the method has none, or no trial near it was not good."""
+    """Fit of all trials near the limit together: the load above which too many are not good, with
+    its 95 % bounds. None if the method has none, or no trial near it was not good."""
     closed: bool = True
     """Its bounds are close, or it met another end; otherwise it says where the search stood when it
     was cut, not what that start of the SUT carries."""
 
     @property
     def value(self) -> float | None:
-        """What it comes to: the fitted load, or what was carried if there is no fit. None: no load
-        was."""
+        """Load that the round comes to: the fitted one, or the one that was carried if there is no
+        fit. None: no load was."""
         if self.lower is None:
             return None
         return self.lower.value if self.fit is None else self.fit.estimate
@@ -73,12 +73,12 @@ def apart(rounds: Sequence[Round]) -> tuple[Round, Round] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Between:
-    """Of the loads that were carried, over the rounds that no budget cut."""
+    """Loads that were carried, over the rounds that no budget cut."""
 
     carried: tuple[Bound, ...]
     """Not empty."""
     interval: Interval | None
-    """Of the median round, 95 %."""
+    """95 % interval of the median round."""
     why_no_interval: str
 
     @property
@@ -136,7 +136,7 @@ class Confidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Of one cell and one goal."""
+    """Answer of a search for one cell and one goal."""
 
     cell: Mapping[str, Any]
     by: str
@@ -146,10 +146,10 @@ class Answer:
     """Within the search of the median round: the highest load that was carried. None = none was,
     or nothing was shown."""
     upper: Bound | None
-    """Of the same round: the lowest load above it that was not. None = none was tried, or could
-    be."""
+    """Within the search of the median round: the lowest load above `lower` that was not carried.
+    None = none was tried, or could be."""
     fit: Knee | None
-    """Of the same round."""
+    """Fit of the median round."""
     between: Between | None
     """None if no round found a load that is carried."""
     rounds: tuple[Round, ...]

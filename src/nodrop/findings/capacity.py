@@ -1,4 +1,4 @@
-"""What a search found: how much a cell carries, how sure that is, and what is in the way.
+"""Answers of a search: how much a cell carries, how sure that is, and what is in the way.
 
 Two kinds of bounds, and neither stands for the other: *within the search* of one round lie the load
 that was carried and the next one that was not; *between rounds* is how much starts of the SUT
@@ -385,8 +385,8 @@ def _missed(every: Sequence[Tried], lower: Load | None, goal: float) -> Missed |
 
 
 def _least(own: Sequence[TrialRecord], search: Search) -> float:
-    """That the search may try. Only nodrop's own method needs no minimum, and it begins where the
-    cell's load does."""
+    """Lowest load that the search may try. Only nodrop's own method needs no minimum, and it begins
+    where the cell's load does."""
     if search.min is not None:
         return search.min
     first = min(own, key=lambda r: r.index).searched
@@ -468,7 +468,7 @@ def _limited_above(
     search: Search,
     cut: LimitedBy,
 ) -> LimitedBy:
-    """The same if no load was too much."""
+    """Limit of the answer if no load was too much."""
     if cut == "lab":
         return cut
     ceiling = untriable_above(loads(of_answer), lower, goal, search) or untriable_above(
@@ -487,7 +487,8 @@ def _limited_above(
 def _hidden(
     every: Sequence[Tried], chosen: Bracket, goal: float, search: Search
 ) -> LimitedBy | None:
-    """What disturbed the trials between bounds that are far apart: the hypervisor or programs."""
+    """Cause that disturbed the trials between bounds that are far apart: the hypervisor or
+    programs."""
     assert chosen.upper is not None
     least = 0.0 if chosen.lower is None else chosen.lower.value
     if chosen.upper.value <= least * (1 + search.relative_width) ** CLOSED:
@@ -500,7 +501,7 @@ def _hidden(
 def _void_for(
     trials: Sequence[Tried],
 ) -> Literal["hypervisor", "other_programs", "generator", "nothing_measured"]:
-    """What kept them from being measured, if it is one thing."""
+    """Cause that kept the trials from being measured, if it is one."""
     void = [t for t in trials if t.outcome == "void" or t.doubtful]
     if 2 * sum(t.disturbed for t in void) > len(void):  # whatever the few others say
         others = sum(t.others_took_more for t in void)

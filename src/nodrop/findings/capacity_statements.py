@@ -1,4 +1,4 @@
-"""What is said of an answer: each sentence has its rule, its evidence and its trials."""
+"""Statements on an answer: each has its rule, its evidence and its trials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nodrop.stats.knee import Knee
 
 
 def ramp_words(by: str, ramp: Ramp) -> str:
-    """What a load that grew showed."""
+    """Words for what a load that grew showed."""
     said = []
     if ramp.lossy_from is not None:
         said.append(f"packets were lost at {value_words(by, ramp.lossy_from)} at the latest")

@@ -35,7 +35,7 @@ class Finding:
     title: str
     evidence: str
     effect: str
-    """What it does to a conclusion."""
+    """Effect on a conclusion."""
     cells: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:

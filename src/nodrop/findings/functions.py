@@ -12,9 +12,10 @@ from importlib.resources import files
 from typing import Any
 
 OTHER = "other"
-"""Of stacks that no pattern names."""
+"""Group of stacks that no pattern names."""
 UNNAMED = "without a name"
-"""Of such stacks with a function that has none: a static one of a stripped file."""
+"""Group of stacks that no pattern names and that have a function without a name: a static one of a
+stripped file."""
 NO_SYMBOL = "(no symbol)"
 HARDWARE = ("cycles", "instructions", "cache_misses")
 
@@ -64,7 +65,7 @@ class RoleProfile:
         return found
 
     def shares(self) -> dict[Named, float]:
-        """Of the samples, by the function that ran."""
+        """Shares of the samples, by the function that ran."""
         found: Counter[Named] = Counter()
         for stack, samples in self.running.items():
             found[stack.frames[-1]] += samples
@@ -84,7 +85,7 @@ class CountedThread:
     name: str
     role: str
     hardware: Mapping[str, int]
-    """As a role's: those of `HARDWARE` that were counted."""
+    """Counts of those of `HARDWARE` that were counted, as a role has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,19 +93,20 @@ class TrialProfile:
     roles: Mapping[str, RoleProfile]
     threads: tuple[CountedThread, ...] = ()
     sampled_threads: int = 0
-    """Those with a sample."""
+    """Number of threads with a sample."""
     own_cpu_ratio: float
-    """Of one CPU: the profiler's own process. What samples take of the threads is not in it."""
+    """Share of one CPU that the profiler's own process took. The time that samples take from the
+    threads is not in it."""
     lost: int
     missing: Mapping[str, str]
-    """What could not be had, and why."""
+    """Data that could not be had, and why."""
     concurrency: tuple[float, ...]
     """Part of the time by the number of threads on a CPU at once; empty if not known."""
     concurrency_error: float
     """Part of the time that is not certain."""
 
     def share(self, roles: Collection[str], groups: Collection[str]) -> float | None:
-        """Of the samples of these roles, the part in these groups; None if there are none."""
+        """Part of these roles' samples that is in these groups; None if there are no samples."""
         found: Counter[bool] = Counter()
         for role in roles:
             if role in self.roles:
@@ -114,7 +116,8 @@ class TrialProfile:
 
 
 def trial_profile(said: Mapping[str, Any]) -> TrialProfile:
-    """Of profile.json. KeyError, TypeError, ValueError or IndexError if it is damaged."""
+    """Profile from the content of profile.json. KeyError, TypeError, ValueError or IndexError if it
+    is damaged."""
     names = [_named(function) for function in said["functions"]]
     stacks = [_stack(tuple(names[index] for index in stack)) for stack in said["stacks"]]
     by_role: dict[str, list[Mapping[str, Any]]] = {}
@@ -188,7 +191,7 @@ def _stack(frames: tuple[Named, ...]) -> Stack | None:
 
 
 def group_of(frames: Sequence[Named]) -> str:
-    """Of the innermost function that a pattern names."""
+    """Group of the innermost function that a pattern names."""
     for frame in reversed(frames):
         if (group := _group(frame.module, frame.function)) is not None:
             return group

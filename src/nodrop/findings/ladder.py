@@ -19,7 +19,7 @@ that differ by a smaller part are one load."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """What became of the trials of one load; void ones are not in it."""
+    """Results of the trials of one load; void ones are not in it."""
 
     name: str
     losses: tuple[float, ...]
@@ -43,7 +43,8 @@ class Contradiction:
     lower: LoadResult
     higher: LoadResult
     probability: float
-    """Of trials that look like this, or worse, though the higher load loses at least as much."""
+    """Probability of trials that look like this, or worse, though the higher load loses at least as
+    much."""
     sure: bool
     by_amount: bool = False
     """All lost: each trial of the lower load more than each of the higher one."""

@@ -46,17 +46,17 @@ class Observation:
     """Missed and expected; None = nothing says what was to be expected."""
     offered_pps: float | None = None
     sender_cpu_ratio: float | None = None
-    """Of all CPUs of the sending host."""
+    """Share of all CPUs of the sending host."""
     host_cores: float | None = None
     """CPU the receiving host says it used, in cores."""
     process_cores: float | None = None
     """CPU the SUT's processes on that host (the hypervisor) say they used, in cores."""
     cpus: float | None = None
-    """Of the receiving host."""
+    """CPUs of the receiving host."""
     not_as_asked: tuple[str, ...] = ()
     """In words: the settings with which the SUT ran though others were asked for."""
     port_packets: Mapping[str, int] = field(default_factory=dict)
-    """Of a SUT that captures on several ports: what came in at each."""
+    """Packets that came in at each port of a SUT that captures on several."""
     start: int | str = ""
     """Names the start of its SUT; empty if that is not known, as of imported runs."""
     ready_proved: bool = False
@@ -70,7 +70,8 @@ class Observation:
 
     @property
     def arrived_packets(self) -> float | None:
-        """What reached the SUT's sockets. The larger sum, as the two counters are read apart."""
+        """Packets that reached the SUT's sockets: the larger sum, as the two counters are read
+        apart."""
         accounted = (
             None
             if self.decoded_packets is None

@@ -1,4 +1,4 @@
-"""What is suspicious in a set of runs.
+"""Rules that find what is suspicious in a set of runs.
 
 Measured runs and imported ones are judged by the same rules. Every rule looks at `Observation`s
 only; a rule that needs a figure that was not measured stays silent.

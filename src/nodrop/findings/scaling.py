@@ -1,7 +1,7 @@
-"""What more threads carry: speed-up and efficiency against the fewest, and the law that fits.
+"""Load that more threads carry: speed-up and efficiency against the fewest, and the law that fits.
 
-Only where the threads had CPUs of their own: with fewer CPUs than threads they take turns, and what
-such a host shows is time-sharing.
+This holds only where the threads had CPUs of their own: with fewer CPUs than threads they take
+turns, and what such a host shows is time-sharing.
 """
 
 from __future__ import annotations

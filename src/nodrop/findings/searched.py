@@ -26,18 +26,21 @@ SENDER_REASONS = frozenset(
     {Reason.SENDER_LATE, Reason.SENDER_SHORT, Reason.NOTHING_SENT, Reason.LOAD_FAILED}
 )
 AT_ANY_LOAD = frozenset({Reason.NO_RULES, Reason.OTHER_BITS, Reason.OTHER_FILES})
-"""What makes a trial void whatever its load is: no other trial of the cell would be measured."""
+"""Reasons that make a trial void whatever its load is: no other trial of the cell would be
+measured."""
 MOST_MUTE = 3
 """A load of which so many trials said nothing, and no other did, cannot be tried."""
 MOST_DISTURBED = 8
-"""The same, if the hypervisor disturbed some of them: that says less of the load."""
+"""A load of which so many trials said nothing, some of them disturbed by the hypervisor, cannot be
+tried: a disturbed trial says less of the load."""
 LAST_OF_LAB = 3
 """So many trials in a row that failed with the lab end a search."""
 FAR_LATE_US = 30_000.0
 """A sender that is so late at its 99th percentile was not merely kept off its CPU for a moment: one
 trial says it, or as many as `MOST_MUTE` if the hypervisor disturbed them."""
 DISTURBING = 0.02
-"""Of the CPUs of the SUT or of the sender, the part that the hypervisor took."""
+"""Share of the CPUs of the SUT or of the sender. The hypervisor disturbed a void trial if it took
+more."""
 
 NEAR = 1.25
 """Trials so far above what they served, or below it, say how it is at the limit."""
@@ -65,7 +68,7 @@ class Tried:
     """One trial of a search, as a search sees it."""
 
     value: float
-    """Of the scale."""
+    """The load, on the scale of the search."""
     seconds: float
     """Asked for."""
     outcome: str
@@ -73,7 +76,7 @@ class Tried:
     kept: bool | None
     """It kept the pace of what it was given; None = not shown."""
     served_ratio: float | None
-    """Of the load, the SUT served at least this part while it was offered."""
+    """Part of the load that the SUT served at least while it was offered."""
     record: TrialRecord
     doubtful: bool = False
     """The hypervisor alone can explain what it lost, and nothing speaks against that."""
@@ -106,9 +109,10 @@ class Tried:
 
     @property
     def may_be_stolen(self) -> bool:
-        """What it lost is no more than what came while the hypervisor had a CPU of the SUT or of
-        the sender, and as much again for its rings to empty (as ledger/cause.py has it). One tick
-        of 10 ms overflows a ring of 256 frames at 38,000 packets/s."""
+        """Whether the packets it lost are no more than those that came while the hypervisor had a
+        CPU of the SUT or of the sender, and as many again for its rings to empty (as
+        ledger/cause.py has it). One tick of 10 ms overflows a ring of 256 frames at 38,000
+        packets/s."""
         body, sent = self.record.packets, self.record.offered.sent or 0
         if self.outcome != "measured" or body.lost_before_sut_packets:
             return False
@@ -152,9 +156,9 @@ class Tried:
         return Reason.SENDER_LATE in self.record.invalid_reasons and late_us.p99 >= FAR_LATE_US
 
     def reaches(self, goal: float) -> float | None:
-        """Of a trial that was not good: the load it would have carried within the goal, if the SUT
-        serves as much of a little more as of a little less. None if it failed, or if how much was
-        the SUT's loss is not known."""
+        """Load that a trial that was not good would have carried within the goal, if the SUT serves
+        as much of a little more as of a little less. None if it failed, or if how much was the
+        SUT's loss is not known."""
         if self.outcome != "measured" or self.served_ratio is None:
             return None
         if self._by_bursts_ratio > NAMED_RATIO:
@@ -163,15 +167,16 @@ class Tried:
 
 
 def lab_is_out(records: Iterable[TrialRecord]) -> bool:
-    """What a search asks next would not be measured either: its last trials failed with the lab,
-    whatever their cells. Not of a fleet, which drains such a pair and goes on with the others."""
+    """Whether the last trials failed with the lab, whatever their cells: a search's next trial
+    would not be measured either. False for a fleet, which drains such a pair and goes on with the
+    others."""
     last = sorted(records, key=lambda r: r.index)[-LAST_OF_LAB:]
     out = all(r.failed_with_lab and r.pair is None for r in last)
     return len(last) == LAST_OF_LAB and out
 
 
 def tried(record: TrialRecord) -> Tried:
-    """Of a record with `searched`."""
+    """Trial of a search, from a record with `searched`."""
     assert record.searched is not None
     return Tried(
         value=record.searched.value,
@@ -212,7 +217,7 @@ def _doubtful(one: Tried, of_round: Sequence[Tried]) -> bool:
 
 
 def ramp_of(records: Iterable[TrialRecord], cell: Mapping[str, Any]) -> Ramp | None:
-    """What the ramp of a cell showed; None if it had none."""
+    """Result of a cell's ramp; None if it had none."""
     of_cell = (r.searched for r in records if r.searched and r.cell == dict(cell))
     return next((found.ramp for found in of_cell if found.ramp is not None), None)
 
@@ -264,7 +269,8 @@ class Load:
         return True if bad_s + missing_s <= allowed_s and good_s else None
 
     def looks_carried(self, goal: float, search: Search) -> bool | None:
-        """The same, or by shorter trials if there are no others; not, if it cannot be tried."""
+        """Whether the load was carried, by trials of any length if those of the final length do not
+        decide it. False if it cannot be tried, None if nothing shows it."""
         decided = self.carried(goal, search)
         if decided is not None:
             return decided
@@ -274,7 +280,7 @@ class Load:
         return False if self.mute(goal) else None
 
     def final_s(self, search: Search) -> float:
-        """Of trials of the final length that say something."""
+        """Seconds of the trials of at least the final length that are not void."""
         return sum(
             t.seconds
             for t in self.trials
@@ -483,8 +489,8 @@ class Picture:
         return Bracket(lower=lower, upper=upper)
 
     def _limits(self, trials: Sequence[Tried]) -> tuple[Limit, ...]:
-        """What each trial that decides says of where the load becomes too much. Not those far from
-        it: a SUT under such load need not be what it is there."""
+        """Limits from the trials that decide: where each says that the load becomes too much.
+        Trials far from there are left out: a SUT under such load need not be what it is there."""
         found = []
         for one in trials:
             good = one.good(self._goal)

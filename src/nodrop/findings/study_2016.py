@@ -1,4 +1,4 @@
-"""What the isolation study of 2016 printed, for those who hold their own figures against it."""
+"""Figures that the isolation study of 2016 printed, for readers who hold their own against them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the thread study of 2017 found of Suricata 3, held against what was measured here."""
+"""Findings of the thread study of 2017 on Suricata 3, held against what was measured here."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ class Model:
     """0 = the capture threads detect."""
     ports: int
     cpus: int | None
-    """That the SUT might use, without those of the generator; None = not known."""
+    """CPUs that the SUT might use, without those of the generator; None = not known."""
     load: str
     """Names what was offered; "" if it was searched."""
     rest: tuple[tuple[str, str], ...] = ()
     """Factors of its cell other than threads and load: key and value. Models are compared only if
     these are equal."""
     capacity: tuple[float, float] | None = None
-    """Of a search: the highest load that was carried, and the lowest above it that was not."""
+    """Bounds that a search found: the highest load that was carried, and the lowest above it that
+    was not."""
     cpu_s_per_million: Summary | None = None
     """CPU-seconds for a million decoded packets."""
     loss: Summary | None = None
@@ -54,7 +55,7 @@ class Model:
 
     @property
     def shape(self) -> tuple[str, int, int, int]:
-        """What makes it a model of its own, whatever the load."""
+        """Values that make it a model of its own, whatever the load."""
         return self.runmode, self.capture_threads, self.detect_threads, self.ports
 
     @property
@@ -168,7 +169,7 @@ def _gains(
     at_most: float,
     words: Callable[[Model], str],
 ) -> Judged:
-    """Of (fewer, more), by what each carries."""
+    """Judgement of pairs (fewer, more) of threads, by what each carries."""
     real = [(a, b) for a, b in pairs if not (a.shares_cpus or b.shares_cpus)]
     if not real:
         return _unknown(

@@ -83,7 +83,8 @@ def _was_whole(run: Observation) -> bool:
 
 
 def loss_per_replica(cells: Cells) -> Iterator[Finding]:
-    """The same number per replica at every load: something on the path, not too much load."""
+    """A finding if the same number of packets per replica is missing at every load: something on
+    the path causes it, not too much load."""
     for group, by_load in load_groups(cells).items():
         missing = {
             load: count / load

@@ -15,7 +15,7 @@ NOT_V1 = ""
 @dataclass(frozen=True, slots=True)
 class Mount:
     root: str
-    """What of the hierarchy is mounted; a container sees its own part."""
+    """The part of the hierarchy that is mounted; a container sees its own part."""
     point: Path
     version: int
 

@@ -11,7 +11,7 @@ from typing import IO, Any, NamedTuple
 HEAD = struct.Struct("<IIB")
 """Length of the payload, channel, kind."""
 LONGEST_BYTES = 64 * 1024
-"""Of a payload."""
+"""Limit on a payload."""
 
 
 class Frame(NamedTuple):

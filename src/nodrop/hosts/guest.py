@@ -224,7 +224,8 @@ def _on(cpus: str | None, caps: Sequence[str] | None, argv: Sequence[str]) -> li
 
 
 class _Kept(bytearray):
-    """What a guest says, in our memory; how much it will be is the guest's word."""
+    """A guest's output in our memory, of a size that the guest decides. NotJson if it exceeds the
+    bound on a guest's file."""
 
     def extend(self, content: Iterable[SupportsIndex]) -> None:
         super().extend(content)

@@ -26,7 +26,7 @@ from nodrop.untrusted.words import one_line
 HEAD = struct.Struct("<IIB")
 """Length of the payload, channel, kind."""
 LONGEST_BYTES = 64 * 1024
-"""Of a payload, in both directions (crates/node/src/guest/frame.rs)."""
+"""Limit on a payload, in both directions (crates/node/src/guest/frame.rs)."""
 MOST_UNHEARD = 1000
 """Words of the guest that no one has asked for yet."""
 SEND_TIMEOUT_S = 30.0

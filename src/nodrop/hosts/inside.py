@@ -1,4 +1,4 @@
-"""What the kernel of a host says of processes there: its node looks, never Python in a /proc."""
+"""Processes of a host as its kernel shows them: its node looks, never Python in a /proc."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Inside:
     """Names, in the order of their ids."""
     packet_sockets: tuple[PacketSocket, ...]
     cpu_ns: int | None = None
-    """That all threads have run; None while one of them runs or waits for a CPU, or if the place
-    does not say."""
+    """CPU time of all threads; None while one of them runs or waits for a CPU, or if the place does
+    not say."""
 
 
 def look(process: HostProcess) -> Inside | None:
@@ -58,7 +58,7 @@ def inside(seen: ProcessInside, *, cpu_ns: int | None) -> Inside:
 
 
 def usage(processes: Iterable[HostProcess]) -> Mapping[HostProcess, ProcessUsage]:
-    """Of those that live now; one question to each host."""
+    """Usage of the processes that live now; each host is asked once."""
     asked: dict[Host, list[int]] = {}
     for process in processes:
         asked.setdefault(process.host, []).append(process.pid)

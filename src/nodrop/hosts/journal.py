@@ -115,15 +115,16 @@ KILL_ROUNDS = 10
 ONLY_OWNER = 0o600
 FOLDER_MODE = 0o700
 LABEL = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
-"""What a run is called here. It becomes part of patterns and of names of namespaces."""
+"""Form of a run's label, which becomes part of patterns and of names of namespaces."""
 
 
 @dataclass(slots=True, kw_only=True)
 class UndoReport:
-    """What one undo did, in words."""
+    """The outcome of one undo, in words."""
 
     label: str
-    """Of the run; of another host the report is of all."""
+    """The run's label, or the lab's name if its receiver was not reached; empty if the report is
+    not of one run."""
     host: str = ""
     """Empty: this one."""
     done: list[str] = field(default_factory=list)
@@ -158,7 +159,7 @@ class DiskJournal:
         self.changed: Sequence[str] = ()
         """Once the context has ended: what was changed on the host, each thing once."""
         self.left: Sequence[str] = ()
-        """Of that, what could not be put back."""
+        """Changes that could not be put back."""
 
     @classmethod
     def create(cls, label: str | None = None, *, folder: Path | None = None) -> Self:
@@ -391,7 +392,7 @@ def journals(path: Path | None = None) -> list[DiskJournal]:
 
 
 def abandoned_labels() -> list[str]:
-    """Of runs that are over, and not undone. A journal that cannot be read is passed over here."""
+    """Labels of runs that are over and not undone. A journal that cannot be read is skipped."""
     found = []
     for journal in journals():
         with suppress(OSError, NodropError, NotJson), journal.held() as over:
@@ -407,8 +408,8 @@ def going_on() -> list[UndoReport]:
 
 
 def living() -> dict[str, str]:
-    """Of each run of this host that goes on, its label: whose it is. A journal that cannot be read
-    is passed over here."""
+    """Label of each run that is under way on this host → words that say whose it is. A journal that
+    cannot be read is skipped."""
     found = {}
     for journal in journals():
         with suppress(OSError, NodropError, NotJson), journal.held() as over:

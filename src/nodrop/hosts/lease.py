@@ -25,7 +25,7 @@ BEAT_S = 5.0
 TERM_S = 20
 """Longer than ssh needs to find a line cut (ssh_connection.py): a controller that lives knows."""
 END_TIMEOUT_S = 15.0
-"""Of a keeper whose processes do not end when they are asked to."""
+"""Seconds that a keeper has to end its processes after it is asked to; then it is killed."""
 
 
 class Lease:
@@ -103,7 +103,7 @@ class Lease:
 
 
 def keep_words(node: str, folder: str, label: str, *, instead_of: str = "") -> list[str]:
-    """What holds a host. It carries no label itself, or it would end itself."""
+    """The command that holds a host. It carries no label itself, or it would end itself."""
     words = [node, "enter", "--caps", ",".join(KEEPER), "--", node, "keep", "--folder", folder]
     words += ["--label", label, "--holder", holder(), "--controller", this_process()]
     words += ["--term-s", str(TERM_S)]

@@ -25,7 +25,7 @@ class Files:
     events: str
     """Has a line `oom_kill <n>`."""
     swappiness: str = ""
-    """Of each group; version 2 has none."""
+    """Optional: swappiness of each group; version 2 has none."""
 
 
 V1 = Files(

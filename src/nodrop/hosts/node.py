@@ -34,14 +34,15 @@ NOISE_SHOWN_BYTES = 60
 STDERR_TAIL_BYTES = 32 * 1024
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
 MOST_BYTES = 1 << 30
-"""Of all that one job says: its samples are kept."""
+"""Limit on all that one job says, since its samples are kept."""
 AT_ONCE = frozenset({"probe", "trace"})
 """Jobs whose result follows the spec at once: `result` also says what was wrong with the spec."""
 KINDS = frozenset({"hello", "ready", "clock", "sample", "result", "error"})
 
 
 class Piped(Protocol):
-    """What a job is spoken to through: a Popen, or a program in a guest that looks like one."""
+    """The process through which a job is spoken to: a Popen, or a program in a guest that looks
+    like one."""
 
     @property
     def pid(self) -> int: ...
@@ -104,7 +105,7 @@ class NodeProcess:
         nothing."""
         self._lost = lost
         self.ready: Any = {}
-        """As its type in protocol/events.py says; `_expect` has checked it."""
+        """The `ready` event, of its type in protocol/events.py; `_expect` has checked it."""
         self._who = f"node job '{spec['job']}' on {where}"
         self._types = EVENTS.get(spec["job"], {})
         self._at_once = spec["job"] in AT_ONCE
@@ -124,7 +125,8 @@ class NodeProcess:
             raise LabProblem(f"{self._who}: cannot start {argv[0]}: {error.strerror}") from error
         self.pid = self._process.pid
         self.far_pid = 0
-        """As the node itself says it in its hello: of a node that is no child of ours."""
+        """PID that the node itself gives in its hello. It counts for a node that is no child of
+        ours."""
         self._threads = [
             threading.Thread(target=self._read_events, daemon=True),
             threading.Thread(target=self._read_stderr, daemon=True),
@@ -284,7 +286,7 @@ class NodeProcess:
         return NodeDied(f"{self._who} ended without a result ({status}){said}")
 
     def _heard(self) -> str:
-        """What it said outside the protocol, for the error message."""
+        """The job's output outside the protocol, for the error message."""
         words = ""
         if self._noise:
             words += f"; before hello: {_text(self._noise)}"

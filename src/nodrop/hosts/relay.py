@@ -42,7 +42,7 @@ class Held(Protocol):
     address: str
 
     def command(self, words: str) -> list[str]:
-        """What runs `words` in a shell of the host."""
+        """The command that runs `words` in a shell of the host."""
         ...
 
     def environment(self) -> Mapping[str, str]: ...
@@ -262,7 +262,7 @@ class RelayDoor:
 
 
 class RelayedConnection(SshConnection):
-    """As an SshConnection, by way of the door at `path`."""
+    """An SshConnection by way of the door at `path`."""
 
     def __init__(self, path: Path, *, name: str) -> None:
         super().__init__(name, name=name)

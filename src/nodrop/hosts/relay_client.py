@@ -10,7 +10,7 @@ import socket
 import sys
 
 GONE = 255
-"""As ssh says it."""
+"""Exit status of a failed connection, the one that ssh uses."""
 
 
 def main() -> int:

@@ -1,5 +1,5 @@
-"""What an undo may do: a fixed list. A journal names one of these with arguments, never a command,
-and arguments that cannot be a run's own are refused."""
+"""The fixed list of what an undo may do. A journal names one of these actions with arguments, never
+a command. Arguments that cannot be a run's own are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_S = 90.0
 """More than any of the commands gives itself: a guest that lets go of a NIC, a busy Docker."""
 
 PORT_SETTINGS = r"((promisc|ipv[46]/(conf|neigh)/[a-z0-9_]+)=[a-z0-9:._-]+ ?)*"
-"""As labs/port_settings.py gives them."""
+"""Form of a port's settings, as labs/port_settings.py gives them."""
 
 Command = Sequence[str] | None
 """None: what would be reversed is certainly gone."""
@@ -144,7 +144,7 @@ def _restore_settings(label: str, state: str) -> Command:
 
 
 def _by_hand(port: str, module: str, mtu: str, offloads: str, ipv6_off: str) -> str:
-    """Of an entry as nodrop wrote it before it kept more than offloads."""
+    """Commands that undo, by hand, an entry of an older nodrop, which kept only offloads."""
     steps = [f"modprobe {module}", f"ip link set {port} mtu {mtu} up"]
     steps.append(f"ethtool -K {port} {' '.join(offloads.replace('=', ' ').split())}")
     if ipv6_off:

@@ -43,7 +43,7 @@ class Child(Protocol):
     """A long-lived program: a Popen, or one in a guest that looks like one."""
 
     pid: int
-    """As its host's node sees it."""
+    """PID as the host's node sees it."""
 
     def poll(self) -> int | None: ...
     def wait(self, timeout: float | None = None) -> int: ...
@@ -61,9 +61,10 @@ class NodeJob(Protocol[ReadyT, SampleT, ResultT]):
     job that the spec names; the session has checked each event against them."""
 
     pid: int
-    """As its host's node sees it: a job that is the SUT must be sampled."""
+    """PID as the host's node sees it: a job that is the SUT must be sampled."""
     far_pid: int
-    """As the node itself says it in its hello: in a guest, as the guest's kernel counts."""
+    """PID that the node itself gives in its hello; in a guest, the number that the guest's kernel
+    uses."""
 
     @property
     def ready(self) -> ReadyT:
@@ -98,7 +99,7 @@ class NodeJob(Protocol[ReadyT, SampleT, ResultT]):
 
 
 AnyJob: TypeAlias = NodeJob[Any, Any, Any]
-"""Of a spec that is not known here."""
+"""A job whose spec is not known here."""
 ReplayJob: TypeAlias = NodeJob[ReplayReady, ReplaySample, ReplayResult]
 SampleJob: TypeAlias = NodeJob[SampleReady, Any, SampleResult]
 """Its rows go to a file."""
@@ -106,17 +107,18 @@ SinkJob: TypeAlias = NodeJob[SinkReady, SinkSample, SinkResult]
 OverhearJob: TypeAlias = NodeJob[OverhearReady, Any, OverhearResult]
 ProbeJob: TypeAlias = NodeJob[Any, Any, ProbeResult]
 TraceJob: TypeAlias = NodeJob[Any, Any, TraceResult]
-"""As a probe's, its result comes at once."""
+"""A job whose result comes at once, like a probe's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a program of this kernel finds around it, and as whom; no other kernel takes any."""
+    """The environment and user of a program of this kernel; a host with another kernel takes
+    none."""
 
     root: Path | None = None
     """The folder that it sees as /."""
     of_host: bool = False
-    """That folder is empty, and shows the host's own files."""
+    """True if `root` is an empty folder that shows the host's own files."""
     binds: Mapping[Path, str] = field(default_factory=dict)
     """Path of the host → where the program sees it; with `:ro` behind it, read-only."""
     private: bool = False
@@ -192,7 +194,7 @@ class Host(Protocol):
         files: Sequence[str] = (),
         timeout_s: float = 30,
     ) -> ProbeResult:
-        """What the host's node sees now (docs/node-protocol.md, job `probe`)."""
+        """The host as its node sees it now (docs/node-protocol.md, job `probe`)."""
         ...
 
 
@@ -202,7 +204,7 @@ class HostProcess:
 
     host: Host
     pid: int
-    """As that host's node sees it."""
+    """PID as that host's node sees it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,17 +213,18 @@ class Port:
     name: str
 
     def counters(self) -> Counters:
-        """Of the port and of the network namespace it is in, now."""
+        """Current counters of the port and of the network namespace it is in."""
         return counters_of([self])
 
 
 def counters_of(ports: Sequence[Port]) -> Counters:
-    """Of several ports of one network namespace, now."""
+    """Current counters of several ports of one network namespace."""
     return ports[0].host.probe("counters", ports=[port.name for port in ports])["counters"]
 
 
 def rise(before: Counters, after: Counters, port: str, counter: str) -> int:
-    """Of a port's counter, by its name in LinkStats (protocol/events.py)."""
+    """Increase of a port's counter, which is given by its name in LinkStats
+    (protocol/events.py)."""
     then, now = (cast(Mapping[str, int], side["links"][port]["stats"]) for side in (before, after))
     return now[counter] - then[counter]
 
@@ -236,15 +239,15 @@ class Link:
     """Ends of more cables between the same two hosts: a SUT of several ports has one at each, and
     the sender shares flows among them."""
     capture_ports: Sequence[str] = ()
-    """Of the receiver's host, if several ports share what comes in at `rx`: a SUT captures on them
+    """Ports of the receiver's host, if several share what comes in at `rx`: a SUT captures on them
     instead."""
     dst_macs: Sequence[str] = ()
     """Addresses of several receivers behind a split: the sender shares the load among them and
     writes each frame's over its own."""
     dst_macs_by: Literal["flows", "replicas"] = "flows"
-    """What it shares among them."""
+    """The unit that the sender shares among `dst_macs`."""
     queues: int = 1
-    """Of each port that the lab has made: receive and send queues."""
+    """Receive and send queues of each port that the lab has made."""
     sender_may_spin: bool = False
     """The CPU that the sender is pinned to is its own (measure/parting.py)."""
 
@@ -258,7 +261,8 @@ class Link:
 
 
 class Action(StrEnum):
-    """What an undo can do, and nothing else (hosts/reversal.py). The words stand in journals."""
+    """The actions that an undo can take, and no others (hosts/reversal.py). Journals contain these
+    words."""
 
     DELETE_NETNS = "delete_netns"
     DELETE_MACVTAP = "delete_macvtap"
@@ -274,7 +278,7 @@ class Action(StrEnum):
 
 
 class UndoJournal(Protocol):
-    """What must be put back. An entry is on disk before the host is touched."""
+    """The record of what must be put back. An entry is on disk before the host is touched."""
 
     label: str
 

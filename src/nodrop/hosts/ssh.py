@@ -26,16 +26,17 @@ from nodrop.protocol.events import ProbeResult
 NODE_FOLDER = "/var/lib/nodrop/node"
 """On the host: root's, one folder below it for each content hash, so versions do not collide."""
 KEPT_FOLDER = posixpath.dirname(NODE_FOLDER)
-"""What is kept for a connection lies here, each time in a folder of its own."""
+"""Folder of all that is kept for a connection, each time in a folder of its own."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """A user's has no sbin on Debian, and sudo may keep it: ethtool is there."""
 COMMAND_TIMEOUT_S = 30.0
 FILE_TIMEOUT_S, SLOWEST_BYTES_S = 600.0, 50_000
-"""What a file may take, and for each of its bytes more: TCP gets through 40 kB/s of a line that
-takes 200 ms and loses 5 %, and a line that is cut ends a copy by itself."""
+"""Seconds that any file may take, and the rate (bytes per second) at which its size adds to them.
+TCP gets through 40 kB/s of a line that takes 200 ms and loses 5 %, and a line that is cut ends a
+copy by itself."""
 END_TIMEOUT_S = 5.0
 LOST_S = 1.0
-"""What goes by a connection ends a moment before it does."""
+"""Wait for a connection to end: what goes by it ends a moment before it does."""
 Become = Literal["sudo"]
 BECOMING: Mapping[Become | None, tuple[str, ...]] = {
     None: (),
@@ -152,7 +153,7 @@ class SshHost:
 
     @property
     def address(self) -> str:
-        """As ssh reached it; empty if that is not known."""
+        """The host's address as ssh reached it; empty if that is not known."""
         return self._connection.address
 
     def __enter__(self) -> Self:

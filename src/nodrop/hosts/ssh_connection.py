@@ -41,7 +41,7 @@ ALIVE_INTERVAL_S, ALIVE_TIMES = 5, 3
 """A host that has not answered for so long is gone."""
 END_TIMEOUT_S = 2.0
 GREETING_LIMIT_BYTES = 64 * 1024
-"""Of what a login shell says before its first command."""
+"""Limit on what a login shell says before its first command."""
 STANDS = "nodrop-stands"
 GREET = f"printf '\n{STANDS} %s\\n' \"$SSH_CONNECTION\"; exec env {{carrying}} cat >/dev/null"
 """It has a quoted line break, as scripts of ours have: csh does not read that."""
@@ -88,7 +88,7 @@ FAILURES = {
         "give it a HostName in ~/.ssh/config",
     ),
 }
-"""What ssh says → what that means here, and what to do. The first that fits."""
+"""Pattern of ssh's message → its meaning here, and what to do. The first that fits counts."""
 PASSING = {
     r"Connection refused": ("not reached: no ssh server listens there", "start sshd there"),
     r"(No route to host|Network is unreachable|[Tt]imed out)": (
@@ -96,9 +96,9 @@ PASSING = {
         "see whether it is up and the network goes there",
     ),
 }
-"""The same of what may pass."""
+"""Failures that may pass, in the form of `FAILURES`."""
 NO_SESSION = "Session open refused by peer"
-"""What ssh says if sshd takes no further conversation into a connection."""
+"""ssh's message if sshd takes no further session into a connection."""
 TOO_FEW_SESSIONS = (
     "its sshd takes too few conversations into one connection; `MaxSessions 10` in its sshd_config"
 )
@@ -131,7 +131,7 @@ class SshConnection:
         self._greet = GREET.format(carrying=shlex.join(f"{k}={v}" for k, v in carrying.items()))
         self.name = name or host
         self.address = ""
-        """Of the host, as ssh reached it; empty before, and if it went by no network."""
+        """The host's address as ssh reached it; empty before, and if ssh used no network."""
         self._config = config
         self._master: subprocess.Popen[bytes] | None = None
         self._socket = Path()
@@ -190,7 +190,7 @@ class SshConnection:
         return self.command(shlex.join(argv))
 
     def command(self, words: str) -> list[str]:
-        """The same of words for a shell."""
+        """The command that runs `words` in a shell of the host, through this connection alone."""
         ours = ["-S", str(self._socket), "-o", "ControlMaster=no", "-o", "ProxyCommand=false"]
         return self._ssh(ours, words)
 

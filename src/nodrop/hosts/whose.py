@@ -25,7 +25,7 @@ its own open, and it may lie in any home (XDG_STATE_HOME)."""
 
 
 def this_host() -> str:
-    """As the user knows it."""
+    """This host's name, as the user knows it."""
     return one_line(os.environ.get(HOST_VARIABLE) or socket.gethostname(), longest=120)
 
 
@@ -40,7 +40,8 @@ def holder() -> str:
 
 
 def run_words(run: Json) -> str:
-    """Of `label`, `holder` and `since_unix_s`, as a node or a journal says them."""
+    """A run in words, from its `label`, `holder` and `since_unix_s` as a node or a journal gives
+    them."""
     since = datetime.fromtimestamp(counted(run, "since_unix_s"), UTC)
     who = one_line(member(run, "holder", str), longest=120)
     label = one_line(member(run, "label", str), longest=60)

@@ -16,6 +16,6 @@ class Bits:
     path: Path
     """Unpacked root filesystem folder, or the binary."""
     sha256: str
-    """Of the image tar, or of the binary."""
+    """Hash of the image tar, or of the binary."""
     version: str | None = None
     packages: Mapping[str, str] = field(default_factory=dict)

@@ -58,9 +58,9 @@ def must_be_there(bits: Bits | None) -> None:
 
 
 def find_bits(recipe: str, version: Version | None = None) -> Bits | None:
-    """What an experiment gets that asks for nothing: the image of the release that is built if
-    none is named, else the host's program. Another release, such as a newer Suricata's, would
-    change figures without a word: it is taken only if it is named."""
+    """The bits for an experiment that asks for none: the image of the release that is built if none
+    is named, else the host's program. Another release, such as a newer Suricata's, would change
+    figures without a word: it is taken only if it is named."""
     if image := default_image(recipe):
         return image.bits()
     found = shutil.which(recipe)
@@ -74,7 +74,7 @@ def default_image(recipe: str) -> Image | None:
 
 
 def ensure_bits(recipe: str) -> Bits:
-    """What such an experiment gets; an image is built if there is nothing."""
+    """The bits for an experiment that asks for none; an image is built if there are none."""
     return find_bits(recipe) or build_image(recipe).bits()
 
 

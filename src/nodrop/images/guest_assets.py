@@ -1,4 +1,5 @@
-"""What a virtual machine boots from: a kernel out of its package, an initramfs and a root disk.
+"""Files that a virtual machine boots from: a kernel out of its package, an initramfs and a root
+disk.
 
 The disk holds the root filesystem of an image, byte for byte; the kernel is Debian's cloud kernel,
 unpacked from the package that this host's apt offers; the initramfs is the node itself with the
@@ -38,7 +39,7 @@ af_packet_diag is what `ss -0` asks for the rings of a capture."""
 PACKAGES = {"x86_64": "linux-image-cloud-amd64", "aarch64": "linux-image-cloud-arm64"}
 KERNEL = "vmlinuz"
 DISK = "guest-disk-{}.ext4"
-"""Of its sha256."""
+"""File name of a disk, with its sha256."""
 DISK_SPARE_BYTES = 512 << 20
 """For what a trial writes; sparse."""
 APT_TIMEOUT_S = 300.0
@@ -53,7 +54,7 @@ class GuestKernel:
     modules: Path
     """Folder of .ko files and `order`, their names in the order to load them."""
     sha256: str
-    """Of the package."""
+    """Hash of the package."""
     image_sha256: str
     files: Mapping[str, str]
     """sha256 of the image and of all in `modules`, by their names in the kernel's folder."""
@@ -72,7 +73,7 @@ def guest_folder() -> Path:
 
 
 def problems(bits: Bits | None) -> Sequence[str]:
-    """What stands in the way of making them; touches nothing."""
+    """Obstacles to making the assets; touches nothing."""
     found = [
         f"program {program} is missing; install the package {package}"
         for program, package in (("dpkg-deb", "dpkg"), ("mkfs.ext4", "e2fsprogs"))
@@ -158,7 +159,7 @@ def _kernel_in(folder: Folder) -> GuestKernel | None:
 
 
 def _first_other(folder: Folder, files: Mapping[str, Any]) -> str | None:
-    """What is not as the manifest says, is missing, or was added."""
+    """The first file that is not as the manifest says, is missing, or was added."""
     modules = folder.folder("modules")
     there = {KERNEL, *(f"modules/{name}" for name in modules.names())}
     if odd := min(there ^ set(files), default=None):

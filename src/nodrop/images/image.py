@@ -49,7 +49,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirrors:
-    """Of one distribution. `security` is None if the host has none configured."""
+    """Mirrors of one distribution. `security` is None if the host has none configured."""
 
     archive: str
     security: str | None
@@ -156,7 +156,8 @@ LEAN = (
 NOT_IN_THE_HASH = ("etc/apt/sources.list", "etc/apt/apt.conf.d/99mmdebstrap")
 """Name the mirror and proxy of the host that built it; the packages are the same without."""
 NO_BYTECODE = 'find "$1/usr" -name __pycache__ -prune -exec rm -r {} +'
-"""What Python compiles at installation depends on the environment of the build (seen)."""
+"""Command that removes what Python compiles at installation: it depends on the environment of the
+build (seen)."""
 
 
 class Release(Options):
@@ -166,7 +167,7 @@ class Release(Options):
     security: str
     packages: Annotated[tuple[str, ...], Field(min_length=1)]
     codename: str = ""
-    """As mmdebstrap knows it, if the release is called otherwise here."""
+    """The release's name in mmdebstrap, if the release is called otherwise here."""
 
 
 class Recipe(Options):
@@ -328,7 +329,7 @@ def take_image(manifest: Mapping[str, Any], tar: Path) -> None:
 
 
 def deb_lines(plan: Release, host: Mapping[str, str]) -> list[str]:
-    """What apt shall read while the image is made: the release, from the mirrors of this host."""
+    """Lines of apt sources for making the image: the release, from the mirrors of this host."""
     if host.get("ID") != plan.distribution:
         raise BadInput(
             f"this host is {host.get('ID', 'of an unknown distribution')}, and the release is "
@@ -344,7 +345,7 @@ def deb_lines(plan: Release, host: Mapping[str, str]) -> list[str]:
 
 
 def default_release(host: Mapping[str, str] | None = None) -> str:
-    """That is built if none is named; empty if this host has none."""
+    """The release that is built if none is named; empty if this host has none."""
     host = os_release() if host is None else host
     return DEFAULT_RELEASES.get(host.get("ID", ""), host.get("VERSION_CODENAME", ""))
 

@@ -91,7 +91,7 @@ class CellResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to look at, and how."""
+    """Channels and windows to read, and the mode of reading."""
 
     mode: Mode = "sound"
     window: Window | None = None

@@ -185,7 +185,7 @@ class Entry(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one entry."""
+    """The result of one entry."""
 
     entry: Entry
     ours: float | None
@@ -214,7 +214,7 @@ class Outcome:
 class Checked:
     outcomes: tuple[Outcome, ...]
     skips: tuple[Skip, ...]
-    """What was left out of the workbooks that were read."""
+    """Parts that were left out of the workbooks that were read."""
 
 
 class Files:

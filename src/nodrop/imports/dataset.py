@@ -1,4 +1,4 @@
-"""What lies in a folder of the published data: cells of workbooks, raw logs, and foreign files."""
+"""Contents of a folder of the published data: cells of workbooks, raw logs, and foreign files."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def traffic(sample: Sample, column: str) -> Traffic | None:
 def figures_of(
     channel: Channel, sample: Sample, span: Span | None, flow: Traffic | None
 ) -> Figures:
-    """What one channel of one run says. `span` = the rows that count, None = all rows.
+    """Figures of one channel of one run. `span` = the rows that count, None = all rows.
 
     A missing column is a figure that was not measured; the importer has named it by then.
     """

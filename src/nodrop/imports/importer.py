@@ -189,7 +189,7 @@ def _words(
 
 
 def _sut_cpu_s(run: Run) -> float | None:
-    """Of the hypervisor, if there is one: other setups' own CPU was not recorded."""
+    """CPU time of the hypervisor, if there is one: other setups' own CPU was not recorded."""
     pct, seconds = _figure(run.figures, "qemu_cpu_pct"), _figure(run.figures, "sending_s")
     return None if pct is None or seconds is None else pct / 100 * seconds
 
@@ -246,7 +246,7 @@ def _observation(result: CellResult, run: Run, *, cell: str, group: str) -> Obse
 
 
 def planned_runs(results: Sequence[CellResult]) -> dict[str, int]:
-    """What the authors' own logs announce."""
+    """Planned runs of each cell, which the authors' own logs announce."""
     naming = Naming(results)
     return {
         naming.cell(result): max(result.cell.planned.values())

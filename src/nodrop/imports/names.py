@@ -31,7 +31,7 @@ class BadNameError(ValueError):
 
 
 class Channel(StrEnum):
-    """What one workbook holds; the values are the words of the file names."""
+    """The content of one workbook; the values are the words of the file names."""
 
     EVE = "eve"
     """Suricata's cumulative counters."""
@@ -59,7 +59,7 @@ _CHANNELS = sorted(Channel, key=len, reverse=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What was varied: one combination of the studies' matrix."""
+    """The varied factors: one combination of the studies' matrix."""
 
     engine: str
     """bm, docker or vm."""

@@ -29,7 +29,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What one channel recorded in one run."""
+    """One channel's record of one run."""
 
     epoch_s: int
     """The second at which the run was started: the sample's name in all channels."""

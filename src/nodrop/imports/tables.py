@@ -40,7 +40,7 @@ class TableSpec:
     loads: frozenset[int] | None = None
     """None = all there are."""
     memory_bytes: int | None = TWO_GIB
-    """Of the setups that have a limit; None = all there are."""
+    """Memory of the setups that have a limit; None = all there are."""
 
     def holds(self, cell: Cell) -> bool:
         condition = cell.condition

@@ -28,7 +28,7 @@ HOP = "split"
 
 
 class SplitCounters(Counters):
-    """Of the ports that hand on."""
+    """Counters of the ports of a split that hand packets on."""
 
     nft: NotRequired[dict[str, int]]
     """Packets by the name of a counter of nft, if the split has any."""
@@ -61,7 +61,7 @@ class Split(ABC):
         return Hop(name=HOP, packets=handed, counter="tx_packets of the split's ports")
 
     def accounts(self, before: SplitCounters, after: SplitCounters) -> Sequence[Account]:
-        """What went lost between the receiving port and those that hand on. The backlog's counter
+        """Packets lost between the receiving port and the ports that hand on. The backlog's counter
         is the whole machine's: it names the place only if it rose by as much."""
         dropped, backlog = self._rise(before, after, "tx_dropped"), _backlog(before, after)
         in_backlog = backlog >= dropped
@@ -78,7 +78,7 @@ class Split(ABC):
         ]
 
     def _rise(self, before: SplitCounters, after: SplitCounters, counter: str) -> int:
-        """Of the ports that hand on, together."""
+        """Increase of a counter, summed over the ports that hand on."""
 
         return sum(rise(before, after, port, counter) for port in self.hands)
 
@@ -141,7 +141,8 @@ def branches(
 
 @contextmanager
 def ports(link: Link, count: int) -> Iterator[tuple[Sequence[str], Sequence[Port]]]:
-    """As `branches`, but all ends lie in the receiver's own namespace, and go with it."""
+    """The ports that hand on, and the NICs, like `branches`. All ends lie in the receiver's own
+    namespace, and go with it."""
     receiver = local(link.rx.host)
     assert receiver.netns is not None
     hands = [f"ndsp{i}" for i in range(count)]

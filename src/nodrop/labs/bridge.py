@@ -122,7 +122,7 @@ def _header_errors(before: SplitCounters, after: SplitCounters) -> int:
 
 
 CONNTRACK_DROPS = ("drop", "insert_failed")
-"""Of packets; `early_drop` is of entries."""
+"""Conntrack counters of packets; `early_drop` counts entries."""
 
 
 def _conntrack_drops(before: SplitCounters, after: SplitCounters) -> int:

@@ -111,9 +111,10 @@ BURST_S = 0.1
 MOST_BYTES = 100e6
 """A sender that cannot keep the rate takes longer, and not for long."""
 TRIES = 3
-"""Of a burst that does not come whole: a host that is late once is not late three times."""
+"""Attempts at a burst that does not come whole: a host that is late once is not late three
+times."""
 WIRE_BYTES = 24
-"""Of each frame that no program sees: checksum, preamble, and the gap before the next."""
+"""Bytes of each frame that no program sees: checksum, preamble, and the gap before the next."""
 LOST_BY_HOST = ("rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "rx_dropped")
 REFUSED_BY_HOST = ("tx_dropped", "tx_errors")
 SECOND_NS = 1e9
@@ -124,7 +125,7 @@ class Burst:
     crossed: Crossed
     frame_bytes: int
     own: Mapping[str, int] = field(default_factory=dict)
-    """What the two ports themselves count as lost, by the counter's name."""
+    """Losses that the two ports themselves count, by the counter's name."""
 
     @property
     def missing_packets(self) -> int:
@@ -151,7 +152,7 @@ class Burst:
 
 
 def unlike(one: CableEnd, other: CableEnd) -> str:
-    """What is wrong about the rates that the two ends say; "" if nothing is."""
+    """The fault in the rates that the two ends report; "" if there is none."""
     for end in (one, other):
         if end.half_duplex:
             return (
@@ -202,7 +203,7 @@ def _burst(tx: CableEnd, rx: CableEnd, frame_bytes: int, pps: float) -> Burst:
 
 
 def judged(tx: CableEnd, rx: CableEnd, found: Burst) -> tuple[str, str]:
-    """What was seen, and what is wrong; either may be ""."""
+    """The words for what was seen, and those for what is wrong; either may be ""."""
     crossed, speed = found.crossed, tx.speed_mbit
     rate = "" if found.mbit is None else f" at {found.mbit:,.0f} of {speed:,} Mbit/s"
     megabytes = crossed.sent_packets * found.frame_bytes / 1e6
@@ -222,7 +223,8 @@ def judged(tx: CableEnd, rx: CableEnd, found: Burst) -> tuple[str, str]:
 FRAMES = 32
 PPS = 2000
 SHORTEST_BYTES = 60
-"""What Ethernet pads to, without its checksum: shorter ones would arrive longer."""
+"""The length to which Ethernet pads frames, without the checksum: shorter ones would arrive
+longer."""
 SHORT_BYTES = 500
 """These pass wherever anything does (IPv4 wants an MTU of 576)."""
 MEND = "put the cable or the switch right, and look with `nodrop lab check LAB`"
@@ -265,8 +267,9 @@ def prove(sender: CableEnd, receiver: CableEnd, rng: random.Random) -> Checked:
 
 
 def prove_one_way(sender: CableEnd, receiver: CableEnd, rng: random.Random) -> Checked:
-    """Of a run, before its first trial: a mirror port has no way back, and what a smaller MTU loses
-    the trials show. At other ports it listens only if none came where they were sent."""
+    """Checks the cable of a run, before its first trial: a mirror port has no way back, and the
+    trials show what a smaller MTU loses. At other ports it listens only if no frame came where it
+    was sent."""
     ends = [replace(end, others=()) for end in (sender, receiver)]
     for tx, rx in (ends, (sender, receiver)):
         with Overhearing(tx, rx) as overhearing:
@@ -334,7 +337,7 @@ def _fault(tx: CableEnd, rx: CableEnd, crossed: Crossed, mtu: int, *, short_pass
 
 
 def marked_lengths(longest: int, rng: random.Random) -> list[int]:
-    """Of frames without their checksum, in bytes; one is the longest."""
+    """Lengths of frames without their checksum, in bytes; one is the longest."""
     return [longest, *(rng.randint(SHORTEST_BYTES, longest) for _ in range(FRAMES - 1))]
 
 

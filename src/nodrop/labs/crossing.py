@@ -36,7 +36,7 @@ class CableEnd:
     others: Sequence[str] = ()
     """Ports of that host that are up, this one and loopback left out."""
     speed_mbit: int | None = None
-    """As the port has agreed with whatever is at its cable; None if it does not say."""
+    """Rate that the port has agreed on with whatever is at its cable; None if it does not say."""
     half_duplex: bool = False
     alone: bool = True
     """It has no address and belongs to no bridge: what is sent there goes to its cable alone."""
@@ -48,14 +48,14 @@ class CableEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossed:
-    """What of the frames came over in one direction."""
+    """Frames sent in one direction, and those that came over."""
 
     sent: ReplayResult
     sent_packets: int
     arrived_packets: int
-    """Those that the kernel had, read or not."""
+    """Packets that the kernel had, read or not."""
     arrived_bytes: int
-    """Of those that were read."""
+    """Bytes of the packets that were read."""
 
 
 def cross(

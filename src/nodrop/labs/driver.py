@@ -38,7 +38,8 @@ OTHER_NAMES = {"autonegotiate": "autoneg"}
 
 
 def module_of(port: str) -> str:
-    """What drives it; "" if that is no module: a veth, a bridge, or built into the kernel."""
+    """The module that drives the port; "" if there is none: a veth, a bridge, or a driver built
+    into the kernel."""
     module = NICS / port / "device" / "driver" / "module"
     return module.resolve().name if module.exists() else ""
 
@@ -108,7 +109,8 @@ def load_anew(port: str, journal: UndoJournal) -> None:
 
 
 def bring_back(port: str, module: str, mtu: str, before: str, ipv6: str) -> None:
-    """As often as need be. `before`: as `settings` gave it."""
+    """Loads the driver and restores the port's settings; it may be repeated. `before`: the words
+    that `settings` gave."""
     must(["modprobe", module], timeout_s=LOAD_TIMEOUT_S)
     deadline = time.monotonic() + BACK_TIMEOUT_S
     while not (NICS / port).exists():
@@ -147,7 +149,7 @@ def settings(port: str) -> str:
 
 
 def _spread_otherwise(port: str, before: str) -> Mapping[str, str]:
-    """As it is to be."""
+    """Spreading settings that are not as before, with the values that they are to have."""
     words = _otherwise(port, SPREADS, before)
     return dict(zip(words[::2], words[1::2], strict=True))
 

@@ -39,17 +39,17 @@ OFFLOADS = {
     "generic-receive-offload": "gro",
     "large-receive-offload": "lro",
 }
-"""As `ethtool -k` says them → as `ethtool -K` takes them: those that labs/netns.py turns off, and
-LRO, which a veth has not."""
+"""Offload in the words of `ethtool -k` → its name for `ethtool -K`: those that labs/netns.py turns
+off, and LRO, which a veth has not."""
 RECEIVES = re.compile(r"nodrop-([A-Za-z0-9._-]+)-rcv(?!\S)", re.ASCII)
 """The namespace of a run, with the port that it measures at."""
 FAR_JOURNALS = "/root/.local/state/nodrop/undo"
-"""Of a nodrop that has measured on a host over ssh."""
+"""Folder of the journals of a nodrop that has measured on a host over ssh."""
 NS_PER_MS = 1e6
 TC_PACKAGE = "iproute2"
 
 Proof = Callable[[CableEnd, CableEnd, random.Random], Checked]
-"""Of a cable, from sender to receiver (labs/cable.py)."""
+"""A check of a cable, from sender to receiver (labs/cable.py)."""
 
 
 class ThisMachine(LocalHost):
@@ -364,7 +364,8 @@ def _offloads(look: PortLook) -> None:
 
 
 def offloads_on(features: str) -> list[str]:
-    """Of what `ethtool -k` prints; what is fixed cannot be turned off and is left out."""
+    """Offloads that are on, from the output of `ethtool -k`; fixed ones cannot be turned off and
+    are left out."""
     lines = (line.partition(":") for line in features.splitlines())
     return [OFFLOADS[name] for name, _, state in lines if name in OFFLOADS and state == " on"]
 
@@ -403,7 +404,8 @@ def _same_machine(*looks: Look) -> bool:
 
 
 def _together(looks: Sequence[Look]) -> None:
-    """What only both ends together show. Whose fault it is is not known: the last names it."""
+    """Reports problems that only both ends together show. Which end is at fault is not known, so
+    the last one names them."""
     first, last = looks[0], looks[-1]
     if not (first.facts["reached"] and last.facts["reached"]):
         return

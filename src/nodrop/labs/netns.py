@@ -76,7 +76,7 @@ class NetnsFile(Options):
     kind: Literal["netns"]
     """netns: two network namespaces of this machine and a veth pair between them."""
     mtu: Annotated[int, Field(ge=68, le=LARGEST_MTU)] = 9000
-    """Of both ports. 9000 carries what offloads glued together when a trace was captured."""
+    """MTU of both ports. 9000 carries what offloads glued together when a trace was captured."""
     sender: LabEnd = DEFAULT_SENDER
     receiver: LabEnd = DEFAULT_RECEIVER
 

@@ -102,7 +102,8 @@ def _is_in(netns: str, port: str) -> bool:
 
 
 def ipv6_off(port: str) -> str:
-    """Of the port; it is forgotten when the port moves. Empty if this kernel has no IPv6."""
+    """The port's value of `disable_ipv6`, which is forgotten when the port moves. Empty if this
+    kernel has no IPv6."""
     name = f"net.ipv6.conf.{port.replace('.', '/')}.disable_ipv6"
     done = run_command(
         ["sysctl", "-n", name], where="lab", timeout_s=COMMAND_TIMEOUT_S, check=False

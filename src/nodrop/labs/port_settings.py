@@ -1,5 +1,6 @@
-"""What a port of this machine forgets when it moves to another network namespace, or its driver is
-loaded anew: whether it is promiscuous, and its sysctls. Both are noted before, and put back.
+"""Settings that a port of this machine forgets when it moves to another network namespace, or its
+driver is loaded anew: whether it is promiscuous, and its sysctls. Both are noted before, and put
+back.
 
 Queueing disciplines and filters (tc) go, too, and cannot be put back: a port with some is refused
 (labs/far_hosts.py).
@@ -17,7 +18,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.local import run_command
 
 SYSCTLS = Path("/proc/sys/net")
-"""Of the network namespace of who reads."""
+"""Sysctls of the reader's own network namespace."""
 GROUPS = ("ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh")
 VALUE = re.compile(r"[a-z0-9:._-]+")
 COMMAND_TIMEOUT_S = 10.0
@@ -33,7 +34,7 @@ def settings_of(port: str) -> str:
 
 
 def put_back(port: str, settings: str) -> None:
-    """As often as need be. LabProblem if the kernel does not take one."""
+    """Puts the settings back; it may be repeated. LabProblem if the kernel does not take one."""
     wanted = {name: value for name, _, value in (w.partition("=") for w in settings.split())}
     promisc = wanted.pop("promisc", "off")
     argv = ["ip", "link", "set", port, "promisc", promisc]

@@ -101,7 +101,7 @@ class Storing(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What a look at one host of a lab, or at its cable, has shown."""
+    """The result of a look at one host of a lab, or at its cable."""
 
     what: str
     """E.g. `sender gen1`."""
@@ -148,20 +148,20 @@ class Resettable(Protocol):
         ...
 
     def load_driver(self, journal: UndoJournal) -> None:
-        """Of the receiver's port, which is at home."""
+        """Loads anew the driver of the receiver's port, which is at home."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What one host of a lab needs before nodrop can work there."""
+    """The preparation of one host of a lab: what nodrop needs there before it can work."""
 
     host: str
     has: Sequence[str]
     needs: Sequence[str]
-    """What is missing, each with how to get it there."""
+    """Missing things, each with how to get it there."""
     did: Sequence[str]
-    """What was done for it."""
+    """Steps taken to prepare the host."""
 
 
 @runtime_checkable
@@ -197,9 +197,9 @@ class Distant(Protocol):
         ...
 
     def look_at_receiver(self, label: str) -> Checked:
-        """What stands in the way there, without its cable."""
+        """A look at what stands in the way on the receiver, without its cable."""
         ...
 
     def held_sender(self) -> Held:
-        """What begins programs on the sender, from this machine; to be entered."""
+        """The means to begin programs on the sender, from this machine; it must be entered."""
         ...

@@ -31,11 +31,11 @@ ENTERED = "entered"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Splitter:
-    """What shares the packets among instances or ports."""
+    """The mechanism that shares the packets among instances or ports."""
 
     kind: Literal["nft", "copy", "trace", "bridge"] = "nft"
     bridge_netfilter: bool = True
-    """Of a bridge: it hands frames to iptables (net.bridge.bridge-nf-call-*), which is what kernels
+    """True: a bridge hands frames to iptables (net.bridge.bridge-nf-call-*), which is what kernels
     with br_netfilter do, and drops what does not look like good IP on the way."""
 
     @property

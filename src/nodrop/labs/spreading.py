@@ -23,7 +23,8 @@ RXNFC_BYTES, RULES_AT = 192, 184
 FLOWS = {
     "tcp4": 1, "udp4": 2, "sctp4": 3, "tcp6": 5, "udp6": 6, "sctp6": 7, "ip4": 16, "ip6": 17
 }  # fmt: skip
-"""As `ethtool -n PORT rx-flow-hash` says it, but for the last two → the kernel's number."""
+"""Kind of flow → the kernel's number. All but the last two are in the words of `ethtool -n PORT
+rx-flow-hash`."""
 RSS = "rss"
 
 
@@ -34,7 +35,8 @@ def shown(port: str) -> Mapping[str, str]:
 
 
 def put_back(port: str, before: Mapping[str, str]) -> None:
-    """What the driver does not take stays otherwise: `shown` says so."""
+    """Puts the settings back. One that the driver does not take stays otherwise: `shown` says
+    so."""
     for name, said in before.items():
         value = bytes.fromhex(said)
         command = struct.pack("=I", SRSSH if name == RSS else SRXFH)

@@ -170,7 +170,7 @@ PROGRAMS_OF_RECEIVER = {"tc": TC_PACKAGE, "sysctl": PACKAGES["sysctl"], "python3
 
 class SshEnd(Options):
     host: FarName | None = None
-    """As ~/.ssh/config knows it. Left out: the machine that nodrop is started on."""
+    """The host as ~/.ssh/config knows it. Left out: the machine that nodrop is started on."""
     port: PortName | None = None
     """At the cable."""
     ports: tuple[PortName, ...] = ()
@@ -274,7 +274,7 @@ class SshLab:
             return look_at(End(role="receiver", host=host, ports=end.at_cables), standing).checked()
 
     def held_sender(self) -> Held:
-        """What begins programs on the sender, from this machine."""
+        """The means to begin programs on the sender, from this machine."""
         host = self._file.sender.host
         if host is None:
             return HeldHere("sender")
@@ -301,7 +301,8 @@ class SshLab:
         return [*(words for one in self._seen for words in one.problems), *self._too_long()]
 
     def cpus_in_common(self) -> AbstractSet[int]:
-        """Those of this process, which is on the receiver, if the sender has the same kernel."""
+        """CPUs of this process, which is on the receiver, if the sender has the same kernel; else
+        none."""
         boots = [one.facts.get("boot_id") for one in self._seen if "role" in one.facts]
         one_kernel = len(boots) == 2 and boots[0] is not None and boots[0] == boots[1]
         return os.sched_getaffinity(0) if one_kernel else set()
@@ -467,7 +468,7 @@ class SshLab:
 
 
 def _named(role: str, host: str | None) -> str:
-    """As the user knows it, who may have come from another machine."""
+    """The end's name as it is known to the user, who may have come from another machine."""
     return f"{role} {host}" if host else role
 
 

@@ -52,7 +52,7 @@ class Ledger:
     """Accounts no step could carry, because the hop they lead into cannot be read on both sides."""
     byte_steps: tuple[ByteStep, ...] = ()
     longest_frame_bytes: int | None = None
-    """Of the trace; None = not known."""
+    """Bytes of the trace's longest frame; None = not known."""
 
     @property
     def residual_packets(self) -> int:
@@ -106,7 +106,7 @@ class Ledger:
         return {kind: self.total(kind) for kind in Class}
 
     def packets_at(self, hop: str) -> int | None:
-        """What a hop counted; None if there is no such hop or it cannot be read."""
+        """Packets that a hop counted; None if there is no such hop or it cannot be read."""
         return next((h.packets for h in self.hops if h.name == hop), None)
 
 

@@ -54,14 +54,14 @@ class Cause:
     rule: Rule
     words: str
     share: float | None
-    """Of the time in which packets were lost; None if that is not what it is about."""
+    """Share of the time in which packets were lost; None if the cause is not about time."""
     thread: str
     knob: str
     evidence: Mapping[str, float]
 
 
 NAMED_SHARE = 0.1
-"""Of the time of loss: what took less is not named."""
+"""Least share of the time of loss that is named."""
 EXPLAINS = 0.5
 """Packets that came while a thread was kept off explain the loss if they are so much of it."""
 MOST_OF = 0.9
@@ -81,7 +81,8 @@ _HAD = {
 
 
 def knob_of(rule: Rule, knobs: Knobs = NEUTRAL) -> str:
-    """What touches losses with that cause, in the words of the SUT's own settings."""
+    """The settings that affect losses with that cause, in the words of the SUT's own settings;
+    empty if the cause is not known."""
     return {
         Rule.SENDER: "CPUs that the SUT does not share with the sender (limits.cpus, load.cpu)",
         Rule.SUT: f"more CPUs for the SUT ({knobs.cpus}), or {knobs.fewer_threads}",
@@ -109,7 +110,7 @@ def knob_of(rule: Rule, knobs: Knobs = NEUTRAL) -> str:
 
 
 def causes_of(place: Place | None, running: Running | None) -> tuple[Cause, ...]:
-    """What points at the cause of losses inside the SUT's reach, the largest share first."""
+    """Causes of losses inside the SUT's reach, the largest share first."""
     if running is None or place is None:
         return ()
     if place.waits_for is WaitsFor.THREAD:
@@ -264,7 +265,8 @@ class _Case:
         return self.queue.lost > 1.25 * capacity * found.taken * found.ns / 1e9
 
     def _explained(self, found: Shares, spans: Spans) -> float:
-        """What came while it was kept off, as a part of what it lost; 1 if that is not known."""
+        """Packets that came while the thread was kept off its CPU, as a part of those it lost; 1 if
+        that is not known."""
         arrivals = self.running.arrivals
         if arrivals is None or not self.queue.lost:
             return 1.0
@@ -437,7 +439,7 @@ def _shares(running: Running, tid: int | None, spans: Spans) -> Shares | None:
 
 
 def _evidence(found: Shares) -> dict[str, float]:
-    """What the time went to, as ratios, and how long it was."""
+    """Shares of the time by where it went, and the seconds that it lasted."""
     return {
         "loss_time_s": round(found.ns / 1e9, 3),
         **{f"{went}_ratio": round(share, 3) for went, share in found.of.items() if share >= 0.001},

@@ -1,4 +1,4 @@
-"""What a trial record says of the books and of the verdict."""
+"""The figures of the books and of the verdict in a trial record."""
 
 from __future__ import annotations
 

@@ -57,15 +57,15 @@ class Hop:
     packets: int | None
     """None = nothing there can be read ("not visible from the host")."""
     counter: str
-    """What was read, e.g. "rx_packets of ndrx0 (rtnl_link_stats64)"."""
+    """The counter that was read, e.g. "rx_packets of ndrx0 (rtnl_link_stats64)"."""
     wire: bool = False
     """The way to this hop is a cable: what is missing here was lost on it, by definition."""
     bytes: int | None = None
-    """Of whole Ethernet frames without their check sequence; None = what is counted there, if
-    anything, is something else. Of what was sent: of what the kernel took."""
+    """Bytes of whole Ethernet frames without their check sequence; None = the hop counts other
+    bytes, or none. Where packets are sent: bytes of the frames that the kernel took."""
     look_at: str = ""
-    """What may take packets on the way to this hop and counts none: said beside a difference, and
-    never in place of one."""
+    """Stages that may take packets on the way to this hop and count none: named beside a
+    difference, and never in place of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +82,12 @@ class Account:
     counter: str
     evidence: str = ""
     knob: str = ""
-    """What a user can turn to change it."""
+    """The setting with which a user can change `packets`."""
     place: Place | None = None
     """Where they died; None = on the way into the hop."""
     bytes: int | None = None
-    """Of these packets, among the bytes of the hop before; None = not counted. Of `BYTES_ALONE`:
-    those that were taken off or put on."""
+    """Bytes of these packets, among the bytes of the hop before; None = not counted. In
+    `BYTES_ALONE` classes: the bytes that were taken off or put on."""
     bytes_between: tuple[int, int] | None = None
     """The least and the most that `bytes` can be by the lengths of the trace's frames; None =
     nothing is known of them, or `bytes` is."""

@@ -1,4 +1,5 @@
-"""What makes work fall unevenly to threads that share it by flow, judged from the flows' sizes."""
+"""The reason why work falls unevenly to threads that share it by flow, judged from the flows'
+sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class FlowSizes:
     effective_flows: float
     """So many flows of equal size would spread over threads as unevenly."""
     largest_ratio: float
-    """Of the packets, those of the largest flow."""
+    """Share of the packets in the largest flow."""
     same_copies: float = 1.0
     """Copies of each flow that were sent as the same flow."""
 
@@ -41,7 +42,7 @@ class FlowSizes:
 
 
 class Makes(StrEnum):
-    """What makes it."""
+    """The reason why work falls unevenly to threads; EVEN if it does not."""
 
     EVEN = "even"
     ONE_FLOW = "one_flow"
@@ -72,8 +73,8 @@ def by_chance(sizes: FlowSizes, threads: int) -> float:
 def what_makes(
     packets: Sequence[float], cpu: Sequence[float], sizes: FlowSizes
 ) -> Imbalance | None:
-    """Of threads that do the same. CPU time is taken for packets if those are not counted by
-    thread. None without two threads, or without work."""
+    """The imbalance of threads that do the same work. CPU time stands for packets that are not
+    counted by thread. None without two threads, or without work."""
     counted = over_mean(packets)
     over, threads = (over_mean(cpu), len(cpu)) if counted is None else (counted, len(packets))
     if over is None:
@@ -96,7 +97,7 @@ def what_makes(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spread:
     over: float
-    """Of the busiest, over its share."""
+    """Excess of the busiest thread over its share, as a part of that share."""
     threads: int
     of_packets: bool
 

@@ -1,4 +1,4 @@
-"""What drivers call the packets that a NIC or its driver threw away (`ethtool -S`).
+"""Drivers' names for the packets that a NIC or its driver threw away (`ethtool -S`).
 
 Most drivers fill the kernel's rx_missed_errors from the same registers: added up, a packet would
 count twice. So only what a counter has beyond it counts, or that has none of it (`Beside`). A name
@@ -14,8 +14,8 @@ from enum import StrEnum
 
 
 class Beside(StrEnum):
-    """What a counter's packets are to rx_missed_errors. None of them is in rx_packets, but for
-    those of WITNESS and virtio_net's drops."""
+    """The relation of a counter's packets to rx_missed_errors. None of them is in rx_packets, but
+    for those of WITNESS and virtio_net's drops."""
 
     APART = "never in it"
     PERHAPS = "in it or not, as driver and version have it"

@@ -12,7 +12,7 @@ class Losses:
     """Packets that one thread of the SUT lost between two readings of its counter."""
 
     thread: str
-    """As the SUT names it; empty if its counters are not kept per thread."""
+    """The SUT's name for the thread; empty if its counters are not kept per thread."""
     begin_mono_ns: int
     """Earliest moment at which they can have been lost: what the counter lags is taken off."""
     end_mono_ns: int
@@ -21,7 +21,7 @@ class Losses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What one thread of the SUT had done by one moment."""
+    """Packets that one thread of the SUT had served and lost, and that waited, at one moment."""
 
     mono_ns: int
     served: int
@@ -46,8 +46,8 @@ class LateBurst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropReading:
-    """What the SUT said at one moment that it had dropped since the first packet. None = it did not
-    say; each figure may be as old as its lag."""
+    """Drops since the first packet, as the SUT said at one moment. None = it did not say; each
+    figure may be as old as its lag."""
 
     mono_ns: int
     dropped: int | None

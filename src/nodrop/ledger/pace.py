@@ -14,7 +14,8 @@ from nodrop.ledger.over_time import Served
 SHORTEST_NS = 50_000_000
 """Packets are counted some at a time: a shorter interval says little."""
 WAITING_PART = 0.25
-"""Of its ring: what waits at both ends of an interval waited in between as well."""
+"""Least part of a ring that shows waiting: packets that wait at both ends of an interval waited in
+between as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

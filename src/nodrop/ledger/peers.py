@@ -22,7 +22,7 @@ IDLE_SHARE = 0.5
 class Peer:
     name: str
     ran: float
-    """Of the time of loss."""
+    """Share of the time of loss in which the thread ran."""
     taken: float
     """Kept off its CPU."""
     asleep: Asleep = NOT_SEEN
@@ -41,12 +41,12 @@ class Peers:
     """Workers of the same process, without the thread itself, the busiest first."""
 
     role: Role | None
-    """Of the thread that lost."""
+    """Role of the thread that lost."""
     workers: Sequence[Peer]
     own_ran: float = 0.0
-    """What the thread that lost ran itself."""
+    """Share of the time of loss in which the thread that lost ran itself."""
     own_asleep: Asleep = NOT_SEEN
-    """That thread."""
+    """Looks at the thread that lost."""
     flow_sizes: FlowSizes | None = None
 
     @property
@@ -58,7 +58,7 @@ class Peers:
 
     @property
     def one_alone(self) -> bool:
-        """Of several, the busiest has the work and all others had time left."""
+        """The busiest of several workers has the work, and all others had time left."""
         return len(self.workers) > 1 and self.workers[1].busy < IDLE_SHARE
 
     @property
@@ -73,7 +73,8 @@ class Peers:
 
     @property
     def uneven(self) -> Imbalance | None:
-        """What makes one have the work, if the sizes of flows can."""
+        """The imbalance that gives one worker the work; None if the sizes of flows do not explain
+        it."""
         if self.flow_sizes is None:
             return None
         own = [self.own_ran] if self.role is Role.WORKER else []
@@ -136,7 +137,7 @@ class Peers:
         return "" if self.uneven is None else f" ({self.uneven.words})"
 
     def relief(self, knobs: Knobs) -> str:
-        """What touches a worker that is full."""
+        """The settings that relieve a worker that is full."""
         if self.one_flow:
             return (
                 f"{knobs.less_work}, or less load of the largest flow; a larger ring does not "
@@ -154,7 +155,8 @@ class Peers:
         )
 
     def beside_saturated(self) -> str:
-        """What the others had to do while the thread that lost was at its limit."""
+        """The work of the other workers while the thread that lost was at its limit, in words;
+        empty if one of them was full too."""
         if not self.workers or self.workers[0].busy >= SATURATED_SHARE:
             return ""
         whose = "its workers" if self.role is Role.RECEIVE else "the other workers"

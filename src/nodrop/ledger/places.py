@@ -20,12 +20,13 @@ class Owner(StrEnum):
 
 
 class WaitsFor(StrEnum):
-    """What packets wait for at a place, which decides what can be named as a cause of losses."""
+    """The thing that packets wait for at a place. It decides which causes of losses can be
+    named."""
 
     NOTHING = "nothing"
     """They are refused or filtered as they come."""
     CPU = "a CPU"
-    """Of the kernel's own work: softirqs, kernel workers."""
+    """A CPU for the kernel's own work: softirqs, kernel workers."""
     EMULATOR = "its emulator"
     """A thread that works for the SUT, and fetches for a slow one no faster than that reads."""
     THREAD = "a thread of the SUT"
@@ -34,7 +35,7 @@ class WaitsFor(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knobs:
-    """What a SUT calls its settings. Without names of its own: words that fit any SUT."""
+    """A SUT's names for its settings. The defaults are words that fit any SUT."""
 
     ring: str = "a larger capture ring"
     threads: str = "more capture threads"
@@ -53,21 +54,21 @@ class Place:
     """A place where packets can die."""
 
     name: str
-    """As a verdict says it: "lost in the <name>"."""
+    """The name in a verdict: "lost in the <name>"."""
     owner: Owner | None = Owner.HOST
     """None: not known, of a place that no entry describes."""
     within_sut: bool = False
     """A packet lost here had arrived at the SUT's sockets. Every other place lies before the SUT:
     what is lost there did not arrive."""
     counter: str = ""
-    """What counts the losses, and where it is read."""
+    """The counter of the losses, and where it is read."""
     source: str = ""
     """The file and function that drop: the kernel's, or the SUT's own."""
     knob: str = ""
-    """What touches the losses, if the account itself does not say."""
+    """The setting that affects the losses, if the account itself names none."""
     waits_for: WaitsFor = WaitsFor.NOTHING
     knobs: Knobs = NEUTRAL
-    """Of the SUT that owns it."""
+    """Settings of the SUT that owns the place."""
 
     def __str__(self) -> str:
         return self.name

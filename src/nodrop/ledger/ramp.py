@@ -1,4 +1,4 @@
-"""What one trial under a growing load shows: about where its SUT no longer keeps up.
+"""The load at which a SUT no longer keeps up, estimated from one trial under a growing load.
 
 A SUT takes C packets a second, and what came beyond that was lost. From the count of the lost and
 from what was sent in each interval C follows, whenever the losses were seen. What its rings still
@@ -14,13 +14,14 @@ from statistics import median
 from typing import Literal
 
 FULL = 0.95
-"""Of one CPU: a thread has no time left."""
+"""Share of one CPU at which a thread has no time left."""
 TELLING = 0.2
-"""Of one CPU, at least: below that, waking up is most of what a thread does."""
+"""Least share of one CPU that tells the CPU time of a packet: below that, waking up is most of what
+a thread does."""
 READINGS = 3
 """The last so many say what a packet takes: the more come at once, the less each one takes."""
 SHORT = 0.8
-"""Of the rate that was asked for in the end: less is short of it."""
+"""Share of the rate asked for in the end, below which the sender fell short."""
 AROUND_NS = 250_000_000
 """The rate at a moment is that so long before it."""
 HALVINGS = 60
@@ -28,12 +29,12 @@ HALVINGS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Busy:
-    """Of the SUT between two readings; the middle of that time."""
+    """CPU use of the SUT between two readings, at the middle of that time."""
 
     mono_ns: int
     cpu_ratio: float
-    """Of its busiest thread, or of all the CPUs that it may use, if that is more: threads that
-    share a CPU are never full."""
+    """Share of one CPU that its busiest thread used, or share of all the CPUs that it may use, if
+    that is more: threads that share a CPU are never full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class Watched:
     lost: int | None
     """Packets, in the end; None = not known."""
     end_pps: float
-    """That was asked for in the end."""
+    """The rate that was asked for in the end."""
     lossy_ns: tuple[int, int] | None
     """The first packets were lost between these moments; None = none were, as far as is known."""
     busy: Sequence[Busy]

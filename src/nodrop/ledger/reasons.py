@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """What became of a trial."""
+    """The ways in which a trial can end."""
 
     MEASURED = "measured"
     """Its books stand: it says what the SUT carried."""
@@ -46,7 +46,7 @@ class Reason(StrEnum):
     NOT_DRAINED = "not_drained"
     """The SUT had not worked off what it was given within the time for it."""
     OTHER_BITS = "other_bits"
-    """What runs is not what the run says it measures."""
+    """The bits that run are not those that the run says it measures."""
     OTHER_FILES = "other_files"
     """The rules it was shown, or the trace, are not those that the run began with."""
     NO_RULES = "no_rules"
@@ -71,10 +71,10 @@ class Problem:
 OF_THE_LAB = frozenset({Reason.LAB_PROBLEM, Reason.LOAD_FAILED, Reason.NOTHING_ARRIVED})
 """Hosts, ports or cables were at fault: the next trial may be no better, until they are mended."""
 FAILURES = frozenset({Reason.SUT_NOT_READY, Reason.SUT_DIED, Reason.NOT_DRAINED})
-"""What the SUT did, not the instrument."""
+"""Failures of the SUT, not of the instrument."""
 FOLLOWS = frozenset({Reason.RESIDUAL, Reason.NOT_READ, Reason.NO_BOOKS, Reason.COUNTERS_MOVED})
-"""What a SUT leaves behind when it dies or hangs: its books cannot close, and the instrument is not
-to blame. On its own each of these makes a trial void."""
+"""Consequences of a SUT that dies or hangs: its books cannot close, and the instrument is not to
+blame. On its own each of these makes a trial void."""
 
 
 def outcome_of(codes: Iterable[str]) -> Outcome:

@@ -22,12 +22,12 @@ class BusyThread:
 
     name: str
     cpu_ratio: float
-    """Of one CPU."""
+    """Share of one CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """What the sender sent, in equal intervals."""
+    """Packets that the sender sent, in equal intervals."""
 
     first_ns: int
     interval_ns: int
@@ -73,13 +73,14 @@ class Running:
     one above it: several threads wait more than a second in a second."""
     arrivals: Arrivals | None = None
     ring_packets: int | None = None
-    """What the ring of one thread holds."""
+    """Packets that the ring of one thread holds."""
     roles: Mapping[int, Role] = field(default_factory=dict)
     """Thread id → what it is for, as the SUT says."""
     flow_sizes: FlowSizes | None = None
-    """Of the load."""
+    """Flow sizes of the load."""
     steal_ratio: float | None = None
-    """Of the CPUs of the SUT or those of the sender, whichever lost more of their time."""
+    """Share of the time of the SUT's CPUs, or of the sender's, that the hypervisor took: the larger
+    of the two."""
 
     def fastest_pps(self) -> float | None:
         """Served by all threads together over `WINDOW_NS` or longer, in the last half of the load

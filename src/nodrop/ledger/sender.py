@@ -15,7 +15,7 @@ from nodrop.ledger.reasons import Problem, Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """What the generator did. The sender is a suspect."""
+    """The load as the generator sent it. The sender is a suspect."""
 
     intended_packets: int
     sent_packets: int
@@ -29,10 +29,10 @@ class Sending:
     late_bursts: Sequence[LateBurst] | None = None
     """The largest; None if the generator cannot say."""
     late_burst_packets: int | None = None
-    """Of all of them."""
+    """Packets of all late bursts, not of the largest alone."""
     first_sent_mono_ns: int | None = None
     ring_packets: int | None = None
-    """What the smallest ring of the SUT holds."""
+    """Packets that the smallest ring of the SUT holds."""
     stolen_ratio: float | None = None
     """Part of the sender's CPU that the hypervisor gave to others meanwhile."""
     quota: Quota | None = None
@@ -57,7 +57,7 @@ class Bounds:
 
 
 QUEUE_PACKETS = 1_000
-"""What the kernel's own queues take, for each CPU (netdev_max_backlog) and each device."""
+"""Packets that the kernel's own queues hold, for each CPU (netdev_max_backlog) and each device."""
 BURST_ROOM = 0.25
 """A late burst below this part of what a queue holds is what queues are for. In a queue that is
 never empty it moves losses and adds none; in one that keeps up it finds room."""
@@ -162,7 +162,8 @@ def _not_listed(sending: Sending, counted: Sequence[LateBurst]) -> int:
 
 
 def _room(sending: Sending, ledger: Ledger) -> int:
-    """What the queue takes that overflowed; the smallest that may have, if that is not known."""
+    """Packets that the overflowed queue holds; the smallest that may have overflowed, if it is not
+    known which."""
     places = {a.place for a in ledger.accounts if a.kind is Class.LOST and a.packets}
     if sending.ring_packets is None:
         return QUEUE_PACKETS

@@ -15,7 +15,8 @@ STOPPED_STATES = frozenset("Tt")
 
 
 class Went(StrEnum):
-    """What a thread's time went to. All but the first and the last keep it from its packets."""
+    """The ways in which a thread's time goes. All but the first and the last keep it from its
+    packets."""
 
     RAN = "ran"
     SENDER = "waiting_sender"
@@ -47,7 +48,7 @@ class Shares:
 
 @dataclass(slots=True)
 class _Sums:
-    """Of the thread, and of the CPU it was on."""
+    """Sums of ns over intervals: of the thread, and of the CPU it was on."""
 
     ns: float = 0.0
     ran: float = 0.0
@@ -80,7 +81,8 @@ def shares(timeline: Timeline, tid: int, spans: Spans, throttled_ns: float) -> S
 
 
 def not_running_ns(interval: Interval, tid: int, still: frozenset[int]) -> float:
-    """Of that interval, what kept the thread from its packets (softirqs and steal left out)."""
+    """The part of an interval in which the thread was kept from its packets (softirqs and steal
+    left out)."""
     time = interval.threads.get(tid)
     if time is None:
         return 0.0

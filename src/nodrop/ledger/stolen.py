@@ -1,4 +1,4 @@
-"""What was lost beyond what the hypervisor explains: by when it took a CPU, and when packets went.
+"""Losses that the hypervisor does not explain, by when it took a CPU and when packets went.
 
 A load that is too much loses all the time; a hypervisor's theft loses what comes meanwhile.
 """
@@ -14,7 +14,8 @@ from nodrop.ledger.timeline import Timeline
 AFTERMATH_NS = 100_000_000
 """A ring that a theft has filled overflows until the thread has caught up."""
 TIMES = 2
-"""As much again as came during a theft may be lost while the ring empties."""
+"""Losses that a theft explains, in multiples of what came during it: as much again may be lost
+while the ring empties."""
 
 
 def lost_beyond_steal(
@@ -41,8 +42,8 @@ def lost_beyond_steal(
 def _closer(
     losses: Sequence[Losses], over_time: Mapping[str, Sequence[Served]], until_ns: int
 ) -> Iterable[Losses]:
-    """The same losses, by the SUT's own readings if those are more frequent: each may be a reading
-    late, and what came after the last of them was lost at the end."""
+    """The losses by the SUT's own readings, if those are more frequent: each may be a reading late,
+    and what came after the last of them was lost at the end."""
     for thread in dict.fromkeys(window.thread for window in losses):
         of_thread = [window for window in losses if window.thread == thread]
         left, readings = sum(window.packets for window in of_thread), over_time.get(thread, ())

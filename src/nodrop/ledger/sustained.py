@@ -31,10 +31,11 @@ LEAST_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkedOff:
-    """What was left when the last packet had come, and how long it took. None = not known."""
+    """The backlog when the last packet had come, and how long it took to work off. None = not
+    known."""
 
     packets: int
-    """That the SUT decoded: what was lost kept it from nothing."""
+    """Packets that the SUT decoded: those that were lost kept it from nothing."""
     offered_s: float
     """From the first to the last packet."""
     drain_at_least_s: float = 0.0
@@ -52,7 +53,7 @@ class WorkedOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What a trial shows of how fast the SUT serves."""
+    """The evidence that a trial gives of how fast the SUT serves."""
 
     sustained: bool | None
     """True: it kept the pace, less the tolerance at most. False: it was behind at the end. None:
@@ -84,7 +85,8 @@ def pace(seen: WorkedOff) -> Pace:
 
 
 def _kept_at_least(seen: WorkedOff) -> float | None:
-    """Of the pace offered; the better of the two bounds."""
+    """Share of the pace offered that the SUT kept at least, by the best of the bounds known; None
+    if none is."""
     found = []
     if seen.drain_at_most_s is not None:
         found.append(seen.offered_s / (seen.offered_s + seen.drain_at_most_s))

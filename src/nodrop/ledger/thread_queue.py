@@ -29,7 +29,7 @@ class ThreadQueue:
 
     @property
     def share(self) -> float:
-        """Of all packets: that came to this thread."""
+        """Share of all packets that came to this thread; 1 if that is not known."""
         served, losses = self.running.served, self.running.losses or ()
         every = sum(served.values()) + sum(window.packets for window in losses)
         mine = served.get(self.thread, 0) + self.lost
@@ -41,13 +41,13 @@ class ThreadQueue:
         return self.share * arrivals.mean_pps if arrivals else 0.0
 
     def holds(self, together: Sequence[Interval]) -> float | None:
-        """What the ring holds of what comes meanwhile; None if that could be all."""
+        """Packets that the ring holds of those that come meanwhile; None if that could be all."""
         if self.running.ring_packets is not None:
             return self.running.ring_packets
         return 0.0 if sum(i.ns for i in together) >= LONE_STALL_NS else None
 
     def shares(self, spans: Spans) -> Shares | None:
-        """What the thread's time went to."""
+        """Shares of the thread's time within spans; None if it was not seen there."""
         return shares(self.running.timeline, self.tid, spans, self.running.throttled_ns(spans))
 
     def capacity_pps(self) -> float | None:

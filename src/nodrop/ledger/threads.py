@@ -11,7 +11,7 @@ from nodrop.ledger.timeline import Timeline
 
 
 class Role(StrEnum):
-    """What a thread does for packets."""
+    """A thread's part in the handling of packets."""
 
     RECEIVE = "receive"
     """Takes packets from its socket and hands them on to workers."""
@@ -28,18 +28,19 @@ class ThreadBooks:
     not watched."""
 
     name: str
-    """As the SUT calls it; of several instances `0:W#01`."""
+    """The SUT's name for the thread; with several instances `0:W#01`."""
     role: Role | None
     captured_packets: int | None
     """The kernel had for its socket, those that found no room included."""
     dropped_packets: int | None
     decoded_packets: int | None
     flows: int | None
-    """That it began to follow."""
+    """Flows that the thread began to follow."""
     cpu_ratio: float | None
-    """Of one CPU, while the load was offered."""
+    """Share of one CPU, while the load was offered."""
     wait_ratio: float | None
-    """Of that time it was ready, and other threads had the CPU."""
+    """Share of the time of the load in which the thread was ready, and other threads had the
+    CPU."""
 
 
 COUNTED = ("captured_packets", "dropped_packets", "decoded_packets")

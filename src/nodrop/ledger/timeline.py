@@ -1,4 +1,4 @@
-"""What each thread and each CPU did, from one row of the sampler to the next."""
+"""The time of each thread and each CPU, from one row of the sampler to the next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Asleep:
 
     @property
     def for_others(self) -> bool:
-        """As far as it was seen asleep, mostly."""
+        """At least half of the looks that found it asleep found it in a futex."""
         return 2 * self.in_futex >= self.looks
 
     @property
@@ -36,7 +36,8 @@ LEAST_LOOKS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTime:
-    """Of one thread in one interval; what neither ran nor waited slept, was stopped, or blocked."""
+    """One thread's time in one interval. In the time that it neither ran nor waited, it slept, was
+    stopped, or was blocked."""
 
     ran_ns: float
     waited_ns: float
@@ -44,16 +45,16 @@ class ThreadTime:
     came_on: bool
     """It was on a CPU at some time."""
     states: tuple[str, str]
-    """As ps(1) has them, at the beginning and at the end; "" = not read."""
+    """States as ps(1) names them, at the beginning and at the end; "" = not read."""
     cpu: int | None
-    """That it ran on last."""
+    """The CPU that the thread ran on last."""
     sleeps_in: str = ""
     """The kernel's function, at the end; "" = it did not sleep there, or that was not seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTime:
-    """Of one CPU in one interval, in the kernel's ticks: rough over a tenth of a second."""
+    """One CPU's time in one interval, in the kernel's ticks: rough over a tenth of a second."""
 
     threads_ns: float
     """user, nice, system and guest."""
@@ -67,7 +68,7 @@ class Interval:
     begin_ns: int
     end_ns: int
     threads: Mapping[int, ThreadTime]
-    """Of the SUT, by thread id."""
+    """Threads of the SUT, by thread id."""
     sender: Mapping[int, ThreadTime]
     cpus: Mapping[int, CpuTime]
 
@@ -85,7 +86,7 @@ class Interval:
 class Timeline:
     intervals: Sequence[Interval] = ()
     names: Mapping[int, str] = field(default_factory=dict)
-    """Of the SUT's threads, in the order of its processes."""
+    """Names of the SUT's threads, in the order of its processes."""
     processes: Mapping[int, int] = field(default_factory=dict)
     """Thread id → the process that it is of."""
 
@@ -99,7 +100,7 @@ class Timeline:
         return found[0] if len(found) == 1 else None
 
     def asleep(self, tid: int, spans: Sequence[tuple[int, int]]) -> Asleep:
-        """What the looks at a thread within those spans saw."""
+        """Looks within `spans` that found the thread asleep."""
         seen = [
             found.sleeps_in
             for interval in self.intervals

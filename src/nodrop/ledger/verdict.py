@@ -24,7 +24,7 @@ from nodrop.ledger.sender import (
 from nodrop.ledger.sustained import Pace, WorkedOff, pace
 
 INVALID_NAMED = 0.01
-"""Of the decoded packets: a trial with fewer that are invalid does not mention them."""
+"""Share of the decoded packets: a trial with fewer invalid ones does not mention them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Remark:
     about: Literal["cut", "invalid"]
     words: str
     knob: str = ""
-    """What touches it."""
+    """The setting that affects these packets."""
 
     def __str__(self) -> str:
         return f"{self.words}: {self.knob}" if self.knob else self.words
@@ -55,9 +55,9 @@ class Verdict:
     evidence: str = ""
     """The counter that shows it."""
     cause: str = ""
-    """What else points there, in words: what the thread that lost did meanwhile."""
+    """Further evidence of the cause, in words: what the thread that lost did meanwhile."""
     causes: tuple[Cause, ...] = ()
-    """The same with rules and evidence, the largest share first."""
+    """The causes in `cause`, with rules and evidence, the largest share first."""
     knob: str = ""
     words: str = ""
     pace: Pace | None = None
@@ -65,7 +65,7 @@ class Verdict:
     lost_at: Mapping[Place, int] = field(default_factory=dict)
     """Lost packets per place, the most first."""
     remarks: tuple[Remark, ...] = ()
-    """What is said beside the loss, and is none."""
+    """Remarks on packets beside the loss, which are no loss."""
 
     @property
     def valid(self) -> bool:

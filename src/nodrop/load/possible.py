@@ -1,4 +1,4 @@
-"""What a replay job cannot have done, whatever it says."""
+"""Checks for claims of a replay job that cannot be true."""
 
 from __future__ import annotations
 

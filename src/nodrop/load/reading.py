@@ -23,7 +23,7 @@ _PROGRESS = re.compile(r"progress (0\.\d{1,6}|1\.0{1,6})\n")
 LEAST_RATIO = 0.02
 """The time that is left is not guessed from less."""
 LONGEST_WORDS = 64 << 10
-"""Of what a command says on stderr."""
+"""Characters of a command's stderr after which nothing more is kept."""
 
 
 class ReadingLine:

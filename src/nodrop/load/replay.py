@@ -121,7 +121,7 @@ class Replay:
         }
 
     def words(self) -> Json:
-        """What of a trace is sent, and when."""
+        """The part of a trace that is sent, and its timing."""
         options = self.options
         return {
             **pace_of(options),

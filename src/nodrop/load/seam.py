@@ -18,26 +18,27 @@ from nodrop.results.window import LoadWindow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragments:
-    """What fanout defragmentation will do to the packets of one trial (simulated), if the kernel
+    """The effect of fanout defragmentation on the packets of one trial (simulated), if the kernel
     refuses none of them: the traffic's own part, at any load."""
 
     offered_packets: int
     """Fragments that enter reassembly (Ip ReasmReqds)."""
     absorbed_packets: int
-    """Of those, fragments of datagrams that become whole."""
+    """Fragments of datagrams that become whole, among `offered_packets`."""
     datagrams: int
     """Whole datagrams put back into the stream (Ip ReasmOKs)."""
     held_packets: int
     """Fragments of datagrams that never become whole; the kernel throws them away uncounted."""
     fails: int = 0
-    """What Ip ReasmFails counts of them: `timeouts`, `overlaps`, and other faults of the trace."""
+    """The count that the fragments add to Ip ReasmFails: `timeouts`, `overlaps`, and other faults
+    of the trace."""
     timeouts: int = 0
     overlaps: int = 0
     merged_bytes: int | None = None
-    """Of the absorbed fragments' frames at the tap, less those of the datagrams; None = not
+    """Bytes of the absorbed fragments' frames at the tap, less those of the datagrams; None = not
     known."""
     held_bytes: int | None = None
-    """Of the held fragments' frames at the tap."""
+    """Bytes of the held fragments' frames at the tap."""
 
     @property
     def missing_packets(self) -> int:
@@ -77,15 +78,16 @@ def lasting(span_s: float, packets: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What one trial will send; at most, if it is at top speed and ends by the clock."""
+    """The load that one trial will send; an upper bound if it is at top speed and ends by the
+    clock."""
 
     packets: int
-    """Of all passes and replicas; of one that is not whole, those of its flows."""
+    """Packets of all passes and replicas; a replica that is not whole adds those of its flows."""
     frame_bytes: int
     flows: int
-    """Those of replicas with addresses of their own included."""
+    """Flows, those of replicas with addresses of their own included."""
     duration_s: float | None
-    """As `lasting`; None at top speed."""
+    """Seconds, as `lasting` counts them; None at top speed."""
     window_packets: int
     """Packets of the trace up to the last one that is sent: all, unless the trial ends before."""
     window_s: float
@@ -117,18 +119,18 @@ class TraceFacts:
     at_tap: AtTap | None
     """None = not known."""
     never_at_tap_packets: int
-    """Of the whole trial: frames too short for what their header announces. send() refuses those
-    without a whole Ethernet header, the receiving kernel throws cut VLAN tags away."""
+    """Frames of the whole trial that are too short for what their header announces. send() refuses
+    those without a whole Ethernet header, the receiving kernel throws cut VLAN tags away."""
     peak_demand: PeakDemand | None
     """At most, at the speed and of all the replicas asked for: each replica peaks once, and they
     need not do so at one time. None at a rate or at top speed, which have no bursts."""
     flow_sizes: FlowSizes | None
-    """Of the whole load; None if it sends only a part of the trace's flows."""
+    """Flow sizes of the whole load; None if it sends only a part of the trace's flows."""
     raw: TraceResult
     """Everything the node said, for the manifest."""
     parts: Sequence[TraceFacts] = ()
-    """What it was made of, one for each port, each alone at its own timing; () = it is no such
-    trace."""
+    """The traces that it was made of, one for each port, each alone at its own timing; () = it is
+    not made of several."""
 
     withheld: Sequence[int] = ()
     """Numbers, from 1, of packets that are left out on purpose (load.withhold)."""
@@ -148,8 +150,8 @@ class TraceFacts:
 
     @property
     def memory_bytes(self) -> int:
-        """What our sender takes at most while it makes its index: the capture as a file (16 bytes
-        a packet beside the frames) and 24 bytes a packet, which a growing list takes thrice.
+        """The most memory that our sender takes while it makes its index: the capture as a file (16
+        bytes a packet beside the frames) and 24 bytes a packet, which a growing list takes thrice.
         Replicas are written as they are sent and take none."""
         return self.frame_bytes + self.packets * (16 + 3 * 24)
 
@@ -194,7 +196,7 @@ class OfferedLoad:
     refused_packets: Mapping[str, int] = field(default_factory=dict)
     """errno name → packets the kernel would not take."""
     duration_s: float
-    """As `lasting`, also the intended one."""
+    """Seconds, as `lasting` counts them; so is the intended duration."""
     intended_duration_s: float | None
     """None at top speed."""
     schedule_error_us: ScheduleError | None
@@ -207,12 +209,12 @@ class OfferedLoad:
     shaped_pps: float | None = None
     """The rate at which those could leave; None if there are none."""
     spun_share: float | None = None
-    """Of its time: when the sender waited by spinning; it slept else. None if that cannot be said,
-    or nothing is waited for (top speed)."""
+    """Share of its time in which the sender waited by spinning; in the rest it slept. None if the
+    generator cannot say, or waits for nothing (top speed)."""
     late_bursts: tuple[LateBurst, ...] | None = None
     """The largest, in the order of time; None if the generator cannot say."""
     late_burst_packets: int | None = None
-    """Of all late bursts, those not kept included."""
+    """Packets of all late bursts, those not kept included."""
     cpu_s: float | None
     first_sent_mono_ns: int | None
     """On the sender's CLOCK_MONOTONIC; None if nothing was sent."""
@@ -236,10 +238,10 @@ class Offerer(Protocol):
     """Prepared: trace in RAM, sockets open. It offers as often as it is asked to."""
 
     intended_packets: int
-    """Of the next offer, as is the duration."""
+    """Packets of the next offer; the duration is the next offer's too."""
     intended_duration_s: float | None
     processes: Sequence[HostProcess]
-    """What will send; () if it does not run yet."""
+    """Processes that will send; () if none runs yet."""
 
     def aim(self, load: LoadGenerator, *, work: Path) -> None:
         """Makes another load the next to be offered: of the same generator, at another pace or

@@ -36,7 +36,7 @@ SECTION, INTERFACE = 0x0A0D0D0A, 1
 PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zX", b"\x04\x22\x4d\x18")
 """First bytes of gzip, zstd, xz and lz4."""
 LONGEST_SNAPSHOT_BYTES = 262_144
-"""What libpcap makes of 0 and of more."""
+"""The snapshot length that libpcap puts in place of 0 and of more."""
 
 
 def is_plain(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What a trace holds and what the kernel will do to it: asked of the node once per load."""
+"""Facts of a trace, and of what the kernel will do to it: asked of the node once per load."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _asked(node: Path, *_stamp: int) -> None:
 
 
 def _parts(options: ReplayOptions) -> tuple[TraceFacts, ...]:
-    """Of several traces each alone, at its own timing; () of one."""
+    """Facts of each of several traces alone, at its own timing; () if there is one trace."""
     if len(options.traces) == 1:
         return ()
     shared = {key: getattr(options, key) for key in PREPARING}
@@ -246,7 +246,7 @@ def _made(name: str, argv: Callable[[Path], Sequence[str]], *, where: str) -> Pa
 
 
 def pace_of(options: ReplayOptions) -> Json:
-    """What paces a replay, as the node's replay job wants it."""
+    """The pace of a replay, as the node's replay job wants it."""
     if options.ramp is None:
         return dict(options.pace)
     return {"profile": str(_profile(options.ramp)), "ramp": True}
@@ -308,7 +308,8 @@ def facts_of(options: ReplayOptions) -> TraceFacts:
 
 
 def _at_tap(said: TraceResult, captured: Captured | None) -> AtTap:
-    """Of a capture it is known as well which frames were cut, or are longer than a wire has."""
+    """Frames by their length at a capture socket. The counts of a capture also tell which frames
+    were cut, or are longer than a wire has."""
     lengths, changes = said["tap_lengths"], {} if captured is None else captured.counts
     whole = lengths["defragmented"]
     times = said["planned"]["packets"] / said["packets"]
@@ -380,7 +381,7 @@ def _pass_s(source: Source | None) -> float | None:
 
 
 def pass_words(options: ReplayOptions) -> Json:
-    """As the node's jobs want it."""
+    """The length of a pass, as the node's jobs want it; empty if it is what its packets take."""
     pass_s = _pass_s(_sent(options)[1])
     return {} if pass_s is None else {"pass_s": pass_s}
 

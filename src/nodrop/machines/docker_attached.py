@@ -1,4 +1,4 @@
-"""What a container hears and says, as the pipes of a Popen: node jobs are spoken to through them.
+"""A container's input and output, as the pipes of a Popen: node jobs are spoken to through them.
 
 The daemon carries all of it in one stream; each part of the output has a header (Docker Engine
 API, "Attach to a container"). When we die the stream breaks, and the job's stdin ends.

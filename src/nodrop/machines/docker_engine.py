@@ -41,7 +41,7 @@ class Ended:
     """How a container ended."""
 
     status: int
-    """As of a child: negative = by this signal."""
+    """Exit status like a child's: negative = by this signal."""
     out_of_memory: bool
 
 
@@ -151,7 +151,7 @@ class DockerEngine:
             return int(started.attrs["State"]["Pid"])
 
     def ended(self, container: str, *, timeout_s: float) -> Ended:
-        """Of a container that has ended or is about to: from the daemon's memory of events, because
+        """The end of a container that has ended or is about to, from the daemon's memory of events:
         with the container its state is gone."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -279,7 +279,7 @@ def _listener(url: str | None, program: str, processes: Mapping[str, ProcessEntr
 
 
 def _option(process: ProcessEntry | None, name: str) -> str | None:
-    """What a process was given after an option of this name."""
+    """The argument that a process was given after an option of this name."""
     argv = process["arguments"] if process else []
     return argv[argv.index(name) + 1] if name in argv[:-1] else None
 

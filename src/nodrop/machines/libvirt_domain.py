@@ -50,7 +50,8 @@ class Domain:
 
     @property
     def accelerator(self) -> str:
-        """Of its definition: `kvm`, or `tcg` for anything that is emulated."""
+        """The accelerator in the domain's definition: `kvm`, or `tcg` for anything that is
+        emulated."""
         return "kvm" if self._definition().get("type") == "kvm" else "tcg"
 
     @property

@@ -28,7 +28,8 @@ KILL_TIMEOUT_S = 10.0
 CONSOLE_SHOWN_LINES = 15
 CONSOLE_SHOWN_BYTES = 64 << 10
 TB_SIZE_MIB = 256
-"""Of translated code; the default, a quarter of the guest's memory or more, swells with -m."""
+"""Room for translated code; the default, a quarter of the guest's memory or more, swells with
+-m."""
 
 
 class NotBooted(LabProblem):
@@ -37,7 +38,7 @@ class NotBooted(LabProblem):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What is given to a guest."""
+    """The resources that a guest is given."""
 
     assets: GuestAssets
     accelerator: str
@@ -47,7 +48,7 @@ class Machine:
     cpus: str | None
     """Host CPUs that QEMU may use."""
     ring_size: int
-    """Of the virtio NIC's receive ring."""
+    """Size of the virtio NIC's receive ring."""
     devices: tuple[str, ...] = ()
     """More arguments, for a NIC that is not on a tap."""
 

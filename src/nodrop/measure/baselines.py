@@ -1,4 +1,5 @@
-"""What the SUT of a cell is to find in its load: measured once, before the first trial, and kept.
+"""Baselines: the detections that the SUT of a cell is to find in its load, measured once before the
+first trial and kept.
 
 The SUT reads the trace itself, then captures it twice at a low load, with a large ring. Trials that
 lost something are no baseline. What was found is kept in the cache folder by the content of all
@@ -30,7 +31,7 @@ from nodrop.suts.seam import Detecting
 from nodrop.untrusted.folder import read_file
 
 VERSION = 1
-"""Of what is kept: grows when the units of the same input are others."""
+"""Version of the kept baselines: it grows when the same input gives other units."""
 LIVE_TRIALS = 2
 LOW_PPS = 5_000.0
 LIVE_S = 20.0

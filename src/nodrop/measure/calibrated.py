@@ -52,7 +52,7 @@ def stands_on(lab: LabSource, setups: Iterable[str], host: HostFacts) -> list[Js
 
 
 def standing_here(lab: LabSource, setups: Iterable[str]) -> list[Json]:
-    """The same, before a run: for `nodrop doctor`."""
+    """Each setup's certificate on this host, or why there is none; for `nodrop doctor`."""
     return stands_on(lab, setups, probe_here("host")["host"])
 
 
@@ -88,7 +88,7 @@ def _standing(setup: str, found: Certificate | str) -> Json:
 
 
 def machine_sha256(host: HostFacts) -> str:
-    """The same after a reboot; hashed, as machine-id(5) asks for."""
+    """Hash that identifies the machine, also after a reboot; machine-id(5) asks for a hash."""
     try:
         machine = MACHINE_ID.read_text().strip()
     except OSError:

@@ -31,7 +31,7 @@ class OfferLength:
     least_s: float | None
     """Long enough to show that a SUT keeps the pace (ledger/sustained.py); None = not known."""
     planned: Planned | None = None
-    """What is sent in that time; None if the trace could not be read."""
+    """Packets, bytes and flows that are sent in that time; None if the trace could not be read."""
     trace_packets: int | None = None
     """Packets of its trace, or of its window if it has one; None = not known."""
     window: LoadWindow | None = None

@@ -46,7 +46,7 @@ class Feed:
         self._busiest: BusyThread | None = None
         self._drops: list[DropReading] = []
         self.busy: list[Busy] = []
-        """Of the SUT, from the first packet on."""
+        """CPU use of the SUT between readings, from the first packet on."""
 
     def begin(self) -> None:
         """The first reading: what the counters stand at before the first packet."""
@@ -133,7 +133,7 @@ class Feed:
 
 
 def _drop_reading(sut: SutCounters, *, asked_mono_ns: int) -> DropReading:
-    """Of counters that have been answered by now."""
+    """Reading of the SUT's drops, from counters that have been answered by now."""
     answered_ns = time.monotonic_ns()
     asking_ns = answered_ns - asked_mono_ns
     return DropReading(

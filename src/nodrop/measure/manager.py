@@ -140,7 +140,7 @@ def keep_run(
 
 @contextmanager
 def keeping_in(folder: Path) -> Iterator[None]:
-    """What this host refuses meanwhile is said with the place of the results."""
+    """Raises SystemRefused, with the place of the results, for what this host refuses meanwhile."""
     try:
         yield
     except BrokenPipeError:
@@ -152,9 +152,9 @@ def keeping_in(folder: Path) -> Iterator[None]:
 
 
 def to_go_on_with(writer: RunWriter, heeds_void: bool) -> list[TrialRecord]:
-    """What the controller is asked with. A failure of the SUT is a result: to repeat it until it
-    passes would hide it. Of what is void a search learns, but not of a lab that has been mended:
-    it was looked at before this."""
+    """Records that the controller is asked with. A failure of the SUT is a result: to repeat it
+    until it passes would hide it. A search learns from void trials, but not from those of a lab
+    that has been mended: the lab was looked at before this."""
     return [
         record
         for record in writer.records()

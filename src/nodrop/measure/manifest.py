@@ -1,4 +1,4 @@
-"""What the manifest records once per run: versions, hashes and facts that a figure depends on."""
+"""Manifest of a run: versions, hashes and facts that a figure depends on, recorded once."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def this_nodrop() -> Json:
 
 
 def _revision() -> str | None:
-    """Of the checkout we run from; None if nodrop is installed, or git is not."""
+    """Commit of the checkout we run from, with `-dirty` if it has changes; None if nodrop is
+    installed, or git is not."""
     checkout = Path(nodrop.__file__).parents[2]
     if not (checkout / ".git").exists():
         return None

@@ -47,9 +47,10 @@ from nodrop.tune.trial import tuned
 def prove(
     proof: Proof | None, bits: Bits | None, files_sha256: Mapping[str, str]
 ) -> tuple[Json | None, Sequence[Problem]]:
-    """What is said of it in the trial's facts, and what is not as the run says it is.
+    """Facts that the trial keeps of a proof, and problems: whatever is not as the run says it is.
 
-    `files_sha256`: of the host's files that the SUT is shown (rules), when the run began.
+    `files_sha256`: hashes of the host's files that the SUT is shown (rules), from when the run
+    began.
     """
     found = []
     if other_bits := first_difference(bits):
@@ -88,7 +89,8 @@ def _other(sha256: str | None, wanted: str | None) -> str:
 
 @cache
 def _sha256_in(image: Path, program: str) -> str | None:
-    """Of a program of the unpacked image; `program` is its path inside, or on the host.
+    """SHA-256 of a program of the unpacked image; None if it is not in it. `program` is its path
+    inside, or on the host.
 
     /proc/PID/exe of another mount namespace is a path from its root: if nodrop itself runs in a
     chroot, the path begins with whatever lies outside of it. The kernel shows the path with its
@@ -127,7 +129,8 @@ def unseen(why: str) -> Json:
 
 
 class Profiling:
-    """As a context manager it is ended on every way out. It has read all names when it is made.
+    """Profile of running programs. It has read all names when it is made. As a context manager it
+    is ended on every way out.
 
     Unseen if the kernel that runs these programs does not show them.
     """
@@ -153,11 +156,12 @@ class Profiling:
         self._job.start()
 
     def stop(self) -> None:
-        """What it has seen waits on its side: to fetch it now would take time from the drain."""
+        """Ends the profile. Its result waits on its own side: to fetch it now would take time from
+        the drain."""
         self._job.stop()
 
     def found(self, role: Callable[[str], Role | None]) -> Json:
-        """What was seen between the two, each thread with its role; times by our clock."""
+        """The profile between `begin` and `stop`, each thread with its role; times by our clock."""
         found: Json = dict(self._job.result(timeout_s=RESULT_TIMEOUT_S))
         found.pop("type", None)
         for moment in ("began_mono_ns", "ended_mono_ns"):
@@ -256,8 +260,8 @@ class _World:
         self._offers = 0
         self._proof: tuple[Json | None, Sequence[Problem]] = None, ()
         self._rest: Reading | None = None
-        """What every place had counted when the last trial was at rest: the next one begins there,
-        and nothing falls between two of them."""
+        """Counters of every place when the last trial was at rest. The next trial begins there, so
+        nothing falls between the two."""
         self._worn = ""
         self._aimed: Table | None = None
         """At what the next offer is aimed; None after an offer."""
@@ -386,7 +390,7 @@ class _World:
         seen.problems += [problem for one in seen.packets.each for problem in one.problems]
 
     def _find(self) -> None:
-        """What it detected, from the log that it wrote for it."""
+        """Reads what the SUT detected, from the log that it wrote for the trial."""
         outcome = self._settings.outcome
         if outcome and isinstance(sut := self._parts.sut(self._cell), Detecting):
             self.trial.step("read detections")
@@ -488,8 +492,9 @@ def _remove_sockets(folder: Path) -> None:
 
 
 def _costs(env: Env) -> Json:
-    """Of instructions that a hypervisor may trap, asked where the SUT ran, now that it is quiet
-    there. No figure of the trial rests on it, so a place that cannot answer only says why."""
+    """Costs of instructions that a hypervisor may trap, asked where the SUT ran, now that it is
+    quiet there. No figure of the trial rests on them, so a place that cannot answer only says
+    why."""
     try:
         with closing(env.job({"job": "probe", "what": ["tsc"]})) as job:
             found: Json = job.result(timeout_s=TSC_TIMEOUT_S)["tsc"]

@@ -70,7 +70,7 @@ STEADY_ROOM = 0.5
 
 
 def choose(host: Timeline, inside: Iterable[Timeline], threads: Iterable[str]) -> Timeline:
-    """That of the machine in which these threads run: a guest's own kernel has their time; this
+    """Timeline of the machine in which these threads run. A guest's own kernel has their time; this
     host has it as its emulator's."""
     seen = [one for one in inside if any(one.find(thread) is not None for thread in threads)]
     return seen[0] if seen else host
@@ -147,7 +147,7 @@ def _arrivals(
 
 
 def steal_ratio(host: Timeline, span: tuple[int, int], *cpus: frozenset[int]) -> float | None:
-    """Of each of these sets of CPUs the part that the hypervisor gave to others; the largest."""
+    """Part of the CPU time that the hypervisor gave to others: the most of these sets of CPUs."""
     found = [_part(host, span, some, lambda cpu: cpu.stolen_ns) for some in cpus]
     return max((ratio for ratio in found if ratio is not None), default=None)
 
@@ -155,10 +155,10 @@ def steal_ratio(host: Timeline, span: tuple[int, int], *cpus: frozenset[int]) ->
 def foreign_ratio(
     host: Timeline, span: tuple[int, int], cpus: frozenset[int], sender_cpu_s: float | None
 ) -> float | None:
-    """Of the CPUs that the SUT may use: what neither it nor the sender used, as far as threads used
-    it. A softirq is no other program: it does the receive half of the SUT's own packets, in the
-    time of whichever thread it interrupts (on a veth the sender's) or in none's. `sender_cpu_s` is
-    of use if the sender's threads were not seen: then all of it may have been on those CPUs."""
+    """Part of the time of these CPUs that threads other than the SUT's and the sender's used. A
+    softirq is no other program: it does the receive half of the SUT's own packets, in the time of
+    whichever thread it interrupts (on a veth the sender's) or in none's. `sender_cpu_s` is of use
+    if the sender's threads were not seen: then all of it may have been on those CPUs."""
     threads = _part(host, span, cpus, lambda cpu: cpu.threads_ns)
     softirq = _part(host, span, cpus, lambda cpu: cpu.softirq_ns)
     if threads is None or softirq is None:
@@ -190,7 +190,7 @@ def _part(
 
 
 def read_timeline(path: Path, clock_offset_ns: int = 0) -> Timeline:
-    """Of a sampler's file, by the controller's clock."""
+    """Timeline from a sampler's file, by the controller's clock."""
     with making_sense(str(path)):
         return of_rows(rows_of_processes(path), clock_offset_ns)
 
@@ -210,7 +210,8 @@ _COUNTERS = {
 def thread_books(
     sut: Sut, counters: SutCounters, seen: Timeline, span: tuple[int, int]
 ) -> Sequence[ThreadBooks]:
-    """Those that count first, as the SUT lists them; then others that it has a role for."""
+    """Books of the SUT's threads: those that count come first, as the SUT lists them, then others
+    that it has a role for."""
     took = times(seen, span)
     listed: dict[str, int | None] = {name: seen.find(name) for name in counters.per_thread}
     known = set(listed.values())
@@ -260,7 +261,7 @@ class Offering:
         roots = together.roots(each)
         senders = [one for one in offerer.processes if one.host.here]
         self._cpus = allowed_cpus(roots), allowed_cpus(senders)
-        """Those that the SUT may use, and the sender, if it is on the same machine."""
+        """CPUs that the SUT may use, and those of the sender if it is on the same machine."""
         self._feed = Feed(
             lambda: together.live(each),
             sampler,

@@ -133,7 +133,7 @@ def _disturbed(used: ResourcesSeen) -> Json:
 
 
 def _searched(asked: TrialInput, seen: Measured) -> Searched | None:
-    """Of a ramp, with what it showed."""
+    """The trial's part in a search, with what a ramp or a soak showed; None without a search."""
     found, load = asked.searched, asked.load.get("ramp")
     if found is not None and found.soak is not None:
         return found.model_copy(update={"soak": Soak(lossy_from_s=_lossy_from_s(seen))})
@@ -333,11 +333,11 @@ class Worlds:
 
 
 def unwatched_phase(_phase: str) -> None:
-    """For a trial that no display follows."""
+    """Ignores the phase of a trial that no display follows."""
 
 
 def unwatched_reading(_reading: Live) -> None:
-    """The same."""
+    """Ignores a reading of a trial that no display follows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ class Places:
     ) -> None:
         self.envs = tuple(envs)
         self.split = parts
-        """What shares the packets; None in front of a port that gets them all."""
+        """The split that shares the packets; None in front of a port that gets them all."""
         self.ports: Sequence[Port] = link.rx_ports if link.further else ()
-        """Of the one SUT, if several share the packets."""
+        """Ports of the one SUT, if several share the packets."""
         if parts is not None and ports:
             self.ports = parts.nics
         self.link = link if parts is None else _led(link, parts)
@@ -40,7 +40,7 @@ class Places:
 
     @property
     def instances(self) -> Sequence[Env]:
-        """Of several; () if there is but one."""
+        """Places of several instances; () if there is but one instance."""
         return () if self.split is None or self.ports else self.envs
 
     @property
@@ -86,7 +86,8 @@ class Places:
         return Branched(split=split.read(), instances=[_received(env) for env in self.instances])
 
     def samples_inside(self) -> Mapping[str, SamplesInside]:
-        """Of machines inside the places; of several places with the number of the instance."""
+        """Samples of machines inside the places, by name; with several instances, the instance's
+        number ends the name."""
         return {
             f"{name}-{i}" if self.instances else name: samples
             for i, env in enumerate(self.envs)
@@ -114,7 +115,7 @@ def provision(
     work: Path,
     journal: UndoJournal,
 ) -> Iterator[Places]:
-    """As many places as instances. A SUT of one port has the first cable."""
+    """Provisions as many places as there are instances. A SUT of one port has the first cable."""
     if ports == 1:
         link = replace(link, further=())
     with ExitStack() as stack:

@@ -52,11 +52,11 @@ class SharedSetup(Options):
     instances: Annotated[int, Field(ge=1, le=MOST_INSTANCES)] = 1
     """So many of the SUT share the packets."""
     splitter: Literal["nft", "copy", "trace", "bridge"] = "nft"
-    """What shares them, among several of these or of `sut.ports`."""
+    """The way in which several instances, or the ports of `sut.ports`, share the packets."""
     bridge_netfilter: YesNo = True
-    """Of a bridge: it hands frames to iptables."""
+    """A bridge hands frames to iptables."""
     queues: Annotated[int, Field(ge=1, le=MOST_QUEUES)] = 1
-    """Of each port that the lab makes."""
+    """Queues of each port that the lab makes."""
     rps_cpus: CpuList | None = None
     """The kernel's receive half of the port runs there; by default on the sender's CPU, as a veth
     has it."""
@@ -87,9 +87,9 @@ class Cell:
     instances: int = 1
     """setup.instances: so many of the SUT share the packets."""
     splitter: Splitter = field(default_factory=Splitter)
-    """What shares them, among several of these or of `ports`."""
+    """The way in which several instances, or several `ports`, share the packets."""
     receiving: Receiving = field(default_factory=Receiving)
-    """Of the ports that the lab makes."""
+    """Settings of the ports that the lab makes."""
     ports: int = 1
     """sut.ports: so many of the receiver's share the packets."""
     profile: bool = False
@@ -97,7 +97,7 @@ class Cell:
     tune: Table = field(default_factory=dict)
     """Knobs of the receiving ports and of the host."""
     sut_cpus: str | None = None
-    """That the experiment pins the SUT to; None leaves it to the limits."""
+    """CPUs that the experiment pins the SUT to; None leaves it to the limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,30 +106,30 @@ class Plan:
     cells: tuple[Cell, ...]
     """In the order of the matrix."""
     repetitions: int
-    """Of each cell; at most, if there is a rule."""
+    """Repetitions of each cell; at most so many, if there is a rule."""
     controller: Controller
     """A new one, which has seen no trial."""
     load_s: float | None
-    """What the loads of all certain trials take as intended; None if one cannot be known
+    """Seconds that the loads of all certain trials take as intended; None if one cannot be known
     beforehand."""
     around_s: float
     """A guess at what those trials take beside that."""
     peak_demand: PeakDemand | None = None
-    """Of the trial that asks for most at once; None if none sends a trace at its own timing."""
+    """Demand of the trial that asks for most at once; None if no trace has its own timing."""
     memory_bytes: int | None = None
-    """What the sender of the largest trace takes; None if no trace could be read."""
+    """Memory that the sender of the largest trace takes; None if no trace could be read."""
     changed: tuple[str, ...] = ()
     """Changes made to captures before they are sent, and oddities in them, in words."""
     implausible: tuple[str, ...] = ()
-    """What cannot be meant, such as a trial of 270 years, in words; each once."""
+    """Settings that cannot be meant, such as a trial of 270 years, in words; each once."""
     lengths: tuple[OfferLength, ...] = ()
-    """Of the cells, in the same order."""
+    """Offer lengths of the cells, in the order of `cells`."""
     searched_by: str | None = None
     """The scale of a search; None if nothing is searched."""
     forecast: Forecast | None = None
-    """What the budget of a search is likely to buy; None if there is no budget."""
+    """Forecast of what the budget of a search is likely to buy; None if there is no budget."""
     budget: str = ""
-    """The same in words."""
+    """The forecast and the soaks of a search, in words; empty if nothing is searched."""
     looped: str = ""
     """In words, if a search sends its window several times; empty if it does not."""
     rule: Repetitions | None = None
@@ -137,15 +137,15 @@ class Plan:
     looks: Looks | None = None
     """With a rule: how often a cell may be looked at."""
     parted_senders: tuple[int, ...] = ()
-    """Of each cell that names no CPUs, how many send; 0 of another, which is left as it is."""
+    """Senders of each cell that names no CPUs; 0 for any other cell, which is left as it is."""
     parting: Parting | None = None
-    """Of the cells that name no CPUs; None if there are no such cells, or only one CPU."""
+    """Parting of CPUs for the cells that name none; None without such cells, or with one CPU."""
     cpus_in_common: bool = False
-    """Of generator and SUT, in the lab where it is measured."""
+    """Generator and SUT have CPUs in common, in the lab where it is measured."""
 
     def on(self, cpus: AbstractSet[int]) -> Plan:
-        """As it is measured where generator and SUT have these CPUs in common; of none they are on
-        machines of their own, and nothing is parted."""
+        """The plan as it is measured where generator and SUT have these CPUs in common. If they
+        have none, they are on machines of their own, and nothing is parted."""
         most = max(self.parted_senders, default=0)
         found = parting(cpus, senders=most) if most else None
         if found is None:
@@ -260,7 +260,7 @@ class Plan:
         return None if self.forecast is None else self.forecast.budget_s
 
     def notes(self) -> list[str]:
-        """What a user should know before the run, and may have meant so."""
+        """Notes on what a user should know before the run, and may have meant so."""
         return [
             *filter(
                 None,
@@ -353,7 +353,8 @@ def make_plan(experiment: Experiment) -> Plan:
 
 
 def independent_runs(experiment: Experiment) -> int:
-    """Of each cell, at most: trials, or starts of a SUT that stays up."""
+    """Most independent runs of a cell: trials, or starts of a SUT that stays up. BadInput for a
+    search."""
     if experiment.search is not None:
         raise BadInput("--given: a search has no fixed loads whose repetitions could be compared")
     from nodrop.measure.controllers.blocks import WORLDS

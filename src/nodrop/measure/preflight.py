@@ -67,10 +67,10 @@ WHERE_TUNED = (
 
 
 class Parts:
-    """What the cells of a plan are made of, each part built once per different table."""
+    """Parts that the cells of a plan are made of, each built once per different table."""
 
     plan: Plan
-    """As it can be measured in this lab, once `problems` has looked."""
+    """The plan as it can be measured in this lab, once `problems` has looked."""
 
     def __init__(self, experiment: Experiment, lab: LabSource, plan: Plan) -> None:
         self._base = experiment.base
@@ -132,7 +132,7 @@ class Parts:
         return sut.detecting(self._outcome) if isinstance(sut, Detecting) else sut
 
     def load(self, table: Table) -> LoadGenerator:
-        """Of a cell's table, or of what a controller makes of it."""
+        """Generator of a cell's [load] table, or of what a controller makes of it."""
         return self._part(plugins.build_load, table)
 
     def bits(self, cell: Cell) -> Bits | None:
@@ -148,7 +148,8 @@ class Parts:
         return self._bits[key]
 
     def files_sha256(self, cell: Cell) -> Mapping[str, str]:
-        """Of the files its SUT is shown, hashed once: a file that changes later is another file."""
+        """Hashes of files its SUT is shown, made once: a file that changes later is another
+        file."""
         files = self.sut(cell).files()
         for path in files.values():
             if path not in self._hashes:
@@ -164,7 +165,7 @@ class Parts:
         return Problem(code=Reason.OTHER_FILES, words=words)
 
     def inputs(self, cell: Cell) -> Json:
-        """What it is given, by content: a file replaced under its name is another input."""
+        """Inputs of a cell by content: a file replaced under its name is another input."""
         bits = self.bits(cell)
         trace = self.load(cell.load).trace_facts().sha256
         return {
@@ -174,7 +175,7 @@ class Parts:
         }
 
     def facts(self) -> Json:
-        """Of every different part, for the manifest; a part is named by what differs."""
+        """Facts of every different part, for the manifest; a part is named by what differs."""
         suts: Json = {}
         loads: Json = {}
         bits: Json = {}

@@ -1,4 +1,4 @@
-"""What a run reports while it goes on, for whatever shows it."""
+"""Progress that a run reports while it goes on, for whatever shows it."""
 
 from __future__ import annotations
 

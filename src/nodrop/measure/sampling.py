@@ -25,7 +25,7 @@ LONGEST_ROW_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What was used, between named moments of the trial. None = not measured."""
+    """CPU and memory that were used between named moments of the trial. None = not measured."""
 
     sut_cpu_s: float | None
     """From the first packet to the end of the drain."""
@@ -42,7 +42,7 @@ class Usage:
     """All CPUs, while the load was offered."""
     host_busy_s: float | None
     cgroup: Cgroup | None
-    """Of the SUT's own control group; None if it has none to itself."""
+    """Usage of the SUT's own control group; None if it has none to itself."""
     stolen_ratios: dict[int, float] = field(default_factory=dict)
     """By CPU: what the hypervisor gave to others of it while the load was offered."""
     marks_mono_ns: dict[str, int] = field(default_factory=dict)
@@ -118,7 +118,8 @@ class Sampler:
 
 
 def usage_inside(samples: SamplesInside, path: Path, marks: dict[str, int]) -> Usage:
-    """Of a machine inside the SUT's place, by its own clock; its rows go to `path` as they are."""
+    """Usage of a machine inside the SUT's place; its rows go to `path` as they are, by its
+    clock."""
     said, rows = samples.finish()
     path.write_bytes(rows)
     with making_sense(str(path)):
@@ -191,12 +192,12 @@ def _rise(rows: Sequence[SampleRow], value: Callable[[SampleRow], int]) -> float
 
 
 def _tree_cpu_ns(row: SampleRow) -> int:
-    """Of the whole tree, processes that have ended included: it never falls."""
+    """CPU time of the SUT's whole process tree, ended processes included: it never falls."""
     return int(row["tree"]["cpu_ns"])
 
 
 def _host_cpu_s(rows: Sequence[SampleRow]) -> tuple[float | None, float | None]:
-    """Of all CPUs: all time, and the busy part."""
+    """Seconds of all CPUs: all time, and the busy part."""
     if len(rows) < 2:
         return None, None
     total = busy = 0

@@ -45,19 +45,19 @@ class PacketsSeen:
     readings: tuple[Reading, Reading] | None = None
     """Before the first packet and after the drain."""
     each: Sequence[SutCounters] = ()
-    """What the SUT counted in each of its places."""
+    """Counters of the SUT in each of its places."""
     counters: SutCounters | None = None
     """All together."""
     decoded_when_offered: int | None = None
-    """As the SUT last counted before the last packet had come: the counter may lag behind."""
+    """Decoded packets, last counted before the last packet had come: the counter may lag behind."""
     drained: Drained | None = None
     worked_off: WorkedOff | None = None
     losses: tuple[Losses, ...] | None = None
     """When the SUT's threads lost packets, by its own counters; None = not known."""
     threads: Sequence[ThreadBooks] | None = None
-    """Of the SUT."""
+    """Books of the SUT's threads."""
     flow_sizes: FlowSizes | None = None
-    """Of the load."""
+    """Flow sizes of the load."""
     withheld_packets: int | None = None
     window: LoadWindow | None = None
     """Window of the trace that was sent; None if the load names none."""
@@ -66,7 +66,7 @@ class PacketsSeen:
     instances: Sequence[Instance] = ()
     """Each one's own part of the books, if several share the packets."""
     ports: Sequence[PortPackets] = ()
-    """Of the SUT, if several share the packets."""
+    """Packets of each of the SUT's ports, if several share the packets."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class WorldSeen:
     first_trial: int | None = None
     """Its index; None if the SUT did not get ready."""
     reset_s: float | None = None
-    """What the reset before it took; None if there was none here."""
+    """Seconds that the reset before the trial took; None if there was none here."""
     readiness: Readiness | None = None
     """None also if the SUT stood already, as is the activation time."""
     activation_s: float | None = None
@@ -88,15 +88,16 @@ class ResourcesSeen:
 
     usage: Usage | None = None
     inside: dict[str, Usage] = field(default_factory=dict)
-    """Of the machines inside the SUT's place, as their own kernels count."""
+    """Usage of the machines inside the SUT's place, as their own kernels count."""
     clock_offsets_ns: dict[str, int] = field(default_factory=dict)
     """Add to the clock of such a machine's rows to get the controller's."""
     servants: Sequence[Servant] | None = None
-    """What worked for the SUT outside its process tree, from the first packet until the drain."""
+    """Processes that worked for the SUT outside its tree, from the first packet until the drain."""
     throttled_s: float | None = None
     """Not let run for want of a CPU quota, from the first packet until the drain; all CPUs."""
     steal_ratio: float | None = None
-    """Of the CPUs that the SUT may use or of the sender's, while the load was offered."""
+    """Stolen part of the CPUs that the SUT may use or of the sender's: the larger, while the load
+    was offered."""
     lost_beyond_steal: int | None = None
     """Packets lost within the SUT that this does not explain."""
     quota: Quota | None = None
@@ -109,28 +110,28 @@ class ResourcesSeen:
     cpus: tuple[int, ...] = ()
     """CPUs that the SUT or a sender of this host may use."""
     foreign_cpu_ratio: float | None = None
-    """Of the CPUs that the SUT may use, what neither it nor the sender used."""
+    """Part of the time of the SUT's CPUs used by programs other than the SUT and the sender."""
     busy: Sequence[Busy] = ()
-    """Of the SUT, while the load was offered."""
+    """CPU use of the SUT between readings, while the load was offered."""
     sut_cpus: tuple[int, ...] = ()
-    """That it may use."""
+    """CPUs that the SUT may use."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """What a trial has seen so far; a field is None until its step was reached."""
+    """Results that a trial has seen so far; a field is None until its step was reached."""
 
     world: WorldSeen = field(default_factory=WorldSeen)
     offered: OfferedLoad | None = None
     resources: ResourcesSeen = field(default_factory=ResourcesSeen)
     packets: PacketsSeen = field(default_factory=PacketsSeen)
     found: Found | None = None
-    """What the SUT detected; None if nobody asked."""
+    """Detections of the SUT; None if nobody asked."""
     baseline: Baseline | None = None
-    """What it was to detect; None if nobody asked."""
+    """Detections that the SUT was to make; None if nobody asked."""
     verdict: Verdict | None = None
     facts: Json = field(default_factory=dict)
-    """What plugins say of themselves, as they say it: it goes into trial.json unread."""
+    """Facts of plugins about themselves, as they say them; they go into trial.json unread."""
     problems: list[Problem] = field(default_factory=list)
     timings_s: dict[str, float] = field(default_factory=dict)
 

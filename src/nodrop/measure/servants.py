@@ -1,4 +1,4 @@
-"""What a place costs this host beside the SUT itself: daemons, shims, a guest's kernel threads."""
+"""Costs of a place on this host beside the SUT itself: daemons, shims, a guest's kernel threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodrop.hosts.seam import HostProcess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servant:
-    """What one of them used."""
+    """CPU time that one such process used."""
 
     pid: int
     name: str

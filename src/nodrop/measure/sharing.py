@@ -1,4 +1,4 @@
-"""What each of several receivers gets: ports of a SUT, or instances; and what they cannot share."""
+"""Shares of several receivers (ports of a SUT, or instances), and loads that they cannot share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def port_traces(load: Mapping[str, Any]) -> Sequence[str]:
-    """Of a [load] table, in the order of the ports; () if they share one."""
+    """Traces of a [load] table, in the order of the ports; () if the ports share one."""
     trace = load.get("trace")
     return trace if isinstance(trace, list | tuple) else ()
 

@@ -1,4 +1,4 @@
-"""What trials take beside what they measure: the harness's own time, step by step.
+"""Time that trials take beside what they measure: the harness's own time, step by step.
 
 Not the harness's are the offered traffic, the loading of rules, the boot of a guest, and the
 waiting that an experiment asks for; all else is, the SUT's own way to its end included.
@@ -17,7 +17,7 @@ from nodrop.results.rundir import Damage, RunDir
 from nodrop.untrusted.reading import making_sense
 
 NOT_OURS = frozenset({"reset", "warm up", "warm up the guest"})
-"""What the experiment asks for: a driver loaded anew, quiet time, the load offered once before."""
+"""Steps an experiment asks for: a driver loaded anew, quiet time, the load offered once before."""
 WAITED = frozenset({"ready", "drain", "stop"})
 """For the SUT: until it listens, until its counters rest, until it has ended."""
 OWN, WAITING, ALL = "nodrop itself", "waiting for the SUT", "in all"

@@ -29,7 +29,7 @@ AT_REST_S = 5.0
 """Longer than a SUT's counters may lie behind."""
 
 Each = Sequence[RunningSut]
-"""Of the SUT, one in each place."""
+"""The running SUT, one in each place."""
 
 
 def launch(sut: Sut, envs: Sequence[Env], stack: ExitStack) -> Each:
@@ -53,22 +53,22 @@ def _end(running: RunningSut, error: type[BaseException] | None, *_: object) -> 
 
 
 def roots(each: Each) -> Sequence[HostProcess]:
-    """Of the process trees that are the SUT."""
+    """Roots of the process trees that are the SUT."""
     return tuple(one.process.root for one in each)
 
 
 def programs(each: Each) -> Sequence[HostProcess]:
-    """Those that run, on the hosts whose kernels run them."""
+    """Programs of the SUT that run, on the hosts whose kernels run them."""
     return tuple(found for one in each if (found := one.process.inside()) is not None)
 
 
 def servants(each: Each) -> Sequence[HostProcess]:
-    """Of all, each once: one daemon serves every container."""
+    """Servants of all instances, each once: one daemon serves every container."""
     return tuple(dict.fromkeys(found for one in each for found in one.process.servants()))
 
 
 def proof(each: Each) -> Proof | None:
-    """Of the first; LabProblem if they do not run the same."""
+    """Proof of the first instance; LabProblem if the instances do not run the same."""
     first, *others = [one.process.proof() for one in each]
     if any(p and first and p != first for p in others):
         raise LabProblem("the instances do not run the same program and rules")
@@ -96,12 +96,12 @@ def live(each: Each) -> SutCounters | None:
 
 
 def finish(each: Each, *, timeout_s: float) -> Sequence[SutCounters]:
-    """Of each; it takes a second or two to end."""
+    """Last counters of each instance; an instance takes a second or two to end."""
     return _of_each(each, lambda one: one.finish(timeout_s=timeout_s))
 
 
 def counted(each: Each) -> Sequence[SutCounters]:
-    """Of each, at rest; what comes from now on is the next trial's."""
+    """Counters of each instance at rest; what comes from now on is the next trial's."""
     found = _of_each(each, lambda one: one.counted())
     for one in each:
         one.mark()

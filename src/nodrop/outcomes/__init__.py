@@ -1,1 +1,1 @@
-"""What a SUT found in a load, and what it missed: units, expectations, rules that limit alerts."""
+"""Detections of a SUT in a load, found and missed: units, expectations, rules that limit alerts."""

@@ -1,4 +1,5 @@
-"""What a SUT is to find in a load: units of lossless trials, and how a trial compares with them."""
+"""Detections that a SUT is to make in a load: units of lossless trials, and how a trial
+compares."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ class Baseline:
     """Units that the SUT finds if nothing is lost."""
 
     offline: Found | None
-    """Of its own reading of the trace; None if it did not read it."""
+    """Detections of the SUT's own reading of the trace; None if it did not read it."""
     live: Sequence[Found] = ()
-    """Of lossless trials at a low load."""
+    """Detections of lossless trials at a low load."""
     why: str = ""
-    """What is missing of it and why, in words."""
+    """The missing parts of the baseline, and why they are missing, in words."""
 
     @property
     def kind(self) -> Literal["offline", "live"] | None:

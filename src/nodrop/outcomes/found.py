@@ -1,4 +1,4 @@
-"""What a SUT found: units of its event log, read by the node, and rules that limit their alerts.
+"""Detections of a SUT: units of its event log, read by the node, and rules that limit their alerts.
 
 A unit is a signature in a flow or, of a rule that limits its alerts, a signature and the address
 that the rule tracks: which of an address's flows carries such an alert depends on the order of
@@ -49,7 +49,8 @@ def limits_of_rules(text: str) -> Iterator[tuple[str, By]]:
 
 
 def limits_of_config(text: str) -> Iterator[tuple[str, By]]:
-    """The same of a threshold.config. Entries for all signatures (`sig_id 0`) limit none here."""
+    """`gid:sid` and what it tracks, of each entry of a threshold.config that limits alerts. Entries
+    for all signatures (`sig_id 0`), and per flow, limit none here."""
     for line in text.splitlines():
         said = _CONFIG.match(line.strip())
         by = _TRACK.search(said[3]) if said else None
@@ -68,7 +69,7 @@ Unit = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Of one trial, or of the SUT's own reading of the trace."""
+    """Detections of one trial, or of the SUT's own reading of the trace."""
 
     units: frozenset[Unit]
     classes: Mapping[str, str] = field(default_factory=dict)
@@ -137,7 +138,7 @@ def _found(said: Mapping[str, Any]) -> Found:
 
 
 def flows_of(units: Iterable[Unit]) -> set[str]:
-    """Those that are named by flow."""
+    """Flows of the units that are named by flow."""
     return {where for _, where in units if not where.startswith("by_")}
 
 

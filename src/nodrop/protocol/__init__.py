@@ -1,1 +1,1 @@
-"""What nodrop-node and its controller say to each other, as types."""
+"""Types of what nodrop-node and its controller say to each other."""

@@ -107,7 +107,7 @@ def _on_its_hosts(sentence: Sentence) -> Sentence:
 
 
 def _knobs_once(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
-    """What touches several losses is said at the first of them."""
+    """The sentences, with a knob that touches several losses named at the first of them alone."""
     said = set()
     for sentence in sentences:
         yield replace(sentence, knob="" if sentence.knob in said else sentence.knob)

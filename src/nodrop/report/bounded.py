@@ -19,11 +19,11 @@ from nodrop.report.trials import Trial
 Item = TypeVar("Item")
 
 MOST_ROWS = 500
-"""Of a table, and trials with a block of their own."""
+"""Largest number of rows in a table, and of trials with a block of their own."""
 MOST_MARKS = 4000
-"""Of one drawing."""
+"""Largest number of marks in one drawing."""
 FEWEST_MARKS = 30
-"""Of one strip or cell, however many there are."""
+"""Marks that one strip or cell has room for, however many strips or cells there are."""
 
 
 def shortened(table: Table, file: str = "") -> Table:

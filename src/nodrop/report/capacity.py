@@ -38,10 +38,11 @@ class CapacityView:
     answers: Table
     knee: Chart
     caption: str
-    """Of the knee; what the curve says is in it, or why there is none."""
+    """Caption of the knee, with what the curve says or why there is none."""
     efficiency: str
     budget: str
-    """What it was likely to buy, and what it bought; empty if that was not foreseen."""
+    """A sentence on what the budget was likely to buy and what it bought; empty if that was not
+    foreseen."""
     way: Chart
     steps: Table
 
@@ -77,7 +78,7 @@ def capacity_tables(story: Story) -> Iterator[Table]:
 
 
 def efficiencies(found: Sequence[SearchedCell]) -> Iterator[tuple[str, Efficiency]]:
-    """Of each cell that shows one, with its name."""
+    """Name and efficiency of each cell that shows one."""
     for one in found:
         if work := efficiency(trial.record for trial in one.trials):
             yield one.subject, work

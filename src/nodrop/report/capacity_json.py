@@ -1,4 +1,4 @@
-"""What a search found, for machines."""
+"""Result of a search, for machines."""
 
 from __future__ import annotations
 

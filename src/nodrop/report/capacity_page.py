@@ -89,7 +89,8 @@ class CapacityPage:
     rows: tuple[TrialRow, ...]
     more: str
     lede: str
-    """What is the same of all lossy trials."""
+    """Words above the table of trials: their order, and the place of loss if all lossy trials share
+    it."""
     words: Mapping[str, tuple[str, str]]
     signs: Mapping[str, Markup]
 
@@ -300,7 +301,7 @@ def _lede(rows: Sequence[TrialRow]) -> str:
 
 
 def who(story: Story) -> list[tuple[str, str]]:
-    """What the rail names: run, host, SUT, and when."""
+    """Entries of the rail: run, host, SUT, and when it was measured."""
     source = story.sources[0]
     manifest: Mapping[str, Any] = source.run.manifest
     host = manifest.get("host")

@@ -1,4 +1,4 @@
-"""What a search found, in sentences: for the report's answer and for the terminal."""
+"""Result of a search, in sentences: for the report's answer and for the terminal."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _moment(seconds: float) -> str:
 
 
 def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
-    """What the search took; the same for all its goals."""
+    """A sentence on what the search took, which is the same for all its goals."""
     for answer in searched.answers[:1]:
         for statement in answer.statements:
             if RULES.get(statement.rule) is rules.SEARCH_COST:
@@ -152,7 +152,7 @@ def headline(subject: str, answer: Answer) -> str:
 
 
 def broke(answer: Answer) -> str:
-    """What a trial at the load that was not carried says; empty if there is none."""
+    """A sentence on what a trial at the load that was not carried says; empty if there is none."""
     if not answer.broke or answer.upper is None:
         return ""
     at = writing(answer).too_much(answer.upper, answer.lower)
@@ -166,7 +166,7 @@ def lowered(words: str) -> str:
 
 
 def doubts(answer: Answer) -> Iterator[str]:
-    """What speaks against the answer."""
+    """Sentences that speak against the answer."""
     for statement in answer.statements:
         if statement.rule in DOUBTS:
             yield f"{statement.text[0].upper()}{statement.text[1:]}."
@@ -187,7 +187,8 @@ def _sentence(
 
 
 def forecast_words(searched: SearchedCell) -> str:
-    """What the budget was likely to buy, and what it bought; empty if that was not foreseen."""
+    """A sentence on what the budget was likely to buy and what it bought; empty if that was not
+    foreseen."""
     foreseen = searched.forecast
     if foreseen is None:
         return ""

@@ -108,7 +108,8 @@ def order_plot(story: Story) -> Chart:
 
 
 def _usual(story: Story) -> dict[str, float]:
-    """What to hold each trial against: the median of its own setup if setups differ; else 1 s."""
+    """Seconds that each trial is held against, by anchor: the median of its own setup if setups
+    differ; else 1 s."""
     places = [place for condition in conditions(story) for place in condition.places]
     if not places:
         return dict.fromkeys((t.anchor for t in story.trials), 1.0)

@@ -94,7 +94,7 @@ def _attribute(value: object) -> str:
 
 
 def cut(label: str, width: float) -> str:
-    """As much of it as has room."""
+    """The label, or as much of it as has room."""
     most = max(int(width / LETTER), 2)
     return label if len(label) <= most else f"{label[: most - 1]}…"
 
@@ -282,7 +282,7 @@ class Plot:
 
     def marks(self, found: Sequence[Mark], shape: str, style: str, *, strips: int = 1,
               dy: int = 0) -> Self:  # fmt: skip
-        """As many as `bounded` leaves of one of so many strips."""
+        """Draws as many marks as `bounded` leaves of one of so many strips."""
         shown = bounded.marks(found, strips=strips, key=lambda m: m.x)
         if not shown:
             return self
@@ -342,7 +342,7 @@ class Chart:
     columns: tuple[Markup, ...] = ()
     """Heads of plots that stand side by side."""
     other: Markup | None = None
-    """The same as text, for narrow pages."""
+    """Content of the chart as text, for narrow pages."""
 
     def __bool__(self) -> bool:
         return bool(self.panes)
@@ -415,7 +415,7 @@ def _time_row(pane: Pane, columns: Sequence[Markup]) -> Markup:
 
 
 def sign(shape: str, style: str) -> Markup:
-    """What a key, a table or a heading shows of an outcome or a series."""
+    """Sign of an outcome or a series, as a key, a table or a heading shows it."""
     if shape in ("line", "area", "zone"):
         box = tag("rect", class_=style, width=18, height=12)
         drawn = box if shape != "line" else tag("path", d="M0 6h18", class_=f"line {style}")
@@ -437,13 +437,13 @@ def key(entries: Sequence[KeyEntry]) -> Markup:
 
 
 def outcome_key(marks: Iterable[str]) -> tuple[KeyEntry, ...]:
-    """Those that are there."""
+    """Key entries of the outcomes that occur."""
     seen = set(marks)
     return tuple(entry for mark, entry in OUTCOMES.items() if mark in seen)
 
 
 def _places(entries: Sequence[KeyEntry]) -> list[tuple[float, int]]:
-    """Of a saved key's entries: x, and the number of the line."""
+    """Places of a saved key's entries: x, and the number of the line."""
     found, x, line = [], 8.0, 0
     for _, _, name in entries:
         wide = 26 + len(name) * LETTER

@@ -97,7 +97,8 @@ class Compared:
 
     @property
     def relative(self) -> float | None:
-        """Of the base's median; None if that is 0, or a loss: nothing to take per cent of."""
+        """Shift as a share of the base's median; None if that is 0, or the figure is a loss: there
+        is nothing to take per cent of."""
         if self.found is None or not self.base_median or self.figure.loses:
             return None
         return self.found.shift / self.base_median
@@ -156,13 +157,13 @@ class Compared:
 
     @property
     def but_words(self) -> str:
-        """What "same" leaves open; 95 %."""
+        """Words for what "same" leaves open, at 95 %."""
         share = math.ceil(self.found.apart * 100) if self.found else 100
         return f"but for at most {share} % of the runs"
 
     @property
     def beyond_words(self) -> str:
-        """What the runs show, though they are too few to infer anything from it."""
+        """Words for what the runs show, though they are too few to infer anything from it."""
         if min(len(self.values), len(self.base_values)) < FEWEST_BEYOND:
             return ""
         if min(self.values) > max(self.base_values):
@@ -208,7 +209,7 @@ def _percent(ratio: float) -> str:
 
 
 def figures_of(found: Sequence[Condition]) -> tuple[Figure, ...]:
-    """Those that at least two places of a condition have measured."""
+    """Figures that at least two places of a condition have measured."""
     return tuple(
         figure
         for figure in FIGURES
@@ -217,7 +218,7 @@ def figures_of(found: Sequence[Condition]) -> tuple[Figure, ...]:
 
 
 def more_runs_words(advice: Advice, counted: str = "run") -> str:
-    """Of a guess, that it is one."""
+    """Words for the number of further runs; a guess is called one."""
     more = advice.more_runs
     if more is None:
         return NO_NUMBER.replace("runs", f"{counted}s")
@@ -226,7 +227,7 @@ def more_runs_words(advice: Advice, counted: str = "run") -> str:
 
 
 def family_words(family: Family, cells: Iterable[Cell]) -> str:
-    """What an interval or a verdict of this report is one of."""
+    """Words for the family that an interval or a verdict of this report is one of."""
     counted = "runs (of several hosts: hosts)" if any(len(c.pairs) > 1 for c in cells) else "runs"
     return (
         f"this report compares {family.parts} things at once (medians, and shares of lossy runs): "
@@ -343,8 +344,8 @@ def _value(value: float | None, shown: Callable[[float], str]) -> Value:
 
 
 def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
-    """Of each setup that is not the base, where most was asked of it: first what it costs for
-    certain, then what it does not cost, then what more runs would show."""
+    """A sentence for each setup that is not the base, under the condition that offered most: first
+    what it costs for certain, then what it does not cost, then what more runs would show."""
     figures = figures_of(found)
     if not found or not figures:
         return
@@ -366,7 +367,8 @@ def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
 
 
 def _failed_words(place: Place) -> str:
-    """What survives is all that is compared."""
+    """Words on the trials that failed, for only those that survive are compared; empty if none
+    failed."""
     if not place.cell.failed:
         return ""
     failed, judged = len(place.cell.failed), len(place.cell.failed) + len(place.cell.valid)
@@ -390,7 +392,7 @@ def _verdicts(items: Sequence[Compared]) -> Iterator[str]:
 
 
 def _most_words(unsure: Sequence[Compared]) -> str:
-    """Of the advice that names the most runs, for whoever wants all answers."""
+    """The advice that names the most runs, for readers who want all answers."""
     named = [i for i in unsure if i.advice.more_runs is not None]
     if not named:
         return unsure[0].advice_words

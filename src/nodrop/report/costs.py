@@ -1,4 +1,4 @@
-"""What a cell may cost, as figures that can be laid against each other."""
+"""Costs that a cell may have, as figures that can be laid against each other."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from nodrop.stats.interval import Summary, by_start, summarize
 LOSS_MARGIN = 0.1
 """Percentage points: less loss than that is the same."""
 DETECTION_MARGIN = 1.0
-"""The same of detections: of 100 expected units each is a point."""
+"""Percentage points: less loss of detections than that is the same. One unit of 100 expected is a
+point."""
 RELATIVE_MARGIN = 0.05
-"""Of the base's median, for what is not a loss."""
+"""Share of the base's median: less difference is the same, for figures that are no loss."""
 LOSS = "loss_pct"
 DETECTION_LOSS = "detection_loss_pct"
 MARGINS = {LOSS: LOSS_MARGIN, DETECTION_LOSS: DETECTION_MARGIN}
-"""Of figures for which zero is special."""
+"""Margins of the figures for which zero is special."""
 
 Told = Callable[[Trial], float | None]
 
@@ -76,8 +77,8 @@ class Figure:
         return self._of_cell(cell).values
 
     def by_start(self, cell: Cell) -> tuple[float, ...]:
-        """Of each start of the SUT one value, or of each host if several measured the cell: what
-        can be compared as independent."""
+        """One value for each start of the SUT, or for each host if several measured the cell:
+        values that can be compared as independent."""
         return self._of_cell(cell).by_start
 
     def summary(self, cell: Cell) -> Summary | None:
@@ -106,7 +107,7 @@ class Figure:
         return self.shown(math.ceil(value * step) / step)
 
     def signed(self, value: float) -> str:
-        """What is rounded to nothing has no sign."""
+        """The value with its sign; a value that is rounded to nothing has none."""
         said = f"{value:+,.{self.digits}f}"
         return grouped(said if said.strip("+-0.") else said[1:]) if value else "0"
 
@@ -177,7 +178,7 @@ SURE_LOSS = replace(LOSS_FIGURE, of=_sure_loss)
 DIFFERENCES = tuple(
     f for f in FIGURES if f.name in (LOSS, "sut_cpu_s", "memory_mib", "activation_s")
 )
-"""Of cells that differ in whatever the matrix varies."""
+"""Figures that are compared between cells that differ in whatever the matrix varies."""
 
 
 def family_of(cells: Sequence[Cell], figures: Sequence[Figure]) -> Family:

@@ -1,4 +1,4 @@
-"""What a run that is only planned would likely show, from an earlier run's spread."""
+"""Differences that a planned run would likely show, from an earlier run's spread."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _share(counted: Sequence[tuple[int, int]]) -> float:
 
 
 def _percent(value: object) -> Value:
-    """Of a figure that is in per cent already."""
+    """Value of a figure that is in per cent already."""
     known = float(value) if isinstance(value, int | float) else None
     return Value(raw=known, shown="–" if known is None else DETECTION_FIGURE.shown(known))
 

@@ -16,7 +16,8 @@ from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import Summary, summarize
 
 LEAST_SHARE = 0.5
-"""Of the highest load that was carried: far below it a SUT's own wakeups are most of its work."""
+"""Share of the highest load that was carried: far below that load a SUT's own wakeups are most of
+its work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class Efficiency:
     packets: Summary
     """For each second of CPU time, one value for each start of the SUT."""
     bits: Summary | None
-    """Of Ethernet frames."""
+    """Bits of Ethernet frames for each second of CPU time."""
     packet_us: Summary
     """CPU time of a packet."""
     busiest_ratio: float | None
@@ -47,7 +48,8 @@ class _Work:
 
 
 def efficiency(records: Iterable[TrialRecord]) -> Efficiency | None:
-    """Of trials without loss at no less than half of the highest load that was carried so."""
+    """Efficiency in the trials without loss, at no less than half of the highest load that was
+    carried so."""
     measured = [record for record in records if record.valid]
     busiest = [r.busiest_thread.cpu_ratio for r in measured if r.busiest_thread is not None]
     carried = [r for r in measured if r.packets.loss_ratio == 0 and r.offered.per_s]
@@ -146,7 +148,7 @@ COLUMNS = (
 
 
 def efficiency_table(found: Iterable[tuple[str, Efficiency]]) -> Table:
-    """Of each cell that shows it, with its name."""
+    """Table of efficiencies: one row for each cell that shows it, with the cell's name."""
     rows = tuple(Row(values=(text(name), *_values(work))) for name, work in found)
     return Table(name="efficiency", title="What a packet costs", columns=COLUMNS, rows=rows)
 

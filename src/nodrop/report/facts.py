@@ -1,7 +1,7 @@
-"""What two sides of a comparison were measured on: where that differs, and whether it may.
+"""Facts on what two sides of a comparison were measured on: where they differ, and if they may.
 
-Most facts are of a whole run. Of a fleet, those of its hosts are of each cell: it stays on the pair
-that began it, and another run may deal the cells out otherwise.
+Most facts are of a whole run. In a fleet the facts of hosts are of each cell: a cell stays on the
+pair that began it, and another run may deal the cells out otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nodrop.results.side import Side, SideCell
 MOST_NAMED = 8
 """So many facts that differ are named, before it is said how many more there are."""
 MOST_CELLS = 4
-"""The same of cells in which one differs."""
+"""So many cells in which a fact differs are named, before it is said how many more there are."""
 NONE = "none recorded"
 WHEN_AND_HOW_OFTEN = ("mode", "repetitions", "seed")
 """Keys of `[measure]` that change no figure: in which order trials came, and how many. All others
@@ -29,7 +29,7 @@ DEFAULTS: Mapping[str, Sequence[str]] = {
 """Facts of runs that recorded none: their nodrop had no such key, and did as the default says."""
 
 Words = Callable[[str, Sequence[str]], str]
-"""Of a key and its values."""
+"""A function that makes words of a fact's key and its values."""
 
 
 def plainly(_: str, values: Sequence[str]) -> str:
@@ -93,7 +93,7 @@ def refused(found: Mapping[str, str], allowed: set[str]) -> dict[str, str]:
 
 
 def in_lines(found: Mapping[str, str], a: Side, b: Side, between: str = " and ") -> list[str]:
-    """What differs, with one line for all facts of a table that one side alone has: labs of two
+    """Lines on what differs. All facts of a table that one side alone has share a line: labs of two
     kinds have little in common."""
     lines: dict[tuple[str, bool, bool], list[str]] = {}
     for key in found:
@@ -115,8 +115,8 @@ def _has(side: Side, key: str) -> bool:
 
 
 def in_short(refused: Mapping[str, str], a: Side, b: Side) -> tuple[str, str]:
-    """What differs, and the options that allow it. Of many facts some, and their tables: a line of
-    forty is read by nobody."""
+    """Words on what differs, and the options that allow it. Many facts are cut to some, and options
+    to their tables: nobody reads a line of forty."""
     words, keys = in_lines(refused, a, b), [*refused]
     if len(words) > MOST_NAMED:
         words = [*words[:MOST_NAMED], f"and {len(words) - MOST_NAMED} more"]
@@ -126,7 +126,8 @@ def in_short(refused: Mapping[str, str], a: Side, b: Side) -> tuple[str, str]:
 
 
 def must_be_facts(differs: Sequence[str], sides: Sequence[Side]) -> None:
-    """What may differ was recorded of a side at least: a slip of the pen allows nothing."""
+    """Checks that at least one side has each fact that may differ: a slip of the pen allows
+    nothing. BadInput otherwise."""
     cells = [cell for side in sides for cell in side.cells]
     known = {key for side in sides for key in side.facts}
     known |= {key for cell in cells for key in (*cell.facts, *cell.factors)}

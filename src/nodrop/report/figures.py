@@ -59,7 +59,7 @@ CELL_PAGE_COLUMNS = (
     "host_cpu_pct_median",
     "sut_rss_peak_mib_median",
 )
-"""What decides stands first."""
+"""Columns of the page's table of cells; those that decide stand first."""
 
 
 @once
@@ -118,7 +118,7 @@ def _codes(trials: Sequence[Trial]) -> str:
 
 
 def cells_page_table(story: Story) -> Table:
-    """The same for the page: the interval stands beside its median."""
+    """Table of cells for the page: the interval stands beside its median."""
     wide = cells_table(story)
     at = {column.name: i for i, column in enumerate(wide.columns)}
     keep = [at[name] for name in CELL_PAGE_COLUMNS]
@@ -247,7 +247,7 @@ def _trial_row(trial: Trial, source: str, label: str) -> Row:
 
 
 def trials_page_table(story: Story) -> Table:
-    """The same for the page, without what each trial's own block says."""
+    """Table of trials for the page, without what each trial's own block says."""
     hidden = {"invalid_reasons", "schedule_error_p50_us", "schedule_error_max_us", "verdict"}
     if not story.several:
         hidden.add("run_directory")

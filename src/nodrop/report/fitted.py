@@ -15,8 +15,8 @@ from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
 from nodrop.stats.outliers import outliers
 
 LEAST_APART = 0.01
-"""Of what the others served: trials of a SUT without any noise differ by less, and that says
-nothing."""
+"""Share of the rate that the other trials served. Trials of a SUT without any noise differ by less,
+and that says nothing."""
 
 
 def fitted(searched: SearchedCell) -> LossCurve | NoCurve:

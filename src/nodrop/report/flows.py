@@ -218,7 +218,7 @@ class _Route:
         return plot
 
     def _said(self) -> Iterator[str]:
-        """What is no branch: hops that nobody could read, and packets in no class."""
+        """Notes on what is no branch: hops that nobody could read, and packets in no class."""
         for step in self._ledger.steps:
             if step.over:
                 yield f"{', '.join(hop_title(name) for name in step.over)}: not visible"
@@ -384,7 +384,8 @@ def _quiet_names(panels: Sequence[Panel]) -> set[str]:
 
 
 def _lines(panel: Panel) -> list[list[tuple[float, float]]]:
-    """What is drawn: cumulative values in a stacked panel, whose series have the same times."""
+    """Points of each line that is drawn. They are cumulative in a stacked panel, whose series have
+    the same times."""
     if not panel.stacked:
         return [list(s.points) for s in panel.series]
     sums: dict[float, float] = {}
@@ -418,7 +419,7 @@ NARROWEST = 0.002
 """A part of the whole below which a function is not drawn."""
 DEEPEST = 40
 OWN_STYLES = (0, 1, 2, 3, 4, 5, 7)
-"""Of the largest groups; all others are grey."""
+"""Styles of the largest groups; all others are grey."""
 GREY, MORE, LESS = 6, 1, 0
 
 
@@ -464,8 +465,8 @@ def flame(title: str, stacks: Stacks, *, largest: Sequence[str] = (),
 
 
 def flame_difference(title: str, base: str, stacks: Stacks, before: Stacks) -> Chart:
-    """As wide as in this cell; colour and sign say what takes more or less than in `base`. A
-    function that ran in `base` alone has no width. Empty if either has no samples."""
+    """Flame graph with the widths of this cell; colour and sign say what takes more or less than in
+    `base`. A function that ran in `base` alone has no width. Empty if either has no samples."""
     root, was = _tree(stacks), _tree(before)
     if not root.weight or not was.weight:
         return Chart()

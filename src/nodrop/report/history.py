@@ -177,7 +177,7 @@ def history(
 
 
 def _of_far_hosts(runs: Sequence[Run]) -> Iterator[str]:
-    """The same facts, as a lab over ssh saw them."""
+    """Keys of the facts that may change, as a lab over ssh saw them on its hosts."""
     tables = [run.side.facts for run in runs]
     tables += [cell.facts for run in runs for cell in run.side.cells]
     for key in {key for facts in tables for key in facts if key.startswith(SEEN)}:
@@ -237,7 +237,8 @@ def _cells(runs: Sequence[Run]) -> Iterator[list[SideCell | None]]:
 
 
 def _figures(cells: Sequence[SideCell | None], metrics: Sequence[str]) -> Iterator[str]:
-    """What at least one run has; that no trial ever failed needs no line."""
+    """Names of the figures that at least one run has; a history without a failed trial needs no
+    line for that."""
     names = dict.fromkeys(name for cell in cells if cell for name in cell.figures)
     for name in names:
         failed = any(cell.failed for cell in cells if cell)
@@ -375,7 +376,8 @@ def _point(cell: SideCell | None, name: str) -> Point:
 
 
 def _level(name: str, values: Sequence[float]) -> float:
-    """Of trials that fail or do not, the median says nothing: their share does."""
+    """Level of a figure: its median. A median says nothing of trials that fail or do not; their
+    level is the share that failed."""
     return sum(values) / len(values) if name == FAILED else median(values)
 
 

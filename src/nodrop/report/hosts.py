@@ -34,7 +34,8 @@ class OnHosts:
 
 
 def on_hosts(story: Story) -> tuple[OnHosts, ...]:
-    """Of a search each load is a cell of its own, so it says nothing here."""
+    """Figures of cells, by the pairs that measured them. Cells of a search are left out: each load
+    is a cell of its own, so the spread says nothing there."""
     return tuple(
         one
         for cell in story.cells

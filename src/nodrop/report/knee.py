@@ -16,7 +16,7 @@ WORDS = {
     "failed": "the SUT failed",
     "void": "void: says nothing of the SUT",
 }
-"""What marks mean."""
+"""Meaning of each mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a run says of one curve over load: what was carried or lost, what failed or was void."""
+"""Sentences of a run on one curve over load: what was carried or lost, what failed or was void."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NUMBERS = re.compile(r"[\d.,\u202f]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointer:
-    """What points at a cause, in one or several lossy trials."""
+    """A sign that points at a cause, in one or several lossy trials."""
 
     rule: str
     words: str
-    """Of the first of them."""
+    """Words of the first of the trials."""
     alike: bool
     """The words are the same in all of them."""
     trials: tuple[Trial, ...]
@@ -108,7 +108,8 @@ def causes_words(cell: Cell) -> str:
 
 
 def knob_words(cell: Cell) -> str:
-    """What touches most of the losses; in how many trials, if not in all."""
+    """The knob that touches most of the losses, and in how many trials, if not in all; empty if
+    there is none."""
     knobs: dict[str, int] = {}
     for trial in cell.lossy:
         if trial.record.packets.knob:
@@ -218,7 +219,7 @@ def percent_with_interval(loss: Summary) -> str:
 
 
 def share(ratio: float) -> str:
-    """Of runs: `39 %`."""
+    """A share of runs in words: `39 %`."""
     return f"{ratio * 100:.0f} %" if ratio >= 0.1 else f"{ratio * 100:.2g} %"
 
 
@@ -406,7 +407,7 @@ def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
 
 
 def asked_words(cell: Cell) -> str:
-    """What a void load was meant to be: `5 000 000 packets/s`."""
+    """The load that was asked for in a void cell: `5 000 000 packets/s`."""
     return _named(cell, cell.asked_pps)
 
 

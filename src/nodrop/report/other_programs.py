@@ -17,7 +17,7 @@ class OtherPrograms:
     """One per trial that measured it."""
     crowded: tuple[Trial, ...]
     whole: str
-    """What they are of."""
+    """Name of the CPUs that the ratios are shares of."""
 
     @property
     def words(self) -> str:

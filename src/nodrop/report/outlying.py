@@ -30,7 +30,8 @@ class Outlying:
 
 @once
 def outlying(story: Story) -> tuple[Outlying, ...]:
-    """Of a search each load is a cell of its own: report/fitted.py says what stands apart there."""
+    """Trials that stand apart from their cell. Cells of a search are left out: each load is a cell
+    of its own, and report/fitted.py says what stands apart there."""
     return tuple(
         one
         for cell in story.cells
@@ -41,7 +42,7 @@ def outlying(story: Story) -> tuple[Outlying, ...]:
 
 
 def outlying_in(cell: Cell, figure: Figure) -> Iterator[Outlying]:
-    """Of the measured trials that have it."""
+    """Trials that stand apart, among the measured ones that have the figure."""
     known = [(trial, value) for trial in cell.valid if (value := figure.of(trial)) is not None]
     for found in outliers([value * figure.scale for _, value in known]):
         yield Outlying(cell=cell, figure=figure, trial=known[found.index][0], found=found)

@@ -107,7 +107,7 @@ class CellView:
     """Beside the typical one, those included that the page does not show."""
     more: str
     not_measured: str
-    """Of the others: `1 failed, 2 void`."""
+    """Count of the cell's other trials that were not measured: `1 failed, 2 void`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class Differences:
     """Base → cell → figure → words."""
     more: str
     family: str
-    """What is compared at once."""
+    """Words for all that is compared at once."""
 
 
 def page(story: Story, setups: SetupsSection | None) -> str:

@@ -1,4 +1,4 @@
-"""What is drawn of a trial over time: panels of series on one axis."""
+"""Panels of a trial over time: series on one axis."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Timeline:
     marks: tuple[tuple[str, float], ...]
     """Moments of the trial, in seconds since the first packet."""
     own_cpu: Series | None = None
-    """Of the SUT with all its threads, % of one CPU: drawn if setups stand side by side."""
+    """CPU of the SUT with all its threads, % of one CPU: drawn if setups stand side by side."""
 
     def series(self, title: str) -> Series | None:
         """The first series of a panel about the receiving host."""

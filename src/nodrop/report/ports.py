@@ -1,4 +1,4 @@
-"""What came in at each port of a SUT that captures on several."""
+"""Packets that came in at each port of a SUT that captures on several."""
 
 from __future__ import annotations
 

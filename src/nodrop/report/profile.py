@@ -131,9 +131,9 @@ def _profile_packets_rate(rate: float | None) -> str:
 LOCKS = "locks and conditions"
 LIBRARY = ("[[]*", "libc.so*", "libc-*", "libpthread*", "ld-linux*", "ld-musl*", "libstdc++*")
 MOST_SITES = 8
-"""Of each role."""
+"""Largest number of call sites shown for each role."""
 LEAST_RATIO = 0.0005
-"""Of its time: less is shown as 0.0."""
+"""Smallest share of a role's time that gets a row: less would be shown as 0.0."""
 Site = tuple[str, str]
 """The call site, and what called it."""
 
@@ -177,7 +177,7 @@ def _profile_locks_rows(cells: Sequence[Profiled]) -> Iterator[Row]:
 
 
 def sites(role: RoleProfile) -> dict[Site, float]:
-    """Of the time of its threads, by call site."""
+    """Share of a role's time in which its threads waited for locks and conditions, by call site."""
     found: Counter[Site] = Counter()
     for stack, ns in role.waiting.items():
         if stack.group == LOCKS and (site := _site(stack)) is not None:
@@ -296,12 +296,13 @@ def _profile_cost_percent(ratio: float) -> Value:
 
 
 MOST_FUNCTIONS = 15
-"""Of each role, the largest; the flame graph has the others."""
+"""Number of functions in the table for each role, the largest first; the flame graph has the
+others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flames:
-    """Of one cell; empty if there is nothing to draw."""
+    """Flame graphs of one cell; empty if there is nothing to draw."""
 
     label: str
     running: Chart

@@ -1,4 +1,4 @@
-"""What takes more of a role's CPU time in one cell than in the first, by group and by function."""
+"""Shifts of a role's CPU time between the first cell and another, by group and by function."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from nodrop.stats.comparison import Answer, Comparison, Question, compare
 from nodrop.stats.family import Family
 
 MARGIN = 0.02
-"""Of the samples: shares that differ by less are the same."""
+"""Share of the samples: shares that differ by less are the same."""
 MOST_FUNCTIONS = 10
-"""Of each role and cell, those that shifted most."""
+"""Number of functions in the table for each role and cell: those that shifted most."""
 
 Shares = Callable[[RoleProfile], Mapping[str, float]]
 
 
 def shifts_table(cells: Sequence[Profiled]) -> Table | None:
-    """Of every other cell against the first; None if there is no role that both have."""
+    """Table of shifts of every other cell against the first; None if there is no role that both
+    have."""
     rows = tuple(row for other in cells[1:] for row in _rows(cells[0], other))
     if not rows:
         return None

@@ -26,7 +26,7 @@ class Profiled:
     trials: tuple[tuple[Hashable, TrialProfile], ...]
     """With the start of the SUT."""
     records: tuple[TrialRecord, ...] = ()
-    """Of the trials, in their order."""
+    """Records of the trials, in their order."""
 
     def roles(self) -> list[str]:
         """The one with most samples first."""
@@ -37,14 +37,14 @@ class Profiled:
         return sorted((r for r in total if total[r]), key=lambda role: (-total[role], role))
 
     def all_roles(self) -> list[str]:
-        """Those as well that never ran while they were looked at."""
+        """Roles that ran, and those as well that never ran while they were looked at."""
         ran = self.roles()
         return [*ran, *sorted({r for _, trial in self.trials for r in trial.roles} - {*ran})]
 
     def over(
         self, role: str, shares: Callable[[RoleProfile], Mapping[KeyT, float]]
     ) -> list[tuple[KeyT, Summary]]:
-        """Of each key the share in every trial in which the role ran; the largest first."""
+        """Share of each key over all trials in which the role ran; the largest first."""
         starts, values = self._values(role, shares)
         told = [(key, summarize(of, starts=starts)) for key, of in values.items()]
         known = [(key, summary) for key, summary in told if summary is not None]
@@ -53,7 +53,7 @@ class Profiled:
     def by_start(
         self, role: str, shares: Callable[[RoleProfile], Mapping[KeyT, float]]
     ) -> dict[KeyT, list[float]]:
-        """The same, one figure for each start of the SUT."""
+        """Shares of each key, one figure for each start of the SUT in which the role ran."""
         starts, values = self._values(role, shares)
         return {key: by_start(of, starts) for key, of in values.items()}
 

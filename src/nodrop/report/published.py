@@ -212,7 +212,7 @@ class Picture:
     name: str
     """For files."""
     table: Table
-    """What is drawn."""
+    """Data of the drawing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

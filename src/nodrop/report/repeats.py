@@ -29,7 +29,7 @@ class Repeated:
     runs: tuple[str, ...]
     values: tuple[float, ...]
     starts: int
-    """Of the SUT: each counts once in what can be seen."""
+    """Starts of the SUT: each counts once in what can be seen."""
     median: float
     sees: float | None
     """Another cell with as many runs and as much spread would mostly be found to differ from this
@@ -52,7 +52,7 @@ class Repeated:
 
     @property
     def apart(self) -> list[int]:
-        """Of the runs, those that stand apart."""
+        """Indexes of the runs that stand apart."""
         return [found.index for found in outliers(self.values)]
 
     @property
@@ -62,7 +62,7 @@ class Repeated:
 
 @once
 def repeats(story: Story) -> list[Repeated]:
-    """Of cells with at least two valid trials."""
+    """Spread of each shown figure, in cells with at least two valid trials."""
     family = compared_at_once(story)
     return [
         found
@@ -91,7 +91,7 @@ def _repeated(cell: Cell, figure: Figure, family: Family) -> Repeated | None:
 
 
 def repeats_words(found: Sequence[Repeated]) -> list[str]:
-    """What difference can be seen, figure by figure, over all cells."""
+    """Words for the difference that can be seen, figure by figure, over all cells."""
     said = []
     for figure in FIGURES:
         sees = [r.sees for r in found if r.figure.name == figure.name and r.sees is not None]

@@ -27,9 +27,9 @@ class SearchedCell:
 
     source: int
     subject: str
-    """What sentences about it begin with."""
+    """Words that sentences about the cell begin with."""
     label: str
-    """What distinguishes it from the other cells; empty if nothing does."""
+    """Words that distinguish it from the other cells; empty if nothing does."""
     cells: tuple[Cell, ...]
     """One per load."""
     trials: tuple[Trial, ...]
@@ -41,7 +41,8 @@ class SearchedCell:
     answers: tuple[Answer, ...]
     """One per goal."""
     forecast: Forecast | None
-    """What the budget was likely to buy; None without one, or in a run of an older nodrop."""
+    """Forecast of what the budget was likely to buy; None without one, or in a run of an older
+    nodrop."""
 
     @property
     def window(self) -> LoadWindow | None:
@@ -126,7 +127,7 @@ def _label(story: Story, cell: Cell) -> str:
 
 
 def subject(story: Story, cell: Cell) -> str:
-    """What a sentence about a cell begins with."""
+    """Words that a sentence about a cell begins with."""
     if cell.group:
         return cell.group
     names = story.sources[cell.source].sut_names

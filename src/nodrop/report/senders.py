@@ -1,4 +1,4 @@
-"""What the generators had in common with the SUT, and with each other: CPUs and flows."""
+"""CPUs and flows that the generators had in common with the SUT, and with each other."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ class Sentence:
     trials: tuple[Trial, ...] = ()
     """On which it rests."""
     subject: str = ""
-    """What it is about, if several sentences must be distinguished at a glance."""
+    """Subject of the sentence, if several must be distinguished at a glance."""
     knob: str = ""
-    """What touches the loss it names."""
+    """The knob that touches the loss named in the sentence."""
     to_do: str = ""
     """Remedy to paste, as commands or settings; empty if there is none."""
     good: bool = False

@@ -19,7 +19,7 @@ class Place:
     """One setup under one condition."""
 
     name: str
-    """What it is called beside the others; a guest always with what ran it."""
+    """Name beside the other places; a guest's always says what ran it."""
     cell: Cell
 
     @property
@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What is the same for all its places: the load, and every other factor."""
+    """Places that have the load and every other factor in common."""
 
     label: str
     places: tuple[Place, ...]

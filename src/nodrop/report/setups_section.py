@@ -48,7 +48,7 @@ def ledger_bars(found: Sequence[Condition]) -> list[Bar]:
 
 
 def _lost_places(found: Sequence[Condition]) -> list[str]:
-    """The same for all setups: a place looks alike in every bar."""
+    """Places of loss of all setups together: a place looks alike in every bar."""
     names = {name for c in found for p in c.places for name in shares(p)}
     return sorted(names - {DECODED, MERGED, HELD, RESIDUAL})
 
@@ -102,7 +102,8 @@ def _at(condition: Condition) -> str:
 
 
 def _words(found: dict[str, int], whole: int) -> str:
-    """What was lost first, for that is looked for. With a residual nothing can be said of it."""
+    """Words for what was lost, the largest part first. With a residual nothing can be said of
+    it."""
     if residual := found.get(RESIDUAL):
         return f"residual {numbers.percent(residual / whole)} %: no verdict on loss"
     names = sorted(found, key=lambda name: (not name.startswith("lost"), -found[name]))
@@ -139,7 +140,7 @@ def _ledger_bars_rows(found: Sequence[Condition]) -> Iterable[Row]:
 
 
 SUSPECTS = ("rdtsc", "cpuid")
-"""What the studies blamed. Both cost more if a hypervisor has to answer for them."""
+"""Instructions that the studies blamed. Both cost more if a hypervisor has to answer for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +192,7 @@ def _figures(ns: Mapping[str, object]) -> Iterator[tuple[str, tuple[float, float
 
 
 def costs_words(found: Sequence[Costs]) -> list[str]:
-    """What is measured of the two suspects, setup by setup."""
+    """Words for what is measured of the two suspects, setup by setup."""
     said = []
     for costs in found:
         if all(name in costs.ns for name in SUSPECTS):
@@ -240,7 +241,8 @@ LEAST_REST_S = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """Of one setup: activation does not depend on the load, so all conditions are together."""
+    """Activation time of one setup. It does not depend on the load, so all conditions are
+    together."""
 
     setup: str
     whole: Summary
@@ -392,7 +394,8 @@ def _activation_rows(found: Sequence[Activation]) -> Iterator[Row]:
 MOST_OVERLAYS = 6
 MOST_LINES = 8
 FROM_S = -1.0
-"""What came before is a guest's discarded load, which the others have not."""
+"""Time at which overlays begin, in seconds since the first packet: before that lies a guest's
+discarded load, which the others have not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -426,7 +429,7 @@ class SetupsSection:
     figures: tuple[Figure, ...]
     conditions: tuple[ConditionRows, ...]
     family: str
-    """What is compared at once."""
+    """Words for all that is compared at once."""
     emulated: tuple[str, ...]
     """Setups that ran on an emulated machine."""
     costs: Drawing

@@ -48,7 +48,7 @@ NAMED_BY = ("load.trace", "load.window", "load.window_s")
 """Names of what is compared by its content, or by where it lies."""
 OF_NO_LAB = ("lab.name", "lab.kernel", "lab.machine")
 SEEN = "lab.seen."
-"""What a lab over ssh saw of its hosts."""
+"""Prefix of the facts that a lab over ssh saw of its hosts."""
 OF_ONE_RUN = (
     "boot_id", "network_namespace", "node_copied", "mono_offset_ns", "real_offset_ns",
     "clock_bound_ns", "clock_by",
@@ -119,7 +119,7 @@ def _of_run(path: Path) -> Side:
 
 
 def unread(run: RunDir) -> list[str]:
-    """What is in no figure, and why."""
+    """Parts of a run directory that are damaged, so that they are in no figure, and why."""
     found = (*run.damage, *run.trials.damage)
     return [escape.plain(f"{one.where}: {one.words}", longest=200) for one in found]
 
@@ -141,7 +141,8 @@ def _must_be_readable(path: Path, run: RunDir) -> None:
 
 
 def side_of_records(name: str, records: Sequence[TrialRecord]) -> Side:
-    """Of a run that still goes on: its records speak for themselves, and nothing else is asked."""
+    """Side of a run that still goes on: its records speak for themselves, and nothing else is
+    asked."""
     factors = records[0].factors if records else {}
     trials = tuple(Trial.of(record, pack(record), source=0) for record in records)
     cell = Cell(
@@ -213,14 +214,15 @@ def _side_cell(
 
 
 def _of_pairs(trials: Sequence[Trial], pairs: Pairs) -> Iterator[tuple[str, Any]]:
-    """Of the hosts that measured these trials. Void ones are in no figure."""
+    """Facts of the hosts that measured these trials. Void trials are in no figure, and add no
+    host."""
     for name in sorted({t.pair for t in trials if t.pair and t.outcome != "void"} if pairs else ()):
         facts = [one for one in _of_hosts(pairs.get(name, {})) if one[1] is not None]
         yield from facts or [("host", f"pair {name}, of which nothing is recorded")]
 
 
 def _facts(named: Sequence[tuple[str, Any]]) -> dict[str, list[str]]:
-    """What was not recorded is missing."""
+    """Values of each fact; a fact that was not recorded is missing."""
     found: dict[str, set[str]] = {}
     for key, value in named:
         if value is not None:
@@ -229,7 +231,7 @@ def _facts(named: Sequence[tuple[str, Any]]) -> dict[str, list[str]]:
 
 
 def _of_hosts(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What each pair of a fleet has of its own: host, lab, the bits there."""
+    """Facts of host, lab and the bits there; each pair of a fleet has its own."""
     yield from (one for one in _flat("host", manifest.get("host")) if one[0][5:] in HOST)
     yield from (one for one in _flat("lab", manifest.get("lab")) if not _of_its_moment(one[0]))
     yield from _flat("parting", manifest.get("parting"))
@@ -241,7 +243,8 @@ def _of_hosts(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _of_its_moment(key: str) -> bool:
-    """Of a lab: its name, what `host` says as well, and what is another in each run of one lab."""
+    """Whether a key of a lab is left out of its facts: its name, what `host` says as well, and what
+    differs in each run of one lab."""
     return key in OF_NO_LAB or (key.startswith(SEEN) and key.rpartition(".")[2] in OF_ONE_RUN)
 
 
@@ -281,7 +284,8 @@ def _measured_how(said: Any) -> Any:
 
 
 def _searched_how(said: Any) -> Any:
-    """The same of a search: its goals are the names of its figures."""
+    """Settings of a search by which its figures came about; its goals are the names of its
+    figures."""
     if not isinstance(said, dict):
         return None
     return {key: said[key] for key in said if key not in ("by", "goals", "rounds", "budget_s")}

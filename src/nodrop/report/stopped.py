@@ -1,4 +1,4 @@
-"""What ended the repetitions of each cell of a run with a rule."""
+"""Sentences on what ended the repetitions of each cell of a run with a rule."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from nodrop.report.story import Source, Story
 
 
 def serious_findings(story: Story) -> list[str]:
-    """What imported figures must not be used to conclude, in one line each."""
+    """Conclusions that imported figures must not be used for, in one line each."""
     return [
         escape.plain(f"{item.get('title')}: {item.get('effect')}".rstrip("."), longest=1000)
         for source in story.sources

@@ -1,4 +1,4 @@
-"""What run directories hold: trials gathered into cells."""
+"""Content of run directories: trials gathered into cells."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Cell:
     """The label without the factors that only make the load larger."""
     load_label: str
     rank: tuple[float, ...]
-    """What those factors are."""
+    """Values of the factors by which a load only grows (`RATES`)."""
     trials: tuple[Trial, ...]
     looks: Looks | None = None
-    """What was seen decided how often it was repeated; None: a number did."""
+    """Looks that decided, by what was seen, how often it was repeated; None: a number did."""
     kept: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """What its trials say in each figure (report/costs.py)."""
+    """Results made from its trials, kept by figure (report/costs.py)."""
 
     @cached_property
     def valid(self) -> tuple[Trial, ...]:
@@ -82,24 +82,24 @@ class Cell:
 
     @cached_property
     def starts(self) -> int:
-        """Of the SUT, in the measured trials; or how many hosts measured them."""
+        """Starts of the SUT in the measured trials; or how many hosts measured them."""
         return starts_of(self.valid)
 
     @cached_property
     def pairs(self) -> tuple[str, ...]:
-        """Of a fleet: those that measured it."""
+        """Pairs of a fleet that measured it."""
         return tuple(sorted({t.pair for t in self.valid if t.pair is not None}))
 
     @property
     def independent_name(self) -> str:
-        """What an inference counts: runs, or starts of the SUT if runs share one; hosts if several
-        measured the cell."""
+        """Name of what an inference counts: runs, or starts of the SUT if runs share one; hosts if
+        several measured the cell."""
         if len(self.pairs) > 1:
             return "hosts"
         return "runs" if self.starts == len(self.valid) else "starts of the SUT"
 
     def values(self, figure: str) -> list[float]:
-        """Of the measured trials that have it."""
+        """Values of the figure, from the measured trials that have it."""
         return [value for value, _ in self._known(figure)]
 
     def summary(self, figure: str) -> Summary | None:
@@ -134,7 +134,7 @@ class Cell:
 
     @cached_property
     def asked_pps(self) -> float | None:
-        """What the load was meant to be."""
+        """Rate that the load was meant to have, in packets/s; None if it is not known."""
         if isinstance(pps := self.factors.get("load.pps"), int | float):
             return float(pps)
         for trial in self.trials:
@@ -217,7 +217,8 @@ class Source:
 
     @property
     def sut_names(self) -> tuple[str, ...]:
-        """As the manifest has them, or, of an older version, the experiment file."""
+        """Names of the SUTs as the manifest has them, or, in a run of an older version, the
+        experiment file."""
         manifest = self.run.manifest
         listed = manifest.get("suts")
         named = [manifest.get("sut"), *(listed if isinstance(listed, list) else [])]
@@ -243,7 +244,7 @@ class Story:
     trials: tuple[Trial, ...]
     """In the order in which they were measured."""
     factors: tuple[str, ...]
-    """Those that vary."""
+    """Factors that vary."""
     kept: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
     """By `once`."""
 
@@ -357,7 +358,7 @@ def _cells(
 
 
 def said_by_name(factors: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of named cells: what the name alone decides need not be said beside it."""
+    """Factors of named cells that need not be said beside the name, which alone decides them."""
     if NAMED not in factors or not all(NAMED in cell for cell in cells):
         return []
 

@@ -28,7 +28,7 @@ STUDIED_SUT = "suricata"
 
 
 class Judgement(StrEnum):
-    """Of one ordering of 2016, a setup against bare."""
+    """Judgement of one ordering of 2016, a setup against bare."""
 
     BASE = "the base of both"
     HOLDS = "holds"
@@ -45,7 +45,7 @@ class Published:
     name: str
     """Within a sentence."""
     there: str
-    """What was measured in 2016, with its unit."""
+    """Unit of the figure of 2016, with what it was measured of where that needs saying."""
     here: str
     load: int | None
     """None: it does not depend on the load."""

@@ -49,7 +49,7 @@ class Table:
     more: str = ""
     """Where to find the rows that are not here."""
     words: tuple[str, ...] = ()
-    """What a reader must know beside it; a page has them in its section."""
+    """Notes that a reader must know beside the table; a page has them in its section."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,13 +40,13 @@ class ThreadLoad:
     cpu_ratio: float | None
     wait_ratio: float | None
     share: float | None
-    """Of what the threads of its kind had."""
+    """Share of what the threads of its role had."""
     of: str
-    """What is shared: packets captured, or flows begun."""
+    """Name of what is shared: packets captured, or flows begun."""
 
 
 def thread_loads(models: Mapping[str, Sequence[TrialRecord]]) -> list[ThreadLoad]:
-    """Of models by name, each with its trials."""
+    """Load of each thread of each model. `models`: name → its trials."""
     return [load for name, trials in models.items() for load in _loads(name, trials)]
 
 
@@ -175,7 +175,7 @@ class ThreadModels:
     """Without rows if each model captured on one."""
     scaling: ScalingSection | None
     claims: Table | None
-    """Of what models differ in; None of one."""
+    """Table of claims on what models differ in; None if all models have the same shape."""
     time_sharing: str
     not_compared: tuple[str, ...]
     """In words: models that differ from all others in more than threads."""
@@ -274,7 +274,8 @@ def _one(
     rest: tuple[tuple[str, str], ...],
     capacity: tuple[float, float] | None = None,
 ) -> _Ran | None:
-    """Of trials in which the same ran; those of a cell may differ if Suricata chose otherwise."""
+    """The model that ran in the trials; None if it is not known, or not the same in all: those of a
+    cell may differ if Suricata chose otherwise."""
     known = tuple(t for t in trials if t.record.threads and "runmode" in t.record.effective)
     if not known or len({_shape(t.record) for t in known}) > 1:
         return None
@@ -332,8 +333,8 @@ def _of(record: TrialRecord, role: Role) -> list[SutThread]:
 
 
 def work_of(record: TrialRecord) -> list[float]:
-    """Of the threads that do the same: packets that each captured, or, of workers behind receive
-    threads, flows that each began."""
+    """Work of each of the threads that do the same: packets that it captured, or, if they are
+    workers behind receive threads, flows that it began."""
     workers = _of(record, Role.WORKER)
     if _of(record, Role.RECEIVE):
         return [float(t.flows) for t in workers if t.flows is not None]
@@ -351,7 +352,7 @@ def _over(trials: Sequence[Trial], figure: Callable[[TrialRecord], float | None]
 
 
 def _busiest(role: Role, name: str) -> Callable[[TrialRecord], float | None]:
-    """Of the thread of that role that ran most."""
+    """A function that reads a figure of the thread of that role that ran most."""
 
     def figure(record: TrialRecord) -> float | None:
         threads = [t for t in _of(record, role) if t.cpu_ratio is not None]
@@ -368,7 +369,8 @@ def _worker_cpu(record: TrialRecord) -> list[float]:
 
 
 def _what_makes(trials: Sequence[Trial]) -> str:
-    """Of the trial that is the median by how uneven it is."""
+    """Words for what makes the load uneven, from the trial that is the median by how uneven it
+    is."""
     found = []
     for record in (trial.record for trial in trials):
         work, cpu, sizes = work_of(record), _worker_cpu(record), record.flow_sizes

@@ -18,7 +18,8 @@ from nodrop.report.trials import Trial
 
 MOST_POINTS = 120
 SHORTEST = 0.2
-"""Of an interval: a last one that is shorter has no rate worth drawing."""
+"""Shortest last interval that is drawn, as a part of a whole one: a shorter one has no rate worth
+drawing."""
 
 
 def sent_over_time(offered: object, start_ns: int) -> tuple[Panel, Panel]:
@@ -130,7 +131,7 @@ RESIDENT, USED = "SUT resident", "used"
 
 
 def timeline(source: Source, trial: Trial) -> Timeline | None:
-    """Of the first host that left rows; None if there are none, or they cannot be read."""
+    """Timeline of the first host that left rows; None if there are none, or they cannot be read."""
     inside = _machines_inside(trial)
     for host in source.run.sampled_hosts(trial.name):
         if host in inside:

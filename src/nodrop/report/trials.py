@@ -136,7 +136,7 @@ class Trial:
 
     @property
     def details(self) -> Json:
-        """Of trial.json; empty if it cannot be read."""
+        """Details from trial.json; empty if it cannot be read."""
         return _details(self.run, self.record) if self.run else {}
 
     @property
@@ -145,8 +145,8 @@ class Trial:
 
     @property
     def start(self) -> tuple[int, int | str] | Host:
-        """What inferences count once: the start of the SUT, among all run directories; of a cell
-        that several hosts measured, the host."""
+        """The unit that inferences count once: the start of the SUT, among all run directories; for
+        a cell that several hosts measured, the host."""
         if self.among_hosts:
             return Host(self.source, self.pair or "")
         return self.source, self.name if self.world is None else self.world
@@ -160,8 +160,8 @@ class Trial:
 
 
 def count_once(trials: Sequence[Trial]) -> list[Hashable]:
-    """Of each of the trials of several cells together: its start, or its host if there are
-    several."""
+    """The unit that inferences count once, for each of the trials of several cells together: its
+    start, or its host if there are several."""
     if len({trial.pair for trial in trials}) > 1:
         return [Host(trial.source, trial.pair or "") for trial in trials]
     return [trial.start for trial in trials]
@@ -169,24 +169,24 @@ def count_once(trials: Sequence[Trial]) -> list[Hashable]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aside:
-    """What is asked of every trial's details; None = not measured."""
+    """Values read from every trial's details; None = not measured."""
 
     anonymous_bytes: int | None = None
     """Peak in the control group."""
     cpus: int | None = None
-    """Of the host."""
+    """CPUs of the host."""
     foreign_cpu_ratio: float | None = None
-    """Of the CPUs that the SUT may use: what others used under load."""
+    """Share of the CPUs that the SUT may use: what others used under load."""
     foreign_of_all_cpus: bool = False
     """From an older version, which looked at the whole host."""
     imbalance_ratio: float | None = None
     """From an older version, which wrote it to trial.json only."""
     phases_s: Mapping[str, Any] = field(default_factory=dict)
-    """Of the activation."""
+    """Phases of the activation, in seconds."""
     asks_clock: bool = False
-    """What reading one costs: the answer is among the facts of its details."""
+    """The cost of reading a clock was asked for: the answer is among the facts of its details."""
     warm_up: Mapping[str, Any] | None = None
-    """What was sent to warm it up and discarded."""
+    """Facts on the load that was sent to warm the SUT up and discarded; None if there was none."""
     sensor: Sensor | None = None
     """Rules and configuration as the SUT took them; None without rules and without a configuration
     of the user's own."""
@@ -338,7 +338,8 @@ def _by_its_files(record: TrialRecord, books: Ledger, kept: Json) -> TrialRecord
 
 
 def _without_books(record: TrialRecord, problem: str) -> TrialRecord:
-    """What was measured, and nothing is there to show it: the record alone proves no figure."""
+    """The record, made void if it was measured: its books are not there, and the record alone
+    proves no figure."""
     if record.outcome != "measured":
         return record
     return _void(record, BOOKS_MISSING, f"its books are not there: {problem}")

@@ -129,7 +129,8 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
 
 
 def _rules(story: Story) -> Iterator[Sentence]:
-    """What the rules shared with imported data say; an imported run brings its own, with more."""
+    """Sentences of the rules shared with imported data; an imported run brings its own, with
+    more."""
     for number, source in enumerate(story.sources):
         if source.run.beside("findings") is not None:
             continue
@@ -370,12 +371,12 @@ def _reset(story: Story) -> Iterator[Sentence]:
 
 
 def warmed_up(trial: Trial) -> Mapping[str, Any] | None:
-    """What was sent to warm it up and discarded; None if nothing was."""
+    """Facts on the load that was sent to warm the SUT up and discarded; None if there was none."""
     return trial.aside.warm_up
 
 
 def self_test_words(source: Source) -> str:
-    """What the probe proved on this kernel, in a sentence; empty if it is not recorded."""
+    """A sentence on what the probe proved on this kernel; empty if it is not recorded."""
     hosts = measured_on(source.run.manifest)
     if not hosts:
         return _self_test_words(source.run.manifest)
@@ -403,7 +404,7 @@ def _self_test_words(manifest: Mapping[str, Any]) -> str:
 
 
 def undone(source: Source) -> tuple[list[str], list[str]] | None:
-    """What was changed on the host, and what could not be put back. None = not recorded."""
+    """Changes of the host, and those that could not be put back. None = not recorded."""
     found = source.run.manifest.get("undo")
     if not isinstance(found, dict):
         return None

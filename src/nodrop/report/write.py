@@ -68,7 +68,7 @@ from nodrop.results.capacity import Card
 from nodrop.untrusted.folder import Folder
 
 MOST_CELLS = 60
-"""Of so many cells the typical trial is drawn."""
+"""Largest number of cells whose typical trial is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +304,7 @@ def _told(sentences: Sequence[Sentence]) -> Iterator[str]:
 
 
 def _own_tables(story: Story, setups: SetupsSection | None) -> Sequence[Table]:
-    """Of sections that not every report has."""
+    """Tables of sections that not every report has."""
     apart = outlying(story)
     return (
         *capacity_tables(story),

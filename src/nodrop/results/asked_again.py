@@ -1,4 +1,4 @@
-"""What a run that is to be gone on with was asked otherwise when it began."""
+"""Differences between the question a run began with and the one it is resumed with."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ LimitedBy = Literal[
 
 
 class Forecast(Model):
-    """What a budget was likely to buy of each cell: a guess before the first trial, as the
-    manifest keeps it (`forecast`)."""
+    """The trials that a budget was likely to buy for each cell: a guess before the first trial, as
+    the manifest keeps it (`forecast`)."""
 
     budget_s: Seconds
     first_round_trials: Count
@@ -76,7 +76,7 @@ class Carried(Model):
 
 
 class Goal(Model):
-    """What is carried if so much may be lost."""
+    """The load that is carried if `loss_ratio` of it may be lost."""
 
     loss_ratio: NotNegative
     multiplier: Carried | None
@@ -99,14 +99,14 @@ class Goal(Model):
     """Where the packets died at the load that was not carried or, if its rings held them, at the
     next higher one that lost some."""
     knob: str
-    """What touches it; empty if nothing is known to."""
+    """The setting that affects the loss; empty if none is known."""
     broke: str
     """The verdict of a trial at that load; empty if there is none."""
     tried_at_or_below: Count | None
     """Trials of the load that is carried and of loads down to 80 % of it, of all rounds; null if
     none is carried."""
     missed_at_or_below: Count | None
-    """Of those, the ones that missed the goal."""
+    """Trials of `tried_at_or_below` that missed the goal."""
     missed_share_at_most: NotNegative | None
     """So large a part of such trials may miss it (95 %)."""
     reached_width: NotNegative | None
@@ -162,7 +162,7 @@ class CardThread(Model):
 
 
 class Breaks(Model):
-    """What breaks next, where and why."""
+    """The limit that the cell meets next: what breaks, where and why."""
 
     verdict: str
     limited_by: LimitedBy
@@ -226,7 +226,7 @@ class Card(Model):
     """Trials of that load that lost packets, and how many show whether they did (`lossy_of`)."""
     lossy_of: Count
     tolerated: str
-    """What tolerating loss changes."""
+    """The difference that tolerating loss makes, in words."""
     window: str
     breaks: Breaks
     sure: Sure
@@ -250,18 +250,19 @@ class CapacityAnswer(Model):
     ndr_bps: NotNegative | None
     ndr_bps_interval: Range | None
     limited_by: LimitedBy
-    """Of the no-drop rate, or of the first goal."""
+    """The limit of the no-drop rate, or of the first goal if no goal asks for no loss."""
     confidence: Confidence | None
-    """Of the same."""
+    """Confidence in the no-drop rate, or in the first goal if no goal asks for no loss."""
     place: str | None
     knob: str
     ndr: Goal | None
     pdr: list[Goal]
     """Partial-drop rates: goals that tolerate some loss."""
     window: LoadWindow | None
-    """What of the trace every trial sent: NX is NX of it. Null if the load has none."""
+    """The part of the trace that every trial sent: NX is N times this part. Null if the load has
+    none."""
     trace_changes: list[str]
-    """What was changed of the captures before they were sent, and what is odd about them."""
+    """Changes made to the captures before they were sent, and oddities found in them."""
     decoder: list[str]
     """Which packets the SUT decoded though they were cut, or its decoder calls them invalid: no
     loss, and beside the answer. Of all cells of the run."""
@@ -269,11 +270,12 @@ class CapacityAnswer(Model):
     """Null if none was asked for, or no load was carried."""
     trials: Count
     trial_seconds: Seconds
-    """Of load, all trials together."""
+    """Seconds of load, all trials together."""
     forecast: Forecast | None
-    """What the budget was likely to buy; null without one, or if the run keeps none."""
+    """The trials that the budget was likely to buy; null without a budget, or if the run keeps no
+    forecast."""
     round_trials: list[Count]
-    """What it bought: trials of each round, ramps left out. The width is in each goal."""
+    """Trials of each round, ramps left out: what the budget bought. The width is in each goal."""
     sentences: Annotated[list[str], Field(min_length=1)]
     """The answer as the report has it."""
     card: Card | None = None

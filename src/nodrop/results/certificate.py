@@ -19,14 +19,15 @@ from nodrop.untrusted.folder import Folder
 
 
 class Key(Model):
-    """What a certificate is for; with another of these it says nothing."""
+    """The host, kernel, lab, setup and node binary that a certificate is valid for. It says nothing
+    if any of them differs."""
 
     host: str
     """sha256 of machine-id, CPU model and number of CPUs: the same after a reboot."""
     kernel: str
     """Release."""
     lab_sha256: str
-    """Of what the lab file says, comments left out."""
+    """sha256 of what the lab file says, comments left out."""
     setup: str
     node_sha256: str
 
@@ -49,9 +50,9 @@ class KnownAnswer(Model):
     put_in: str
     answer: Literal["caught", "missed", "not possible here"]
     seen: str
-    """What nodrop said."""
+    """The answer that nodrop gave."""
     why: str = ""
-    """What should have been said and was not, or why it could not be tried."""
+    """The answer that should have come and did not, or the reason why it could not be tried."""
     took_s: NotNegative
     trials: list[dict[str, Any]] = Field(default_factory=list)
     """Lines as in trials.jsonl."""
@@ -60,14 +61,14 @@ class KnownAnswer(Model):
 
 
 class SmallestLoss(Model):
-    """That was named to the packet, at the right place."""
+    """The smallest loss that was named to the packet, at the right place."""
 
     packets: Packets
     of_packets: Packets
 
 
 class Pace(Model):
-    """Of one sender to the lab's own link, for half a second each."""
+    """Rates that one sender offered to the lab's own link, for half a second each."""
 
     largest_pps: NotNegative | None
     """The largest rate that left within the bounds of measure.*, as all smaller ones did; null if

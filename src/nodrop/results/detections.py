@@ -11,7 +11,7 @@ from nodrop.results.model import Count, Model
 Ratio = Annotated[float, Field(ge=0, le=1)]
 
 LEAST_UNITS = 20
-"""Of fewer expected units no ratio is made: each would be 5 % or more."""
+"""Fewest expected units for a ratio: of fewer, each would be 5 % or more."""
 MOST_NAMED = 20
 
 
@@ -29,7 +29,7 @@ class MissedUnit(Model):
     sid: str
     """`gid:sid`"""
     name: str
-    """Of the signature."""
+    """Name of the signature."""
     where: str
     """The flow, or the address that the rule tracks."""
 
@@ -57,7 +57,7 @@ class Detections(Model):
     surplus: Count | None = None
     """Seen, and neither expected nor uncertain. It is never set off against missed ones."""
     uncertain: Count | None = None
-    """Of the baseline: seen in some of its trials and not in all. They are in no ratio."""
+    """Units of the baseline seen in some of its trials and not in all. They are in no ratio."""
     classes: list[DetectionClass] = Field(default_factory=list)
     """Classes with expected units; most missed first."""
     missed_first: list[MissedUnit] = Field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a run with several cells answers to its question. schema/direct.schema.json is made from
+"""The answer of a run with several cells to its question. schema/direct.schema.json is made from
 these models: `nodrop run --json` prints one as its last events, `nodrop report --json` has them as
 the evidence of the first sentences."""
 
@@ -17,18 +17,19 @@ class Level(Model):
 
     name: str
     verdict: Literal["more", "less", "same", "cannot tell"]
-    """Of losses also if they differ in how many trials lose, and not in their medians."""
+    """The level against the base. Losses are also `more` or `less` if the levels differ in how many
+    trials lose, and not in their medians."""
     why: str
-    """Of `cannot tell`: what lacks. Empty otherwise."""
+    """The reason for `cannot tell`: what is lacking. Empty otherwise."""
     ratio: Ratio | None
     """How many times as much as the base a search found it to carry, between rounds (95 % for all
     levels of the run together); null if the load was not searched, or from too few rounds."""
     seen_ratio: Ratio | None
-    """The same by the bounds within the search of one round of each: seen, and no verdict."""
+    """The ratio by the bounds within the search of one round of each: seen, and no verdict."""
     difference: float | None
-    """Of the medians, in the figure's unit; null if the load was searched."""
+    """Difference of the medians, in the figure's unit; null if the load was searched."""
     interval: tuple[float, float] | None
-    """Of the difference; null with too few runs."""
+    """Interval of the difference; null with too few runs."""
     more: Count | None
     """So many more rounds, or runs, of each would tell; null if it is told, or if no number can be
     named."""
@@ -42,7 +43,7 @@ class Direct(Model):
     factor: list[str]
     """Keys of the experiment that differ together."""
     held: dict[str, Any]
-    """What else varies in the run, and is the same here."""
+    """Factors that vary in the run, and are the same in these cells."""
     figure: str
     """`capacity`, or a figure of the report (`loss_pct` …); `books`: no cells are compared."""
     at: str
@@ -55,4 +56,4 @@ class Direct(Model):
     text: str
     """The answer in words."""
     to_do: str
-    """What helps if it cannot tell: a command to paste; empty if none does."""
+    """A command to paste that helps if the run cannot tell; empty if none does."""

@@ -13,7 +13,7 @@ class HistoryRun(Model):
     name: str
     started_utc: str
     changed: list[str]
-    """What is not as it was in the run before, in words."""
+    """Facts that differ from the run before, in words."""
 
 
 class Point(Model):
@@ -42,7 +42,7 @@ class Change(Model):
     """Than the runs since the change before: the verdict of a line is against its best stretch."""
     words: str
     beside: list[str]
-    """What else is not as it was in the run before."""
+    """Facts that changed with it, in words: since the run before that has a value."""
 
 
 class Stretch(Model):
@@ -64,13 +64,13 @@ class Line(Model):
     metric: str
     unit: str
     verdict: Literal["no worse", "worse", "cannot tell"]
-    """Of the newest runs, against the best stretch."""
+    """Verdict on the newest runs, against the best stretch."""
     words: str
     """The verdict, and why."""
     best: Stretch | None
     """The best stretch between two changes; null if there are too few runs."""
     newest: Stretch | None
-    """What was held against it."""
+    """The newest runs, as held against the best stretch."""
     found_ratio: float | None
     """How often a regression of twice the margin would be found within three further runs, by how
     widely these spread; null if it is not known. From 0.95 on "no worse" may be said."""

@@ -36,11 +36,11 @@ class Live:
     dropped_pps: float | None = None
     decoded_pps: float | None = None
     busiest_thread: BusyThread | None = None
-    """Of the SUT, between this reading and the one before."""
+    """The SUT's busiest thread between this reading and the one before."""
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Live:
-        """Of live.jsonl; fields of a later version are left out."""
+        """The reading in a row of live.jsonl; fields of a later version are left out."""
         known = {name: row[name] for name in cls.__slots__ if name in row}
         if thread := known.get("busiest_thread"):
             known["busiest_thread"] = BusyThread(**thread)

@@ -1,4 +1,4 @@
-"""What all that stands in a run directory has in common: strict types, and units in names."""
+"""The base of all models of a run directory: strict types, and units in names."""
 
 from __future__ import annotations
 

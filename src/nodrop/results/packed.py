@@ -15,7 +15,7 @@ from nodrop.results.trial import TrialRecord
 ROOM = 40_000
 """Records that stay as they were made, 240 MB: a run of no more trials makes each once."""
 made: dict[bytes, TrialRecord] = {}
-"""Those that stay."""
+"""Records that stay as they were made, by their packed bytes."""
 
 
 def pack(record: TrialRecord) -> bytes:
@@ -43,7 +43,7 @@ def _unpacked(packed: bytes) -> TrialRecord:
 
 @lru_cache
 def _names() -> bytes:
-    """What every record has, so no packed one has to: the names of the fields."""
+    """The names of fields, which every record has, so that no packed one has to."""
     record = TrialRecord(
         cell={}, repetition=1, index=0, run="r", outcome="measured", valid=True, verdict=""
     )

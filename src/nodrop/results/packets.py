@@ -10,7 +10,7 @@ from nodrop.results.model import Model, NotNegative, Packets, Signed
 
 
 class MergedDetail(Model):
-    """What fanout defragmentation took out of the stream."""
+    """Packets that fanout defragmentation took out of the stream."""
 
     absorbed_packets: Packets
     """Fragments of whole datagrams, less the datagrams put back in their place."""
@@ -23,15 +23,15 @@ class LossCause(Model):
     """By which it is named (docs/methodology.md)."""
     words: str
     share: NotNegative | None = None
-    """Of the time in which packets were lost; null if it is not about time."""
+    """Share of the time in which packets were lost; null if the cause is not about time."""
     thread: str = ""
-    """That lost most, as the SUT names it."""
+    """The thread that lost most, as the SUT names it."""
     evidence: dict[str, float] = Field(default_factory=dict)
-    """What the time went to, as ratios of `loss_time_s`, or the numbers of a burst."""
+    """Where the time went, as ratios of `loss_time_s`, or the numbers of a burst."""
 
 
 class Port(Model):
-    """Of the SUT; null = it does not say it of each port."""
+    """One port of the SUT; null = the SUT does not give this figure for each port."""
 
     port: str
     trace: str | None = None
@@ -39,7 +39,7 @@ class Port(Model):
     received_packets: Packets
     captured_packets: Packets | None = None
     dropped_packets: Packets | None = None
-    """Of those captured: no room in a ring of this port."""
+    """Captured packets that found no room in a ring of this port."""
 
 
 class Remark(Model):
@@ -48,7 +48,7 @@ class Remark(Model):
     about: Literal["cut", "invalid"]
     words: str
     knob: str = ""
-    """What touches it."""
+    """The setting that affects these packets."""
 
 
 class PacketBooks(Model):
@@ -70,18 +70,19 @@ class PacketBooks(Model):
     residual_packets: Signed | None = None
     """Packets in no class, signed, summed over the hops."""
     residual_bytes: Signed | None = None
-    """The same in bytes, if hops count the bytes of frames: not 0 = not the packets that were sent,
-    or not whole. Null unless two hops do."""
+    """The residual in bytes, if hops count the bytes of frames: not 0 = not the packets that were
+    sent, or not whole. Null unless two hops do."""
     residual_bytes_slack: Packets | None = None
     """So many bytes could lack without a residual, because lost packets may have been long or
     short ones; 0 = exact. Null if nothing bounds it."""
     decoded_bytes: Packets | None = None
-    """Of the frames as the SUT was handed them; null if they cannot be compared with those sent."""
+    """Bytes of the frames as the SUT was handed them; null if they cannot be compared with those
+    sent."""
     cut_packets: Packets | None = None
     """Decoded, and cut to the room in the SUT's ring; at the least, if packets were lost. Null if
     that is not known."""
     cut_bytes: Packets | None = None
-    """That were cut off these; null if not exactly known."""
+    """Bytes cut off the `cut_packets`; null if not exactly known."""
     invalid_packets: Packets | None = None
     """Decoded, and called broken by the SUT; null if it says nothing of that."""
     books_closed: bool | None = None
@@ -90,21 +91,20 @@ class PacketBooks(Model):
     loss_ratio: NotNegative | None = None
     """Lost of sent and copied packets; null if the books do not close."""
     lost_beyond_bursts_packets: Packets | None = None
-    """Of `lost_packets`, those that late bursts of the sender cannot explain: an on-time sender
-    would have lost them too. Null if the loss is not known, the generator cannot say, and in older
-    runs."""
+    """Lost packets that late bursts of the sender cannot explain: an on-time sender would have lost
+    them too. Null if the loss is not known, the generator cannot say, and in older runs."""
     loss_place: str | None = None
     lost_by_place: dict[str, Packets] = Field(default_factory=dict)
     lost_before_sut_packets: Packets | None = None
-    """Of `lost_packets`, those that never arrived at the SUT's sockets."""
+    """Lost packets that never arrived at the SUT's sockets."""
     loss_evidence: str = ""
     """The counter that shows it."""
     loss_cause: str = ""
-    """What else points there: what the thread that lost did meanwhile."""
+    """Further evidence of the cause, in words: what the thread that lost did meanwhile."""
     loss_causes: list[LossCause] = Field(default_factory=list)
-    """The same by rule, the largest share first."""
+    """The causes in `loss_cause`, one for each rule, the largest share first."""
     knob: str = ""
-    """What touches it."""
+    """The setting that affects the loss."""
     remarks: list[Remark] = Field(default_factory=list)
     """Beside the loss, and no loss."""
 
@@ -118,6 +118,7 @@ class PacketBooks(Model):
     service_pps_at_least: NotNegative | None = None
     """It served at least so many packets a second: what backlog or drain, the better one, shows."""
     imbalance_ratio: NotNegative | None = None
-    """Of several instances: how much more than its share the busiest received, 0 = all the same."""
+    """How much more than its share the busiest of several instances received; 0 = all received the
+    same."""
     ports: list[Port] = Field(default_factory=list)
-    """Of the SUT, if several share the packets (sut.ports)."""
+    """Ports of the SUT, if several share the packets (sut.ports)."""

@@ -24,7 +24,7 @@ class Effect(Model):
     by: float | None
     """Median with it, less that without."""
     interval: tuple[float, float] | None
-    """Of the same; null with too few trials."""
+    """Interval of `by`; null with too few trials."""
     relative: tuple[float, float] | None
     """The interval as a share of the median without; null if that is 0."""
     trials: tuple[Count, Count]

@@ -19,7 +19,7 @@ from nodrop.untrusted.folder import Folder
 
 Json = dict[str, Any]
 LARGE_BYTES = 1 << 18
-"""Of what a SUT wrote: a log that is read by eye is shorter, and stays."""
+"""Size from which on a file of the SUT is raw: a log that is read by eye is shorter, and stays."""
 
 
 class Keeper(Protocol):
@@ -36,7 +36,7 @@ class Keeper(Protocol):
 
 
 class RawFiles:
-    """Of a run: a Follower (results/following.py)."""
+    """The raw files of a run: a Follower (results/following.py)."""
 
     def __init__(self, path: Path, keeper: Keeper) -> None:
         self._keeper, self._run = keeper, Folder(path)

@@ -64,7 +64,7 @@ class RunDir:
     lab: str
     trials: Trials
     damage: tuple[Damage, ...]
-    """Of the files beside the trials; each trial's own files are read when asked for."""
+    """Damage to the files beside the trials; each trial's own files are read when asked for."""
 
     def beside(self, name: str) -> Json | Damage | None:
         """A file of `write_beside`; None if there is no such file."""
@@ -100,7 +100,7 @@ class RunDir:
         return f"scp -rp '{place}/*' {shlex.quote(f'{self.path}/{RUNS}/')}"
 
     def live(self, run: str) -> Iterator[Json]:
-        """What was read of a trial while it ran, phases included; nothing if nothing was read."""
+        """Readings of a trial while it ran, phases included; none if nothing was read."""
         yield from _rows(self._of(run), LIVE)
 
     def damaged_rows(self, run: str) -> Iterator[Damage]:
@@ -147,7 +147,8 @@ def must_be_each_once(runs: Iterable[RunDir]) -> None:
 
 
 def identity(run: RunDir) -> str:
-    """The same of all copies of a run. Older manifests have no `run_id`, and may lack the rest."""
+    """A name that all copies of a run share. Older manifests have no `run_id`, and may lack the
+    rest."""
     if isinstance(run_id := run.manifest.get("run_id"), str):
         return f"run {run_id}"
     marks = [run.manifest.get(name) for name in ("name", "started_utc", "plan_sha256")]

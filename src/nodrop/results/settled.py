@@ -31,7 +31,7 @@ METRICS: Mapping[str, Callable[[TrialRecord], float | None]] = {
     "host_cpu_ratio": lambda record: record.host_cpu_ratio,
     "activation_s": lambda record: record.activation_s,
 }
-"""Those of `config.repetitions.UNITS`."""
+"""The metrics of `config.repetitions.UNITS`: name → its figure in a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Known:
 
 
 def known(records: Sequence[TrialRecord], asked: Repetitions, sut: Sut) -> tuple[Known, ...]:
-    """Of the records of one cell. Failed and void trials have no figures."""
+    """One cell's metrics, each held against its rule. Failed and void trials have no figures."""
     return tuple(_known(records, until, looks(asked, sut)) for until in asked.rules)
 
 

@@ -52,19 +52,20 @@ class SideCell(Model):
         )
 
     facts: dict[str, list[str]] = Field(default_factory=dict)
-    """Of a fleet: what this cell was measured on, beside what is true of the whole side."""
+    """Facts of what this cell was measured on, beside those of the whole side; for a fleet
+    alone."""
 
 
 class Side(Model):
     format: Literal[1] = 1
     name: str
     identity: str
-    """The same for each copy of one run."""
+    """A name that all copies of one run share."""
     facts: dict[str, list[str]]
-    """What it was measured on: name → all values of the run, sorted."""
+    """Facts of what the run was measured on: name → all values of the run, sorted."""
     cells: list[SideCell]
     unread: list[str] = Field(default_factory=list)
-    """Of its run: what could not be read, and is in no figure."""
+    """Parts of its run that could not be read, and are in no figure."""
 
     def to_text(self) -> str:
         return self.model_dump_json(indent=1) + "\n"

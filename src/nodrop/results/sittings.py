@@ -60,7 +60,7 @@ def first_host(manifest: Mapping[str, Any]) -> str | None:
 
 
 def _place(sitting: Mapping[str, Any]) -> str:
-    """The same of two sittings whose figures are those of one host."""
+    """A key that two sittings share if their figures are those of one host."""
     host, node = sitting.get("host"), sitting.get("node")
     host = host if isinstance(host, dict) else {}
     memory = host.get("memory")

@@ -14,7 +14,7 @@ from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.untrusted.words import one_line
 
 MARK = "://"
-"""What has it is in a store: `s3://bucket/folder`."""
+"""The mark of a path in a store: `s3://bucket/folder`."""
 EXTRA = "pip install 'nodrop[s3]', or the package that it names"
 PATIENT = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 2}}
 FRESH = {"use_listings_cache": False}
@@ -125,7 +125,7 @@ class Store:
                 there.write(part)
 
     def claim(self, name: str, content: bytes) -> bytes:
-        """What this object holds: `content`, if there was none before."""
+        """The content of the object: `content`, if there was none before."""
         path = f"{self._root}/{name}"
         with self._asking():
             if not self._system.exists(path):
@@ -149,7 +149,7 @@ class Store:
                 file.write(part)
 
     def remove(self, names: Sequence[str]) -> None:
-        """Those that are there."""
+        """Removes those of the files that are there."""
         with self._asking(), suppress(FileNotFoundError):
             self._system.rm([f"{self._root}/{name}" for name in names])
 

@@ -32,7 +32,7 @@ BATCH_BYTES = 64 << 20
 BATCH_FILES = 200
 """On their way at once."""
 OURS = (LOCK, STORED, WRITING, "report")
-"""Of this machine alone."""
+"""Names of files and folders that belong to this machine alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Same:
 
 
 class Copy:
-    """Of one run directory, or of the folder that they lie in."""
+    """The copy of one run directory, or of the folder in which run directories lie."""
 
     def __init__(self, path: Path, store: Store, same: dict[str, Same]) -> None:
         self.path = path
@@ -207,8 +207,8 @@ class Copy:
     # --- store → here ----------------------------------------------------------------------------
 
     def bring(self) -> str:
-        """What is newer there. What changed here stays: it is what was measured here. Says who
-        writes there, if another machine does."""
+        """Brings what is newer there. What changed here stays: it is what was measured here. Says
+        who writes there, if another machine does."""
         there = self.store.files()
         wanted = [n for n, of in there.items() if _is_read(n) and self._is_older(n, of.stamp)]
         # As a trial counts once its trial.json is there, and a run once its manifest is.
@@ -316,8 +316,8 @@ def copy_of(url: str, path: Path) -> Copy:
 
 
 def brought(url: str, path: Path) -> str:
-    """What lies in this place, into its copy. BadInput if it is no run directory. Says who writes
-    there, if someone does."""
+    """Brings what lies in this place into its copy. BadInput if it is no run directory. Says who
+    writes there, if someone does."""
     if not path.is_dir():
         (store := Store.of(url)).must_answer()
         if not store.has(MANIFEST):
@@ -355,7 +355,7 @@ def _writer(mark: bytes) -> str:
 
 
 def _batches(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """As many at once as have room in memory; a file that has none comes alone."""
+    """Names in batches that have room in memory; a file that has none comes alone."""
     batch: list[str] = []
     filled = 0
     for name, size in sizes.items():
@@ -378,7 +378,7 @@ def _is_read(name: str) -> bool:
 
 
 def _names(folder: Folder) -> Iterator[str]:
-    """Of all files in it, from the run directory on."""
+    """Paths of all files in a folder, from the run directory on."""
     for name in folder.names():
         if folder.is_file(name):
             yield "/".join((*folder.below, name))

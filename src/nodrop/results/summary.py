@@ -31,20 +31,21 @@ class CellSummary:
     lossy: int
     """Measured trials that lost packets."""
     loss: Summary | None
-    """Of loss_ratio over the measured trials; None without any."""
+    """Summary of loss_ratio over the measured trials; None without any."""
     detections: Summary | None
-    """Of detection_loss_ratio; None without any."""
+    """Summary of detection_loss_ratio over the measured trials; None without any."""
     places: Mapping[str, int]
     """Lossy trials by the place that killed most of their packets, the commonest first."""
     failures: Mapping[str, int]
     """Reasons for which trials failed, each with how many; the commonest first."""
     voids: Mapping[str, int]
-    """The same of void trials."""
+    """Reasons for which trials are void, each with how many; the commonest first."""
     beside: Mapping[str, float]
     """Packets that were decoded though not whole: `cut`, `invalid` → their largest share of those
     that one measured trial decoded."""
     pairs: tuple[str, ...]
-    """Of a fleet: those that measured it."""
+    """Pairs of a fleet, or hosts of a run that went on elsewhere, that measured it; empty if one
+    host measured all."""
 
 
 def summarize_cells(
@@ -104,7 +105,7 @@ def _beside(record: TrialRecord) -> str:
 
 
 def detected_words(record: TrialRecord) -> str:
-    """What became of the detections of a trial that was asked for them; else empty."""
+    """The detections of a trial in words; empty if they were not asked for."""
     found = record.detections
     if found is None:
         return ""

@@ -51,13 +51,13 @@ class Offered(Model):
     """The load, in its unit: asked for, and really sent."""
 
     unit: Literal["packets", "transactions"] = "packets"
-    """Of `intended`, `sent`, `unsent`, `per_s`, `shaped_per_s` and the late bursts."""
+    """Unit of `intended`, `sent`, `unsent`, `per_s`, `shaped_per_s` and the late bursts."""
     intended: Count | None = None
     sent: Count | None = None
     unsent: Count | None = None
     withheld: Count | None = None
-    """Of the trace, left out on purpose (load.withhold); no part of `intended`. Null in older
-    runs."""
+    """Packets of the trace left out on purpose (load.withhold); no part of `intended`. Null in
+    older runs."""
     duration_s: Seconds | None = None
     """From the first to the last packet sent."""
     intended_duration_s: Seconds | None = None
@@ -72,8 +72,8 @@ class Offered(Model):
     shaped_per_s: NotNegative | None = None
     """The sender's top speed, as measured while the trace asked for more; null if it never does."""
     spun_share: NotNegative | None = None
-    """Of its time, when the generator waited for due times by spinning on a CPU of its own; the
-    rest it slept. Null at top speed, or if the generator cannot say."""
+    """Share of its time in which the generator spun, on a CPU of its own, while it waited for due
+    times; the rest it slept. Null at top speed, or if the generator cannot say."""
     sent_late: Count | None = None
     """Sent at once because the sender was late, though asked for apart; null if the generator
     cannot say."""
@@ -82,8 +82,8 @@ class Offered(Model):
 
 
 class Ramp(Model):
-    """What a trial showed whose load grew, by equal factors in equal times. On the scale of the
-    search, as nearly as packets/s say it; null = not seen. It decides nothing."""
+    """Findings of a trial whose load grew by equal factors in equal times. They are on the scale of
+    the search, as nearly as packets/s say it; null = not seen. A ramp decides nothing."""
 
     start: NotNegative
     """Where it began; it ended at `value`."""
@@ -116,7 +116,7 @@ class Searched(Model):
     """The key of [load] that the search varies."""
     value: NotNegative
     duration_s: Seconds
-    """As long as it was asked to offer it."""
+    """Seconds for which the trial was asked to offer the load."""
     round: Annotated[int, Field(ge=1)]
     """1-based: each is a whole search with a new start of the SUT."""
     ramp: Ramp | None = None
@@ -128,15 +128,15 @@ class Searched(Model):
 class Thread(Model):
     name: str
     cpu_ratio: NotNegative
-    """Of one CPU."""
+    """Share of one CPU."""
 
 
 class SutThread(Model):
-    """What one thread of the SUT counted, and where its time went. Null = it does not count that,
-    or it was not watched."""
+    """Counts of one thread of the SUT, and where its time went. Null = the thread does not count
+    that, or it was not watched."""
 
     name: str
-    """As the SUT calls it; of several instances `0:W#01`."""
+    """The SUT's name for the thread; with several instances `0:W#01`."""
     role: str | None = None
     """receive, worker, flow manager, other; null if the SUT has no role for it."""
     captured_packets: Packets | None = None
@@ -144,11 +144,12 @@ class SutThread(Model):
     dropped_packets: Packets | None = None
     decoded_packets: Packets | None = None
     flows: Count | None = None
-    """That it began to follow."""
+    """Flows that the thread began to follow."""
     cpu_ratio: NotNegative | None = None
-    """Of one CPU, while the load was offered."""
+    """Share of one CPU, while the load was offered."""
     wait_ratio: NotNegative | None = None
-    """Of that time it was ready to run, and its CPU had other work."""
+    """Share of the time of the load in which the thread was ready to run, and its CPU had other
+    work."""
 
 
 class Program(Model):
@@ -159,7 +160,7 @@ class Program(Model):
     cpu_s: Seconds
     """With that of its children which ended meanwhile."""
     by_children: bool = False
-    """Those used most of it, as the compilers of a build do."""
+    """Ended children used most of `cpu_s`, as the compilers of a build do."""
 
 
 class HeldBack(Model):
@@ -184,9 +185,10 @@ class Disturbed(Model):
     cpus: list[Count] = Field(default_factory=list)
     """CPUs that the SUT or a sender of this host may use."""
     others_ratio: NotNegative | None = None
-    """Of the SUT's CPUs or of the sender's what other programs used: the larger of the two."""
+    """Share of the SUT's CPUs, or of the sender's, that other programs used: the larger of the
+    two."""
     programs: list[Program] = Field(default_factory=list)
-    """Those of the whole host that used most, threads of the kernel left out."""
+    """Programs that used most of the whole host, threads of the kernel left out."""
     quota: HeldBack | None = None
     """Null if none held nodrop back."""
 
@@ -222,13 +224,13 @@ class FlowSizes(Model):
     effective_flows: AtLeastOne
     """So many flows of equal size would spread over threads as unevenly."""
     largest_ratio: Annotated[float, Field(gt=0, le=1)]
-    """Of the packets, those of the largest flow."""
+    """Share of the packets in the largest flow."""
     same_copies: AtLeastOne = 1.0
     """Copies of each flow that were sent as the same flow."""
 
 
 Body = PacketBooks
-"""What became of the load. With a second kind this becomes a union, discriminated by `kind`."""
+"""The books of the load. With a second kind this becomes a union, discriminated by `kind`."""
 
 
 class TrialRecord(Model):
@@ -273,7 +275,7 @@ class TrialRecord(Model):
     """Stable codes (docs/results-format.md); `verdict` says them in words."""
     verdict: str
     error: str | None = None
-    """What went wrong, if the trial ended early."""
+    """The error that ended the trial early, if one did."""
 
     offered: Offered = Offered()
 
@@ -283,8 +285,8 @@ class TrialRecord(Model):
     """At most so long after the last packet sent, the SUT had nothing left to do."""
 
     effective: dict[str, str | int | bool] = Field(default_factory=dict)
-    """What the SUT really ran with, by the names of its table (of several instances: the first).
-    What it was not seen to have is missing."""
+    """Settings that the SUT really ran with, by the names of its table (of several instances: the
+    first). A setting that it was not seen to have is missing."""
     not_as_asked: list[str] = Field(default_factory=list)
     """In words: if what it really ran with is not what was asked for."""
     generator_cpus: CpuList | None = None
@@ -297,35 +299,35 @@ class TrialRecord(Model):
     """False: the generator was on a machine of its own, and its CPUs are none of the SUT's."""
 
     accelerator: str | None = None
-    """What ran the guest of a virtual machine: `kvm`, or `tcg`, which is emulation. Null if the
-    SUT ran in none."""
+    """The accelerator of the SUT's virtual machine: `kvm`, or `tcg`, which is emulation. Null if
+    the SUT ran in none."""
     sut_cpu_s: Seconds | None = None
     """From the first packet to the end of the drain."""
     setup_cpu_s: Seconds | None = None
-    """The same with all that works for the SUT on this host: a container's shim and daemons (other
-    work of theirs too), a guest's emulator and vhost threads. Guest time counts once."""
+    """`sut_cpu_s` with all that works for the SUT on this host: a container's shim and daemons
+    (other work of theirs too), a guest's emulator and vhost threads. Guest time counts once."""
     steal_ratio: NotNegative | None = None
-    """Of the CPUs that the SUT may use, or of those of the sender, what the hypervisor gave to
+    """Share of the CPUs that the SUT may use, or of the sender's, that the hypervisor gave to
     others while the load was offered: the larger of the two."""
     lost_beyond_steal_packets: Packets | None = None
-    """Of the losses within the SUT, those that what the hypervisor took does not explain: lost when
-    it had taken nothing, or more than came in twice that time."""
+    """Losses within the SUT that the hypervisor's steal does not explain: packets lost when it had
+    taken nothing, or more than came in twice that time."""
     disturbed: Disturbed | None = None
     """Null if nobody looked."""
     host_cpu_ratio: NotNegative | None = None
-    """Of all CPUs of the receiving host, while the load was offered."""
+    """Share of all CPUs of the receiving host that was used while the load was offered."""
     sut_rss_peak_bytes: Packets | None = None
     busiest_thread: Thread | None = None
     threads: list[SutThread] = Field(default_factory=list)
-    """Of the SUT: those that count packets or flows, and others that have a role."""
+    """Threads of the SUT that count packets or flows, and others that have a role."""
     threads_unexplained_packets: Packets | None = None
-    """Of each thread's books what does not close, and of the SUT's figures what its threads do not
-    add up to; 0 = all agree. Null if it does not count by thread."""
+    """Packets that do not close in each thread's books, and by which the threads do not add up to
+    the SUT's figures; 0 = all agree. Null if the SUT does not count by thread."""
 
     detections: Detections | None = None
     """Null if the experiment does not ask for them (measure.outcome)."""
     flow_sizes: FlowSizes | None = None
-    """Of the load; null if it sent only a part of the trace's flows."""
+    """Flow sizes of the load; null if it sent only a part of the trace's flows."""
     window: LoadWindow | None = None
     """The stretch of the trace that was sent; null if the load names none."""
 
@@ -378,7 +380,8 @@ class TrialRecord(Model):
 
     @property
     def failures(self) -> list[str]:
-        """What the SUT did in a failed trial. What follows from that is no reason of its own."""
+        """Codes of what the SUT did in a failed trial. What follows from that is no reason of its
+        own."""
         failed = self.outcome == "failed"
         return [code for code in self.invalid_reasons if failed and code in FAILURES]
 
@@ -408,8 +411,8 @@ class TrialRecord(Model):
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
-        """Of this format or an older one (results/versions.py). RecordError, naming the first field
-        at fault, if the line is no trial record."""
+        """A record from a line of this format or an older one (results/versions.py). RecordError,
+        naming the first field at fault, if the line is no trial record."""
         try:
             return cls.model_validate(current(decode_object(line)))
         except NotJson as failed:
@@ -440,8 +443,8 @@ class Accelerated(Protocol):
 
 
 def count_once(records: Sequence[TrialRecord]) -> list[Hashable]:
-    """Of each of the trials of a cell, what its inferences count: the start of the SUT; the host,
-    if several pairs of a fleet measured them."""
+    """The unit that the inferences of a cell count once, for each of its trials: the start of the
+    SUT; the host, if several pairs of a fleet measured them."""
     if len({record.measured_on for record in records if record.valid}) > 1:
         return [Host(0, record.measured_on or "") for record in records]
     return [record.start for record in records]

@@ -39,7 +39,7 @@ class TrialFolder:
         return dict(_files(Folder(self.path)))
 
     def unpack(self, files: Mapping[str, bytes]) -> None:
-        """What another one packed."""
+        """Writes the files that `packed` gave of another folder."""
         for name, content in files.items():
             *folders, file = name.split("/")
             folder = Folder(self.path, tuple(folders))

@@ -15,7 +15,7 @@ from nodrop.ledger.reasons import Outcome, outcome_of
 
 FORMAT: Final[Literal[2]] = 2
 RUN_FORMAT = 1
-"""Of manifest.json."""
+"""Format of manifest.json."""
 
 FLAT: Mapping[str, tuple[str, str]] = {
     "intended_packets": ("offered", "intended"),

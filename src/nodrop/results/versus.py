@@ -16,7 +16,7 @@ class Row(Model):
     a_n: Count
     b_n: Count
     a_median: float | None
-    """Of `failed_pct` the share of trials."""
+    """Median of A; for `failed_pct`, the share of trials."""
     b_median: float | None
     answer: Literal["different", "same", "cannot tell"]
     """The last also if only one side has it."""
@@ -25,7 +25,7 @@ class Row(Model):
     difference: float | None
     """Median of B less median of A, or share less share."""
     interval: tuple[float, float] | None
-    """Of the difference; null with too few runs, and of a share."""
+    """Interval of the difference; null with too few runs, and for a share."""
     margin: str
     """Differences up to this count as the same."""
     more_runs: Count | None

@@ -23,18 +23,18 @@ class LoadWindow(Model):
     bps: NotNegative | None
     """Bits of Ethernet frames."""
     trace_packets: Count
-    """Of the whole trace."""
+    """Packets of the whole trace."""
     trace_bytes: Count
     trace_s: Seconds
     mean_pps: NotNegative | None
-    """Of the whole trace, as are the peaks."""
+    """Mean rate of the whole trace; the peaks are of the whole trace too."""
     mean_bps: NotNegative | None
     peak_pps: NotNegative
     """The most packets within any second."""
     peak_bps: NotNegative
     begun_packet_ratio: NotNegative | None
-    """Of the window's packets that belong to a flow, those of flows that begin in the window; null
-    if none belongs to a flow."""
+    """Share of the window's packets that lie in flows which begin in it, of those that belong to a
+    flow; null if none does."""
     begun_byte_ratio: NotNegative | None
 
     @property

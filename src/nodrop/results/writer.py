@@ -227,7 +227,8 @@ class RunWriter:
         self._storage = storage
 
     def _followers(self) -> list[Follower]:
-        """What goes to the storage of the lab does not go into a store."""
+        """Followers of this run: the lab's storage and the copy in a store. Files that go to the
+        storage do not go into the store."""
         return [one for one in (self._storage, self._copy) if one is not None]
 
     def _follow(self, run: str) -> None:
@@ -235,7 +236,7 @@ class RunWriter:
             one.ended(run)
 
     def notes(self) -> list[str]:
-        """What is to be said of places that files follow to, once."""
+        """News of the places that files follow to, each told once."""
         return [words for one in self._followers() for words in one.way.said()]
 
     def _begin_in(self, url: str) -> None:
@@ -315,8 +316,9 @@ class RunWriter:
         self.close(failed=kind is not None)
 
     def _must_lose_nothing(self) -> None:
-        """What cannot be read is not for that half-written. A killed run leaves at most half a
-        line, and one trial that is whole but for its line: that one alone is measured again."""
+        """BadInput if going on would remove finished trials: one whose line cannot be read is not
+        half-written. A killed run leaves at most half a line, and one trial that is whole but for
+        its line: that one alone is measured again."""
         trials = read_trials(self.path)
         known = {record.run for record in trials.records}
         unlisted = [

@@ -1,4 +1,5 @@
-"""What the container setups share: a place, a program that is no child of ours, its work folder."""
+"""The common parts of the container setups: a place, a program that is no child of ours, its work
+folder."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ WORK_INSIDE = "/run/nodrop"
 NODE_INSIDE = "/run/nodrop-node"
 """The one file that every container is shown, whatever its image has."""
 POLL_S = 0.005
-"""What a container's keeper does shows in files and /proc, which give no notice of a change."""
+"""Interval of looks at a container's keeper: its files and /proc give no notice of a change."""
 KILL_TIMEOUT_S = 5.0
 JOB_TIMEOUT_S = 30.0
 
@@ -46,12 +47,13 @@ class Ending:
     """How a contained program ended."""
 
     status: int
-    """As of a child: negative = by this signal."""
+    """Exit status like a child's: negative = by this signal."""
     out_of_memory: bool
 
 
 class ContainedEnv:
-    """What any Env (setups/seam.py) of a container has: this kernel's NIC, seen by this kernel."""
+    """The common part of every Env (setups/seam.py) of a container: this kernel's NIC, seen by this
+    kernel."""
 
     cold = False
     delivers_at_once = True
@@ -270,7 +272,7 @@ class WorkFolder:
 
 
 def problems(name: str, bits: Bits | None, limits: Limits) -> Sequence[str]:
-    """What every container needs: an image, or nothing at all if the node is the SUT, and limits
+    """Unmet needs of a container: an image, or nothing at all if the node is the SUT, and limits
     that this host can keep."""
     found = []
     if bits is not None and bits.kind != "image":

@@ -1,4 +1,4 @@
-"""What a virtual machine puts between the NIC and the capture socket, as hops and accounts."""
+"""Hops and accounts of what a virtual machine puts between the NIC and the capture socket."""
 
 from __future__ import annotations
 

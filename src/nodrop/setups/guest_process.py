@@ -23,7 +23,8 @@ WORK_INSIDE = "/var/nodrop"
 FETCH_INTERVAL_S = 0.1
 """While rules load, every question to the guest takes time from it."""
 LARGEST_FETCH_BYTES = 64 << 20
-"""Of one file that the SUT leaves behind; a longer one stays in the guest, and is gone with it."""
+"""Limit on one file that the SUT leaves behind; a longer one stays in the guest, and is gone with
+it."""
 CONSOLE_BYTES = 1 << 20
 KILL_TIMEOUT_S = 10.0
 PATIENCE = 6
@@ -75,7 +76,7 @@ class GuestProcess:
 
     @property
     def inside_pid(self) -> int | None:
-        """As the guest's kernel counts."""
+        """PID in the guest's kernel."""
         return self._program.inside_pid
 
     def inside(self) -> HostProcess | None:
@@ -146,7 +147,7 @@ class GuestProcess:
         return status
 
     def _seen(self) -> ProcessInside | None:
-        """What the guest's node sees of it; None if one of the two is gone."""
+        """The SUT as the guest's node sees it; None if one of the two is gone."""
         program = self.inside()
         try:
             return None if program is None else seen_inside(program)
@@ -154,7 +155,8 @@ class GuestProcess:
             return None
 
     def _remember(self) -> None:
-        """What it used, as the guest's kernel counts it: afterwards it cannot be known."""
+        """Records the memory used, as the guest's kernel counts it: afterwards it cannot be
+        known."""
         seen = self._seen()
         if seen is None:
             return
@@ -168,8 +170,8 @@ class GuestProcess:
         }
 
     def _append(self, name: str) -> None:
-        """What is new since we last looked: logs only grow. The name is the guest's word: one that
-        leads out of the work folder is refused."""
+        """Appends what is new in a file since the last look: logs only grow. The name is the
+        guest's word: one that leads out of the work folder is refused."""
         *above, last = name.split("/")
         folder = Folder(self.work, tuple(above))
         try:

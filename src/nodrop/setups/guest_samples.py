@@ -1,4 +1,5 @@
-"""What a guest uses as its own kernel counts it: sampled inside, spooled there, fetched afterwards.
+"""Samples of a guest's usage as its own kernel counts it: taken inside, spooled there, fetched
+afterwards.
 
 No sample goes over the line while traffic runs. The guest's CPU time is the emulator's time on
 this host, so the two are shown beside each other and never added.
@@ -18,7 +19,8 @@ from nodrop.protocol.events import SampleResult
 
 INTERVAL_MS = 100
 NOT_READ = {"links": 0, "load": 0, "disks": 0, "swap": 0}
-"""Of the sampler's usual sources: every one is time that an emulated guest does not have."""
+"""The sampler's usual sources that are left out: every one is time that an emulated guest does not
+have."""
 RESULT_TIMEOUT_S = 30.0
 """An emulated guest that still works off its queue answers slowly."""
 

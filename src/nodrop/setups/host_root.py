@@ -1,4 +1,5 @@
-"""What a SUT sees that is a program of this host: its files, read-only, without people's own.
+"""The files that a SUT sees if it is a program of this host: the host's own, read-only, without
+people's own.
 
 Folders that hold secrets or other programs' sockets are empty folders of the trial; only what the
 SUT names of them is shown there, read-only.
@@ -13,7 +14,8 @@ from pathlib import Path
 
 COVERED = ("/home", "/root", "/run", "/tmp", "/var/log", "/var/tmp")
 PROGRAM_FOLDERS = frozenset({"bin", "sbin", "libexec", ".libs"})
-"""What belongs to a program in one of these lies beside the folder."""
+"""Names of folders of programs: what belongs to a program in one of these lies beside the
+folder."""
 
 
 def covered(home: str | None = None) -> list[Path]:
@@ -25,8 +27,8 @@ def covered(home: str | None = None) -> list[Path]:
 
 
 def shown(argv: Sequence[str], reads: Iterable[Path], below: Sequence[Path]) -> list[Path]:
-    """Of the covered folders `below`, what must be seen: the program with its libraries, what its
-    arguments name and what it `reads`; no folder beside one that it lies in."""
+    """Paths below the covered folders `below` that must be seen: the program with its libraries,
+    what its arguments name and what it `reads`. A path inside another one is left out."""
     wanted = [path for way in _ways(argv[0]) for path in (way, _installed(way, below))]
     wanted += [path for word in argv[1:] for path in _named(word)]
     wanted += reads

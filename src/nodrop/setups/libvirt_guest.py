@@ -116,7 +116,8 @@ class DomainProcess:
         return None if self._started() == self._start_ticks else -1
 
     def _started(self) -> int | None:
-        """As its host's node sees it; None if no such process lives."""
+        """The process's start in ticks, as its host's node sees it; None if no such process
+        lives."""
         seen = usage([self._process]).get(self._process)
         return None if seen is None else seen["start_ticks"]
 
@@ -294,7 +295,7 @@ class LibvirtEnv:
         )
 
     def _clean(self) -> None:
-        """What an earlier trial has left in the guest."""
+        """Removes what an earlier trial has left in the guest."""
         self.host.run(["rm", "-rf", WORK_INSIDE, SPOOL])
         self.host.run(["mkdir", "-p", WORK_INSIDE])
 

@@ -35,7 +35,8 @@ MACVLAN = Place(
 
 class MacvtapOptions(Options):
     txqueuelen: Annotated[int, Field(ge=1)] | None = None
-    """Of the macvtap; matters if something reads its queue. Without it, the kernel's 500."""
+    """Queue length of the macvtap; it matters if something reads the queue. Without it, the
+    kernel's 500."""
 
 
 class DockerMacvtap(Docker):

@@ -48,7 +48,7 @@ START_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 10.0
 LONGEST_WORDS = 4096
 TO_BECOME_IT = ("SETUID", "SETGID", "SETPCAP")
-"""What `enter` takes to become the SUT's user and to keep no more than it needs."""
+"""Capabilities that `enter` needs to become the SUT's user and to keep no more than it needs."""
 Runc = subprocess.Popen[bytes]
 WRITABLE = ("/run", "/tmp", "/var/log", "/var/tmp", "/var/lib/suricata")
 
@@ -213,7 +213,7 @@ class OciEnv(ContainedEnv):
         return name, bundle
 
     def _config(self, name: str, process: ProcessSpec, shown: Mapping[Path, str]) -> Json:
-        """As the OCI runtime specification 1.0 has it."""
+        """The container's configuration, in the form of the OCI runtime specification 1.0."""
         environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **process.env}
         environment[LABEL_VARIABLE] = self._journal.label
         binds = {self._work.path: (WORK_INSIDE, "rw")}

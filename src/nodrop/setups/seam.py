@@ -22,7 +22,7 @@ PROOF_TIMEOUT_S = 60.0
 """Hashing megabytes takes a machine without KVM seconds."""
 
 PlaceReading = Mapping[str, Counters]
-"""What was read at one moment, by a name for what counted it: NIC, macvtap, guest."""
+"""Counters read at one moment, by a name for what counted them: NIC, macvtap, guest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,8 @@ class ProcessSpec:
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
     """Name inside the work folder → content, or a host file to be visible there (never changed)."""
     reads: Sequence[Path] = ()
-    """Of the host, at their own places, if it is a program of the host: what its files name."""
+    """Files of the host that a program of the host sees at their own places: those that its files
+    name."""
     env: Mapping[str, str] = field(default_factory=dict)
     cpus: str | None = None
     """CPU list to pin to, as in cpuset(7)."""
@@ -50,7 +51,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What really runs, as the program's own kernel shows it."""
+    """The program that really runs, as its own kernel shows it."""
 
     exe: str
     """Its path, as that kernel names it."""
@@ -62,7 +63,7 @@ class Proof:
     capabilities: str = ""
     """All it can ever have: CapBnd of /proc/PID/status, a hexadecimal mask (capabilities(7))."""
     effective_capabilities: str = ""
-    """What it has now: CapEff."""
+    """Capabilities that it has now: CapEff."""
     no_new_privileges: bool | None = None
     user_id: int | None = None
     """Effective, as nodrop's own user namespace counts; a guest's is the guest's."""
@@ -96,8 +97,8 @@ class Process(Protocol):
     """A launched SUT."""
 
     root: HostProcess
-    """Of the process tree that the link's receiving host is charged for: the SUT, or the machine
-    emulator of its guest."""
+    """Root of the process tree that the link's receiving host is charged for: the SUT, or the
+    machine emulator of its guest."""
     work: Path
     """The work folder as the controller sees it: logs and results appear here, at the latest when
     the process has been stopped."""
@@ -135,12 +136,13 @@ class Process(Protocol):
 
     def poll(self) -> int | None: ...
     def cause_of_death(self) -> str | None:
-        """What the place knows of its end that its exit status does not say: lack of memory."""
+        """A cause of its end that the place knows and its exit status does not say: lack of
+        memory."""
         ...
 
     def servants(self) -> Sequence[HostProcess]:
-        """What works for it outside its own process tree: a container's daemons and shim, the
-        kernel threads of a guest's NIC."""
+        """Processes that work for it outside its own process tree: a container's daemons and shim,
+        the kernel threads of a guest's NIC."""
         ...
 
     def signal(self, number: int) -> None: ...
@@ -187,7 +189,7 @@ class Env(Protocol):
         ...
 
     capture_interfaces: Sequence[str]
-    """As seen from inside: the NIC itself, or what stands between it and the SUT."""
+    """Interfaces as seen from inside: the NIC itself, or what stands between it and the SUT."""
     work_inside: str
     """The work folder as the SUT sees it."""
     bits: Bits | None
@@ -198,9 +200,9 @@ class Env(Protocol):
     """The first load after its start runs slower than any later one (a guest that has just booted):
     the load is offered once before, and discarded."""
     delivers_at_once: bool
-    """What was sent is in the capture sockets when the sender has ended: one kernel carries it, and
-    only softirqs lie between. False if a queue waits for another process (an emulator, a worker of
-    the kernel)."""
+    """True if what was sent is in the capture sockets when the sender has ended: one kernel carries
+    it, and only softirqs lie between. False if a queue waits for another process (an emulator, a
+    worker of the kernel)."""
 
     def launch(self, process: ProcessSpec) -> Process:
         """Timed: activation starts here."""
@@ -216,14 +218,15 @@ class Env(Protocol):
         ...
 
     def samples_inside(self) -> Mapping[str, SamplesInside]:
-        """Of the machines in there that have a kernel of their own, by a name for each; asked once,
-        when the SUT is ready. {} if this host's sampler sees everything."""
+        """Samples of the machines in this place that have a kernel of their own, by a name for
+        each; asked once, when the SUT is ready. {} if this host's sampler sees everything."""
         ...
 
     def hops(
         self, before: PlaceReading, after: PlaceReading
     ) -> tuple[Sequence[Hop], Sequence[Account]]:
-        """What two of those readings add to the packet books, in the order of the packets' way."""
+        """Hops and accounts that two readings of `read` add to the packet books, in the order of
+        the packets' way."""
         ...
 
     def facts(self) -> Json: ...
@@ -252,7 +255,7 @@ class Setup(Protocol):
         ...
 
     def cpus(self, limits: Limits) -> AbstractSet[int]:
-        """Those the SUT can be pinned to, by the numbers they have in this place."""
+        """CPUs that the SUT can be pinned to, by the numbers they have in this place."""
         ...
 
     def provision(

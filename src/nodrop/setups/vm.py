@@ -45,7 +45,7 @@ class Accelerator:
     reason: str
     """Why this one."""
     ns_per_iteration: float | None
-    """What the probe measured of /dev/kvm."""
+    """Time per iteration that the probe of /dev/kvm measured."""
 
     def facts(self) -> Json:
         return {

@@ -1,1 +1,1 @@
-"""What repetitions show: intervals and comparisons over runs. Pure functions, no I/O."""
+"""Statistics of repetitions: intervals and comparisons over runs. Pure functions, no I/O."""

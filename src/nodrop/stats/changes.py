@@ -26,7 +26,7 @@ MOST = 200
 """Values; the table of more takes seconds."""
 SHUFFLES = 1_999
 SEED = 20261123
-"""The same values give the same answer."""
+"""A fixed seed: the same values give the same answer."""
 
 Sums = NDArray[np.int64]
 """One series per row: twice its ranks, summed up."""

@@ -39,11 +39,12 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of two cells, and of how many others at once."""
+    """The margins within which two cells are the same, and the family of the comparison."""
 
     absolute: float = 0.0
     relative: float = 0.0
-    """Of the base's median. Differences up to the sum of both margins count as the same."""
+    """Margin as a share of the base's median. Differences up to the sum of both margins count as
+    the same."""
     losses: bool = False
     """Zero is special: the shares of runs above it are compared as well."""
     family: Family
@@ -63,9 +64,10 @@ class Comparison:
     shift: float
     """Median of other − median of base."""
     interval: Interval | None
-    """Of the shift. None if either cell has too few runs for its family."""
+    """Interval of the shift. None if either cell has too few runs for its family."""
     relative: Interval | None
-    """Of the shift as a share of the base's median. None unless that is surely above 0."""
+    """Interval of the shift as a share of the base's median. None unless that median is surely
+    above 0."""
     apart: float
     """At most this share of runs lies further apart than the margin, or loses in one cell only."""
 

@@ -25,12 +25,12 @@ class Remaining:
 
 @dataclass(slots=True)
 class _Took:
-    """What the trials of one cell took. Sums only: a run of any length costs the same."""
+    """The time that trials of one cell took. Sums only: a run of any length costs the same."""
 
     n: int = 0
     mean_s: float = 0.0
     squares: float = 0.0
-    """Of the distances from the mean (Welford)."""
+    """Sum of squared distances from the mean (Welford)."""
 
     def add(self, seconds: float) -> None:
         self.n += 1

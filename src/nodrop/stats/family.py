@@ -26,7 +26,7 @@ class Family:
     """From 0, if looks are counted and each is taken once; None counts doublings of the runs."""
 
     def error(self, n: int) -> float:
-        """What one of them may err if it rests on n runs."""
+        """The error allowed to one part that rests on n runs."""
         look = (n // SECOND_LOOK).bit_length() if self.look is None else self.look
         return (1 - CONFIDENCE) * 0.5 ** (look + 1) / self.parts
 
@@ -34,8 +34,8 @@ class Family:
         return median_interval(values, confidence=1 - self.error(len(values)))
 
     def runs_needed(self, rank: int = 1) -> int:
-        """Of each cell, before its medians have intervals that leave out so many runs less one at
-        either end."""
+        """Fewest runs of each cell whose medians have intervals that leave out `rank` runs less one
+        at either end."""
         n = 1
         while median_rank(n, self.error(n))[0] < rank:
             n += 1

@@ -25,7 +25,7 @@ class HostSpread:
     hosts: int
     values: int
     mean: float
-    """Of the means of the hosts: each host counts once."""
+    """Mean of the hosts' means: each host counts once."""
     interval: Interval | None
     """For the mean of all such hosts. None if these do not differ at all: that two or three lost
     nothing is no proof that none does."""
@@ -35,7 +35,7 @@ class HostSpread:
     """Standard deviation of the hosts' own means, what chance within them adds taken off; 0 if
     they differ no more than that."""
     p: float
-    """Of hosts that do not differ at all differing so much (F test)."""
+    """Probability that hosts which do not differ at all differ so much (F test)."""
 
     def apart(self, error: float = 1 - CONFIDENCE) -> bool:
         """Hosts differ, and by more than trials of one host. It is said wrongly so often at most

@@ -18,7 +18,7 @@ from nodrop.stats.interval import CONFIDENCE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What one trial says."""
+    """The limit as one trial shows it."""
 
     offered: float
     at: float | None
@@ -69,8 +69,8 @@ def _counts(limits: Sequence[Limit], z: float) -> tuple[int, int, int]:
 
 
 def _estimate(limits: Sequence[Limit], known: Sequence[float], exceed_ratio: float) -> float:
-    """Of the limits in their order, the first that more than the allowed share do not pass; if
-    just that share lies below, the middle between it and the one before."""
+    """The lowest limit that more than the allowed share of trials do not pass; if just that share
+    lies below, the middle between it and the one before."""
     before = known[0]
     for z in known:
         n, below, until = _counts(limits, z)

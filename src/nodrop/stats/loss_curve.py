@@ -39,11 +39,11 @@ class Offer:
     pps: float
     """Really offered."""
     loss_ratio: float
-    """Of it, what was not taken."""
+    """Share of the packets offered that was not taken."""
     packets: int
     """Sent: one of them is the least that a loss ratio can show."""
     start: Hashable = 0
-    """Of the SUT."""
+    """The start of the SUT that the trial belongs to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +59,12 @@ class LossCurve:
     n: int
     lossy: int
     starts: int
-    """That the interval rests on: n if each trial had its own."""
+    """Starts that the interval rests on: n if each trial had its own."""
     counted: str = "starts of the SUT"
     """Or hosts, if several measured the trials."""
 
     def loss_ratio(self, pps: float) -> float:
-        """Of the median trial."""
+        """Loss ratio of the median trial."""
         return _loss(self.capacity_pps, pps)
 
     def band(self, pps: float) -> tuple[float, float]:
@@ -156,7 +156,7 @@ class _Sample:
 class _Fit:
     middle: float
     shifts: Floats
-    """Of each column: to be added to the middle."""
+    """Shift of each column, to be added to the middle."""
     scatter: float
     log_likelihood: float
     """But for a constant."""

@@ -31,7 +31,7 @@ class Outlier:
     """In the sample."""
     value: float
     median: float
-    """Of the sample, this value included."""
+    """Median of the sample, this value included."""
     deviations: float
     """Scaled, from the median; always positive."""
 

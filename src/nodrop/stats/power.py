@@ -1,4 +1,5 @@
-"""What more runs would say, and what these runs can see: by drawing runs like them.
+"""Predictions of what more runs would say, and of what these runs can see: by drawing runs like
+them.
 
 Runs are drawn from the runs themselves, twice over: first what the cell may really be like, then
 what it would give. So few runs make a wide guess and not a sure one. It stays a guess: a
@@ -22,11 +23,12 @@ SEEN, SEEN_RANK = 0.9, 3
 """Draws know less than the world does: what nine tenths of them see is seen in at least four of
 five further cells, if intervals leave out two runs at either end (simulated)."""
 SEEN_AHEAD = 0.95
-"""The same of runs that are only planned: fewer earlier runs say less of their spread."""
+"""Share of draws, as `SEEN`, for runs that are only planned: fewer earlier runs say less of their
+spread."""
 DRAWS = 400
 MOST_DRAWN = 400_000
 SEED = 20261122
-"""The same runs give the same advice."""
+"""A fixed seed: the same runs give the same advice."""
 MOST_TIMES, MOST_RUNS = 8, 1280
 """A few runs say nothing about many times as many. Beyond this, no number is named."""
 

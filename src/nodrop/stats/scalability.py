@@ -21,7 +21,7 @@ from scipy.stats import t as student
 from nodrop.stats.interval import CONFIDENCE, Interval
 
 LEAST_COUNTS = 4
-"""Of threads: the law has three unknowns."""
+"""Fewest thread counts for a fit: the law has three unknowns."""
 
 Numbers = NDArray[np.float64]
 

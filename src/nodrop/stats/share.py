@@ -1,4 +1,4 @@
-"""What n runs say about the share of runs in which something happens, such as a loss.
+"""Bounds from n runs on the share of runs in which something happens, such as a loss.
 
 Clopper and Pearson's exact bounds: however large the share really is, they are right with at least
 the stated confidence.

@@ -34,10 +34,11 @@ class Looks:
     first: int
     last: int
     error: float = 1 - CONFIDENCE
-    """Of all looks together, for this one figure. Several that must all be right share it."""
+    """Error of all looks together, for this one figure. Several figures that must all be right
+    share it."""
 
     def interval(self, values: Sequence[float]) -> Interval | None:
-        """Of the median. None if so few runs have none."""
+        """Interval of the median. None if so few runs have none."""
         rank = self.rank(len(values))
         if rank == 0:
             return None
@@ -63,7 +64,8 @@ def half_width(interval: Interval) -> float:
 
 
 def relative_half_width(values: Sequence[float], interval: Interval) -> float:
-    """As a share of the median; infinite if that is 0 and the interval is not."""
+    """Half-width as a share of the median; infinite if the median is 0 and the half-width is
+    not."""
     half, middle = half_width(interval), abs(float(median(values)))
     if half == 0:
         return 0.0
@@ -91,8 +93,8 @@ def _bounds(first: int, last: int, error: float) -> tuple[tuple[int, ...], float
 
 
 def _allowed(n: int, first: int, last: int, error: float) -> float:
-    """What the looks up to the one with n runs may err together: never less at first than what an
-    interval over all runs needs, if that much is there."""
+    """Error that the looks up to the one with n runs may spend together: never less at first than
+    an interval over all runs needs, if that much is there."""
     at_first = min(error, max(AT_FIRST * error, 2.0 ** (1 - first)))
     if last == first:
         return error

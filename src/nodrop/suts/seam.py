@@ -27,17 +27,18 @@ class Readiness:
     phases_s: Mapping[str, float] = field(default_factory=dict)
     """Parts of the activation time, e.g. load_rules, open_capture."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    """What was seen: threads by name, capture sockets with their fanout flags."""
+    """Observations that prove readiness: threads by name, capture sockets with their fanout
+    flags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SutCounters:
-    """What the SUT says it saw since its start. None = it does not say; 0 = zero."""
+    """The SUT's own count of what it saw since its start. None = it does not say; 0 = zero."""
 
     captured_packets: int | None
     """The kernel had for its sockets, ring-full drops included (tp_packets)."""
     dropped_ring_full_packets: int | None
-    """Of those, no room in the ring (tp_drops)."""
+    """Captured packets for which the ring had no room (tp_drops)."""
     decoded_packets: int | None
     decoded_bytes: int | None = None
     counts_wire_bytes: bool = False
@@ -48,7 +49,7 @@ class SutCounters:
     invalid_packets: int | None = None
     """Decoded ones that the SUT calls broken."""
     invalid_by: Mapping[str, int] = field(default_factory=dict)
-    """What is broken, in the SUT's own words → packets; one may have several faults."""
+    """Fault, in the SUT's own words → packets; one packet may have several faults."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Further places of the SUT's own, by name → packets that died there, of those that it took
     from its ring."""
@@ -57,8 +58,8 @@ class SutCounters:
     results: Mapping[str, int] = field(default_factory=dict)
     """Named decoder results, alerts, flows: `decoder.ipv4`, `decoder.invalid`, `detect.alert` …"""
     per_thread: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """The same by the kernel's names of the threads (their first 15 bytes); `flows`: begun by
-    a thread."""
+    """Counters of each thread, by the kernel's name of the thread (its first 15 bytes); `flows`:
+    begun by that thread."""
     per_port: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """`captured_packets` and `dropped_ring_full_packets` by the port they came in at."""
     lag_s: float = 0.0
@@ -71,7 +72,7 @@ class SutCounters:
 
 
 def less(after: SutCounters, before: SutCounters) -> SutCounters:
-    """What was counted between two readings; a counter that either lacks is not known."""
+    """Counts between two readings; a counter that either reading lacks is not known."""
 
     def fell(name: str) -> int | None:
         then, now = getattr(before, name), getattr(after, name)
@@ -146,7 +147,7 @@ class RunningSut(Protocol):
         ...
 
     def facts(self) -> Json:
-        """What it really ran with: version, runmode, threads, effective capture settings."""
+        """The SUT's real version, runmode, threads and effective capture settings."""
         ...
 
 
@@ -162,7 +163,7 @@ class Sut(Protocol):
     """The places it adds: its capture ring, with its own names for its settings. A verdict uses
     neutral words for a SUT that names no places."""
     holds_packets: int | None
-    """That its rings hold at the most, by its options; None = not known before it runs."""
+    """Most packets that its rings hold, by its options; None = not known before it runs."""
     rest_seen_s: float | None
     """How late it is seen that it has nothing left, on a quiet host; None = not known."""
 
@@ -182,7 +183,7 @@ class Sut(Protocol):
     def launch(self, env: Env) -> RunningSut: ...
 
     def role(self, thread: str) -> Role | None:
-        """Of the thread with that kernel name; None if it is none of the SUT's own."""
+        """Role of the thread with that kernel name; None if it is none of the SUT's own."""
         ...
 
     def facts(self) -> Json:
@@ -200,7 +201,7 @@ class Detecting(Protocol):
     """Keys of its table with which it loses nothing at a low load."""
 
     def detecting(self, outcome: Sequence[str]) -> Sut:
-        """The same, which also logs these: alerts, flows, http, dns, tls."""
+        """A copy of this SUT that also logs these: alerts, flows, http, dns, tls."""
         ...
 
     def limits(self) -> Mapping[str, By]:

@@ -33,17 +33,17 @@ POLL_S = 0.05
 THREAD = "sink-"
 WORKER = "sink-w"
 QUEUE_PACKETS = 101
-"""Of a worker, the one that it has in hand included."""
+"""Length of a worker's queue, the packet that it has in hand included."""
 MOST_SLOTS = 1 << 18
 SLOT_BYTES = 4096
 MOST_RING_BYTES = MOST_SLOTS * SLOT_BYTES
 MOST_THREADS = 1024
-"""As Suricata's."""
+"""Limit on threads, equal to Suricata's."""
 SLOWEST_PPS = 0.001
 """A packet takes a quarter of an hour: slower than any trial lasts."""
 SAMPLES_AT_REST = 5
 SMALLEST_V3_BYTES = 128
-"""Of a ring of version 3, that no packet takes less than: its header and 60 bytes of frame."""
+"""Least room that a packet takes in a ring of version 3: its header and 60 bytes of frame."""
 
 
 Busy = Annotated[int, Field(ge=0, le=1_000_000_000)]
@@ -53,7 +53,7 @@ class SinkOptions(Options):
     service_rate_pps: Annotated[float, Field(ge=SLOWEST_PPS)] | None = None
     """Serve no more than this: a SUT whose capacity is known. None = as fast as it can."""
     ring_bytes: Annotated[MemorySize, Field(ge=SLOT_BYTES, le=MOST_RING_BYTES)] = 64 << 20
-    """Of each thread; with a service rate, 4 KiB for each slot."""
+    """Size of each thread's ring; with a service rate, each slot takes 4 KiB."""
     ring_frames: Annotated[int, Field(gt=0, le=MOST_SLOTS)] | None = None
     """A queue of exactly so many packets for each thread, the one in service included."""
     defrag: YesNo = False
@@ -65,7 +65,8 @@ class SinkOptions(Options):
     worker_ns: Busy = 0
     """Each of them uses the CPU for so long on each packet."""
     lock_ns: Busy = 0
-    """The same behind a lock that they share."""
+    """Each worker uses the CPU for so long on each packet, holding a lock that the workers
+    share."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

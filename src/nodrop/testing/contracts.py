@@ -1,4 +1,5 @@
-"""What every setup, SUT, generator, lab and controller must keep: tests for authors of plugins.
+"""Rules that every setup, SUT, generator, lab and controller must keep: tests for authors of
+plugins.
 
     def test_my_setup() -> None:
         check_setup(MySetup({"kind": "shed"}, base=Path()))

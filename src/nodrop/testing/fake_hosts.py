@@ -24,7 +24,7 @@ TX_PORT, RX_PORT = "ndtx0", "ndrx0"
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """What the fakes share."""
+    """State that the fakes share."""
 
     intended_packets: int = 1000
     unsent_packets: int = 0

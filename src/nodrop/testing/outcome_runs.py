@@ -42,7 +42,7 @@ class Load:
     pps: float = 10_000.0
     duration_s: float = 2.0
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Of every measured record."""
+    """Fields of every measured record."""
     each: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """Repetition → fields of that record alone."""
 
@@ -124,7 +124,7 @@ def outcome_run(
 
 
 def _books(record: TrialRecord) -> Ledger:
-    """What the record says, as hops with a loss; books that do not close lack a packet."""
+    """A record's packets as hops with a loss; books that do not close lack a packet."""
     told = record.packets
     sent, decoded = record.offered.sent or 0, told.decoded_packets or 0
     kinds = {Class.LOST: told.lost_packets, Class.FOREIGN: told.foreign_packets}

@@ -173,12 +173,12 @@ def live_rows(sending: Sending, ledger: Ledger) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRows:
-    """What a sampler would see of two CPUs, a port and a SUT of three threads."""
+    """Rows of a sampler that sees two CPUs, a port and a SUT of three threads."""
 
     packets: int
     duration_s: float
     busy: float
-    """Of one CPU, the SUT's worker while packets come."""
+    """Part of one CPU that the SUT's worker uses while packets come."""
 
     def make(self, rng: random.Random) -> Iterator[dict[str, Any]]:
         cpus = [dict.fromkeys(CPU_FIELDS, 10**12) for _ in range(2)]
@@ -244,7 +244,7 @@ BYTES_PER_PACKET = 297.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """What goes wrong in a cell, besides more load than the SUT carries."""
+    """Faults of a cell, besides more load than the SUT carries."""
 
     late: bool = False
     path_lost: int = 0
@@ -508,7 +508,7 @@ class _Trial:
         return TrialRecord.model_validate(envelope | found)
 
     def _costs(self, place: FakePlace, duration_s: float, run: str) -> dict[str, Any]:
-        """Of random numbers of its own, so that all others stay what they were."""
+        """Costs from random numbers of their own, so that all others stay what they were."""
         rng = random.Random(f"{self.fake.seed} {run} {self.cell}")
         sut_s = duration_s * 0.2 * min(1, self.multiplier / 4) * place.cpu_factor
         return {
@@ -547,7 +547,8 @@ class _Trial:
         }
 
     def _tell(self, folder: TrialFolder, sending: Sending, ledger: Ledger) -> None:
-        """Of random numbers of its own, so that all others stay what they were."""
+        """Writes the sent load and the live readings, from random numbers of their own, so that all
+        others stay what they were."""
         rng = random.Random(self.index)
         folder.write("offered", achieved(sending, rng, bytes_per_packet=BYTES_PER_PACKET))
         for row in live_rows(sending, ledger):

@@ -26,7 +26,7 @@ PASSES = 4
 CALM = ("veth", "virtio_net", "tun", "macvlan", "macvtap", "bridge", "dummy", "ifb", "loopback")
 """Drivers that have no link to take down (virtio: seen on Linux 6.1 and 6.12)."""
 CALM_BUT = {"veth": "channels"}
-"""Of these, a piece that takes it down all the same."""
+"""Driver in `CALM` → a piece that takes the link down all the same."""
 WORDS_WITHIN_S = 10.0
 States = dict[Piece, Raw]
 
@@ -75,7 +75,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What a tuning leaves behind, as a journal keeps it."""
+    """State that a tuning leaves behind, as a journal keeps it."""
 
     space: int
     """Inode of the network namespace."""
@@ -242,8 +242,8 @@ def _write(device: Device, step: Step) -> None:
 
 
 def _words(step: Step) -> str:
-    """What the driver says of a value that it has just refused, through the program that asks for
-    it by hand: an ioctl and a file of /sys answer by number alone."""
+    """The driver's words on a value that it has just refused, from the program that asks for it by
+    hand: an ioctl and a file of /sys answer by number alone."""
     by_hand = step.knob.by_hand(step.port, step.value).split()
     if not step.port or not by_hand or step.port not in kernel.names():
         return ""
@@ -370,7 +370,7 @@ def state_of(steps: Sequence[Step], before: States, earlier: State | None = None
 
 
 def renamed(state: State) -> tuple[State, list[str]]:
-    """The same for the names that its ports have now, and what has become of the others."""
+    """The state with the names its ports have now, and what has become of the others, in words."""
     names, gone = {HOST: HOST}, []
     for name, (index, address) in state.ports.items():
         try:

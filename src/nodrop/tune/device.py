@@ -47,7 +47,7 @@ HOST_FILE = re.compile(
 )
 PORT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
 CHOSEN = re.compile(r"\[(\w+)\]")
-"""Of a file that shows all choices: `always [madvise] never`."""
+"""The chosen word of a file that shows all choices: `always [madvise] never`."""
 CLONE_NEWNS, CLONE_NEWNET, MS_REC, MS_SLAVE = 0x20000, 0x40000000, 0x4000, 1 << 19
 OWN_SPACE = Path("/proc/thread-self/ns/net")
 PORTS = Path("/sys/class/net")

@@ -136,7 +136,7 @@ def put_back(tuning: Tuning, *, overwrite: bool) -> Restored:
 
 
 def main(text: str, *flags: str) -> int:
-    """Of `nodrop undo` (hosts/reversal.py) and of `put_back`."""
+    """Puts back a tuning's settings, for `nodrop undo` (hosts/reversal.py) and `put_back`."""
     try:
         state = State.of(text)
         if not kernel.enter(state.space):

@@ -55,7 +55,8 @@ class Device(Protocol):
 
 
 Edit: TypeAlias = Callable[[Raw, str], Raw]
-"""What stands there and a value → what is to be written. ValueError in words for people."""
+"""The raw value that stands there, and a value → the raw value to be written. ValueError in words
+for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ class Knob:
     values: str
     """Values that it takes, in words."""
     why: str
-    """What it does for a sensor."""
+    """The knob's effect for a sensor."""
     wrong_when: str = ""
     source: str
     flaps: bool = False

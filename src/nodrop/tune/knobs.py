@@ -63,7 +63,7 @@ def _cpus_shown(raw: Raw) -> str:
 
 
 def _cpus(raw: Raw, value: str) -> Raw:
-    """As wide as the kernel shows it, so that what is read back is the same text."""
+    """Mask of CPUs as wide as the kernel shows it, so that what is read back is the same text."""
     mask = cpu_mask(parse_cpus(value)) if value != OFF else "0"
     groups, given = raw.split(","), mask.split(",")
     if len(given) > len(groups):
@@ -162,7 +162,7 @@ def _rss_parts(raw: Raw) -> tuple[bytes, bytes, bytes]:
 
 
 FIELD_LETTERS = {"m": 0x2, "v": 0x4, "t": 0x8, "s": 0x10, "d": 0x20, "f": 0x40, "n": 0x80}
-"""As ethtool names them: s and d addresses, f and n ports."""
+"""Letters of hashed fields, as ethtool names them: s and d addresses, f and n ports."""
 
 
 def _fields_shown(raw: Raw) -> str:

@@ -1,1 +1,1 @@
-"""What comes from outside: folders, files and lines that anybody may have written."""
+"""Input from outside: folders, files and lines that anybody may have written."""

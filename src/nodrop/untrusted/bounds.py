@@ -28,7 +28,7 @@ FOLDER_ENTRIES = 1_000_000
 
 
 def times() -> float:
-    """What every bound is multiplied by."""
+    """The factor by which every bound is multiplied."""
     text = os.environ.get(KEY, "").strip()
     if not text:
         return 1.0

@@ -111,7 +111,8 @@ class Folder:
 
     @contextmanager
     def writing(self, name: str, *, durable: bool = True) -> Iterator[BinaryIO]:
-        """As a whole or not at all: what a link of this name leads to stays as it is."""
+        """Writes a file as a whole or not at all: what a link of this name leads to stays as it
+        is."""
         partial = f"{_component(name)}.part"
         with self._held() as handle:
             with suppress(FileNotFoundError):
@@ -257,7 +258,7 @@ def read_end(path: Path, *, bytes_from_end: int) -> bytes:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
-    """The same for who reads it in pieces."""
+    """A file that the user named, for a reader that takes it in pieces: no FIFO, no device."""
     descriptor = os.open(path, (os.O_RDONLY | _PLAIN) & ~os.O_NOFOLLOW)
     _must_be_regular(descriptor, path)
     with os.fdopen(descriptor, "rb") as file:

@@ -66,7 +66,7 @@ def member(table: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind:
 
 
 def optional(table: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind | None:
-    """The same of a field that may be missing or null."""
+    """A field of this type, or None if it is missing or null."""
     return None if table.get(name) is None else member(table, name, kind)
 
 

@@ -9,7 +9,7 @@ import unicodedata
 THIN = "\u202f"
 """Narrow no-break space: groups digits in every language, and never breaks a line."""
 LONGEST = 300
-"""Of a name in running text; a 10 kB name must not bury the page."""
+"""Limit on a name in running text; a 10 kB name must not bury the page."""
 
 
 def plain(text: object, *, longest: int = LONGEST) -> str:

@@ -39,9 +39,9 @@ class GrowingRun:
     is_behind: bool = False
     """More whole lines may be there than `new_records` has read."""
     unread_lines: int = 0
-    """Of those it has read, that are no records."""
+    """Lines read that are no records."""
     _read_bytes: int = 0
-    """Of trials.jsonl."""
+    """Bytes of trials.jsonl that were read."""
     _manifest: Json = field(default_factory=dict)
     _manifest_stamp: tuple[int, int, int] | None = None
     _listed: list[str] = field(default_factory=list)
@@ -210,7 +210,7 @@ class View:
     done_ratio: float | None
     """Share of the plan, of the budget or of the rounds that is behind."""
     unread_lines: int = 0
-    """Of trials that have ended, and of which nothing can be shown."""
+    """Lines of ended trials of which nothing can be shown."""
     is_behind: bool = False
     """More trials have ended than were read so far: the next look goes on."""
 
@@ -254,16 +254,16 @@ class Follower:
 
     run: GrowingRun
     _marks: dict[str, str] = field(default_factory=dict)
-    """Of every trial that has ended."""
+    """Run → mark, of every trial that has ended."""
     _counts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(MARKS, 0)))
     _last: tuple[Ended, ...] = ()
     _eta: Eta = field(default_factory=lambda: Eta(guess_s=GUESS_S))
     _order: object = None
-    """As the manifest had it when it was last read."""
+    """Order of the manifest when it was last read."""
     _ahead: dict[str, None] = field(default_factory=dict)
     """Trials of the plan that have not ended, in order."""
     _cells: Counter[str] = field(default_factory=Counter)
-    """The same by cell."""
+    """Trials of the plan that have not ended, counted by cell."""
     _total: int = 0
     """Trials that were certain before the first one."""
     _search: Search | None = None

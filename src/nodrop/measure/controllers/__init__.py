@@ -1,1 +1,1 @@
-"""What to try next. A controller is pure: it sees records and names the next trial."""
+"""Controllers, which choose trials. A controller is pure: it sees records, names the next trial."""

@@ -24,7 +24,7 @@ from nodrop.results.trial import TrialRecord
 from nodrop.stats.eta import Eta
 
 WORLDS = 3
-"""Of each cell, if the SUT stays up: the fewest that show a spread between starts of the SUT."""
+"""Starts in each cell of a SUT that stays up: the fewest that show a spread between starts."""
 
 Measured = Mapping[str, Mapping[int, TrialRecord]]
 """Cell → repetition → its record."""
@@ -81,7 +81,7 @@ class Blocks:
         return tuple(place.trial for place in self._certain(self._order))
 
     def _ahead(self, measured: Measured) -> Iterator[_Place]:
-        """What is lacking, of cells that are not settled."""
+        """Trials that are still lacking, of cells that are not settled."""
         enough: dict[tuple[str, int | None], bool] = {}
         for place in self._order:
             records = measured.get(place.cell, {})

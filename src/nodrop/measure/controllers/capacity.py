@@ -95,8 +95,8 @@ class _Replayed:
 
 
 def _lost(one: Tried) -> int:
-    """What is left behind in a ring, or not shown to be worked off, was not carried; a SUT that
-    failed carried nothing."""
+    """Lost packets of a trial, out of `PACKETS`. Packets that stay behind in a ring, or are not
+    shown to be worked off, were not carried; a SUT that failed carried nothing."""
     if one.outcome == "failed" or one.loss_ratio is None:
         return PACKETS
     if one.kept and not one.loss_ratio:
@@ -126,7 +126,7 @@ FAR = 2.0**20
 LAST = 3
 """So many trials say what the next one like them takes."""
 MOST_TRIALS = 120
-"""Of one round of one cell. A search that needs more has met something that it does not know."""
+"""Most trials in a round of a cell. A search that needs more has met something unknown to it."""
 
 
 class Capacity:
@@ -144,7 +144,8 @@ class Capacity:
             self._must_hold_a_trial(asked.search.budget_s)
 
     def _must_hold_a_trial(self, budget_s: float) -> None:
-        """Of each cell: one that its part is too small for would be left out without a word."""
+        """Raises BadInput if a cell's part of the budget is too small for one trial: the cell would
+        be left out without a word."""
         cells = self._asked.cells
         trial_s = self._asked.around_s + max(self._first_s(cell) for cell in cells)
         if budget_s < trial_s * len(cells):
@@ -153,7 +154,7 @@ class Capacity:
             raise BadInput(f"{said}one trial alone takes about {trial_s:.0f} s")
 
     def _first_s(self, cell: AskedCell) -> float:
-        """Of a trial that decides, where the search begins."""
+        """Seconds of a trial that decides, at the load where the search begins."""
         start, _ = _begin(cell, self._search)
         ask = Ask(value=start, seconds=self._search.final_trial_s)
         return _lasts_s(cell, self._search.by, ask)
@@ -256,8 +257,9 @@ class Capacity:
         return found.upper is not None and not closed(found, picture, self._search, goal)
 
     def _beside_s(self, factors: Factors, number: int, done: Sequence[TrialRecord]) -> float:
-        """What a trial of this round takes beside its load: the most that the last ones like it
-        did, of its cell if there are any. The first of a round may wait long for its SUT."""
+        """Seconds that a trial of this round takes beside its load: the most that the last trials
+        like it took, those of its cell if there are any. The first trial of a round may wait long
+        for its SUT."""
         begins, starts = not of_round(done, factors, number), _starts(done)
         fresh = self._asked.sut == "fresh"
         alike = [
@@ -333,7 +335,7 @@ class Capacity:
 
 
 def _beside_s(record: TrialRecord) -> float | None:
-    """What it took beside its load; None if that is not known."""
+    """Seconds that a trial took beside its load; None if they are not known."""
     if record.searched is None or record.took_s is None:
         return None
     return max(0.0, record.took_s - (record.offered.duration_s or record.searched.duration_s))
@@ -418,7 +420,7 @@ def _once_s(cell: AskedCell, by: str, value: float) -> float | None:
 
 
 def first_load(cell: AskedCell, search: Search) -> dict[str, Any]:
-    """Of a trial that decides, where the search begins."""
+    """The [load] table of a trial that decides, at the load where the search begins."""
     start, _ = _begin(cell, search)
     return load_of(cell, search, Ask(value=start, seconds=search.final_trial_s))
 
@@ -459,7 +461,7 @@ def _check(cell: AskedCell, search: Search) -> None:
 
 
 def _packets(cell: AskedCell, search: Search, value: float) -> float:
-    """Of a trial that decides; many, if that is not known of the trace."""
+    """Packets of a trial that decides; infinite if the trace does not tell them."""
     if search.by == "pps":
         return value * search.final_trial_s
     if not cell.trace_packets or not cell.trace_s:

@@ -1,4 +1,4 @@
-"""What the budget of a search is likely to buy, said and kept before its first trial.
+"""Forecast of what the budget of a search is likely to buy, said and kept before its first trial.
 
 A guess from the table alone: nothing of the SUT is known yet. What was reached stands beside it in
 the report, so that the guess can be judged.
@@ -14,7 +14,7 @@ from nodrop.results.capacity import Forecast
 RAMP_TRIALS = 2.0
 """A ramp lasts so many initial trials."""
 RAMP_SHARE = 0.2
-"""Of its cell's budget, a ramp may take so much at most."""
+"""Largest part of a cell's budget that its ramp may take."""
 LEAST_TRIALS = 3
 """So many trials of a first round, beside its ramp, come to bounds in simulation."""
 FITTED = 6
@@ -24,8 +24,9 @@ DIFFER = 0.01
 
 
 def forecast(search: Search, *, cells: int, around_s: float) -> Forecast | None:
-    """Of each cell; None without a budget. `around_s`: what a trial takes beside its load. The
-    interval of a median of n normal limits is 2 x 1.96 x 1.2533 / sqrt(n) standard deviations."""
+    """Forecast for each cell; None without a budget. `around_s`: seconds that a trial takes beside
+    its load. The interval of a median of n normal limits is 2 x 1.96 x 1.2533 / sqrt(n) standard
+    deviations."""
     if search.budget_s is None:
         return None
     trial_s, share_s = around_s + search.final_trial_s, search.budget_s / cells

@@ -57,7 +57,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """What a method may know."""
+    """All that a method may know."""
 
     search: Search
     start: float
@@ -65,11 +65,11 @@ class Field:
     lowest: float
     highest: float
     tried: Sequence[Tried]
-    """Of this round, in order."""
+    """Trials of this round, in order."""
     earlier: Sequence[Tried] = ()
-    """Of the rounds before."""
+    """Trials of the rounds before."""
     ramp: Ramp | None = None
-    """What the cell's ramp showed; None if it had none."""
+    """Results of the cell's ramp; None if it had none."""
 
     def ask(self, value: float, seconds: float) -> Ask:
         digits = max(3, math.ceil(-math.log10(self.search.relative_width)) + 2)
@@ -175,7 +175,7 @@ class _Own:
 
     @property
     def _spread(self) -> float:
-        """Of the trials' limits, as a part of the least."""
+        """Spread of the trials' limits, as a part of the least limit."""
         if not self._known:
             return 0.0
         passed = [x.offered for x in self._picture.limits if x.at is None]
@@ -196,8 +196,9 @@ class _Own:
 
     @property
     def _longest_reached(self) -> bool:
-        """Of a search that finds no end, whatever its trials are about. Each goal has as much: the
-        ones before have used theirs."""
+        """Whether the round's trials of the final length have taken as long as a search may that
+        finds no end, at whatever loads. Each goal has as much time; the goals before this one have
+        used theirs."""
         goals = 1 + self._search.goals.index(self._goal)
         most_s = 3 * self._search.duration_sum_s * goals
         return sum(x.final_s(self._search) for x in self._loads) >= most_s
@@ -235,7 +236,7 @@ class _Own:
 
     @property
     def _end_before(self) -> float | None:
-        """What the rounds before did not carry."""
+        """Lowest load that the rounds before did not carry; None if there is none."""
         upper = self._earlier.bracket().upper
         return None if upper is None else upper.value
 
@@ -282,8 +283,8 @@ class _Own:
 
     @property
     def _misled(self) -> bool:
-        """What was served of more load is no measure of the limit here: a load below that
-        lost much too, or two did. So it is under bursts: they alone are lost
+        """Whether the part that was served of a higher load is no measure of the limit here: a load
+        below that one lost much too, or two loads lost. Bursts cause this: they alone are lost
         first."""
         return self._surprised or len(self._lost_within(0.0)) >= 2
 

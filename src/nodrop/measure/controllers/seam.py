@@ -19,7 +19,7 @@ from nodrop.stats.eta import Remaining
 LONGEST_SLUG = 48
 
 Factors = Mapping[str, Any]
-"""What makes a cell: dotted matrix key → the value of this cell."""
+"""The factors that make a cell: dotted matrix key → the value of this cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +30,11 @@ class AskedCell:
     load: Mapping[str, Any]
     """The [load] table as this cell has it."""
     trace_packets: int | None = None
-    """Of one pass over the trace; None if it could not be read, as is the next."""
+    """Packets of one pass over the trace; None without a search, or if it could not be read."""
     trace_s: float | None = None
-    """Its own duration."""
+    """The trace's own duration; None as for `trace_packets`."""
     first_pps: float | None = None
-    """Of the trial that decides at the load where a search begins; None as above."""
+    """Packets/s of the deciding trial where a search begins; None as for `trace_packets`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +47,13 @@ class Asked:
     seed: int
     sut: Literal["fresh", "standing"]
     guess_s: float
-    """What a trial may take, until one has ended."""
+    """Seconds that a trial may take: a guess until one has ended."""
     around_s: float = 0.0
-    """Of that, beside the load."""
+    """Seconds of `guess_s` that a trial takes beside its load."""
     rule: Repetitions | None = None
     """When a cell has been repeated often enough; None if so many as above are."""
     search: Search | None = None
-    """What capacity is looked for; None if the experiment has no such question."""
+    """The search for capacity; None if the experiment asks for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class TrialInput:
     new_world: bool = True
     """Its SUT and its ports are new, even if those of its cell stand."""
     searched: Searched | None = None
-    """Of a search: by this its record is known again."""
+    """The trial's part in a search; its record is known again by it."""
     reset_s: float | None = None
     """The receiver has booted for it, which took so long (elsewhere/rebooting.py)."""
 
@@ -101,13 +101,13 @@ def any_trial(_trial: TrialInput) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What is still to come, as far as the controller can say."""
+    """Time that is still to come, as far as the controller can say."""
 
     at_least: Remaining
     at_most: Remaining | None
     """None = no bound is known."""
     next_s: float = 0.0
-    """Of that, the next trial."""
+    """Seconds of the remaining time that the next trial takes."""
 
 
 class Controller(Protocol):

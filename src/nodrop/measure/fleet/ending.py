@@ -1,5 +1,5 @@
-"""What a worker of dask does before it ends, by whatever asked it to: it undoes. When it starts,
-it undoes what one before it left there, that was killed.
+"""Undoing by a worker of dask before it ends, whatever asked it to end. When it starts, it undoes
+what a killed worker before it left there.
 
 A job of SLURM that is cancelled, or whose time is over, gets SIGTERM, as all its processes do, and
 SIGKILL half a minute later. A worker that loses its scheduler ends by itself.

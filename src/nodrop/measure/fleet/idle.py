@@ -1,5 +1,5 @@
-"""Of a scheduler in Kubernetes: since when it has nothing to do, for dask's operator. Its other
-answers would let anyone in the cluster end workers."""
+"""HTTP route of a scheduler in Kubernetes that tells dask's operator since when it has nothing to
+do. The other routes of dask's would let anyone in the cluster end workers."""
 
 from __future__ import annotations
 

@@ -61,9 +61,9 @@ class Members:
         self._again = time.monotonic() + AGAIN_S
         self.each = {name: Member(job) for name, job in jobs.items()}
         self.inputs: Sequence[Json] = ()
-        """Of each cell, as all pairs have them."""
+        """Inputs of each cell, as all pairs have them."""
         self.manifest: Json = {}
-        """Of the first pair that began."""
+        """Manifest of the first pair that began."""
         self._have_left = False
         self._known: Json = {}
         self.changed: Callable[[str, str], None] = lambda _name, _words: None
@@ -101,7 +101,8 @@ class Members:
                     self.drain(name, words_of(error))
 
     def _begun(self, name: str, task: Any, address: str) -> Begun:
-        """Of a worker that ended, dask waits for another one at its address."""
+        """The pair once it has begun. _WorkerEnded if its worker ended: dask would wait for another
+        one at its address."""
         while True:
             with suppress(TimeoutError):
                 task.result(timeout=LOOK_S)
@@ -159,8 +160,8 @@ class Members:
         self.changed(name, "")
 
     def _clock(self, address: str) -> Json | None:
-        """Of the worker against ours, by the shortest of several round trips; None if it has just
-        ended, which is seen when it is given something to do."""
+        """Offset of the worker's clock from ours, by the shortest of several round trips. None if
+        the worker has just ended, which is seen when it is given something to do."""
         trips: list[tuple[int, int]] = []
         for _ in range(CLOCK_TRIPS):
             sent = time.time_ns()

@@ -83,7 +83,7 @@ class Pairs:
         self._alone_since: float | None = None
         self._numbers = {(cell_key(r.cell), r.repetition): r.index for r in writer.records()}
         self._earlier = writer.manifest.get("fleet", {}).get("pairs", {})
-        """What the manifest says of pairs from an earlier sitting."""
+        """Manifest entries of the pairs from an earlier sitting."""
         for name, one in members.each.items():
             one.facts = {**_same_lab(name, one, self._earlier), "drained": None, **one.facts}
             if one.drained:
@@ -213,7 +213,8 @@ class Pairs:
 
 
 def _same_lab(name: str, one: Member, earlier: Mapping[str, Json]) -> Json:
-    """What the manifest says of the pair from before."""
+    """The manifest entry of the pair from before, with its lab file. BadInput if the lab file has
+    changed."""
     found = earlier.get(name, {})
     if found and found.get("lab_file") != one.job.lab.text:
         raise BadInput(

@@ -62,7 +62,7 @@ GONE_S = 90.0
 """A pod has half a minute to undo."""
 LOOK_S = 0.5
 ROUTES = ["distributed.http.health", "nodrop.measure.fleet.idle"]
-"""What Kubernetes and the operator ask a scheduler."""
+"""HTTP routes of a scheduler that Kubernetes and the operator ask."""
 KEYS = "/etc/nodrop-tls"
 """In each pod: the certificate of this run, and its key."""
 IN_PODS: Mapping[str, Any] = {
@@ -76,7 +76,7 @@ IN_PODS: Mapping[str, Any] = {
         for what in ("cert", "key")
     },
 }
-"""Of dask."""
+"""Configuration of dask in pods."""
 ALONE: Json = {
     "podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -355,8 +355,8 @@ def run_fleet(
     progress: Progress,
     yes: bool = False,
 ) -> RunOutcome:
-    """As `run_experiment`; every pair looks for problems of its own before a trial begins. `sits`:
-    where the receiver of a lab is."""
+    """Runs an experiment as `run_experiment` does, on the pairs of a fleet. Every pair looks for
+    problems of its own before a trial begins. `sits`: where the receiver of a lab is."""
     must_share_nothing(fleet)
     plan = make_plan(experiment)
     must_be_meant(plan, yes=yes)

@@ -20,7 +20,7 @@ PREFIX = "nodrop-scratch-"
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Of this user alone, and gone after it."""
+    """A folder of this user alone; it is gone afterwards."""
     folder, held = _made()
     try:
         yield folder
@@ -30,7 +30,7 @@ def scratch() -> Iterator[Path]:
 
 
 def sweep() -> list[str]:
-    """What processes of this user that were killed have left; in words."""
+    """Removes the folders that killed processes of this user have left; returns them in words."""
     swept = []
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):  # it is locked, or has just gone

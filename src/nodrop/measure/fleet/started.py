@@ -19,7 +19,7 @@ from nodrop.errors import LabProblem, NotReady
 PAIR = "pair"
 """The resource that a trial needs, and a worker has once."""
 WORKER = ("--nthreads", "1", "--memory-limit", "0", "--no-dashboard", "--resources", f"{PAIR}=1")
-"""Of the command of a worker: it measures one trial at a time, and shows nothing."""
+"""Options in the command of a worker: it measures one trial at a time and shows nothing."""
 SCRATCH = "/var/lib/nodrop/dask"
 """Dask imports from the folder that it works in, and opens files there. Its own choice is a name in
 /tmp that any user may have made first; what lies here is root's."""
@@ -32,9 +32,9 @@ CONFIG: Mapping[str, Any] = {
     "distributed.worker.profile.enabled": False,
     "distributed.worker.memory.terminate": False,
 }
-"""Of dask: nothing to see, and nothing beside what is measured."""
+"""Configuration of dask: it shows nothing, and does nothing beside the measurement."""
 QUIET: Mapping[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-"""Of a scheduler."""
+"""Options of a scheduler: no dashboard."""
 CLASSES: Mapping[str, tuple[str, str, str]] = {
     "ssh": ("distributed", "SSHCluster", "asyncssh"),
     "slurm": ("dask_jobqueue", "SLURMCluster", "dask-jobqueue"),
@@ -44,7 +44,7 @@ ASK_S = 10.0
 
 
 class Workers:
-    """Of a scheduler that is the user's, or of this machine: they come and go without us."""
+    """Workers of the user's scheduler, or of one on this machine: they come and go without us."""
 
     cluster: Any = None
     """Where their scheduler is."""
@@ -58,7 +58,7 @@ class Workers:
         """From now on."""
 
     def why_none(self) -> str:
-        """What keeps workers from coming; empty if that cannot be known."""
+        """The reason that keeps workers from coming; empty if it cannot be known."""
         return ""
 
     def again(self) -> str:
@@ -181,7 +181,7 @@ def _by_slurm(make: Callable[..., Any], file: FleetFile, stack: ExitStack) -> St
 
 @contextmanager
 def _certificates(place: Path) -> Iterator[Any]:
-    """Of this run alone, in files that all nodes see and only the user may read."""
+    """Certificates of this run alone, in files that all nodes see and only the user may read."""
     security = importlib.import_module("distributed").Security
     made = security.temporary()
     with tempfile.TemporaryDirectory(prefix=".nodrop-tls-", dir=place) as folder:
@@ -200,7 +200,7 @@ def _certificates(place: Path) -> Iterator[Any]:
 
 
 def environment(config: Mapping[str, Any]) -> Mapping[str, str]:
-    """As dask reads it."""
+    """Configuration of dask as the environment variables that dask reads."""
     names = {key: key.upper().replace(".", "__").replace("-", "_") for key in config}
     return {f"DASK_{names[key]}": str(value) for key, value in config.items()}
 
@@ -216,7 +216,8 @@ async def _all_started(cluster: Any) -> None:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Of the programs that dask-jobqueue calls, what they wrote to stderr."""
+    """The error in one line: what a program that dask-jobqueue called wrote to stderr, if that is
+    in it."""
     words = (str(error) or type(error).__name__).partition("stderr:\n")
     return "; ".join(line.strip() for line in (words[2] or words[0]).splitlines() if line.strip())
 

@@ -1,4 +1,4 @@
-"""What a worker of dask runs: the trials of one pair. It undoes by itself if no more come.
+"""Work of a worker of dask: the trials of one pair. It undoes by itself if no more trials come.
 
 A worker is asked in its one thread of tasks (`begin`, `measure`, `leave`), and to stop from beside.
 """
@@ -45,9 +45,9 @@ class Job:
     experiment: Experiment
     lab: LabSource
     own_process_group: bool = False
-    """Of a worker that the run itself started: Ctrl-C is then for the run alone."""
+    """The run itself started the worker: Ctrl-C is then for the run alone."""
     inputs: Sequence[Json] | None = None
-    """Of each cell, by content, as the pairs before it had them."""
+    """Inputs of each cell, by content, as the pairs before this one had them."""
     sits: Sits | None = None
     """Where its receiver is; None: on the worker's host."""
 
@@ -74,7 +74,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What became of what was changed on the pair's hosts."""
+    """Changes that a run made on the pair's hosts, and those of them that could not be put back."""
 
     changed: Sequence[str] = ()
     left: Sequence[str] = ()
@@ -109,7 +109,7 @@ class _AtWork:
 
 @dataclass(slots=True)
 class _Worker:
-    """Of this process."""
+    """State of this worker process."""
 
     at_work: dict[tuple[str, str], _AtWork] = field(default_factory=dict)
     left: dict[tuple[str, str], Left] = field(default_factory=dict)
@@ -146,7 +146,8 @@ def measure(job: Job, asked: TrialInput, *, asks_tsc: bool) -> Sent | None:
 
 
 def leave(job: Job) -> Left:
-    """What became of all that was changed for this run, also if the pair left earlier."""
+    """Ends the pair; returns what became of all that was changed for this run, also if the pair
+    left earlier."""
     with _WORKER.held:
         _leave((job.run, job.pair))
         return _WORKER.left.pop((job.run, job.pair), Left())
@@ -161,7 +162,7 @@ def undo_dead() -> Sequence[str]:
 
 
 def will_end() -> None:
-    """Of the trial under way nothing counts any more: its processes were told to end as well."""
+    """Discards the trial under way: its processes were told to end as well."""
     _WORKER.ends = True
 
 

@@ -1,4 +1,5 @@
-"""What a send lost before the receiving port had it: which end refused it, as far as counters show.
+"""Packets that a send lost before the receiving port had them: the end that refused them, as far as
+counters show it.
 
 On a veth pair the sender's `tx_dropped` counts what the *peer* refused: it was down, took no frames
 so long, or the backlog behind it was full. The count is the sender's, the cause need not be.
@@ -29,18 +30,18 @@ class Ends:
     rx: Readings
     rx_ports: Sequence[str]
     longest_frame_bytes: int | None
-    """Of the trace; None = not known."""
+    """Longest frame of the trace; None = not known."""
 
     @property
     def kind(self) -> str | None:
-        """Of all, if they are of one."""
+        """Kind of all ports, if they are of one kind; else None."""
         kinds = self.tx.kinds(self.tx_ports) | self.rx.kinds(self.rx_ports)
         return kinds.pop() if len(kinds) == 1 else None
 
 
 def nothing_arrived(ends: Ends, *, tx_host: str, rx_host: str) -> Sequence[Problem]:
-    """Of a cable that is the user's, also if one of several is out. What the receiving NIC had no
-    room for did arrive."""
+    """Problems of cables on which nothing arrived, also if only one of several is out. The cables
+    are the user's. Packets that the receiving NIC had no room for did arrive."""
     found = []
     for tx, rx in zip(ends.tx_ports, ends.rx_ports, strict=True):
         left = ends.tx.link([tx], "tx_packets")

@@ -17,7 +17,8 @@ from nodrop.suts.seam import SutCounters
 
 
 def xdp(readings: Readings, port: str, *, into: str) -> list[Account]:
-    """What a driver counts that runs the program itself."""
+    """Account of the drops that a driver counts if it runs the program itself; [] if there are
+    none."""
     drops = readings.ethtool(port, "xdp_drops")
     return [_xdp(port, drops, into, f"ethtool -S {port}: xdp_drops of all queues")] if drops else []
 
@@ -80,28 +81,28 @@ class Observed:
     nic_ports: Sequence[str]
     """One for each cable."""
     capture_ports: Sequence[str]
-    """Of the SUT's sockets; several share what came in at `nic_ports`."""
+    """Ports of the SUT's sockets; several share what came in at `nic_ports`."""
     offered: OfferedLoad
     tx: Readings
     nic: Readings
-    """Of the receiving NICs."""
+    """Readings of the receiving NICs."""
     capture: Readings
-    """Of the interface and namespace the SUT captures in; in a bare setup the NIC's own."""
+    """Readings of the interface and namespace the SUT captures in; the NIC's own if bare."""
     between: tuple[Sequence[Hop], Sequence[Account]]
-    """What the setup puts between the two."""
+    """Hops and accounts of what the setup puts between `nic` and `capture`."""
     sut: SutCounters
     defrag: bool
     fragments: Fragments | None
-    """Of the load sent whole; None if it was cut short."""
+    """Fragments of the load sent whole; None if it was cut short."""
     never_at_tap_packets: int = 0
     """Frames of the trace that no capture socket can be handed (load/seam.py), at the most."""
     longest_frame_bytes: int | None = None
-    """Of the trace; None = not known."""
+    """Longest frame of the trace; None = not known."""
     at_tap: AtTap | None = None
-    """Of the load sent whole, if its frames reach the sockets by one way; None = not known."""
+    """Frames of the load sent whole, if they reach the sockets by one way; None = not known."""
     room: Room | None = None
     ring: Place = SOCKET_RING
-    """Of the SUT, with what it calls its settings."""
+    """The SUT's ring, with what the SUT calls its settings."""
     sut_places: Sequence[Place] = ()
     """All places of the SUT."""
     split: bool = False
@@ -113,7 +114,7 @@ class Observed:
 
     @property
     def cut_packets(self) -> int:
-        """Of `never_at_tap_packets`, those that send() took."""
+        """Frames of `never_at_tap_packets` that send() took."""
         return max(0, self.never_at_tap_packets - self.offered.refused_packets.get("einval", 0))
 
     @property
@@ -138,7 +139,7 @@ class Observed:
 
     @property
     def expected_captured_packets(self) -> int:
-        """What the capture sockets should have been handed by now."""
+        """Packets that the capture sockets should have been handed by now."""
         found = [] if self.several else into_socket(self)
         found += [a for a in self.between[1] if a.into == "socket"]
         return self.arrived_packets - _taken(a for a in found if a.kind is not Class.NOT_FOR_US)
@@ -427,7 +428,8 @@ def into_socket(seen: Observed) -> list[Account]:
 
 
 def _missing(seen: Observed, others: list[Account]) -> int | None:
-    """What arrived, was not captured and is in no class yet; None before the SUT has said."""
+    """Packets that arrived, were not captured and have no class yet; None until the SUT has
+    said."""
     if seen.sut.captured_packets is None:
         return None
     return seen.arrived_packets - seen.sut.captured_packets - _taken(others)

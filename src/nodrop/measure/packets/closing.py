@@ -28,7 +28,7 @@ from nodrop.measure.seam import Measured
 from nodrop.suts.seam import Sut, SutCounters
 
 SLOT_BYTES = 128
-"""What a frame takes in a ring beside itself, about: its header, and rounding."""
+"""Approximate bytes that a frame takes in a ring beside itself: its header, and rounding."""
 
 
 def sending(
@@ -59,7 +59,7 @@ def sending(
 
 
 def _ring_packets(sut: Json, offered: OfferedLoad) -> int | None:
-    """Of the smallest ring; all packets of a burst may be for one thread."""
+    """Packets that the smallest ring holds: all packets of a burst may be for one thread."""
     frames = [ring["frames"] for ring in sut.get("rings", ()) if ring.get("frames")]
     if frames:
         return int(min(frames))
@@ -70,7 +70,7 @@ def _ring_packets(sut: Json, offered: OfferedLoad) -> int | None:
 
 
 def _stolen_ratio(offered: OfferedLoad, usage: Usage | None) -> float | None:
-    """Of its CPU; of the CPU that lost most, if it is on none for certain."""
+    """Stolen part of the sender's CPU; if it is on none for certain, of the CPU that lost most."""
     if usage is None or not usage.stolen_ratios:
         return None
     cpu = offered.facts.get("cpu")
@@ -99,7 +99,7 @@ def observe(
     before: Reading,
     after: Reading,
 ) -> Observed:
-    """As far as the trial has come: before the SUT has said its last, its own counters lack."""
+    """Everything counted so far; without the SUT's own counters before it has said its last."""
     assert seen.offered is not None
     # What the capture really set up overrules what was asked: one socket alone merges nothing.
     effective = seen.facts["sut"].get("defrag_effective")
@@ -138,8 +138,8 @@ def moved(places: Places, then: Reading) -> Sequence[Problem]:
 
 
 def worked_off(places: Places, seen: Measured) -> WorkedOff | None:
-    """What was left for after the last packet. The SUT's rings bound it only if nothing waits
-    before them."""
+    """Work that was left after the last packet; None = not known. The SUT's rings bound it only if
+    nothing waits before them."""
     counted = seen.packets
     if seen.offered is None or counted.drained is None or counted.counters is None:
         return None
@@ -167,7 +167,7 @@ def worked_off(places: Places, seen: Measured) -> WorkedOff | None:
 
 
 def unjoined(places: Places, observed: Observed) -> Sequence[Problem]:
-    """Of cables that are the user's: none of what left one end of it came to the other."""
+    """Problems of the user's cables: nothing that left one end of a cable came to the other."""
     link = places.link
     return nothing_arrived(observed.ends, tx_host=link.tx.host.name, rx_host=link.rx.host.name)
 

@@ -49,7 +49,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frames:
-    """What is known of the frames of one trial."""
+    """Facts that are known of the frames of one trial."""
 
     at_tap: AtTap
     sut: SutCounters

@@ -54,9 +54,10 @@ class Instance:
 def between(
     places: Places, before: Reading, after: Reading, each: Sequence[SutCounters], *, ring: Place
 ) -> tuple[Sequence[Hop], Sequence[Account]]:
-    """What the places put between the NIC and the sockets. Of several: the split, the instances'
-    NICs, what their places put in between, and what is taken out before each one's sockets, as
-    sums; or the split and the SUT's ports. `each`: the instances' own counters, once known."""
+    """Hops and accounts of what the places put between the NIC and the sockets. With several
+    instances: the split, the instances' NICs, what their places put in between, and what is taken
+    out before each one's sockets, as sums. With several ports: the split and the SUT's ports.
+    `each`: the instances' own counters, once known."""
     then, now = before.branched, after.branched
     if places.split is None or then is None or now is None:
         return places.envs[0].hops(before.place, after.place)
@@ -83,7 +84,7 @@ def between(
 def parts(
     places: Places, before: Branched, after: Branched, each: Sequence[SutCounters], *, ring: Place
 ) -> list[books.Observed]:
-    """What was counted of each instance; without its SUT's own counters while it is measured."""
+    """Counts of each instance; without its SUT's own counters while it is measured."""
     found = []
     for i, env in enumerate(places.envs):
         then, now = before.instances[i], after.instances[i]

@@ -23,11 +23,11 @@ class PortPackets:
 
     port: str
     trace: str | None
-    """That came in here; None if they share one."""
+    """Path of the trace that came in at this port; None if the ports share one."""
     received_packets: int
     captured_packets: int | None
     dropped_packets: int | None
-    """Of those captured: no room in a ring of this port."""
+    """Captured packets that found no room in a ring of this port."""
 
 
 def ports_hop(places: Places, before: Reading, after: Reading) -> Hop:

@@ -15,7 +15,7 @@ from nodrop.setups.seam import PlaceReading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """Of one way into the sockets: its NIC, its capture port, what its place has in between."""
+    """Counters of one way into the sockets: its NIC, its capture port, and its place in between."""
 
     nic: Counters
     capture: Counters
@@ -24,7 +24,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branched:
-    """Of a split, and of the instances behind it."""
+    """Counters of a split, and of the instances behind it."""
 
     split: SplitCounters
     instances: Sequence[Received]
@@ -36,11 +36,11 @@ class Reading:
 
     tx: Counters
     nic: Counters
-    """Of the receiving NIC, ahead of any split."""
+    """Counters of the receiving NIC, ahead of any split."""
     capture: Counters
-    """Of the last port on the way of all packets."""
+    """Counters of the last port on the way of all packets."""
     place: PlaceReading
-    """What the one place has in between; {} behind a split."""
+    """Reading of what the one place has in between; {} behind a split."""
     branched: Branched | None
 
     def as_json(self) -> Json:
@@ -56,16 +56,16 @@ class Readings:
     after: Counters
 
     def link(self, ports: Sequence[str], counter: str) -> int:
-        """Of several ports, together."""
+        """Rise of a counter, summed over the ports."""
         return sum(rise(self.before, self.after, port, counter) for port in ports)
 
     def state(self, port: str, name: Literal["mtu", "kind", "carrier_changes"]) -> tuple[Any, Any]:
-        """Of a port before and after: `mtu`, `kind`, `carrier_changes`. None = not read."""
+        """A port's `mtu`, `kind` or `carrier_changes`, before and after. None = not read."""
         before, after = (side["links"][port].get(name) for side in (self.before, self.after))
         return before, after
 
     def ip(self, counter: str, *, table: str = "Ip") -> int:
-        """Of the namespace: from /proc/net/snmp, or /proc/net/netstat (IpExt)."""
+        """Rise of a counter of the namespace, from /proc/net/snmp, or /proc/net/netstat (IpExt)."""
         name = f"{table}.{counter}"
         return int(self.after["snmp"][name]) - int(self.before["snmp"][name])
 

@@ -1,4 +1,4 @@
-"""What the receiving kernel's reassembly took out: put together, kept, or refused.
+"""Packets that the receiving kernel's reassembly took out: put together, kept, or refused.
 
 PACKET_FANOUT_FLAG_DEFRAG puts IPv4 fragments together ahead of the capture sockets. No drop counter
 shows that, the Ip Reasm* counters do: how many fragments went in (ReasmReqds), how many datagrams
@@ -25,7 +25,7 @@ STACK_COUNTERS = "IpExt InBcastPkts + InMcastPkts - Ip InDelivers - InUnknownPro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassembled:
-    """What the kernel counted, and what the trace says of it."""
+    """Reassembly as the kernel counted it, and what the trace says of it."""
 
     requests: int
     done: int
@@ -37,7 +37,7 @@ class Reassembled:
     timed_out: int
     """Datagrams thrown away for their time, beyond those of the trace that never become whole."""
     memory: Mapping[str, int | None]
-    """Of the probe, after the trial: `memory_bytes`, `high_thresh_bytes` …"""
+    """Reading of the probe after the trial: `memory_bytes`, `high_thresh_bytes` …"""
     trace: Fragments | None
 
     @property
@@ -203,7 +203,8 @@ def _by_the_trace_alone(found: Reassembled, missing_packets: int | None) -> bool
 
 
 def _by_the_stack(receiver: Readings) -> int:
-    """What the receiver's own reassembly took out: 0.0.0.0 to broadcast passes any rp_filter.
+    """Packets taken out by the receiver's own reassembly: 0.0.0.0 to broadcast passes any
+    rp_filter.
 
     Linux counts a packet for itself twice: as it is routed, fragment by fragment (IpExt), and as
     it is handed to its protocol, put together (Ip). Nothing else is for itself if no port has an

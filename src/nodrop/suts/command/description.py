@@ -165,7 +165,7 @@ class Knob(Options):
         return self
 
     def field(self) -> tuple[Any, Any]:
-        """As pydantic's create_model takes it."""
+        """The knob's type and default, as pydantic's create_model takes them."""
         if self.type == "file":
             return InputFile | None, None
         if self.type == "choice":
@@ -209,7 +209,7 @@ class Statement(Options):
     fields: dict[str, str] = Field(default_factory=dict)
     """Counter → dotted path in a JSON line, or column of a csv file with a header."""
     take: Literal["only", "last", "sum"] = "only"
-    """Of several statements: refuse them, take the last, or add them up."""
+    """The choice among several statements: refuse them, take the last, or add them up."""
     absent: dict[str, int] = Field(default_factory=dict)
     """Counters that are not printed if they have this value."""
     required: tuple[str, ...] = ()
@@ -325,18 +325,19 @@ class Books(Options):
 class Program(Options):
     name: Name
     licence: str = ""
-    """Of what is run; nodrop links nothing of it."""
+    """Licence of the program that is run; nodrop links nothing of it."""
     version: Version | None = None
     argv: Annotated[tuple[str, ...], Field(min_length=1)]
     knobs: dict[str, Knob] = Field(default_factory=dict)
     files: dict[str, str] = Field(default_factory=dict)
     """Name in the work folder → content, in which `{interface}`, `{work}` and knobs are filled."""
     folders: tuple[str, ...] = ()
-    """Of the work folder, made before it starts."""
+    """Folders in the work folder that are made before the program starts."""
     needs: tuple[Literal["IPC_LOCK"], ...] = ()
     """Capabilities beside NET_RAW: IPC_LOCK, for a ring in locked memory."""
     discard: tuple[str, ...] = ()
-    """What it writes and no one reads: removed after each trial; may end in `*`."""
+    """Files that the program writes and no one reads. They are removed after each trial; a name may
+    end in `*`."""
     ready: Ready = Ready()
     stop: Stop = Stop()
     threads: dict[Literal["receive", "worker", "flow manager", "other"], Regex] = Field(
@@ -346,10 +347,10 @@ class Program(Options):
     exit: Statement | None = None
     """Its last words. None: it says nothing, and the kernel's counters of its sockets stand."""
     live: Statement | None = None
-    """What it says while it runs, with the same counters."""
+    """The program's statement while it runs, with the same counters."""
     books: Books = Books()
     identities: dict[str, Identity] = Field(default_factory=dict)
-    """What must hold of its counters; if one does not, the trial is void."""
+    """Rules that its counters must fulfil; if one does not hold, the trial is void."""
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:

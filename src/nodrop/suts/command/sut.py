@@ -46,7 +46,7 @@ ANSWER_TIMEOUT_S = 3.0
 AT_REST_S = 3.0
 """Longer than any queue ahead of the sockets takes to hand on what it has."""
 SMALLEST_V3_BYTES = 128
-"""Of a ring of version 3, that no packet takes less than."""
+"""Least room that a packet takes in a ring of version 3."""
 FROM_OUTSIDE = "the kernel's own counters of its sockets (BPF iterator)"
 
 
@@ -456,7 +456,8 @@ class RunningCommand:
     def _as_said(
         self, counted: Mapping[str, int], seen: Watched | None, source: str
     ) -> SutCounters:
-        """What the program leaves out, the kernel's counters of its sockets say."""
+        """The program's own counters; the kernel's counters of its sockets replace those that it
+        leaves out."""
         books, name = self._program.books, self._sut.name
         sums = books.sums()
         values = {at: value_of(text, counted) for at, text in sums.items()}

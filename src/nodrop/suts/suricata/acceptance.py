@@ -1,4 +1,4 @@
-"""What Suricata says of a configuration, asked before anything is touched (`suricata -T`)."""
+"""Suricata's own check of a configuration (`suricata -T`), before anything is touched."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORK_INSIDE = "/run/nodrop"
 WORK = "@work@"
 """Stands for the work folder in options, as Suricata sees it."""
 WRITABLE = ("run", "tmp", "var/log", "var/lib/suricata")
-"""Of the image, into which Suricata may write: empty folders lie over them."""
+"""Folders of the image into which Suricata may write: empty folders lie over them."""
 _ERROR = re.compile(r"^(?:\[\d+\] )?(?:Error|E): (.*?)\s*$", re.MULTILINE)
 
 

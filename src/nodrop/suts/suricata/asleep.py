@@ -7,7 +7,8 @@ import time
 from nodrop.setups.seam import Process
 
 IDLE_RATIO = 0.1
-"""Of one core. Suricata's own housekeeping, between two looks, takes some 1 %."""
+"""Share of one core below which Suricata counts as asleep. Its own housekeeping, between two looks,
+takes some 1 %."""
 
 
 class Asleep:

@@ -37,7 +37,7 @@ _SS_KEYS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ring:
-    """What the kernel says of one capture socket."""
+    """The kernel's description of one capture socket."""
 
     tpacket_version: int | None
     block_bytes: int | None

@@ -101,7 +101,8 @@ def render(options: SuricataOptions, base: Yaml, seen: Seen, outcome: Sequence[s
 
 
 def plain_name(name: str) -> str:
-    """Of a file in the work folder: a colon there would divide the words of a bind."""
+    """A plain name for a file in the work folder: a colon there would divide the words of a
+    bind."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-100:]
 
 
@@ -114,7 +115,7 @@ def dump(document: Yaml) -> bytes:
 
 
 def named_files(document: object) -> list[Path]:
-    """Of this host, as far as they are there: rules, classes, thresholds of a user's own yaml."""
+    """Files that a user's own yaml names, if this host has them: rules, classes, thresholds."""
     if isinstance(document, Mapping):
         return named_files(list(document.values()))
     if isinstance(document, Sequence) and not isinstance(document, str):
@@ -124,7 +125,7 @@ def named_files(document: object) -> list[Path]:
 
 
 def defrag_configured(document: Yaml) -> bool:
-    """As Suricata reads it: on for passive capture unless switched off."""
+    """True if defrag is on, as Suricata reads it: on for passive capture unless switched off."""
     return all(_is_true(entry.get("defrag", True)) for entry in document["af-packet"])
 
 

@@ -1,4 +1,4 @@
-"""What Suricata counted, from an eve stats record or a dump-counters answer (same shape).
+"""Suricata's counters, from an eve stats record or a dump-counters answer (same shape).
 
 `capture.kernel_packets` INCLUDES `capture.kernel_drops`, whatever the manual says: Suricata adds up
 tp_packets, and the kernel counts a packet there before it looks for room in the ring. Both kernel
@@ -127,7 +127,7 @@ def _of_thread(table: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str,
 
 
 PerPort = Mapping[str, Mapping[str, int]]
-"""As `SutCounters.per_port`."""
+"""Counters by port, in the form of `SutCounters.per_port`."""
 
 
 def of_port(captured: int, dropped: int) -> Mapping[str, int]:

@@ -1,4 +1,5 @@
-"""What Suricata runs with, beside what it was asked for: it may choose otherwise without a word."""
+"""The settings that Suricata runs with, beside those it was asked for: it may choose otherwise
+without a word."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from nodrop.suts.suricata.log import BadRule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the configuration asks for, to be compared with what runs."""
+    """The settings that the configuration asks for, to be compared with what runs."""
 
     interfaces: tuple[str, ...]
     threads: int | None
@@ -21,7 +22,7 @@ class Asked:
     runmode: str | None
     """None: the user's own yaml decides."""
     detect_threads: int | None = None
-    """Of autofp; None leaves it to Suricata."""
+    """Detect threads of autofp; None leaves it to Suricata."""
     ring_frames: int | None
     """Per thread; None leaves it to Suricata."""
     defrag: bool
@@ -94,7 +95,7 @@ class Effective:
         return all(ring.fanout_type == "hash" for ring in self.rings)
 
     def notes(self) -> list[str]:
-        """What runs but was not asked for, in words."""
+        """Differences between what was asked for and what runs, in words."""
         notes = []
         asked, have = self.asked.threads, len(self.capturing)
         wanted = asked * len(self.asked.interfaces) if asked is not None else have
@@ -122,4 +123,4 @@ class Effective:
 
 
 _CLUSTERS = {"hash": "cluster_flow", "cpu": "cluster_cpu", "qm": "cluster_qm", None: "none"}
-"""What `ss` calls a fanout group → what Suricata does; a thread alone joins none."""
+"""Fanout type in the words of `ss` → Suricata's cluster type; a thread alone joins no group."""

@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What Suricata says of the rules it read."""
+    """Suricata's report on the rules it read."""
 
     loaded: int
     failed: int
@@ -154,7 +154,7 @@ def bad_rules(
 
 
 def errors(lines: Sequence[Line]) -> list[str]:
-    """What went wrong apart from rules that do not load."""
+    """Errors, apart from rules that do not load."""
     return _rules_and_errors(lines)[1]
 
 

@@ -19,7 +19,8 @@ MOST_BLOCK_BYTES = 1 << 30
 
 
 def _whole_pages(size_bytes: int) -> int:
-    """Of any other size Suricata warns in its log, and runs with its default."""
+    """The block size. ValueError for any at which Suricata warns in its log and runs with its
+    default."""
     if not 0 < size_bytes <= MOST_BLOCK_BYTES or size_bytes % PAGE_BYTES:
         raise ValueError(f"must be a multiple of {PAGE_BYTES}, at most 1 GiB")
     return size_bytes
@@ -49,10 +50,10 @@ class SuricataOptions(Options):
     ports: Annotated[int, Field(ge=1, le=MOST_PORTS)] = 1
     """NIC ports that it captures on; the flows of the load are shared among them."""
     detect_threads: Annotated[int, Field(gt=0, le=1024)] | None = None
-    """Of autofp: behind the capture threads, for all ports together. Without it, one for each
-    CPU that Suricata may use."""
+    """Detect threads of autofp, behind the capture threads, for all ports together. Without it, one
+    for each CPU that Suricata may use."""
     autofp_scheduler: Literal["hash", "ippair"] | None = None
-    """Of autofp: which detect thread has a flow."""
+    """The rule by which autofp gives a flow to a detect thread."""
     cluster_type: Literal["cluster_flow", "cluster_cpu", "cluster_qm"] = "cluster_flow"
     defrag: YesNo = True
     """The kernel reassembles IPv4 fragments before the ring (PACKET_FANOUT_FLAG_DEFRAG)."""
@@ -66,7 +67,7 @@ class SuricataOptions(Options):
     cpus: CpuList | None = None
     """CPUs to pin the process to, as in cpuset(7)."""
     capture_cpus: CpuList | None = None
-    """Of autofp: for its receive threads, one after the other."""
+    """CPUs for the receive threads of autofp, one after the other."""
     worker_cpus: CpuList | None = None
     """For the threads that decode and detect, one after the other."""
     management_cpus: CpuList | None = None

@@ -248,7 +248,7 @@ class RunningSuricata:
         return ControlSocket(lambda: self.process.connect(SOCKET, timeout_s=timeout_s))
 
     def _counted(self, control: ControlSocket) -> tuple[SutCounters, counters.PerPort]:
-        """What the threads have handed over, and what the sockets say."""
+        """Counters that the threads have handed over, and counters of the sockets by port."""
         self._must_live()
         try:
             per_port = self._per_port(control)

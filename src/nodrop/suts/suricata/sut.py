@@ -111,7 +111,8 @@ class Suricata:
         self._refusals: dict[str, list[str]] = {}
 
     def _holds_packets(self) -> int | None:
-        """Of rings with a slot for each packet; between threads, as in autofp, more wait."""
+        """Packets that the rings hold if each has a slot. None if that is not known, and in autofp,
+        where more wait between threads."""
         entry = self._rendered["af-packet"][0]
         frames, threads = _whole(entry.get("ring-size")), _whole(entry.get("threads"))
         slots = str(entry.get("tpacket-v3", "no")).lower() not in ("yes", "true", "on", "1")
@@ -268,8 +269,9 @@ class Suricata:
             )
 
     def _offline_document(self, seen: Seen) -> Yaml:
-        """As it runs live, but for what is of live capture. Checksums are checked as AF_PACKET has
-        them checked: left to itself, it guesses from the first 1,000 packets."""
+        """The configuration of a live run without its live capture. Checksums are checked as
+        AF_PACKET has them checked: left to itself, Suricata guesses from the first 1,000
+        packets."""
         document = render(self.options, self._base, seen, self._outcome)
         return {
             **document,

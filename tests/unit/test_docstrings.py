@@ -1,0 +1,39 @@
+"""Docstrings stand alone: none begins with a word that needs the line before it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nodrop
+
+PACKAGE = Path(nodrop.__file__).parent
+GENERATED = {PACKAGE / "protocol/events.py"}
+FRAGMENT = re.compile(r"(Of|That|What|Those|The same|As)\b")
+
+
+def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and text of each string that stands as a statement: docstrings, also of attributes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield node.lineno, text
+
+
+def test_no_docstring_is_a_fragment() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}: {text.strip().splitlines()[0]}"
+        for path in sorted({*PACKAGE.rglob("*.py")} - GENERATED)
+        for line, text in texts(ast.parse(path.read_text(encoding="utf-8")))
+        if FRAGMENT.match(text.strip())
+    ]
+    assert found == []
+
+
+def test_a_fragment_is_found() -> None:
+    tree = ast.parse('class A:\n    x: int\n    """Of its record."""\n')
+    ((line, text),) = texts(tree)
+    assert line == 3 and FRAGMENT.match(text)
+    assert not FRAGMENT.match("Offered packets") and not FRAGMENT.match("Whatever stands")
