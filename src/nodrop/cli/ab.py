@@ -76,6 +76,10 @@ def ab(
 ) -> int:
     """Two builds in turns, until each metric is different or the same, or one is worse.
 
+    \b
+    nodrop ab my.pcap --a ./old/suricata --b ./new/suricata --budget 20m
+    nodrop ab my.pcap --a sut.threads=1 --b sut.threads=2 --metric loss_pct
+
     Exit code 0: B is the same or better; 5: worse in some metric; 6: cannot tell within --most or
     --budget; 1: a build has no trial that is not void; 2: bad input; 3: the lab failed.
     """

@@ -47,6 +47,10 @@ def calibrate(
 ) -> int:
     """Put known faults into this lab: does nodrop say what is true? Takes about two minutes.
 
+    \b
+    nodrop calibrate
+    nodrop calibrate --lab my-lab.toml --setup bare --setup docker
+
     Exit code 0: every known answer was caught, or cannot be put in here and the table says why;
     1: some were missed; 2: bad input, or something is missing here; 3: the lab failed.
     """

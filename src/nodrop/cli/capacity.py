@@ -91,6 +91,10 @@ def capacity(
 ) -> int:
     """How much of TRACE is carried before a packet drops? Searches, and says how sure it is.
 
+    \b
+    nodrop capacity my.pcap --rules my.rules
+    nodrop capacity my.pcap --goal 0 --goal 0.5% --budget 10m
+
     Exit code 0: each goal has its figure; 2: bad input, or something is missing here, and nothing
     was touched; 3: the lab failed; 6: no load is shown to be carried for one of the goals, so there
     is no figure.

@@ -63,6 +63,10 @@ def compare(
 ) -> int:
     """B against A, per metric: different, the same within a margin, or cannot tell yet.
 
+    \b
+    nodrop compare before/my-* after/my-* --differs sut
+    nodrop compare base.json results/capacity-my-20261126T101500Z
+
     Exit code 0: same or better; 5: worse in some metric; 6: cannot tell yet, or a cell is on one
     side alone; 2: they may not be compared, or bad input.
     """
@@ -106,7 +110,11 @@ def baseline(
     run: RunDirectory,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Written anew.", callback=writable)],
 ) -> None:
-    """Store what a run measured in one small file, for `nodrop compare FILE B`."""
+    """Store what a run measured in one small file, for `nodrop compare FILE B`.
+
+    \b
+    nodrop baseline results/capacity-my-20261126T101500Z base.json
+    """
     from nodrop.report.sides import read_side
     from nodrop.results.lock import is_written
 

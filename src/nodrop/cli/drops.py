@@ -48,6 +48,10 @@ def drops(
     Finds all programs that capture packets (Suricata, Snort, Zeek, tcpdump …), in containers and
     other network namespaces too. Reads only: no counter is reset, nothing runs per packet. As a
     normal user it shows what that user may see, and names the right that the rest needs.
+
+    \b
+    nodrop drops --once --json
+    nodrop drops --interval 5s --for 10m
     """
     from nodrop.drops.watching import as_json as interval_json
     from nodrop.drops.watching import intervals

@@ -47,6 +47,10 @@ def history(
 ) -> int:
     """A metric over many runs: where it changed, what else did, and whether it is worse now.
 
+    \b
+    nodrop history results/nightly-*
+    nodrop history results/nightly-* --metric loss_pct --page history.html
+
     Exit code 0: the newest runs of no metric are worse than its best stretch; 5: those of some
     metric are; 6: cannot tell, for too few runs or too wide a spread; 2: the runs cannot stand in
     one line, or bad input.

@@ -30,7 +30,12 @@ def build(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build an image and keep it; the same packages give the same sha256."""
+    """Build an image and keep it; the same packages give the same sha256.
+
+    \b
+    nodrop image build suricata
+    nodrop image build suricata --release trixie-backports
+    """
     from nodrop.images.image import build_image
 
     _print(build_image(recipe, release=release), as_json)
@@ -38,7 +43,11 @@ def build(
 
 @image.command()
 def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
-    """Build an image only if there is neither one nor the program itself."""
+    """Build an image only if there is neither one nor the program itself.
+
+    \b
+    nodrop image ensure suricata
+    """
     from nodrop.images.choice import ensure_bits
 
     bits = ensure_bits(recipe)
@@ -50,7 +59,11 @@ def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
 
 @image.command()
 def guest(recipe: Recipe, as_json: AsJson = False) -> None:
-    """Make what setup vm boots: kernel, initramfs, disk. Else the first trial in it does."""
+    """Make what setup vm boots: kernel, initramfs, disk. Else the first trial in it does.
+
+    \b
+    nodrop image guest suricata
+    """
     from nodrop.images.choice import find_image
     from nodrop.images.guest_assets import make_assets
 
@@ -66,7 +79,12 @@ def guest(recipe: Recipe, as_json: AsJson = False) -> None:
 @image.command("list")
 def list_them(as_json: AsJson = False) -> None:
     """List the images there are, the newest first. One is taken if an experiment names none; others
-    are named by sut.image, such as "suricata:8" or the start of a sha256."""
+    are named by sut.image, such as "suricata:8" or the start of a sha256.
+
+    \b
+    nodrop image list
+    nodrop image list --json
+    """
     from nodrop.cli.tables import console, images_table
     from nodrop.images.choice import default_image
     from nodrop.images.image import list_images, unusable_images
@@ -89,7 +107,12 @@ def show(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show what an image holds."""
+    """Show what an image holds.
+
+    \b
+    nodrop image show suricata
+    nodrop image show suricata:8 --json
+    """
     from nodrop.images.choice import find_image
 
     _print(find_image(name), as_json)

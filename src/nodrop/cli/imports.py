@@ -94,6 +94,10 @@ def cs590(
     """Import the 2016 studies' data (workbooks or raw logs), print its tables, check its figures.
 
     Exactly one of --out, --table and --check says which.
+
+    \b
+    nodrop import cs590 cs590-nfv --out results/published
+    nodrop import cs590 cs590-nfv --table IV --mode paper
     """
     if sum(choice is not None for choice in (out, table, check)) != 1:
         raise BadInput(

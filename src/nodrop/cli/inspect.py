@@ -65,7 +65,12 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what would be run, in which order, and how long it takes."""
+    """Show what would be run, in which order, and how long it takes.
+
+    \b
+    nodrop plan my.toml
+    nodrop plan my.toml --given results/my-20261126T101500Z
+    """
     from nodrop.cli.tables import (
         console,
         detectable_table,
@@ -139,7 +144,12 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the report of run directories; its page (without one, its folder) is the last line."""
+    """Write the report of run directories; its page (without one, its folder) is the last line.
+
+    \b
+    nodrop report results/capacity-my-20261126T101500Z --open
+    nodrop report results/nightly-* --only csv --out tables
+    """
     from nodrop.report.write import EVERYTHING, Part, report_json, write_report
 
     chosen = frozenset(Part(part) for part in only) if only else EVERYTHING
@@ -161,7 +171,12 @@ def export(
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="A new file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write every trial as a row of one table for other programs, Parquet or CSV."""
+    """Write every trial as a row of one table for other programs, Parquet or CSV.
+
+    \b
+    nodrop export results/capacity-* --csv trials.csv
+    nodrop export results/capacity-my-20261126T101500Z --parquet my.parquet
+    """
     from nodrop.report.export import Written, write_csv, write_parquet
 
     if parquet is None and csv is None:
@@ -182,7 +197,12 @@ def export(
 
 
 def plugins(as_json: AsJson = False) -> None:
-    """List the setups, SUTs and load generators there are."""
+    """List the setups, SUTs and load generators there are.
+
+    \b
+    nodrop plugins
+    nodrop plugins --json
+    """
     from nodrop.cli.tables import console, plugins_table
     from nodrop.plugins import plugins as find
 

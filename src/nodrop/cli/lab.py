@@ -51,7 +51,12 @@ def check(
     """Look at every host of a lab at once: everything that stands in the way, and how far their
     clocks are from ours. Exit code 3 if there is a problem. Hosts over ssh get the node copied to
     /var/lib/nodrop, and send each other some marked frames and a burst of 0.1 s over the
-    cable; nothing else is changed there."""
+    cable; nothing else is changed there.
+
+    \b
+    nodrop lab check my-lab.toml
+    nodrop lab check netns --json
+    """
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
     from nodrop.elsewhere.where import looked_at
@@ -88,7 +93,12 @@ def prepare(
 ) -> int:
     """Say what each host of a lab needs before nodrop can work there: packages, and a way to be
     root. Exit code 3 if something is missing. With --yes packages are installed where the host is
-    Debian's; nothing else is changed, and no source of packages."""
+    Debian's; nothing else is changed, and no source of packages.
+
+    \b
+    nodrop lab prepare my-lab.toml
+    nodrop lab prepare my-lab.toml --yes
+    """
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
     from nodrop.labs.seam import Preparable
@@ -128,7 +138,12 @@ def undo(
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Put back what runs that were killed left behind on this host, and on those of a lab."""
+    """Put back what runs that were killed left behind on this host, and on those of a lab.
+
+    \b
+    nodrop undo --dry-run
+    nodrop undo my-lab.toml --all
+    """
     from nodrop.hosts.journal import UndoReport, journals, tuned_folder, undo_abandoned
     from nodrop.hosts.ssh_connection import end_orphans
     from nodrop.measure.fleet.scratch import sweep

@@ -61,6 +61,10 @@ def run(
 ) -> int:
     """Measure: run every trial of the plan and write a run directory, printed as the last line.
 
+    \b
+    nodrop run my.toml
+    nodrop run my.toml --lab my-lab.toml --set measure.repetitions=20
+
     Exit code 0: all trials are measured; 1: some failed or are void; 2: bad input, or something is
     missing here, and nothing was touched; 3: the lab failed; 6: a search has no load that is shown
     to be carried, or other programs had the SUT's CPUs in most trials, so that cells that were to
@@ -169,6 +173,10 @@ def profile(
     """Measure as `run` does, and see where the time goes: functions, waits, threads at once.
 
     The same as `run --set measure.profile=true`; the report has the section.
+
+    \b
+    nodrop profile my.toml
+    nodrop profile experiments/thread-models.toml --cell cell=autofp-1x1
     """
     from nodrop.config.asked import Sensor
 
@@ -213,6 +221,10 @@ def doctor(
     Without an experiment it looks for `nodrop capacity` with its defaults (Suricata, setup bare;
     --set changes them); of a lab over ssh, at its hosts alone. A missing certificate of
     `nodrop calibrate` is no problem, but it is reported.
+
+    \b
+    nodrop doctor my.toml
+    nodrop doctor --lab my-lab.toml --json
     """
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab

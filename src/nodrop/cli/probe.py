@@ -29,7 +29,12 @@ def add_to(app: typer.Typer) -> None:
 
 @probe.command()
 def tsc(setup: Setups = None, as_json: AsJson = False) -> None:
-    """Measure the cost of rdtsc, cpuid, clock_gettime and a system call in ns: best (median)."""
+    """Measure the cost of rdtsc, cpuid, clock_gettime and a system call in ns: best (median).
+
+    \b
+    nodrop probe tsc
+    nodrop probe tsc --setup bare --setup docker
+    """
     from nodrop.cli.tables import console, costs_table
     from nodrop.measure.probing import probe_here, probe_in
 
@@ -42,7 +47,12 @@ def tsc(setup: Setups = None, as_json: AsJson = False) -> None:
 
 @probe.command()
 def vmx(setup: Setups = None, as_json: AsJson = False) -> None:
-    """Say what this CPU's VMX may make a guest exit for, from its registers (root, Intel)."""
+    """Say what this CPU's VMX may make a guest exit for, from its registers (root, Intel).
+
+    \b
+    nodrop probe vmx
+    nodrop probe vmx --setup vm --json
+    """
     from nodrop.measure.probing import probe_here, probe_in
 
     found = probe_in("vmx", setup) if setup else {"here": {**probe_here("vmx")["vmx"]}}
@@ -64,7 +74,12 @@ def _print_vmx(said: dict[str, Any]) -> None:
 
 @probe.command()
 def kvm(as_json: AsJson = False) -> None:
-    """Whether /dev/kvm runs guests at the speed of the CPU; setup vm decides by this."""
+    """Whether /dev/kvm runs guests at the speed of the CPU; setup vm decides by this.
+
+    \b
+    nodrop probe kvm
+    nodrop probe kvm --json
+    """
     from nodrop.measure.probing import probe_here
 
     found = probe_here("kvm")["kvm"]

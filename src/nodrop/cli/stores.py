@@ -26,7 +26,11 @@ def put(
         str, typer.Argument(metavar="URL", help="Folder in a store: s3://bucket/folder.")
     ],
 ) -> None:
-    """Put a run directory into a store; what it has there already is not sent again."""
+    """Put a run directory into a store; what it has there already is not sent again.
+
+    \b
+    nodrop put results/capacity-my-20261126T101500Z s3://lab/runs
+    """
     from nodrop.results.store import Store
     from nodrop.results.stored import put_run
 

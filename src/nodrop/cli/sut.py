@@ -27,7 +27,12 @@ def add_to(app: typer.Typer) -> None:
 
 @sut.command("list")
 def list_them(as_json: AsJson = False) -> None:
-    """List the programs that nodrop describes (`sut.program`), and whether they are here."""
+    """List the programs that nodrop describes (`sut.program`), and whether they are here.
+
+    \b
+    nodrop sut list
+    nodrop sut list --json
+    """
     from nodrop.suts.command.description import read_program, shipped
 
     programs = {name: (path, read_program(path)) for name, path in shipped().items()}
@@ -66,8 +71,14 @@ def check(
 
     n packets slowly: the program must say n, and nothing dropped. n packets while it stands still:
     it must say n, and dropped what its ring had no room for. Both are seen from outside as well.
-    Knobs: `--set sut.NAME=VALUE`. Exit code 0: it holds; 1: it does not, and the lines say what
-    would; 2: bad input, or something is missing here; 3: the lab failed.
+    Knobs: `--set sut.NAME=VALUE`.
+
+    \b
+    nodrop sut check tcpdump
+    nodrop sut check ./mine.toml --json
+
+    Exit code 0: it holds; 1: it does not, and the lines say what would; 2: bad input, or something
+    is missing here; 3: the lab failed.
     """
     from nodrop.calibrate.program import prove
     from nodrop.config.toml_file import parse_setting

@@ -150,6 +150,10 @@ def apply(
 def status(as_json: AsJson = False) -> int:
     """Show what `apply` has set, what it was before, and whether somebody has changed it since.
 
+    \b
+    nodrop tune status
+    nodrop tune status --json
+
     Exit code 0: all as set, or nothing is set; 1: something is otherwise since.
     """
     from nodrop.tune.kept import tunings
@@ -176,6 +180,10 @@ def restore(
     as_json: AsJson = False,
 ) -> int:
     """Put back every value that `apply` changed, bit for bit; what others changed since stays.
+
+    \b
+    nodrop tune restore
+    nodrop tune restore --overwrite
 
     Exit code 0: all is as before; 1: somebody else has changed something since; 3: a value could
     not be put back (its journal is kept).

@@ -41,7 +41,12 @@ def watch(
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Follow a run from another terminal until it is over; Ctrl-C leaves the run alone."""
+    """Follow a run from another terminal until it is over; Ctrl-C leaves the run alone.
+
+    \b
+    nodrop watch results/capacity-my-20261126T101500Z
+    nodrop watch results/capacity-my-20261126T101500Z --serve --port 8080
+    """
     from nodrop.cli.tables import console
     from nodrop.watch.follow import Follower
     from nodrop.watch.serve import serve_page

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import typer
 
 from nodrop.cli import main
 from nodrop.cli.arguments import all_settings
+from nodrop.cli.lab import NODE_JOBS
 from nodrop.hosts import privileges
 from nodrop.measure.manager import RunOutcome
 from nodrop.results.writer import RunWriter
@@ -133,6 +136,39 @@ def test_the_help_lists_each_command_once_in_lines_of_80_columns(
     assert listed[0] == "capacity"
     for words in (words for group in main.HELP.values() for words in group.values()):
         assert f"  {words}\n" in said, "it is cut, or wrapped"
+
+
+def commands_of(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Path and click's command of each, also of groups in groups."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands_of(command, *path, name)
+        else:
+            yield (*path, name), command
+
+
+def test_the_help_of_each_command_shows_examples_that_parse(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for path, command in commands_of(typer.main.get_command(main.app)):
+        if path[0] in NODE_JOBS:
+            continue
+        assert main.exit_code([*path, "--help"]) == 0
+        said = capsys.readouterr().out.splitlines()
+        examples = [line for line in said if line.startswith("  nodrop ")]
+        assert examples, f"nodrop {' '.join(path)}: its help has no example"
+        for example in examples:
+            words = shlex.split(example)[1:]
+            assert tuple(words[: len(path)]) == path, f"{example}: another command"
+            context = command.context_class(command, info_name=path[-1])
+            # Nothing is converted, as that may ask a store or look for files.
+            given, rest, _ = command.make_parser(context).parse_args(words[len(path) :])
+            assert not rest, f"{example}: {rest} is too much"
+            needed = {one.name for one in command.params if one.required}
+            assert not (lacks := {name for name in needed if not given.get(name)}), (
+                f"{example}: without {lacks}"
+            )
 
 
 def test_help_needs_no_heavy_import() -> None:
