@@ -123,10 +123,12 @@ def end_worlds(item: pytest.Item) -> None:
     """Ends what a module shares, for a test that failed may have broken it: the next test, or the
     next try, makes it anew."""
     if isinstance(item, pytest.Function):
-        for *_, fixture in item._fixtureinfo.name2fixturedefs.values():
-            if fixture.scope == "module":
-                with suppress(Exception):  # what it says of a broken world is no further failure
-                    fixture.finish(item._request)
+        # A fixture may stand over another of its name: that world is made anew as well.
+        for fixtures in item._fixtureinfo.name2fixturedefs.values():
+            for fixture in reversed(fixtures):
+                if fixture.scope == "module":
+                    with suppress(Exception):  # what a broken world says is no further failure
+                        fixture.finish(item._request)
 
 
 def disturbed(test: pytest.Function, before: Spent, failure: BaseException) -> None:

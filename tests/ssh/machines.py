@@ -133,7 +133,7 @@ class Machine:
 
     def await_boot(self, number: int) -> None:
         """Until it has booted that often. Earlier its process may still be in our namespaces."""
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + 3 * TIMEOUT_S
         while self.boots < number:
             assert time.monotonic() < deadline, f"{self.name} does not boot"
             time.sleep(0.01)
@@ -195,6 +195,7 @@ class Machines:
         """As if it had a kernel of its own; another one after each boot."""
         flag, ours = self.folder / machine.name / "own_boot_id", Path(BOOT_ID).read_text()
         flag.touch()
+        machine.run("sh", "-c", "cat /proc/sys/kernel/random/uuid >/run/boot_id")
         machine.run("mount", "--bind", "/run/boot_id", BOOT_ID)
         try:
             yield

@@ -135,10 +135,10 @@ def test_a_host_that_boots_in_the_middle_is_one_sentence_and_resume_goes_on(
     assert re.search(r"; go on with --resume --out \S+$", str(caught.value))
     assert "\n" not in str(caught.value)
     # A NIC would be at home again; a veth went with the namespace that nodrop had put it into.
-    deadline = time.monotonic() + END_S
+    there.receiver.await_boot(boots + 1)
+    deadline = time.monotonic() + 2 * END_S  # the kernel takes namespaces down one by one
     while "cab0" in there.sender.run("ip", "-br", "link"):
         assert time.monotonic() < deadline
-    there.receiver.await_boot(boots + 1)
     lay_direct_cable(there.sender, there.receiver)
     there.receiver.run("sh", "-euc", UNUSUAL)
     assert exit_code(["undo", there.lab(tmp_path)]) == 0

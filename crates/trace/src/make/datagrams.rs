@@ -21,7 +21,7 @@ struct Udp<'a> {
 impl<'a> Udp<'a> {
     #[allow(clippy::cast_possible_truncation)] // random bits
     fn new(out: &'a mut Packets, rng: &mut Rng, path: &'a Path) -> Self {
-        let ip_id = [rng.next() as u16, rng.next() as u16];
+        let ip_id = [rng.next_u64() as u16, rng.next_u64() as u16];
         Self { out, path, ip_id }
     }
 
@@ -44,7 +44,7 @@ pub fn dns(out: &mut Packets, rng: &mut Rng, path: &Path) {
     let host = names::host(rng);
     let kind = if rng.chance(0.3) { TYPE_AAAA } else { TYPE_A };
     let is_known = !rng.chance(0.06);
-    let id = rng.next().to_be_bytes();
+    let id = rng.next_u64().to_be_bytes();
     let mut question = Vec::new();
     for label in host.split('.') {
         question.push(u8::try_from(label.len()).unwrap_or(0));
@@ -131,7 +131,7 @@ pub fn quic_like(out: &mut Packets, rng: &mut Rng, path: &Path, server_bytes: u6
 
 /// Echo requests and replies (RFC 792).
 pub fn ping(out: &mut Packets, rng: &mut Rng, path: &Path) {
-    let identifier = rng.next().to_be_bytes();
+    let identifier = rng.next_u64().to_be_bytes();
     for number in 0..rng.between(1, 4) {
         for (from, kind) in [(0, 8), (1, 0)] {
             let time_ns = number * 1_000 * MILLISECOND_NS + from as u64 * path.rtt_ns;
@@ -157,7 +157,7 @@ pub fn fragmented(out: &mut Packets, rng: &mut Rng, path: &Path, incomplete: boo
     let mut payload = Vec::new();
     let length = 2_000 + rng.index(3_500);
     rng.fill(&mut payload, length);
-    let id = rng.next().to_be_bytes();
+    let id = rng.next_u64().to_be_bytes();
     let ports = (path.ports[0], path.ports[1]);
     let mtu = 1_500 - 4 * path.ways[0].tags.len();
     let mut frames = frame::fragments(

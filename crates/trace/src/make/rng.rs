@@ -9,12 +9,12 @@ impl Rng {
     #[must_use]
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut rng = Self(seed ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03));
-        rng.next();
+        rng.next_u64();
         rng
     }
 
     /// 64 random bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,13 +24,13 @@ impl Rng {
 
     /// From `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + ((u128::from(self.next()) * u128::from(high - low + 1)) >> 64) as u64
+        low + ((u128::from(self.next_u64()) * u128::from(high - low + 1)) >> 64) as u64
     }
 
     /// From 0 up to and without 1.
     #[allow(clippy::cast_precision_loss)] // 53 bits fit
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// True this often.
@@ -64,9 +64,9 @@ impl Rng {
     pub fn fill(&mut self, out: &mut Vec<u8>, length: usize) {
         let end = out.len() + length;
         while out.len() + 8 <= end {
-            out.extend(self.next().to_le_bytes());
+            out.extend(self.next_u64().to_le_bytes());
         }
-        let rest = self.next().to_le_bytes();
+        let rest = self.next_u64().to_le_bytes();
         out.extend(&rest[..end - out.len()]);
     }
 }

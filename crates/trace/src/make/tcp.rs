@@ -79,8 +79,8 @@ impl<'a> Tcp<'a> {
     /// The handshake.
     #[allow(clippy::cast_possible_truncation)] // random bits
     pub fn open(out: &'a mut Packets, mut rng: Rng, path: Path) -> Self {
-        let next = [rng.next() as u32, rng.next() as u32];
-        let ip_id = [rng.next() as u16, rng.next() as u16];
+        let next = [rng.next_u64() as u32, rng.next_u64() as u32];
+        let ip_id = [rng.next_u64() as u16, rng.next_u64() as u16];
         let mut tcp = Self {
             out,
             rng,

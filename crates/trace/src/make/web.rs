@@ -79,7 +79,7 @@ fn text(rng: &mut Rng, out: &mut Vec<u8>, length: usize) {
     const LETTERS: &[u8; 32] = b"etaoinshrdlcumwfgypbvkjxqz etaoi";
     let end = out.len() + length;
     while out.len() < end {
-        let mut bits = rng.next();
+        let mut bits = rng.next_u64();
         for _ in 0..12.min(end - out.len()) {
             out.push(LETTERS[(bits & 31) as usize]);
             bits >>= 5;
