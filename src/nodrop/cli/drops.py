@@ -22,13 +22,7 @@ UNITS_S = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("drops", epilog=EXAMPLES)(drops)
-
-
-EXAMPLES = (
-    "Examples: `nodrop drops` (live); `nodrop drops --once` (one second, then the totals); "
-    "`nodrop drops --interval 5s --for 10m --json > drops.jsonl`."
-)
+    app.command("drops")(drops)
 
 
 def drops(

@@ -67,7 +67,7 @@ def plan(
     \b
     nodrop tune plan --port eth1
     nodrop tune plan --port eth1 gro=off rps=1 netdev-budget=600
-    nodrop tune plan --config /etc/suricata/suricata.yaml --port eth1 ring-size=20000
+    nodrop tune plan --config suricata.yaml --port eth1 ring-size=20000
 
     Exit code 0; 2: bad input. Nothing is changed.
     """
