@@ -13,7 +13,7 @@ NODE_SOURCES := Cargo.toml Cargo.lock schema/node.schema.json $(shell find crate
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 NO_CARGO := cargo is missing: install Rust >= 1.85, from your distribution or by rustup
-WORKERS := 6 # on two cores: five for labs, whose tests wait most of their time, and one that fills it
+WORKERS := 5 # on two cores: four for labs, whose tests wait most of their time, and one that fills it
 # Each start of nodrop in a test, and each worker's collection, would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -7,7 +7,7 @@ from xdist.workermanage import WorkerController
 
 from tests.turns import LABS
 
-LAB_WORKERS = 5
+LAB_WORKERS = 4
 """Further workers take no test of a lab: they use the CPU time that labs leave while they wait."""
 NICENESS = 5
 """Of those further workers: a lab's packets come first."""
