@@ -33,6 +33,8 @@ MOST_ACTIONS = 3
 WAITED, FULL = 0.1, 0.9
 """Parts of the time from which a worker is said to have waited, and to have been busy."""
 MOST_PATH = 6
+ROOMY_FRAMES = 32_768
+"""Frames of a socket ring that holds a burst of a second at most loads of one CPU."""
 
 VERDICTS: Mapping[str, tuple[str, str]] = {
     "sut_failed": ("{sut} fails.", "It died, hung or was killed under this load."),
@@ -308,8 +310,12 @@ def _actions(
         text = f"Run {names.get(n, f'{n} workers')} instead of {len(workers)}."
         yield one(text, "They compete for a CPU." if n == 1 else "They compete for CPUs.",
                   f"sut.threads={n}")  # fmt: skip
+    bursts = answer.limited_by == "sut" and _burst(above)
+    if bursts and answer.knob.startswith("sut.ring_size"):
+        why = "Bursts overflow it; its thread has time left."
+        yield one("Give the socket ring more room.", why, f"sut.ring_size={ROOMY_FRAMES}")
     host = _host_cpus(source)
-    if answer.limited_by == "sut" and cpus and workers:
+    if answer.limited_by == "sut" and not bursts and cpus and workers:
         more = [*cpus, max(cpus) + 1]
         spare = host is not None and max(more) < host
         why = "" if spare else f"Needs a host with {max(more) + 1} CPUs."
@@ -331,6 +337,12 @@ def _actions(
             settings.append(f"search.budget_s={budget * needed / rounds * 1.3:.0f}")
         longer = again * (needed / rounds) if again else None
         yield one(f"For a 95 % interval, search {needed} rounds.", "", *settings, cost=longer)
+
+
+def _burst(above: Sequence[Trial]) -> bool:
+    """Most of the trials lost packets to bursts, not to a thread without time left."""
+    found = [any(c.rule == "burst" for c in t.record.packets.loss_causes) for t in above]
+    return 2 * sum(found) > len(found)
 
 
 def _crowded(answer: Answer) -> bool:

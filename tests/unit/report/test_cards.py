@@ -128,6 +128,29 @@ def test_an_action_has_the_state_that_a_proof_beside_the_run_gives_it(
     assert {one.state for one in others} == {"untried"}
 
 
+@pytest.mark.parametrize(
+    ("rules", "settings"),
+    [
+        (["burst", "burst", "burst"], ["sut.ring_size=32768"]),
+        (["burst", "not_known", "burst"], ["sut.ring_size=32768"]),
+        (["burst", "full", "full"], ["limits.cpus"]),
+        (["own_pace"] * 3, ["limits.cpus"]),
+    ],
+)
+def test_bursts_want_a_larger_ring_and_no_further_cpu(
+    tmp_path: Path, rules: list[str], settings: list[str]
+) -> None:
+    """Seen: "Give Suricata another CPU" for a ring of 2,058 that a burst of 7,145 overflowed."""
+    thread = {"name": "W#01", "cpu_ratio": 0.4, "wait_ratio": 0.01, "dropped_packets": 9}
+    good, bad = (with_threads(tried(x, [loss] * 3), thread) for x, loss in ((7, 0.0), (8, 0.01)))
+    causes = [{"loss_causes": [{"rule": rule, "words": rule}]} for rule in rules]
+    each = {n: {**bad.each.get(n, {}), **more} for n, more in enumerate(causes, 1)}
+    run = outcome_search(tmp_path, [good, replace(bad, each=each)])
+    told = [a.command for a in card_of(run).actions if "search.rounds" not in a.command]
+    assert len(told) == len(settings)
+    assert all(one in command for one, command in zip(settings, told, strict=True))
+
+
 @pytest.mark.parametrize("rounds", [1, 3, 6])
 def test_an_interval_takes_six_rounds(tmp_path: Path, rounds: int) -> None:
     loads = [tried(7, [0.0] * rounds), tried(8, [0.1] * rounds)]
