@@ -70,6 +70,7 @@ def test_it_loses_nothing(label: str, tmp_path: Path, trace: Path) -> None:
     assert final.decoded_packets == sent
 
 
+@pytest.mark.alone  # kept off its CPU, it serves less than its rate
 def test_a_slow_sink_drops_what_is_beyond_its_rate_and_ring(
     label: str, tmp_path: Path, trace: Path
 ) -> None:
@@ -83,8 +84,8 @@ def test_a_slow_sink_drops_what_is_beyond_its_rate_and_ring(
     assert final.captured_packets == sent
     assert final.dropped_ring_full_packets is not None and final.dropped_ring_full_packets > 0
     assert final.decoded_packets == sent - final.dropped_ring_full_packets
-    # Two seconds at its rate, and what its ring holds; less if others had its CPU.
-    assert 5000 <= final.decoded_packets < sent
+    # Two seconds at its rate, the start, and what its ring holds: small packets, many of them.
+    assert 2 * 5000 <= final.decoded_packets < sent
 
 
 def test_killed(label: str, tmp_path: Path) -> None:
