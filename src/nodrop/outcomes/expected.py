@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nodrop.config.units import count_of
 from nodrop.outcomes.found import Found, Unit, flows_of
 from nodrop.results.detections import (
     LEAST_UNITS,
@@ -53,8 +54,11 @@ class Baseline:
     def words(self) -> str:
         """How its trials and the SUT's own reading compare."""
         if self.offline is None or not self.live:
-            said = "expected: what the SUT finds when it reads the trace itself"
-            return f"{said}; {self.why}" if self.why else said * (self.offline is not None)
+            said = {
+                "offline": "expected: what the SUT finds when it reads the trace itself",
+                "live": f"expected: what {count_of(len(self.live), 'lossless trial')} found",
+            }.get(self.kind or "", "")
+            return "; ".join(filter(None, (said, self.why)))
         seen, found = frozenset().union(*(one.units for one in self.live)), self.offline.units
         if seen == found and not self.uncertain:
             return (

@@ -1,4 +1,4 @@
-"""What a trial missed of what was to be expected, and when no ratio is made of it."""
+"""Missed and surplus detections of a trial, and the reasons for which no ratio is made."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def test_missed_is_expected_and_not_seen(all_units: int, seen: int) -> None:
     assert (said.expected, said.missed, said.surplus) == (all_units, all_units - seen, 0)
     assert said.detection_loss_ratio == (all_units - seen) / all_units
     assert said.baseline == "live"
+    assert said.baseline_words == "expected: what 2 lossless trials found"
 
 
 def test_a_unit_of_some_baselines_is_in_no_ratio_and_surplus_is_not_set_off() -> None:
