@@ -10,7 +10,7 @@ from tests.turns import LABS
 LAB_WORKERS = 4
 """Further workers take no test of a lab: they use the CPU time that labs leave while they wait."""
 NICENESS = 5
-"""Of those further workers: a lab's packets come first."""
+"""Niceness of the further workers: a lab's packets come first."""
 
 
 def fills(worker: str) -> bool:

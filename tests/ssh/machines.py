@@ -132,7 +132,7 @@ class Machine:
     """How often its sshd has begun to listen."""
 
     def await_boot(self, number: int) -> None:
-        """Until it has booted that often. Earlier its process may still be in our namespaces."""
+        """Waits for its boot `number`; before, its process may be in our namespaces."""
         deadline = time.monotonic() + 3 * TIMEOUT_S
         while self.boots < number:
             assert time.monotonic() < deadline, f"{self.name} does not boot"

@@ -46,7 +46,7 @@ MOST_PID = 1 << 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Whose journal it is."""
+    """First line of a journal: the run that it belongs to, and the boot that it was written in."""
 
     controller: ProcessId
     boot_id: str

@@ -34,7 +34,7 @@ WAITED, FULL = 0.1, 0.9
 """Parts of the time from which a worker is said to have waited, and to have been busy."""
 MOST_PATH = 6
 ROOMY_FRAMES = 32_768
-"""Frames of a socket ring that holds a burst of a second at most loads of one CPU."""
+"""Frames of a socket ring, as many as lossless baselines have (suts/suricata/sut.py)."""
 
 VERDICTS: Mapping[str, tuple[str, str]] = {
     "sut_failed": ("{sut} fails.", "It died, hung or was killed under this load."),

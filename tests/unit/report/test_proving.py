@@ -39,7 +39,7 @@ def cell(values: list[float], *, void: int = 0) -> SideCell:
 def measured(
     some: random.Random, world: Callable[[random.Random], float], put_in: dict[str, float]
 ) -> list[Effect]:
-    """As the command looks: until it can tell of each knob."""
+    """Looks as the command does, until it can tell of each knob."""
     drawn = {name: [LEVEL * (1 + by) * world(some) for _ in range(MOST)]
              for name, by in {BASE: 0.0, **put_in}.items()}  # fmt: skip
     found: list[Effect] = []

@@ -13,7 +13,7 @@ QUEUES = 4
 
 
 class Killed(BaseException):
-    """As by kill -9."""
+    """The death of the process, as by kill -9."""
 
 
 class SimulatedPort:
