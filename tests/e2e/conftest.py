@@ -104,7 +104,7 @@ def closes(record: Any) -> bool:
     explained = (
         record.packets.decoded_packets + record.packets.lost_packets + record.packets.merged_packets
     )
-    arrived = record.offered.sent + record.packets.copied_packets
+    arrived = record.offered.sent + record.packets.copied_packets + record.packets.answered_packets
     residuals = record.packets.residual_packets, record.packets.residual_bytes or 0
     return bool(residuals == (0, 0) and arrived == explained)
 

@@ -53,6 +53,9 @@ def _cpu(cpu: int | str) -> int | str:
     return cpu
 
 
+Cpu = Annotated[int | str, AfterValidator(_cpu)]
+
+
 def _whole(multiplier: float) -> int | float:
     """2.0 is 2: one load has one name."""
     return int(multiplier) if multiplier == int(multiplier) else multiplier
@@ -136,7 +139,7 @@ class ReplayOptions(Options):
     duration_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S)] | None = None
     """End after this time; without it the whole trace is sent."""
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
-    cpu: Annotated[int | str, AfterValidator(_cpu)] | None = None
+    cpu: Cpu | None = None
     """Pin the sender to this CPU (copies of tcpreplay to this list of them); "any" leaves it to the
     kernel. Without it, measure/parting.py chooses, unless something says where the SUT runs."""
     offloaded: Literal["split", "as-is"] = "split"

@@ -9,7 +9,7 @@ from statistics import median
 from sys import intern
 from typing import Any
 
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import TrialRecord, Unscheduled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,8 @@ class Observation:
     detections: tuple[int, int] | None = None
     """Missed and expected; None = nothing says what was to be expected."""
     offered_pps: float | None = None
+    unscheduled: Unscheduled | None = None
+    """None if the load has a schedule, or asks for top speed."""
     sender_cpu_ratio: float | None = None
     """Share of all CPUs of the sending host."""
     host_cores: float | None = None
@@ -138,6 +140,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
                 explained_packets=record.packets.merged_packets or 0,
                 decoded_packets=record.packets.decoded_packets,
                 offered_pps=record.offered.per_s,
+                unscheduled=record.offered.unscheduled,
                 not_as_asked=tuple(record.not_as_asked),
                 port_packets={p.port: p.received_packets for p in record.packets.ports},
                 start="" if record.searched else record.start,  # a search counts its rounds

@@ -26,6 +26,7 @@ from nodrop.findings.traffic_rules import (
     captured_below_decoded,
     guest_time_counted_twice,
     loss_per_replica,
+    no_schedule,
     offered_below_nominal,
     start_up_race,
 )
@@ -193,6 +194,7 @@ OF_MEASURED: tuple[Rule, ...] = (
     idle_ports,
     shared_starts,
     start_up_race,
+    no_schedule,
     loss_per_replica,
     guest_time_counted_twice,
     alert_explosion,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from nodrop.findings.finding import Finding, Severity, in_words
@@ -17,6 +17,7 @@ from nodrop.findings.observations import (
     missing_packets,
     span,
 )
+from nodrop.results.trial import Unscheduled
 
 # Below one packet in a thousand a gap may be counters read at different moments.
 MISSING_RATIO = 0.001
@@ -199,6 +200,59 @@ def offered_below_nominal(cells: Cells) -> Iterator[Finding]:
             evidence=in_words(full.values()),
             effect="The mean rate was kept, but when single packets left is not known.",
             cells=tuple(full),
+        )
+
+
+def no_schedule(cells: Cells) -> Iterator[Finding]:
+    """The generator asks for no packet at any time: what it offered was decided by the receiver's
+    stack, the CPU that both share, and chance."""
+    evidence: dict[str, str] = {}
+    for cell, runs in cells.items():
+        loads = [run.unscheduled for run in runs if run.unscheduled is not None]
+        if loads:
+            evidence[cell] = f"{cell}: {'; '.join(_unscheduled(loads, runs))}"
+    if evidence:
+        yield Finding(
+            code="no-schedule",
+            severity=Severity.SERIOUS,
+            title="The load has no intended schedule",
+            evidence=in_words(evidence.values()),
+            effect="The load is no setting but a result: a slower SUT on the same CPUs changes what"
+            " it is offered, a fan-out by flow gives all of it to few threads, and no detection is"
+            ' at stake. Measure with load.kind = "replay".',
+            cells=tuple(evidence),
+        )
+
+
+def _unscheduled(loads: Sequence[Unscheduled], runs: Sequence[Observation]) -> Iterator[str]:
+    one = loads[0]
+    yield f"{one.generator}, {one.flows} flow{'s' if one.flows > 1 else ''}"
+    means = [run.offered_pps for run in runs if run.offered_pps]
+    if len(means) > 1:
+        apart = (max(means) - min(means)) / median(means)
+        yield (
+            f"mean rate {min(means):,.0f} to {max(means):,.0f} packets/s in {len(means)} trials"
+            f" ({apart:.0%} apart)"
+        )
+    least = [load.least_pps for load in loads if load.least_pps is not None]
+    most = [load.most_pps for load in loads if load.most_pps is not None]
+    if least and most:
+        spread = known_median(load.spread_ratio for load in loads)
+        deviation = "" if spread is None else f", standard deviation {spread:.1%}"
+        yield (
+            f"{min(least):,.0f} to {max(most):,.0f} packets/s in windows of 100 ms within a trial"
+            f"{deviation}"
+        )
+    if (mean := known_median(load.mean_frame_bytes for load in loads)) is not None:
+        joined = mean > one.longest_on_wire_bytes
+        segments = " on a link that carries {:,}: segments cross glued together (GSO)"
+        longer = segments.format(one.longest_on_wire_bytes) if joined else ""
+        yield f"{mean:,.0f} bytes a frame{longer}"
+    if lost := sum(load.said_lost_packets or 0 for load in loads):
+        full = sum(load.socket_full_packets or 0 for load in loads)
+        yield (
+            f"it reports {lost:,} lost: its own server's socket was full {full:,} times, for"
+            " datagrams that came as far as the capture socket"
         )
 
 

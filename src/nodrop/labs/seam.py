@@ -63,6 +63,8 @@ class Receiving:
 class MakesPorts(Protocol):
     """A Lab whose ports are nodrop's own."""
 
+    mtu: int
+
     def receiving(self, how: Receiving) -> Lab:
         """This lab, with ports that do."""
         ...

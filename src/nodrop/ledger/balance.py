@@ -2,7 +2,8 @@
 
 For each pair of neighbouring hops that can be read:
 
-    in = out + Σ taken out (unsent, lost, merged, held) − Σ put in (foreign, copied) + residual
+    in = out + Σ taken out (unsent, lost, merged, held)
+         − Σ put in (foreign, copied, answered) + residual
 
 and the same of bytes, where hops count them, with what was taken off or put on packets that went
 on (byte_books.py).
@@ -96,10 +97,11 @@ class Ledger:
 
     @property
     def loss_ratio(self) -> float | None:
-        """Lost of the packets that were to arrive: sent, and copied on the way. None if nothing
-        was sent, or it is not known."""
+        """Lost of the packets that were to arrive: sent, copied on the way, and the receiver's own.
+        None if nothing was sent, or it is not known."""
         sent = self.packets_at("sent")
-        return self.total(Class.LOST) / (sent + self.total(Class.COPIED)) if sent else None
+        more = self.total(Class.COPIED, Class.ANSWERED)
+        return self.total(Class.LOST) / (sent + more) if sent else None
 
     @property
     def totals(self) -> dict[Class, int]:

@@ -79,6 +79,7 @@ def _of_the_books(ledger: Ledger) -> dict[str, Any]:
         "merged_detail": {"absorbed_packets": absorbed, "held_packets": held},
         "foreign_packets": ledger.total(Class.FOREIGN),
         "copied_packets": ledger.total(Class.COPIED),
+        "answered_packets": ledger.total(Class.ANSWERED),
         "residual_packets": ledger.residual_packets,
         "residual_bytes": ledger.residual_bytes,
         "residual_bytes_slack": ledger.slack_bytes,

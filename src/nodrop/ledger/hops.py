@@ -22,6 +22,8 @@ class Class(StrEnum):
     """Packets that the generator did not send."""
     COPIED = "copied"
     """Packets that a split handed on once more, to another receiver: it was asked to."""
+    ANSWERED = "answered"
+    """Packets of the load that the receiving host itself sent: a capture socket sees both ways."""
     NOT_FOR_US = "not-for-us"
     """Counted as dropped after the tap has already seen them: no loss, never in the balance."""
     SHORTENED = "shortened"
@@ -32,7 +34,7 @@ class Class(StrEnum):
     """Broken headers, says the decoder, which has them all the same: never in the balance."""
 
 
-ADDING = frozenset({Class.FOREIGN, Class.COPIED})
+ADDING = frozenset({Class.FOREIGN, Class.COPIED, Class.ANSWERED})
 """Classes that put packets into the stream; every other balanced class takes them out."""
 BYTES_ALONE = frozenset({Class.SHORTENED, Class.PADDED})
 """Classes of packets that came and went on, with other bytes."""

@@ -263,6 +263,8 @@ def _evidence(worst: Account | None, sending: Sending | None, ledger: Ledger | N
     said = worst.evidence or f"{worst.counter} {worst.packets}"
     copied = ledger.total(Class.COPIED)
     more = f" and {copied} copied" if copied else ""
+    answered = ledger.total(Class.ANSWERED)
+    more += f" and {answered} answered" if answered else ""
     return f"{said} of {sending.sent_packets} sent{more}"
 
 

@@ -187,6 +187,29 @@ class ScheduleError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unscheduled:
+    """Figures of a load that asks for no packet at any time, and so cannot be late or come again.
+    None = not known."""
+
+    generator: str
+    """Its name and version."""
+    flows: int
+    """Flows that carry it, besides those that only control it."""
+    mean_frame_bytes: float | None
+    longest_on_wire_bytes: int
+    """MTU and Ethernet header: a longer frame is many segments that cross as one packet."""
+    least_pps: float | None
+    """Of windows of 100 ms at the sending port."""
+    most_pps: float | None
+    spread_ratio: float | None
+    """Standard deviation of those windows over their mean."""
+    said_lost_packets: int | None
+    """Loss that the program itself reports; None if it reports none (TCP)."""
+    socket_full_packets: int | None
+    """Datagrams for which the program's own receiving socket had no room (Udp RcvbufErrors)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedLoad:
     """Intended and offered, side by side. The sender is a suspect."""
 
@@ -215,6 +238,11 @@ class OfferedLoad:
     """The largest, in the order of time; None if the generator cannot say."""
     late_burst_packets: int | None = None
     """Packets of all late bursts, those not kept included."""
+    answered_packets: int | None = None
+    """Packets that the receiving host sent back as part of the load: its capture sockets see them
+    as well. None if it is to send none."""
+    unscheduled: Unscheduled | None = None
+    """None if the load has a schedule, or asks for top speed."""
     cpu_s: float | None
     first_sent_mono_ns: int | None
     """On the sender's CLOCK_MONOTONIC; None if nothing was sent."""
@@ -237,9 +265,13 @@ Tick = Callable[[int | None], None]
 class Offerer(Protocol):
     """Prepared: trace in RAM, sockets open. It offers as often as it is asked to."""
 
-    intended_packets: int
-    """Packets of the next offer; the duration is the next offer's too."""
+    @property
+    def intended_packets(self) -> int | None:
+        """Packets of the next offer; None if it asks for no number."""
+        ...
+
     intended_duration_s: float | None
+    """Seconds of the next offer."""
     processes: Sequence[HostProcess]
     """Processes that will send; () if none runs yet."""
 
@@ -272,6 +304,16 @@ class ByProgram(Protocol):
     """The Debian package has the same name."""
 
 
+@runtime_checkable
+class BetweenStacks(Protocol):
+    """A LoadGenerator whose packets a TCP/IP stack of the receiver takes and answers."""
+
+    def misplaced(self, setup: str, *, mtu: int | None, alone: bool) -> str:
+        """Why it cannot send to a SUT in such a setup, in words; "" if it can. `mtu`: that of the
+        lab's ports, None if they are the user's; `alone`: one instance captures one port."""
+        ...
+
+
 class LoadGenerator(Protocol):
     """Built from the experiment's [load] table by its entry point."""
 
@@ -298,8 +340,8 @@ class LoadGenerator(Protocol):
         """Packets per second that one offer is meant to have; None as for `duration_s`."""
         ...
 
-    def trace_facts(self) -> TraceFacts:
-        """Read once, whole. BadInput if the trace cannot be used."""
+    def trace_facts(self) -> TraceFacts | None:
+        """Read once, whole; None if it sends no capture. BadInput if the trace cannot be used."""
         ...
 
     def prepare(

@@ -21,6 +21,7 @@ from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import run_command
 from nodrop.ledger.hops import Class
+from nodrop.load.seam import TraceFacts
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.preflight import Parts
 from nodrop.measure.seam import Measurer, Trial
@@ -73,7 +74,7 @@ class Baselines:
         return self._known[key]
 
     def _key(self, cell: Cell, sut: Detecting, load: Table) -> str:
-        facts = self._parts.load(load).trace_facts()
+        facts = self._trace(load)
         sent = {name: load.get(name) for name in ("multiplier", "flow_seed", "flows")}
         decides = {
             "version": VERSION,
@@ -83,6 +84,11 @@ class Baselines:
             "sent": sent,
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    def _trace(self, load: Table) -> TraceFacts:
+        facts = self._parts.load(load).trace_facts()
+        assert facts is not None, "suts.seam.must_be_detectable wants a trace"
+        return facts
 
     def _measured(self, cell: Cell, sut: Detecting, load: Table) -> Baseline:
         offline, why = None, []
@@ -101,7 +107,7 @@ class Baselines:
     @contextmanager
     def _as_sent(self, load: Table) -> Iterator[Path]:
         """The packets of the load as a file that any SUT reads."""
-        facts = self._parts.load(load).trace_facts()
+        facts = self._trace(load)
         with TemporaryDirectory(prefix="nodrop-") as folder:
             out = Path(folder) / "sent.pcap"
             words = {
@@ -116,7 +122,7 @@ class Baselines:
             yield out
 
     def _live(self, cell: Cell, sut: Detecting, load: Table) -> list[Found]:
-        facts = self._parts.load(load).trace_facts()
+        facts = self._trace(load)
         packets = facts.planned.packets
         pps = min(LOW_PPS, packets / min(LIVE_S, facts.duration_s or LIVE_S))
         if packets / pps > LONGEST_LIVE_S:

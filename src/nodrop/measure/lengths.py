@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -95,6 +95,8 @@ def implausible(experiment: Experiment, loads: Sequence[LoadGenerator]) -> tuple
         if duration_s is None or duration_s <= LONGEST_GAP_S:
             continue
         facts = load.trace_facts()
+        if facts is None:
+            continue
         gap = facts.raw["longest_gap"]
         gap_s = 0.0 if load.constant_rate else gap["ns"] / 1e9
         if duration_s <= LONGEST_LOAD_S and gap_s <= LONGEST_GAP_S:
@@ -124,8 +126,9 @@ def _gap_around_window(load: LoadGenerator) -> str:
     )
 
 
-def traces_of(loads: Sequence[LoadGenerator]) -> Iterator[TraceFacts]:
+def traces_of(loads: Iterable[LoadGenerator]) -> Iterator[TraceFacts]:
     for load in loads:
         # No plan fails for want of it: whoever runs the plan hears what is wrong with the trace.
         with suppress(BadInput, LabProblem):
-            yield load.trace_facts()
+            if (facts := load.trace_facts()) is not None:
+                yield facts

@@ -471,7 +471,8 @@ class _World:
             self.places, before, after, counted.each, ring=ring_of(self._parts.sut(self._cell))
         )
         if counted.counters is not None:
-            parts = load.trace_facts().parts
+            facts = load.trace_facts()
+            parts = () if facts is None else facts.parts
             counted.ports = packets.each_port(self.places, before, after, counted.counters, parts)
         counted.worked_off = packets.worked_off(self.places, seen)
         joined = isinstance(self._parts.lab, MakesPorts)  # by nodrop itself

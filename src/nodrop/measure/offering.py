@@ -322,9 +322,10 @@ class Offering:
         used.others_ratio = max((ratio for ratio in each if ratio is not None), default=None)
         used.cpus = tuple(sorted(cpus[0] | cpus[1]))
         facts = load.trace_facts()
-        counted.flow_sizes = facts.flow_sizes
-        counted.withheld_packets = len(facts.withheld)
-        counted.window = None if facts.source is None else facts.source.window
+        if facts is not None:
+            counted.flow_sizes = facts.flow_sizes
+            counted.withheld_packets = len(facts.withheld)
+            counted.window = None if facts.source is None else facts.source.window
         counted.threads = thread_books(
             sut, counters, choose(host, guests, counters.per_thread), offered_ns
         )
@@ -341,7 +342,7 @@ class Offering:
             steal_ratio=used.steal_ratio,
             role=sut.role,
             flow_sizes=counted.flow_sizes,
-            peaks=peaks(facts, seen.offered),
+            peaks=() if facts is None else peaks(facts, seen.offered),
         )
         used.lost_beyond_steal = lost_beyond_steal(
             counted.running, host, frozenset().union(*cpus), until_ns

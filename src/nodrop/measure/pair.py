@@ -251,6 +251,7 @@ def _of_the_sender(offered: OfferedLoad) -> dict[str, Any]:
         "spun_share": offered.spun_share,
         "sent_late": offered.late_burst_packets,
         "largest_late_burst": _largest_burst(offered),
+        "unscheduled": None if offered.unscheduled is None else asdict(offered.unscheduled),
     }
 
 

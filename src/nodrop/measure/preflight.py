@@ -24,8 +24,9 @@ from nodrop.images.image_tree import first_difference
 from nodrop.labs.seam import Cabled, Connected, Lab, MakesPorts, Receiving, Resettable
 from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
-from nodrop.load.seam import ByProgram, LoadGenerator
+from nodrop.load.seam import BetweenStacks, ByProgram, LoadGenerator
 from nodrop.measure.busy import host_notes
+from nodrop.measure.lengths import traces_of
 from nodrop.measure.parting import sender_problems
 from nodrop.measure.plan import Cell, Plan, Table
 from nodrop.measure.sharing import port_traces
@@ -80,7 +81,7 @@ class Parts:
         self._built: dict[tuple[str, str], Any] = {}
         self._bits: dict[str, Bits | None] = {}
         self._hashes: dict[Path, str] = {}
-        self._traces: dict[str, str] = {}
+        self._traces: dict[str, str | None] = {}
         self._lacks: dict[str, str] = {}
         self.lab: Lab = plugins.build_lab(lab).carrying(self._longest_frame_bytes())
 
@@ -158,7 +159,8 @@ class Parts:
 
     def other_trace(self, load: Table) -> Problem | None:
         """If its trace is not the one that the run began with. BadInput if it is gone."""
-        now = self.load(load).trace_facts().sha256
+        facts = self.load(load).trace_facts()
+        now = None if facts is None else facts.sha256
         if now == self._traces.setdefault(_trace_key(load), now):
             return None
         words = "load.trace: the file is not the one that the run began with (another sha256)"
@@ -167,7 +169,8 @@ class Parts:
     def inputs(self, cell: Cell) -> Json:
         """Inputs of a cell by content: a file replaced under its name is another input."""
         bits = self.bits(cell)
-        trace = self.load(cell.load).trace_facts().sha256
+        facts = self.load(cell.load).trace_facts()
+        trace = None if facts is None else facts.sha256
         return {
             "trace": self._traces.setdefault(_trace_key(cell.load), trace),
             "files": dict(self.files_sha256(cell)),
@@ -295,10 +298,14 @@ class Parts:
 
     def _split_problems(self, cell: Cell) -> list[str]:
         several = isinstance(self.lab, Cabled) and self.lab.cables > 1
-        if cell.instances == 1 and (cell.ports == 1 or several):
+        load, alone = self.load(cell.load), cell.instances == 1 and cell.ports == 1
+        if isinstance(load, BetweenStacks):
+            mtu = self.lab.mtu if isinstance(self.lab, MakesPorts) else None
+            why = load.misplaced(self.setup(cell).name, mtu=mtu, alone=alone)
+            return [why] if why else []
+        if alone or (cell.instances == 1 and several):
             return []
         found = [*split_problems(cell.splitter)]
-        load = self.load(cell.load)
         led = load.writes_dst_macs or port_traces(cell.load)
         if cell.splitter.by_address and not led:
             found.append(
@@ -310,7 +317,8 @@ class Parts:
 
     def _longest_frame_bytes(self) -> int:
         cells = self.plan.cells
-        return max((self.load(c.load).trace_facts().longest_frame_bytes for c in cells), default=0)
+        traces = traces_of(self.load(cell.load) for cell in cells)
+        return max((facts.longest_frame_bytes for facts in traces), default=0)
 
     def _part(self, build: Callable[..., PartT], table: Mapping[str, Any]) -> PartT:
         key = (build.__name__, _key(table))

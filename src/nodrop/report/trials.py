@@ -36,6 +36,7 @@ COUNTED: Mapping[str, Callable[[Ledger], int | bool | None]] = {
     "merged_packets": lambda books: books.total(Class.MERGED) + books.total(Class.HELD),
     "foreign_packets": lambda books: books.total(Class.FOREIGN),
     "copied_packets": lambda books: books.total(Class.COPIED),
+    "answered_packets": lambda books: books.total(Class.ANSWERED),
     "residual_packets": lambda books: books.residual_packets,
     "cut_packets": lambda books: _of(books, lambda a: a.name == CUT),
     "invalid_packets": lambda books: _of(books, lambda a: a.kind is Class.INVALID),

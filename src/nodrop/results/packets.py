@@ -52,9 +52,9 @@ class Remark(Model):
 
 
 class PacketBooks(Model):
-    """With nothing foreign: sent + copied = decoded + lost + merged + residual. In bytes: those of
-    the frames sent = decoded + taken off on the way (VLAN tags, headers of fragments, what was cut)
-    + those of the packets that were lost, merged or held + residual."""
+    """With nothing foreign: sent + copied + answered = decoded + lost + merged + residual. In
+    bytes: those of the frames sent = decoded + taken off on the way (VLAN tags, headers of
+    fragments, what was cut) + those of the packets that were lost, merged or held + residual."""
 
     kind: Literal["packets"] = "packets"
     captured_packets: Packets | None = None
@@ -67,6 +67,9 @@ class PacketBooks(Model):
     foreign_packets: Packets | None = None
     copied_packets: Packets | None = None
     """Handed on once more on the way, to another receiver (setup.splitter = "copy")."""
+    answered_packets: Packets | None = None
+    """Sent by the receiving host as part of the load, and captured on their way out (iperf3). Null
+    in older runs."""
     residual_packets: Signed | None = None
     """Packets in no class, signed, summed over the hops."""
     residual_bytes: Signed | None = None
@@ -89,7 +92,7 @@ class PacketBooks(Model):
     """No hop has a residual, in packets or in bytes, and both ends could be read."""
 
     loss_ratio: NotNegative | None = None
-    """Lost of sent and copied packets; null if the books do not close."""
+    """Lost of sent, copied and answered packets; null if the books do not close."""
     lost_beyond_bursts_packets: Packets | None = None
     """Lost packets that late bursts of the sender cannot explain: an on-time sender would have lost
     them too. Null if the loss is not known, the generator cannot say, and in older runs."""

@@ -47,6 +47,26 @@ class LateBurst(Model):
     sent: Count
 
 
+class Unscheduled(Model):
+    """Figures of a load that asks for no packet at any time (iperf3): it cannot be late, and does
+    not come again. Null = not known."""
+
+    generator: str
+    flows: Count
+    mean_frame_bytes: NotNegative | None = None
+    longest_on_wire_bytes: Count
+    """MTU and Ethernet header: a longer frame is many segments that cross as one packet."""
+    least_pps: NotNegative | None = None
+    """Of windows of 100 ms at the sending port."""
+    most_pps: NotNegative | None = None
+    spread_ratio: NotNegative | None = None
+    """Standard deviation of those windows over their mean."""
+    said_lost_packets: Count | None = None
+    """Loss that the generator itself reports: what its own receiver did not read."""
+    socket_full_packets: Count | None = None
+    """Datagrams for which the generator's own receiving socket had no room (Udp RcvbufErrors)."""
+
+
 class Offered(Model):
     """The load, in its unit: asked for, and really sent."""
 
@@ -79,6 +99,8 @@ class Offered(Model):
     cannot say."""
     largest_late_burst: LateBurst | None = None
     """Null if there is none, or the generator cannot say."""
+    unscheduled: Unscheduled | None = None
+    """Null if the load has a schedule, or asks for top speed."""
 
 
 class Ramp(Model):

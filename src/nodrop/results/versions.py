@@ -40,6 +40,7 @@ FLAT: Mapping[str, tuple[str, str]] = {
             "merged_detail",
             "foreign_packets",
             "copied_packets",
+            "answered_packets",
             "residual_packets",
             "residual_bytes",
             "cut_packets",

@@ -332,6 +332,7 @@ class RunningSink:
             + _queued(self._options),
             "defrag_asked": defrag,
             "defrag_effective": defrag,
+            "ignores_outgoing": True,  # PACKET_IGNORE_OUTGOING, Linux 4.20
         }
 
 

@@ -11,7 +11,7 @@ import pytest
 from nodrop import registry
 from nodrop.findings.observations import Observation, SpreadClaim, observations_of
 from nodrop.findings.rules import find
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import TrialRecord, Unscheduled
 from nodrop.testing.records import trial
 
 DAY_S = 86_400
@@ -136,6 +136,21 @@ def lost_runs() -> list[Observation]:
     return [run for run in sound() if run.run not in ("VM1.0-2", "VM1.0-3")]
 
 
+def iperf3(run: Observation) -> Observation:
+    seen = Unscheduled(
+        generator="iperf 3.12",
+        flows=1,
+        mean_frame_bytes=58_810,
+        longest_on_wire_bytes=3014,
+        least_pps=27_000,
+        most_pps=44_000,
+        spread_ratio=0.09,
+        said_lost_packets=10,
+        socket_full_packets=12,
+    )
+    return replace(run, unscheduled=seen)
+
+
 def codes(runs: Sequence[Observation]) -> set[str]:
     return {finding.code for finding in find(runs)}
 
@@ -162,6 +177,7 @@ def test_sound_runs_raise_nothing() -> None:
         (same_order_in_blocks(), {"fixed-run-order"}),
         (one_setup_at_night(), {"time-of-day"}),
         (lost_runs(), {"missing-samples"}),
+        (changed(iperf3, only=["VM"]), {"no-schedule"}),
     ],
 )
 def test_each_trouble_raises_its_finding_and_no_other(
@@ -178,6 +194,18 @@ def test_evidence_names_numbers_and_cells() -> None:
     )
     assert finding.cells == ("VM 1X", "VM 2X", "VM 4X")
     assert finding.severity == "serious"
+
+
+def test_a_load_without_schedule_is_said_in_figures() -> None:
+    (finding,) = find([run for run in changed(iperf3, only=["VM"]) if run.cell == "VM 1X"])
+    for words in (
+        "1 flow;",
+        "packets/s in 8 trials",
+        "27,000 to 44,000 packets/s in windows of 100 ms within a trial, standard deviation 9.0%",
+        "58,810 bytes a frame on a link that carries 3,014: segments cross glued together (GSO)",
+        "it reports 80 lost: its own server's socket was full 96 times",
+    ):
+        assert words in finding.evidence, finding.evidence
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,8 @@ class Observed:
     """Several instances or ports share the packets."""
     several: bool = False
     """Several instances do: what is taken out before each one's sockets is in `between`."""
+    ignores_outgoing: bool = False
+    """The SUT's sockets are not handed what the receiving host sends as part of the load."""
     sender_here: bool = True
     """The sender is on this host, and under its quotas."""
 
@@ -444,10 +446,23 @@ def _sent_by_the_receiver(seen: Observed) -> list[Account]:
     """A capture socket is handed what its own host sends out of the port as well. Whether it was
     (PACKET_QDISC_BYPASS passes by the taps) no counter says: a trial with such packets is void."""
     names = _names(seen)
-    own = _of_ports(seen, "tx_packets")
-    if own <= 0:
+    own, answered = _of_ports(seen, "tx_packets"), seen.offered.answered_packets or 0
+    if own <= 0 or (seen.ignores_outgoing and own <= answered):
         return []
+    ours = Account(
+        into="socket",
+        kind=Class.ANSWERED,
+        name="rx_answered",
+        packets=min(own, answered),
+        bytes=_of_ports(seen, "tx_bytes") if own == answered else None,
+        counter=f"tx_packets of {names} (rtnl_link_stats64)",
+        evidence=f"the receiving host's stack sent {answered} packets of the load (/proc/net/snmp)",
+    )
+    if own <= answered:
+        return [ours]
+    own -= answered
     return [
+        *([ours] if answered else ()),
         Account(
             into="socket",
             kind=Class.FOREIGN,
@@ -456,7 +471,7 @@ def _sent_by_the_receiver(seen: Observed) -> list[Account]:
             counter=f"tx_packets of {names} (rtnl_link_stats64)",
             evidence=f"the receiving host itself sent packets out of {names}, on which it captures",
             knob="find who sends there: nothing should (no address, no IPv6, no ARP)",
-        )
+        ),
     ]
 
 

@@ -74,6 +74,8 @@ def observed(
     intended: int = SENT,
     never_at_tap: int = 0,
     longest: int | None = 1514,
+    answered: int | None = None,
+    ignores_outgoing: bool = False,
 ) -> books.Observed:
     refused = refused or {}
     receiver = side("rx0", **({"rx_packets": SENT} | (rx or {})))
@@ -89,6 +91,7 @@ def observed(
             duration_s=1.0,
             intended_duration_s=1.0,
             schedule_error_us=None,
+            answered_packets=answered,
             cpu_s=None,
             first_sent_mono_ns=1,
             last_sent_mono_ns=2,
@@ -106,6 +109,7 @@ def observed(
         fragments=fragments,
         never_at_tap_packets=never_at_tap,
         longest_frame_bytes=longest,
+        ignores_outgoing=ignores_outgoing,
     )
 
 

@@ -165,6 +165,29 @@ def test_what_the_receiver_sends_itself_is_foreign() -> None:
     assert moved(closed(seen)) == {"rx_foreign_outgoing": 500}
 
 
+@pytest.mark.parametrize(
+    ("own", "ignores", "accounts"),
+    [
+        (23_829, False, {"rx_answered": 23_829}),
+        (14, True, {}),
+        (23_832, False, {"rx_answered": 23_829, "rx_foreign_outgoing": 3}),
+    ],
+)
+def test_answers_are_part_of_the_load(own: int, ignores: bool, accounts: dict[str, int]) -> None:
+    """A stack that answers (iperf3): a capture socket sees both ways, unless it asked not to."""
+    seen = observed(
+        rx={"tx_packets": own},
+        captured=SENT + (0 if ignores else own),
+        dropped=1000,
+        answered=23_829,
+        ignores_outgoing=ignores,
+    )
+    ledger = closed(seen)
+    assert moved(ledger) == {**accounts, "rx_dropped_ring_full": 1000}
+    handed = SENT + accounts.get("rx_answered", 0)
+    assert ledger.loss_ratio == pytest.approx(1000 / handed)
+
+
 def test_what_others_send_from_the_port_is_foreign() -> None:
     seen = observed(tx={"tx_packets": SENT + 9}, rx={"rx_packets": SENT + 9}, captured=SENT + 9)
     assert moved(closed(seen)) == {"tx_foreign": 9}
