@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,3 +107,16 @@ def test_an_overload_that_drops(run: Run, generator: str, defrag: str) -> None:
     assert closes(record)
     # Which frames were lost is not known: their bytes are bounded.
     assert record.packets.residual_bytes == 0 and record.packets.residual_bytes_slack
+
+
+@pytest.mark.parametrize("capture", ["pcap", "af-xdp"])
+def test_every_capture_of_suricata(run: Run, capture: str, tmp_path: Path) -> None:
+    """Whatever is lost in rings of 2 MiB and of 2,048 frames; no fan-out merges fragments."""
+    lab = tmp_path / "lab.toml"
+    lab.write_text('name = "netns"\nkind = "netns"\nmtu = 3000\n')  # XDP on a veth takes no 9000
+    text = SURICATA.replace("ring_size", "# ring_size")
+    record = only(run(f"sut.capture={capture}", text=text, lab=str(lab)))
+    assert record.valid, record.verdict
+    assert closes(record) and record.effective["capture"] == capture
+    assert record.packets.captured_packets == record.offered.sent == REALMIX_PACKETS
+    assert not record.packets.merged_packets

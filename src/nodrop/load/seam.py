@@ -199,7 +199,7 @@ class Unscheduled:
     longest_on_wire_bytes: int
     """MTU and Ethernet header: a longer frame is many segments that cross as one packet."""
     least_pps: float | None
-    """Of windows of 100 ms at the sending port."""
+    """The slowest window of 100 ms at the sending port."""
     most_pps: float | None
     spread_ratio: float | None
     """Standard deviation of those windows over their mean."""

@@ -32,7 +32,7 @@ from nodrop.measure.plan import Cell, Plan, Table
 from nodrop.measure.sharing import port_traces
 from nodrop.setups.limits import missing_cpus, pin_problems
 from nodrop.setups.seam import Setup
-from nodrop.suts.seam import Detecting, Sut, must_be_detectable, pins_of
+from nodrop.suts.seam import Detecting, Particular, Sut, must_be_detectable, pins_of
 
 _AGAIN = "make it again with `nodrop image build`"
 
@@ -78,6 +78,7 @@ class Parts:
         self.plan = plan
         self._reset = experiment.measure.reset
         self._outcome = experiment.measure.outcome
+        self._stands = experiment.measure.sut == "standing"
         self._built: dict[tuple[str, str], Any] = {}
         self._bits: dict[str, Bits | None] = {}
         self._hashes: dict[Path, str] = {}
@@ -232,6 +233,7 @@ class Parts:
             found.ask(partial(self._place_problems, cell, bits, in_common))
             found.ask(partial(self._no_problems, self.lab_of, cell))
             found.ask(partial(self._split_problems, cell))
+            found.ask(partial(self._misplaced, cell))
             if self._outcome:
                 found.ask(partial(must_be_detectable, sut(), cell.load))
             if bits is not None or sut().needs_bits() is None:
@@ -298,14 +300,10 @@ class Parts:
 
     def _split_problems(self, cell: Cell) -> list[str]:
         several = isinstance(self.lab, Cabled) and self.lab.cables > 1
-        load, alone = self.load(cell.load), cell.instances == 1 and cell.ports == 1
-        if isinstance(load, BetweenStacks):
-            mtu = self.lab.mtu if isinstance(self.lab, MakesPorts) else None
-            why = load.misplaced(self.setup(cell).name, mtu=mtu, alone=alone)
-            return [why] if why else []
-        if alone or (cell.instances == 1 and several):
+        if cell.instances == 1 and (cell.ports == 1 or several):
             return []
         found = [*split_problems(cell.splitter)]
+        load = self.load(cell.load)
         led = load.writes_dst_macs or port_traces(cell.load)
         if cell.splitter.by_address and not led:
             found.append(
@@ -314,6 +312,18 @@ class Parts:
                 '= "replay"'
             )
         return found
+
+    def _misplaced(self, cell: Cell) -> list[str]:
+        """Problems of a load or a SUT that cannot be used in every setup and lab."""
+        load, sut, setup = self.load(cell.load), self.sut(cell), self.setup(cell).name
+        mtu = self.lab.mtu if isinstance(self.lab, MakesPorts) else None
+        why = []
+        if isinstance(load, BetweenStacks):
+            alone = cell.instances == 1 and cell.ports == 1
+            why.append(load.misplaced(setup, mtu=mtu, alone=alone))
+        if isinstance(sut, Particular):
+            why.append(sut.misplaced(setup, mtu=mtu, standing=self._stands))
+        return [words for words in why if words]
 
     def _longest_frame_bytes(self) -> int:
         cells = self.plan.cells

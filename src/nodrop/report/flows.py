@@ -115,6 +115,10 @@ DEFINITIONS: Mapping[str, str] = MappingProxyType(
         ),
         "split_dropped_backlog": ("as tx_dropped_backlog, at the split"),
         "split_copied": 'once more for each further receiver (setup.splitter = "copy")',
+        "rx_answered": (
+            "a capture socket sees both ways of a load that the receiver answers (iperf3); what it "
+            "loses of either is lost"
+        ),
         "rx_foreign_outgoing": (
             "the receiving port itself sent; an ETH_P_ALL socket also gets what its own host sends"
         ),

@@ -57,7 +57,7 @@ class Unscheduled(Model):
     longest_on_wire_bytes: Count
     """MTU and Ethernet header: a longer frame is many segments that cross as one packet."""
     least_pps: NotNegative | None = None
-    """Of windows of 100 ms at the sending port."""
+    """The slowest window of 100 ms at the sending port."""
     most_pps: NotNegative | None = None
     spread_ratio: NotNegative | None = None
     """Standard deviation of those windows over their mean."""

@@ -192,6 +192,16 @@ class Sut(Protocol):
 
 
 @runtime_checkable
+class Particular(Protocol):
+    """A Sut that does not run in every place."""
+
+    def misplaced(self, setup: str, *, mtu: int | None, standing: bool) -> str:
+        """Why it cannot be measured so, in words; "" if it can. `mtu`: that of the lab's ports,
+        None if they are the user's; `standing`: it is to go on between trials."""
+        ...
+
+
+@runtime_checkable
 class Detecting(Protocol):
     """A Sut whose detections can be asked for (`measure.outcome`)."""
 

@@ -613,3 +613,55 @@ def test_pins_are_known_by_their_keys(
 def test_an_autofp_scheduler_is_asked_for() -> None:
     assert "autofp-scheduler" not in rendered(runmode="autofp")
     assert rendered(runmode="autofp", autofp_scheduler="ippair")["autofp-scheduler"] == "ippair"
+
+
+def test_each_capture_has_its_entry(tmp_path: Path) -> None:
+    """Without a guess at checksums; an entry for af-xdp would leave it without a thread."""
+    (entry,) = rendered(capture="pcap", buffer_bytes=65_536)["pcap"]
+    assert entry == {
+        "checksum-checks": "yes", "buffer-size": 65_536, "interface": "ndrx0", "threads": 1,
+    }  # fmt: skip
+    own = tmp_path / "s.yaml"
+    own.write_text(
+        HEADER + "pcap:\n  - interface: eth9\n    checksum-checks: no\n    bpf-filter: tcp\n"
+    )
+    (entry,) = rendered(capture="pcap", config=own)["pcap"]
+    assert entry["interface"] == "ndrx0" and "buffer-size" not in entry
+    assert (entry["checksum-checks"], entry["bpf-filter"]) == ("no", "tcp")
+    assert rendered(capture="af-xdp")["af-xdp"] == []
+    assert "pcap" not in rendered() and "af-xdp" not in rendered()
+    assert retire_s(rendered(capture="pcap"), "pcap") == 1.5
+
+
+@pytest.mark.parametrize("capture", ["pcap", "af-xdp"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"threads": 2},
+        {"ports": 2},
+        {"defrag": True},
+        {"ring_size": 64},
+        {"cluster_type": "cluster_qm"},
+    ],
+)
+def test_what_no_capture_without_fanout_has_is_refused(capture: str, given: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match=f'capture = "{capture}"'):
+        Suricata({"capture": capture, **given}, base=Path())
+    Suricata({**given}, base=Path())
+
+
+@pytest.mark.parametrize(
+    ("capture", "place", "words"),
+    [
+        ("pcap", {"setup": "vm", "mtu": None, "standing": False}, ""),
+        ("pcap", {"setup": "bare", "mtu": 9000, "standing": True}, 'measure.sut = "fresh"'),
+        ("af-xdp", {"setup": "bare", "mtu": 3506, "standing": True}, ""),
+        ("af-xdp", {"setup": "bare", "mtu": 3507, "standing": False}, "above 3,506 (ERANGE)"),
+        ("af-xdp", {"setup": "docker", "mtu": 1500, "standing": False}, "CAP_SYS_ADMIN"),
+        ("af-xdp", {"setup": "bare", "mtu": None, "standing": False}, "netns"),
+        ("af-packet", {"setup": "vm", "mtu": None, "standing": True}, ""),
+    ],
+)
+def test_where_a_capture_cannot_be_measured(capture: str, place: Any, words: str) -> None:
+    found = Suricata({"capture": capture}, base=Path()).misplaced(**place)
+    assert bool(found) == bool(words) and words in found and "\n" not in found

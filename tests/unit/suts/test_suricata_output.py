@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,3 +196,35 @@ def test_the_ring_that_ss_shows(major: str) -> None:
 )
 def test_threads_that_capture(names: tuple[str, ...], capture: tuple[str, ...]) -> None:
     assert capture_threads(names) == capture
+
+
+@pytest.mark.parametrize(
+    ("capture", "said", "captured", "dropped"),
+    [
+        # Suricata 7.0.10 of one port to which 202,342 came; of af-packet `packets` has the drops.
+        (
+            "af-packet",
+            "vb: packets: 202342, drops: 99113 (48.98%), invalid chksum: 0",
+            202_342,
+            99_113,
+        ),
+        ("pcap", "vb: packets: 105888, drops: 96454 (91.09%), invalid chksum: 0", 202_342, 96_454),
+        (
+            "af-xdp",
+            "vb: packets: 103219, drops: 99123 (96.03%), invalid chksum: 2",
+            202_342,
+            99_123,
+        ),
+        ("af-xdp", "ndrx0: packets: 43500, drops: 57671 (132.58%)", 101_171, 57_671),
+    ],
+)
+def test_drops_stand_beside_the_packets_or_among_them(
+    capture: Any, said: str, captured: int, dropped: int
+) -> None:
+    line = log.Line(seen_mono_ns=0, level="Notice", module="device", thread="", message=said)
+    assert log.exit_counts([line], capture) == {
+        said.partition(":")[0]: {
+            "captured_packets": captured,
+            "dropped_ring_full_packets": dropped,
+        }
+    }

@@ -122,6 +122,7 @@ def observe(
         split=places.split is not None,
         several=bool(places.instances),
         ignores_outgoing=bool(seen.facts["sut"].get("ignores_outgoing")),
+        takes_frames=bool(seen.facts["sut"].get("takes_frames")),
         sender_here=places.link.tx.host.here,
         ring=ring_of(sut),
         sut_places=places_of(sut),

@@ -16,7 +16,7 @@ import yaml
 from nodrop.config.units import parse_cpus
 from nodrop.errors import BadInput
 from nodrop.suts.suricata.control import MAX_PATH_BYTES
-from nodrop.suts.suricata.options import SuricataOptions
+from nodrop.suts.suricata.options import CaptureKind, SuricataOptions
 from nodrop.suts.suricata.template import MAX_PENDING_PACKETS, Yaml
 
 ENGINE_LOG = "engine.json"
@@ -29,6 +29,8 @@ SYNC_S = 3
 """Capture threads hand over their counters every 3 s: fixed in Suricata's source."""
 MOST_STEPS = 64
 OUTPUT_PATHS = ("filename", "dir", "certs-log-dir")
+PCAP_TIMEOUT_MS = 500
+"""Suricata's for libpcap (LIBPCAP_COPYWAIT), fixed in its source."""
 BLOCK_TIMEOUT_MS = 10
 """Suricata's own, if af-packet has no block-timeout."""
 
@@ -58,6 +60,7 @@ def render(options: SuricataOptions, base: Yaml, seen: Seen, outcome: Sequence[s
             _capture(options, base, name, FIRST_CLUSTER_ID - i, seen)
             for i, name in enumerate(seen.interfaces)
         ],
+        **_other_capture(options, base, seen),
         # The engine log as JSON: microsecond times and thread names, which the text has not.
         "logging": {
             "default-log-level": "perf",
@@ -151,10 +154,12 @@ def full_sync_s(document: Yaml) -> float:
     return SYNC_S + interval_s + 0.5
 
 
-def retire_s(document: Yaml) -> float:
+def retire_s(document: Yaml, capture: CaptureKind = "af-packet") -> float:
     """After this long, a block of TPACKET_V3 that is not full has been handed over: at the second
     tick of its timer, for the first only takes note of it (prb_retire_rx_blk_timer_expired); a
     third is for a timer that is late."""
+    if capture == "pcap":
+        return 3 * PCAP_TIMEOUT_MS / 1000
     given = [str(entry.get("block-timeout", "")) for entry in document["af-packet"]]
     known = [int(ms) if ms.isdecimal() and len(ms) < 10 else BLOCK_TIMEOUT_MS for ms in given]
     return 3 * max(known) / 1000
@@ -201,6 +206,21 @@ def _capture(
     if auto and may and found.get("cluster-type") != "cluster_qm":
         found["threads"] = max(1, len(may) // options.ports)
     return found
+
+
+def _other_capture(options: SuricataOptions, base: Yaml, seen: Seen) -> Yaml:
+    """The entry of a capture that is not af-packet's. Left to itself, pcap guesses from the first
+    1,000 packets whether checksums are checked; af-packet checks them on a veth."""
+    if options.capture == "af-packet":
+        return {}
+    # Suricata 7 and 8 capture with no thread by an entry in `af-xdp:`, and say nothing of it.
+    if options.capture == "af-xdp":
+        return {"af-xdp": []}
+    entries = _list(base, "pcap") if options.config is not None else []
+    own = dict(entries[0]) if entries and isinstance(entries[0], Mapping) else {}
+    given = {"buffer-size": options.buffer_bytes} if options.buffer_bytes is not None else {}
+    fixed = {"interface": seen.interfaces[0], "threads": 1}
+    return {"pcap": [{"checksum-checks": "yes", **own, **given, **fixed}]}
 
 
 def _capture_cpus(options: SuricataOptions, base: Yaml, seen: Seen) -> AbstractSet[int]:

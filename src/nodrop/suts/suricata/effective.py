@@ -10,6 +10,7 @@ from typing import Literal
 from nodrop.hosts.seam import Json
 from nodrop.suts.suricata.capture import Ring, capture_threads, holds_packets
 from nodrop.suts.suricata.log import BadRule
+from nodrop.suts.suricata.options import CaptureKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,7 @@ class Asked:
     """The settings that the configuration asks for, to be compared with what runs."""
 
     interfaces: tuple[str, ...]
+    capture: CaptureKind = "af-packet"
     threads: int | None
     """Per interface; None = auto."""
     runmode: str | None
@@ -69,9 +71,12 @@ class Effective:
         receivers = any(name.startswith("RX#") for name in self.capturing)
         # One thread alone may be `single` or `workers`, which differ in nothing then.
         alone = self.asked.runmode or ("workers" if len(self.capturing) > 1 else None)
-        fanout = {r.fanout_type for r in self.rings}
-        frames = {r.frames for r in self.rings if r.frames}
+        fans_out = self.asked.capture == "af-packet"
+        rings = self.rings if fans_out else ()
+        fanout = {r.fanout_type for r in rings}
+        frames = {r.frames for r in rings if r.frames}
         found = {
+            "capture": None if fans_out else self.asked.capture,
             "runmode": "autofp" if receivers else alone,
             "threads": len(self.capturing) // len(self.asked.interfaces) or None,
             "detect_threads": len(self.detecting) or None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from nodrop.errors import TrialFailed
 from nodrop.ledger.reasons import Reason
 from nodrop.suts.suricata import counters
+from nodrop.suts.suricata.options import CaptureKind
 from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Refused, read_from
 from nodrop.untrusted.json_text import NotJson, decode_object, member, optional
@@ -247,8 +248,8 @@ def rules_end(lines: Sequence[Line]) -> Line | None:
     return next((line for line in lines if line.module in _CAPTURE_MODULES), None)
 
 
-def exit_counts(lines: Sequence[Line]) -> counters.PerPort:
+def exit_counts(lines: Sequence[Line], capture: CaptureKind = "af-packet") -> counters.PerPort:
     """`device: IF: packets: n, drops: n`, written after the capture sockets are closed; empty if
     Suricata did not end by itself."""
     found = [m for line in lines if line.module == "device" and (m := _EXIT.match(line.message))]
-    return {m[1]: counters.of_port(int(m[2]), int(m[3])) for m in found}
+    return {m[1]: counters.of_port(int(m[2]), int(m[3]), capture) for m in found}

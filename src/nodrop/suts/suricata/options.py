@@ -10,12 +10,17 @@ from nodrop.config.options import CpuList, InputFile, MemorySize, Options, Overr
 from nodrop.config.units import format_cpus, parse_cpus
 
 Runmode = Literal["workers", "autofp", "single"]
+CaptureKind = Literal["af-packet", "pcap", "af-xdp"]
 MOST_PORTS = 4
 MOST_FRAMES = 1 << 24
 """More than a kernel gives room for; Suricata itself takes a number that overflows, and falls back
 to another ring without a word that a user would see."""
 PAGE_BYTES = 4096
 MOST_BLOCK_BYTES = 1 << 30
+MOST_BUFFER_BYTES = (1 << 31) - 1
+"""libpcap's own limit: an int."""
+OF_FAN_OUT = ("cluster_type", "ring_size", "block_size", "use_mmap", "tpacket_v3")
+"""Keys of capture = "af-packet" alone."""
 
 
 def _whole_pages(size_bytes: int) -> int:
@@ -43,6 +48,8 @@ class SuricataOptions(Options):
     """The user's own suricata.yaml as the base, instead of our template. It keeps its rules,
     classes, references and thresholds: the files that it names on this host are shown to Suricata
     wherever it runs."""
+    capture: CaptureKind = "af-packet"
+    """How Suricata captures. Without fan-out (pcap, af-xdp), one thread has all packets."""
     runmode: Runmode = "workers"
     threads: Annotated[int, Field(gt=0, le=1024)] | Literal["auto"] = "auto"
     """Capture threads per port; auto: for all ports together one for each CPU that Suricata may
@@ -60,6 +67,9 @@ class SuricataOptions(Options):
     ring_size: Annotated[int, Field(gt=0, le=MOST_FRAMES)] | None = None
     """Frames per thread; None leaves it to Suricata, as most users do."""
     block_size: Annotated[MemorySize, AfterValidator(_whole_pages)] | None = None
+    buffer_bytes: Annotated[MemorySize, Field(ge=PAGE_BYTES, le=MOST_BUFFER_BYTES)] | None = None
+    """Size of libpcap's ring (buffer-size), for capture = "pcap"; None leaves it to libpcap, which
+    takes 2 MiB."""
     use_mmap: YesNo | None = None
     tpacket_v3: YesNo | None = None
     overrides: Overrides = Field(default_factory=dict)
@@ -77,6 +87,28 @@ class SuricataOptions(Options):
     def _one_program(self) -> Self:
         if self.binary is not None and self.image is not None:
             raise ValueError("binary and image both say which Suricata runs: leave one out")
+        return self
+
+    @model_validator(mode="after")
+    def _captures_so(self) -> Self:
+        if self.capture != "pcap" and self.buffer_bytes is not None:
+            raise ValueError('buffer_bytes is of capture = "pcap": leave it out, or set ring_size')
+        if self.capture == "af-packet":
+            return self
+        by = f'capture = "{self.capture}"'
+        for name in OF_FAN_OUT:
+            if name in self.model_fields_set:
+                raise ValueError(f'{name} is of capture = "af-packet": leave it out with {by}')
+        if "defrag" in self.model_fields_set and self.defrag:
+            raise ValueError(
+                f"defrag: {by} joins no fan-out group, which would put fragments "
+                'together: set defrag = "no", or leave it out'
+            )
+        if self.threads not in ("auto", 1) or self.ports > 1:
+            raise ValueError(
+                f"threads, ports: with {by} each thread would capture every packet: one thread on "
+                "one port"
+            )
         return self
 
     @model_validator(mode="after")
@@ -114,6 +146,11 @@ class SuricataOptions(Options):
             if beyond:
                 raise ValueError(f'{key} = "{cpus}": CPU {format_cpus(beyond)} is not in cpus')
         return self
+
+    @property
+    def merges(self) -> bool:
+        """It asks the kernel to reassemble fragments before the ring."""
+        return self.defrag and self.capture == "af-packet"
 
     @property
     def role_cpus(self) -> dict[str, str]:

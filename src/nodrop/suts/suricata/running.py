@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.hosts.inside import PacketSocket
-from nodrop.hosts.seam import Json
+from nodrop.hosts.seam import Json, Port
 from nodrop.ledger.reasons import Reason
 from nodrop.setups.seam import Env, Process
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less
@@ -94,8 +95,15 @@ class RunningSuricata:
                 "Suricata started without a capture thread",
                 hint=f"its threads are {', '.join(self._threads)}; see {ENGINE_LOG}",
             )
+        if self._asked.capture == "af-xdp":
+            return () if self._xdp() else None
         running = tuple(s for s in sockets if s.running and s.interface_index > 0)
         return running if len(running) >= wanted else None
+
+    def _xdp(self) -> bool:
+        """Its program is attached: an XDP socket is in no table that the node reads."""
+        port = Port(host=self._env.host, name=self._asked.interfaces[0])
+        return port.counters()["links"][port.name].get("xdp") is not None
 
     def _must_have_rules(self, lines: Sequence[log.Line]) -> None:
         """Some rule loads; if the user wants it, each that was named."""
@@ -255,11 +263,19 @@ class RunningSuricata:
             totals = _or_nothing_yet(control)
         except TrialFailed as error:
             raise self._why_silent(error) from error
-        return counters.from_stats(totals, source="dump-counters"), per_port
+        return self._read(totals, "dump-counters"), per_port
+
+    def _read(self, totals: Mapping[str, Any], source: str) -> SutCounters:
+        """libpcap puts a tag back that the kernel took off."""
+        found = counters.from_stats(totals, source=source)
+        return dataclasses.replace(found, counts_wire_bytes=self._asked.capture != "af-packet")
 
     def _per_port(self, control: ControlSocket) -> counters.PerPort:
         said = {i: control.command("iface-stat", iface=i) for i in self._asked.interfaces}
-        return {port: counters.of_port(one["pkts"], one["drop"]) for port, one in said.items()}
+        return {
+            port: counters.of_port(one["pkts"], one["drop"], self._asked.capture)
+            for port, one in said.items()
+        }
 
     def live(self) -> SutCounters | None:
         return None if self.process.quiet else self._now(LIVE_TIMEOUT_S)
@@ -272,7 +288,7 @@ class RunningSuricata:
         except TrialFailed:
             return None
         found = dataclasses.replace(
-            counters.of_sockets(counters.from_stats(totals, source="dump-counters"), per_port),
+            counters.of_sockets(self._read(totals, "dump-counters"), per_port),
             lag_s=KERNEL_LAG_S,
             per_thread_lag_s=self._asked.full_sync_s,
         )
@@ -301,13 +317,13 @@ class RunningSuricata:
         test proves it); if packets still came, the difference stays in the books as a residual.
         """
         stats = counters.last_stats(self.process.fetch(STATS_LOG))
-        at_exit = log.exit_counts(self._said())
+        at_exit = log.exit_counts(self._said(), self._asked.capture)
         if stats is None and not at_exit:
             raise TrialFailed(
                 f"Suricata left no final counters, neither in {STATS_LOG} nor in {ENGINE_LOG}",
                 hint="overrides may have switched them off",
             )
-        final = counters.from_stats(stats or {}, source=f"{STATS_LOG} stats")
+        final = self._read(stats or {}, f"{STATS_LOG} stats")
         if not at_exit:
             return final
         said = f'{ENGINE_LOG} "device: packets: n, drops: n"'
@@ -359,6 +375,7 @@ class RunningSuricata:
             "frame_room": frame_room(self._rings),
             "defrag_asked": self._asked.defrag,
             "defrag_effective": runs.defrag(),
+            "takes_frames": self._asked.capture == "af-xdp",
             "rules_loaded": None if loaded is None else loaded.loaded,
             "rules_failed": None if loaded is None else loaded.failed,
             "rules_skipped": None if loaded is None else loaded.skipped,

@@ -63,19 +63,39 @@ TRACE = "trace.pcap"
 OURS = (CONFIG, ENGINE_LOG, STATS_LOG, EVENT_LOG, TRACE, SOCKET, *FILE_KEYS)
 """Names in the work folder."""
 
+KNOBS = Knobs(
+    ring="sut.ring_size",
+    threads="sut.threads",
+    workers="more workers (sut.detect_threads)",
+    fewer_threads="fewer threads (sut.threads)",
+    less_work="fewer rules",
+    cpus="limits.cpus, sut.cpus",
+    defrag='sut.defrag = "no"',
+)
 RING = socket_ring(
-    Knobs(
-        ring="sut.ring_size",
-        threads="sut.threads",
-        workers="more workers (sut.detect_threads)",
-        fewer_threads="fewer threads (sut.threads)",
-        less_work="fewer rules",
-        cpus="limits.cpus, sut.cpus",
-        defrag='sut.defrag = "no"',
-    ),
+    KNOBS,
     counter="tp_drops (PACKET_STATISTICS): stats.capture.kernel_drops in eve.json",
     source="read in Suricata's src/source-af-packet.c (AFPDumpCounters)",
 )
+RINGS = {
+    "af-packet": RING,
+    "pcap": socket_ring(
+        replace(KNOBS, ring="sut.buffer_bytes", threads='sut.capture = "af-packet"'),
+        counter="ps_drop of pcap_stats: stats.capture.kernel_drops in eve.json",
+        source="read in Suricata's src/source-pcap.c (PcapDumpCounters)",
+    ),
+    "af-xdp": socket_ring(
+        replace(KNOBS, ring='sut.capture = "af-packet"', threads='sut.capture = "af-packet"'),
+        counter="rx_dropped of XDP_STATISTICS: stats.capture.kernel_drops in eve.json",
+        source="read in Suricata's src/source-af-xdp.c (AFXDPDumpCounters)",
+    ),
+}
+XDP_NEEDS = ("NET_ADMIN", "BPF", "IPC_LOCK", "SYS_ADMIN")
+"""To attach an XDP program, to load it, to lock the memory of its frames, and (libxdp) to find its
+own maps by their numbers."""
+MOST_XDP_MTU = 3506
+"""A page less headroom, Ethernet header and skb_shared_info (veth_xdp_set, Linux 6.18); less by the
+alignment of headers on some CPUs."""
 OFFLINE_TIMEOUT_S = 1200.0
 REST_SEEN_S = 0.15
 """Two looks at its threads, and the first of them late."""
@@ -85,7 +105,6 @@ class Suricata:
     """A `Sut`. The constructor refuses bad options (BadInput) and touches nothing."""
 
     name = "suricata"
-    places: Sequence[Place] = (RING,)
     event_log = EVENT_LOG
     roomy: Mapping[str, Any] = {"ring_size": 32_768}
     _outcome: tuple[str, ...] = ()
@@ -93,6 +112,7 @@ class Suricata:
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(SuricataOptions, options, table="sut", base=base)
         own = self.options.config
+        self.places: Sequence[Place] = (RINGS[self.options.capture],)
         self._base = template() if own is None else read_own(own)
         named = OwnFiles() if own is None else own_files(self._base, own.parent)
         self._others = dict(named.others)
@@ -102,7 +122,7 @@ class Suricata:
         self._rules_lacking = () if self.options.rules else named.lacking
         # Rendered for its errors, and for what overrides make of defrag.
         self._rendered = self._configuration(Seen(interfaces=["eth0"], work="/work"))
-        self.defrag = defrag_expected(self._rendered)
+        self.defrag = self.options.merges and defrag_expected(self._rendered)
         self.cpus = self.options.pinned_to
         self.ports = self.options.ports
         self.cpu_sets = {f"sut.{key}": cpus for key, cpus in self.options.role_cpus.items()}
@@ -110,12 +130,36 @@ class Suricata:
         self.rest_seen_s = REST_SEEN_S
         self._refusals: dict[str, list[str]] = {}
 
+    def misplaced(self, setup: str, *, mtu: int | None, standing: bool) -> str:
+        capture = self.options.capture
+        if capture == "pcap" and standing:
+            return (
+                'sut.capture = "pcap": Suricata counts only while packets come, so its counters '
+                'cannot be read between trials: set measure.sut = "fresh"'
+            )
+        if capture != "af-xdp":
+            return ""
+        if setup != "bare" or mtu is None:
+            return (
+                'sut.capture = "af-xdp": it takes CAP_SYS_ADMIN, and libxdp leaves its program on '
+                'the port: only of setup.kind = "bare" in the lab netns, whose ports are made anew'
+            )
+        if mtu > MOST_XDP_MTU:
+            return (
+                f'sut.capture = "af-xdp": the kernel attaches no XDP program to a veth whose peer '
+                f"has an MTU above {MOST_XDP_MTU:,} (ERANGE), and the lab's is {mtu:,}: use a lab "
+                "file with mtu = 3000, and a trace without longer frames"
+            )
+        return ""
+
     def _holds_packets(self) -> int | None:
         """Packets that the rings hold if each has a slot. None if that is not known, and in autofp,
         where more wait between threads."""
         entry = self._rendered["af-packet"][0]
         frames, threads = _whole(entry.get("ring-size")), _whole(entry.get("threads"))
         slots = str(entry.get("tpacket-v3", "no")).lower() not in ("yes", "true", "on", "1")
+        if self.options.capture != "af-packet":
+            return None
         if not slots or frames is None or threads is None or self._runmode() == "autofp":
             return None
         return frames * threads * self.options.ports
@@ -286,7 +330,7 @@ class Suricata:
 
     def detection_key(self, bits: Bits | None) -> Json:
         document = self._offline_document(Seen(interfaces=["lo"], work="/work"))
-        for of_capture in ("af-packet", "threading"):
+        for of_capture in ("af-packet", "pcap", "af-xdp", "threading"):
             document.pop(of_capture, None)
         return {
             "bits": None if bits is None else bits.sha256,
@@ -310,6 +354,7 @@ class Suricata:
             files={CONFIG: dump(document), **self.files()},
             reads=named_files(document),
             cpus=self.options.pinned_to,
+            needs=XDP_NEEDS if self.options.capture == "af-xdp" else (),
         )
         entry = document["af-packet"][0]
         own = self.options.config
@@ -319,10 +364,11 @@ class Suricata:
             runmode=self._runmode(),
             detect_threads=self.options.detect_threads,
             ring_frames=_whole(entry.get("ring-size")),
-            defrag=defrag_configured(document),
+            capture=self.options.capture,
+            defrag=self.options.merges and defrag_configured(document),
             defrag_named=own is not None or "defrag" in self.options.model_fields_set,
             full_sync_s=full_sync_s(document),
-            retire_s=retire_s(document),
+            retire_s=retire_s(document, self.options.capture),
             names_rules=bool(document.get("rule-files")),
             rules_errors=self.options.rules_errors,
             rule_names=self._rule_names(),
@@ -380,10 +426,14 @@ class Suricata:
             f"{env.work_inside}/{CONFIG}",
             "-l",
             env.work_inside,
-            # Without a name: `--af-packet=IF` would not use the settings of our entries.
-            "--af-packet",
+            self._captures(env),
             *(("--runmode", runmode) if runmode else ()),
         )
+
+    def _captures(self, env: Env) -> str:
+        """Without a name: `--af-packet=IF` would not use the settings of our entries."""
+        by_name = f"={env.capture_interfaces[0]}" if self.options.capture == "af-xdp" else ""
+        return f"--{self.options.capture}{by_name}"
 
     def _runmode(self) -> str | None:
         """None: a user's own yaml decides, unless the experiment says otherwise."""
