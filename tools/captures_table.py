@@ -151,6 +151,8 @@ def look(row: Row, out: Path) -> None:
     packets = prepared.get("read_packets", info.get("packets"))
     compare(row, "packets and capinfos'", packets, number(theirs.get("Number of packets")))
     wire = number(theirs.get("Data size (bytes)"))
+    if info.get("given_header_packets"):
+        info |= {"original_bytes": None, "frame_bytes": None}  # with Ethernet headers
     compare(row, "bytes on the wire and capinfos'", info.get("original_bytes"), wire)
     if (counts := scapy_counts(row.path)) is not None and not tolerant:
         compare(row, "packets and scapy's", packets, counts[0])

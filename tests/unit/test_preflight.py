@@ -16,7 +16,7 @@ from nodrop.hosts import binary
 from nodrop.labs.netns import NetnsLab
 from nodrop.load.replay import Replay
 from nodrop.measure.plan import make_plan
-from nodrop.measure.preflight import Parts, doctor, places_here, preflight
+from nodrop.measure.preflight import Parts, doctor, in_the_way, preflight
 from nodrop.setups.bare import Bare
 from nodrop.setups.seam import Limits
 from nodrop.setups.vm import Vm
@@ -193,10 +193,8 @@ def test_a_doctor_says_all_at_once(
         assert any(words in one for one in problems), (words, problems)
     with pytest.raises(BadInput, match=f"^{re.escape(str(file))}: sut.image"):
         preflight(experiment, load_lab(), plan)
-    here = places_here(experiment, plan)
-    assert not any("image" in one or "tcpreplay" in one for one in here)
-    assert {one for one in problems if "CPU" in one or "memory" in one} <= {*here}
-    assert any("gVisor" in one for one in here) == (setup == "gvisor")
+    assert in_the_way(experiment, load_lab(), plan) == problems
+    assert any("gVisor" in one for one in problems) == (setup == "gvisor")
 
 
 def test_a_plan_for_this_host_has_nothing_in_its_way(tmp_path: Path) -> None:
@@ -205,4 +203,24 @@ def test_a_plan_for_this_host_has_nothing_in_its_way(tmp_path: Path) -> None:
         'name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\ntrace = "make:demo"\n'
     )
     experiment = load_experiment(file)
-    assert places_here(experiment, make_plan(experiment)) == []
+    assert in_the_way(experiment, load_lab(), make_plan(experiment)) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ('[measure]\nreset = "module"\n', 'measure.reset = "module": not in this lab'),
+        ('[setup]\nkind = "oci"\n[tune]\ngro = "off"\n', "tune: knobs are set in a lab"),
+        ('[measure]\noutcome = ["alerts"]\n', "measure.outcome"),
+    ],
+)
+def test_a_plan_names_what_a_run_refuses(tmp_path: Path, more: str, words: str) -> None:
+    file = tmp_path / "x.toml"
+    sink = 'name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\ntrace = "make:demo"\n'
+    file.write_text(sink + more)
+    experiment = load_experiment(file)
+    plan = make_plan(experiment)
+    with pytest.raises((BadInput, NotReady)) as refused:
+        preflight(experiment, load_lab(), plan)
+    said = in_the_way(experiment, load_lab(), plan)
+    assert words in said[0] and str(refused.value).startswith(said[0])

@@ -195,6 +195,124 @@ fn a_mean_rate_is_that_of_a_replay_and_not_known_if_no_time_passes() {
     }
 }
 
+/// Seen: link types refused, "1 packets", and neither odd fractions nor check sequences named.
+#[test]
+fn what_is_odd_in_a_capture_or_of_another_link_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("odd.pcap");
+    let ip = [
+        &[
+            0x45, 0, 0, 46, 0, 7, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+        ][..],
+        &[0; 26],
+    ]
+    .concat();
+    let ethernet = [&[2; 12][..], &[8, 0], &ip].concat();
+    let cooked = [&[0, 0, 0, 1, 0, 6, 2, 2, 2, 2, 2, 2, 0, 0, 8, 0][..], &ip].concat();
+    let beacon = [&[0, 0, 8, 0, 0, 0, 0, 0, 0x80][..], &[0; 30]].concat();
+    let usb = vec![0; 64];
+    // Link type, length on the wire, ticks after the second, frames, packets there are of facts, and a line of the text.
+    let none = 0_u64;
+    for (link, wire, fraction, frames, packets, words) in [
+        (
+            1,
+            60,
+            1_000_000,
+            vec![&ethernet],
+            1,
+            "note         1 packet with a fraction of a second or more",
+        ),
+        (
+            1,
+            60,
+            999_999,
+            vec![&ethernet; 3],
+            3,
+            "flows        1; the largest has 3 packets, 100.0 %; they spread like a single one",
+        ),
+        (
+            1,
+            60,
+            10_000_000,
+            vec![&ethernet; 3],
+            3,
+            "note         3 packets with a fraction of a second or more",
+        ),
+        (
+            0x2400_0001,
+            60,
+            5,
+            vec![&ethernet; 2],
+            2,
+            "note         2 packets with a frame check sequence",
+        ),
+        (
+            1,
+            46,
+            5,
+            vec![&ethernet],
+            1,
+            "note         1 packet captured longer than on the wire",
+        ),
+        (
+            113,
+            62,
+            5,
+            vec![&cooked; 2],
+            2,
+            "note         2 packets of Linux cooked (113): shown with an Ethernet header",
+        ),
+        (
+            101,
+            46,
+            5,
+            vec![&ip],
+            1,
+            "note         1 packet of raw IP (101): shown with an Ethernet header",
+        ),
+        (
+            127,
+            39,
+            5,
+            vec![&beacon],
+            none,
+            "the trace holds no packets",
+        ),
+        (
+            220,
+            64,
+            5,
+            vec![&usb; 2],
+            none,
+            "2 packets of link type 220 (USB) on interface 0 cannot be put on an Ethernet port: packet 1 is the first",
+        ),
+    ] {
+        let mut bytes = nodrop_wire::pcap::file_header().to_vec();
+        bytes[..4].copy_from_slice(&0xa1b2_c3d4_u32.to_le_bytes());
+        bytes[20..24].copy_from_slice(&u32::to_le_bytes(link));
+        for frame in frames {
+            let captured = u32::try_from(frame.len()).unwrap();
+            for field in [7_u32, fraction, captured, wire] {
+                bytes.extend(field.to_le_bytes());
+            }
+            bytes.extend(frame);
+        }
+        fs::write(&path, bytes).unwrap();
+        let said = |more: &[&str]| {
+            let found = trace_tool(&[&["info", path.to_str().unwrap()], more].concat());
+            String::from_utf8([found.stdout, found.stderr].concat()).unwrap()
+        };
+        assert!(said(&[]).contains(words), "{words}: {}", said(&[]));
+        if packets > 0 {
+            let facts: serde_json::Value = serde_json::from_str(&said(&["--json"])).unwrap();
+            assert_eq!(
+                (facts["packets"].as_u64(), facts["frame_bytes"].as_u64()),
+                (Some(packets), Some(packets * 60))
+            );
+        }
+    }
+}
+
 #[test]
 fn a_reader_that_is_gone_is_no_error() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::checksums::Checksums;
 use crate::peak::PeakDemand;
+use crate::prepare::LeftOut;
 use crate::reassembly::Counts;
 
 /// Packets and their bytes.
@@ -129,6 +130,16 @@ pub struct Info {
     pub original_bytes: u64,
     /// Packets that the capture cut.
     pub cut_packets: u64,
+    /// Packets that end with a frame check sequence which the header announces, and which no replay sends.
+    pub fcs_packets: u64,
+    /// Packets captured longer than they were on the wire; no replay sends the rest.
+    pub beyond_wire_packets: u64,
+    /// Packets whose fraction of a second is a second or more: nanoseconds under the magic of microseconds, mostly.
+    pub odd_fraction_packets: u64,
+    /// Packets of other links, which are looked at with an Ethernet header, as a replay sends them.
+    pub given_header_packets: BTreeMap<String, u64>,
+    /// Packets of other links that no Ethernet port carries, by reason; nothing else here counts them.
+    pub left_out: BTreeMap<String, LeftOut>,
     /// Since the epoch; `None` in an empty trace.
     pub first_timestamp_ns: Option<u64>,
     /// The latest, wherever in the file it stands.

@@ -4,6 +4,7 @@ use std::fmt::{Display, Formatter, Result};
 
 use crate::checksums::Verified;
 use crate::info::{Info, Rate};
+use crate::prepare::count_of;
 use crate::reassembly::Counts;
 
 /// A gap of so long is named: a capture that long is rare, a wrong timestamp is not.
@@ -25,8 +26,11 @@ impl Display for Counts {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         write!(
             f,
-            "{} IPv4: {} in {} complete datagrams, {} that come out no more",
-            self.offered_packets, self.absorbed_packets, self.datagrams, self.held_packets
+            "{} IPv4: {} in {}, {} that never come out",
+            self.offered_packets,
+            self.absorbed_packets,
+            count_of(self.datagrams, "complete datagram"),
+            self.held_packets
         )?;
         let classes = [
             (self.incomplete_packets, "incomplete"),
@@ -46,6 +50,14 @@ impl Display for Counts {
             return Ok(());
         }
         write!(f, " ({})", there.join(", "))
+    }
+}
+
+/// So many flows of one size.
+fn equal_ones(effective: f64) -> String {
+    match format!("{effective:.0}").as_str() {
+        "1" => "a single one".into(),
+        flows => format!("{flows} equal ones"),
     }
 }
 
@@ -83,8 +95,8 @@ impl Info {
         };
         writeln!(
             f,
-            "peak demand  {} packets within 1 ms ({}/s), {} within 10 ms ({}/s){at}",
-            peak.packets_in_1_ms,
+            "peak demand  {} within 1 ms ({}/s), {} within 10 ms ({}/s){at}",
+            count_of(peak.packets_in_1_ms, "packet"),
             peak.packets_in_1_ms * ms,
             peak.packets_in_10_ms,
             peak.packets_in_10_ms * ms / 10
@@ -98,8 +110,9 @@ impl Info {
             let part = 100.0 * sizes.largest_packets as f64 / sizes.packets as f64;
             write!(
                 f,
-                "; the largest has {} packets, {part:.1} %; they spread like {:.0} equal ones",
-                sizes.largest_packets, sizes.effective
+                "; the largest has {}, {part:.1} %; they spread like {}",
+                count_of(sizes.largest_packets, "packet"),
+                equal_ones(sizes.effective)
             )?;
         }
         writeln!(f)
@@ -113,8 +126,9 @@ impl Info {
             let part = 100.0 * share.packets as f64 / self.packets as f64;
             writeln!(
                 f,
-                "{title:12} {name:<14} {:>10} packets {part:5.1} %",
-                share.packets
+                "{title:12} {name:<14} {:>10} packet{} {part:5.1} %",
+                share.packets,
+                if share.packets == 1 { " " } else { "s" }
             )?;
         }
         if protocols.len() > PROTOCOLS {
@@ -178,35 +192,70 @@ impl Info {
     }
 
     fn oddities(&self, f: &mut Formatter<'_>) -> Result {
+        for (link, count) in &self.given_header_packets {
+            let packets = count_of(*count, "packet");
+            writeln!(
+                f,
+                "note         {packets} of {link}: shown with an Ethernet header, as a replay sends them"
+            )?;
+        }
+        for (reason, left_out) in &self.left_out {
+            let packets = count_of(left_out.packets, "packet");
+            writeln!(
+                f,
+                "note         {packets} not counted here: {reason} (the first is packet {})",
+                left_out.first_packet
+            )?;
+        }
         let odd = [
-            (self.cut_packets, "packets are cut by the capture"),
-            (self.vlan_packets[0], "frames have one VLAN tag"),
-            (self.vlan_packets[1], "frames have more VLAN tags"),
+            (self.cut_packets, "packet", "cut by the capture"),
+            (
+                self.fcs_packets,
+                "packet",
+                "with a frame check sequence, which no replay sends",
+            ),
+            (
+                self.beyond_wire_packets,
+                "packet",
+                "captured longer than on the wire; no replay sends the rest",
+            ),
+            (
+                self.odd_fraction_packets,
+                "packet",
+                "with a fraction of a second or more beside the seconds: nanoseconds under the header of microseconds (load.nanoseconds, trace prepare --nanoseconds)",
+            ),
+            (self.vlan_packets[0], "frame", "with one VLAN tag"),
+            (self.vlan_packets[1], "frame", "with more VLAN tags"),
             (
                 self.longer_than_1514_packets,
-                "frames are longer than 1514 bytes",
+                "frame",
+                "longer than 1514 bytes",
             ),
-            (self.duplicate_frames, "frames equal an earlier one"),
+            (self.duplicate_frames, "frame", "equal to an earlier one"),
             (
                 self.backwards.packets,
-                "packets are earlier than the one before",
+                "packet",
+                "earlier than the one before",
             ),
             (
                 self.no_handler.packets,
-                "frames have no protocol handler in the kernel (rx_dropped without a tap)",
+                "frame",
+                "without a protocol handler in the kernel (rx_dropped without a tap)",
             ),
             (
                 self.no_handler.tagged_packets,
-                "of them count as rx_dropped even with a tap",
+                "frame",
+                "that count as rx_dropped even with a tap",
             ),
             (
                 self.no_handler.never_at_tap_packets,
-                "frames are too short to reach a tap",
+                "frame",
+                "too short to reach a tap",
             ),
         ];
-        for (count, what) in odd {
+        for (count, noun, what) in odd {
             if count > 0 {
-                writeln!(f, "note         {count} {what}")?;
+                writeln!(f, "note         {} {what}", count_of(count, noun))?;
             }
         }
         let gap_h = self.longest_gap.ns / HOUR_NS;

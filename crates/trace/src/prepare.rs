@@ -4,11 +4,13 @@
 //! frame by frame. Frames that need nothing pass as they are.
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 
 use foldhash::fast::FixedState;
 use nodrop_wire::ethernet::{NoEthernet, lifted};
 use nodrop_wire::flow::FlowKey;
-use nodrop_wire::record::{CaptureError, LINKTYPE_ETHERNET, Record, linktype_name};
+use nodrop_wire::pcap::{file_header, record_header};
+use nodrop_wire::record::{CaptureError, Record, linktype_name};
 use nodrop_wire::segment::{Tcp, fragments, write_checksums};
 use nodrop_wire::view;
 use schemars::JsonSchema;
@@ -136,6 +138,15 @@ impl Changes {
             .any(|count| *count > 0)
     }
 
+    /// `own_address`: as [`ethernet`] says.
+    fn give_header(&mut self, linktype: u32, own_address: Option<bool>) {
+        if let Some(own) = own_address {
+            let link = format!("{} ({linktype})", linktype_name(linktype));
+            *self.given_header_packets.entry(link).or_default() += 1;
+            self.own_address_packets += u64::from(own);
+        }
+    }
+
     fn leave_out(&mut self, reason: &str, number: u64) {
         if !self.left_out.contains_key(reason) {
             let first = LeftOut {
@@ -159,7 +170,7 @@ pub enum PrepareError<E: std::error::Error + 'static> {
     /// It has frames that no Ethernet port can carry.
     #[error(
         "{} of link type {linktype} ({}) on interface {interface} cannot be put on an Ethernet port: packet {first_packet} is the first",
-        some(*.packets),
+        count_of(*.packets, "packet"),
         linktype_name(*.linktype)
     )]
     Link {
@@ -191,8 +202,10 @@ pub enum PrepareError<E: std::error::Error + 'static> {
     Write(E),
 }
 
-fn some(packets: u64) -> String {
-    format!("{packets} packet{}", if packets == 1 { "" } else { "s" })
+/// So many of something: `1 packet`, `2 packets`.
+#[must_use]
+pub fn count_of(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// What the first reading finds.
@@ -220,7 +233,7 @@ impl Survey {
         let Some(ip) = view::network(&frame) else {
             return;
         };
-        let length = record.original_bytes as usize + frame.len() - record.frame.len();
+        let length = on_wire(record, &frame);
         if let Some(datagram) = length.checked_sub(ip.offset).filter(|d| *d > USUAL_MTU) {
             let is_written = frame.get(ip.offset + 2..ip.offset + 4) != Some(&[0, 0]);
             if is_written || ip.source.is_ipv6() {
@@ -251,6 +264,11 @@ impl Survey {
     }
 }
 
+/// Length on the wire of the frame that a record became, by its header: fewer bytes than the frame has if that makes no sense.
+fn on_wire(record: &Record<'_>, frame: &[u8]) -> usize {
+    (record.original_bytes as usize + frame.len()).saturating_sub(record.frame.len())
+}
+
 /// The bytes of a record as an Ethernet frame, and whether its source address is nodrop's; `None` if it has its own header.
 fn ethernet<'a>(
     record: &Record<'a>,
@@ -279,30 +297,17 @@ where
     E: std::error::Error + 'static,
 {
     let mut survey = Survey::default();
-    let mut refused: Option<(Record<'_>, u64, u64)> = None;
+    let mut refused = Refused::default();
     for (number, record) in (1..).zip(read()?) {
         let record = record?;
-        let linktype = record.source.linktype;
-        if !options.skip_link_types.contains(&linktype)
-            && lifted(linktype, record.frame) == Err(NoEthernet::Link)
+        if !options.skip_link_types.contains(&record.source.linktype)
+            && lifted(record.source.linktype, record.frame) == Err(NoEthernet::Link)
         {
-            let (first, _, packets) = refused.get_or_insert((record, number, 0));
-            if first.source.linktype == linktype
-                && first.source.interface == record.source.interface
-            {
-                *packets += 1;
-            }
+            refused.add(number, record);
         }
         survey.add(&record);
     }
-    if let Some((first, first_packet, packets)) = refused {
-        return Err(PrepareError::Link {
-            linktype: first.source.linktype,
-            interface: first.source.interface,
-            first_packet,
-            packets,
-        });
-    }
+    refused.must_be_none()?;
 
     let mut preparing = Preparing {
         options,
@@ -363,6 +368,70 @@ where
     Ok(changes)
 }
 
+/// Packets of the first link that no Ethernet port carries.
+#[derive(Default)]
+struct Refused<'a>(Option<(u64, Record<'a>, u64)>);
+
+impl<'a> Refused<'a> {
+    fn add(&mut self, number: u64, record: Record<'a>) {
+        let (_, first, packets) = self.0.get_or_insert((number, record, 0));
+        let (first, source) = (first.source, record.source);
+        *packets +=
+            u64::from((first.linktype, first.interface) == (source.linktype, source.interface));
+    }
+
+    fn must_be_none<E: std::error::Error>(self) -> Result<(), PrepareError<E>> {
+        self.0.map_or(Ok(()), |(first_packet, first, packets)| {
+            Err(PrepareError::Link {
+                linktype: first.source.linktype,
+                interface: first.source.interface,
+                first_packet,
+                packets,
+            })
+        })
+    }
+}
+
+/// A capture of Ethernet frames in memory, made of one of any link: each packet with its time and as much as was captured of it. The
+/// changes count headers that were given, and packets that cannot have one.
+///
+/// # Errors
+/// As [`PrepareError`].
+pub fn with_ethernet_headers<'a>(
+    records: impl Iterator<Item = Result<Record<'a>, CaptureError>>,
+) -> Result<(Vec<u8>, Changes), PrepareError<Infallible>> {
+    let (mut file, mut changes) = (file_header().to_vec(), Changes::default());
+    let mut refused = Refused::default();
+    for (number, record) in (1..).zip(records) {
+        let record = record?;
+        changes.read_packets += 1;
+        match ethernet(&record) {
+            Ok((frame, own_address)) => {
+                changes.give_header(record.source.linktype, own_address);
+                let [length, wire] = [frame.len(), on_wire(&record, &frame)]
+                    .map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+                file.extend(record_header(record.timestamp_ns, length, wire));
+                file.extend_from_slice(&frame);
+                changes.written_packets += 1;
+            }
+            Err(NoEthernet::Link) => refused.add(number, record),
+            Err(why) => changes.leave_out(&reason(record.source.linktype, why), number),
+        }
+    }
+    refused.must_be_none()?;
+    Ok((file, changes))
+}
+
+fn reason(linktype: u32, why: NoEthernet) -> String {
+    let link = linktype_name(linktype);
+    match why {
+        NoEthernet::Link => format!("link type {linktype} ({link})"),
+        NoEthernet::Control => format!("{link} without a network packet"),
+        NoEthernet::Encrypted => format!("{link}, encrypted"),
+        NoEthernet::Cut => format!("{link}, cut in its header"),
+    }
+}
+
 struct Preparing<'o> {
     options: &'o Options,
     mtu: usize,
@@ -388,14 +457,7 @@ impl Preparing<'_> {
         let (mut frame, own_address) = match ethernet(&record) {
             Ok(made) => made,
             Err(why) => {
-                let link = linktype_name(linktype);
-                let reason = match why {
-                    NoEthernet::Link => format!("link type {linktype} ({link})"),
-                    NoEthernet::Control => format!("{link} without a network packet"),
-                    NoEthernet::Encrypted => format!("{link}, encrypted"),
-                    NoEthernet::Cut => format!("{link}, cut in its header"),
-                };
-                self.changes.leave_out(&reason, number);
+                self.changes.leave_out(&reason(linktype, why), number);
                 return Ok(());
             }
         };
@@ -404,9 +466,7 @@ impl Preparing<'_> {
                 .leave_out("shorter than an Ethernet header", number);
             return Ok(());
         }
-        let on_wire = (record.original_bytes as usize + frame.len())
-            .saturating_sub(record.frame.len())
-            .max(frame.len());
+        let on_wire = on_wire(&record, &frame).max(frame.len());
         let missing = on_wire - frame.len();
         let pads = missing > 0 && self.options.pad_cut && on_wire <= usize::from(u16::MAX) * 4;
         if pads {
@@ -428,11 +488,7 @@ impl Preparing<'_> {
         }
         self.changes.padded_packets += u64::from(pads);
         self.changes.cut_packets += u64::from(missing > 0 && !pads);
-        if let Some(own) = own_address {
-            let link = format!("{} ({linktype})", linktype_name(linktype));
-            *self.changes.given_header_packets.entry(link).or_default() += 1;
-            self.changes.own_address_packets += u64::from(own);
-        }
+        self.changes.give_header(linktype, own_address);
         let at_ns = self.time_of(number, record.timestamp_ns);
         if !split {
             let usual = USUAL_MTU + SHORTEST_FRAME_BYTES;
@@ -453,14 +509,13 @@ impl Preparing<'_> {
     /// The record without what never was on its wire, and without its check sequence.
     fn as_on_the_wire<'a>(&mut self, record: &Record<'a>) -> Record<'a> {
         let mut made = *record;
-        let wire = record.original_bytes as usize;
-        if made.frame.len() > wire && wire > 0 {
+        if record.is_beyond_wire() {
+            let wire = record.original_bytes as usize;
             self.changes.beyond_wire_packets += 1;
             self.changes.beyond_wire_bytes += (made.frame.len() - wire) as u64;
             made.frame = &made.frame[..wire];
         }
-        let check = usize::from(record.source.fcs_bytes);
-        if check > 0 && wire > check && record.source.linktype == LINKTYPE_ETHERNET {
+        if record.has_fcs() {
             made.original_bytes -= u32::from(record.source.fcs_bytes);
             let most = made.original_bytes as usize;
             made.frame = &made.frame[..most.min(made.frame.len())];

@@ -29,6 +29,9 @@ pub struct Surveyor {
     total: Share,
     original_bytes: u64,
     cut_packets: u64,
+    fcs_packets: u64,
+    beyond_wire_packets: u64,
+    odd_fraction_packets: u64,
     first_ns: Option<u64>,
     last_ns: u64,
     before_ns: u64,
@@ -83,6 +86,9 @@ impl Surveyor {
             total: Share::default(),
             original_bytes: 0,
             cut_packets: 0,
+            fcs_packets: 0,
+            beyond_wire_packets: 0,
+            odd_fraction_packets: 0,
             first_ns: None,
             last_ns: 0,
             before_ns: 0,
@@ -115,7 +121,11 @@ impl Surveyor {
         let frame = record.frame;
         self.total.add(frame);
         self.original_bytes += u64::from(record.original_bytes);
-        self.cut_packets += u64::from((record.original_bytes as usize) > frame.len());
+        let wire = record.original_bytes as usize;
+        self.cut_packets += u64::from(wire > frame.len());
+        self.fcs_packets += u64::from(record.has_fcs());
+        self.beyond_wire_packets += u64::from(record.is_beyond_wire());
+        self.odd_fraction_packets += u64::from(record.source.odd_fraction);
         self.add_time(record.timestamp_ns, frame);
         self.add_size(frame.len());
         self.frames.push(self.hasher.hash_one(frame));
@@ -243,6 +253,11 @@ impl Surveyor {
             frame_bytes: self.total.frame_bytes,
             original_bytes: self.original_bytes,
             cut_packets: self.cut_packets,
+            fcs_packets: self.fcs_packets,
+            beyond_wire_packets: self.beyond_wire_packets,
+            odd_fraction_packets: self.odd_fraction_packets,
+            given_header_packets: BTreeMap::new(),
+            left_out: BTreeMap::new(),
             first_timestamp_ns: self.first_ns,
             last_timestamp_ns: self.first_ns.map(|_| self.last_ns),
             duration_ns,

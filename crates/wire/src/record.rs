@@ -21,6 +21,22 @@ pub struct Record<'a> {
     pub source: Source,
 }
 
+impl Record<'_> {
+    /// Whether it was captured longer than it was on the wire.
+    #[must_use]
+    pub fn is_beyond_wire(&self) -> bool {
+        let wire = self.original_bytes as usize;
+        wire > 0 && self.frame.len() > wire
+    }
+
+    /// Whether a check sequence, which the header announces, ends its frame on an Ethernet.
+    #[must_use]
+    pub fn has_fcs(&self) -> bool {
+        let check = u32::from(self.source.fcs_bytes);
+        check > 0 && self.original_bytes > check && self.source.linktype == LINKTYPE_ETHERNET
+    }
+}
+
 /// The interface of a capture file that a frame came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {

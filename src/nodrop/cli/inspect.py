@@ -15,6 +15,7 @@ from nodrop.cli.arguments import (
     AsJson,
     ExperimentFile,
     FleetFile,
+    LabName,
     RunDirectories,
     Settings,
     TolerateTruncated,
@@ -49,6 +50,7 @@ def add_to(app: typer.Typer) -> None:
 
 def plan(
     experiment: ExperimentFile,
+    lab: LabName = None,
     fleet: FleetFile = None,
     settings: Settings = None,
     tolerate_truncated: TolerateTruncated = False,
@@ -65,7 +67,7 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what would be run, in which order, and how long it takes.
+    """Show what would be run, in which order, and how long it takes; and what `run` would refuse.
 
     \b
     nodrop plan my.toml
@@ -81,9 +83,10 @@ def plan(
         sent_words,
     )
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
+    from nodrop.config.lab_file import load_lab
+    from nodrop.elsewhere.where import in_the_way
     from nodrop.measure.busy import quota_words
     from nodrop.measure.plan import independent_runs, make_plan
-    from nodrop.measure.preflight import places_here
 
     asked = load_experiment(
         experiment,
@@ -91,7 +94,9 @@ def plan(
         most_trials=None if yes else MOST_TRIALS,
     )
     made = make_plan(asked)
-    here = [] if fleet else places_here(asked, made)
+    if lab is not None and fleet is not None:
+        raise BadInput("--lab: not with --fleet, whose file names its labs; leave one of them out")
+    here = [] if fleet else in_the_way(load_lab(lab), asked, made)
     made = made.on(os.sched_getaffinity(0))
     if fleet is not None:
         from nodrop.config.fleet_file import load_fleet
@@ -124,7 +129,7 @@ def plan(
     for words in made.implausible:
         out.print(f"implausible: {words}; `nodrop run` wants --yes for it", markup=False)
     for words in here:
-        out.print(f"stands in the way on this host: {words}", markup=False)
+        out.print(f"stands in the way: {words}", markup=False)
     for words in (*made.notes(), *quota_words()):
         out.print(words, markup=False)
     if seen is not None:

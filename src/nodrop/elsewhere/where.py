@@ -94,6 +94,15 @@ def looked_at(
     return problems, notes, [] if problems else calibrated.standing_here(lab, setups)
 
 
+def in_the_way(lab: LabSource, experiment: Experiment, plan: Plan) -> list[str]:
+    """For `nodrop plan`: the problems that a run would refuse to begin with."""
+    if receiver_elsewhere(lab):
+        return _looked_at_elsewhere(lab, experiment, plan)[0]
+    from nodrop.measure import preflight
+
+    return preflight.in_the_way(experiment, lab, plan)
+
+
 def _looked_at_elsewhere(
     lab: LabSource, experiment: Experiment | None, plan: Plan | None
 ) -> tuple[list[str], list[str], list[Json]]:

@@ -47,6 +47,17 @@ def ensure_privileges() -> None:
     os.execvpe(UNSHARE[0], [*UNSHARE, "--", *again], {**os.environ, USERNS_VARIABLE: "new"})
 
 
+def privileges_lacking() -> str:
+    """Why no lab can be made here, in words; empty if this process or `ensure_privileges` can."""
+    if in_user_namespace() or may_make_namespaces():
+        return ""
+    try:
+        _must_have_user_namespaces()
+    except NotReady as lacking:
+        return str(lacking)
+    return ""
+
+
 def in_user_namespace() -> bool:
     """Root only of a namespace of our own: what needs the host's root cannot be done."""
     return USERNS_VARIABLE in os.environ

@@ -20,7 +20,7 @@ from nodrop.config.units import cpu_mask
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost, run_command
-from nodrop.hosts.privileges import USERNS_VARIABLE, may_make_namespaces
+from nodrop.hosts.privileges import USERNS_VARIABLE, privileges_lacking
 from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.hosts.seam import Action, Json, Link, Port, UndoJournal
 from nodrop.labs.seam import Receiving
@@ -133,8 +133,8 @@ class NetnsLab:
             for program, package in PACKAGES.items()
             if shutil.which(program) is None
         ]
-        if not may_make_namespaces():
-            found.append("no permission to make network namespaces; run as root")
+        if lacking := privileges_lacking():
+            found.append(lacking)
         if not 68 <= self.mtu <= LARGEST_MTU:
             found.append(f"mtu {self.mtu} is out of range (68 to {LARGEST_MTU})")
         try:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
-from nodrop.config.lab_file import LabSource, load_lab
+from nodrop.config.lab_file import LabSource
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.binary import file_sha256
@@ -215,13 +215,14 @@ class Parts:
     def problems(self) -> list[str]:
         """All that stands in the way, each in words a user can act on; each said once. BadInput if
         the question itself is at fault."""
-        found = self.look()
+        found = self.look(reads_images=True)
         if found.refused:
             raise found.refused[0]
         return [*found.problems]
 
-    def look(self) -> Found:
-        """Every check is made, whatever the others say."""
+    def look(self, *, reads_images: bool) -> Found:
+        """Every check is made, whatever the others say. To compare an image with its hash takes
+        seconds."""
         found = Found()
         found.ask(self._reset_problems)
         of_lab = found.ask(self.lab.problems)
@@ -240,20 +241,11 @@ class Parts:
                 found.ask(partial(_of_sut, sut, bits))
             found.ask(partial(_of_load, load))
             found.ask(partial(self._program_problems, load, reached=not of_lab))
-        for bits in self._bits.values():
+        for bits in self._bits.values() if reads_images else ():
             if bits is not None and bits.path.exists() and (other := first_difference(bits)):
                 words = f"the image is not what its sha256 stands for: {other}; {_AGAIN}"
                 found.problems[words] = None
         return found
-
-    def problems_of_places(self) -> list[str]:
-        """Problems of the setups that this host's programs, CPUs and memory show, for a plan: no
-        image is read, and no lab is asked."""
-        found = Found()
-        in_common = self.lab.cpus_in_common()
-        for cell in self.plan.on(in_common).cells:
-            found.ask(partial(self._place_problems, cell, None, in_common))
-        return [*found.problems, *map(str, found.refused)]
 
     def _bits_of(self, cell: Cell, found: Found) -> Bits | None:
         def bits() -> list[str]:
@@ -376,13 +368,27 @@ def preflight(experiment: Experiment, lab: LabSource, plan: Plan) -> Parts:
 
 def doctor(experiment: Experiment, lab: LabSource, plan: Plan) -> tuple[list[str], list[str]]:
     """Every problem at once, for `nodrop doctor`, and what a user should know."""
+    problems, seen = _looked(experiment, lab, plan, reads_images=True)
+    return problems, [*seen.notes(), *host_notes()]
+
+
+def in_the_way(experiment: Experiment, lab: LabSource, plan: Plan) -> list[str]:
+    """Problems that a run would refuse to begin with, for `nodrop plan`: all but the contents of
+    images, which only a run reads."""
+    return _looked(experiment, lab, plan, reads_images=False)[0]
+
+
+def _looked(
+    experiment: Experiment, lab: LabSource, plan: Plan, *, reads_images: bool
+) -> tuple[list[str], Plan]:
+    """Every problem at once, and the plan as it can be measured there."""
     try:
         parts = _parts(experiment, lab, plan)
     except (BadInput, LabProblem) as problem:
-        return [str(problem)], [*plan.notes(), *host_notes()]
-    found = parts.look()
+        return [str(problem)], plan
+    found = parts.look(reads_images=reads_images)
     refused = [str(_blamed(experiment, error)) for error in found.refused]
-    return [*refused, *found.problems], [*parts.plan.notes(), *host_notes()]
+    return [*refused, *found.problems], parts.plan
 
 
 def _blamed(experiment: Experiment, error: BadInput) -> BadInput:
@@ -393,14 +399,6 @@ def _blamed(experiment: Experiment, error: BadInput) -> BadInput:
         return experiment.blaming(refuse)
     except BadInput as blamed:
         return blamed
-
-
-def places_here(experiment: Experiment, plan: Plan) -> list[str]:
-    """Problems of this host that a plan should name, if the trials are to run on it."""
-    try:
-        return _parts(experiment, load_lab(None), plan).problems_of_places()
-    except (BadInput, LabProblem):
-        return []  # no node, or no trace that it can read: the plan itself has said that
 
 
 def _trace_key(load: Table) -> str:

@@ -275,6 +275,11 @@ class LateBursts(TypedDict):
     packets: Count
 
 
+class LeftOut(TypedDict):
+    first_packet: Count
+    packets: Count
+
+
 class Link(TypedDict):
     carrier: bool
     carrier_changes: Count
@@ -947,11 +952,13 @@ class TracePlanned(TypedDict):
 class TraceResult(TypedDict):
     backwards: Backwards
     bad_record: BadRecord | None
+    beyond_wire_packets: Count
     bytes_per_s: Rate
     checksums: Checksums
     cut_packets: Count
     duplicate_frames: Count
     duration_ns: Count
+    fcs_packets: Count
     first_timestamp_ns: Count | None
     flow_sizes: FlowSizes
     flows: Count
@@ -960,12 +967,15 @@ class TraceResult(TypedDict):
     fragments_unrefused: ReassemblyForecast
     fragments_untouched: UntouchedFragments
     frame_bytes: Count
+    given_header_packets: dict[str, Count]
     last_timestamp_ns: Count | None
+    left_out: dict[str, LeftOut]
     link_type: Count
     longer_than_1514_packets: Count
     longest_frame_bytes: Count
     longest_gap: Gap
     no_handler: NoHandler
+    odd_fraction_packets: Count
     original_bytes: Count
     outer_flows: Count
     packets: Count

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ class AnyPlugin:
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         pass
 
-    holds_packets = rest_seen_s = cpus = None
+    holds_packets = rest_seen_s = None
+    cpus: Any = None
     heeds_cpus = True
     senders = 0
 
@@ -32,23 +35,37 @@ class AnyPlugin:
     def mean_pps(self) -> float:
         return 1000.0
 
+    def needs_bits(self) -> None:
+        return None
+
+    def problems(self, *_: Any) -> list[str]:
+        return []
+
+
+class AnySetup(AnyPlugin):
+    def cpus(self, _: Any) -> AbstractSet[int]:
+        return os.sched_getaffinity(0)
+
 
 class Entry:
     value = "tests:Any"
 
+    def __init__(self, table: str) -> None:
+        self._kind = AnySetup if table == "setup" else AnyPlugin
+
     def load(self) -> type:
-        return AnyPlugin
+        return self._kind
 
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = [("setup", "bare"), ("sut", "any"), ("load", "any")]
     made = tuple(
-        plugins.Plugin(table=table, kind=kind, origin="tests 1", entry=Entry())  # type: ignore[arg-type]
+        plugins.Plugin(table=table, kind=kind, origin="tests 1", entry=Entry(table))  # type: ignore[arg-type]
         for table, kind in found
     )
-    controllers = tuple(p for p in plugins.plugins() if p.table == "controller")
-    monkeypatch.setattr(plugins, "plugins", lambda: made + controllers)
+    others = tuple(p for p in plugins.plugins() if p.table in ("controller", "lab"))
+    monkeypatch.setattr(plugins, "plugins", lambda: made + others)
     path = tmp_path / "x.toml"
     path.write_text(EXPERIMENT)
     return path

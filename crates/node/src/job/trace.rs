@@ -9,6 +9,7 @@ use nodrop_proto::{JobError, TraceSpec};
 use nodrop_replay::trace::Bytes;
 use nodrop_sys::file::MappedFile;
 use nodrop_trace::info::{BadRecord, Info};
+use nodrop_trace::prepare::{Changes, PrepareError, with_ethernet_headers};
 use nodrop_trace::reassembly::Counts;
 use nodrop_trace::survey::Surveyor;
 use nodrop_wire::capture::Reader;
@@ -22,6 +23,7 @@ use crate::capture::{TOLERATING, unpack};
 use crate::job::{Job, replay};
 use crate::progress::Progress;
 use crate::session::Session;
+use crate::trace_files::unusable;
 use forecast::{Planned, TapLengths};
 
 /// Looks into a trace.
@@ -87,11 +89,11 @@ pub fn look(
     };
     progress.expect(bytes.len(), 2);
     // Both take a second for a gigabyte.
-    let (info, digest) = std::thread::scope(|scope| {
+    let (looked, digest) = std::thread::scope(|scope| {
         let digest = scope.spawn(|| Sha256::digest(&***file));
-        (survey(spec, &bytes, progress), digest.join())
+        (survey_of_any_link(spec, bytes, progress), digest.join())
     });
-    let mut info = info?;
+    let (bytes, mut info) = looked?;
     let digest = digest.map_err(|_| JobError::new("trace", "its sha256 cannot be made"))?;
     info.bad_record = info.bad_record.or_else(|| {
         let message = cut?.to_string();
@@ -115,23 +117,55 @@ pub fn look(
     })
 }
 
-fn survey(spec: &TraceSpec, bytes: &[u8], progress: &Progress) -> Result<Info, JobError> {
-    let failed = |error: &dyn std::fmt::Display| {
-        JobError::new("trace", format!("{}: {error}", spec.trace.display()))
-    };
+/// The capture with an Ethernet header for each packet of another link, in memory; and where it ended early.
+fn with_headers(
+    spec: &TraceSpec,
+    bytes: &[u8],
+) -> Result<(Bytes, Changes, Option<CaptureError>), JobError> {
+    let failed = |error: &dyn std::fmt::Display| unusable(&spec.trace, error);
+    let mut reader =
+        Reader::of_any_link(bytes, spec.tolerate_truncated).map_err(|error| failed(&error))?;
+    let (made, changes) = with_ethernet_headers(reader.by_ref()).map_err(|error| {
+        let refused = failed(&error);
+        match error {
+            PrepareError::Capture(cut) if cut.is_tolerable() => refused.hint(TOLERATING),
+            _ => refused,
+        }
+    })?;
+    Ok((made.into(), changes, reader.cut().cloned()))
+}
+
+/// The capture as it was looked at, and its facts.
+fn survey_of_any_link(
+    spec: &TraceSpec,
+    bytes: Bytes,
+    progress: &Progress,
+) -> Result<(Bytes, Info), JobError> {
+    if let Some(info) = survey(spec, &bytes, progress)? {
+        return Ok((bytes, info));
+    }
+    let (bytes, changes, cut) = with_headers(spec, &bytes)?;
+    let mut info = survey(spec, &bytes, progress)?
+        .ok_or_else(|| unusable(&spec.trace, &"it holds packets of other links"))?;
+    info.bad_record = cut.map(|cut| BadRecord {
+        message: cut.to_string(),
+    });
+    info.given_header_packets = changes.given_header_packets;
+    info.left_out = changes.left_out;
+    Ok((bytes, info))
+}
+
+/// `None` if it holds packets of other links.
+fn survey(spec: &TraceSpec, bytes: &[u8], progress: &Progress) -> Result<Option<Info>, JobError> {
+    let failed = |error: &dyn std::fmt::Display| unusable(&spec.trace, error);
     let mut reader = Reader::new(bytes, spec.tolerate_truncated).map_err(|error| failed(&error))?;
     let mut surveyor = Surveyor::new(spec.speed.unwrap_or(1.0));
     for record in reader.by_ref() {
-        let record = record.map_err(|error| {
-            let refused = failed(&error);
-            match error {
-                CaptureError::LinkType { .. } => {
-                    refused.hint("trace prepare gives its packets an Ethernet header")
-                }
-                error if error.is_tolerable() => refused.hint(TOLERATING),
-                _ => refused,
-            }
-        })?;
+        let record = match record {
+            Err(CaptureError::LinkType { .. }) => return Ok(None),
+            Err(error) if error.is_tolerable() => return Err(failed(&error).hint(TOLERATING)),
+            record => record.map_err(|error| failed(&error))?,
+        };
         surveyor.add(&record);
         progress.at(record.offset);
     }
@@ -142,5 +176,5 @@ fn survey(spec: &TraceSpec, bytes: &[u8], progress: &Progress) -> Result<Info, J
     if info.packets == 0 {
         return Err(failed(&"the trace holds no packets"));
     }
-    Ok(info)
+    Ok(Some(info))
 }

@@ -9,6 +9,7 @@ use nodrop_replay::{Plan, Trace, planned};
 use nodrop_trace::frag::{Defrag, classify};
 use nodrop_trace::info::Info;
 use nodrop_trace::peak::PeakDemand;
+use nodrop_trace::prepare::count_of;
 use nodrop_trace::reassembly::{Counts, Limits, Reassembly};
 use nodrop_trace::tap::{ETHERNET_HEADER_BYTES, TapView, tap_view};
 use schemars::JsonSchema;
@@ -49,8 +50,9 @@ impl Planned {
 
 impl Display for Planned {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let (packets, bytes, flows) = (self.packets, self.frame_bytes, self.flows);
-        write!(f, "{packets} packets, {bytes} bytes, {flows} flows")?;
+        let (packets, bytes) = (self.packets, self.frame_bytes);
+        let (sent, flows) = (count_of(packets, "packet"), count_of(self.flows, "flow"));
+        write!(f, "{sent}, {bytes} bytes, {flows}")?;
         // The last packet has its time as well: packets at one a second are one a second.
         let lasting =
             |ns| ns as f64 / 1e9 * packets as f64 / packets.saturating_sub(1).max(1) as f64;
