@@ -46,7 +46,7 @@ def test_the_split_loses_nothing_and_each_thread_has_flows(
                   "load.speed=40")  # fmt: skip
     record = only(outcome)
     assert record.valid, record.verdict
-    assert closes(record)
+    assert closes(record) and record.packets.residual_bytes == 0
     parts = details(outcome)["instances"]
     assert len(parts) == instances
     assert all(part["closed"] and part["residual_packets"] == 0 for part in parts)

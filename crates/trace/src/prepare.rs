@@ -113,7 +113,7 @@ pub struct Changes {
     pub odd_fraction_packets: u64,
     /// The longest time between two packets that are sent.
     pub longest_gap_ns: u64,
-    /// Number of the packet before it.
+    /// Number in the file of the packet that is sent before it.
     pub longest_gap_after_packet: u64,
 }
 
@@ -318,7 +318,7 @@ where
             nanoseconds: options.nanoseconds,
             ..Changes::default()
         },
-        before_ns: None,
+        before: None,
         saved_ns: 0,
         fragment_id: 0,
     };
@@ -341,7 +341,8 @@ where
     } else {
         for (number, record) in (1..).zip(read()?) {
             let mut record = record?;
-            preparing.changes.late_packets += u64::from(record.timestamp_ns < latest_ns);
+            let is_late = record.timestamp_ns < latest_ns && !record.frame.is_empty();
+            preparing.changes.late_packets += u64::from(is_late);
             latest_ns = latest_ns.max(record.timestamp_ns);
             record.timestamp_ns = latest_ns;
             preparing.add(number, &record, &mut write)?;
@@ -437,7 +438,8 @@ struct Preparing<'o> {
     mtu: usize,
     segment_sizes: HashMap<FlowKey, u16, FixedState>,
     changes: Changes,
-    before_ns: Option<u64>,
+    /// Time of the packet that is sent before, and its number in the file.
+    before: Option<(u64, u64)>,
     /// Time that shortened gaps have saved.
     saved_ns: u64,
     fragment_id: u32,
@@ -571,10 +573,9 @@ impl Preparing<'_> {
 
     /// When a packet is sent: gaps beyond the longest one allowed are shortened.
     fn time_of(&mut self, number: u64, now_ns: u64) -> u64 {
-        let gap_ns = self
-            .before_ns
-            .map_or(0, |before| now_ns.saturating_sub(before));
-        self.before_ns = Some(now_ns);
+        let (before_ns, before) = self.before.unwrap_or((now_ns, number));
+        let gap_ns = now_ns.saturating_sub(before_ns);
+        self.before = Some((now_ns, number));
         let kept_ns = match self.options.longest_gap_ns {
             Some(most_ns) if gap_ns > most_ns => {
                 self.changes.shortened_gaps += 1;
@@ -585,7 +586,7 @@ impl Preparing<'_> {
         };
         if kept_ns > self.changes.longest_gap_ns {
             self.changes.longest_gap_ns = kept_ns;
-            self.changes.longest_gap_after_packet = number - 1;
+            self.changes.longest_gap_after_packet = before;
         }
         self.changes.shortened_ns = self.saved_ns;
         now_ns - self.saved_ns - self.options.earlier_ns

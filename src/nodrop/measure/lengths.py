@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from nodrop.config.experiment import Experiment
 from nodrop.config.search import SHORTEST_S
@@ -97,16 +98,27 @@ def implausible(experiment: Experiment, loads: Sequence[LoadGenerator]) -> tuple
         facts = load.trace_facts()
         if facts is None:
             continue
-        gap = facts.raw["longest_gap"]
-        gap_s = 0.0 if load.constant_rate else gap["ns"] / 1e9
+        path, gap_ns, after = _longest_gap(facts)
+        gap_s = 0.0 if load.constant_rate else gap_ns / 1e9
         if duration_s <= LONGEST_LOAD_S and gap_s <= LONGEST_GAP_S:
             continue
-        words = f"load.trace: {facts.path}: one trial of it takes {format_seconds(duration_s)}"
+        words = f"load.trace: {path}: one trial of it takes {format_seconds(duration_s)}"
         if gap_s > LONGEST_GAP_S:
-            after = gap["after_packet"]
-            words += f"; {format_seconds(gap_s)} pass without a packet after packet {after}"
+            words += (
+                f"; {format_seconds(gap_s)} pass without a packet after packet {after}; --set "
+                "load.longest_gap_s=1 closes such a gap"
+            )
         found[words] = None
     return tuple(found)
+
+
+def _longest_gap(facts: TraceFacts) -> tuple[Path, int, int]:
+    """The capture, its longest gap in ns, and the packet before it by its number in that file."""
+    if facts.captured is None or facts.source is not None:
+        gap = facts.raw["longest_gap"]
+        return facts.path, gap["ns"], gap["after_packet"]
+    counts = facts.captured.counts
+    return facts.captured.path, counts["longest_gap_ns"], counts["longest_gap_after_packet"]
 
 
 def _gap_around_window(load: LoadGenerator) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from nodrop.hosts.seam import Json, Link, Port, UndoJournal, counters_of
 from nodrop.images.bits import Bits
 from nodrop.labs.branches import Split
-from nodrop.labs.split import CopySplit, Splitter, split, split_to_ports
+from nodrop.labs.split import CopySplit, HookSplit, Splitter, split, split_to_ports
 from nodrop.measure.packets.readings import Branched, Reading, Received
 from nodrop.setups.seam import Env, Limits, SamplesInside, Setup
 
@@ -57,6 +57,11 @@ class Places:
         if self.ports:
             return self.ports
         return (capture_port(self.envs[0]),) if self.split is None else self.nics
+
+    @property
+    def keeps_frames(self) -> bool:
+        """A split hands each frame to one of several, as it came."""
+        return isinstance(self.split, HookSplit) and not self.copies
 
     @property
     def copies(self) -> bool:

@@ -194,6 +194,7 @@ def total(each: Sequence[SutCounters]) -> SutCounters:
         dropped_ring_full_packets=summed(lambda c: c.dropped_ring_full_packets),
         decoded_packets=summed(lambda c: c.decoded_packets),
         decoded_bytes=summed(lambda c: c.decoded_bytes),
+        counts_wire_bytes=all(one.counts_wire_bytes for one in each),
         cut_packets=summed(lambda c: c.cut_packets),
         invalid_packets=summed(lambda c: c.invalid_packets),
         invalid_by=_added([one.invalid_by for one in each]),

@@ -45,6 +45,9 @@ def test_counters_of_all_instances_are_added() -> None:
 
 def test_what_one_instance_does_not_say_is_not_known_of_all() -> None:
     assert together.total([counters(10), counters(5, None)]).dropped_ring_full_packets is None
+    wire = replace(counters(10), counts_wire_bytes=True)
+    assert together.total([wire, wire]).counts_wire_bytes
+    assert not together.total([wire, counters(5)]).counts_wire_bytes
 
 
 def test_one_account_per_class_whichever_instance_counted() -> None:

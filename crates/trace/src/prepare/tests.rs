@@ -136,6 +136,29 @@ fn packets_are_put_in_the_order_of_their_time() {
     assert!(!changes.any());
 }
 
+/// Seen: "no packet for 16 min after packet 0", and 256 empty frames that "leave at once" and are left out.
+#[test]
+fn a_gap_is_named_by_the_packet_that_is_sent_before_it() {
+    for (times, gap_ms, after) in [
+        (&[900_u64, 901, 5, 6][..], 894, 4),
+        (&[7, 500, 8, 9, 10], 490, 5),
+        (&[7, 300, 301], 293, 1),
+    ] {
+        let frames: Vec<_> = (times.iter())
+            .map(|at| (*at, None, ethernet(&udp(20))))
+            .collect();
+        let (changes, _) = prepared(&file(1, &frames), &AS_THE_WIRE).unwrap();
+        let found = (changes.longest_gap_ns, changes.longest_gap_after_packet);
+        assert_eq!(found, (gap_ms * 1_000_000, after), "{times:?}");
+    }
+    for empty in [1, 5] {
+        let mut frames = vec![(9, None, ethernet(&udp(20)))];
+        frames.resize(1 + empty, (0, None, Vec::new()));
+        let (changes, _) = prepared(&file(1, &frames), &AS_THE_WIRE).unwrap();
+        assert_eq!((changes.late_packets, changes.written_packets), (0, 1));
+    }
+}
+
 #[test]
 fn joined_segments_are_split_by_the_handshake_or_the_usual_size() {
     let syn = |port, size: u16| {

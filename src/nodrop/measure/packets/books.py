@@ -107,6 +107,8 @@ class Observed:
     """All places of the SUT."""
     split: bool = False
     """Several instances or ports share the packets."""
+    split_keeps_frames: bool = False
+    """The split hands each frame to one receiver, as it came, and nothing else is on the way."""
     several: bool = False
     """Several instances do: what is taken out before each one's sockets is in `between`."""
     ignores_outgoing: bool = False
@@ -228,8 +230,10 @@ def received_hops(seen: Observed) -> list[Hop]:
 
 
 def _bytes_compare(seen: Observed) -> bool:
-    """A guest's or a macvtap's way may change frames; it is not proved that it does not."""
-    return not seen.between[0] and (seen.sut.counts_wire_bytes or seen.at_tap is not None)
+    """A guest's, a bridge's or a macvtap's way may change frames."""
+    if seen.between[0] and not seen.split_keeps_frames:
+        return False
+    return seen.sut.counts_wire_bytes or seen.at_tap is not None
 
 
 def _bytes_of_veth(

@@ -27,6 +27,8 @@ from nodrop.measure.sampling import Usage
 from nodrop.measure.seam import Measured
 from nodrop.suts.seam import Sut, SutCounters
 
+SPLIT_HOPS = 2
+"""The split, and the ports behind it."""
 SLOT_BYTES = 128
 """Approximate bytes that a frame takes in a ring beside itself: its header, and rounding."""
 
@@ -103,6 +105,7 @@ def observe(
     assert seen.offered is not None
     # What the capture really set up overrules what was asked: one socket alone merges nothing.
     effective = seen.facts["sut"].get("defrag_effective")
+    ways = between(places, before, after, seen.packets.each, ring=ring_of(sut))
     return Observed(
         tx_ports=[port.name for port in places.link.tx_ports],
         nic_ports=[port.name for port in places.nics],
@@ -111,7 +114,7 @@ def observe(
         tx=Readings(before=before.tx, after=after.tx),
         nic=Readings(before=before.nic, after=after.nic),
         capture=Readings(before=before.capture, after=after.capture),
-        between=between(places, before, after, seen.packets.each, ring=ring_of(sut)),
+        between=ways,
         sut=together.total(seen.packets.each) if seen.packets.each else NOTHING_SAID,
         defrag=sut.defrag if effective is None else bool(effective),
         fragments=None if places.copies or trace is None else trace.fragments,
@@ -120,6 +123,7 @@ def observe(
         at_tap=None if places.copies or trace is None else trace.at_tap,
         room=Room.of(seen.facts["sut"]),
         split=places.split is not None,
+        split_keeps_frames=places.keeps_frames and len(ways[0]) == SPLIT_HOPS,
         several=bool(places.instances),
         ignores_outgoing=bool(seen.facts["sut"].get("ignores_outgoing")),
         takes_frames=bool(seen.facts["sut"].get("takes_frames")),

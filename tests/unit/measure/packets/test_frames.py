@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from nodrop.ledger.balance import Ledger, balance, ledger_from_json, ledger_to_json
 from nodrop.ledger.byte_books import Lengths, bytes_in, packets_in
 from nodrop.ledger.figures import figures
-from nodrop.ledger.hops import CUT, Class
+from nodrop.ledger.hops import CUT, Class, Hop
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.load.seam import AtTap, Fragments
@@ -39,6 +40,8 @@ def trial(
     kind: str = "veth",
     path_lost: int = 0,
     refused: int = 0,
+    between: Sequence[Hop] = (),
+    split_keeps_frames: bool = False,
 ) -> tuple[Ledger, Verdict]:
     """Frames of these lengths at the tap, on the way from the sender to a SUT."""
     sent, sent_bytes = packets_in(lengths), bytes_in(lengths) + 4 * tagged
@@ -70,7 +73,8 @@ def trial(
         tx=side("tx0", kind=kind, tx_packets=sent, tx_bytes=sent_bytes),
         nic=receiver,
         capture=receiver,
-        between=((), ()),
+        between=(between, ()),
+        split_keeps_frames=split_keeps_frames,
         sut=SutCounters(
             captured_packets=handed,
             dropped_ring_full_packets=lost,
@@ -249,6 +253,22 @@ def test_a_datagram_that_was_not_put_together_has_its_whole_length(off: int) -> 
         assert ledger.residual_bytes == max(off, 0)
         assert ledger.slack_bytes == longest - 60 * refused
         assert verdict.valid is (off < 1)
+
+
+@pytest.mark.parametrize(("tagged", "lengths"), [(7, SMALL), (40, [(90, 300), (1514, 55)])])
+def test_bytes_go_on_behind_a_split_that_hands_on_each_frame(tagged: int, lengths: Lengths) -> None:
+    ways = [Hop(name="split", packets=packets_in(lengths), counter="nft")]
+    for keeps, off, found in ((True, 0, 0), (True, 9, 9), (True, -4, -4), (False, 9, 0)):
+        ledger, verdict = trial(
+            lengths,
+            tagged=tagged,
+            decoded_bytes=bytes_in(lengths) - off,
+            between=ways,
+            split_keeps_frames=keeps,
+            room=None,
+        )
+        assert ledger.residual_bytes == found and verdict.valid is not bool(found)
+        assert (ledger.hops[-1].bytes is None) is not keeps, "not known"
 
 
 def test_ports_that_pad_may_have_padded() -> None:
