@@ -115,7 +115,7 @@ def test_every_capture_of_suricata(run: Run, capture: str, tmp_path: Path) -> No
     lab = tmp_path / "lab.toml"
     lab.write_text('name = "netns"\nkind = "netns"\nmtu = 3000\n')  # XDP on a veth takes no 9000
     text = SURICATA.replace("ring_size", "# ring_size")
-    record = only(run(f"sut.capture={capture}", text=text, lab=str(lab)))
+    record = only(run(f"sut.capture={capture}", "load.speed=60", text=text, lab=str(lab)))
     assert record.valid, record.verdict
     assert closes(record) and record.effective["capture"] == capture
     assert record.packets.captured_packets == record.offered.sent == REALMIX_PACKETS

@@ -14,12 +14,16 @@ from typing import Any
 import pytest
 
 from nodrop.calibrate.program import judge, prove
+from nodrop.config.experiment import load_experiment
+from nodrop.config.lab_file import load_lab
 from nodrop.errors import TrialFailed
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import run_command
 from nodrop.hosts.seam import Link
 from nodrop.images.choice import resolve_bits
 from nodrop.labs.netns import NetnsLab
+from nodrop.measure.manager import run_experiment
+from nodrop.measure.progress import Silent
 from nodrop.setups.bare import Bare
 from nodrop.setups.seam import Limits
 from nodrop.suts.command import Command
@@ -54,6 +58,40 @@ def launched(label: str, work: Path, **options: Any) -> Iterator[tuple[RunningCo
             running.close()
             running.process.signal(signal.SIGKILL)
             running.process.stop(timeout_s=5)
+
+
+def test_two_instances_of_a_program_of_the_host(tmp_path: Path, trace: Path) -> None:
+    """Each sees the host's libraries through a folder of its own."""
+    if shutil.which("tcpdump") is None:
+        pytest.skip("tcpdump is not in PATH")
+    (tmp_path / "x.toml").write_text(TWO.format(trace=trace))
+    outcome = run_experiment(
+        load_experiment(tmp_path / "x.toml"),
+        load_lab(None),
+        out=tmp_path / "out",
+        resume=False,
+        progress=Silent(),
+    )
+    (record,) = outcome.records
+    assert record.packets.books_closed and (record.offered.sent or 0) > 20_000, record.verdict
+
+
+TWO = """
+name = "two"
+[setup]
+kind = "bare"
+instances = 2
+[sut]
+kind = "command"
+program = "tcpdump"
+[load]
+kind = "replay"
+trace = "{trace}"
+speed = 20
+cpu = "any" # other tests run beside it
+[measure]
+repetitions = 1
+"""
 
 
 def replay(link: Link, trace: Path, pps: float) -> int:

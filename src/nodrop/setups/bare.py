@@ -274,9 +274,17 @@ class BareProcess(LocalView):
         self.root = HostProcess(host, self._child.pid)
 
     def proof(self) -> Proof | None:
-        """Its path as it sees it: the kernel names ours, through the folder that is its root."""
+        """Paths as it sees them: the kernel names ours, through the folder that is its root, which
+        each of several instances has to itself."""
         found = super().proof()
-        return found and replace(found, exe=found.exe.removeprefix(self._root_seen))
+        return found and replace(
+            found,
+            exe=found.exe.removeprefix(self._root_seen),
+            libraries={
+                path.removeprefix(self._root_seen): sha256
+                for path, sha256 in found.libraries.items()
+            },
+        )
 
     def poll(self) -> int | None:
         return self._child.poll()

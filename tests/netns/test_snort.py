@@ -1,0 +1,117 @@
+"""Snort by its description: a stand-in that really captures; a real one, too, if PATH has it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from nodrop.calibrate.program import prove
+from nodrop.errors import TrialFailed
+from nodrop.hosts.local import run_command
+from tests.depth import depth
+from tests.netns.test_command_sut import launched, replay
+
+FAKE = Path(__file__).parents[1] / "fake_snort.py"
+REAL = shutil.which("snort")
+PACKETS = 2000
+
+
+@pytest.fixture(scope="module")
+def trace(node: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trace") / "demo.pcap"
+    argv = [str(node), "trace", "make", "demo", str(path), "--packets", str(PACKETS)]
+    run_command(argv, where="test", timeout_s=60)
+    return path
+
+
+@pytest.fixture(params=["a stand-in", *(["real"] if REAL else [])])
+def snort(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    """Its [sut] table."""
+    if request.param != "real":
+        monkeypatch.setenv("PATH", request.getfixturevalue("path_of_stand_in"))
+    return table(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def path_of_stand_in() -> Iterator[str]:
+    """PATH with a `snort` that any user may run."""
+    with TemporaryDirectory() as folder:
+        program = Path(folder) / "snort"
+        shutil.copy(FAKE, program)
+        for path in (program.parent, program):
+            path.chmod(0o755)
+        yield f"{folder}:{os.environ['PATH']}"
+
+
+def table(folder: Path, fault: str = "none") -> dict[str, str]:
+    config = folder / "snort.lua"
+    config.write_text(f"-- fault: {fault}\n")
+    return {"program": "snort3", "config": str(config)}
+
+
+def test_its_description_is_proved(snort: dict[str, str], tmp_path: Path) -> None:
+    proof = prove({"kind": "command", **snort}, base=tmp_path, work=tmp_path)
+    assert not proof.wrong
+    slowly, still = proof.answers
+    assert slowly.truth == {"captured": 5000, "dropped_ring_full": 0, "decoded": 5000}
+    assert 0 < still.truth["dropped_ring_full"] < still.truth["captured"]
+
+
+@pytest.mark.parametrize("threads", [2, depth(1)])
+def test_each_of_its_threads_has_its_share(
+    snort: dict[str, str], threads: int, label: str, tmp_path: Path, trace: Path
+) -> None:
+    with launched(label, tmp_path, **snort, threads=threads) as (running, link):
+        evidence = running.wait_ready(timeout_s=60).evidence
+        sent = replay(link, trace, 50_000)
+        running.drain(expected_packets=sent, timeout_s=20)
+        final = running.finish(timeout_s=30)
+    assert not final.problems
+    assert len(evidence["rings"]) == threads
+    assert all((ring["fanout"] is not None) == (threads > 1) for ring in evidence["rings"])
+    figures = final.captured_packets, final.dropped_ring_full_packets, final.decoded_packets
+    assert figures == (sent, 0, sent)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("counts each packet twice", "captured {twice:,}, and the kernel counted {sent:,}"),
+        ("a counter ran backwards", "no packet twice (analyzed <= received) does not hold"),
+        ("a counter of 32 bits", "dropped ring full 4,294,965,006, and the kernel counted 0"),
+        ("its text is cut", "left no counters at its end"),
+        ("it was killed", "(signal SIGKILL)"),
+        ("no fan-out", "2 sockets that each see every packet"),
+    ],
+)
+def test_what_it_says_wrongly_is_no_figure(
+    fault: str,
+    words: str,
+    label: str,
+    tmp_path: Path,
+    trace: Path,
+    path_of_stand_in: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", path_of_stand_in)
+    threads = 2 if fault == "no fan-out" else 1
+    said, sent = "", 0
+    with launched(label, tmp_path, **table(tmp_path, fault), threads=threads) as (running, link):
+        try:
+            running.wait_ready(timeout_s=20)
+            sent = replay(link, trace, 50_000)
+            running.drain(expected_packets=sent, timeout_s=20)
+            if fault == "it was killed":
+                running.process.signal(signal.SIGKILL)
+            said = "; ".join(one.words for one in running.finish(timeout_s=20).problems)
+        except TrialFailed as failed:
+            said = str(failed)
+    assert words.format(sent=sent, twice=2 * sent) in said and "\n" not in said
