@@ -22,6 +22,7 @@ from nodrop.results.proved import Proved
 from nodrop.results.side import Side
 from nodrop.results.trial import trial_schema
 from nodrop.results.versus import Versus
+from nodrop.results.watched import WatchedInterval
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -34,6 +35,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         "certificate": _written(Certificate, "certificate", "certificate"),
         "compare": _written(Versus, "compare", "comparison"),
         "direct": _written(Direct, "direct", "direct answer"),
+        "drops": _written(WatchedInterval, "drops", "interval of nodrop drops"),
         "experiment": _kinds_by_matrix(_read(ExperimentFile, "experiment")),
         "fleet": _read(FleetFile, "fleet"),
         "history": _written(History, "history", "history"),

@@ -19,6 +19,7 @@ from nodrop.report.write import report_json
 from nodrop.testing.outcome_runs import Load, outcome_run, outcome_search, tried, windowed
 from nodrop.testing.rundirs import MIXED, SETUPS, Fake, damage, make_run
 from tests.known_answers.sentences import pps, rules, text_of
+from tests.unit.drops.test_outlets import recorded, watch
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -180,6 +181,10 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         (trial / "trial.json").write_text(
             json.dumps(record | {"details": {"foreign_cpu_ratio": 0.9}})
         )
+    watches = [
+        recorded(tmp_path / f"watch-{sum(drops)}", watch(drops, hidden="what waits"))
+        for drops in ((0, 5), (0, 0))
+    ]
     empty = make_run(tmp_path / "empty", Fake(repetitions=0))
     runs = [make_run(tmp_path / "setups", SETUPS), make_run(tmp_path / "mixed", MIXED)]
     others = [
@@ -199,6 +204,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         many,
         crowded,
         empty,
+        *watches,
     ]
     return [[path] for path in (*runs, *others, *fleets)]
 

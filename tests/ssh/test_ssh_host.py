@@ -18,6 +18,7 @@ import pytest
 from nodrop.errors import LabProblem, NodeDied
 from nodrop.hosts import ssh
 from nodrop.hosts.binary import file_sha256, find_node_binary
+from nodrop.hosts.captures import Looks
 from nodrop.hosts.processes import ended, environment, labelled_processes
 from nodrop.hosts.ssh import NODE_FOLDER, SshHost
 from nodrop.hosts.ssh_connection import SshConnection
@@ -74,6 +75,34 @@ def test_a_node_works_there_and_is_copied_once(
     with SshHost("gen1", label=label, config=machines.config) as again:
         assert not again.node_copied
     assert machines.sender.run("ls", "-A", f"{NODE_FOLDER}/{digest}") == "nodrop-node\n"
+
+
+HOLDS_A_SOCKET = """
+import os, socket, sys
+held = socket.socket(17, 3, socket.htons(3))
+held.bind(("cab0", 3))
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_look_at_captures_knows_programs_by_the_pids_of_that_host(
+    machines: Machines, label: str
+) -> None:
+    """In its PID namespace they have other numbers than the kernel's first ones."""
+    with (
+        SshHost("gen1", label=label, config=machines.config, holds=False) as host,
+        host.begin(["python3", "-c", HOLDS_A_SOCKET]) as program,
+    ):
+        assert program.stdin is not None and program.stdout is not None
+        pid = int(program.stdout.readline())
+        with closing(Looks(host)) as looks:
+            seen = looks()
+        program.stdin.close()
+        program.wait(END_S)
+    assert [one["pid"] for one in seen["sockets"]] == [pid]
+    assert seen["programs"][str(pid)]["name"].startswith("python3")
+    assert [port["name"] for port in seen["ports"]] == ["cab0"]
 
 
 def test_sudo_makes_a_user_root_and_the_job_keeps_its_own_rights(

@@ -24,6 +24,7 @@ const BPF_LINK_CREATE: i32 = 28;
 const BPF_ITER_CREATE: i32 = 33;
 const BPF_PROG_TYPE_TRACING: u32 = 26;
 const BPF_TRACE_ITER: u32 = 28;
+const GET_CURRENT_TASK: i32 = 35;
 const PROBE_READ_KERNEL: i32 = 113;
 const SEQ_WRITE: i32 = 127;
 /// Since 5.11.
@@ -38,7 +39,7 @@ const DEFRAG: u64 = 0x80;
 /// A packet socket as one process holds it.
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct PacketCounts {
-    /// Of a process that holds it, as in the first PID namespace.
+    /// Of a process that holds it, as our own PID namespace numbers it.
     pub pid: u32,
     /// Its number there: programs that open one socket per thread do so in order.
     pub fd: u32,
@@ -95,7 +96,7 @@ pub struct Fanout {
 /// What is read of each socket: a name of ours is its place in the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {
-    Tgid,
+    Pid,
     Inode,
     Ifindex,
     Protocol,
@@ -115,8 +116,9 @@ enum Field {
     Freezes,
     Fd,
     Filter,
-    /// Two that are not for the record's reader: pointers on the way, and the family.
+    /// Three that are not for the record's reader: pointers on the way, the depth of our PID namespace, and the family.
     Pointer,
+    Level,
     Family,
 }
 
@@ -310,7 +312,7 @@ fn parsed(record: &[u8]) -> Option<PacketCounts> {
     };
     let drops = word(Field::Drops)?;
     Some(PacketCounts {
-        pid: half(Field::Tgid)?,
+        pid: half(Field::Pid)?,
         fd: half(Field::Fd)?,
         inode: word(Field::Inode)?,
         ifindex: i32::from_ne_bytes(half(Field::Ifindex)?.to_ne_bytes()),
@@ -357,7 +359,20 @@ fn program(offset: &dyn Fn(&str) -> Option<u32>) -> Option<Vec<Instruction>> {
     code.read(Field::Pointer, 8, file, at("file.f_inode")?);
     code.load(3, 10, slot(Field::Pointer));
     code.read_at(Field::Inode, 8, at("inode.i_ino")?);
-    code.read(Field::Tgid, 4, task, at("task_struct.tgid")?);
+    // A process has a number in each PID namespace around it; ours is that of whoever reads.
+    let pid_of = at("task_struct.thread_pid")?;
+    code.0.push(call(GET_CURRENT_TASK));
+    code.read(Field::Pointer, 8, 0, pid_of);
+    code.load(3, 10, slot(Field::Pointer));
+    code.read_at(Field::Level, 4, at("pid.level")?);
+    code.read(Field::Pointer, 8, task, at("task_struct.group_leader")?);
+    code.load(3, 10, slot(Field::Pointer));
+    code.read_at(Field::Pointer, 8, pid_of);
+    code.load(3, 10, slot(Field::Pointer));
+    code.load(1, 10, slot(Field::Level));
+    code.0
+        .extend([multiply(1, at("upid.ns")? + 8), add_register(3, 1)]);
+    code.read_at(Field::Pid, 4, at("pid.numbers")? + at("upid.nr")?);
     code.load_half(1, context, at("bpf_iter__task_file.fd")?);
     code.0.push(store(slot(Field::Fd), 1));
     code.read(Field::Pointer, 8, socket, at("packet_sock.fanout")?);
@@ -447,6 +462,14 @@ fn add(register: u8, value: i32) -> Instruction {
     instruction(0x07, register, 0, 0, value)
 }
 
+fn add_register(to: u8, from: u8) -> Instruction {
+    instruction(0x0f, to, from, 0, 0)
+}
+
+fn multiply(register: u8, value: i32) -> Instruction {
+    instruction(0x27, register, 0, 0, value)
+}
+
 fn set(register: u8, value: i32) -> Instruction {
     instruction(0xb7, register, 0, 0, value)
 }
@@ -499,7 +522,7 @@ mod tests {
     fn a_ring_in_a_group_and_a_socket_alone() {
         let all = u64::from(3u16.to_be());
         let grouped = parsed(&record(&[
-            (Field::Tgid, 77),
+            (Field::Pid, 77),
             (Field::Fd, 9),
             (Field::Inode, 4_000_000_000),
             (Field::Ifindex, 2),

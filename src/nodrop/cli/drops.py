@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import closing
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nodrop.cli.arguments import AsJson
-from nodrop.cli.saying import say, say_json
+from nodrop.cli.saying import complain, say, say_json
 from nodrop.errors import BadInput, NotReady
 
 if TYPE_CHECKING:
+    from nodrop.drops.outlets import Metrics, Record
     from nodrop.drops.watching import Interval
+    from nodrop.hosts.local import LocalHost
+    from nodrop.hosts.ssh import SshHost
 
 LEAST_S, MOST_S = 0.1, 3600.0
 SPARK_INTERVALS = 12
 UNITS_S = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+class Becoming(StrEnum):
+    SUDO = "sudo"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,6 +36,14 @@ def add_to(app: typer.Typer) -> None:
 
 
 def drops(
+    where: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="HOST",
+            help="A host as ssh knows it; left out, this one.",
+            show_default=False,
+        ),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="One interval, then end.")] = False,
     as_json: AsJson = False,
     interval: Annotated[
@@ -35,35 +53,126 @@ def drops(
         str | None,
         typer.Option("--for", metavar="TIME", help="End after that long: 30s, 10m, 2h."),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="DIR",
+            help="Keep every interval there; `nodrop report DIR` makes a page of it.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="PLACE",
+            help="Serve OpenMetrics on a port of 127.0.0.1 (9100; 0 = a free one), or on a Unix "
+            "socket (./drops.sock).",
+        ),
+    ] = None,
+    become: Annotated[
+        Becoming | None,
+        typer.Option("--become", help="How to be root on HOST; left out, root logs in."),
+    ] = None,
+    ssh_config: Annotated[
+        Path | None,
+        typer.Option("--ssh-config", metavar="FILE", help="Instead of ~/.ssh/config."),
+    ] = None,
 ) -> None:
     """Where packets die now on a sensor at work: port, kernel, socket rings, decoder; why, and the
     command that changes it.
 
     Finds all programs that capture packets (Suricata, Snort, Zeek, tcpdump …), in containers and
     other network namespaces too. Reads only: no counter is reset, nothing runs per packet. As a
-    normal user it shows what that user may see, and names the right that the rest needs.
+    normal user it shows what that user may see, and names the right that the rest needs. On a HOST
+    over ssh nothing is put but the node's file, in /var/lib/nodrop.
 
     \b
     nodrop drops --once --json
     nodrop drops --interval 5s --for 10m
+    nodrop drops --record monday --metrics 9100
+    nodrop drops sensor1 --become sudo
     """
-    from nodrop.drops.watching import as_json as interval_json
-    from nodrop.drops.watching import intervals
-    from nodrop.hosts.binary import find_node_binary
+    from nodrop.drops.watching import intervals, written
     from nodrop.hosts.captures import Looks
-    from nodrop.hosts.local import LocalHost
+    from nodrop.results.writer import must_be_new
 
     interval_s = seconds("--interval", interval, least=LEAST_S)
     for_s = seconds("--for", for_, least=interval_s) if for_ is not None else None
-    host = LocalHost(name="here", node=find_node_binary(), label="drops")
-    with closing(host), closing(Looks(host)) as looks:
-        found = intervals(looks, interval_s=interval_s, for_s=interval_s if once else for_s)
+    if record is not None:
+        must_be_new(record)
+    with (
+        _host(where, become, ssh_config) as host,
+        closing(Looks(host)) as looks,
+        _outlets(host, record, metrics) as outlets,
+    ):
+        found = _passed_on(
+            intervals(looks, interval_s=interval_s, for_s=interval_s if once else for_s), outlets
+        )
         if as_json:
             for one in found:
-                _must_see_one(one, once)
-                say_json(interval_json(one))
+                _must_see_one(one, once, where)
+                say_json(written(one).model_dump())
         else:
-            _show(found, once)
+            _show(found, once, where)
+
+
+@contextmanager
+def _outlets(
+    host: LocalHost | SshHost, record: Path | None, metrics: str | None
+) -> Iterator[Sequence[Record | Metrics]]:
+    from nodrop.drops.outlets import Metrics, Record
+
+    with ExitStack() as open_ones:
+        found: list[Record | Metrics] = []
+        if metrics is not None:
+            open_metrics = open_ones.enter_context(closing(Metrics(metrics)))
+            found.append(open_metrics)
+            complain(f"OpenMetrics: {open_metrics.address}")
+        if record is not None:
+            facts = host.probe("host")["host"]
+            made = Record(record, host=facts, command=sys.argv)
+            found.append(open_ones.enter_context(closing(made)))
+        yield found
+
+
+def _passed_on(
+    found: Iterator[Interval], outlets: Sequence[Record | Metrics]
+) -> Iterator[Interval]:
+    from nodrop.drops.watching import written
+
+    for one in found:
+        if outlets:
+            kept = written(one)
+            for outlet in outlets:
+                outlet.add(kept)
+        yield one
+
+
+@contextmanager
+def _host(
+    where: str | None, become: Becoming | None, config: Path | None
+) -> Iterator[LocalHost | SshHost]:
+    """Held by nobody: others may measure there meanwhile."""
+    from nodrop.hosts.binary import find_node_binary
+    from nodrop.hosts.journal import new_label
+    from nodrop.hosts.local import LocalHost
+    from nodrop.hosts.ssh import SshHost
+
+    if where is None:
+        if become is not None or config is not None:
+            raise BadInput("--become, --ssh-config: are for a HOST; here, start nodrop as root")
+        with closing(LocalHost(name="here", node=find_node_binary(), label="drops")) as host:
+            yield host
+    else:
+        with SshHost(
+            where,
+            label=f"drops-{new_label()}",
+            become="sudo" if become else None,
+            config=config,
+            holds=False,
+        ) as far:
+            yield far
 
 
 def seconds(option: str, text: str, *, least: float) -> float:
@@ -78,14 +187,16 @@ def seconds(option: str, text: str, *, least: float) -> float:
     return found
 
 
-def _must_see_one(found: Interval, once: bool) -> None:
+def _must_see_one(found: Interval, once: bool, where: str | None) -> None:
     if once and not found.balances:
-        raise NotReady(
-            "no program captures packets on this host", hint="start one, then look again"
-        )
+        raise NotReady(nobody(where), hint="start one, then look again")
 
 
-def _show(found: Iterator[Interval], once: bool) -> None:
+def nobody(where: str | None) -> str:
+    return f"no program captures packets on {where or 'this host'}"
+
+
+def _show(found: Iterator[Interval], once: bool, where: str | None) -> None:
     from nodrop.cli.tables import console
     from nodrop.drops.words import ending, lines
 
@@ -100,9 +211,9 @@ def _show(found: Iterator[Interval], once: bool) -> None:
             idle = False
             for last in found:
                 began = began or last.real_ns - round(last.seconds * 1e9)
-                _must_see_one(last, once)
+                _must_see_one(last, once, where)
                 if not last.balances and not idle:
-                    say("no program captures packets on this host; waiting for one")
+                    say(f"{nobody(where)}; waiting for one")
                 idle = not last.balances
                 for line in lines(last) if not once else ():
                     say(line)

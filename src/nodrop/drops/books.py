@@ -24,6 +24,8 @@ from nodrop.protocol.events import (
 COUNTER_32 = 1 << 32
 STEP_NS = 2_500_000_000
 """Suricata's `iface-stat` has what arrived until a second ago, and a thread may be late."""
+READERS = ("PCAP_DEV",)
+"""Capture modes in which a Suricata's `packets` are those it has read, each at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,13 @@ class Balance:
     seconds: float
 
     @property
+    def unheard(self) -> str | None:
+        """Why its program, a Suricata, did not answer; None: it did, or has no counters to ask
+        for."""
+        said = self.reading.program["suricata"] if self.reading.program else None
+        return said["silent"] if said else None
+
+    @property
     def closed(self) -> bool | None:
         return None if self.residual is None else self.residual.holds(0)
 
@@ -230,18 +239,32 @@ class Books:
         counted = [socket["counted"] for socket in sockets]
         known = [one for one in counted if one is not None]
         if len(known) == len(counted):
+            # It may have answered at first, and then no more.
+            heard = bool(said and (not said["silent"] or (own and own["packets"] != earlier)))
             sums = self._sums(sockets)
-            now = sum(one["tp_packets"] + one["tp_drops"] for one in known)
-            drops = sum(one["tp_drops"] for one in known)
-            if said and not said["silent"]:
+            if heard:
                 for one in sums:  # what its owner has read is in the owner's own sums
                     one.packets, one.drops, one.taken = 0, 0, False
-            total = now + sum(one.packets + one.drops for one in sums)
-            drops += sum(one.drops for one in sums)
-            if own is not None:
-                total += own["packets"]
-                drops += own["drops"]
-            return Bounds(total, total), drops, any(one.taken for one in sums)
+            drops = sum(one["tp_drops"] for one in known) + sum(one.drops for one in sums)
+            total = (
+                sum(one["tp_packets"] for one in known) + sum(one.packets for one in sums) + drops
+            )
+            at_least = any(one.taken for one in sums) or bool(said and said["silent"] and heard)
+            if said is None or own is None or port is None:
+                return Bounds(total, total), drops, at_least
+            # It may read its counters meanwhile: its later sums have them, and the sockets not.
+            ahead = own if said["silent"] else said["ports_before"].get(port["name"])
+            if ahead is None:
+                return None, None, False
+            drops += ahead["drops"]
+            if (last := self._last.get(key)) and last.dropped is not None:
+                drops = max(drops, last.dropped)
+            if said["mode"] in READERS:
+                waiting = _waiting(sockets)
+                read = Bounds(ahead["packets"], own["packets"]) + Bounds(drops, drops)
+                return (waiting + read if waiting else None), drops, at_least
+            low, high = sorted((total + ahead["packets"], total + own["packets"]))
+            return Bounds(low, high), drops, at_least
         if own is None or port is None:
             return None, None, False
         for socket in sockets:  # what was seen there is in the owner's sums by now

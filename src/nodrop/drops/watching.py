@@ -5,11 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from nodrop.drops.books import Balance, Books, Bounds, Key
 from nodrop.drops.places import Loss, Row, Table, losses, not_for_us, thread_shares
 from nodrop.protocol.events import Captures, NotVisible
+from nodrop.results.watched import (
+    Hidden,
+    ThreadShare,
+    WatchedCapture,
+    WatchedInterval,
+    WatchedPlace,
+)
 
 ALWAYS = NotVisible(
     what="what a switch, a TAP or the cable lost",
@@ -19,6 +25,8 @@ ALWAYS = NotVisible(
 MOST_ENDED = 20
 FULL_RATIO = 0.5
 """A ring that is so full is announced before it loses."""
+SOON_MS = 3000
+"""So is one that is full in less, at the pace at which it fills."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +41,7 @@ class Interval:
     rows: Sequence[Row]
     """Places that lost something since the watch began, the worst now on top."""
     ended: Sequence[Balance]
-    """The last books of captures that ended since the watch began."""
+    """Of captures that ended since the watch began, the last books before they fell silent."""
     not_for_us: int | None
     notes: Sequence[str]
     """Programs that came, went or began anew; ports that went away."""
@@ -57,10 +65,15 @@ class Watch:
         balances = self._books.look(seen)
         if before is None:
             return None
-        self._latest = {**self._latest, **{one.reading.key: one for one in balances}}
+        for one in balances:
+            # One that ends reads its counters, and answers no more: its books are those before.
+            known = self._latest.get(one.reading.key)
+            if known is None or not (one.at_least and one.unheard):
+                self._latest[one.reading.key] = one
         here = {one.reading.key for one in balances}
         ended = [one for key, one in self._latest.items() if key not in here][-MOST_ENDED:]
-        self._latest = {one.reading.key: one for one in [*ended, *balances]}
+        kept = here | {one.reading.key for one in ended}
+        self._latest = {key: one for key, one in self._latest.items() if key in kept}
         seconds = (seen["mono_ns"] - before["mono_ns"]) / 1e9
         lost = losses(before, seen, balances)
         return Interval(
@@ -114,12 +127,11 @@ def _changes(before: Captures, now: Captures) -> Iterator[str]:
 def _silent(balances: Sequence[Balance]) -> Iterator[NotVisible]:
     for one in balances:
         reading = one.reading
-        said = reading.program["suricata"] if reading.program else None
-        if said is not None and said["silent"]:
+        if one.unheard:
             yield NotVisible(
                 what=f"the own counters of {reading.name}, now",
                 needs="an answer on its command socket",
-                why=said["silent"],
+                why=one.unheard,
             )
         if one.at_least:
             yield NotVisible(
@@ -130,16 +142,24 @@ def _silent(balances: Sequence[Balance]) -> Iterator[NotVisible]:
 
 
 def overflow_ms(balance: Balance) -> int | None:
-    """Until the first ring of version 3 is full, if its reader stays away: what is left of its
-    blocks, each of which is retired after its time however empty. None: none fills up."""
-    left = [
-        (fill["of"] - fill["full"]) * ring["retire_ms"]
-        for one in balance.reading.sockets
-        if (ring := one["ring"]) and ring["retire_ms"] and one["waiting"]
-        for fill in one["waiting"][1:]
-        if fill["full"] >= FULL_RATIO * fill["of"]
-    ]
-    return min(left, default=None)
+    """Until the first ring is full, if its reader stays away: at the pace at which it has filled
+    since the look before, and in a ring of version 3 after what is left of its blocks, each of
+    which is retired after its time however empty. None: no ring fills up."""
+    before = {one["inode"]: one["waiting"] for one in balance.before.sockets}
+    found = []
+    for one in balance.reading.sockets:
+        if not (one["ring"] and one["waiting"]):
+            continue
+        fill, earlier = one["waiting"][1], before.get(one["inode"])
+        left = fill["of"] - fill["full"]
+        grown = fill["full"] - earlier[1]["full"] if earlier else 0
+        paced_ms = left * balance.seconds * 1000 / grown if grown > 0 else None
+        half_full = fill["full"] >= FULL_RATIO * fill["of"]
+        if paced_ms is not None and (half_full or paced_ms <= SOON_MS):
+            found.append(round(paced_ms))
+        if half_full and one["ring"]["retire_ms"]:
+            found.append(left * one["ring"]["retire_ms"])
+    return min(found, default=None)
 
 
 def oldest_ms(balance: Balance, real_ns: int) -> int | None:
@@ -153,65 +173,66 @@ def oldest_ms(balance: Balance, real_ns: int) -> int | None:
     return max(0, max(ages) // 1_000_000) if ages else None
 
 
-def as_json(found: Interval) -> dict[str, Any]:
-    """One object an interval (docs/how-to/drops.md has the fields)."""
-    return {
-        "real_ns": found.real_ns,
-        "interval_s": found.seconds,
-        "captures": [_capture_json(one, found.real_ns) for one in found.balances],
-        "places": [
-            {
-                "place": row.loss.place,
-                "where": row.loss.where,
-                "counter": row.loss.counter,
-                "rate_pps": row.rate_pps,
-                "total": row.total,
-                "worst_pps": row.worst_pps,
-                "worst_real_ns": row.worst_real_ns,
-                "first_real_ns": row.first_real_ns,
-                "last_real_ns": row.last_real_ns,
-                "bursts": row.bursts,
-                "why": row.loss.why,
-                "do": row.loss.do,
-            }
+def written(found: Interval) -> WatchedInterval:
+    """The interval as `--json` and `--record` have it."""
+    return WatchedInterval(
+        real_ns=found.real_ns,
+        interval_s=found.seconds,
+        captures=[_capture(one, found.real_ns) for one in found.balances],
+        ended=[_capture(one, found.real_ns) for one in found.ended],
+        places=[
+            WatchedPlace(
+                place=row.loss.place,
+                where=row.loss.where,
+                counter=row.loss.counter,
+                rate_pps=row.rate_pps,
+                total=row.total,
+                worst_pps=row.worst_pps,
+                worst_real_ns=row.worst_real_ns,
+                first_real_ns=row.first_real_ns,
+                last_real_ns=row.last_real_ns,
+                bursts=row.bursts,
+                why=row.loss.why,
+                do=row.loss.do,
+            )
             for row in found.rows
         ],
-        "not_for_us_packets": found.not_for_us,
-        "notes": list(found.notes),
-        "not_visible": list(found.not_visible),
-        "look_ns": found.look_ns,
-    }
+        not_for_us_packets=found.not_for_us,
+        notes=[*found.notes],
+        not_visible=[Hidden(**one) for one in found.not_visible],
+        look_ns=found.look_ns,
+    )
 
 
-def _capture_json(one: Balance, real_ns: int) -> dict[str, Any]:
+def _capture(one: Balance, real_ns: int) -> WatchedCapture:
     reading = one.reading
     program = reading.program
     said = program["suricata"] if program else None
-    return {
-        "program": program["name"] if program else None,
-        "pid": reading.key.pid,
-        "port": reading.port_name,
-        "namespace": reading.key.namespace,
-        "offered_packets": _pair(one.offered),
-        "merged_packets": _pair(one.merged),
-        "arrived_packets": _pair(one.arrived),
-        "dropped_packets": one.dropped,
-        "dropped_now_packets": one.dropped_now,
-        "waiting_packets": _pair(one.waiting),
-        "read_packets": _pair(one.read),
-        "residual_packets": _pair(one.residual),
-        "closed": one.closed,
-        "at_least": one.at_least,
-        "oldest_ms": oldest_ms(one, real_ns),
-        "overflow_ms": overflow_ms(one),
-        "stopped": program["stopped"] if program else None,
-        "decoded_packets": (said["counters"] or {}).get("decoder.pkts") if said else None,
-        "threads": [
-            {"name": t.name, "ran": t.ran, "waited": t.waited, "state": t.state, "cpu": t.cpu}
+    return WatchedCapture(
+        program=program["name"] if program else None,
+        pid=reading.key.pid,
+        port=reading.port_name,
+        namespace=reading.key.namespace,
+        offered_packets=_pair(one.offered),
+        merged_packets=(one.merged.low, one.merged.high),
+        arrived_packets=_pair(one.arrived),
+        dropped_packets=one.dropped,
+        dropped_now_packets=one.dropped_now,
+        waiting_packets=_pair(one.waiting),
+        read_packets=_pair(one.read),
+        residual_packets=_pair(one.residual),
+        closed=one.closed,
+        at_least=one.at_least,
+        oldest_ms=oldest_ms(one, real_ns),
+        overflow_ms=overflow_ms(one),
+        stopped=program["stopped"] if program else None,
+        decoded_packets=(said["counters"] or {}).get("decoder.pkts") if said else None,
+        threads=[
+            ThreadShare(name=t.name, ran=t.ran, waited=t.waited, state=t.state, cpu=t.cpu)
             for t in thread_shares(one)
         ],
-    }
+    )
 
 
-def _pair(bounds: Bounds | None) -> list[int] | None:
-    return None if bounds is None else [bounds.low, bounds.high]
+def _pair(bounds: Bounds | None) -> tuple[int, int] | None:
+    return None if bounds is None else (bounds.low, bounds.high)

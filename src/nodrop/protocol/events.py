@@ -902,7 +902,9 @@ class SuricataSaid(TypedDict):
     counters: dict[str, Count] | None
     counters_mono_ns: Count | None
     memcaps: dict[str, str]
+    mode: str
     ports: dict[str, SuricataPortSaid]
+    ports_before: dict[str, SuricataPortSaid]
     silent: str | None
     socket: str
 

@@ -25,6 +25,7 @@ from nodrop.report.setups import conditions
 from nodrop.report.stored import serious_findings
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.trials import Trial
+from nodrop.report.watched import watched, watched_hidden, watched_sentences, watched_words
 from nodrop.stats.interval import runs_needed
 
 
@@ -40,6 +41,12 @@ class Answer:
 
 @once
 def answer(story: Story) -> Answer:
+    if not story.trials and watched(story):
+        return Answer(
+            sentences=tuple(watched_sentences(story)),
+            rests_on=tuple(watched_words(story)),
+            cannot_say=(*watched_hidden(story), *_unreadable(story)),
+        )
     if not story.trials:
         text = "No trial of this run can be read, so there is no answer."
         return Answer(

@@ -47,6 +47,7 @@ from nodrop.report.thread_models import ThreadModels, thread_models
 from nodrop.report.timeline import CPU_TITLE, busy, timeline
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings, self_test_words, undone, warmed_up
+from nodrop.report.watched import watched
 from nodrop.results.trial import MARKS
 
 MOST_OPEN = 8
@@ -69,6 +70,7 @@ SECTIONS = (
     ("manifest", "Manifest"),
 )
 
+WATCHED_SECTION = ("watched", "Seen by nodrop drops")
 
 SEARCH_SECTIONS = [
     ("answer", "Answer"),
@@ -175,7 +177,16 @@ def page(story: Story, setups: SetupsSection | None) -> str:
         story=story,
         title=_title(story),
         version=nodrop.__version__,
-        sections=_sections(found, imported, setups, capacity, models, profile, hosts),
+        sections=_sections(
+            found,
+            imported,
+            setups,
+            capacity,
+            models,
+            profile,
+            hosts,
+            only_watched=not story.trials and bool(watched(story)),
+        ),
         found=found,
         view=capacity.views[0] if capacity else None,
         anchors={t.name: t.anchor for t in story.trials},
@@ -186,6 +197,7 @@ def page(story: Story, setups: SetupsSection | None) -> str:
         thread_models=models,
         profile=profile,
         published=imported,
+        watched=watched(story),
         css=css,
         css_hash=_csp_hash(css),
         js=script,
@@ -238,11 +250,15 @@ def _sections(
     models: ThreadModels | None,
     profile: ProfileSection | None,
     hosts: Table | None,
+    *,
+    only_watched: bool,
 ) -> list[tuple[str, str]]:
     """Capacity, hosts, thread models, profile, setups and published tables have a place of their
     own if there are any."""
     if found is not None:
         return SEARCH_SECTIONS
+    if only_watched:
+        return [SECTIONS[0], WATCHED_SECTION, SECTIONS[-1]]
     first = [("capacity", "Capacity")] if capacity else []
     extra = [("hosts", "Hosts")] if hosts else []
     extra += [("threads", "Thread models")] if models else []

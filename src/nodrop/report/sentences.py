@@ -76,6 +76,32 @@ def _rule(part: Part, code: str, when: str, evidence: str) -> Rule:
 
 
 NO_TRIAL = _rule(Part.ANSWER, "no-trial", "no trial of the run can be read", "the run directory")
+WATCHED_LOSS = _rule(
+    Part.ANSWER,
+    "watched-loss",
+    "a recorded watch (`nodrop drops --record`) saw packets lost at a place, or analysis",
+    "the counter of the place, read each interval; why: what the program did in the last interval "
+    "that lost",
+)
+WATCHED_NOTHING = _rule(
+    Part.ANSWER,
+    "watched-nothing",
+    "a recorded watch saw no loss at any place that is visible",
+    "the counters of all places, read each interval",
+)
+WATCHED_WORDS = _rule(
+    Part.RESTS_ON,
+    "watched",
+    "the run is a recorded watch",
+    "its intervals; the books of an interval are closed if the residual, which lies between two "
+    "readings, holds 0",
+)
+WATCHED_HIDDEN = _rule(
+    Part.CANNOT_SAY,
+    "watched-hidden",
+    "a source could not be read while `nodrop drops` looked on",
+    "the right or the counter that would show it",
+)
 DIRECT = _rule(
     Part.ANSWER,
     "direct",

@@ -64,6 +64,7 @@ from nodrop.report.tables import (
 from nodrop.report.thread_models import thread_model_tables
 from nodrop.report.timeline import timeline
 from nodrop.report.trust import findings
+from nodrop.report.watched import watched, watched_tables
 from nodrop.results.capacity import Card
 from nodrop.untrusted.folder import Folder
 
@@ -91,6 +92,9 @@ def figure_files(story: Story, setups: SetupsSection | None) -> Iterator[FigureF
         yield from _figure(drawn.name, drawn.drawing, drawn.table)
     for cell in story.cells[:MOST_CELLS]:
         yield from _of_typical(story, cell)
+    for seen in watched(story):
+        end = f"-{seen.source}" if story.several else ""
+        yield from _figure(f"watched{end}", seen.chart(), seen.places())
     for number, found in enumerate(published(story), 1):
         for chart in found.charts:
             name = f"{chart.name}-{number}" if number > 1 else chart.name
@@ -315,6 +319,7 @@ def _own_tables(story: Story, setups: SetupsSection | None) -> Sequence[Table]:
         *profile_tables(story),
         *setups_tables(setups),
         *published_files(story),
+        *watched_tables(story),
     )
 
 

@@ -1,7 +1,8 @@
 """The names in a run directory. No other room knows a file name of it.
 
 <name>-<utc>/
-    manifest.json  experiment.toml  lab.toml  trials.jsonl  lock  [findings.json  imported.json]
+    manifest.json  experiment.toml  lab.toml  trials.jsonl  lock  [findings.json  imported.json
+    drops.jsonl]
     runs/<run>/    trial.json ledger.json offered.json counters.json samples-<host>.jsonl live.jsonl
                    sut/ [profile.json] [elsewhere.json]
 """
@@ -20,6 +21,8 @@ WRITING = "writing.json"
 """In a store, while a run is written there: by whom."""
 TRIAL = "trial.json"
 LIVE = "live.jsonl"
+DROPS = "drops.jsonl"
+"""Intervals that `nodrop drops --record` saw, in a run directory without trials."""
 SUT = "sut"
 """The folder of files that a SUT wrote; no report relies on them."""
 ELSEWHERE = "elsewhere.json"

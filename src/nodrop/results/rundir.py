@@ -12,6 +12,7 @@ from typing import Any
 
 from nodrop.errors import BadInput
 from nodrop.results.names import (
+    DROPS,
     ELSEWHERE,
     EXPERIMENT,
     LAB,
@@ -102,6 +103,11 @@ class RunDir:
     def live(self, run: str) -> Iterator[Json]:
         """Readings of a trial while it ran, phases included; none if nothing was read."""
         yield from _rows(self._of(run), LIVE)
+
+    def watched(self) -> Iterator[bytes]:
+        """Lines of a recorded watch; none if this is a run. Half a line at the end is left out."""
+        with suppress(OSError):
+            yield from (line for line in Folder(self.path).lines(DROPS) if line.endswith(b"\n"))
 
     def damaged_rows(self, run: str) -> Iterator[Damage]:
         """Files of rows that nothing can be read from: what they would show is left out."""

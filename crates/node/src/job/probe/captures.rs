@@ -56,7 +56,7 @@ struct Socket {
     selective: Option<bool>,
     /// Bytes that wait in the socket's buffer; never those in a ring.
     receive_queue_bytes: Option<u64>,
-    /// Since its owner last asked; `None`: not known, or its owner asked within this look.
+    /// Since its owner last asked; `None`: not known.
     counted: Option<Counted>,
     /// What the ring held, before and after.
     waiting: Option<[RingFill; 2]>,
@@ -134,6 +134,11 @@ impl CaptureReader {
         if let Some(tree) = &mut self.only {
             tree.rescan()?;
         }
+        for known in self.programs.values_mut() {
+            if let Some(control) = &mut known.control {
+                control.begin_look();
+            }
+        }
         let mut missing = BTreeSet::new();
         // Once more if there was a socket that the first did not know: its port and its ring were not read before.
         for _ in 0..3 {
@@ -155,7 +160,8 @@ impl CaptureReader {
         missing.clear();
         let (began_ns, real_ns) = (mono_ns(), real_ns());
         let (mut seen, mut said, mut unsure) = self.counted(missing)?;
-        // An owner that read its counters meanwhile has set them to zero, and its sums have them or not: once a second.
+        // An owner that read its counters meanwhile has set them to zero, and its sums have them or not: Suricata once a second,
+        // and with each loss.
         for _ in 0..OWNERS_TURN {
             if unsure.is_empty() {
                 break;
@@ -175,7 +181,6 @@ impl CaptureReader {
             .into_iter()
             .map(|one| {
                 let counts = one.counts.as_ref();
-                let sure = one.pid.is_none_or(|pid| !unsure.contains(&pid));
                 Socket {
                     inode: one.inode,
                     pid: one.pid,
@@ -186,7 +191,7 @@ impl CaptureReader {
                     fanout: counts.and_then(|counts| counts.fanout),
                     selective: counts.map(|counts| counts.filtered || counts.protocol != ALL),
                     receive_queue_bytes: one.receive_queue_bytes,
-                    counted: counts.filter(|_| sure).map(counted),
+                    counted: counts.map(counted),
                     waiting: fills
                         .get(&one.inode)
                         .zip(fills_after.get(&one.inode))
@@ -209,8 +214,8 @@ impl CaptureReader {
         })
     }
 
-    /// The sockets between two readings of everything that moves; and owners whose sums moved around them, so that nobody can tell
-    /// whether the sockets' counters are in those.
+    /// The sockets between two readings of everything that moves; and owners whose sums moved around them: the sockets' counters are
+    /// in the later ones or not.
     fn counted(
         &mut self,
         missing: &mut BTreeSet<Missing>,
@@ -223,7 +228,11 @@ impl CaptureReader {
         let after = self.ports.read();
         let pids: BTreeSet<u32> = held.iter().filter_map(|one| one.pid).collect();
         self.follow(&pids, &held, missing);
-        let said = self.ask();
+        let said: BTreeMap<u32, Said> = self
+            .ask()
+            .into_iter()
+            .map(|(pid, said)| (pid, said.after(said_before.get(&pid))))
+            .collect();
         let moved = said
             .iter()
             .filter(|(pid, said)| said_before.get(pid).is_none_or(|old| old.moved(said)))

@@ -15,7 +15,13 @@ use serde_json::{Value, json};
 use crate::job::probe::process::socket_inodes;
 
 /// Everything that is ever sent.
-const READ_ONLY: [&str; 4] = ["iface-list", "iface-stat", "dump-counters", "memcap-list"];
+const READ_ONLY: [&str; 5] = [
+    "capture-mode",
+    "iface-list",
+    "iface-stat",
+    "dump-counters",
+    "memcap-list",
+];
 /// A Suricata that is blocked does not answer.
 const DEADLINE: Duration = Duration::from_millis(200);
 /// It renews its table of counters at stats.interval, 8 s by default.
@@ -42,8 +48,12 @@ pub struct Said {
     socket: String,
     /// Why it did not answer this time; what stands here is what it said last.
     silent: Option<String>,
+    /// How it captures (`AF_PACKET_DEV`, `PCAP_DEV` …); empty: it has not said it yet. By libpcap its `packets` are those it read.
+    mode: String,
     /// Of each of its ports: packets (drops included) and drops, in steps of a second.
     ports: BTreeMap<String, PortSaid>,
+    /// The same as it was said ahead of the sockets' own counters, which its owner reads meanwhile; empty: not asked then.
+    ports_before: BTreeMap<String, PortSaid>,
     /// Sums over threads of its table, in steps of stats.interval; `None`: it has not said them yet.
     counters: Option<BTreeMap<String, u64>>,
     /// When they were asked for, by CLOCK_MONOTONIC.
@@ -62,9 +72,22 @@ struct PortSaid {
 }
 
 impl Said {
-    /// Whether its sums of sockets differ; one that is silent has none to go by.
+    /// Whether its sums of sockets differ; one that is silent has none to go by. Invalid checksums move with each packet, and
+    /// are in no sum of a socket.
     pub fn moved(&self, later: &Self) -> bool {
-        later.silent.is_none() && (self.silent.is_some() || self.ports != later.ports)
+        let sums = |said: &Self| -> Vec<_> {
+            let ports = said.ports.iter();
+            ports
+                .map(|(name, port)| (name.clone(), port.packets, port.drops))
+                .collect()
+        };
+        later.silent.is_none() && (self.silent.is_some() || sums(self) != sums(later))
+    }
+
+    /// With what it said a moment ago.
+    pub fn after(mut self, earlier: Option<&Self>) -> Self {
+        self.ports_before = earlier.map(|said| said.ports.clone()).unwrap_or_default();
+        self
     }
 }
 
@@ -74,6 +97,8 @@ pub struct Control {
     stream: Option<UnixStream>,
     said: Said,
     table_at: Option<Instant>,
+    /// It has kept us waiting within this look: it is not asked again before the next.
+    given_up: bool,
 }
 
 impl Control {
@@ -97,11 +122,20 @@ impl Control {
                 ..Said::default()
             },
             table_at: None,
+            given_up: false,
         })
+    }
+
+    /// Each look waits once for an answer, at most.
+    pub fn begin_look(&mut self) {
+        self.given_up = false;
     }
 
     /// A stopped program is not asked: its answer would come too late.
     pub fn ask(&mut self, stopped: bool) -> Said {
+        if self.given_up {
+            return self.said.clone();
+        }
         self.said.silent = None;
         let asked = if stopped {
             Err(Error::new(ErrorKind::TimedOut, "it is stopped"))
@@ -110,6 +144,7 @@ impl Control {
         };
         if let Err(error) = asked {
             self.stream = None;
+            self.given_up = true;
             self.said.silent = Some(match error.kind() {
                 ErrorKind::WouldBlock => format!("no answer within {} ms", DEADLINE.as_millis()),
                 _ => error.to_string(),
@@ -119,6 +154,10 @@ impl Control {
     }
 
     fn all(&mut self) -> Result<(), Error> {
+        if self.said.mode.is_empty() {
+            let mode = self.command("capture-mode", None)?;
+            self.said.mode = mode.as_str().unwrap_or_default().to_owned();
+        }
         let list = self.command("iface-list", None)?;
         let names = list["ifaces"].as_array().cloned().unwrap_or_default();
         let mut ports = BTreeMap::new();
@@ -134,18 +173,28 @@ impl Control {
                 ports.insert(name.to_owned(), port);
             }
         }
-        self.said.ports = ports;
         if self.table_at.is_none_or(|at| at.elapsed() >= TABLE_EVERY) {
-            let table = self.command("dump-counters", None)?;
-            let mut counters = BTreeMap::new();
-            flatten("", &table, &mut counters);
-            counters.retain(|name, _| KEPT.iter().any(|kept| name.starts_with(kept)));
-            self.said.counters = Some(counters);
-            self.said.counters_mono_ns = Some(nodrop_sys::clock::mono_ns());
-            let caps = self.command("memcap-list", None)?;
-            self.said.memcaps = memcaps(&caps);
-            self.table_at = Some(Instant::now());
+            self.table()?;
         }
+        // Last: one that falls silent on the way has said nothing.
+        self.said.ports = ports;
+        Ok(())
+    }
+
+    /// One that has only just begun refuses its table ("stats not yet synchronized"), and has sums of its ports all the same.
+    fn table(&mut self) -> Result<(), Error> {
+        let table = match self.command("dump-counters", None) {
+            Err(error) if error.kind() == ErrorKind::InvalidData => return Ok(()),
+            said => said?,
+        };
+        let mut counters = BTreeMap::new();
+        flatten("", &table, &mut counters);
+        counters.retain(|name, _| KEPT.iter().any(|kept| name.starts_with(kept)));
+        let caps = self.command("memcap-list", None)?;
+        self.said.counters = Some(counters);
+        self.said.counters_mono_ns = Some(nodrop_sys::clock::mono_ns());
+        self.said.memcaps = memcaps(&caps);
+        self.table_at = Some(Instant::now());
         Ok(())
     }
 
@@ -243,7 +292,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     /// A Suricata that answers from a list, or not at all; what it was asked comes back.
-    fn suricata(folder: &Path, answers: bool) -> std::thread::JoinHandle<Vec<String>> {
+    fn suricata(folder: &Path, answers: &'static [&str]) -> std::thread::JoinHandle<Vec<String>> {
         let listener = UnixListener::bind(folder.join("s.socket")).unwrap();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
@@ -259,12 +308,15 @@ mod tests {
                         "uptime": 9, "decoder": {"pkts": 100}, "flow": {"emerg_mode_entered": 1},
                         "threads": {"W#01": {"decoder": {"pkts": 100}}},
                     }),
+                    "capture-mode" => json!("AF_PACKET_DEV"),
                     "memcap-list" => json!([{"name": "flow", "value": "128mb"}]),
                     _ => json!(""),
                 };
+                let heeded = answers.contains(&name.as_str());
                 asked.push(name);
-                if answers {
-                    let answer = json!({"return": "OK", "message": message});
+                if heeded || answers.contains(&"refusal") {
+                    let word = if heeded { "OK" } else { "NOK" };
+                    let answer = json!({"return": word, "message": message});
                     stream.write_all(format!("{answer}\n").as_bytes()).unwrap();
                 }
             }
@@ -272,19 +324,29 @@ mod tests {
         })
     }
 
+    const ALL: [&str; 6] = [
+        "version",
+        "capture-mode",
+        "iface-list",
+        "iface-stat",
+        "dump-counters",
+        "memcap-list",
+    ];
+
     fn control(folder: &Path) -> Control {
         Control {
             path: folder.join("s.socket"),
             stream: None,
             said: Said::default(),
             table_at: None,
+            given_up: false,
         }
     }
 
     #[test]
     fn only_what_reads_is_asked_and_the_table_not_each_time() {
         let folder = tempfile::tempdir().unwrap();
-        let other = suricata(folder.path(), true);
+        let other = suricata(folder.path(), &ALL);
         let mut control = control(folder.path());
         let said = control.ask(false);
         assert_eq!(said.silent, None);
@@ -300,6 +362,7 @@ mod tests {
             asked,
             [
                 "version",
+                "capture-mode",
                 "iface-list",
                 "iface-stat",
                 "dump-counters",
@@ -316,9 +379,28 @@ mod tests {
     }
 
     #[test]
+    fn only_what_sockets_count_moves_the_sums_of_sockets() {
+        let said = |packets, drops, invalid_checksums| Said {
+            ports: BTreeMap::from([(
+                "eth1".into(),
+                PortSaid {
+                    packets,
+                    drops,
+                    invalid_checksums,
+                },
+            )]),
+            ..Said::default()
+        };
+        assert!(!said(120, 20, 3).moved(&said(120, 20, 4)));
+        assert!(!said(7, 0, 0).moved(&said(7, 0, 90)));
+        assert!(said(120, 20, 3).moved(&said(121, 20, 3)));
+        assert!(said(120, 20, 3).moved(&said(120, 21, 3)));
+    }
+
+    #[test]
     fn silence_is_said_and_what_was_heard_last_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let other = suricata(folder.path(), false);
+        let other = suricata(folder.path(), &[]);
         let mut control = control(folder.path());
         control.said.memcaps = BTreeMap::from([("flow".into(), "1mb".into())]);
         let said = control.ask(false);
@@ -326,7 +408,49 @@ mod tests {
         assert_eq!(said.memcaps["flow"], "1mb");
         assert_eq!(other.join().unwrap(), ["version"]);
         let stopped = control.ask(true).silent;
+        assert_eq!(
+            stopped.as_deref(),
+            Some("no answer within 200 ms"),
+            "not asked again"
+        );
+        control.begin_look();
+        let stopped = control.ask(true).silent;
         assert_eq!(stopped.as_deref(), Some("it is stopped"));
+    }
+
+    #[test]
+    fn one_that_refuses_its_table_has_sums_and_one_that_falls_silent_on_the_way_has_said_nothing() {
+        for (answers, silent, packets) in [
+            (
+                &[
+                    "version",
+                    "capture-mode",
+                    "iface-list",
+                    "iface-stat",
+                    "refusal",
+                ][..],
+                None,
+                120,
+            ),
+            (&ALL[..4], Some("no answer within 200 ms"), 7),
+            (&ALL[..5], Some("no answer within 200 ms"), 7),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let other = suricata(folder.path(), answers);
+            let mut control = control(folder.path());
+            let before = PortSaid {
+                packets: 7,
+                drops: 0,
+                invalid_checksums: 0,
+            };
+            control.said.ports = BTreeMap::from([("eth1".into(), before)]);
+            let said = control.ask(false);
+            assert_eq!(said.silent.as_deref(), silent);
+            assert_eq!(said.ports["eth1"].packets, packets);
+            assert_eq!(said.counters, None);
+            drop(control);
+            other.join().unwrap();
+        }
     }
 
     #[test]

@@ -1,0 +1,316 @@
+"""Recorded watches (`nodrop drops --record`): books of captures, places that lost, and their time.
+
+Nobody sent a load, so there is no trial: the books begin at the port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from nodrop.report import escape, numbers
+from nodrop.report import sentences as rules
+from nodrop.report.chart import Chart
+from nodrop.report.flows import time_chart
+from nodrop.report.panels import Panel, Series, Timeline
+from nodrop.report.sentences import Sentence, plural
+from nodrop.report.story import Source, Story, once
+from nodrop.report.tables import Column, Row, Table, Value, numeric, scaled, text
+from nodrop.results.watched import WatchedCapture, WatchedInterval, WatchedPlace
+
+MOST_POINTS = 240
+MOST_SERIES = 5
+ANALYSIS = "analysis"
+"""The place that loses no packets, but what they carried (drops/places.py)."""
+Pair = tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """One recorded watch."""
+
+    source: str
+    host: str
+    intervals: Sequence[WatchedInterval]
+    unread: int
+    """Lines that are no interval."""
+
+    @property
+    def last(self) -> WatchedInterval:
+        return self.intervals[-1]
+
+    @property
+    def began_ns(self) -> int:
+        first = self.intervals[0]
+        return first.real_ns - round(first.interval_s * 1e9)
+
+    @property
+    def seconds(self) -> float:
+        return (self.last.real_ns - self.began_ns) / 1e9
+
+    @property
+    def captures(self) -> Sequence[WatchedCapture]:
+        """Their last books; those that ended first."""
+        return [*self.last.ended, *self.last.captures]
+
+    @property
+    def words(self) -> str:
+        """When and where, and how often the books closed."""
+        known = [one.closed for each in self.intervals for one in each.captures]
+        closed, counted = known.count(True), len(known) - known.count(None)
+        return (
+            f"{self.host}, {clock(self.began_ns)} to {clock(self.last.real_ns)} UTC "
+            f"({plural(len(self.intervals), 'interval')}); the books closed in {closed:,} of "
+            f"{counted:,} that have both ends"
+        )
+
+    def books(self) -> Table:
+        return Table(
+            name="watched-books",
+            title="Books of each program on each port, since it was first seen",
+            columns=BOOKS,
+            rows=tuple(_books_row(one) for one in self.captures),
+        )
+
+    def places(self) -> Table:
+        worst_first = sorted(self.last.places, key=lambda one: -one.total)
+        return Table(
+            name="watched-places",
+            title="Places that lost something",
+            columns=PLACES,
+            rows=tuple(_place_row(one) for one in worst_first),
+        )
+
+    def chart(self) -> Chart:
+        return time_chart([Timeline(panels=tuple(self._panels()), marks=())], "Over time")
+
+    def _panels(self) -> Iterator[Panel]:
+        came: dict[str, list[tuple[float, float]]] = {}
+        waits: dict[str, list[tuple[float, float]]] = {}
+        lost: dict[str, list[tuple[float, float]]] = {}
+        before: dict[str, int] = {}
+        for each in self.intervals:
+            at = (each.real_ns - self.began_ns) / 1e9
+            for one in each.captures:
+                name = capture_name(one)
+                if one.offered_packets is not None:
+                    now = one.offered_packets[1]
+                    if name in before and each.interval_s:
+                        rate = max(0, now - before[name]) / each.interval_s
+                        came.setdefault(name, []).append((at, rate))
+                    before[name] = now
+                if one.waiting_packets is not None:
+                    waits.setdefault(name, []).append((at, float(one.waiting_packets[1])))
+            for place in each.places:
+                lost.setdefault(place_name(place), []).append((at, place.rate_pps))
+        for title, unit, found in (
+            ("Came to the port", "packets/s", came),
+            ("Lost", "packets/s", lost),
+            ("Waits in the rings", "packets", waits),
+        ):
+            named = sorted(found.items(), key=lambda item: -max(v for _, v in item[1]))
+            series = tuple(
+                Series(name=escape.plain(name), points=tuple(_thinned(points)), style=style)
+                for style, (name, points) in enumerate(named[:MOST_SERIES])
+                if len(points) > 1
+            )
+            if series:
+                yield Panel(title=title, unit=unit, series=series)
+
+
+@once
+def watched(story: Story) -> tuple[Watched, ...]:
+    found = []
+    for source in story.sources:
+        intervals, unread = _read(source)
+        if intervals:
+            host = source.run.manifest.get("host")
+            name = host.get("hostname") if isinstance(host, dict) else None
+            found.append(
+                Watched(
+                    source=source.name,
+                    host=escape.plain(name or "a host"),
+                    intervals=intervals,
+                    unread=unread,
+                )
+            )
+    return tuple(found)
+
+
+def _read(source: Source) -> tuple[Sequence[WatchedInterval], int]:
+    found, unread = [], 0
+    for line in source.run.watched():
+        try:
+            found.append(WatchedInterval.model_validate_json(line))
+        except ValidationError:
+            unread += 1
+    return found, unread
+
+
+def watched_tables(story: Story) -> Iterator[Table]:
+    for one in watched(story):
+        yield one.books()
+        if one.last.places:
+            yield one.places()
+
+
+def watched_sentences(story: Story) -> Iterator[Sentence]:
+    """The answer: what was lost where and why, the largest loss first; or that nothing was."""
+    for one in watched(story):
+        places = sorted(one.last.places, key=lambda place: -place.total)
+        for place in places:
+            yield _place_sentence(one, place)
+        if not places:
+            yield Sentence(
+                rule=rules.WATCHED_NOTHING,
+                text=f"Nothing was lost at any place that is visible on {one.host} in "
+                f"{numbers.seconds(one.seconds)} s.",
+                evidence={"seconds": one.seconds, "captures": len(one.captures)},
+            )
+
+
+def _place_sentence(one: Watched, place: WatchedPlace) -> Sentence:
+    unit = "times" if place.place == ANALYSIS else "packets"
+    share = ""
+    came = sum(
+        capture.arrived_packets[1]
+        for capture in one.captures
+        if capture.arrived_packets and place.where == capture_name(capture)
+    )
+    if came and unit == "packets":
+        share = f" of {numbers.count(came)} ({numbers.percent(place.total / came)} %)"
+    rate = numbers.count(place.worst_pps)
+    worst = f"at most {rate} {unit}/s at {clock(place.worst_real_ns)} UTC"
+    subject = f"{place.place}, {place.where}"
+    return Sentence(
+        rule=rules.WATCHED_LOSS,
+        text=escape.plain(
+            f"{subject}: {numbers.count(place.total)} {unit}{share} lost in "
+            f"{plural(place.bursts, 'burst')}, {worst}: {place.why}.",
+            longest=1000,
+        ),
+        subject=escape.plain(subject),
+        evidence=place.model_dump(),
+        to_do=f"`{escape.plain(place.do, longest=400)}`" if place.do else "",
+    )
+
+
+def watched_hidden(story: Story) -> Iterator[Sentence]:
+    for one in watched(story):
+        if one.unread:
+            yield Sentence(
+                rule=rules.WATCHED_HIDDEN,
+                text=f"{plural(one.unread, 'line')} of drops.jsonl cannot be read",
+                evidence={"lines": one.unread},
+            )
+        for hidden in one.last.not_visible:
+            yield Sentence(
+                rule=rules.WATCHED_HIDDEN,
+                text=escape.plain(
+                    f"not visible: {hidden.what} (needs {hidden.needs}; {hidden.why})", longest=400
+                ),
+                evidence=hidden.model_dump(),
+            )
+
+
+def watched_words(story: Story) -> Iterator[Sentence]:
+    for one in watched(story):
+        yield Sentence(
+            rule=rules.WATCHED_WORDS, text=one.words, evidence={"intervals": len(one.intervals)}
+        )
+
+
+BOOKS = (
+    Column(name="program", title="Program"),
+    Column(name="port", title="Port"),
+    numeric("offered_packets", "Came to the port"),
+    numeric("merged_packets", "Merged"),
+    numeric("arrived_packets", "Arrived"),
+    numeric("dropped_packets", "Dropped"),
+    numeric("waiting_packets", "Wait"),
+    numeric("read_packets", "Read"),
+    numeric("residual_packets", "Residual", "Between the two readings around each counter."),
+    Column(name="closed", title="Closed"),
+)
+PLACES = (
+    Column(name="place", title="Place"),
+    Column(name="where", title="Where"),
+    numeric("lost", "Lost"),
+    numeric("worst_pps", "Worst, 1/s"),
+    Column(name="first_utc", title="From"),
+    Column(name="last_utc", title="To"),
+    numeric("bursts", "Bursts"),
+    Column(name="counter", title="Counter"),
+    Column(name="why", title="Why, at the last"),
+    Column(name="do", title="What changes it"),
+)
+
+
+def _books_row(one: WatchedCapture) -> Row:
+    closed = {None: "not visible", True: "yes", False: "no"}[one.closed]
+    pairs = (one.offered_packets, one.merged_packets, one.arrived_packets)
+    after = (one.waiting_packets, one.read_packets, one.residual_packets)
+    return Row(
+        values=(
+            text(f"{one.program or 'a program'} {one.pid if one.pid is not None else ''}".strip()),
+            text(one.port),
+            *map(between, pairs),
+            scaled(one.dropped_packets, numbers.count),
+            *map(between, after),
+            text("at least" if one.at_least else closed),
+        ),
+        mark="loss" if one.dropped_packets else "",
+    )
+
+
+def _place_row(one: WatchedPlace) -> Row:
+    return Row(
+        values=(
+            text(one.place),
+            text(one.where),
+            scaled(one.total, numbers.count),
+            scaled(one.worst_pps, numbers.count),
+            text(clock(one.first_real_ns)),
+            text(clock(one.last_real_ns)),
+            scaled(one.bursts, numbers.count),
+            text(one.counter),
+            text(one.why),
+            text(one.do),
+        ),
+        mark="loss",
+    )
+
+
+def between(pair: Pair) -> Value:
+    """One number where both readings agree; the csv has the upper one."""
+    if pair is None:
+        return Value(raw=None, shown=numbers.NOT_MEASURED)
+    low, high = map(numbers.count, pair)
+    return Value(raw=pair[1], shown=high if low == high else f"{low} to {high}")
+
+
+def capture_name(one: WatchedCapture) -> str:
+    """As places name it (drops/places.py)."""
+    pid = str(one.pid) if one.pid is not None else "(not visible)"
+    return f"{one.program or 'a program'} {pid} on {one.port}"
+
+
+def place_name(one: WatchedPlace) -> str:
+    return f"{one.place}, {one.where}"
+
+
+def clock(real_ns: int | None) -> str:
+    if real_ns is None:
+        return numbers.NOT_MEASURED
+    return datetime.fromtimestamp(real_ns / 1e9, UTC).strftime("%H:%M:%S")
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> Iterable[tuple[float, float]]:
+    """Of intervals that are drawn as one, the largest value: no burst is lost."""
+    together = max(1, -(-len(points) // MOST_POINTS))
+    for start in range(0, len(points), together):
+        part = points[start : start + together]
+        yield part[-1][0], max(value for _, value in part)
