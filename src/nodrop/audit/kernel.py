@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from nodrop.audit.symmetry import group
 from nodrop.audit.world import Socket
 from nodrop.errors import TrialFailed
 from nodrop.labs.spreading import ioctl
@@ -55,6 +56,11 @@ class Kernel(Protocol):
     def packet_sockets(self, pid: int | None) -> bytes:
         """The dump of packet_diag."""
 
+    def listeners(
+        self, pid: int | None, port: str, kind: int, members: int, mask: int
+    ) -> list[socket.socket]:
+        """A fanout group of our own at a port (audit/symmetry.py)."""
+
     def suricata(self, path: Path, commands: Sequence[tuple[str, Mapping[str, str]]]) -> list[Any]:
         """Answers of a command socket; TrialFailed if it gives none in time."""
 
@@ -71,6 +77,11 @@ class Live:
 
     def packet_sockets(self, pid: int | None) -> bytes:
         return _within(pid, _dump)
+
+    def listeners(
+        self, pid: int | None, port: str, kind: int, members: int, mask: int
+    ) -> list[socket.socket]:
+        return _within(pid, lambda: group(port, kind, members, mask))
 
     def suricata(self, path: Path, commands: Sequence[tuple[str, Mapping[str, str]]]) -> list[Any]:
         if not {name for name, _ in commands} <= COMMANDS:

@@ -50,6 +50,12 @@ def _merging(world: World) -> Iterator[Seen]:
         )
 
 
+FEW_FLOWS = 20
+ONE_WAY_RATIO = 0.02
+SPLIT_RATIO = 0.05
+"""Fragments and flows whose addresses changed are split on any host."""
+
+
 def _asymmetric(world: World) -> Iterator[Seen]:
     for port, program, held in world.captures():
         spread = port.spread
@@ -80,6 +86,63 @@ def _asymmetric(world: World) -> Iterator[Seen]:
             change=f"{port.enter}ethtool -X {port} hkey {fit}; or one queue: "
             f"{port.enter}ethtool -L {port} combined 1",
         )
+
+
+def _split_flows(world: World) -> Iterator[Seen]:
+    for port in world.ports:
+        for dealt in port.dealt:
+            split = dealt.both_ways - dealt.together
+            if dealt.kind == CPU and _by_queue_split(port):
+                continue  # the same flows
+            if dealt.both_ways < FEW_FLOWS or split <= SPLIT_RATIO * dealt.both_ways:
+                continue
+            by = "queue" if dealt.kind == QUEUE else "CPU"
+            spread = port.spread
+            if dealt.kind == CPU:
+                why = "their queues agree: the CPUs of its interrupts or RPS part them"
+                change = (
+                    "cluster_flow in place of cluster_cpu; or RPS off and one CPU for each queue"
+                )
+            elif spread is not None and spread.key and not spread.symmetric:
+                why = "the hash of the NIC is not symmetric"
+                fit = ":".join(("6d:5a",) * (len(spread.key) // 2))
+                change = f"{port.enter}ethtool -X {port} hkey {fit}"
+            else:
+                why = "who spreads them is not symmetric (a NIC's hash fields, a switch, a TAP)"
+                change = f"one queue: {port.enter}ethtool -L {port} combined 1; or cluster_flow"
+            yield Seen(
+                where=port.where,
+                says=f"of {dealt.both_ways} flows that were seen in both directions, {split} came "
+                f"to two of {dealt.members} threads or CPUs, dealt by {by}; {why}",
+                read=(
+                    Read(
+                        f"{dealt.words} met; chance alone: 1 in {dealt.members}",
+                        "a fanout group of nodrop's (--watch)",
+                    ),
+                ),
+                change=change,
+            )
+
+
+def _by_queue_split(port: Port) -> bool:
+    by_queue = [one for one in port.dealt if one.kind == QUEUE]
+    return any(one.both_ways - one.together > SPLIT_RATIO * one.both_ways for one in by_queue)
+
+
+def _one_way(world: World) -> Iterator[Seen]:
+    for port in world.ports:
+        for dealt in port.dealt[:1]:
+            tcp = [one for name, one in dealt.met.items() if name.startswith("tcp")]
+            seen, both = sum(one.seen for one in tcp), sum(one.flows for one in tcp)
+            if seen >= FEW_FLOWS and both <= ONE_WAY_RATIO * seen:
+                yield Seen(
+                    where=port.where,
+                    says=f"of {seen} TCP flows, {both} were seen in both directions",
+                    read=(
+                        Read(f"{both} of {seen} TCP flows", "a fanout group of nodrop's (--watch)"),
+                    ),
+                    change="mirror both directions of the switch's port; both ports of a TAP",
+                )
 
 
 def _one_cpu(world: World) -> Iterator[Seen]:
@@ -386,6 +449,27 @@ FIRST = (
         not_when="One queue; a key that repeats 6d:5a; symmetric-xor.",
         change="ethtool -X PORT hkey 6d:5a:…, or ethtool -L PORT combined 1",
         look=_asymmetric,
+    ),
+    Kind(
+        id="split-flows",
+        title="The two directions of real flows come to two threads",
+        costs=Costs.ANALYSIS,
+        why="Seen in packets, by --watch: the stream engine of one thread has the requests, "
+        "that of another the replies.",
+        source="Suricata user guide, packet capture (symmetric hashing); nodrop",
+        not_when="Without --watch; fewer than 20 flows in both directions; 5 % of them or fewer.",
+        change="ethtool -X PORT hkey 6d:5a:…, ethtool -L PORT combined 1, or cluster_flow",
+        look=_split_flows,
+    ),
+    Kind(
+        id="one-way-traffic",
+        title="Only one direction of the traffic arrives",
+        costs=Costs.ANALYSIS,
+        why="Without replies no connection is followed: rules on established flows never match.",
+        source="Suricata user guide, packet capture; nodrop",
+        not_when="Without --watch; fewer than 20 TCP flows; more than 2 % of them both ways.",
+        change="mirror both directions of the switch's port",
+        look=_one_way,
     ),
 )
 MIDDLE = (

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from nodrop.audit import kernel as asking
 from nodrop.audit.kernel import Kernel, Live
 from nodrop.audit.ports import read_port
+from nodrop.audit.symmetry import Meeting, mask_for, watch
 from nodrop.audit.world import (
     OURS,
     PROMISCUOUS,
@@ -45,6 +48,10 @@ SURICATA_YAML = "/etc/suricata/suricata.yaml"
 """Debian's, if the command line names none."""
 MOST_SOCKETS = 4096
 LOOPBACK = "lo"
+RATE_S = 0.3
+"""So long the rate of a port is looked at, before a part of its flows is chosen."""
+BY_CPU, BY_QUEUE = 2, 5
+"""PACKET_FANOUT_CPU and _QM: what cluster_cpu and cluster_qm deal by."""
 CLOCK_S = 2.0
 """The kernel says when it was booted in whole seconds."""
 
@@ -56,10 +63,14 @@ def read_world(
     ports: Sequence[str] = (),
     root: Path = Path("/"),
     kernel: Kernel | None = None,
+    watch_s: float | None = None,
 ) -> World:
-    """BadInput if `config` is no suricata.yaml, or a port is not there."""
+    """BadInput if `config` is no suricata.yaml, or a port is not there. `watch_s`: so long real
+    flows are watched beside the capture programs."""
     given = None if config is None else Settings(path=str(config), document=_given(config))
-    return _Reader(root, kernel or Live()).world(role, given, ports)
+    reader = _Reader(root, kernel or Live())
+    found = reader.world(role, given, ports)
+    return found if watch_s is None else reader.watched(found, watch_s)
 
 
 def _given(config: Path) -> Mapping[str, Any]:
@@ -67,6 +78,28 @@ def _given(config: Path) -> Mapping[str, Any]:
         return read_own(config)
     except BadInput as error:
         raise BadInput(f"--config: {error.message.removeprefix('sut.config: ')}") from None
+
+
+def _groups(world: World, port: Port) -> set[tuple[int, int]]:
+    """Kind and members of the groups that show how this port's packets are dealt: its queues, and
+    what its capture programs deal by."""
+    found = {(BY_QUEUE, port.queues)} if (port.queues or 1) > 1 else set()
+    for where, _program, held in world.captures():
+        kinds = {one.fanout_type for one in held} & {BY_CPU, BY_QUEUE}
+        if where is port and len(held) > 1:
+            found |= {(kind, len(held)) for kind in kinds if kind is not None}
+    return {(kind, members) for kind, members in found if members}
+
+
+def _flow_values(port: Port) -> Iterator[Value]:
+    for one in port.dealt:
+        yield Value(
+            f"flows at {port.where} whose directions meet, dealt by "
+            f"{'queue' if one.kind == BY_QUEUE else 'CPU'} to {one.members}",
+            f"{one.together} of {one.both_ways} ({one.words or 'none was seen in both directions'}"
+            f"); {one.seen} flows seen",
+            "a fanout group of nodrop's, for as long as --watch",
+        )
 
 
 class _Reader:
@@ -130,6 +163,48 @@ class _Reader:
             values=(*self._values(), *self._port_values(seen)),
             missing=tuple(self.missing),
         )
+
+    # --- real flows -----------------------------------------------------------------------------
+
+    def watched(self, world: World, seconds: float) -> World:
+        """With what real flows show at the ports that somebody captures on."""
+        groups: dict[int, list[tuple[Meeting, list[socket.socket]]]] = {}
+        before = {index: self._received(port) for index, port in enumerate(world.ports)}
+        time.sleep(RATE_S)
+        with ExitStack() as open_ones:
+            for index, port in enumerate(world.ports):
+                rate = (self._received(port) - before[index]) / RATE_S
+                for kind, members in sorted(_groups(world, port)):
+                    try:
+                        made = self.kernel.listeners(
+                            port.pid, port.name, kind, members, mask_for(rate)
+                        )
+                    except OSError:
+                        self._lacks(f"real flows at {port.where}", "root, or CAP_NET_RAW")
+                        continue
+                    for one in made:
+                        open_ones.enter_context(one)
+                    meeting = Meeting(kind=kind, members=members)
+                    groups.setdefault(index, []).append((meeting, made))
+            watch([one for each in groups.values() for one in each], seconds)
+        seen = tuple(
+            replace(port, dealt=tuple(one.dealt() for one, _ in groups.get(index, ())))
+            for index, port in enumerate(world.ports)
+        )
+        return replace(
+            world,
+            ports=seen,
+            values=(*world.values, *(value for port in seen for value in _flow_values(port))),
+            missing=tuple(self.missing),
+        )
+
+    def _received(self, port: Port) -> int:
+        table = self.text(f"proc/{port.pid or 'self'}/net/dev") or ""
+        for line in table.splitlines():
+            name, colon, rest = line.partition(":")
+            if colon and name.strip() == port.name:
+                return int(rest.split()[1])
+        return 0
 
     # --- files ----------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from nodrop.audit.symmetry import Dealt
 from nodrop.ledger.quota import Quota
 
 UNSEEN = 0
@@ -118,6 +119,8 @@ class Port:
     """NUMA node of its slot; -1: the firmware did not say. None: it has no slot."""
     speed_mbit: int | None = None
     duplex: str | None = None
+    dealt: tuple[Dealt, ...] = ()
+    """What was seen of real flows, if it was asked for (`--watch`)."""
     pcie: Mapping[str, str] = field(default_factory=dict)
     """Files of its slot: current_link_width, max_link_width and the speeds."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson, write_anew, written_anew
+from nodrop.cli.arguments import AsJson, seconds, write_anew, written_anew
 from nodrop.cli.saying import say, say_json
 
 if TYPE_CHECKING:
@@ -49,6 +49,15 @@ def audit(
             help="Judge this port; else those that somebody captures on. Repeatable.",
         ),
     ] = None,
+    watch: Annotated[
+        str | None,
+        typer.Option(
+            "--watch",
+            metavar="TIME",
+            help="Watch real flows so long (5s): do both directions of each meet in one thread? "
+            "One more listener at the port, of a part of its flows.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     sarif_file: Annotated[
         Path | None,
@@ -67,6 +76,7 @@ def audit(
 
     \b
     nodrop audit
+    nodrop audit --watch 5s
     nodrop audit --port eth1 --config /etc/suricata/suricata.yaml
     nodrop audit --role generator --json
 
@@ -78,7 +88,8 @@ def audit(
     from nodrop.audit.world import Role
 
     began = time.monotonic()
-    world = read_world(role=Role(role), config=config, ports=ports or ())
+    watch_s = None if watch is None else seconds("--watch", watch, least=1.0)
+    world = read_world(role=Role(role), config=config, ports=ports or (), watch_s=watch_s)
     found = answer(world, took_s=time.monotonic() - began)
     if sarif_file is not None:
         write_anew(sarif_file, (sarif(found) + "\n").encode())

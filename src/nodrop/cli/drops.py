@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson
+from nodrop.cli.arguments import AsJson, seconds
 from nodrop.cli.saying import complain, say, say_json
 from nodrop.errors import BadInput, NotReady
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 LEAST_S, MOST_S = 0.1, 3600.0
 SPARK_INTERVALS = 12
-UNITS_S = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 class Becoming(StrEnum):
@@ -97,7 +95,7 @@ def drops(
     from nodrop.hosts.captures import Looks
     from nodrop.results.writer import must_be_new
 
-    interval_s = seconds("--interval", interval, least=LEAST_S)
+    interval_s = seconds("--interval", interval, least=LEAST_S, most=MOST_S)
     for_s = seconds("--for", for_, least=interval_s) if for_ is not None else None
     if record is not None:
         must_be_new(record)
@@ -173,18 +171,6 @@ def _host(
             holds=False,
         ) as far:
             yield far
-
-
-def seconds(option: str, text: str, *, least: float) -> float:
-    """`500ms`, `1s`, `10m`."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]*)", text.strip(), re.ASCII)
-    if match is None or match[2] not in UNITS_S:
-        raise BadInput(f'{option} {text}: must be a time, such as "500ms", "1s" or "10m"')
-    found = float(match[1]) * UNITS_S[match[2]]
-    if found < least or (option == "--interval" and found > MOST_S):
-        most = f" and at most {MOST_S:g} s" if option == "--interval" else ""
-        raise BadInput(f"{option} {text}: must be at least {least:g} s{most}")
-    return found
 
 
 def _must_see_one(found: Interval, once: bool, where: str | None) -> None:

@@ -249,7 +249,9 @@ class Books:
             total = (
                 sum(one["tp_packets"] for one in known) + sum(one.packets for one in sums) + drops
             )
-            at_least = any(one.taken for one in sums) or bool(said and said["silent"] and heard)
+            # Silent, it may read them again and again, and each fall but the first goes unseen.
+            unheard = bool(said and said["silent"] and program and not program["stopped"])
+            at_least = unheard or any(one.taken for one in sums)
             if said is None or own is None or port is None:
                 return Bounds(total, total), drops, at_least
             # It may read its counters meanwhile: its later sums have them, and the sockets not.

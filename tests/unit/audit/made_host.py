@@ -4,6 +4,7 @@ one thing of it."""
 from __future__ import annotations
 
 import os
+import socket
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from nodrop.audit import kernel as asking
 from nodrop.audit.answer import AuditAnswer, answer
 from nodrop.audit.kinds import findings
 from nodrop.audit.reading import read_world
+from nodrop.audit.symmetry import Dealt
 from nodrop.audit.world import Role, Socket, World
 from nodrop.errors import TrialFailed
 from nodrop.labs.spreading import GRSSH, HEAD
@@ -64,6 +66,11 @@ class MadeKernel:
         body += _attribute(asking.FILTER, b"12345678" if one.filtered and self.filters else b"")
         length = asking.MESSAGE.size + len(body)
         return asking.MESSAGE.pack(length, asking.SOCK_DIAG_BY_FAMILY, 0, 0, 0) + body
+
+    def listeners(
+        self, pid: int | None, port: str, kind: int, members: int, mask: int
+    ) -> list[socket.socket]:
+        raise PermissionError
 
     def suricata(self, path: Path, commands: Sequence[tuple[str, Mapping[str, str]]]) -> list[Any]:
         if not self.suricata_said:
@@ -152,6 +159,7 @@ WORKER = Socket(
 
 class MadeHost:
     def __init__(self, root: Path) -> None:
+        self.dealt: list[Dealt] = []
         self.root = root
         self.sockets = [WORKER, replace(WORKER, inode=9002)]
         self.kernel = MadeKernel(
@@ -231,7 +239,9 @@ class MadeHost:
     # --- what is seen ---------------------------------------------------------------------------
 
     def world(self, **asked: Any) -> World:
-        return read_world(root=self.root, kernel=self.kernel, **asked)
+        found = read_world(root=self.root, kernel=self.kernel, **asked)
+        ports = (replace(port, dealt=tuple(self.dealt)) for port in found.ports)
+        return replace(found, ports=tuple(ports)) if self.dealt else found
 
     def answer(self, **asked: Any) -> AuditAnswer:
         return answer(self.world(**asked), took_s=0.1)

@@ -11,6 +11,7 @@ import pytest
 
 from nodrop.audit import capture_kinds, kinds, reading
 from nodrop.audit.kernel import Live
+from nodrop.audit.symmetry import Dealt, Met
 from nodrop.audit.world import Role
 from nodrop.errors import BadInput, TrialFailed
 from tests.unit.audit.made_host import (
@@ -55,6 +56,11 @@ def counter(name: str, value: int) -> Change:
 
 def rings(**other: object) -> Change:
     return lambda host: host.rings(**other)
+
+
+def flows(together: int, both: int, kind: int = 5, seen: int = 900) -> Change:
+    met = {"tcp4": Met(seen=seen, flows=both, together=together)}
+    return lambda host: host.dealt.append(Dealt(kind=kind, members=4, met=met))
 
 
 def said(table: str, **values: int) -> Change:
@@ -235,6 +241,11 @@ CASES: list[tuple[str, Change, Change]] = [
         all_of(statistic("rx_dropped", 340), driver(driver="vmxnet3")),
     ),
     ("driver-counters", driver(driver="i40e"), driver(driver="e1000e")),
+    ("split-flows", flows(204, 773), flows(428, 428)),
+    ("split-flows", flows(7, 20), flows(0, 19)),
+    ("split-flows", flows(94, 100, kind=2), flows(95, 100, kind=2)),
+    ("one-way-traffic", flows(0, 0), flows(30, 30)),
+    ("one-way-traffic", flows(3, 3, seen=150), flows(0, 0, seen=19)),
 ]
 
 
@@ -280,6 +291,29 @@ def test_only_an_ids_wants_the_frames_of_others(host: MadeHost) -> None:
 )
 def test_a_quota_is_lifted_by_whoever_set_it(group: str, command: str) -> None:
     assert capture_kinds._lifted(group) == command
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "command"),
+    [
+        (all_of(driver(key=RANDOM), flows(204, 773)), "the hash of the NIC", "hkey 6d:5a"),
+        (all_of(flows(90, 90), flows(20, 90, kind=2)), "RPS part them", "cluster_flow"),
+        (flows(20, 90), "a switch, a TAP", "combined 1"),
+    ],
+)
+def test_what_parts_the_directions_of_flows_is_named(
+    host: MadeHost, change: Change, words: str, command: str
+) -> None:
+    change(host)
+    (one,) = (one for one in host.answer().findings if one.id == "split-flows")
+    assert words in one.says and command in one.change
+
+
+def test_flows_that_may_not_be_watched_are_missing(host: MadeHost) -> None:
+    found = host.answer(watch_s=0.01)
+    assert [(one.what, one.needs) for one in found.missing] == [
+        ("real flows at eth1", "root, or CAP_NET_RAW")
+    ]
 
 
 def test_every_kind_for_a_sensor_has_a_case() -> None:

@@ -206,7 +206,7 @@ def test_a_silent_suricata_keeps_what_it_said_and_says_at_least() -> None:
             n,
             sockets=[sock(41, *counts)],
             ports=[port((rx, rx))],
-            programs={"7": program(suricata=told)},
+            programs={"7": program(suricata=told, stopped=silent == "it is stopped")},
         )
 
     start = at(0, (0, 0), 10, None, 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.cli.drops import seconds
+from nodrop.cli.arguments import seconds
 from nodrop.drops.places import doubled
 from nodrop.drops.watching import Interval, Watch
 from nodrop.drops.words import lines, sparkline, view
@@ -198,5 +198,5 @@ def test_sparks_and_doubled_limits() -> None:
 @pytest.mark.parametrize("text", ["", "0", "1x", "-1s", "2 h s", "99h", "1e3"])
 def test_times_that_are_none(text: str) -> None:
     with pytest.raises(BadInput, match="--interval"):
-        seconds("--interval", text, least=0.1)
+        seconds("--interval", text, least=0.1, most=3600)
     assert seconds("--for", "1.5m", least=1) == 90.0
