@@ -57,6 +57,11 @@ def _modes(random: Random) -> SimulatedSut:
 WORLDS: dict[str, World] = {
     "quiet": World(sut=lambda r: _sut(r, noise=0.0)),
     "2 % noise": World(sut=lambda r: _sut(r, noise=0.02)),
+    "10 % noise, 150 s": World(sut=lambda r: _sut(r, noise=0.1), search={"budget_s": 150.0}),
+    "bursts and 10 % noise, 150 s": World(
+        sut=lambda r: _sut(r, noise=0.1, spikes=(0.1, r.choice((1.5, 2.5)))),
+        search={"budget_s": 150.0},
+    ),
     "half speed after trial 8": World(
         sut=lambda r: _sut(r, drift=lambda index: 0.5 if index > 8 else 1.0)
     ),

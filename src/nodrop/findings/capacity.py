@@ -27,6 +27,8 @@ from nodrop.findings.capacity_statements import doubts, statements, writing
 from nodrop.findings.confidence import Evidence, confidence
 from nodrop.findings.searched import (
     NEAR,
+    PROOF,
+    SAME,
     SENDER_REASONS,
     Aside,
     Bracket,
@@ -36,6 +38,8 @@ from nodrop.findings.searched import (
     lab_is_out,
     loads,
     of_round,
+    proofs,
+    proved,
     slows,
     tried,
     untriable_above,
@@ -50,6 +54,8 @@ from nodrop.stats.interval import CONFIDENCE, median_interval, median_rank, runs
 def reservations(answer: Answer, views: Sequence[Picture]) -> Iterator[Statement]:
     """`views`: of each round, for the goal of the answer."""
     yield from changed(answer, views)
+    if lowered := _lowered(answer, views):
+        yield lowered
     if answer.missed is not None:
         yield _noise(answer, answer.missed)
     if aside := _set_aside(answer, views):
@@ -81,6 +87,35 @@ def changed(answer: Answer, views: Sequence[Picture]) -> Iterator[Statement]:
         text=f"the SUT served less as it went on: {'; '.join(words)}{counts}",
         evidence={"rounds": len(words)},
         runs=tuple(runs),
+    )
+
+
+def _lowered(answer: Answer, views: Sequence[Picture]) -> Statement | None:
+    """Why the answer is less than what rounds carried, if it is."""
+    if answer.lower is None:
+        return None
+    least, loads = answer.lower.value, writing(answer)
+    carried = [r.lower.value for r in answer.rounds if r.lower and r.lower.value > least * SAME]
+    trials = [
+        (t, good) for v in views for t in v.trials if (good := t.good(answer.goal)) is not None
+    ]
+    above = [(t, good) for t, good in trials if least < t.value <= min(carried, default=0.0)]
+    missed = [t for t, good in above if not good]
+    if not missed:
+        return None
+    own = [good for t, good in trials if t.value == least]
+    return Statement(
+        rule="capacity-lowered",
+        text=f"rounds carried {loads.at(min(carried))} and more, yet {len(missed)} of {len(above)} "
+        f"trials up to there missed the goal; {own.count(True)} of {len(own)} trials carried "
+        f"{loads.at(least)}",
+        evidence={
+            "trials": len(above),
+            "missed": len(missed),
+            "own_trials": len(own),
+            "own_carried": own.count(True),
+        },
+        runs=tuple(t.record.run for t in missed),
     )
 
 
@@ -154,6 +189,15 @@ def answers(records: Sequence[TrialRecord], search: Search) -> tuple[Answer, ...
     )
 
 
+def to_prove(
+    records: Sequence[TrialRecord], cell: Mapping[str, Any], search: Search
+) -> float | None:
+    """Load to try next, so that what the rounds came to is carried again and again; None if it is,
+    or if no load near it can be. Pure."""
+    searched = [r for r in records if r.searched is not None and r.searched.soak is None]
+    return _Cell(searched, cell, search, "unfinished").to_prove()
+
+
 class _Cell:
     """All goals of a cell together: what loses nothing loses at most 0.5 %."""
 
@@ -194,9 +238,20 @@ class _Cell:
         return {goal: Picture(trials, goal, self._search) for goal in self._search.goals}
 
     def answers(self) -> Sequence[Answer]:
-        """In the order of the goals; of a goal that tolerates more, bounds of the same trials if
-        others would contradict."""
+        """In the order of the goals."""
         found: dict[float, Answer] = {}
+        least: Load | None = None
+        for goal, rounds, place in self._chosen():
+            bracket = self._bracket(goal, place)
+            if bracket.lower is not None and self._search.method == "nodrop":
+                bracket = replace(bracket, lower=self._proved(bracket.lower, goal, least))
+            least = bracket.lower
+            found[goal] = self._answer(goal, rounds, place, bracket)
+        return [found[goal] for goal in self._search.goals]
+
+    def _chosen(self) -> Iterator[tuple[float, tuple[Round, ...], int | None]]:
+        """Goals, the strictest first, with their rounds and the one that answers; of a goal that
+        tolerates more, the same round if another would contradict."""
         strict: tuple[float | None, int | None] = None, None
         for goal in sorted(self._search.goals):
             rounds = self._rounds(goal)
@@ -206,8 +261,43 @@ class _Cell:
                 place = strict[1]
                 lower = self._bracket(goal, place).lower
             strict = (None if lower is None else lower.value), place
-            found[goal] = self._answer(goal, rounds, place)
-        return [found[goal] for goal in self._search.goals]
+            yield goal, rounds, place
+
+    def _proved(self, lower: Load, goal: float, least: Load | None) -> Load:
+        """The load that all rounds together prove, no higher than what one of them carried, and no
+        lower than what is carried for a stricter goal."""
+        found = proved(proofs(self._lasting(goal), lower.value, goal))
+        value = lower.value if found is None else found.value
+        if least is not None and value < least.value:
+            return least
+        return Load(value=value, trials=tuple(t for t in self._every if t.value == value))
+
+    def _lasting(self, goal: float) -> Sequence[Tried]:
+        """Trials of all rounds, without those before the SUT changed."""
+        return [t for views in self._pictures for t in views[goal].trials]
+
+    def to_prove(self) -> float | None:
+        for goal, _, place in self._chosen():
+            lower = self._bracket(goal, place).lower
+            value = None if lower is None else self._next_proof(lower, goal)
+            if value is not None:
+                return value
+        return None
+
+    def _next_proof(self, lower: Load, goal: float) -> float | None:
+        trials, step = self._lasting(goal), 1 + 2 * self._search.relative_width
+        found = proofs(trials, lower.value, goal)
+        best = proved(found)
+        if best is not None and best.enough:
+            return None
+        refuted = [one.value for one in found if not one.holds]
+        value = min(refuted) / step if best is None and refuted else lower.value
+        if best is not None:
+            above = [v for v in refuted if v > best.value]
+            far = above and min(above) > best.value * step**2
+            value = min(above) / step if far else best.value
+        mute = [t for t in trials[-PROOF:] if t.value == value and t.good(goal) is None]
+        return None if value < lower.value / NEAR or len(mute) == PROOF else value
 
     def _rounds(self, goal: float) -> tuple[Round, ...]:
         brackets = [of_goals[goal] for of_goals in self._brackets]
@@ -236,9 +326,10 @@ class _Cell:
         found = self._pooled[goal] if place is None else self._brackets[place][goal]
         return replace(found, lower=None) if self._slows else found
 
-    def _answer(self, goal: float, rounds: tuple[Round, ...], place: int | None) -> Answer:
+    def _answer(
+        self, goal: float, rounds: tuple[Round, ...], place: int | None, chosen: Bracket
+    ) -> Answer:
         own, every, search, ended = self._own, self._every, self._search, self._ended(rounds)
-        chosen = self._bracket(goal, place)
         of_answer = every if place is None else self._trials[place]
         changes = all(self._changing) if place is None else self._changing[place]
         limit: LimitedBy = "changes"
@@ -322,8 +413,13 @@ def _confidence(
             goal=answer.goal,
             doubts=[*changed(answer, views), *doubts(answer, every)],
             none_carried=none_carried if lower else 0,
+            carried=0 if lower is None else _carried(every, lower.value, answer.goal),
         )
     )
+
+
+def _carried(every: Sequence[Tried], value: float, goal: float) -> int:
+    return sum(t.value == value and t.good(goal) is True for t in every)
 
 
 def closed(found: Bracket, picture: Picture, search: Search, goal: float) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nodrop.findings.answer import Between, Bound, Confidence, Level, Statement
-from nodrop.findings.searched import Tried
+from nodrop.findings.searched import PROOF, Tried
 from nodrop.ledger.verdict import percent
 from nodrop.results.capacity import LimitedBy
 
@@ -50,6 +50,8 @@ class Evidence:
     """Statements that speak against the answer."""
     none_carried: int = 0
     """Rounds that came to an end and found no load that is carried."""
+    carried: int = PROOF
+    """Trials that carried the load of the answer."""
 
     @property
     def said(self) -> int:
@@ -125,6 +127,9 @@ def _not_high(found: Evidence) -> Iterator[str]:
     if rounds < ROUNDS:
         counted = {0: "no round", 1: "only one round", 2: "only two rounds"}[rounds]
         yield f"{counted} came to an end"
+    if found.carried < PROOF:
+        times = "once" if found.carried == 1 else f"{found.carried} times"
+        yield f"its load was carried {times}, not {PROOF} times"
     wide = max(AGREE, found.asked_width)
     if found.width is not None and found.width > wide:
         yield f"its bounds lie {percent(found.width)} apart"

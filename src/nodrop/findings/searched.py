@@ -61,6 +61,11 @@ SURE_FALL = -2.8
 """Standard deviations of Kendall's S: one steady SUT in 400 looks as if it slowed so surely."""
 KEEPS_CHANGING = 3
 """A round in so many phases finds no load that the SUT carries."""
+PROOF = 4
+"""So many good trials prove that a load is carried..."""
+MOST_MISSED = 0.2
+"""... if no larger part of the trials of that load, and of loads a little below, missed the goal.
+A round's bounds say where half of the trials lose: who tries that load again often sees a loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +270,8 @@ class Load:
         allowed_s = max(good_s + bad_s, needed_s) * search.exceed_ratio
         if bad_s > allowed_s:
             return False
+        if bad_s == allowed_s and bad_s and search.method == "nodrop":
+            return None  # a tie decides nothing
         missing_s = max(0.0, needed_s - good_s - bad_s)
         return True if bad_s + missing_s <= allowed_s and good_s else None
 
@@ -309,6 +316,45 @@ def loads(trials: Iterable[Tried]) -> tuple[Load, ...]:
     for one in trials:
         found.setdefault(one.value, []).append(one)
     return tuple(Load(value=v, trials=tuple(found[v])) for v in sorted(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """Trials of all rounds for and against a load."""
+
+    value: float
+    good: int
+    """Trials of this load; of higher ones, those that were good were sought out, some by luck."""
+    missed: int
+    """Trials of this load and of loads a little below it."""
+
+    @property
+    def holds(self) -> bool:
+        return self.good > 0 and self.missed <= MOST_MISSED * (self.good + self.missed)
+
+    @property
+    def enough(self) -> bool:
+        return self.holds and self.good >= PROOF
+
+
+def proofs(trials: Iterable[Tried], lower: float, goal: float) -> list[Proof]:
+    """Proofs of the loads that were tried, from `lower` down to a little below it, the highest
+    first."""
+    said = [(t.value, good) for t in trials if (good := t.good(goal)) is not None]
+    return [
+        Proof(
+            value=value,
+            good=sum(good and v == value for v, good in said),
+            missed=sum(not good and value / NEAR <= v <= value for v, good in said),
+        )
+        for value in sorted({v for v, _ in said if lower / NEAR <= v <= lower}, reverse=True)
+    ]
+
+
+def proved(found: Sequence[Proof]) -> Proof | None:
+    """The highest load that has its proof, else the highest that nothing speaks against."""
+    enough = next((proof for proof in found if proof.enough), None)
+    return enough or next((proof for proof in found if proof.holds), None)
 
 
 class Aside(StrEnum):

@@ -21,6 +21,7 @@ RULES = {
     "capacity-contradicted": rules.CONTRADICTED,
     "capacity-drift": rules.ROUNDS_DIFFER,
     "capacity-changed": rules.CHANGED,
+    "capacity-lowered": rules.LOWERED,
     "capacity-noise": rules.NOISE,
     "capacity-set-aside": rules.SET_ASIDE,
     "capacity-rounds-missing": rules.ROUNDS_MISSING,

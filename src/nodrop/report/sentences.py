@@ -283,6 +283,13 @@ CHANGED = _rule(
     "what the first and the last trials of that round served that were too much; only trials "
     "since the change count, and of a SUT that serves less and less no load is carried",
 )
+LOWERED = _rule(
+    Part.ANSWER,
+    "capacity-lowered",
+    "the answer is less than what rounds carried: more than a fifth of the trials up to there "
+    "missed the goal",
+    "these trials, and those of the answer's own load (docs/methodology.md, the proof)",
+)
 NOISE = _rule(
     Part.ANSWER,
     "capacity-noise",

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from random import Random
 from typing import Any
 
 from nodrop.config.search import RANGE, Search
 from nodrop.errors import BadInput
-from nodrop.findings.capacity import answers, closed
+from nodrop.findings.capacity import answers, closed, to_prove
 from nodrop.findings.searched import AT_ANY_LOAD, Picture, Tried, lab_is_out, of_round, ramp_of
-from nodrop.measure.controllers.forecast import RAMP_SHARE, RAMP_TRIALS
+from nodrop.measure.controllers.forecast import RAMP_SHARE, RAMP_TRIALS, budget_shares
 from nodrop.measure.controllers.methods import Ask, Field, Method, bisection, own
 from nodrop.measure.controllers.seam import (
     Asked,
@@ -171,7 +172,23 @@ class Capacity:
                     if may(trial):
                         return trial
                     waits.append(cell.factors)  # its next round is for later, too
-        return None if waits else next(filter(may, self._soaks(done)), None)
+        if waits:
+            return None
+        return next(filter(may, chain(self._proofs(done), self._soaks(done))), None)
+
+    def _proofs(self, done: Sequence[TrialRecord]) -> Iterator[TrialInput]:
+        """More trials, in the last round, of the load that each cell is about to be said to
+        carry."""
+        search = self._search
+        for cell in self._order(search.rounds):
+            if search.method != "nodrop" or any(r.searched and r.searched.soak for r in done):
+                continue
+            value = to_prove(done, cell.factors, search)
+            if value is None or len(of_round(done, cell.factors, search.rounds)) >= MOST_TRIALS:
+                continue
+            ask = self._field(cell, search.rounds, done).ask(value, search.final_trial_s)
+            if not self._beyond_budget(cell, search.rounds + 1, ask, done):
+                yield self._trial(cell, search.rounds, ask, done)
 
     def _soaks(self, done: Sequence[TrialRecord]) -> Iterator[TrialInput]:
         """One of each cell of which the search found a load that is carried."""
@@ -202,22 +219,23 @@ class Capacity:
             ramp = self._ramp(cell)
             if ramp is not None:
                 return ramp
+        ask = METHODS[self._search.method](self._field(cell, number, done))
+        return None if ask is None or self._beyond_budget(cell, number, ask, done) else ask
+
+    def _field(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> Field:
         earlier: list[Tried] = []
         for before in range(1, number):
             earlier += of_round(done, cell.factors, before)
         lowest, highest = _limits(cell, self._search)
-        ask = METHODS[self._search.method](
-            Field(
-                search=self._search,
-                start=_begin(cell, self._search)[0],
-                lowest=lowest,
-                highest=highest,
-                tried=tried,
-                earlier=earlier,
-                ramp=ramped,
-            )
+        return Field(
+            search=self._search,
+            start=_begin(cell, self._search)[0],
+            lowest=lowest,
+            highest=highest,
+            tried=of_round(done, cell.factors, number),
+            earlier=earlier,
+            ramp=ramp_of(done, cell.factors),
         )
-        return None if ask is None or self._beyond_budget(cell, number, ask, done) else ask
 
     def _ramp(self, cell: AskedCell) -> Ask | None:
         """Not for methods that have their own way, a sender whose rate cannot grow, a range that is
@@ -238,23 +256,27 @@ class Capacity:
         self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
     ) -> bool:
         """Each cell has an even part of the budget. Its first round, which finds the way, may take
-        two shares of it, each later one a share, and what was not used falls to those after it. If
-        it is closing in on the limit it goes on: other rounds would not find it sooner."""
-        if self._search.budget_s is None:
+        two shares of it, each later one and the proof a share, and what was not used falls to those
+        after it. Without a load that is carried there is nothing to prove, and its share falls to
+        the round. If the first round is closing in on the limit it goes on: other rounds would not
+        find it sooner. Number `rounds + 1` is the proof."""
+        search, shares = self._search, budget_shares(self._search)
+        if search.budget_s is None:
             return False
-        of_cell = self._search.budget_s / len(self._asked.cells)
-        rounds = self._search.rounds
-        closing_in = number == 1 and self._closing_in(cell, done)
-        until = of_cell if closing_in else of_cell * (number + 1) / (rounds + 1)
+        taken = number + 1
+        if number <= search.rounds:
+            rounds = (of_round(done, cell.factors, n + 1) for n in range(number))
+            picture = Picture([*chain.from_iterable(rounds)], search.goals[0], search)
+            found = picture.bracket()
+            if number == 1 and found.upper is not None:
+                closing_in = not closed(found, picture, search, search.goals[0])
+                taken = search.rounds + 1 if closing_in else taken
+            taken += shares > search.rounds + 1 and found.lower is None
+        until = search.budget_s / len(self._asked.cells) * min(taken, shares) / shares
         spent = sum(r.took_s or 0.0 for r in done if r.cell == dict(cell.factors))
-        lasts_s = _lasts_s(cell, self._search.by, ask)
-        return spent + lasts_s + self._beside_s(cell.factors, number, done) > until
-
-    def _closing_in(self, cell: AskedCell, done: Sequence[TrialRecord]) -> bool:
-        goal = self._search.goals[0]
-        picture = Picture(of_round(done, cell.factors, 1), goal, self._search)
-        found = picture.bracket()
-        return found.upper is not None and not closed(found, picture, self._search, goal)
+        number = min(number, search.rounds)
+        beside_s = self._beside_s(cell.factors, number, done)
+        return spent + _lasts_s(cell, search.by, ask) + beside_s > until
 
     def _beside_s(self, factors: Factors, number: int, done: Sequence[TrialRecord]) -> float:
         """Seconds that a trial of this round takes beside its load: the most that the last trials

@@ -23,6 +23,12 @@ DIFFER = 0.01
 """A guess at how much trials of one load differ, one standard deviation."""
 
 
+def budget_shares(search: Search) -> int:
+    """Shares of a cell's budget: two for its first round, one for each later one and, with nodrop's
+    own method, one for the proof of what they came to."""
+    return search.rounds + (2 if search.method == "nodrop" else 1)
+
+
 def forecast(search: Search, *, cells: int, around_s: float) -> Forecast | None:
     """Forecast for each cell; None without a budget. `around_s`: seconds that a trial takes beside
     its load. The interval of a median of n normal limits is 2 x 1.96 x 1.2533 / sqrt(n) standard
@@ -31,7 +37,7 @@ def forecast(search: Search, *, cells: int, around_s: float) -> Forecast | None:
         return None
     trial_s, share_s = around_s + search.final_trial_s, search.budget_s / cells
     ramp_s = RAMP_TRIALS * search.initial_trial_s + around_s
-    first_s = share_s * min(1.0, 2 / (search.rounds + 1))
+    first_s = share_s * 2 / budget_shares(search)
     if search.method == "nodrop" and ramp_s <= share_s * RAMP_SHARE:
         first_s -= ramp_s
     trials, width = int(first_s / trial_s), None
@@ -39,7 +45,7 @@ def forecast(search: Search, *, cells: int, around_s: float) -> Forecast | None:
         limits = min(trials - 2, search.duration_sum_s / search.final_trial_s)
         noisy = 2 * 1.96 * 1.2533 * DIFFER / math.sqrt(limits) if limits >= FITTED else 0.0
         width = max(search.relative_width, noisy)
-    later = int(share_s / (search.rounds + 1) / trial_s)
+    later = int(share_s / budget_shares(search) / trial_s)
     return Forecast(
         budget_s=search.budget_s,
         first_round_trials=trials,

@@ -142,7 +142,7 @@ def test_a_budget_that_ends_below_the_senders_limit_keeps_what_was_carried(
 @pytest.mark.parametrize(("capacity", "start"), [(3.0, 8), (5.0, 20), (6.0, 64), (0.001, 20)])
 def test_the_least_that_was_tried_is_that_of_all_rounds(capacity: float, start: int) -> None:
     """It was that of the first round, though a later one had lost packets of less."""
-    search = Search(budget_s=20, rounds=3, max=start)
+    search = Search(budget_s=18, rounds=3, max=start)
     asks = controller(search, cell(load={"multiplier": start}), sut="standing")
     done = run(asks, SimulatedSut(capacity=capacity).measure)
     least = min(r.searched.value for r in done if r.searched and r.searched.ramp is None)
