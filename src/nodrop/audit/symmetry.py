@@ -46,7 +46,7 @@ class Met:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dealt:
-    """What came to one group of ours."""
+    """Flows that came to one group of ours."""
 
     kind: int
     """PACKET_FANOUT_*: 2 by CPU, 5 by queue."""

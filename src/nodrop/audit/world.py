@@ -120,7 +120,7 @@ class Port:
     speed_mbit: int | None = None
     duplex: str | None = None
     dealt: tuple[Dealt, ...] = ()
-    """What was seen of real flows, if it was asked for (`--watch`)."""
+    """Meetings of real flows, if they were asked for (`--watch`)."""
     pcie: Mapping[str, str] = field(default_factory=dict)
     """Files of its slot: current_link_width, max_link_width and the speeds."""
 

@@ -10,10 +10,17 @@ from dataclasses import dataclass, field
 from nodrop.drops.books import Balance, Reading, rise
 from nodrop.ledger import nic_counters
 from nodrop.ledger.places import KERNEL, NIC, SOCKET_RING, SOFTNET
-from nodrop.protocol.events import CapturePort, Captures, RingShape, ThreadReading
+from nodrop.protocol.events import (
+    CapturePort,
+    Captures,
+    CaptureSocket,
+    RingShape,
+    ThreadReading,
+)
 
 BAD_FRAMES = "bad frames"
 NIC_FIFO = "NIC FIFO"
+FANOUT_GROUP = "fanout group"
 ANALYSIS = "analysis"
 """No packet is lost, and what it carried is."""
 THROTTLED_RATIO = 0.05
@@ -96,6 +103,7 @@ def losses(before: Captures, now: Captures, balances: Sequence[Balance]) -> list
         *_of_ports(before, now),
         *_of_softnet(before, now),
         *_of_kernel(before, now, balances),
+        *_of_groups(before, now),
         *(loss for balance in balances for loss in _of_ring(balance)),
         *(loss for balance in balances for loss in _of_analysis(balance)),
     ]
@@ -195,6 +203,44 @@ def _of_kernel(before: Captures, now: Captures, balances: Sequence[Balance]) -> 
             why="datagrams whose fragments did not all come in time, or found no memory",
             do="sysctl net.ipv4.ipfrag_high_thresh net.ipv4.ipfrag_time net.ipv4.ipfrag_max_dist",
         )
+
+
+def _of_groups(before: Captures, now: Captures) -> Iterator[Loss]:
+    """Packets that a stranger in a program's fanout group is given in its place."""
+    then = {one["inode"]: one["counted"] for one in before["sockets"]}
+    ports = {(port["namespace"], port["index"]): port["name"] for port in now["ports"]}
+    groups: dict[tuple[int, int], dict[int, list[CaptureSocket]]] = {}
+    for one in now["sockets"]:
+        if one["fanout"] and one["pid"] is not None and str(one["pid"]) in now["programs"]:
+            at = (one["namespace"], one["fanout"]["id"])
+            groups.setdefault(at, {}).setdefault(one["pid"], []).append(one)
+    for (_, number), members in groups.items():
+        programs = {pid: now["programs"][str(pid)] for pid in members}
+        owner, *others = sorted(members, key=lambda pid: programs[pid]["usage"]["start_ticks"])
+        held = {one["inode"] for one in members[owner]}
+        name = programs[owner]["name"]
+        for pid in others:
+            other = programs[pid]["name"]
+            theirs = [one for one in members[pid] if one["inode"] not in held]
+            # Processes of one program may share a group, as Zeek's workers do; Suricata's never.
+            if not theirs or (other == name and not name.startswith("Suricata")):
+                continue
+            counted = [(then.get(one["inode"]), one["counted"]) for one in theirs]
+            port = ports.get((theirs[0]["namespace"], theirs[0]["ifindex"]), "a port")
+            yield Loss(
+                place=FANOUT_GROUP,
+                where=f"{name} {owner} on {port}",
+                counter=f"tp_packets and tp_drops of {other} {pid}",
+                packets=sum(
+                    rise(old[key] if old else 0, new[key])
+                    for old, new in counted
+                    if new
+                    for key in ("tp_packets", "tp_drops")
+                ),
+                why=f"{other} {pid} is in its fanout group {number} and is given a part of its "
+                "packets",
+                do="another cluster-id for one of the two",
+            )
 
 
 def _of_ring(balance: Balance) -> Iterator[Loss]:

@@ -41,7 +41,7 @@ class Interval:
     rows: Sequence[Row]
     """Places that lost something since the watch began, the worst now on top."""
     ended: Sequence[Balance]
-    """Of captures that ended since the watch began, the last books before they fell silent."""
+    """Captures that ended since the watch began, with their last books before they fell silent."""
     not_for_us: int | None
     notes: Sequence[str]
     """Programs that came, went or began anew; ports that went away."""

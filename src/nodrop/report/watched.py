@@ -293,7 +293,7 @@ def between(pair: Pair) -> Value:
 
 
 def capture_name(one: WatchedCapture) -> str:
-    """As places name it (drops/places.py)."""
+    """The name that places give it (drops/places.py)."""
     pid = str(one.pid) if one.pid is not None else "(not visible)"
     return f"{one.program or 'a program'} {pid} on {one.port}"
 
@@ -309,7 +309,7 @@ def clock(real_ns: int | None) -> str:
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> Iterable[tuple[float, float]]:
-    """Of intervals that are drawn as one, the largest value: no burst is lost."""
+    """The largest value of intervals that are drawn as one: no burst is lost."""
     together = max(1, -(-len(points) // MOST_POINTS))
     for start in range(0, len(points), together):
         part = points[start : start + together]

@@ -15,7 +15,7 @@ class ThreadShare(Model):
     waited: NotNegative
     """Part of the interval in which it was ready, and its CPU had other work."""
     state: str
-    """As in /proc: R, S, D, T …"""
+    """Letter in /proc: R, S, D, T …"""
     cpu: Count
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodrop.cli.arguments import seconds
-from nodrop.drops.places import doubled
+from nodrop.drops.places import doubled, losses
 from nodrop.drops.watching import Interval, Watch
 from nodrop.drops.words import lines, sparkline, view
 from nodrop.errors import BadInput
@@ -200,3 +200,34 @@ def test_times_that_are_none(text: str) -> None:
     with pytest.raises(BadInput, match="--interval"):
         seconds("--interval", text, least=0.1, most=3600)
     assert seconds("--for", "1.5m", least=1) == 90.0
+
+
+@pytest.mark.parametrize(
+    ("names", "inodes", "taken"),
+    [
+        (("Suricata-Main", "python3"), (41, 42), 40),
+        (("Suricata-Main", "Suricata-Main"), (41, 42), 40),
+        (("zeek", "zeek"), (41, 42), None),  # its workers
+        (("snort", "sh"), (41, 41), None),  # a child that has inherited the socket
+    ],
+)
+def test_a_stranger_in_a_fanout_group_is_named_with_what_it_takes(
+    names: tuple[str, str], inodes: tuple[int, int], taken: int | None
+) -> None:
+    def at(n: int) -> Any:
+        sockets = [
+            sock(inode, 30 * n, 10 * n, pid=pid) for inode, pid in zip(inodes, (7, 9), strict=True)
+        ]
+        programs = {
+            str(pid): program(name, usage={"start_ticks": pid, "throttled_ns": {}})
+            for name, pid in zip(names, (7, 9), strict=True)
+        }
+        return look(n, sockets=sockets, ports=[port((80 * n, 80 * n))], programs=programs)
+
+    found = [one for one in losses(at(1), at(2), []) if one.place == "fanout group"]
+    if taken is None:
+        assert found == []
+    else:
+        (one,) = found
+        assert one.packets == taken and one.where == f"{names[0]} 7 on eth1"
+        assert f"{names[1]} 9 is in its fanout group 99" in one.why
