@@ -4,7 +4,7 @@ compares."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,8 @@ from nodrop.results.detections import (
     MOST_NAMED,
     DetectionClass,
     Detections,
+    FlowOfMissed,
+    MissedByFlow,
     MissedUnit,
 )
 
@@ -49,6 +51,14 @@ class Baseline:
         """Seen in some, not in all."""
         each = [one.units for one in self._each]
         return frozenset().union(*each) - self.expected
+
+    @property
+    def flows(self) -> Mapping[str, int]:
+        """Packets by flow: the fewest that one of its trials saw, so that what differs between
+        lossless trials is no loss."""
+        each = [one.flows for one in self._each]
+        shared = set.intersection(*map(set, each)) if each else set()
+        return {flow: min(one[flow] for one in each) for flow in shared}
 
     @property
     def words(self) -> str:
@@ -102,6 +112,7 @@ def compared(found: Found, baseline: Baseline, *, measured: bool) -> Detections:
     expected, uncertain = baseline.expected, baseline.uncertain
     missed = expected - found.units
     no_ratio = _no_ratio(found, expected, measured=measured)
+    by_flow = flows_of_missed(found, baseline, missed)
     return Detections(
         detection_loss_ratio=None if no_ratio else len(missed) / len(expected),
         no_ratio=no_ratio,
@@ -109,14 +120,46 @@ def compared(found: Found, baseline: Baseline, *, measured: bool) -> Detections:
         expected=len(expected),
         expected_flows=len(flows_of(expected)),
         missed=len(missed),
+        missed_by_flow=_by_flow(by_flow) if found.flows and baseline.flows else None,
         surplus=len(found.units - expected - uncertain),
         uncertain=len(uncertain),
         classes=_classes(baseline, expected, missed),
         missed_first=[
-            MissedUnit(sid=sid, name=_names(baseline).get(sid, ""), where=where)
+            MissedUnit(
+                sid=sid,
+                name=_names(baseline).get(sid, ""),
+                where=where,
+                flow=by_flow.get((sid, where)),
+            )
             for sid, where in sorted(missed)[:MOST_NAMED]
         ],
         **common,
+    )
+
+
+def flows_of_missed(
+    found: Found, baseline: Baseline, missed: Iterable[Unit]
+) -> Mapping[Unit, FlowOfMissed]:
+    """The state of each missed unit's flow, as far as both logs have flows."""
+    usual = baseline.flows if found.flows else {}
+    said: dict[Unit, FlowOfMissed] = {}
+    for unit in missed:
+        packets, seen = usual.get(unit[1]), found.flows.get(unit[1])
+        if packets is None:
+            continue
+        if seen is None:
+            said[unit] = "not seen"
+        else:
+            said[unit] = "lost packets" if seen < packets else "whole"
+    return said
+
+
+def _by_flow(said: Mapping[Unit, FlowOfMissed]) -> MissedByFlow:
+    counted = Counter(said.values())
+    return MissedByFlow(
+        lost_packets=counted["lost packets"],
+        whole=counted["whole"],
+        not_seen=counted["not seen"],
     )
 
 

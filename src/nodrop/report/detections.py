@@ -9,7 +9,7 @@ from nodrop.report import numbers
 from nodrop.report.costs import DETECTION_FIGURE
 from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, scaled, text, with_ends
-from nodrop.results.detections import Detections
+from nodrop.results.detections import Detections, MissedByFlow
 
 WORDS = (
     "A unit is a signature in a flow, or for the address that it tracks if it limits its alerts: "
@@ -27,6 +27,9 @@ COLUMNS = (
     numeric("detection_loss_pct_largest", "Largest run, %"),
     numeric("expected", "Expected", "units that lossless trials see"),
     numeric("missed_median", "Missed"),
+    numeric("missed_in_lossy_flows", "… flow lost packets", "missed units by their flows, median"),
+    numeric("missed_in_whole_flows", "… flow whole", "missed though no packet of the flow lacks"),
+    numeric("missed_in_unseen_flows", "… flow not seen"),
     numeric("surplus_largest", "Surplus, at most", "seen and not expected"),
     numeric("uncertain", "Uncertain", "of the baseline: seen in some of its trials; in no ratio"),
     Column(name="no_ratio", title="Why no ratio"),
@@ -86,6 +89,10 @@ def _row(cell: Cell) -> Row:
             _percent(high),
             _largest(one.expected for one in found),
             _median([one.missed for one in found if one.missed is not None]),
+            *(
+                _median([getattr(by, kind) for one in found if (by := one.missed_by_flow)])
+                for kind in MissedByFlow.model_fields
+            ),
             _largest(one.surplus for one in found),
             _largest(one.uncertain for one in found),
             text("; ".join(dict.fromkeys(one.no_ratio for one in found if one.no_ratio))),

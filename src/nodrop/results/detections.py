@@ -23,6 +23,11 @@ class DetectionClass(Model):
     missed: Count
 
 
+FlowOfMissed = Literal["lost packets", "whole", "not seen"]
+"""State of a missed unit's flow: the SUT's own record of it has fewer packets than in lossless
+trials, has all of them, or there is none."""
+
+
 class MissedUnit(Model):
     """One that was expected and not seen."""
 
@@ -32,6 +37,19 @@ class MissedUnit(Model):
     """Name of the signature."""
     where: str
     """The flow, or the address that the rule tracks."""
+    flow: FlowOfMissed | None = None
+    """Null if the trial has no flows (measure.outcome), and of an address."""
+
+
+class MissedByFlow(Model):
+    """Missed units by the state of their flows; units of addresses have none."""
+
+    lost_packets: Count
+    """Their flows have fewer packets than in lossless trials."""
+    whole: Count
+    """Their flows have all packets, and the SUT missed the units all the same."""
+    not_seen: Count
+    """The SUT has no record of their flows."""
 
 
 class Detections(Model):
@@ -54,6 +72,8 @@ class Detections(Model):
     seen: Count
     """All units of the trial, expected or not."""
     missed: Count | None = None
+    missed_by_flow: MissedByFlow | None = None
+    """Null if the trial or its baseline has no flows: name "flows" in measure.outcome."""
     surplus: Count | None = None
     """Seen, and neither expected nor uncertain. It is never set off against missed ones."""
     uncertain: Count | None = None

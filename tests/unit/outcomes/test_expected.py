@@ -64,6 +64,43 @@ def test_no_ratio_is_made_of_what_is_not_known(
     assert (said.missed, said.baseline) == (0, "offline")
 
 
+@pytest.mark.parametrize(
+    ("seen", "by_flow"),
+    [
+        ({3: 10, 4: 12}, (0, 2, 0)),
+        ({3: 9, 4: 12}, (1, 1, 0)),
+        ({3: 1}, (1, 0, 1)),
+        # More than the fewest of two lossless trials is whole.
+        ({3: 10, 4: 11}, (0, 2, 0)),
+        ({}, None),
+    ],
+)
+def test_missed_units_are_told_apart_by_their_flows(
+    seen: dict[int, int], by_flow: tuple[int, int, int] | None
+) -> None:
+    """A unit of an address (rate-limited) belongs to no flow."""
+    everything = units(range(30)) | {("1:8", "by_src 10.0.0.1")}
+    usual = _flows({3: 10, 4: 12})
+    baseline = Baseline(
+        offline=None,
+        live=[found(everything, flows=usual), found(everything, flows=usual | _of(4, 11))],
+    )
+    trial = found(everything - units([3, 4]), flows=_flows(seen))
+    said = compared(trial, baseline, measured=True)
+    assert said.missed == 2
+    counted = said.missed_by_flow
+    assert (None if counted is None else tuple(counted.model_dump().values())) == by_flow
+
+
+def _of(number: int, packets: int) -> dict[str, int]:
+    ((_, where),) = units([number])
+    return {where: packets}
+
+
+def _flows(seen: dict[int, int]) -> dict[str, int]:
+    return {where: n for one, n in seen.items() for where in _of(one, n)}
+
+
 def test_without_a_baseline_nothing_is_missed() -> None:
     said = compared(
         found(units([1])), Baseline(offline=None, why="no lossless trial"), measured=True
