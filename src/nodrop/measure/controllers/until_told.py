@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -52,14 +53,25 @@ class UntilTold:
 
     def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
         most = self._blocks.outlook(done)
-        rest = most.at_most or most.at_least
+        rest = self._within_budget(most.at_most or most.at_least, done)
         ahead = next((look for look in self._looks if look > self._least(done)), None)
         if ahead is None or not rest.trials:
-            return most
+            return Outlook(at_least=rest, at_most=rest, next_s=most.next_s)
         trials = min(max(self._cells * ahead - len(done), 0), rest.trials)
         seconds = rest.seconds * trials / rest.trials
         least = Remaining(trials=trials, seconds=seconds, spread_s=None)
         return Outlook(at_least=least, at_most=rest, next_s=most.next_s)
+
+    def _within_budget(self, rest: Remaining, done: Sequence[TrialRecord]) -> Remaining:
+        """The trial that the budget ends in is measured whole."""
+        if self._budget_s is None or not rest.trials:
+            return rest
+        left_s = self._budget_s - sum(r.took_s or 0.0 for r in done)
+        each_s = rest.seconds / rest.trials
+        if left_s >= rest.seconds or each_s <= 0:
+            return rest
+        trials = max(0, math.ceil(left_s / each_s))
+        return Remaining(trials=trials, seconds=trials * each_s, spread_s=None)
 
     def beforehand(self) -> Sequence[TrialInput]:
         first = self._looks[0] if self._looks else None

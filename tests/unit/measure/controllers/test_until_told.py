@@ -101,3 +101,14 @@ def test_cells_alternate_in_blocks() -> None:
     pairs = [{a.cell["cell"], b.cell["cell"]} for a, b in zip(done[::2], done[1::2], strict=True)]
     assert pairs == [{"a", "b"}] * LOOKS[1]
     assert len({r.cell["cell"] for r in done[::2]}) == 2  # neither is always first
+
+
+@pytest.mark.parametrize("budget_s", [31.0, 50.0, 100.0])
+def test_the_outlook_ends_with_the_budget(budget_s: float) -> None:
+    """Seen: "at most 9 min left" of a budget of two."""
+    asked = controller(Answers(None), budget_s=budget_s)
+    done = measured(asked)
+    for n in range(2, len(done) + 1):
+        seen = asked.outlook(done[:n])
+        assert seen.at_most is not None and seen.at_most.trials == len(done) - n
+        assert seen.at_least.trials <= seen.at_most.trials
