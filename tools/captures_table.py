@@ -161,7 +161,8 @@ def look(row: Row, out: Path) -> None:
     for what, at, shown in (("first", info.get("first_timestamp_ns"), first),
                             ("last", info.get("last_timestamp_ns"), last)):  # fmt: skip
         in_order = theirs.get("Strict time order") == "True" or what == "last"
-        in_order &= not prepared.get("odd_fraction_packets")  # capinfos' numbers are too small
+        in_order &= not info.get("odd_fraction_packets")  # capinfos' numbers are too small
+        in_order &= not info.get("left_out")  # capinfos counts them
         if at is not None and shown is not None and in_order and 0 <= shown < LAST_S:
             at_s = (Decimal(at) / 10**9).quantize(shown)
             compare(row, f"time of the {what} packet and capinfos'", at_s, shown)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
+from nodrop.config.units import noun
 from nodrop.findings.ladder import pairs
 from nodrop.report import escape
 from nodrop.report import sentences as rules
@@ -154,7 +155,7 @@ def _books(story: Story) -> Sentence:
     there = [t for t in story.trials if t.has_books or imported[t.source]]
     closed = tuple(t for t in there if t.record.packets.books_closed)
     n = len(story.trials)
-    words = f"packet books that close to zero in {len(closed)} of {n} trials"
+    words = f"packet books that close to zero in {len(closed)} of {n} {noun(n, 'trial')}"
     if len(there) < n:
         words += f"; of {n - len(there)} there are no books"
     return Sentence(

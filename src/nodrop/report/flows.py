@@ -283,7 +283,7 @@ def _count(account: Account) -> str:
 
 
 def _branch_words(account: Account) -> str:
-    said = [f"{account.name}: {numbers.count(account.packets)} packets {account.kind.value}",
+    said = [f"{account.name}: {numbers.count_of(account.packets, 'packet')} {account.kind.value}",
             f"counter: {account.counter}"]  # fmt: skip
     said += [f"evidence: {account.evidence}"] if account.evidence else []
     said += [f"knob: {account.knob}"] if account.knob else []
@@ -292,7 +292,8 @@ def _branch_words(account: Account) -> str:
 
 
 def _hop_words(hop: Hop) -> str:
-    says = f"{hop_title(hop.name)}: {numbers.count(hop.packets)} packets; counter: {hop.counter}"
+    packets = numbers.count_of(hop.packets, "packet")
+    says = f"{hop_title(hop.name)}: {packets}; counter: {hop.counter}"
     meaning = definition(hop.name)
     return f"{says}; {meaning}" if meaning else says
 

@@ -20,6 +20,11 @@ def count(value: float | None) -> str:
     return f"{value:,.0f}".replace(",", THIN).replace("-", "−")
 
 
+def count_of(value: float | None, word: str) -> str:
+    """`1 packet`, `2 072 packets`, `– packets`."""
+    return f"{count(value)} {word if value == 1 else f'{word}s'}"
+
+
 def rate(value: float | None, known: float = SMALL_RATE) -> str:
     """Packets/s in whole numbers, but three digits of a small one: 9.6 is not 10.2."""
     if value is None or (abs(value) >= 100 and known == SMALL_RATE):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nodrop.config.units import noun
 from nodrop.report.story import Story, once
 from nodrop.report.trials import Trial
 
@@ -22,7 +23,8 @@ class OtherPrograms:
     @property
     def words(self) -> str:
         limit = f"{FOREIGN_CPU_RATIO * 100:.0f} %"
-        return f"in {len(self.crowded)} of {len(self.ratios)} trials more than {limit}"
+        trials = noun(len(self.ratios), "trial")
+        return f"in {len(self.crowded)} of {len(self.ratios)} {trials} more than {limit}"
 
 
 @once

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from nodrop.config.units import noun
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.ledger.quota import KNOBS
@@ -166,8 +167,8 @@ def _books(story: Story) -> Iterator[Sentence]:
         yield Sentence(
             rule=rules.BOOKS_AGAIN,
             good=True,
-            text=f"the books of {len(closed)} of {len(story.trials)} trials were balanced again: "
-            "residual 0",
+            text=f"the books of {len(closed)} of {len(story.trials)} "
+            f"{noun(len(story.trials), 'trial')} were balanced again: residual 0",
             evidence={"closed": len(closed), "trials": len(story.trials)},
         )
 
