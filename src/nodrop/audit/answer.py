@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
+from pathlib import Path
 from typing import Any, Literal
 
 from nodrop import __version__
+from nodrop.audit import reading
 from nodrop.audit.kind import Finding
 from nodrop.audit.kinds import KINDS, findings, is_note
-from nodrop.audit.world import World
+from nodrop.audit.world import Role, World
+from nodrop.errors import NodropError
 from nodrop.results.model import Model, NotNegative
 
 FOUND, CANNOT_TELL = 1, 6
 """Exit codes: there are findings; there are none, and something could not be read."""
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+class Asked(Model):
+    """An audit, as its command asks for it."""
+
+    role: str
+    config: str | None
+    ports: list[str]
+    watch_s: NotNegative | None
 
 
 class Evidence(Model):
@@ -61,6 +75,17 @@ class AuditAnswer(Model):
     """Settings that are shown and not judged."""
     took_s: NotNegative
     exit_code: int
+
+
+def audited(asked: Asked) -> AuditAnswer:
+    began = time.monotonic()
+    world = reading.read_world(
+        role=Role(asked.role),
+        config=None if asked.config is None else Path(asked.config),
+        ports=asked.ports,
+        watch_s=asked.watch_s,
+    )
+    return answer(world, took_s=time.monotonic() - began)
 
 
 def answer(world: World, *, took_s: float) -> AuditAnswer:
@@ -130,3 +155,17 @@ def sarif(found: AuditAnswer) -> str:
     driver = {"name": "nodrop audit", "version": __version__, "rules": rules}
     run = {"tool": {"driver": driver}, "results": results}
     return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
+
+
+def main(asked: str) -> int:
+    """On a far host: the answer on stdout, or one line on stderr and its exit code."""
+    try:
+        sys.stdout.write(audited(Asked.model_validate_json(asked)).model_dump_json() + "\n")
+    except NodropError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -188,3 +189,27 @@ def seconds(option: str, text: str, *, least: float, most: float = math.inf) -> 
         at_most = f" and at most {most:g} s" if most < math.inf else ""
         raise BadInput(f"{option} {text}: must be at least {least:g} s{at_most}")
     return found
+
+
+class Becoming(StrEnum):
+    SUDO = "sudo"
+
+
+FarHost = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="HOST", help="A host as ssh knows it; left out, this one.", show_default=False
+    ),
+]
+Become = Annotated[
+    Becoming | None,
+    typer.Option("--become", help="How to be root on HOST; left out, root logs in."),
+]
+SshConfig = Annotated[
+    Path | None, typer.Option("--ssh-config", metavar="FILE", help="Instead of ~/.ssh/config.")
+]
+
+
+def only_for_a_host(become: Becoming | None, ssh_config: Path | None) -> None:
+    if become is not None or ssh_config is not None:
+        raise BadInput("--become, --ssh-config: are for a HOST; here, start nodrop as root")

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson, seconds, write_anew, written_anew
+from nodrop.cli.arguments import (
+    AsJson,
+    Become,
+    Becoming,
+    FarHost,
+    SshConfig,
+    only_for_a_host,
+    seconds,
+    write_anew,
+    written_anew,
+)
 from nodrop.cli.saying import say, say_json
+from nodrop.errors import BadInput, LabProblem
+from nodrop.untrusted.words import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nodrop.audit.answer import AuditAnswer, FindingAnswer
+    from nodrop.audit.answer import Asked, AuditAnswer, FindingAnswer
 
 
 class HostRole(StrEnum):
@@ -30,6 +41,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def audit(
+    where: FarHost = None,
     role: Annotated[
         HostRole, typer.Option("--role", help="What this host does.")
     ] = HostRole.SENSOR,
@@ -38,7 +50,7 @@ def audit(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="A suricata.yaml; else that of each Suricata that runs.",
+            help="A suricata.yaml (of HOST, if given); else that of each Suricata that runs.",
         ),
     ] = None,
     ports: Annotated[
@@ -58,6 +70,8 @@ def audit(
             "One more listener at the port, of a part of its flows.",
         ),
     ] = None,
+    become: Become = None,
+    ssh_config: SshConfig = None,
     as_json: AsJson = False,
     sarif_file: Annotated[
         Path | None,
@@ -69,28 +83,35 @@ def audit(
         ),
     ] = None,
 ) -> int:
-    """Read this host, and say which settings cost packets, with the command that changes each.
+    """Read a host, and say which settings cost packets, with the command that changes each.
 
     Nothing is changed and no module is loaded. What this user may not read is listed with the
-    right that it needs.
+    right that it needs. Onto a HOST over ssh nodrop is copied, as for measuring there
+    (/var/lib/nodrop), and run as root.
 
     \b
     nodrop audit
     nodrop audit --watch 5s
     nodrop audit --port eth1 --config /etc/suricata/suricata.yaml
     nodrop audit --role generator --json
+    nodrop audit sensor1 --become sudo
 
     Exit code 0: no finding; 1: there are findings (notes do not count); 6: no finding, and
     something could not be read; 2: bad input.
     """
-    from nodrop.audit.answer import answer, sarif
-    from nodrop.audit.reading import read_world
-    from nodrop.audit.world import Role
+    from nodrop.audit.answer import Asked, audited, sarif
 
-    began = time.monotonic()
-    watch_s = None if watch is None else seconds("--watch", watch, least=1.0)
-    world = read_world(role=Role(role), config=config, ports=ports or (), watch_s=watch_s)
-    found = answer(world, took_s=time.monotonic() - began)
+    asked = Asked(
+        role=role.value,
+        config=None if config is None else str(config),
+        ports=ports or [],
+        watch_s=None if watch is None else seconds("--watch", watch, least=1.0),
+    )
+    if where is None:
+        only_for_a_host(become, ssh_config)
+        found = audited(asked)
+    else:
+        found = _there(where, become, ssh_config, asked)
     if sarif_file is not None:
         write_anew(sarif_file, (sarif(found) + "\n").encode())
     if as_json:
@@ -98,6 +119,33 @@ def audit(
     else:
         _print(found)
     return found.exit_code
+
+
+def _there(where: str, become: Becoming | None, config: Path | None, asked: Asked) -> AuditAnswer:
+    from pydantic import ValidationError
+
+    from nodrop.audit.answer import AuditAnswer
+    from nodrop.elsewhere.control_plane import placed
+    from nodrop.hosts.journal import new_label
+    from nodrop.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
+
+    with SshHost(
+        where,
+        label=f"audit-{new_label()}",
+        become="sudo" if become else None,
+        config=config,
+        holds=False,
+    ) as host:
+        argv = [*placed(host), "nodrop.audit.answer", asked.model_dump_json()]
+        timeout_s = COMMAND_TIMEOUT_S + (asked.watch_s or 0)
+        done = host.run(argv, timeout_s=timeout_s, check=False)
+    said = one_line(done.stderr, longest=2000)
+    if done.returncode == BadInput.exit_code:
+        raise BadInput(f"{where}: {said}")
+    try:
+        return AuditAnswer.model_validate_json(done.stdout)
+    except ValidationError:
+        raise LabProblem(f"{where}: nodrop audit cannot run there: {said}") from None
 
 
 def _print(found: AuditAnswer) -> None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson, seconds
+from nodrop.cli.arguments import (
+    AsJson,
+    Become,
+    Becoming,
+    FarHost,
+    SshConfig,
+    only_for_a_host,
+    seconds,
+)
 from nodrop.cli.saying import complain, say, say_json
-from nodrop.errors import BadInput, NotReady
+from nodrop.errors import NotReady
 
 if TYPE_CHECKING:
     from nodrop.drops.outlets import Metrics, Record
@@ -25,23 +32,12 @@ LEAST_S, MOST_S = 0.1, 3600.0
 SPARK_INTERVALS = 12
 
 
-class Becoming(StrEnum):
-    SUDO = "sudo"
-
-
 def add_to(app: typer.Typer) -> None:
     app.command("drops")(drops)
 
 
 def drops(
-    where: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="HOST",
-            help="A host as ssh knows it; left out, this one.",
-            show_default=False,
-        ),
-    ] = None,
+    where: FarHost = None,
     once: Annotated[bool, typer.Option("--once", help="One interval, then end.")] = False,
     as_json: AsJson = False,
     interval: Annotated[
@@ -68,14 +64,8 @@ def drops(
             "socket (./drops.sock).",
         ),
     ] = None,
-    become: Annotated[
-        Becoming | None,
-        typer.Option("--become", help="How to be root on HOST; left out, root logs in."),
-    ] = None,
-    ssh_config: Annotated[
-        Path | None,
-        typer.Option("--ssh-config", metavar="FILE", help="Instead of ~/.ssh/config."),
-    ] = None,
+    become: Become = None,
+    ssh_config: SshConfig = None,
 ) -> None:
     """Where packets die now on a sensor at work: port, kernel, socket rings, decoder; why, and the
     command that changes it.
@@ -158,8 +148,7 @@ def _host(
     from nodrop.hosts.ssh import SshHost
 
     if where is None:
-        if become is not None or config is not None:
-            raise BadInput("--become, --ssh-config: are for a HOST; here, start nodrop as root")
+        only_for_a_host(become, config)
         with closing(LocalHost(name="here", node=find_node_binary(), label="drops")) as host:
             yield host
     else:
