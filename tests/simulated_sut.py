@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from nodrop.capacity.answer import Answer
+from nodrop.capacity.controller import Capacity
+from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
-from nodrop.findings.answer import Answer
-from nodrop.findings.capacity import answers
 from nodrop.ledger.ramp import Busy, Watched, shown
-from nodrop.measure.controllers.capacity import Capacity
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, TrialInput
 from nodrop.results.trial import Ramp, Searched, TrialRecord
-from nodrop.testing import records
+from tests.made import outcome_runs
 
 PACKETS_PER_S = 10_000.0
 """That a load of 1 is."""
@@ -237,7 +237,7 @@ def _record(
     common: dict[str, Any], outcome: str, reasons: list[str], verdict: str, **fields: Any
 ) -> TrialRecord:
     found = {"outcome": outcome, "valid": outcome == "measured", "verdict": verdict}
-    return records.trial(**common, **found, invalid_reasons=reasons, **fields)
+    return outcome_runs.trial(**common, **found, invalid_reasons=reasons, **fields)
 
 
 def cell(**fields: Any) -> AskedCell:

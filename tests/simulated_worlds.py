@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from nodrop.capacity.answer import Answer
+from nodrop.capacity.rules import answers
+from nodrop.capacity.searched import tried
 from nodrop.config.search import Search
-from nodrop.findings.answer import Answer
-from nodrop.findings.capacity import answers
-from nodrop.findings.searched import tried
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.results.trial import Searched
 from tests.simulated_sut import SimulatedSut, controller, run

@@ -18,7 +18,9 @@ from statistics import quantiles
 from typing import Any
 from unittest import mock
 
-from nodrop.testing.long_runs import make_long_run
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.made.long_runs import make_long_run
 
 FIGURES = {
     "loss_ratio": "body", "per_s": "offered", "activation_s": "", "sut_cpu_s": "",

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from nodrop.testing.long_runs import make_long_run
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.made.long_runs import make_long_run
 
 MOST_TIMES = 12.0
 MOST_BYTES = 1 << 30

@@ -21,8 +21,8 @@ from scipy.special import ndtri
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
-from nodrop.findings.capacity import answers
 from tests.simulated_sut import SimulatedSut, controller, run
 
 CAPACITY = 10.0

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from nodrop.config.lab_file import LabSource
-from nodrop.config.options import shown, unknown_key
 from nodrop.errors import BadInput, NodropError, NotReady
-from nodrop.labs.seam import Lab
-from nodrop.load.seam import LoadGenerator
-from nodrop.setups.seam import Setup
-from nodrop.suts.seam import Sut
 from nodrop.untrusted.words import one_line
+
+if TYPE_CHECKING:  # `nodrop --help` needs none of them
+    from nodrop.config.lab_file import LabSource
+    from nodrop.labs.seam import Lab
+    from nodrop.load.seam import LoadGenerator
+    from nodrop.setups.seam import Setup
+    from nodrop.suts.seam import Sut
 
 GROUPS = {
     "setup": "nodrop.setups",
@@ -29,6 +30,9 @@ GROUPS = {
     "controller": "nodrop.controllers",
     "lab": "nodrop.labs",
     "knob": "nodrop.knobs",
+    "command": "nodrop.commands",
+    "section": "nodrop.sections",
+    "figure": "nodrop.figures",
 }
 """Kind of plugin → entry point group."""
 
@@ -69,22 +73,26 @@ def plugins() -> tuple[Plugin, ...]:
     return tuple(found[key] for key in sorted(found))
 
 
+def of_table(table: str) -> tuple[Plugin, ...]:
+    return tuple(plugin for plugin in plugins() if plugin.table == table)
+
+
 def knobs() -> tuple[Any, ...]:
     """Knobs of third parties: an entry point names one, or several."""
-    named = [plugin.load() for plugin in plugins() if plugin.table == "knob"]
+    named = [plugin.load() for plugin in of_table("knob")]
     return tuple(knob for one in named for knob in (one if isinstance(one, tuple) else (one,)))
 
 
 def build_setup(table: Mapping[str, Any], *, base: Path) -> Setup:
-    return cast(Setup, _build("setup", table, base))
+    return cast("Setup", _build("setup", table, base))
 
 
 def build_sut(table: Mapping[str, Any], *, base: Path) -> Sut:
-    return cast(Sut, _build("sut", table, base))
+    return cast("Sut", _build("sut", table, base))
 
 
 def build_load(table: Mapping[str, Any], *, base: Path) -> LoadGenerator:
-    return cast(LoadGenerator, _build("load", table, base))
+    return cast("LoadGenerator", _build("load", table, base))
 
 
 def build_lab(source: LabSource) -> Lab:
@@ -93,7 +101,7 @@ def build_lab(source: LabSource) -> Lab:
         lab = _made("lab", source.kind, source.table, key="kind", base=base)
     except BadInput as error:
         raise BadInput(f"{source.path}: {error.message}", hint=error.hint) from None
-    return cast(Lab, lab)
+    return cast("Lab", lab)
 
 
 def _build(table: str, options: Mapping[str, Any], base: Path) -> Any:
@@ -106,6 +114,8 @@ def build_controller(kind: str, asked: object) -> Any:
 
 
 def _made(table: str, kind: str, *what: Any, key: str, **more: Any) -> Any:
+    from nodrop.config.options import shown
+
     plugin = _find(table, kind, key=key)
     make = plugin.load()
     with _others_work(plugin, "cannot be made"):
@@ -117,7 +127,9 @@ def _made(table: str, kind: str, *what: Any, key: str, **more: Any) -> Any:
 
 def _find(table: str, kind: str, *, key: str) -> Plugin:
     """`key` chooses it in the experiment file."""
-    known = {p.kind: p for p in plugins() if p.table == table}
+    from nodrop.config.options import shown, unknown_key
+
+    known = {p.kind: p for p in of_table(table)}
     if kind not in known:
         near = unknown_key(kind, list(known))
         near = near if "did you mean" in near else ""

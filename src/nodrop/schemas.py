@@ -10,18 +10,15 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, TypeAdapter
 
 from nodrop.audit.answer import AuditAnswer
+from nodrop.compare.records import History, Side, Versus
 from nodrop.config.experiment import ExperimentFile
 from nodrop.config.fleet_file import FleetFile
 from nodrop.labs.netns import NetnsFile
 from nodrop.labs.ssh import SshFile
-from nodrop.results.capacity import CapacityAnswer
+from nodrop.results.capacity import CapacityAnswer, Direct
 from nodrop.results.certificate import Certificate
-from nodrop.results.direct import Direct
-from nodrop.results.history import History
 from nodrop.results.proved import Proved
-from nodrop.results.side import Side
 from nodrop.results.trial import trial_schema
-from nodrop.results.versus import Versus
 from nodrop.results.watched import WatchedInterval
 
 

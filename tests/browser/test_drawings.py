@@ -14,9 +14,9 @@ from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.report.chart import symbols
 from nodrop.report.flows import flow
 from nodrop.report.write import write_report
-from nodrop.testing.outcome_runs import outcome_search, tried
 from tests.browser.test_page import CHROMIUM, Pages, axe, browser, pages
 from tests.depth import depth
+from tests.made.outcome_runs import outcome_search, tried
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this host")
 __all__ = ("browser", "pages")

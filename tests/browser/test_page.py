@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from nodrop.report.write import write_report
-from nodrop.testing.rundirs import (
+from tests.depth import depth
+from tests.made.rundirs import (
     DEMO,
     INSTANCES,
     MIXED,
@@ -21,7 +22,6 @@ from nodrop.testing.rundirs import (
     damage,
     make_run,
 )
-from tests.depth import depth
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip(

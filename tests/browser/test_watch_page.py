@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from nodrop.results.writer import RunWriter
-from nodrop.testing.records import trial
 from nodrop.watch.follow import Follower
 from nodrop.watch.serve import ServedPage, serve_page
 from tests.browser.test_page import CHROMIUM, axe, browser
 from tests.depth import depth
+from tests.made.outcome_runs import trial
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this host")
 __all__ = ("browser",)

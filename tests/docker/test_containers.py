@@ -16,11 +16,11 @@ import pytest
 
 from nodrop.errors import LabProblem, NotReady
 from nodrop.hosts.binary import file_sha256
-from nodrop.hosts.sut_user import SUT_USER
+from nodrop.hosts.rights import SUT_USER
 from nodrop.images.choice import find_image
 from nodrop.machines import docker_engine
 from nodrop.machines.docker_engine import DockerEngine
-from nodrop.measure.probing import probe_in
+from nodrop.measure.calibrated import probe_in
 from nodrop.results.trial import TrialRecord
 from tests import described_program
 from tests.depth import depth

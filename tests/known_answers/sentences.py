@@ -10,7 +10,7 @@ from nodrop.report.answer import answer
 from nodrop.report.escape import THIN
 from nodrop.report.sentences import Sentence
 from nodrop.report.story import read_story
-from nodrop.testing.outcome_runs import Load, outcome_run
+from tests.made.outcome_runs import Load, outcome_run
 
 
 def pps(rate: int, trials: Sequence[float | str], **fields: Any) -> Load:

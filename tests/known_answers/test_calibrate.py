@@ -11,10 +11,9 @@ import pytest
 
 from nodrop.calibrate import faults
 from nodrop.calibrate.calibration import calibrate, try_case
-from nodrop.calibrate.case import Answer, Case, Expected, Tried
+from nodrop.calibrate.case import Answer, Case, Expected, Site, Tried
 from nodrop.calibrate.cases import known_answers
 from nodrop.calibrate.figures import steady
-from nodrop.calibrate.site import Site
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.measure.calibrated import store

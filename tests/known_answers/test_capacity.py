@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.capacity.rules import answers
 from nodrop.config.experiment import load_experiment
-from nodrop.findings.capacity import answers
 from nodrop.hosts.binary import find_node_binary
 from nodrop.results.trial import TrialRecord
 from tests.depth import depth

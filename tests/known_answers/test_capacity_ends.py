@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from nodrop.calibrate.faults import at_the_sender, job
+from nodrop.capacity.answer import Answer
+from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
-from nodrop.findings.answer import Answer
-from nodrop.findings.capacity import answers
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.progress import Silent

@@ -14,8 +14,7 @@ from nodrop.ledger.cause import Cause, Running, causes_of
 from nodrop.measure.offering import foreign_ratio, of_rows, steal_ratio
 from nodrop.setups.guest_books import MACVTAP_QUEUE
 from nodrop.suts.suricata.sut import RING
-from nodrop.testing.queue import Queue, bursts
-from nodrop.testing.threads import BEGIN_NS, Made, World
+from tests.made.threads import BEGIN_NS, Made, Queue, World, bursts
 
 W = "W#01-ndrx0"
 

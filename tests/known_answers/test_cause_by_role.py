@@ -13,7 +13,7 @@ from nodrop.ledger.peers import Peer, Peers
 from nodrop.ledger.running import Running
 from nodrop.ledger.threads import Role
 from nodrop.suts.suricata.sut import RING
-from nodrop.testing.threads import Made, World
+from tests.made.threads import Made, World
 
 RX = "RX#01-ndrx0"
 

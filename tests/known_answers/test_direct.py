@@ -16,9 +16,9 @@ from nodrop.report.escape import markdown
 from nodrop.report.sentences import Sentence
 from nodrop.report.story import read_story
 from nodrop.report.write import markdown_report, report_json
-from nodrop.results.direct import Direct
-from nodrop.testing.outcome_runs import Load, outcome_run, outcome_search, tried
+from nodrop.results.capacity import Direct
 from tests.known_answers.sentences import rules, text_of
+from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
 COMMAND = {"command": ["nodrop", "run", "experiments/x.toml"], "question": "Which is more?"}
 
@@ -71,7 +71,7 @@ def first(run: Path) -> tuple[Direct, Sentence]:
     sentences = answer(story).sentences
     (direct, sentence), *_ = direct_answers(story)
     assert sentences[0] == sentence
-    assert markdown_report(story, None).splitlines()[2] == markdown(direct.text, longest=2000)
+    assert markdown_report(story).splitlines()[2] == markdown(direct.text, longest=2000)
     told = report_json([run])["answer"]["sentences"][0]
     assert Direct.model_validate_json(json.dumps(told["evidence"])) == direct
     return direct, sentence

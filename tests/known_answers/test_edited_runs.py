@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
+from nodrop.compare.sides import read_side
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import Parts
 from nodrop.report.export import write_parquet
-from nodrop.report.sides import read_side
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
 from nodrop.results.rundir import open_run
 from nodrop.results.versions import FLAT
 from nodrop.results.writer import RunWriter
-from nodrop.testing.outcome_runs import Load, outcome_run
-from nodrop.testing.rundirs import Fake, make_run
 from nodrop.watch.follow import Follower
+from tests.made.outcome_runs import Load, outcome_run
+from tests.made.rundirs import Fake, make_run
 
 LOSSY = Fake(repetitions=3, samples=False)
 

@@ -17,19 +17,19 @@ import pytest
 from nodrop.cli import main
 from nodrop.errors import BadInput
 from nodrop.images.image import list_images, unusable_images
-from nodrop.imports import importer
-from nodrop.imports.cells import CellResult
-from nodrop.imports.dataset import Cell, Dataset, discover
-from nodrop.imports.names import parse_folder_name
-from nodrop.imports.workbooks import UnsafeArchiveError, check_archive
 from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.report.write import write_report
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.writer import RunWriter
+from nodrop.studies import importer
+from nodrop.studies.cells import CellResult
+from nodrop.studies.dataset import Cell, Dataset, discover
+from nodrop.studies.names import parse_folder_name
+from nodrop.studies.workbooks import UnsafeArchiveError, check_archive
 from nodrop.suts.suricata.sut import plain_rules
-from nodrop.testing.rundirs import Fake, make_run
 from nodrop.untrusted import bounds
 from nodrop.untrusted.folder import Folder, Refused, read_file
+from tests.made.rundirs import Fake, make_run
 
 SMALL = Fake(cells=({"load.multiplier": 1},), repetitions=2)
 SECRET = "the secret of somebody else"

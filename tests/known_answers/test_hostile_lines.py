@@ -29,9 +29,9 @@ from nodrop.results.rundir import open_run
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.suts.sink import _counters
 from nodrop.suts.suricata import counters, log
-from nodrop.testing.rundirs import Fake, make_run
 from nodrop.untrusted import json_text
 from nodrop.untrusted.json_text import NotJson, decode, decode_object
+from tests.made.rundirs import Fake, make_run
 
 DEADLINE_S = 20.0
 VALUES = st.recursive(

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from nodrop.findings.answer import Answer
+from nodrop.capacity.answer import Answer
+from nodrop.capacity.cells import SearchedCell, searches
+from nodrop.capacity.section import capacity_section
+from nodrop.capacity.words import headline, limit_words
 from nodrop.findings.load_words import apart, written
-from nodrop.report.capacity import capacity_section
-from nodrop.report.capacity_words import headline, limit_words
-from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import read_story
-from nodrop.testing.outcome_runs import Load, outcome_search, tried
+from tests.made.outcome_runs import Load, outcome_search, tried
 
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 

@@ -12,13 +12,13 @@ import pytest
 
 from nodrop.ledger.reasons import Reason
 from nodrop.report.answer import answer
-from nodrop.report.reasons import REASON_WORDS
+from nodrop.report.senders import REASON_WORDS
 from nodrop.report.sentences import RULES
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
-from nodrop.testing.outcome_runs import Load, outcome_run, outcome_search, tried, windowed
-from nodrop.testing.rundirs import MIXED, SETUPS, Fake, damage, make_run
 from tests.known_answers.sentences import pps, rules, text_of
+from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried, windowed
+from tests.made.rundirs import MIXED, SETUPS, Fake, damage, make_run
 from tests.unit.drops.test_outlets import recorded, watch
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"

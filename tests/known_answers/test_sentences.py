@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from nodrop.cli.tables import cells_table
-from nodrop.findings.ladder import LoadResult, contradiction
+from nodrop.findings.load_words import LoadResult, contradiction
 from nodrop.report.answer import answer
 from nodrop.report.escape import THIN
 from nodrop.report.story import read_story
 from nodrop.report.trust import findings
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import summarize_cells
-from nodrop.testing.outcome_runs import FAILED, VOID, Load, outcome_run
+from nodrop.terminal.tables import cells_table
 from tests.known_answers.sentences import pps, rules, said, text_of
+from tests.made.outcome_runs import FAILED, VOID, Load, outcome_run
 
 # A SUT that fails.
 

@@ -20,11 +20,10 @@ from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, TrialInput
 from nodrop.results.settled import METRICS, known, looks
 from nodrop.results.trial import TrialRecord
-from nodrop.stats.interval import median_rank, runs_needed
-from nodrop.stats.stopping import Looks
-from nodrop.testing import records
+from nodrop.stats.interval import Looks, median_rank, runs_needed
 from nodrop.testing.contracts import check_controller
 from tests.known_answers.worlds import WORLDS, rate, repeated, seeded
+from tests.made import outcome_runs
 
 Runs = NDArray[np.float64]
 PLANS = ((6, 40), (10, 60), (6, 150))
@@ -156,7 +155,7 @@ def measured(trial: TrialInput, **fields: object) -> TrialRecord:
     found = {"cell": trial.cell, "repetition": trial.repetition, "index": trial.index}
     found |= {"run": trial.run_name, "outcome": "measured", "valid": True, "verdict": ""}
     found |= {"loss_ratio": float(spread * (2 + rng.normal()) ** 2), "took_s": 2.0}
-    return records.trial(**found | fields)
+    return outcome_runs.trial(**found | fields)
 
 
 def all_of(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.audit.kinds import findings
+from nodrop.audit.answer import findings
 from nodrop.audit.reading import read_world
 from nodrop.audit.world import HASH, Feature
 

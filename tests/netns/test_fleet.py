@@ -19,10 +19,10 @@ from typing import Any
 import psutil
 import pytest
 
-from nodrop.cli.stores import run_directory
 from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.results.rundir import RunDir, open_run
 from nodrop.results.trial import TrialRecord
+from nodrop.terminal.arguments import run_directory
 from tests.s3 import serving
 
 EXPERIMENT = """

@@ -18,7 +18,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts import lease
 from nodrop.hosts.processes import ended
 from nodrop.hosts.ssh import NODE_FOLDER, SshHost
-from nodrop.labs import far_undo
+from nodrop.labs import far_hosts
 from tests.ssh.machines import Machine, Machines, set_control
 from tests.ssh.test_lab_check import written
 from tests.ssh.test_ssh_host import controller
@@ -233,7 +233,7 @@ def test_undo_of_a_lab_that_is_not_reached_says_so_and_does_the_rest(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(far_undo, "RETRY_S", 0.0)
+    monkeypatch.setattr(far_hosts, "RETRY_S", 0.0)
     code, _, err = undone(written(machines, tmp_path, sender="refused"), capsys)
     assert code == 3
     assert err.splitlines() == [

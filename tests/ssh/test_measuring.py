@@ -18,8 +18,8 @@ from nodrop.config.lab_file import load_lab
 from nodrop.config.units import format_cpus
 from nodrop.errors import NotReady
 from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.lease import holder
 from nodrop.hosts.ssh import KEPT_FOLDER
-from nodrop.hosts.whose import holder
 from nodrop.labs.ssh import SshLab
 from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.controllers.seam import TrialInput

@@ -12,7 +12,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem, NotReady
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.seam import Action
-from nodrop.labs.port_settings import put_back, settings_of
+from nodrop.labs.nic import put_back, settings_of
 from nodrop.labs.ssh import SshLab
 from tests.ssh.pairs import UNUSUAL, Pair, runs_on
 

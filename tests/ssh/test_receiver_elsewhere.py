@@ -15,18 +15,18 @@ import pytest
 
 from nodrop import plugins
 from nodrop.cli.main import exit_code
-from nodrop.cli.stores import out_folder, run_directory
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.elsewhere import conversation
 from nodrop.elsewhere.front import doctor_elsewhere
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.interrupts import Interrupted
-from nodrop.hosts.whose import holder, this_host
+from nodrop.hosts.lease import holder, this_host
 from nodrop.labs.ssh import SshLab
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import open_run
+from nodrop.terminal.arguments import out_folder, run_directory
 from tests.depth import depth
 from tests.s3 import serving
 from tests.ssh.machines import Machine

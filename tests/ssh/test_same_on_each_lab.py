@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
+from nodrop.compare.versus import CANNOT_TELL
 from nodrop.config.units import format_cpus
-from nodrop.report.versus import CANNOT_TELL
 from nodrop.results.rundir import open_run
 from tests.depth import depth
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata

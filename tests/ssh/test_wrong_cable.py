@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.rules import answers
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.elsewhere.where import looked_at
 from nodrop.errors import NotReady
-from nodrop.findings.capacity import answers
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
 from nodrop.results.trial import TrialRecord

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.imports.workbooks import UnsafeArchiveError, check_archive
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
+from nodrop.studies.workbooks import UnsafeArchiveError, check_archive
 from tests.unit.import_fixtures import (
     BARE,
     DATA,
@@ -131,7 +131,7 @@ def test_bad_data_is_skipped_named_and_counted(
 
 def test_a_formula_is_not_evaluated(tmp_path: Path) -> None:
     """No cached value: there is no number, whatever the formula would give."""
-    from nodrop.imports.workbooks import read_workbook
+    from nodrop.studies.workbooks import read_workbook
 
     rows: list[list[object]] = [["=SUM(1,2)", 1, 0, 1, 1, 1]]
     path = write_workbook(tmp_path / "x.xlsx", EVE, {EPOCH: rows})
@@ -174,7 +174,7 @@ def test_a_sparse_sheet_is_not_laid_out(tmp_path: Path, cell: str) -> None:
 def test_no_length_of_a_broken_workbook_is_a_traceback(
     made: Path, tmp_path: Path, keep: int
 ) -> None:
-    from nodrop.imports.workbooks import read_workbook
+    from nodrop.studies.workbooks import read_workbook
 
     whole = (made / DATA / f"{BARE.format(load=1)},eve.xlsx").read_bytes()
     path = tmp_path / "cut.xlsx"

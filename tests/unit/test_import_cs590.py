@@ -62,7 +62,7 @@ def test_paper_and_sound_and_a_window_of_ones_own(
 ) -> None:
     from dataclasses import replace
 
-    from nodrop.imports import tables
+    from nodrop.studies import tables
 
     spec = replace(tables.TABLES["III"], trace="made.pcap")
     monkeypatch.setattr(tables, "TABLES", {**tables.TABLES, "III": spec})
@@ -186,8 +186,8 @@ def test_the_published_curves_are_the_authors_own() -> None:
     """The figure workbooks' columns, digit by digit, from the samples."""
     import csv
 
-    from nodrop.imports.paper import rowwise_median
-    from nodrop.imports.workbooks import read_workbook
+    from nodrop.studies.paper import rowwise_median
+    from nodrop.studies.workbooks import read_workbook
 
     folder = published_data()
     with (folder / "published_series" / "fig_cpu_1x_2x.csv").open(newline="") as lines:
@@ -201,8 +201,8 @@ def test_the_published_curves_are_the_authors_own() -> None:
 
 def test_memory_stays_with_one_workbook(capsys: pytest.CaptureFixture[str]) -> None:
     """All workbooks of the bundle hold 2.2 million numbers, 70 MB as objects."""
-    from nodrop.imports.cells import Wanted, reduce_cell
-    from nodrop.imports.dataset import discover
+    from nodrop.studies.cells import Wanted, reduce_cell
+    from nodrop.studies.dataset import discover
 
     cells = discover(published_data()).cells
     reduce_cell(cells[0], Wanted())
@@ -216,9 +216,9 @@ def test_all_row_wise_medians_of_the_bundle() -> None:
     """48 files of medians, made by another program; the last column counts samples."""
     import csv
 
-    from nodrop.imports.names import WorkbookName, parse_workbook_name
-    from nodrop.imports.paper import rowwise_median
-    from nodrop.imports.workbooks import read_workbook
+    from nodrop.studies.names import WorkbookName, parse_workbook_name
+    from nodrop.studies.paper import rowwise_median
+    from nodrop.studies.workbooks import read_workbook
 
     folder = published_data()
     compared = 0

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from nodrop.imports.names import (
+from nodrop.studies.names import (
     BadNameError,
     Channel,
     Condition,

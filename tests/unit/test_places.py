@@ -28,7 +28,7 @@ from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.plugins import GROUPS, plugins
 from nodrop.results.trial import TrialRecord
-from nodrop.testing.threads import Made, World
+from tests.made.threads import Made, World
 
 ROOT = Path(__file__).parents[2]
 

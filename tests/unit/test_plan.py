@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from pydantic import PositiveInt
 
 from nodrop import plugins
-from nodrop.cli.tables import memory_words, peak_words, sent_words
 from nodrop.config.experiment import load_experiment
 from nodrop.config.options import Options, check
 from nodrop.config.replay import ReplayOptions
@@ -26,6 +25,7 @@ from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import TrialInput, cell_slug
 from nodrop.measure.plan import Plan, make_plan
 from nodrop.setups.seam import Limits
+from nodrop.terminal.tables import memory_words, peak_words, sent_words
 
 
 class SutOptions(Options):

@@ -13,16 +13,14 @@ from typing import Any, Protocol
 
 import nodrop
 from nodrop.calibrate import figures
-from nodrop.calibrate.case import Answer, Case, Tried, seen_words
+from nodrop.calibrate.case import Answer, Case, Site, Tried, seen_words
 from nodrop.calibrate.faults import Inject, PutIn
-from nodrop.calibrate.site import Site
 from nodrop.config.experiment import load_experiment
 from nodrop.errors import LabProblem, NodropError, NotReady
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.interrupts import Interrupted, interrupts
-from nodrop.measure.calibrated import certificate_folder, key_of
+from nodrop.measure.calibrated import certificate_folder, key_of, probe_here
 from nodrop.measure.manager import RunOutcome, run_experiment
-from nodrop.measure.probing import probe_here
 from nodrop.results.certificate import Certificate, KnownAnswer, SmallestLoss
 
 ATTEMPTS = 3

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nodrop.calibrate import faults, traces
-from nodrop.calibrate.case import Case, Expected
+from nodrop.calibrate.case import Case, Expected, Site
 from nodrop.calibrate.figures import pace_case, spread_case, steady
-from nodrop.calibrate.site import Site
 from nodrop.ledger import places
 from nodrop.ledger.cause import Rule
 from nodrop.ledger.reasons import Outcome, Reason

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from nodrop import plugins
 from nodrop.calibrate import traces
-from nodrop.calibrate.case import OF_THE_SENDER, Case
-from nodrop.calibrate.site import Site
+from nodrop.calibrate.case import OF_THE_SENDER, Case, Site
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.node import NodeProcess
 from nodrop.report.comparison import compared

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import (
+from nodrop.errors import BadInput, LabProblem
+from nodrop.terminal.arguments import (
     AsJson,
     Become,
     Becoming,
@@ -19,8 +20,7 @@ from nodrop.cli.arguments import (
     write_anew,
     written_anew,
 )
-from nodrop.cli.saying import say, say_json
-from nodrop.errors import BadInput, LabProblem
+from nodrop.terminal.saying import say, say_json
 from nodrop.untrusted.words import one_line
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _there(where: str, become: Becoming | None, config: Path | None, asked: Aske
 
 
 def _print(found: AuditAnswer) -> None:
-    from nodrop.cli.terminal import console
+    from nodrop.terminal.console import console
 
     out = console()
     findings = [one for one in found.findings if not one.note]

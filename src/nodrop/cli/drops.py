@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import (
+from nodrop.errors import NotReady
+from nodrop.terminal.arguments import (
     AsJson,
     Become,
     Becoming,
@@ -19,8 +20,7 @@ from nodrop.cli.arguments import (
     only_for_a_host,
     seconds,
 )
-from nodrop.cli.saying import complain, say, say_json
-from nodrop.errors import NotReady
+from nodrop.terminal.saying import complain, say, say_json
 
 if TYPE_CHECKING:
     from nodrop.drops.outlets import Metrics, Record
@@ -172,8 +172,8 @@ def nobody(where: str | None) -> str:
 
 
 def _show(found: Iterator[Interval], once: bool, where: str | None) -> None:
-    from nodrop.cli.tables import console
     from nodrop.drops.words import ending, lines
+    from nodrop.terminal.tables import console
 
     out = console()
     began: int | None = None
@@ -201,8 +201,8 @@ def _show(found: Iterator[Interval], once: bool, where: str | None) -> None:
 def _live(found: Iterator[Interval]) -> Iterator[Interval]:
     from rich.live import Live as Display
 
-    from nodrop.cli.tables import console
     from nodrop.drops.words import view
+    from nodrop.terminal.tables import console
 
     rates: dict[str, list[float]] = {}
     began: int | None = None

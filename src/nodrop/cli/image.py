@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nodrop.cli.arguments import AsJson
-from nodrop.cli.saying import complain, say, say_json
+from nodrop.terminal.arguments import AsJson
+from nodrop.terminal.saying import complain, say, say_json
 
 if TYPE_CHECKING:
     from nodrop.images.image import Image
@@ -85,9 +85,9 @@ def list_them(as_json: AsJson = False) -> None:
     nodrop image list
     nodrop image list --json
     """
-    from nodrop.cli.tables import console, images_table
     from nodrop.images.choice import default_image
     from nodrop.images.image import list_images, unusable_images
+    from nodrop.terminal.tables import console, images_table
 
     found = list_images()
     for words in unusable_images():

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import webbrowser
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import (
+from nodrop.config.units import count_of
+from nodrop.errors import BadInput
+from nodrop.results.store import before_anything
+from nodrop.terminal.arguments import (
     AsJson,
     ExperimentFile,
     FleetFile,
@@ -21,11 +25,14 @@ from nodrop.cli.arguments import (
     TolerateTruncated,
     Yes,
     all_settings,
+    run_directory,
 )
-from nodrop.cli.saying import complain, say, say_json
-from nodrop.cli.stores import run_directory
-from nodrop.config.units import count_of
-from nodrop.errors import BadInput
+from nodrop.terminal.saying import complain, say, say_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nodrop.compare.versus import Detectable
 
 
 class ReportPart(StrEnum):
@@ -46,6 +53,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("report")(report)
     app.command("export")(export)
     app.command("plugins")(plugins)
+    app.command("put")(put)
 
 
 def plan(
@@ -73,20 +81,19 @@ def plan(
     nodrop plan my.toml
     nodrop plan my.toml --given results/my-20261126T101500Z
     """
-    from nodrop.cli.tables import (
+    from nodrop.config.experiment import MOST_TRIALS, load_experiment
+    from nodrop.config.lab_file import load_lab
+    from nodrop.elsewhere.where import in_the_way
+    from nodrop.measure.busy import quota_words
+    from nodrop.measure.plan import independent_runs, make_plan
+    from nodrop.terminal.tables import (
         console,
-        detectable_table,
         memory_words,
         peak_words,
         plan_table,
         plan_words,
         sent_words,
     )
-    from nodrop.config.experiment import MOST_TRIALS, load_experiment
-    from nodrop.config.lab_file import load_lab
-    from nodrop.elsewhere.where import in_the_way
-    from nodrop.measure.busy import quota_words
-    from nodrop.measure.plan import independent_runs, make_plan
 
     asked = load_experiment(
         experiment,
@@ -100,13 +107,13 @@ def plan(
     made = made.on(os.sched_getaffinity(0))
     if fleet is not None:
         from nodrop.config.fleet_file import load_fleet
-        from nodrop.measure.fleet.parallel import in_parallel
+        from nodrop.fleet.members import in_parallel
 
         pairs = load_fleet(fleet)
         made = in_parallel(made, len(pairs.pairs), host_invariant=pairs.file.host_invariant)
     seen = None
     if given is not None:
-        from nodrop.report.detectable import detectable_differences
+        from nodrop.compare.versus import detectable_differences
 
         cells = [cell.factors for cell in made.cells]
         seen = detectable_differences(cells, independent_runs(asked), given)
@@ -208,8 +215,8 @@ def plugins(as_json: AsJson = False) -> None:
     nodrop plugins
     nodrop plugins --json
     """
-    from nodrop.cli.tables import console, plugins_table
     from nodrop.plugins import plugins as find
+    from nodrop.terminal.tables import console, plugins_table
 
     found = find()
     if as_json:
@@ -220,3 +227,43 @@ def plugins(as_json: AsJson = False) -> None:
         say_json(rows)
         return
     console().print(plugins_table(found))
+
+
+def put(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Run directory, on this host.")],
+    place: Annotated[
+        str, typer.Argument(metavar="URL", help="Folder in a store: s3://bucket/folder.")
+    ],
+) -> None:
+    """Put a run directory into a store; what it has there already is not sent again.
+
+    \b
+    nodrop put results/capacity-my-20261126T101500Z s3://lab/runs
+    """
+    from nodrop.results.store import Store
+    from nodrop.results.stored import put_run
+
+    store = Store.of(place)
+    with before_anything():
+        store.must_answer()
+    say(put_run(directory, store))
+
+
+def detectable_table(found: Sequence[Detectable]) -> Table:
+    """Table of the smallest difference, roughly, that is shown with a probability of 80 %."""
+    from nodrop.ledger.verdict import percent
+    from nodrop.terminal.tables import cell_words, new_table
+
+    table = new_table("metric", "cell", "earlier runs", "planned", "a difference is likely shown")
+    for one in found:
+        from_about = f"from about {one.figure.at_least(one.least)}" if one.least else one.why_not
+        unit = f" {one.figure.difference_unit}" if one.least else ""
+        share = f" ({percent(one.of_median)} of the median)" if one.of_median else ""
+        table.add_row(
+            one.figure.title,
+            cell_words(one.cell),
+            str(one.earlier),
+            str(one.planned),
+            f"{from_about}{unit}{share}",
+        )
+    return table

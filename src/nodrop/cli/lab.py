@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson
-from nodrop.cli.saying import complain, say, say_json
 from nodrop.errors import BadInput, LabProblem
+from nodrop.terminal.arguments import AsJson
+from nodrop.terminal.saying import complain, say, say_json
 
 if TYPE_CHECKING:
     from nodrop.hosts.journal import UndoReport
@@ -144,9 +144,9 @@ def undo(
     nodrop undo --dry-run
     nodrop undo my-lab.toml --all
     """
+    from nodrop.fleet.scratch import sweep
     from nodrop.hosts.journal import UndoReport, journals, tuned_folder, undo_abandoned
     from nodrop.hosts.ssh_connection import end_orphans
-    from nodrop.measure.fleet.scratch import sweep
 
     if dry_run:
         if where:
@@ -238,7 +238,7 @@ def _undone_elsewhere(where: str, everything: bool) -> Sequence[UndoReport]:
 
 
 def _undone_by_nodrop_there(lab: Distant, everything: bool) -> Sequence[UndoReport]:
-    from nodrop.elsewhere.undo import undone_on
+    from nodrop.elsewhere.untaken import undone_on
     from nodrop.hosts.journal import UndoReport, new_label
 
     try:

@@ -11,36 +11,24 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_group
 
 from nodrop import __version__
-from nodrop.cli import (
-    ab,
-    audit,
-    calibrate,
-    capacity,
-    compare,
-    drops,
-    history,
-    image,
-    imports,
-    inspect,
-    lab,
-    measure,
-    probe,
-    stores,
-    sut,
-    tune,
-    watch,
-)
-from nodrop.cli.saying import complain, say
+from nodrop.calibrate import command as calibrate
+from nodrop.capacity import command as capacity
+from nodrop.cli import audit, drops, image, inspect, lab, measure, probe, sut, tune, watch
+from nodrop.compare import commands as compare
 from nodrop.errors import REMEDIES, BadInput, LabProblem, NodropError
 from nodrop.hosts.interrupts import Interrupted
+from nodrop.studies import command as studies
+from nodrop.terminal.saying import complain, say
 from nodrop.untrusted.folder import Refused
 from nodrop.untrusted.words import one_line
 
@@ -101,14 +89,49 @@ nodrop drops"""
 class Grouped(TyperGroup):
     """Lists commands by what they are for; the first is what most people want."""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._add_others()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            self._add_others()
+        return super().get_command(ctx, cmd_name)
+
+    def _add_others(self) -> None:
+        """Adds the commands of other packages: entry points `nodrop.commands`. One that cannot be
+        imported says so when it is called."""
+        from nodrop.plugins import of_table
+
+        for plugin in of_table("command"):
+            if plugin.kind not in self.commands:
+                added = typer.Typer(add_completion=False)
+                try:
+                    plugin.load()(added)
+                except NodropError as error:
+                    added.command(plugin.kind, help=error.message)(partial(_raise, error))
+                added.callback()(_raise)  # or one command alone would be no group
+                self.commands.update(get_group(added).commands)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        del ctx
-        for title, commands in HELP.items():
-            with formatter.section(title):
-                formatter.write_dl([*commands.items()])
+        known = {name for commands in HELP.values() for name in commands}
+        added = {
+            name: self.commands[name].get_short_help_str()
+            for name in self.list_commands(ctx)
+            if name not in known
+        }
+        for title, commands in {**HELP, "Of other packages": added}.items():
+            if commands:
+                with formatter.section(title):
+                    formatter.write_dl([*commands.items()])
         with formatter.section("Examples"):
             for example in EXAMPLES.splitlines():
                 formatter.write_text(example)
+
+
+def _raise(error: Exception | None = None) -> None:
+    if error is not None:
+        raise error
 
 
 app = typer.Typer(
@@ -142,21 +165,18 @@ def options(
 
 measure.add_to(app)
 capacity.add_to(app)
-calibrate.add_to(app)
 inspect.add_to(app)
 audit.add_to(app)
-compare.add_to(app)
 drops.add_to(app)
-history.add_to(app)
-ab.add_to(app)
 image.add_to(app)
 lab.add_to(app)
-imports.add_to(app)
+studies.add_to(app)
 watch.add_to(app)
 probe.add_to(app)
-stores.add_to(app)
 sut.add_to(app)
 tune.add_to(app)
+calibrate.add_to(app)
+compare.add_to(app)
 
 
 def main() -> None:

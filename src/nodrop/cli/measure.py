@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import (
+from nodrop.errors import BadInput, LabProblem
+from nodrop.ledger.quota import DISTURBS
+from nodrop.terminal.arguments import (
     AsJson,
     ExperimentFile,
     FleetFile,
@@ -25,10 +27,7 @@ from nodrop.cli.arguments import (
     Yes,
     all_settings,
 )
-from nodrop.cli.reporting import reporting
-from nodrop.cli.saying import say, say_json
-from nodrop.errors import BadInput, LabProblem
-from nodrop.ledger.quota import DISTURBS
+from nodrop.terminal.saying import reporting, say, say_json
 
 if TYPE_CHECKING:
     from nodrop.config.experiment import Experiment
@@ -70,8 +69,8 @@ def run(
     to be carried, or other programs had the SUT's CPUs in most trials, so that cells that were to
     be compared are not.
     """
-    from nodrop.cli.progress import shown
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
+    from nodrop.terminal.progress import shown
 
     asked = load_experiment(
         experiment,
@@ -91,17 +90,21 @@ def _report(
 ) -> int:
     """Prints it; the exit code."""
     # Seconds of imports, which bad input and what is killed before need not wait for.
-    from nodrop.cli.answer import NO_FIGURE, ends_with, print_capacity, print_direct
-    from nodrop.cli.progress import print_cells, print_stopped
-    from nodrop.cli.timings import print_timings, print_timings_json
+    from nodrop.capacity.cells import searches
+    from nodrop.capacity.terminal import NO_FIGURE, ends_with, print_capacity
     from nodrop.report.cards import cards
-    from nodrop.report.decoder import decoder_words
     from nodrop.report.direct import direct_answers, disturbed
-    from nodrop.report.searched import searches
-    from nodrop.report.sensor import sensor_words
+    from nodrop.report.sensor import decoder_words, sensor_words
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report
     from nodrop.results.settled import looks
+    from nodrop.terminal.progress import (
+        print_cells,
+        print_direct,
+        print_stopped,
+        print_timings,
+        print_timings_json,
+    )
 
     page, code = write_report([outcome.directory]), outcome.exit_code
     story = read_story([outcome.directory])
@@ -146,8 +149,8 @@ def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callab
         raise BadInput("--lab: not with --fleet, whose file names its labs; leave one of them out")
     from nodrop.config.fleet_file import load_fleet
     from nodrop.elsewhere.where import receiver_elsewhere, sits
+    from nodrop.fleet.run import run_fleet
     from nodrop.hosts.privileges import ensure_privileges
-    from nodrop.measure.fleet.run import run_fleet
 
     labs = load_fleet(fleet)
     here = labs.file.cluster == "local"  # else workers measure, and this process only asks
@@ -187,7 +190,7 @@ def profile(
 
 def _first_question(settings: Sequence[str]) -> Experiment:
     """The command that most begin with."""
-    from nodrop.cli.capacity import MADE_OF
+    from nodrop.capacity.command import MADE_OF
     from nodrop.config.asked import CapacityQuestion
     from nodrop.config.experiment import asked_experiment
 

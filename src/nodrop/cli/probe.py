@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nodrop.cli.arguments import AsJson
-from nodrop.cli.saying import say, say_json
+from nodrop.terminal.arguments import AsJson
+from nodrop.terminal.saying import say, say_json
 
 if TYPE_CHECKING:
     from nodrop.protocol.events import Kvm
@@ -35,8 +35,8 @@ def tsc(setup: Setups = None, as_json: AsJson = False) -> None:
     nodrop probe tsc
     nodrop probe tsc --setup bare --setup docker
     """
-    from nodrop.cli.tables import console, costs_table
-    from nodrop.measure.probing import probe_here, probe_in
+    from nodrop.measure.calibrated import probe_here, probe_in
+    from nodrop.terminal.tables import console, costs_table
 
     found = probe_in("tsc", setup) if setup else {"here": {**probe_here("tsc")["tsc"]}}
     if as_json:
@@ -53,7 +53,7 @@ def vmx(setup: Setups = None, as_json: AsJson = False) -> None:
     nodrop probe vmx
     nodrop probe vmx --setup vm --json
     """
-    from nodrop.measure.probing import probe_here, probe_in
+    from nodrop.measure.calibrated import probe_here, probe_in
 
     found = probe_in("vmx", setup) if setup else {"here": {**probe_here("vmx")["vmx"]}}
     if as_json:
@@ -80,7 +80,7 @@ def kvm(as_json: AsJson = False) -> None:
     nodrop probe kvm
     nodrop probe kvm --json
     """
-    from nodrop.measure.probing import probe_here
+    from nodrop.measure.calibrated import probe_here
 
     found = probe_here("kvm")["kvm"]
     say_json(found) if as_json else say(_kvm_words(found))

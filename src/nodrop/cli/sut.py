@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson, Settings
-from nodrop.cli.saying import say, say_json
 from nodrop.errors import BadInput
+from nodrop.terminal.arguments import AsJson, Settings
+from nodrop.terminal.saying import say, say_json
 
 if TYPE_CHECKING:
     from nodrop.calibrate.program import Proof
@@ -82,8 +82,8 @@ def check(
     """
     from nodrop.calibrate.program import prove
     from nodrop.config.toml_file import parse_setting
+    from nodrop.fleet.scratch import scratch, sweep
     from nodrop.hosts.privileges import ensure_privileges
-    from nodrop.measure.fleet.scratch import scratch, sweep
     from nodrop.suts.command import Command
     from nodrop.suts.command.description import find_program
     from nodrop.suts.command.sut import proof_of

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson
-from nodrop.cli.prove import prove
-from nodrop.cli.saying import say, say_indented, say_json
+from nodrop.compare.prove import prove
 from nodrop.errors import BadInput
+from nodrop.terminal.arguments import AsJson
+from nodrop.terminal.saying import say, say_indented, say_json
 
 if TYPE_CHECKING:
     from nodrop.tune.applying import Applied, Step

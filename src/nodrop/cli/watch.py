@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nodrop.cli.arguments import AsJson
-from nodrop.cli.saying import say, say_json
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
+from nodrop.terminal.arguments import AsJson
+from nodrop.terminal.saying import say, say_json
 
 if TYPE_CHECKING:
     from nodrop.watch.follow import Follower, View
@@ -47,7 +47,7 @@ def watch(
     nodrop watch results/capacity-my-20261126T101500Z
     nodrop watch results/capacity-my-20261126T101500Z --serve --port 8080
     """
-    from nodrop.cli.tables import console
+    from nodrop.terminal.tables import console
     from nodrop.watch.follow import Follower
     from nodrop.watch.serve import serve_page
 
@@ -71,8 +71,8 @@ def _on_terminal(follower: Follower) -> None:
     from rich.live import Live as Display
     from rich.text import Text
 
-    from nodrop.cli.live import bar_line, phase_words, reading_line
-    from nodrop.cli.tables import console
+    from nodrop.terminal.live import bar_line, phase_words, reading_line
+    from nodrop.terminal.tables import console
 
     out = console()
     with Display(console=out, auto_refresh=False, transient=True) as display:

@@ -23,10 +23,10 @@ from nodrop.elsewhere.words import (
 )
 from nodrop.errors import LabProblem
 from nodrop.hosts.frames import Frame, Frames
+from nodrop.hosts.lease import HOLDER_VARIABLE, HOST_VARIABLE, holder
 from nodrop.hosts.relay import Held, RelayEnd
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
-from nodrop.hosts.whose import HOLDER_VARIABLE, HOST_VARIABLE, holder
 from nodrop.untrusted.json_text import NotJson, shown
 from nodrop.untrusted.words import one_line
 

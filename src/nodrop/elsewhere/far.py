@@ -50,9 +50,9 @@ from nodrop.errors import LabProblem, NodropError, SystemRefused
 from nodrop.hosts.frames import Frames
 from nodrop.hosts.interrupts import ENDING, Interrupted, interrupts
 from nodrop.hosts.journal import living
+from nodrop.hosts.lease import this_host
 from nodrop.hosts.relay import RELAY_VARIABLE, RelayDoor
 from nodrop.hosts.seam import Json
-from nodrop.hosts.whose import this_host
 from nodrop.images.image import take_image
 from nodrop.measure.calibrated import standing_here
 from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial

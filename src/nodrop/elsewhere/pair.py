@@ -17,11 +17,11 @@ from pathlib import Path
 
 from nodrop.elsewhere.front import run_elsewhere
 from nodrop.errors import LabProblem, NodropError
+from nodrop.fleet.scratch import scratch
+from nodrop.fleet.worker import Begun, Job, Left, must_be_as_others
 from nodrop.hosts.interrupts import Interrupted
 from nodrop.hosts.seam import Json
 from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial
-from nodrop.measure.fleet.scratch import scratch
-from nodrop.measure.fleet.worker import Begun, Job, Left, must_be_as_others
 from nodrop.measure.plan import Plan, make_plan
 from nodrop.measure.progress import Silent
 from nodrop.results.live import Live
@@ -53,7 +53,7 @@ def there(job: Job) -> Iterator[FarPair]:
 
 
 class FarPair(Silent):
-    """A `Sitting` (measure/fleet/worker.py); Controller and Progress of the run there, which has a
+    """A `Sitting` (fleet/worker.py); Controller and Progress of the run there, which has a
     thread of its own."""
 
     heeds_void = True

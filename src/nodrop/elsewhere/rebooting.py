@@ -15,9 +15,9 @@ from typing import Any
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.journal import new_label
+from nodrop.hosts.lease import OPEN_JOURNALS
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
-from nodrop.hosts.whose import OPEN_JOURNALS
 from nodrop.labs.seam import Checked, Distant
 
 BOOT_TIMEOUT_S = 600.0

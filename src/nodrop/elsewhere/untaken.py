@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,13 +20,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from nodrop.elsewhere.control_plane import placed, said_first
+from nodrop.errors import LabProblem
+from nodrop.hosts.journal import UndoReport, going_on, undo_abandoned
 from nodrop.hosts.seam import Json
+from nodrop.hosts.ssh import SshHost
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.results.names import RUNS, safe_name
 from nodrop.results.trial import TrialRecord
 from nodrop.results.trial_folder import files_of_trial, write_json
 from nodrop.results.writer import plan_sha256
 from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import NotJson, decode
+from nodrop.untrusted.words import one_line
 
 RUNS_FOLDER = Path("/var/lib/nodrop")
 RUN = "run."
@@ -237,3 +244,36 @@ def _to_disk(top: Path, *, deep: bool = True) -> None:
                     os.close(entry)
         if not deep:
             return
+
+
+UNDO_TIMEOUT_S = 300.0
+
+
+def undone_on(host: SshHost, *, everything: bool) -> Sequence[UndoReport]:
+    """With `everything`, also runs that go on there. LabProblem if it cannot be asked."""
+    argv = [*placed(host), __name__, *(["--all"] if everything else [])]
+    done = host.run(argv, timeout_s=UNDO_TIMEOUT_S, check=False)
+    try:
+        return [
+            UndoReport(
+                label=one_line(said["label"]),
+                done=[f"{host.name}: {one_line(words)}" for words in said["done"]],
+                failed=[f"{host.name}: {one_line(words)}" for words in said["failed"]],
+                goes_on=[f"{host.name}: {one_line(words)}" for words in said["goes_on"]],
+            )
+            for said in decode(done.stdout)
+        ]
+    except (NotJson, KeyError, TypeError):
+        raise LabProblem(f"{host.name}: cannot undo there: {said_first(done)}") from None
+
+
+def main() -> None:
+    everything = "--all" in sys.argv[1:]
+    reports = [*undo_abandoned(running=everything), *going_on()]
+    further = [*sweep(), *(forget() if everything else ())]
+    reports += [UndoReport(label="", done=further)] if further else []
+    sys.stdout.write(json.dumps([asdict(report) for report in reports]))
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,7 @@ from nodrop.measure.plan import Plan
 from nodrop.measure.progress import Progress
 
 if TYPE_CHECKING:
-    from nodrop.measure.fleet.worker import Sits
+    from nodrop.fleet.worker import Sits
 
 
 class Measuring(Protocol):
@@ -63,7 +63,7 @@ def sits(lab: LabSource) -> Sits:
         from nodrop.elsewhere.pair import there
 
         return there
-    from nodrop.measure.fleet.worker import here
+    from nodrop.fleet.worker import here
 
     return here
 

@@ -7,12 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from nodrop.findings.finding import Finding, Severity, in_words
 from nodrop.findings.observations import (
     Cells,
+    Finding,
     Observation,
+    Severity,
     SpreadClaim,
     channels,
+    in_words,
 )
 from nodrop.stats.interval import runs_needed
 

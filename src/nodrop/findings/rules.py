@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from nodrop.findings.finding import Finding, Severity, in_words
-from nodrop.findings.ladder import Contradiction, LoadResult, contradiction, pairs
+from nodrop.findings.load_words import Contradiction, LoadResult, contradiction, pairs
 from nodrop.findings.method_rules import (
     fixed_run_order,
     missing_samples,
@@ -20,7 +19,15 @@ from nodrop.findings.method_rules import (
     time_of_day,
     unpaired_channels,
 )
-from nodrop.findings.observations import Cells, Observation, SpreadClaim, known_median
+from nodrop.findings.observations import (
+    Cells,
+    Finding,
+    Observation,
+    Severity,
+    SpreadClaim,
+    in_words,
+    known_median,
+)
 from nodrop.findings.traffic_rules import (
     alert_explosion,
     captured_below_decoded,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from nodrop.findings.finding import Finding, Severity, in_words
 from nodrop.findings.observations import (
     Cells,
+    Finding,
     Observation,
+    Severity,
     arrived_ratio,
     by_load_words,
     cell_names,
+    in_words,
     known_median,
     load_groups,
     missing_packets,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from nodrop.findings.answer import Answer, Bound
+from nodrop.capacity.answer import Answer, Bound
 from nodrop.stats.comparison import Answer as Verdict
 from nodrop.stats.comparison import Question
 from nodrop.stats.family import Family

@@ -24,6 +24,7 @@ from typing import Self
 from nodrop.errors import OF_A_DISK, LabProblem, NodropError, NotReady, SystemRefused
 from nodrop.hosts.folders import is_root_of_host, state_folder
 from nodrop.hosts.interrupts import signals_held
+from nodrop.hosts.lease import holder, run_words, this_host
 from nodrop.hosts.processes import (
     ProcessId,
     boot_id,
@@ -35,7 +36,6 @@ from nodrop.hosts.processes import (
 )
 from nodrop.hosts.reversal import NETNS_FOLDER, reverse
 from nodrop.hosts.seam import Action, Json
-from nodrop.hosts.whose import holder, run_words, this_host
 from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder, Refused, append_whole
 from nodrop.untrusted.json_text import NotJson, decode_object

@@ -6,18 +6,21 @@ heard for a term, it ends every process there that carries our label, removes th
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.node import NOISE_LIMIT_BYTES, start_child
 from nodrop.hosts.processes import this_process
 from nodrop.hosts.rights import KEEPER
 from nodrop.hosts.seam import Json
-from nodrop.hosts.whose import holder, run_words
-from nodrop.untrusted.json_text import NotJson, decode_object, member
+from nodrop.untrusted.json_text import NotJson, counted, decode_object, member
 from nodrop.untrusted.reading import making_sense
 from nodrop.untrusted.words import one_line
 
@@ -108,3 +111,40 @@ def keep_words(node: str, folder: str, label: str, *, instead_of: str = "") -> l
     words += ["--label", label, "--holder", holder(), "--controller", this_process()]
     words += ["--term-s", str(TERM_S)]
     return [*words, "--instead-of", instead_of] if instead_of else words
+
+
+HOLDER_VARIABLE = "NODROP_HOLDER"
+"""Who has begun us from another host."""
+HOST_VARIABLE = "NODROP_HOST"
+"""By which name he knows this one."""
+
+
+OPEN_JOURNALS = (
+    "ls -l /proc/[0-9]*/fd 2>/dev/null | sed -n 's|.* -> \\(/.*/nodrop/undo/.*[.]jsonl\\)$|\\1|p'"
+)
+"""For a shell of a host's root: the journal of each run that lives there, whosever it is. A run has
+its own open, and it may lie in any home (XDG_STATE_HOME)."""
+
+
+def this_host() -> str:
+    """This host's name, as the user knows it."""
+    return one_line(os.environ.get(HOST_VARIABLE) or socket.gethostname(), longest=120)
+
+
+def holder() -> str:
+    if begun_by := os.environ.get(HOLDER_VARIABLE):
+        return one_line(begun_by, longest=120)
+    try:
+        user = os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        user = f"user {os.geteuid()}"
+    return one_line(f"{user}@{socket.gethostname()}", longest=120)
+
+
+def run_words(run: Json) -> str:
+    """A run in words, from its `label`, `holder` and `since_unix_s` as a node or a journal gives
+    them."""
+    since = datetime.fromtimestamp(counted(run, "since_unix_s"), UTC)
+    who = one_line(member(run, "holder", str), longest=120)
+    label = one_line(member(run, "label", str), longest=60)
+    return f"run {label} of {who}, since {since:%Y-%m-%d %H:%M:%S} UTC,"

@@ -20,7 +20,7 @@ TIMEOUT_S = 90.0
 """More than any of the commands gives itself: a guest that lets go of a NIC, a busy Docker."""
 
 PORT_SETTINGS = r"((promisc|ipv[46]/(conf|neigh)/[a-z0-9_]+)=[a-z0-9:._-]+ ?)*"
-"""Form of a port's settings, as labs/port_settings.py gives them."""
+"""Form of a port's settings, as labs/nic.py gives them."""
 
 Command = Sequence[str] | None
 """None: what would be reversed is certainly gone."""

@@ -29,8 +29,15 @@ from nodrop.hosts.ssh import BECOMING, PATH, Become, SshHost
 from nodrop.hosts.ssh_connection import SshConnection
 from nodrop.labs import driver
 from nodrop.labs.cable import prove, prove_one_way
-from nodrop.labs.far_hosts import TC_PACKAGE, End, Proof, ThisMachine, check_ends, look_at
-from nodrop.labs.far_undo import undo_there
+from nodrop.labs.far_hosts import (
+    TC_PACKAGE,
+    End,
+    Proof,
+    ThisMachine,
+    check_ends,
+    look_at,
+    undo_there,
+)
 from nodrop.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PACKAGES, PortName
 from nodrop.labs.nic import NO_CARRIER, taken
 from nodrop.labs.seam import Checked, Prepared

@@ -12,7 +12,6 @@ from enum import StrEnum
 from itertools import groupby
 
 from nodrop.config.units import noun
-from nodrop.ledger.pace import Pace
 from nodrop.ledger.peers import Peer, Peers, peers
 from nodrop.ledger.places import NEUTRAL, Knobs, Place, WaitsFor
 from nodrop.ledger.running import Running
@@ -25,7 +24,7 @@ from nodrop.ledger.shares import (
     shares,
     still_intervals,
 )
-from nodrop.ledger.thread_queue import SATURATED_SHARE, SLEEPS_SHARE, ThreadQueue
+from nodrop.ledger.thread_queue import SATURATED_SHARE, SLEEPS_SHARE, Pace, ThreadQueue
 from nodrop.ledger.threads import Role
 
 

@@ -26,8 +26,7 @@ from nodrop.hosts.seam import Json, TraceJob
 from nodrop.labs.branches import addresses
 from nodrop.ledger.byte_books import SHORTEST_FRAME_BYTES, Lengths
 from nodrop.ledger.imbalance import FlowSizes
-from nodrop.load.prepared import Prepared, prepared
-from nodrop.load.reading import read_by, reading
+from nodrop.load.prepared import Prepared, prepared, read_by, reading
 from nodrop.load.seam import (
     AtTap,
     Captured,

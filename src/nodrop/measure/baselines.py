@@ -22,7 +22,7 @@ from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import run_command
 from nodrop.ledger.hops import Class
 from nodrop.load.seam import TraceFacts
-from nodrop.measure.plan import Cell, Table
+from nodrop.measure.cells import Cell, Table
 from nodrop.measure.preflight import Parts
 from nodrop.measure.seam import Measurer, Trial
 from nodrop.outcomes.expected import Baseline

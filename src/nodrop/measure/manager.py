@@ -18,8 +18,8 @@ from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, NodropError, SystemRefused
 from nodrop.hosts.interrupts import Gate, Interrupted, interrupts
 from nodrop.hosts.journal import DiskJournal, must_be_kept
+from nodrop.hosts.lease import this_host
 from nodrop.hosts.seam import Json
-from nodrop.hosts.whose import this_host
 from nodrop.labs.seam import Storing
 from nodrop.labs.storage import Storage
 from nodrop.measure.busy import budget_words, quota_words
@@ -30,12 +30,11 @@ from nodrop.measure.pair import at_work
 from nodrop.measure.plan import Plan, make_plan
 from nodrop.measure.preflight import Parts, preflight
 from nodrop.measure.progress import Progress
-from nodrop.results.asked_again import Question
 from nodrop.results.raw_files import RawFiles
 from nodrop.results.rundir import find_run, read_manifest
 from nodrop.results.sittings import OF_A_HOST, begun_sitting
 from nodrop.results.trial import TrialRecord
-from nodrop.results.writer import RunWriter, plan_sha256
+from nodrop.results.writer import Question, RunWriter, plan_sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,13 +27,13 @@ from nodrop.ledger.places import ring_of
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.threads import Role
 from nodrop.load.seam import LoadGenerator, Offerer
-from nodrop.measure import clocks, together
+from nodrop.measure import sampling, together
+from nodrop.measure.cells import Cell, Table
 from nodrop.measure.offering import Offering, offer
 from nodrop.measure.packets import closing as packets
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.parting import core_of, may_spin
 from nodrop.measure.places import Places, provision
-from nodrop.measure.plan import Cell, Table
 from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
 from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial
@@ -330,7 +330,7 @@ class _World:
                 offer = {"number": self._offers, "held_incomplete_datagrams": held}
                 seen.facts["offer"] = offer
             sender = self.places.link.tx.host
-            clock = clocks.fix(sender)
+            clock = sampling.fix(sender)
             step("offer")
             if profiling:
                 profiling.begin()
@@ -351,9 +351,9 @@ class _World:
             if profiling:
                 role = self._parts.sut(self._cell).role
                 trial.folder.write(PROFILE, profiling.found(role))
-            if clock and (later := clocks.fix(sender)):
-                seen.facts["clocks"] = [clocks.facts(sender, clock, later)]
-                seen.problems += clocks.moved(sender, clock, later)
+            if clock and (later := sampling.fix(sender)):
+                seen.facts["clocks"] = [sampling.facts(sender, clock, later)]
+                seen.problems += sampling.moved(sender, clock, later)
             offering.drained()
             step("read counters after")
             after = self.places.read()

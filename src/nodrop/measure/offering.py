@@ -18,8 +18,7 @@ from nodrop.hosts.seam import HostProcess
 from nodrop.ledger import quota
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import Losses
-from nodrop.ledger.running import Arrivals, Running
-from nodrop.ledger.stolen import lost_beyond_steal
+from nodrop.ledger.running import Arrivals, Running, lost_beyond_steal
 from nodrop.ledger.threads import Role, ThreadBooks, times
 from nodrop.ledger.timeline import CpuTime, Timeline, timeline
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts

@@ -19,8 +19,8 @@ from nodrop.errors import (
     SystemRefused,
     TrialFailed,
 )
+from nodrop.hosts.lease import this_host
 from nodrop.hosts.seam import Host, Json, UndoJournal
-from nodrop.hosts.whose import this_host
 from nodrop.labs.seam import Connected
 from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.figures import figures
@@ -31,11 +31,12 @@ from nodrop.ledger.threads import ThreadBooks, unexplained_packets
 from nodrop.ledger.verdict import judge
 from nodrop.load.seam import FromFiles, LoadGenerator, OfferedLoad, ScheduleError
 from nodrop.measure.baselines import Baselines
+from nodrop.measure.cells import Cell
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.live import Tell
 from nodrop.measure.measurer import LabMeasurer, out_of_memory
 from nodrop.measure.packets.instances import imbalance_ratio
-from nodrop.measure.plan import Cell, Plan
+from nodrop.measure.plan import Plan
 from nodrop.measure.preflight import Parts
 from nodrop.measure.seam import Measured, Measurer, ResourcesSeen, Standing, Trial
 from nodrop.measure.servants import setup_cpu_s

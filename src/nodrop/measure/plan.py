@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nodrop import plugins
+from nodrop.capacity.forecast import forecast, forecast_words, soak_words
 from nodrop.config.experiment import Experiment, LimitsTable, Measure
 from nodrop.config.matrix import NAMED, PROFILE
 from nodrop.config.options import check, shown
@@ -23,11 +24,10 @@ from nodrop.labs.seam import Receiving
 from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration
 from nodrop.load.seam import LoadGenerator, PeakDemand
-from nodrop.measure.controllers.forecast import forecast, forecast_words, soak_words
+from nodrop.measure.cells import Cell, Table, must_share, port_traces_words
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.measure.lengths import OfferLength, implausible, offer_length, traces_of
 from nodrop.measure.parting import Parting, may_share, names_cpus, parting
-from nodrop.measure.sharing import must_share, port_traces_words
 from nodrop.results.capacity import Forecast
 from nodrop.results.trial import TrialRecord
 from nodrop.setups.limits import pins_within_limits
@@ -36,7 +36,7 @@ from nodrop.suts.seam import Sut, pins_of, ports_of
 from nodrop.tune.trial import asked as asked_knobs
 
 if TYPE_CHECKING:
-    from nodrop.stats.stopping import Looks
+    from nodrop.stats.interval import Looks
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -71,33 +71,6 @@ def shared_setup(setup: dict[str, Any]) -> SharedSetup:
 AROUND_S = 6.0
 """A first guess at what a trial takes beside its load (bring up, launch, drain, undo); the progress
 display replaces it by what trials really took."""
-
-Table = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """One combination of the matrix, with the tables of the experiment as this cell has them."""
-
-    factors: Factors
-    setup: Table
-    sut: Table
-    load: Table
-    limits: Limits
-    instances: int = 1
-    """setup.instances: so many of the SUT share the packets."""
-    splitter: Splitter = field(default_factory=Splitter)
-    """The way in which several instances, or several `ports`, share the packets."""
-    receiving: Receiving = field(default_factory=Receiving)
-    """Settings of the ports that the lab makes."""
-    ports: int = 1
-    """sut.ports: so many of the receiver's share the packets."""
-    profile: bool = False
-    """measure.profile."""
-    tune: Table = field(default_factory=dict)
-    """Knobs of the receiving ports and of the host."""
-    sut_cpus: str | None = None
-    """CPUs that the experiment pins the SUT to; None leaves it to the limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,7 +356,7 @@ def _decides(
 ) -> LoadGenerator:
     """The load of the first trial of a search that decides; the cell's own if the search cannot
     be. Its controller says that better, if it sees it."""
-    from nodrop.measure.controllers.capacity import first_load
+    from nodrop.capacity.controller import first_load
 
     asked = experiment.blaming(partial(_asked, cell, load))
     try:
@@ -493,7 +466,7 @@ def _changed(loads: Sequence[LoadGenerator]) -> tuple[str, ...]:
 
 
 def _looped(cells: Sequence[AskedCell], search: Search | None) -> str:
-    from nodrop.measure.controllers.capacity import first_load
+    from nodrop.capacity.controller import first_load
 
     loads = [] if search is None else [first_load(cell, search) for cell in cells]
     several = [load for load in loads if load.get("loops", 1) > 1]

@@ -26,10 +26,10 @@ from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import BetweenStacks, ByProgram, LoadGenerator
 from nodrop.measure.busy import host_notes
+from nodrop.measure.cells import Cell, Table, port_traces
 from nodrop.measure.lengths import traces_of
 from nodrop.measure.parting import sender_problems
-from nodrop.measure.plan import Cell, Plan, Table
-from nodrop.measure.sharing import port_traces
+from nodrop.measure.plan import Plan
 from nodrop.setups.limits import missing_cpus, pin_problems
 from nodrop.setups.seam import Setup
 from nodrop.suts.seam import Detecting, Particular, Sut, must_be_detectable, pins_of

@@ -23,11 +23,11 @@ from nodrop.ledger.sustained import WorkedOff
 from nodrop.ledger.threads import ThreadBooks
 from nodrop.ledger.verdict import Verdict
 from nodrop.load.seam import OfferedLoad
+from nodrop.measure.cells import Cell, Table
 from nodrop.measure.live import Tell
 from nodrop.measure.packets.instances import Instance
 from nodrop.measure.packets.ports import PortPackets
 from nodrop.measure.packets.readings import Reading
-from nodrop.measure.plan import Cell, Table
 from nodrop.measure.sampling import Usage
 from nodrop.measure.servants import Servant
 from nodrop.outcomes.expected import Baseline

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from nodrop.config.units import count_of
 from nodrop.outcomes.found import Found, Unit, flows_of
-from nodrop.results.detections import (
+from nodrop.results.packets import (
     LEAST_UNITS,
     MOST_NAMED,
     DetectionClass,

@@ -8,12 +8,12 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from nodrop.capacity.cells import searches, subject
 from nodrop.ledger.reasons import Reason
 from nodrop.report import escape
 from nodrop.report import sentences as rules
 from nodrop.report.loads import asked_words
-from nodrop.report.reasons import counted, reason_words
-from nodrop.report.searched import searches, subject
+from nodrop.report.senders import counted, reason_words
 from nodrop.report.sentences import Sentence
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.trials import Trial

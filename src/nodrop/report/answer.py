@@ -6,25 +6,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
+from nodrop.capacity.cells import SearchedCell, searches, subject
+from nodrop.capacity.words import answer_sentences, cost_sentence
 from nodrop.config.units import noun
-from nodrop.findings.ladder import pairs
+from nodrop.findings.load_words import pairs
 from nodrop.report import escape
 from nodrop.report import sentences as rules
 from nodrop.report.always_void import always_void
-from nodrop.report.capacity_words import answer_sentences, cost_sentence
 from nodrop.report.comparison import cost_sentences, family_words
-from nodrop.report.decoder import decoder_sentences
 from nodrop.report.direct import direct_sentences
 from nodrop.report.hosts import hosts_between
 from nodrop.report.loads import ladder_of, load_words, nothing_above, sentences_of
-from nodrop.report.other_programs import other_programs
-from nodrop.report.ports import without_work
-from nodrop.report.searched import SearchedCell, searches, subject
-from nodrop.report.senders import flows_differ
+from nodrop.report.senders import flows_differ, other_programs
+from nodrop.report.sensor import decoder_sentences, without_work
 from nodrop.report.sentences import Sentence, listed, plural
 from nodrop.report.setups import conditions
-from nodrop.report.stored import serious_findings
-from nodrop.report.story import Cell, Story, once
+from nodrop.report.story import Cell, Story, once, serious_findings
 from nodrop.report.trials import Trial
 from nodrop.report.watched import watched, watched_hidden, watched_sentences, watched_words
 from nodrop.stats.interval import runs_needed

@@ -6,16 +6,15 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from nodrop.capacity.answer import Answer, Bound
+from nodrop.capacity.cells import SearchedCell, searches
+from nodrop.capacity.knee import workers_of
+from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of, parse_cpus
-from nodrop.findings.answer import Answer, Bound
-from nodrop.findings.capacity_statements import writing
 from nodrop.findings.load_words import apart, written
 from nodrop.report import escape, numbers
 from nodrop.report.always_void import always_void
 from nodrop.report.flows import hop_title
-from nodrop.report.knee import workers_of
-from nodrop.report.proving import states
-from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import Source, Story, once
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import (
@@ -27,6 +26,7 @@ from nodrop.results.capacity import (
     Confidence,
     Sure,
 )
+from nodrop.results.proved import states
 from nodrop.stats.interval import runs_needed
 
 MOST_ACTIONS = 3

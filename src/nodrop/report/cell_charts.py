@@ -12,8 +12,7 @@ from nodrop.report.charts import BAR, MOST_SERIES, ROW, series_of
 from nodrop.report.comparison import Compared, compared, figures_of
 from nodrop.report.costs import LOSS_FIGURE, Figure
 from nodrop.report.loads import percent_with_interval
-from nodrop.report.outlying import outlying_in
-from nodrop.report.repeats import MOST_CELLS, MOST_NAMED, Repeated
+from nodrop.report.repeats import MOST_CELLS, MOST_NAMED, Repeated, outlying_in
 from nodrop.report.setups import Condition, Place, conditions, setup_names
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.studies import Beside, StudyFigure, here_words

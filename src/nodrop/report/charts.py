@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from nodrop.capacity.knee import Dot
 from nodrop.report import numbers
 from nodrop.report.chart import (
     OUTCOMES,
@@ -20,7 +21,6 @@ from nodrop.report.chart import (
     outcome_key,
     tag,
 )
-from nodrop.report.knee import Dot
 
 MOST_SERIES = 8
 """Colours, dashes and shapes go round after so many; the table has every one."""

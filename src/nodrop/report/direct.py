@@ -9,25 +9,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nodrop.findings.answer import Answer
+from nodrop.capacity.answer import Answer
+from nodrop.capacity.words import limit_words
 from nodrop.findings.load_words import Writing, goal_words
 from nodrop.findings.weighed import SAME_RATIO, Lack, Span, Weighed, weigh
 from nodrop.ledger.threads import over_mean
 from nodrop.report import escape
 from nodrop.report import sentences as rules
-from nodrop.report.capacity_words import limit_words
 from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_words
-from nodrop.report.contrasts import Contrast, Level, contrasts
 from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, Figure
 from nodrop.report.hosts import other_hosts
-from nodrop.report.other_programs import FOREIGN_CPU_RATIO
+from nodrop.report.senders import FOREIGN_CPU_RATIO
 from nodrop.report.sentences import Sentence, listed, plural
-from nodrop.report.setups import compared_at_once
+from nodrop.report.setups import Contrast, Level, compared_at_once, contrasts
 from nodrop.report.story import Cell, Source, Story, once
-from nodrop.report.thread_models import work_of
-from nodrop.report.trials import Trial
-from nodrop.results.direct import Direct
-from nodrop.results.direct import Level as Said
+from nodrop.report.trials import Trial, work_of
+from nodrop.results.capacity import Direct
+from nodrop.results.capacity import Level as Said
 from nodrop.stats.comparison import Answer as Verdict
 from nodrop.stats.family import Family
 from nodrop.stats.power import Advice

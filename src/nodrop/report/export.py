@@ -13,8 +13,7 @@ from typing import Any
 
 from nodrop.errors import BadInput, NotReady
 from nodrop.report.escape import csv_text
-from nodrop.report.sides import unread
-from nodrop.results.rundir import RunDir, must_be_each_once, open_run
+from nodrop.results.rundir import RunDir, must_be_each_once, open_run, unread
 from nodrop.results.trial import TrialRecord, trial_schema
 from nodrop.results.versions import FLAT
 from nodrop.untrusted.words import is_utf8, plain

@@ -9,8 +9,10 @@ from nodrop.ledger.balance import Ledger
 from nodrop.ledger.byte_books import ByteStep
 from nodrop.ledger.hops import ADDING, NO_PACKETS, Account, Class
 from nodrop.report import bounded, escape, numbers
-from nodrop.report.outlying import outlying, words_of_trials
-from nodrop.report.reasons import counted
+from nodrop.report.costs import Figure
+from nodrop.report.repeats import outlying, words_of_trials
+from nodrop.report.sections import figures_of_others
+from nodrop.report.senders import counted
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, scaled, text
 from nodrop.report.trials import Trial
@@ -64,19 +66,19 @@ CELL_PAGE_COLUMNS = (
 
 @once
 def cells_table(story: Story) -> Table:
-    fleet = _fleet(story)
+    fleet, others = _fleet(story), figures_of_others()
     return Table(
         name="cells",
         title="Cells: medians over measured trials",
-        columns=(*CELL_COLUMNS, PAIRS) if fleet else CELL_COLUMNS,
-        rows=tuple(_cell_row(cell, fleet=fleet) for cell in story.cells),
+        columns=(*CELL_COLUMNS, *([PAIRS] if fleet else []), *_columns_of_others()),
+        rows=tuple(_cell_row(cell, fleet=fleet, others=others) for cell in story.cells),
     )
 
 
 PAIRS = Column(name="pairs", title="Pair", help="of the fleet, or the host: which measured it")
 
 
-def _cell_row(cell: Cell, *, fleet: bool) -> Row:
+def _cell_row(cell: Cell, *, fleet: bool, others: Sequence[Figure]) -> Row:
     loss = cell.loss
     interval = loss.interval if loss else None
     mark = "failed" if cell.failed else "loss" if cell.lossy else "good" if cell.valid else "void"
@@ -106,8 +108,23 @@ def _cell_row(cell: Cell, *, fleet: bool) -> Row:
             _median(cell.summary("host_cpu_ratio"), _whole_percent, 100),
             _median(cell.summary("sut_rss_peak_bytes"), numbers.mebibytes, 2**-20),
             *([text(escape.plain(", ".join(cell.pairs)))] if fleet else []),
+            *(_median_of(figure, cell) for figure in others),
         ),
     )
+
+
+def _columns_of_others() -> tuple[Column, ...]:
+    return tuple(
+        numeric(f"{one.name}_median", f"{one.title}, {one.unit}", one.help)
+        for one in figures_of_others()
+    )
+
+
+def _median_of(figure: Figure, cell: Cell) -> Value:
+    found = figure.summary(cell)
+    if found is None:
+        return Value(raw=None, shown=numbers.NOT_MEASURED)
+    return Value(raw=found.median, shown=figure.shown(found.median))
 
 
 def _codes(trials: Sequence[Trial]) -> str:
@@ -121,7 +138,8 @@ def cells_page_table(story: Story) -> Table:
     """Table of cells for the page: the interval stands beside its median."""
     wide = cells_table(story)
     at = {column.name: i for i, column in enumerate(wide.columns)}
-    keep = [at[name] for name in CELL_PAGE_COLUMNS]
+    others = [column.name for column in _columns_of_others()]
+    keep = [at[name] for name in (*CELL_PAGE_COLUMNS, *others)]
     keep[1:1] = [at[PAIRS.name]] if PAIRS.name in at else []
     rows = []
     for cell, row in zip(story.cells, wide.rows, strict=True):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from nodrop.capacity.cells import searches
 from nodrop.report import numbers
 from nodrop.report import sentences as rules
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.escape import plain
-from nodrop.report.searched import searches
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodrop.config.units import noun
-from nodrop.findings.ladder import Contradiction, LoadResult, contradiction
-from nodrop.findings.load_words import LEAST_KNOWN
+from nodrop.findings.load_words import LEAST_KNOWN, Contradiction, LoadResult, contradiction
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
-from nodrop.report.reasons import counted, why
+from nodrop.report.senders import counted, why
 from nodrop.report.sentences import Rule, Sentence, plural
 from nodrop.report.story import Cell, starts_of
 from nodrop.report.trials import Trial

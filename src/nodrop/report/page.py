@@ -10,17 +10,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from importlib.resources import files
 
-import jinja2
 from markupsafe import Markup
 
 import nodrop
+from nodrop.capacity.page import CapacityPage, capacity_page, who
+from nodrop.capacity.section import CapacitySection, capacity_section
 from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.answer import answer
-from nodrop.report.capacity import CapacitySection, capacity_section
-from nodrop.report.capacity_page import CapacityPage, capacity_page, who
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.chart import Chart, symbols
 from nodrop.report.comparison import MOST_BASES, differences, family_words
@@ -33,18 +32,13 @@ from nodrop.report.figures import (
     trials_page_table,
 )
 from nodrop.report.flows import flow, overlay, time_chart
-from nodrop.report.hosts import hosts_between, hosts_tables
-from nodrop.report.outlying import outliers_table, outlying
-from nodrop.report.panels import RECEIVED, Timeline
-from nodrop.report.profile import ProfileSection, profile_section
-from nodrop.report.published import Published, published
-from nodrop.report.repeats import repeats, repeats_words
+from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_words
+from nodrop.report.sections import rendered, sections
 from nodrop.report.setups import compared_at_once
-from nodrop.report.setups_section import SetupsSection
+from nodrop.report.setups_section import setups_section
 from nodrop.report.story import Cell, Source, Story
-from nodrop.report.tables import Table, Value
-from nodrop.report.thread_models import ThreadModels, thread_models
-from nodrop.report.timeline import CPU_TITLE, busy, timeline
+from nodrop.report.tables import Value
+from nodrop.report.timeline import CPU_TITLE, RECEIVED, Timeline, busy, timeline
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings, self_test_words, undone, warmed_up
 from nodrop.report.watched import watched
@@ -69,8 +63,6 @@ SECTIONS = (
     ("trust", "Trust"),
     ("manifest", "Manifest"),
 )
-
-WATCHED_SECTION = ("watched", "Seen by nodrop drops")
 
 SEARCH_SECTIONS = [
     ("answer", "Answer"),
@@ -144,60 +136,35 @@ class Differences:
     """Words for all that is compared at once."""
 
 
-def page(story: Story, setups: SetupsSection | None) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("nodrop.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {
-        "plain": escape.plain,
-        "source": _source,
-        "count": numbers.count,
-        "micros": numbers.micros,
-        "megabits": numbers.megabits,
-        "mebibytes": numbers.mebibytes,
-        "seconds": numbers.seconds,
-        "percent": numbers.percent,
-        "thin": lambda words: words.replace(",", escape.THIN),
-    }
+def page(story: Story) -> str:
     script, css = resource("page.js"), resource("chart.css") + resource("style.css")
-    imported = published(story)
     repeated = repeats(story)
     capacity = capacity_section(story)
     apart = outlying(story)
-    hosts = next(map(bounded.shortened, hosts_tables(story)), None)
-    models = thread_models(story)
-    profile = profile_section(story)
     found = capacity_page(story)
-    html = environment.get_template("index.html.j2").render(
-        story=story,
+    setups = setups_section(story)
+    only_watched = not story.trials and bool(watched(story))
+    chosen = sections() if found is None else [one for one in sections() if one.with_search]
+    own = [(one, html) for one in chosen if (html := one.html(story))]
+    html = rendered(
+        "nodrop.report",
+        "index.html.j2",
+        story,
+        setups=setups,
+        own_sections=[html for _, html in own],
         title=_title(story),
         version=nodrop.__version__,
-        sections=_sections(
+        sections=_navigation(
             found,
-            imported,
-            setups,
             capacity,
-            models,
-            profile,
-            hosts,
-            only_watched=not story.trials and bool(watched(story)),
+            [(one.id, one.title) for one, _ in own],
+            only_watched=only_watched,
         ),
+        only_watched=only_watched,
         found=found,
         view=capacity.views[0] if capacity else None,
         anchors={t.name: t.anchor for t in story.trials},
         who=who(story),
-        setups=setups,
-        hosts_table=hosts,
-        other_hosts=between.text if (between := hosts_between(story)) else "",
-        thread_models=models,
-        profile=profile,
-        published=imported,
-        watched=watched(story),
         css=css,
         css_hash=_csp_hash(css),
         js=script,
@@ -209,7 +176,6 @@ def page(story: Story, setups: SetupsSection | None) -> str:
         cells_table=cells_page_table(story),
         detection_tables=[bounded.shortened(one) for one in detection_tables(story)],
         differences=_differences(story),
-        told=bounded.told(story),
         cell_views=_cell_views(story, 0 if found else MOST_FIGURES),
         over_time=_over_time(story, overlaid=setups is None, most=5 if found else MOST_CHARTS),
         trials_table=trials_page_table(story),
@@ -242,40 +208,25 @@ def _csp_hash(text: Markup) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _sections(
+def _navigation(
     found: CapacityPage | None,
-    imported: Sequence[Published],
-    setups: SetupsSection | None,
     capacity: CapacitySection | None,
-    models: ThreadModels | None,
-    profile: ProfileSection | None,
-    hosts: Table | None,
+    own: Sequence[tuple[str, str]],
     *,
     only_watched: bool,
 ) -> list[tuple[str, str]]:
-    """Capacity, hosts, thread models, profile, setups and published tables have a place of their
-    own if there are any."""
+    """Sections of questions stand between the cells and the ledger."""
     if found is not None:
-        return SEARCH_SECTIONS
+        return [*SEARCH_SECTIONS, *own]
     if only_watched:
-        return [SECTIONS[0], WATCHED_SECTION, SECTIONS[-1]]
+        return [SECTIONS[0], *own, SECTIONS[-1]]
     first = [("capacity", "Capacity")] if capacity else []
-    extra = [("hosts", "Hosts")] if hosts else []
-    extra += [("threads", "Thread models")] if models else []
-    extra += [("profile", "Where the time goes")] if profile else []
-    extra += [("setups", "Setups")] if setups else []
-    extra += [("published", "Published")] if imported else []
-    return [SECTIONS[0], *first, SECTIONS[1], *extra, *SECTIONS[2:]]
+    return [SECTIONS[0], *first, SECTIONS[1], *own, *SECTIONS[2:]]
 
 
 def resource(name: str) -> Markup:
     """Our own text, so it is not escaped; it holds no closing tag of its element."""
     return Markup((files("nodrop.report") / "templates" / name).read_text(encoding="utf-8"))
-
-
-def _source(text: str) -> str:
-    """A file of the user's, line by line."""
-    return "\n".join(escape.plain(line, longest=2000) for line in text.split("\n")[:2000])
 
 
 def _title(story: Story) -> str:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from nodrop.report.costs import FIGURES, Figure
+from nodrop.config.repetitions import Repetitions
+from nodrop.report import sentences as rules
+from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
+from nodrop.report.sentences import Sentence, plural
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
+from nodrop.report.trials import Trial
+from nodrop.results.rundir import Records
+from nodrop.results.settled import Known, Sut, known, rule_of
 from nodrop.stats.family import Family
-from nodrop.stats.outliers import outliers
+from nodrop.stats.outliers import Outlier, outliers
 from nodrop.stats.power import POWER, resolution, runs_to_see
 
 SHOWN = ("loss_pct", "sut_cpu_s", "activation_s")
@@ -137,3 +143,129 @@ def _rows(found: Sequence[Repeated]) -> Iterator[Row]:
                     Value(raw=sees, shown="" if sees is None else figure.at_least(sees)),
                 )
             )
+
+
+def stopped(story: Story) -> Iterator[Sentence]:
+    for number, source in enumerate(story.sources):
+        found = rule_of(source.run.manifest)
+        if found is not None:
+            cells = [cell for cell in story.cells if cell.source == number]
+            yield from _said(cells, *found)
+
+
+def _said(cells: Sequence[Cell], rule: Repetitions, sut: Sut) -> Iterator[Sentence]:
+    told = [(cell, known(Records(t.packed for t in cell.trials), rule, sut)) for cell in cells]
+    for reached in (True, False):
+        these = [(cell, of) for cell, of in told if all(one.reached for one in of) == reached]
+        if not these:
+            continue
+        words = "; ".join(f"{cell.label}: {_words(cell, of)}" for cell, of in these)
+        asked = f"{' and '.join(rule.until)} (at most {rule.max} trials)"
+        does = "reached by" if reached else "not reached by"
+        yield Sentence(
+            rule=rules.RULE_REACHED if reached else rules.RULE_NOT_REACHED,
+            good=reached,
+            text=f"{asked} was {does} {plural(len(these), 'cell')}: {words}",
+            evidence={
+                "until": list(rule.until),
+                "max": rule.max,
+                "cells": [
+                    {"cell": cell.label, "trials": len(cell.trials), "known": [*map(_plain, of)]}
+                    for cell, of in these
+                ],
+            },
+        )
+
+
+def _words(cell: Cell, told: Sequence[Known]) -> str:
+    said = [
+        f"{one.until.metric} ± {one.half_width:.3g} {one.until.unit}"
+        if one.half_width is not None
+        else f"{one.until.metric} has no interval" + (f" of {one.n} hosts" if one.hosts else "")
+        for one in told
+    ]
+    return f"{', '.join(said)} after {plural(len(cell.trials), 'trial')}"
+
+
+def _plain(one: Known) -> dict[str, object]:
+    return {"until": str(one.until), "n": one.n, "half_width": one.half_width}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlying:
+    """One figure of one trial."""
+
+    cell: Cell
+    figure: Figure
+    trial: Trial
+    found: Outlier
+
+    @property
+    def words(self) -> str:
+        """`SUT CPU 4.10 s (median 1.20)`."""
+        value, middle = (self.figure.shown(v) for v in (self.found.value, self.found.median))
+        return f"{self.figure.title} {value} {self.figure.unit} (median {middle})"
+
+
+@once
+def outlying(story: Story) -> tuple[Outlying, ...]:
+    """Trials that stand apart from their cell. Cells of a search are left out: each load is a cell
+    of its own, and capacity/words.py says what stands apart there."""
+    return tuple(
+        one
+        for cell in story.cells
+        if not cell.searched
+        for figure in DIFFERENCES
+        for one in outlying_in(cell, figure)
+    )
+
+
+def outlying_in(cell: Cell, figure: Figure) -> Iterator[Outlying]:
+    """Trials that stand apart, among the measured ones that have the figure."""
+    known = [(trial, value) for trial in cell.valid if (value := figure.of(trial)) is not None]
+    for found in outliers([value * figure.scale for _, value in known]):
+        yield Outlying(cell=cell, figure=figure, trial=known[found.index][0], found=found)
+
+
+def words_of_trials(found: Sequence[Outlying]) -> Mapping[str, str]:
+    """Anchor → in which figures it stands apart."""
+    said: dict[str, list[str]] = {}
+    for one in found:
+        said.setdefault(one.trial.anchor, []).append(one.words)
+    return {anchor: "; ".join(words) for anchor, words in said.items()}
+
+
+def outliers_table(found: Sequence[Outlying]) -> Table:
+    return Table(
+        name="outliers",
+        title="Trials that stand apart from their cell",
+        columns=(
+            Column(name="run", title="Run"),
+            Column(name="cell", title="Cell"),
+            Column(name="figure", title="Figure"),
+            numeric("value", "Value"),
+            numeric("median", "Median of the cell"),
+            numeric(
+                "deviations",
+                "Away",
+                "in scaled median absolute deviations; if most values are the same, in mean ones",
+            ),
+        ),
+        rows=Made(lambda: map(_row, found)),
+    )
+
+
+def _row(one: Outlying) -> Row:
+    figure, found = one.figure, one.found
+    return Row(
+        anchor=one.trial.anchor,
+        mark=one.trial.mark,
+        values=(
+            text(one.trial.name),
+            text(one.cell.label),
+            text(f"{figure.title}, {figure.unit}"),
+            Value(raw=found.value, shown=figure.shown(found.value)),
+            Value(raw=found.median, shown=figure.shown(found.median)),
+            Value(raw=found.deviations, shown=f"{found.deviations:.1f}"),
+        ),
+    )

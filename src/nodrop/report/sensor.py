@@ -3,13 +3,18 @@ sent, rules that were not measured, keys of a yaml that were replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from nodrop.capacity.cells import subject
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.sentences import Sentence, plural
-from nodrop.report.story import Story
+from nodrop.report.story import Story, once
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.report.trials import Sensor, Trial
+from nodrop.results.packets import Port, Remark
+from nodrop.results.summary import cell_key, idle_ports, not_whole
 
 MOST_NAMED = 5
 """Rules in a sentence, keys in a line of a terminal."""
@@ -59,8 +64,8 @@ def trace_changes(story: Story) -> Iterator[Sentence]:
                 for said in words if isinstance(words, list) else []:
                     trace = escape.plain(one.get("trace"), longest=1000).rpartition("/")[2]
                     found[escape.plain(f"{trace}: {said}", longest=1000)] = trace
-    for text, trace in found.items():
-        yield Sentence(rule=rules.TRACE_CHANGED, text=text, evidence={"trace": trace})
+    for words, trace in found.items():
+        yield Sentence(rule=rules.TRACE_CHANGED, text=words, evidence={"trace": trace})
 
 
 def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
@@ -119,3 +124,123 @@ def _yaml(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
 
 def _plain(text: str | None) -> str:
     return "not there" if text is None else escape.plain(text)
+
+
+MEANS = {
+    "cut": "no packet is lost by that, so it does not decide whether a load is carried; but what "
+    "was cut off is not inspected",
+    "invalid": "they count as carried, though most of the work on such a packet is not done",
+}
+
+
+@once
+def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
+    return tuple(_sentences(story))
+
+
+def _sentences(story: Story) -> Iterator[Sentence]:
+    measured: dict[str, list[Trial]] = {}
+    for cell in story.cells:
+        measured.setdefault(subject(story, cell), []).extend(cell.valid)
+    for whose, trials in measured.items():
+        for about, rule in (("cut", rules.FRAMES_CUT), ("invalid", rules.FRAMES_INVALID)):
+            found = [(t, share) for t in trials if (share := not_whole(t.record).get(about))]
+            if found:
+                worst, share = max(found, key=lambda one: one[1])
+                remark = next(r for r in worst.record.packets.remarks if r.about == about)
+                yield _sentence(whose, about, rule, remark, [t for t, _ in found], len(trials))
+
+
+def _sentence(
+    whose: str, about: str, rule: rules.Rule, remark: Remark, trials: list[Trial], measured: int
+) -> Sentence:
+    books = [trial.record.packets for trial in trials]
+    worst = ", at the most" if len(trials) > 1 else ""
+    return Sentence(
+        rule=rule,
+        subject=whose,
+        text=f"{whose}: in {len(trials)} of {plural(measured, 'measured trial')}{worst}, "
+        f"{escape.plain(remark.words, longest=1000)}: {MEANS[about]}.",
+        knob=escape.plain(remark.knob, longest=1000),
+        evidence={
+            "packets": [b.cut_packets if about == "cut" else b.invalid_packets for b in books],
+            "decoded_packets": [b.decoded_packets for b in books],
+            "measured": measured,
+        },
+        trials=tuple(trials),
+    )
+
+
+def decoder_words(story: Story) -> list[str]:
+    """For a terminal."""
+    return [
+        f"{one.text} What touches it: {one.knob}." if one.knob else one.text
+        for one in decoder_sentences(story)
+    ]
+
+
+def ports_table(models: Mapping[str, Trial]) -> Table:
+    """By the names of the models, each with a trial of its own."""
+    named = any(p.trace for trial in models.values() for p in trial.record.packets.ports)
+    figures = {"received": "Received", "captured": "Captured", "dropped": "Dropped"}
+    return Table(
+        name="ports",
+        title="What came in at each port",
+        columns=(
+            Column(name="cell", title="Cell"),
+            Column(name="run", title="Run"),
+            Column(name="port", title="Port"),
+            *([Column(name="trace", title="Trace")] if named else []),
+            numeric("share_pct", "Share, %"),
+            *(numeric(f"{n}_packets", t) for n, t in figures.items()),
+        ),
+        rows=tuple(
+            Row(
+                anchor=trial.anchor,
+                values=(
+                    text(model),
+                    text(trial.name),
+                    text(port.port),
+                    *([_name(port.trace)] if named else []),
+                    _share(port.received_packets, trial.record.packets.ports),
+                    *(_count(getattr(port, f"{name}_packets")) for name in figures),
+                ),
+            )
+            for model, trial in models.items()
+            for port in trial.record.packets.ports
+        ),
+    )
+
+
+def without_work(story: Story) -> Iterator[Sentence]:
+    """By cell, whatever loads a search offered it."""
+    cells: dict[str, list[Trial]] = {}
+    for trial in story.trials:
+        if trial.valid and trial.record.packets.ports:
+            cells.setdefault(cell_key(trial.record.cell), []).append(trial)
+    idle = {key: idle_ports([t.record for t in trials]) for key, trials in cells.items()}
+    found = {key: ports for key, ports in idle.items() if ports}
+    if not found:
+        return
+    ports = [*dict.fromkeys(escape.plain(port) for ports in found.values() for port in ports)]
+    yield Sentence(
+        rule=rules.IDLE_PORT,
+        text=f"what several ports carry: {' and '.join(ports)} received nothing, and the threads "
+        f"there had no work, in {len(found)} of {plural(len(cells), 'cell')} with several ports",
+        evidence={"idle": list(found.values()), "cells": len(cells)},
+        trials=tuple(t for key in found for t in cells[key]),
+    )
+
+
+def _name(trace: str | None) -> Value:
+    return Value(raw=trace, shown=escape.plain(Path(trace or "").name, longest=60))
+
+
+def _count(packets: int | None) -> Value:
+    return Value(raw=packets, shown=numbers.count(packets))
+
+
+def _share(packets: int, ports: Sequence[Port]) -> Value:
+    every = sum(port.received_packets for port in ports)
+    ratio = packets / every if every else 0.0
+    return Value(raw=ratio * 100, shown=numbers.percent(ratio))

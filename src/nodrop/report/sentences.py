@@ -217,7 +217,7 @@ CAPACITY = _rule(
     "capacity",
     "the load was searched: for each cell and goal, what it carries, or why that is not known; it "
     "stands for the sentences about single loads",
-    "the statement of findings/capacity_statements.py: the highest load that was carried and the "
+    "the statement of capacity/statements.py: the highest load that was carried and the "
     "lowest above it that was not, in the median round, or in the lowest if rounds differ by more "
     "than chance; what limits it",
 )

@@ -8,6 +8,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from nodrop.report import escape, numbers
 from nodrop.report.cell_charts import comparison_plot, studies_plot
 from nodrop.report.chart import Chart
@@ -21,13 +23,31 @@ from nodrop.report.comparison import (
 )
 from nodrop.report.costs import Figure
 from nodrop.report.flows import time_chart
-from nodrop.report.instances import instance_bars, instances_table, shared
-from nodrop.report.panels import RECEIVED, Panel, Series, Timeline
-from nodrop.report.setups import KIND, Condition, Place, conditions, setup_names
-from nodrop.report.story import Cell, Story, factor_label
+from nodrop.report.sections import Picture, Section, rendered
+from nodrop.report.setups import (
+    KIND,
+    Condition,
+    Place,
+    conditions,
+    instance_bars,
+    instances_table,
+    setup_names,
+    shared,
+)
+from nodrop.report.story import Cell, Story, factor_label, once
 from nodrop.report.studies import StudyFigure, studies_table, studies_words, study_figures
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
-from nodrop.report.timeline import CPU_TITLE, MEMORY_TITLE, USED, busy, timeline
+from nodrop.report.timeline import (
+    CPU_TITLE,
+    MEMORY_TITLE,
+    RECEIVED,
+    USED,
+    Panel,
+    Series,
+    Timeline,
+    busy,
+    timeline,
+)
 from nodrop.report.trials import Trial, count_once
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Summary, of_hosts, summarize
@@ -444,6 +464,7 @@ class SetupsSection:
     clock_words: tuple[str, ...]
 
 
+@once
 def setups_section(story: Story) -> SetupsSection | None:
     """None if the run has only one setup."""
     found = conditions(story)
@@ -599,3 +620,21 @@ def _inside(line: Timeline) -> Series | None:
 
 def _host(line: Timeline) -> Series | None:
     return next((busy(panel) for panel in line.panels if panel.title == CPU_TITLE), None)
+
+
+def _pictures(story: Story) -> Iterator[Picture]:
+    for drawn in setups_drawings(setups_section(story)):
+        yield Picture(name=drawn.name, chart=drawn.drawing, table=drawn.table)
+
+
+def _page(story: Story) -> Markup:
+    found = setups_section(story)
+    if found is None:
+        return Markup("")
+    return rendered("nodrop.report", "setups.html.j2", story, setups=found)
+
+
+SECTION = Section(
+    id="setups", title="Setups", tables=lambda story: setups_tables(setups_section(story)),
+    pictures=_pictures, page=_page, place=40, with_search=False,
+)  # fmt: skip

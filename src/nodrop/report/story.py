@@ -20,8 +20,7 @@ from nodrop.report.trials import Trial, read_trial
 from nodrop.results.rundir import Damage, RunDir, must_be_each_once, open_run
 from nodrop.results.settled import looks, rule_of
 from nodrop.results.trial import accelerator_words
-from nodrop.stats.interval import Summary, summarize
-from nodrop.stats.stopping import Looks
+from nodrop.stats.interval import Looks, Summary, summarize
 
 Json = dict[str, Any]
 
@@ -430,3 +429,19 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_shown, value)) or "none"
     return str(value)
+
+
+def serious_findings(story: Story) -> list[str]:
+    """Conclusions that imported figures must not be used for, in one line each."""
+    return [
+        escape.plain(f"{item.get('title')}: {item.get('effect')}".rstrip("."), longest=1000)
+        for source in story.sources
+        for item in stored_findings(source)
+        if item.get("severity") == "serious"
+    ]
+
+
+def stored_findings(source: Source) -> list[Mapping[str, Any]]:
+    content = source.run.beside("findings")
+    listed = content.get("findings") if isinstance(content, dict) else None
+    return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []

@@ -10,12 +10,12 @@ from typing import Any
 
 from nodrop.ledger.balance import Ledger, ledger_from_json
 from nodrop.ledger.hops import CUT, Account, Class
+from nodrop.ledger.threads import Role
 from nodrop.report import escape
-from nodrop.results.detections import Detections
-from nodrop.results.packed import pack, unpack
-from nodrop.results.rundir import Damage, RunDir
+from nodrop.results.packets import Detections
+from nodrop.results.rundir import Damage, RunDir, pack, unpack
 from nodrop.results.sittings import first_host
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import SutThread, TrialRecord
 from nodrop.stats.interval import Host
 
 Json = dict[str, Any]
@@ -54,7 +54,7 @@ class Trial:
     source: int
     """Which of the run directories."""
     packed: bytes
-    """Its record (results/packed.py)."""
+    """Its record (results/rundir.py)."""
     name: str
     """Folder below runs/."""
     repetition: int
@@ -364,3 +364,16 @@ def _ledger(run: RunDir, record: TrialRecord) -> tuple[Ledger | None, str]:
         return ledger_from_json(found), ""
     except (KeyError, TypeError, ValueError) as failed:
         return None, escape.plain(f"ledger.json makes no sense: {failed}")
+
+
+def threads_of(record: TrialRecord, role: Role) -> list[SutThread]:
+    return [thread for thread in record.threads if thread.role == role]
+
+
+def work_of(record: TrialRecord) -> list[float]:
+    """Work of each of the threads that do the same: packets that it captured, or, if they are
+    workers behind receive threads, flows that it began."""
+    workers = threads_of(record, Role.WORKER)
+    if threads_of(record, Role.RECEIVE):
+        return [float(t.flows) for t in workers if t.flows is not None]
+    return [float(t.captured_packets) for t in workers if t.captured_packets is not None]

@@ -13,16 +13,13 @@ from nodrop.ledger.quota import KNOBS
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.hosts import hosts_sentences
-from nodrop.report.other_programs import other_programs
-from nodrop.report.outlying import outlying
-from nodrop.report.reasons import reason_words, reasons_of
-from nodrop.report.senders import cpus_of_both
+from nodrop.report.repeats import outlying, stopped
+from nodrop.report.senders import cpus_of_both, other_programs, reason_words, reasons_of
 from nodrop.report.sensor import sensor_sentences
 from nodrop.report.sentences import Sentence, plural
-from nodrop.report.stopped import stopped
 from nodrop.report.story import Source, Story, once
 from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Trial
-from nodrop.results.packed import Records
+from nodrop.results.rundir import Records
 from nodrop.results.sittings import measured_on
 
 

@@ -9,16 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from markupsafe import Markup
 from pydantic import ValidationError
 
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.chart import Chart
 from nodrop.report.flows import time_chart
-from nodrop.report.panels import Panel, Series, Timeline
+from nodrop.report.sections import Picture, Section, rendered
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Source, Story, once
 from nodrop.report.tables import Column, Row, Table, Value, numeric, scaled, text
+from nodrop.report.timeline import Panel, Series, Timeline
 from nodrop.results.watched import WatchedCapture, WatchedInterval, WatchedPlace
 
 MOST_POINTS = 240
@@ -314,3 +316,22 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Iterable[tuple[float, flo
     for start in range(0, len(points), together):
         part = points[start : start + together]
         yield part[-1][0], max(value for _, value in part)
+
+
+def _pictures(story: Story) -> Iterator[Picture]:
+    for one in watched(story):
+        end = f"-{one.source}" if story.several else ""
+        yield Picture(name=f"watched{end}", chart=one.chart(), table=one.places())
+
+
+def _page(story: Story) -> Markup:
+    found = watched(story)
+    if not found:
+        return Markup("")
+    return rendered("nodrop.report", "watched.html.j2", story, watched=found)
+
+
+SECTION = Section(
+    id="watched", title="Seen by nodrop drops", tables=watched_tables, pictures=_pictures,
+    page=_page, place=60, with_search=False,
+)  # fmt: skip

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from nodrop.capacity.cells import searches
+from nodrop.capacity.pictures import capacity_bars, core_bars, efficiency_table, knee_of, way_of
+from nodrop.capacity.section import capacity_table, capacity_tables, efficiencies, steps_table
 from nodrop.errors import REMEDIES, BadInput
 from nodrop.report.answer import answer
 from nodrop.report.bounded import shortened
-from nodrop.report.capacity import capacity_table, capacity_tables, efficiencies, steps_table
-from nodrop.report.capacity_pictures import capacity_bars, core_bars, knee_of, way_of
 from nodrop.report.cards import card_lines, cards
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.chart import Chart
 from nodrop.report.charts import knee_plot
 from nodrop.report.comparison import comparison_table
 from nodrop.report.detections import detection_tables
-from nodrop.report.efficiency import efficiency_table
 from nodrop.report.escape import markdown
 from nodrop.report.figures import (
     LEDGER_COLUMNS,
@@ -33,21 +32,11 @@ from nodrop.report.figures import (
     trials_told_table,
 )
 from nodrop.report.flows import flow, time_chart
-from nodrop.report.hosts import hosts_tables
-from nodrop.report.outlying import outliers_table, outlying
 from nodrop.report.page import page
-from nodrop.report.profile import profile_tables
-from nodrop.report.published import published, published_files
-from nodrop.report.repeats import repeats, repeats_table
-from nodrop.report.searched import searches
+from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_table
+from nodrop.report.sections import Picture, objects, sections, sections_of_others
 from nodrop.report.sentences import Sentence
 from nodrop.report.setups import conditions
-from nodrop.report.setups_section import (
-    SetupsSection,
-    setups_drawings,
-    setups_section,
-    setups_tables,
-)
 from nodrop.report.story import Cell, Story, read_story
 from nodrop.report.tables import (
     Column,
@@ -61,10 +50,8 @@ from nodrop.report.tables import (
     to_markdown,
     write_csv,
 )
-from nodrop.report.thread_models import thread_model_tables
 from nodrop.report.timeline import timeline
 from nodrop.report.trust import findings
-from nodrop.report.watched import watched, watched_tables
 from nodrop.results.capacity import Card
 from nodrop.untrusted.folder import Folder
 
@@ -72,14 +59,7 @@ MOST_CELLS = 60
 """Largest number of cells whose typical trial is drawn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FigureFile:
-    name: str
-    svg: str
-    table: Table
-
-
-def figure_files(story: Story, setups: SetupsSection | None) -> Iterator[FigureFile]:
+def figure_files(story: Story) -> Iterator[Picture]:
     """Loss, order, repetitions, the setups, and of each cell's typical trial the flow and the trial
     over time."""
     planned = [cell for cell in story.cells if not cell.searched]
@@ -88,20 +68,13 @@ def figure_files(story: Story, setups: SetupsSection | None) -> Iterator[FigureF
     yield from _figure("order", order_plot(story), _order_table(story))
     repeated = repeats(story)
     yield from _figure("repeats", repeats_plot(repeated), repeats_table(repeated))
-    for drawn in setups_drawings(setups):
-        yield from _figure(drawn.name, drawn.drawing, drawn.table)
     for cell in story.cells[:MOST_CELLS]:
         yield from _of_typical(story, cell)
-    for seen in watched(story):
-        end = f"-{seen.source}" if story.several else ""
-        yield from _figure(f"watched{end}", seen.chart(), seen.places())
-    for number, found in enumerate(published(story), 1):
-        for chart in found.charts:
-            name = f"{chart.name}-{number}" if number > 1 else chart.name
-            yield from _figure(name, chart.drawing, chart.table)
+    for section in sections():
+        yield from (one for one in section.pictures(story) if one.chart)
 
 
-def _of_searches(story: Story) -> Iterator[FigureFile]:
+def _of_searches(story: Story) -> Iterator[Picture]:
     found = searches(story)
     for number, searched in enumerate(found, 1):
         end = "" if number == 1 else f"-{number}"
@@ -113,7 +86,7 @@ def _of_searches(story: Story) -> Iterator[FigureFile]:
         yield from _figure("efficiency", core_bars(found), efficiency_table(work))
 
 
-def _of_typical(story: Story, cell: Cell) -> Iterator[FigureFile]:
+def _of_typical(story: Story, cell: Cell) -> Iterator[Picture]:
     trial = cell.typical
     # Run names are safe as file names: the trial record allows no other.
     name = f"{trial.source}-{trial.name}" if story.several else trial.name
@@ -132,9 +105,9 @@ def _of_typical(story: Story, cell: Cell) -> Iterator[FigureFile]:
         yield from _figure(f"time-{name}", drawn, found.table())
 
 
-def _figure(name: str, drawn: Chart, table: Table) -> Iterator[FigureFile]:
+def _figure(name: str, drawn: Chart, table: Table) -> Iterator[Picture]:
     if drawn:
-        yield FigureFile(name=name, svg=drawn.saved(style()), table=table)
+        yield Picture(name=name, chart=drawn, table=table)
 
 
 def style() -> str:
@@ -212,21 +185,21 @@ def write_report(
     """
     story = read_story(run_dirs)
     folder = _made(run_dirs[0], out)
-    cells, setups = cells_table(story), setups_section(story)
+    cells = cells_table(story)
     if Part.CSV in only:
-        others = _own_tables(story, setups)
+        others = _own_tables(story)
         for table in (cells, trials_table(story), ledger_table(story), *others):
             _write_csv(folder, table.name, table)
     if Part.LATEX in only:
         for table in (cells, trials_told_table(story)):
             _write(folder, f"{table.name}.tex", to_latex(table))
     if Part.MARKDOWN in only:
-        _write(folder, "report.md", markdown_report(story, setups))
+        _write(folder, "report.md", markdown_report(story))
     if Part.FIGURES in only:
-        _write_figures(folder.folder("figures"), story, setups)
+        _write_figures(folder.folder("figures"), story)
     if Part.HTML not in only:
         return folder.path
-    _write(folder, "index.html", page(story, setups))
+    _write(folder, "index.html", page(story))
     return folder.path / "index.html"
 
 
@@ -267,15 +240,15 @@ def _write_csv(folder: Folder, name: str, table: Table) -> None:
         write_csv(table, file)
 
 
-def _write_figures(folder: Folder, story: Story, setups: SetupsSection | None) -> None:
+def _write_figures(folder: Folder, story: Story) -> None:
     with _into(folder):
         folder.make(exist_ok=True)
-    for figure in figure_files(story, setups):
-        _write(folder, f"{figure.name}.svg", figure.svg)
+    for figure in figure_files(story):
+        _write(folder, f"{figure.name}.svg", figure.chart.saved(style()))
         _write_csv(folder, figure.name, figure.table)
 
 
-def markdown_report(story: Story, setups: SetupsSection | None) -> str:
+def markdown_report(story: Story) -> str:
     """The answer and the tables, for a wiki or a pull request."""
     found = answer(story)
     drawn = [_card(card) for card in cards(story)]
@@ -287,7 +260,7 @@ def markdown_report(story: Story, setups: SetupsSection | None) -> str:
     if found.cannot_say:
         parts += ["It cannot say:", _list([s.text for s in found.cannot_say])]
     parts += ["## Cells", to_markdown(shortened(cells_table(story)))]
-    for table in _own_tables(story, setups):
+    for table in _own_tables(story):
         parts += [f"## {markdown(table.title)}", to_markdown(table)]
     parts += ["## Trials", to_markdown(trials_told_table(story))]
     return "\n\n".join(parts)
@@ -307,19 +280,14 @@ def _told(sentences: Sequence[Sentence]) -> Iterator[str]:
             yield f"What to do: {sentence.to_do}."
 
 
-def _own_tables(story: Story, setups: SetupsSection | None) -> Sequence[Table]:
+def _own_tables(story: Story) -> Sequence[Table]:
     """Tables of sections that not every report has."""
     apart = outlying(story)
     return (
         *capacity_tables(story),
         *detection_tables(story),
         *([outliers_table(apart)] if apart else []),
-        *hosts_tables(story),
-        *thread_model_tables(story),
-        *profile_tables(story),
-        *setups_tables(setups),
-        *published_files(story),
-        *watched_tables(story),
+        *(table for section in sections() for table in section.tables(story)),
     )
 
 
@@ -336,7 +304,7 @@ def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
     def told(sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
         return [sentence.as_json(story) for sentence in sentences]
 
-    cells = _objects(cells_table(story))
+    cells = objects(cells_table(story))
     return {
         "answer": {
             "sentences": told(found.sentences),
@@ -352,11 +320,7 @@ def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
             for cell, figures in zip(story.cells, cells, strict=True)
         ],
         "cards": [card.model_dump(mode="json") for card in cards(story)],
-        "setups": _objects(comparison_table(conditions(story))),
+        "setups": objects(comparison_table(conditions(story))),
         "findings": told(findings(story)),
+        **{one.id: one.as_json(story) for one in sections_of_others()},
     }
-
-
-def _objects(table: Table) -> list[dict[str, Any]]:
-    names = [column.name for column in table.columns]
-    return [dict(zip(names, (v.raw for v in row.values), strict=True)) for row in table.rows]

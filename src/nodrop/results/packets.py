@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from nodrop.results.model import Model, NotNegative, Packets, Signed
+from nodrop.results.model import Count, Model, NotNegative, Packets, Signed
 
 
 class MergedDetail(Model):
@@ -125,3 +125,85 @@ class PacketBooks(Model):
     same."""
     ports: list[Port] = Field(default_factory=list)
     """Ports of the SUT, if several share the packets (sut.ports)."""
+
+
+Ratio = Annotated[float, Field(ge=0, le=1)]
+
+LEAST_UNITS = 20
+"""Fewest expected units for a ratio: of fewer, each would be 5 % or more."""
+MOST_NAMED = 20
+
+
+class DetectionClass(Model):
+    """Signatures of one class, as the SUT names it."""
+
+    name: str
+    expected: Count
+    missed: Count
+
+
+FlowOfMissed = Literal["lost packets", "whole", "not seen"]
+"""State of a missed unit's flow: the SUT's own record of it has fewer packets than in lossless
+trials, has all of them, or there is none."""
+
+
+class MissedUnit(Model):
+    """One that was expected and not seen."""
+
+    sid: str
+    """`gid:sid`"""
+    name: str
+    """Name of the signature."""
+    where: str
+    """The flow, or the address that the rule tracks."""
+    flow: FlowOfMissed | None = None
+    """Null if the trial has no flows (measure.outcome), and of an address."""
+
+
+class MissedByFlow(Model):
+    """Missed units by the state of their flows; units of addresses have none."""
+
+    lost_packets: Count
+    """Their flows have fewer packets than in lossless trials."""
+    whole: Count
+    """Their flows have all packets, and the SUT missed the units all the same."""
+    not_seen: Count
+    """The SUT has no record of their flows."""
+
+
+class Detections(Model):
+    """Units of detection: a signature in a flow, or for the address that it tracks if it limits its
+    alerts. One is seen or not, however many alerts it gave (docs/methodology.md)."""
+
+    detection_loss_ratio: Ratio | None = None
+    """Missed of expected units. Null if the trial is not measured, nothing says what was to be
+    expected, or that are fewer than 20; 0 = none was missed."""
+    no_ratio: str = ""
+    """Why it is null, in words."""
+    baseline: Literal["offline", "live"] | None = None
+    """live: the expected units are those of lossless trials. offline: those that the SUT finds when
+    it reads the trace itself. Null: nothing is expected."""
+    baseline_words: str = ""
+    """How lossless trials and the SUT's own reading of the trace compare."""
+    expected: Count | None = None
+    expected_flows: Count | None = None
+    """In so many flows they lie; those of rules that limit their alerts lie in none."""
+    seen: Count
+    """All units of the trial, expected or not."""
+    missed: Count | None = None
+    missed_by_flow: MissedByFlow | None = None
+    """Null if the trial or its baseline has no flows: name "flows" in measure.outcome."""
+    surplus: Count | None = None
+    """Seen, and neither expected nor uncertain. It is never set off against missed ones."""
+    uncertain: Count | None = None
+    """Units of the baseline seen in some of its trials and not in all. They are in no ratio."""
+    classes: list[DetectionClass] = Field(default_factory=list)
+    """Classes with expected units; most missed first."""
+    missed_first: list[MissedUnit] = Field(default_factory=list)
+    """At most 20; all of them stand in the trial's detections.json."""
+    alerts: Count
+    """Lines. They vary without any loss: no figure is made of them."""
+    events: dict[str, Count] = Field(default_factory=dict)
+    """Lines of the event log by type."""
+    unread: dict[str, Count] = Field(default_factory=dict)
+    """Lines that could not be used, by why."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Literal
 
+from nodrop.errors import BadInput
 from nodrop.results.model import Count, Model
+from nodrop.results.rundir import RunDir, read_manifest
+from nodrop.untrusted.folder import read_file
 
 NAME = "proved.json"
 
@@ -50,3 +55,30 @@ class Proved(Model):
     together: Together | None
     notes: list[str]
     exit_code: Count
+
+
+def states(run: RunDir) -> Mapping[str, str]:
+    """Setting → what proofs beside this run say of it, the newest first: of the same trace, on the
+    same host, with the same SUT."""
+    found: dict[str, str] = {}
+    of_run = _measured(run.manifest)
+    for file in sorted(run.path.absolute().parent.glob(f"prove-*/{NAME}"), reverse=True):
+        with suppress(BadInput, OSError, ValueError):
+            if _measured(read_manifest(file.parent)) == of_run:
+                for one in Proved.model_validate_json(read_file(file)).effects:
+                    state = "does not" if one.state == "makes it worse" else one.state
+                    found.setdefault(one.setting, state)
+    return found
+
+
+def _measured(manifest: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Traces, SUTs and host of a run."""
+    tables = ([*(manifest.get(many) or ()), manifest.get(one)]
+              for many, one in (("loads", "load"), ("suts", "sut")))  # fmt: skip
+    loads, suts = ([one for one in table if isinstance(one, dict)] for table in tables)
+    host = manifest.get("host")
+    return (
+        sorted({str(one.get("trace_sha256")) for one in loads}),
+        sorted({str(one.get("name")) for one in suts}),
+        host.get("hostname") if isinstance(host, dict) else None,
+    )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from nodrop.errors import BadInput
 from nodrop.results.names import (
@@ -25,7 +27,6 @@ from nodrop.results.names import (
     sampled_host,
     samples_of,
 )
-from nodrop.results.packed import Records, pack
 from nodrop.results.store import before_anything
 from nodrop.results.stored import Copy, brought
 from nodrop.results.trial import RecordError, TrialRecord
@@ -33,6 +34,72 @@ from nodrop.results.versions import RUN_FORMAT
 from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, decode_object
+from nodrop.untrusted.words import plain
+
+ROOM = 40_000
+"""Records that stay as they were made, 240 MB: a run of no more trials makes each once."""
+made: dict[bytes, TrialRecord] = {}
+"""Records that stay as they were made, by their packed bytes."""
+
+
+def pack(record: TrialRecord) -> bytes:
+    """Every figure as it is: JSON gives back each number to its last digit."""
+    packer = zlib.compressobj(level=1, wbits=-zlib.MAX_WBITS, zdict=_names())
+    return packer.compress(record.model_dump_json().encode()) + packer.flush()
+
+
+def unpack(packed: bytes) -> TrialRecord:
+    """Whoever reads a run goes from its first record to its last, again and again. If the latest
+    stayed, none would be there when it is next asked for; so the first do."""
+    found = made.get(packed)
+    if found is None:
+        found = _unpacked(packed)
+        if len(made) < ROOM:
+            made[packed] = found
+    return found
+
+
+@lru_cache(maxsize=1)
+def _unpacked(packed: bytes) -> TrialRecord:
+    unpacker = zlib.decompressobj(wbits=-zlib.MAX_WBITS, zdict=_names())
+    return TrialRecord.model_validate_json(unpacker.decompress(packed))
+
+
+@lru_cache
+def _names() -> bytes:
+    """The names of fields, which every record has, so that no packed one has to."""
+    record = TrialRecord(
+        cell={}, repetition=1, index=0, run="r", outcome="measured", valid=True, verdict=""
+    )
+    return record.model_dump_json().encode()
+
+
+class Records(Sequence[TrialRecord]):
+    """In the order in which they were measured."""
+
+    def __init__(self, packed: Iterable[bytes] = ()) -> None:
+        self.packed = tuple(packed)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Records) and self.packed == other.packed
+
+    def __hash__(self) -> int:
+        return hash(self.packed)
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def __iter__(self) -> Iterator[TrialRecord]:
+        return map(unpack, self.packed)
+
+    @overload
+    def __getitem__(self, index: int) -> TrialRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Records: ...
+    def __getitem__(self, index: int | slice) -> TrialRecord | Records:
+        found = self.packed[index]
+        return unpack(found) if isinstance(found, bytes) else Records(found)
+
 
 Json = dict[str, Any]
 PLACE = r"[A-Za-z0-9_][\w.@-]*:/[\w./+@-]*"
@@ -301,3 +368,9 @@ def read_manifest(path: Path) -> Json:
             if there
             else "give the directory that `nodrop run` printed as its last line",
         ) from failed
+
+
+def unread(run: RunDir) -> list[str]:
+    """Parts of a run directory that are damaged, so that they are in no figure, and why."""
+    found = (*run.damage, *run.trials.damage)
+    return [plain(f"{one.where}: {one.words}", longest=200) for one in found]

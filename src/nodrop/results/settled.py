@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from nodrop.config.repetitions import Repetitions, Until
 from nodrop.results.trial import TrialRecord, count_once
-from nodrop.stats.interval import by_start, of_hosts
-from nodrop.stats.stopping import Looks, half_width, relative_half_width
+from nodrop.stats.interval import Looks, by_start, half_width, of_hosts, relative_half_width
 
 Sut = Literal["fresh", "standing"]
 

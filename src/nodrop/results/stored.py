@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nodrop.errors import BadInput
-from nodrop.results.following import Way
 from nodrop.results.lock import cut_half_line, is_written, locked
 from nodrop.results.names import LOCK, MANIFEST, RUNS, STORED, SUT, TRIAL, TRIALS, WRITING
+from nodrop.results.raw_files import Way
 from nodrop.results.store import Store, StoreLost, before_anything
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.untrusted.folder import Folder, append_whole

@@ -13,8 +13,7 @@ from nodrop.ledger.reasons import Outcome
 from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import INVALID_NAMED, percent
 from nodrop.results.trial import TrialRecord, accelerator_words, count_once
-from nodrop.stats.interval import Summary, summarize
-from nodrop.stats.stopping import Looks
+from nodrop.stats.interval import Looks, Summary, summarize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

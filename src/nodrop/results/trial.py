@@ -16,9 +16,8 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_va
 from nodrop.config.units import parse_cpus
 from nodrop.errors import NodropError
 from nodrop.ledger.reasons import FAILURES, Reason
-from nodrop.results.detections import Detections
 from nodrop.results.model import Count, Model, NotNegative, Packets, Seconds
-from nodrop.results.packets import PacketBooks
+from nodrop.results.packets import Detections, PacketBooks
 from nodrop.results.versions import FLAT, FORMAT, UnknownFormat, current
 from nodrop.results.window import LoadWindow
 from nodrop.stats.interval import Host

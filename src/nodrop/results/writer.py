@@ -7,8 +7,10 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
@@ -16,8 +18,6 @@ from typing import Any, Self
 
 from nodrop.config.toml_file import printable
 from nodrop.errors import BadInput, LabProblem
-from nodrop.results.asked_again import Question
-from nodrop.results.following import Follower
 from nodrop.results.lock import cut_half_line, locked
 from nodrop.results.names import (
     EXPERIMENT,
@@ -29,6 +29,7 @@ from nodrop.results.names import (
     TRIALS,
     safe_name,
 )
+from nodrop.results.raw_files import Follower
 from nodrop.results.rundir import HALF_LINE, Json, RunDir, open_run, read_manifest, read_trials
 from nodrop.results.store import before_anything
 from nodrop.results.stored import Copy
@@ -37,6 +38,52 @@ from nodrop.results.trial_folder import TrialFolder, json_text, write_json
 from nodrop.results.versions import RUN_FORMAT
 from nodrop.untrusted.folder import Folder, append_whole
 from nodrop.untrusted.words import is_utf8
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An experiment as it was asked: the text of its file, and each `--set`."""
+
+    text: str
+    settings: Sequence[str]
+    fleet: str | None = None
+    """Its name; None: one lab measures."""
+
+    def changes_since(self, begun: Question) -> Sequence[str]:
+        """`search.budget_s = 30.0, was 60.0`; empty if only something else differs."""
+        if self.fleet != begun.fleet:
+            both = (
+                "" if None in (self.fleet, begun.fleet) else " (other pairs may go on by that name)"
+            )
+            return [f"{_lab(self.fleet)}, was {_lab(begun.fleet)}{both}"]
+        now, then = self._keys(), begun._keys()
+        return [
+            f"{key} = {now.get(key, 'not set')}, was {then.get(key, 'not set')}"
+            for key in {**then, **now}
+            if now.get(key) != then.get(key)
+        ]
+
+    def _keys(self) -> dict[str, str]:
+        try:
+            found = dict(_flat("", tomllib.loads(self.text)))
+        except tomllib.TOMLDecodeError:
+            return {}
+        for setting in self.settings:
+            key, _, value = setting.partition("=")
+            found[key.strip()] = value.strip()
+        return found
+
+
+def _lab(fleet: str | None) -> str:
+    return "one lab" if fleet is None else f"fleet {json.dumps(fleet)}"
+
+
+def _flat(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(f"{prefix}{key}.", value)
+        else:
+            yield f"{prefix}{key}", json.dumps(value, default=str)
 
 
 def plan_sha256(plan: Any) -> str:

@@ -16,9 +16,8 @@ from typing import IO, Any
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.node import start_job
-from nodrop.hosts.rights import SUT
+from nodrop.hosts.rights import SUT, readable_by
 from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, UndoJournal
-from nodrop.hosts.sut_user import readable_by
 from nodrop.images.bits import Bits
 from nodrop.labs.wiring import local
 from nodrop.ledger.hops import Account, Hop

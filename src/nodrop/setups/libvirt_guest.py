@@ -33,8 +33,7 @@ from nodrop.ledger.places import Place
 from nodrop.machines.libvirt_domain import CHANNEL, Domain, domain_problems
 from nodrop.machines.qemu import RunningMachine
 from nodrop.setups import guest_books as books
-from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess
-from nodrop.setups.guest_samples import GuestSamples
+from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess, GuestSamples
 from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, SamplesInside, Setup
 
 HELLO_TIMEOUT_S = 60.0

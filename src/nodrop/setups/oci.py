@@ -23,8 +23,8 @@ from nodrop.hosts.local import LABEL_VARIABLE, LocalHost, run_command
 from nodrop.hosts.memory_group import oom_events_of, oom_kills
 from nodrop.hosts.node import start_child
 from nodrop.hosts.privileges import in_user_namespace
+from nodrop.hosts.rights import give, sut_user
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
-from nodrop.hosts.sut_user import give, sut_user
 from nodrop.images.bits import Bits
 from nodrop.ledger.places import Place
 from nodrop.setups import contained

@@ -10,10 +10,9 @@ import pytest
 
 from nodrop.calibrate import calibration, figures
 from nodrop.calibrate.calibration import smallest_loss, try_case
-from nodrop.calibrate.case import Answer, Case, Expected, Tried, seen_words
+from nodrop.calibrate.case import Answer, Case, Expected, Site, Tried, seen_words
 from nodrop.calibrate.cases import known_answers
 from nodrop.calibrate.faults import at_once
-from nodrop.calibrate.site import Site
 from nodrop.cli import main
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
@@ -23,7 +22,7 @@ from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import make_plan
 from nodrop.results.certificate import Certificate, Key, KnownAnswer
 from nodrop.results.trial import TrialRecord
-from nodrop.testing.records import trial
+from tests.made.outcome_runs import trial
 
 
 def record(**changes: Any) -> TrialRecord:

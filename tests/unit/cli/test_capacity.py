@@ -18,7 +18,8 @@ from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome
 from nodrop.results.rundir import open_run
 from nodrop.schemas import schemas
-from nodrop.testing.outcome_runs import outcome_search, tried
+from tests.depth import depth
+from tests.made.outcome_runs import outcome_search, tried
 
 ROOT = Path(__file__).parents[3]
 SINK = ("--sut", "sink")
@@ -184,27 +185,34 @@ def test_the_experiment_stands_alone(asked: list[Experiment], tmp_path: Path) ->
     assert again.search is not None and again.search.budget_s == 600
 
 
+ENDS: list[tuple[Any, list[float], int]] = [
+    ([(4, [0.0]), (5, [0.1])], [0.0], 0),
+    ([(4, [0.0])], [0.0], 0),
+    ([(4, [0.0]), (5, [0.1]), (9, ["late"])], [0.0], 0),
+    ([(4, [0.0]), (5, [0.1]), (9, ["late", "late"])], [0.0, 0.01], 0),
+    # Without a figure: nothing is measured, every load lost, one of two goals has none.
+    ([(4, ["late"] * 3)], [0.0], 6),
+    ([(2, ["lab"])], [0.0, 0.01], 6),
+    ([(4, [0.02]), (5, [0.1])], [0.0], 6),
+    ([(1, [0.01]), (2, [0.01]), (4, [0.01])], [0.0, 0.05], 6),
+    ([], [0.0], 6),
+]
+OTHERS = ("capacity", "run", "run --quiet")
+
+
 @pytest.mark.parametrize(
-    ("loads", "goals", "code"),
+    ("command", "loads", "goals", "code"),
     [
-        ([(4, [0.0]), (5, [0.1])], [0.0], 0),
-        ([(4, [0.0])], [0.0], 0),
-        ([(4, [0.0]), (5, [0.1]), (9, ["late"])], [0.0], 0),
-        ([(4, [0.0]), (5, [0.1]), (9, ["late", "late"])], [0.0, 0.01], 0),
-        # Without a figure: nothing is measured, every load lost, one of two goals has none.
-        ([(4, ["late"] * 3)], [0.0], 6),
-        ([(2, ["lab"])], [0.0, 0.01], 6),
-        ([(4, [0.02]), (5, [0.1])], [0.0], 6),
-        ([(1, [0.01]), (2, [0.01]), (4, [0.01])], [0.0, 0.05], 6),
-        ([], [0.0], 6),
+        *(("capacity --json", *end) for end in ENDS),
+        *((command, *end) for command in OTHERS for end in (ENDS[0], ENDS[4])),
+        *(depth(command, *end) for command in OTHERS for end in (*ENDS[1:4], *ENDS[5:])),
     ],
 )
-@pytest.mark.parametrize("command", ["capacity", "capacity --json", "run", "run --quiet"])
 def test_a_search_without_a_figure_is_not_a_success(
+    command: str,
     loads: list[tuple[float, list[float | str]]],
     goals: list[float],
     code: int,
-    command: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -13,13 +13,13 @@ import pytest
 import typer
 
 from nodrop.cli import main
-from nodrop.cli.arguments import all_settings
 from nodrop.cli.lab import NODE_JOBS
 from nodrop.hosts import privileges
 from nodrop.measure.manager import RunOutcome
 from nodrop.results.writer import RunWriter
-from nodrop.testing.records import trial
+from nodrop.terminal.arguments import all_settings
 from nodrop.watch import serve
+from tests.made.outcome_runs import trial
 from tests.unit.cli.program import in_a_shell, nodrop, started
 
 
@@ -59,8 +59,9 @@ def test_tolerate_truncated_is_a_flag_of_its_own() -> None:
 
 
 def test_yes_allows_many_trials(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    many = f"matrix.load.multiplier={list(range(501))}"
-    assert main.exit_code(["plan", str(experiment), "--yes", "--set", many]) == 0
+    many = ["--set", "matrix.load.multiplier=[1, 2]", "--set", "measure.repetitions=501"]
+    assert main.exit_code(["plan", str(experiment), *many]) == 2
+    assert main.exit_code(["plan", str(experiment), "--yes", *many]) == 0
     assert "962 more" in capsys.readouterr().out
 
 
@@ -183,7 +184,7 @@ def test_help_needs_no_heavy_import() -> None:
 
 def test_dask_is_imported_only_when_a_fleet_is_connected() -> None:
     program = (
-        "import sys, nodrop.cli.measure, nodrop.measure.manager, nodrop.measure.fleet.run;"
+        "import sys, nodrop.cli.measure, nodrop.measure.manager, nodrop.fleet.run;"
         "sys.exit(str({'dask', 'distributed'} & set(sys.modules)))"
     )
     done = started(sys.executable, "-c", program)

@@ -19,14 +19,16 @@ from rich import box
 from rich.table import Table
 
 from nodrop import plugins
-from nodrop.cli import lab, main, saying, tables, terminal
-from nodrop.cli.reporting import reporting
-from nodrop.cli.tables import console
+from nodrop.cli import lab, main
 from nodrop.errors import REMEDIES, LabProblem
 from nodrop.hosts import privileges
 from nodrop.hosts.journal import UndoReport
 from nodrop.hosts.processes import boot_id, pid_namespace, user_namespace
-from nodrop.testing.rundirs import Fake, make_run
+from nodrop.terminal import saying, tables
+from nodrop.terminal.console import Plain, print_table
+from nodrop.terminal.saying import reporting
+from nodrop.terminal.tables import console
+from tests.made.rundirs import Fake, make_run
 from tests.unit.cli.program import ROOT, in_a_shell, nodrop, started
 
 
@@ -362,8 +364,8 @@ def test_a_table_too_wide_is_parted_and_each_part_names_its_rows(width: int, par
         table.add_column(head)
     for row in ("bare", "docker"):
         table.add_row(row, "4X", *(f"{row} has {n}" for n in range(6)))
-    out = terminal.Plain(width=width, highlight=False, file=io.StringIO(), force_terminal=False)
-    terminal.print_table(out, table, names=2)
+    out = Plain(width=width, highlight=False, file=io.StringIO(), force_terminal=False)
+    print_table(out, table, names=2)
     said = cast(io.StringIO, out.file).getvalue()
     assert said.count("setup") == said.count("load") == parts
     assert said.count("4X") == 2 * parts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.cli.answer import ASCII, HEIGHT, LEFT, NARROWEST, UNICODE, WIDTH, knee
-from nodrop.report.knee import Dot
+from nodrop.capacity.knee import Dot
+from nodrop.capacity.terminal import ASCII, HEIGHT, LEFT, NARROWEST, UNICODE, WIDTH, knee
 
 AXIS = LEFT + 2
 """Column of 0 packets/s."""

@@ -11,20 +11,21 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from nodrop.cli.progress import JsonLines, OnTerminal, PlainLines, record_words
-from nodrop.cli.tables import cells_table
-from nodrop.cli.terminal import console
 from nodrop.ledger.running import BusyThread
+from nodrop.measure.cells import Cell
 from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import Asked, AskedCell, TrialInput
-from nodrop.measure.plan import Cell, Plan
+from nodrop.measure.plan import Plan
 from nodrop.measure.progress import Progress
 from nodrop.results.live import Live
 from nodrop.results.summary import summarize_cells
 from nodrop.results.trial import TrialRecord
 from nodrop.setups.seam import Limits
 from nodrop.stats.eta import Eta, Remaining
-from nodrop.testing import records
+from nodrop.terminal.console import console
+from nodrop.terminal.progress import JsonLines, OnTerminal, PlainLines, record_words
+from nodrop.terminal.tables import cells_table
+from tests.made import outcome_runs
 
 
 def trial(index: int, multiplier: int, repetition: int) -> TrialInput:
@@ -48,7 +49,7 @@ def record(of: TrialInput, **fields: Any) -> TrialRecord:
         "lost_packets": 0,
         "loss_ratio": 0.0,
     }
-    return records.trial(**start | fields)
+    return outcome_runs.trial(**start | fields)
 
 
 TRIALS = (trial(1, 4, 1), trial(2, 1, 1), trial(3, 1, 2), trial(4, 4, 2))

@@ -11,8 +11,8 @@ from nodrop.cli import main
 from nodrop.cli.inspect import ReportPart
 from nodrop.report.write import Part
 from nodrop.results.writer import RunWriter
-from nodrop.testing.records import trial
-from nodrop.testing.rundirs import Fake, make_run
+from tests.made.outcome_runs import trial
+from tests.made.rundirs import Fake, make_run
 from tests.unit.cli.program import EXPERIMENT
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from nodrop.cli.arguments import seconds
 from nodrop.drops.places import doubled, losses
 from nodrop.drops.watching import Interval, Watch
 from nodrop.drops.words import lines, sparkline, view
 from nodrop.errors import BadInput
+from nodrop.terminal.arguments import seconds
 from tests.unit.drops.test_books import look, port, program, ring, said, sock, thread
 
 

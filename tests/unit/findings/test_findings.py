@@ -12,7 +12,7 @@ from nodrop import registry
 from nodrop.findings.observations import Observation, SpreadClaim, observations_of
 from nodrop.findings.rules import find
 from nodrop.results.trial import TrialRecord, Unscheduled
-from nodrop.testing.records import trial
+from tests.made.outcome_runs import trial
 
 DAY_S = 86_400
 START = 1_460_000_000.0

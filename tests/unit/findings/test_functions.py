@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.findings.functions import OTHER, UNNAMED, Named, group_of, groups, trial_profile
+from nodrop.profile.functions import OTHER, UNNAMED, Named, group_of, groups, trial_profile
 
 
 def said(**changes: Any) -> dict[str, Any]:

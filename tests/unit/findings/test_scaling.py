@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodrop.findings.scaling import growing, scalings
-from nodrop.findings.study_2017 import Model, Stands, judged, not_compared
+from nodrop.profile.scaling import growing, scalings
+from nodrop.profile.study_2017 import Model, Stands, judged, not_compared
 from tests.unit.findings.test_study_2017 import around, model
 
 

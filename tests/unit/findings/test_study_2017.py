@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.findings.study_2017 import Judged, Model, Stands, judged, time_sharing
+from nodrop.profile.study_2017 import Judged, Model, Stands, judged, time_sharing
 from nodrop.stats.interval import Summary, summarize
 
 

@@ -11,10 +11,9 @@ import pytest
 from nodrop.elsewhere import control_plane, inputs, untaken
 from nodrop.hosts.lease import keep_words
 from nodrop.hosts.local import LocalHost
-from nodrop.hosts.rights import KEEPER, KEPT, KEPT_BY_OURS, LOOKS, QEMU, SUT, of_job
+from nodrop.hosts.rights import KEEPER, KEPT, KEPT_BY_OURS, LOOKS, QEMU, SUT, SUT_USER, of_job
 from nodrop.hosts.seam import Action
 from nodrop.hosts.ssh import COPY, KEPT_FOLDER, NODE_FOLDER, TAKE
-from nodrop.hosts.sut_user import SUT_USER
 from nodrop.protocol.events import ProbeResult
 
 SOURCES = Path(__file__).parents[3] / "src/nodrop"

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from nodrop.ledger.over_time import Losses, Served
-from nodrop.ledger.running import Arrivals, Running
-from nodrop.ledger.stolen import lost_beyond_steal
+from nodrop.ledger.running import Arrivals, Running, lost_beyond_steal
 from nodrop.ledger.timeline import CpuTime, Interval, Timeline
 
 MS = 1_000_000

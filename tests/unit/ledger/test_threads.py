@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nodrop.ledger.threads import Role, ThreadBooks, gini, over_mean, times, unexplained_packets
 from nodrop.ledger.timeline import timeline
-from nodrop.testing.threads import BEGIN_NS, Made, World
+from tests.made.threads import BEGIN_NS, Made, World
 
 
 def books(captured: int | None, dropped: int | None, decoded: int | None) -> ThreadBooks:

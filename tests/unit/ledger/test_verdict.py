@@ -13,7 +13,7 @@ from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.sender import Bounds, Sending
 from nodrop.ledger.verdict import judge, percent
 from nodrop.suts.suricata.sut import RING
-from nodrop.testing.threads import made_up
+from tests.made.threads import made_up
 
 SENT = 101_171
 SENDING = Sending(

@@ -17,7 +17,7 @@ from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
-from nodrop.load.reading import ReadingLine
+from nodrop.load.prepared import ReadingLine
 from nodrop.load.trace import facts_of, find_trace, prepared_trace
 
 Frame = tuple[float, bytes]

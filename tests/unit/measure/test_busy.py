@@ -11,7 +11,7 @@ import pytest
 from nodrop.ledger.quota import DISTURBS
 from nodrop.measure.busy import Others, budget_words, quota_words
 from nodrop.results.trial import Disturbed, HeldBack, Program, TrialRecord
-from nodrop.testing import records
+from tests.made import outcome_runs
 from tests.unit.hosts.test_own_quotas import V2, host
 
 HZ = os.sysconf("SC_CLK_TCK")
@@ -82,7 +82,7 @@ YES = Program(name="yes", pid=4711, cpu_s=2.9)
 
 
 def trial(index: int, *, void: str = "", steal: float = 0.0, **beside: Any) -> TrialRecord:
-    found = records.trial(
+    found = outcome_runs.trial(
         cell={},
         repetition=1,
         index=index,

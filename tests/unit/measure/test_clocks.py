@@ -6,7 +6,7 @@ import pytest
 
 from nodrop.hosts.kept_clock import ClockFix
 from nodrop.ledger.reasons import Reason
-from nodrop.measure.clocks import Fix, facts, fix, moved
+from nodrop.measure.sampling import Fix, facts, fix, moved
 from nodrop.testing.fake_hosts import FakeHost, World
 
 MS, S = 1_000_000, 1_000_000_000

@@ -9,8 +9,8 @@ from nodrop.config.experiment import Measure
 from nodrop.errors import TrialFailed
 from nodrop.hosts.interrupts import Interrupted
 from nodrop.ledger.hops import Class
+from nodrop.measure.cells import Cell
 from nodrop.measure.measurer import LabMeasurer
-from nodrop.measure.plan import Cell
 from nodrop.measure.seam import Measured, Trial
 from nodrop.results.trial_folder import TrialFolder
 from nodrop.setups.seam import Limits

@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
+from nodrop.compare.sides import read_side
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput, NotReady, SystemRefused, TrialFailed
 from nodrop.measure import manager
+from nodrop.measure.cells import Cell
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.pair import Pair
-from nodrop.measure.plan import Cell, Plan
+from nodrop.measure.plan import Plan
 from nodrop.measure.progress import Silent
-from nodrop.report.sides import read_side
 from nodrop.report.story import read_story
 from nodrop.results.rundir import read_manifest, read_trials
 from nodrop.results.summary import summarize_cells

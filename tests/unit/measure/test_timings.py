@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.measure.timings import harness_time, own_time_s
 from nodrop.results.rundir import open_run
-from nodrop.testing.rundirs import Fake, make_run
+from tests.made.rundirs import Fake, make_run
 
 STEPS = {
     "provision": 0.2, "launch": 10.1, "ready": 4.0, "warm up the guest": 30.0, "warm up": 5.0,

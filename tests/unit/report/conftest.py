@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.testing.rundirs import DEMO, INSTANCES, MIXED, SETUPS, make_run
+from tests.made.rundirs import DEMO, INSTANCES, MIXED, SETUPS, make_run
 
 
 @pytest.fixture(scope="session")

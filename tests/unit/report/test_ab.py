@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from nodrop.cli import main
+from nodrop.compare.records import Repeats, Side, SideCell
+from nodrop.compare.versus import versus
 from nodrop.config.asked import AbQuestion
 from nodrop.errors import BadInput
 from nodrop.measure.controllers.until_told import LOOKS
 from nodrop.report import comparison
-from nodrop.report.versus import versus
-from nodrop.results.side import Repeats, Side, SideCell
 from nodrop.stats.power import Advice
 
 RUNS = int(os.environ.get("NODROP_SIMULATIONS", "30"))

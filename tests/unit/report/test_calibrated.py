@@ -11,7 +11,7 @@ from nodrop.measure import calibrated
 from nodrop.report.story import read_story
 from nodrop.report.trust import findings
 from nodrop.report.write import write_report
-from nodrop.testing.rundirs import Fake, make_run
+from tests.made.rundirs import Fake, make_run
 from tests.unit.calibrate.test_calibration import certificate
 
 

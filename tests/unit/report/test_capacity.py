@@ -10,18 +10,18 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nodrop.cli.answer import print_capacity
+from nodrop.capacity.cells import SearchedCell, searches
+from nodrop.capacity.json_answer import capacity_answer
+from nodrop.capacity.pictures import knee_of
+from nodrop.capacity.section import capacity_section, steps_table
+from nodrop.capacity.terminal import print_capacity
 from nodrop.report.answer import answer
-from nodrop.report.capacity import capacity_section, steps_table
-from nodrop.report.capacity_json import capacity_answer
-from nodrop.report.capacity_pictures import knee_of
 from nodrop.report.cards import cards
 from nodrop.report.escape import THIN
-from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.schemas import schemas
-from nodrop.testing.outcome_runs import outcome_search, tried, windowed
+from tests.made.outcome_runs import outcome_search, tried, windowed
 
 
 def search_of(run: Path) -> SearchedCell:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.report.capacity import CapacitySection, capacity_section, capacity_tables
-from nodrop.report.capacity_pictures import knee_of
+from nodrop.capacity.cells import SearchedCell, searches
+from nodrop.capacity.pictures import knee_of
+from nodrop.capacity.section import CapacitySection, capacity_section, capacity_tables
+from nodrop.capacity.words import fitted, stand_apart
 from nodrop.report.escape import THIN
-from nodrop.report.fitted import fitted, stand_apart
-from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.stats.loss_curve import LossCurve, NoCurve
-from nodrop.testing.outcome_runs import Load, outcome_search, tried
+from tests.made.outcome_runs import Load, outcome_search, tried
 
 
 def exactly(capacity: float, loads: Sequence[float]) -> list[Load]:

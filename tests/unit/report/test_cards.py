@@ -11,19 +11,19 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from nodrop.findings.answer import Answer, Bound
+from nodrop.capacity.answer import Answer, Bound
+from nodrop.capacity.cells import searches
+from nodrop.capacity.json_answer import capacity_answer
+from nodrop.capacity.page import WORDS, capacity_page
 from nodrop.report import cards as wording
-from nodrop.report.capacity_json import capacity_answer
-from nodrop.report.capacity_page import WORDS, capacity_page
 from nodrop.report.cards import card_lines, cards, headline
 from nodrop.report.page import page
-from nodrop.report.searched import searches
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
 from nodrop.results.capacity import Card
 from nodrop.schemas import schemas
-from nodrop.testing.outcome_runs import Load, outcome_search, tried
 from nodrop.watch.serve import page as watch_page
+from tests.made.outcome_runs import Load, outcome_search, tried
 
 STOP = ("really sent", "that was", "which is", "of it ", "at once", "in vain", "as well", "!")
 SYNONYMS = ("absorbed", "met it", "may ", "might", "possibly")
@@ -179,7 +179,7 @@ def test_json_and_markdown_have_the_card_of_the_page(tmp_path: Path) -> None:
     write_report([run])
     said = (run / "report" / "report.md").read_text(encoding="utf-8")
     assert "7,000 packets/s" in said and "The socket ring overflows." in said
-    html = page(story, None)
+    html = page(story)
     assert "7\u202f000" in html and card.breaks.verdict in html
     for action in card.actions:
         assert action.text in html and action.text in said
@@ -190,7 +190,7 @@ def test_the_page_of_one_search_has_all_its_parts_and_many_cells_keep_theirs(
 ) -> None:
     loads = [tried(7, [0.0] * 3), tried(8, [0.1] * 3)]
     story = read_story([outcome_search(tmp_path / "one", loads)])
-    html = page(story, None)
+    html = page(story)
     for part in ("answer", "knee", "ledger", "time", "trials", "trust", "manifest", "words"):
         assert html.count(f'<section id="{part}"') == 1
     for table in ("search-rows", "trials-table", "steps-table", "cells-table", "capacity-table"):
@@ -200,7 +200,7 @@ def test_the_page_of_one_search_has_all_its_parts_and_many_cells_keep_theirs(
              for kind in ("bare", "vm") for x, loss in ((7, 0.0), (8, 0.1))]  # fmt: skip
     several = read_story([outcome_search(tmp_path / "two", cells)])
     assert capacity_page(several) is None and len(cards(several)) == 2
-    assert '<section id="capacity"' in page(several, None)
+    assert '<section id="capacity"' in page(several)
 
 
 def sentences(text: str) -> list[str]:
@@ -258,7 +258,7 @@ def test_lines_for_a_terminal_are_keys_and_values(tmp_path: Path) -> None:
 def test_every_colour_that_a_page_names_is_defined(where: str, tmp_path: Path) -> None:
     if where == "report":
         run = outcome_search(tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)])
-        html = page(read_story([run]), None)
+        html = page(read_story([run]))
     else:
         html = watch_page()[0].decode()
     (style,) = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from nodrop.errors import BadInput
 from nodrop.report.write import Part, write_report
-from nodrop.testing.rundirs import Fake, make_run
 from nodrop.untrusted.folder import Folder
+from tests.made.rundirs import Fake, make_run
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9) | st.just(-1) | st.just(1e308),

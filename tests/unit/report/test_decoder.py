@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from nodrop.cli.tables import cells_table
 from nodrop.report.answer import answer
-from nodrop.report.decoder import decoder_sentences, decoder_words
 from nodrop.report.escape import THIN
 from nodrop.report.figures import trials_table
+from nodrop.report.sensor import decoder_sentences, decoder_words
 from nodrop.report.story import read_story
 from nodrop.results.summary import record_words, summarize_cells
-from nodrop.testing.outcome_runs import Load, outcome_run
+from nodrop.terminal.tables import cells_table
+from tests.made.outcome_runs import Load, outcome_run
 
 KNOB = "sut.overrides.default-packet-size = 65160 takes them whole"
 

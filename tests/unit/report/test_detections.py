@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from nodrop.cli.tables import cells_table
+from nodrop.compare.sides import read_side
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.report.detections import detection_tables
-from nodrop.report.sides import read_side
 from nodrop.report.story import read_story
 from nodrop.report.write import markdown_report
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import record_words, summarize_cells
-from nodrop.testing.outcome_runs import Load, outcome_run
+from nodrop.terminal.tables import cells_table
+from tests.made.outcome_runs import Load, outcome_run
 
 
 def detected(missed: int, expected: int = 200, *, ratio: bool = True) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def test_each_cell_has_both_losses(tmp_path: Path, missed: tuple[int, ...], medi
     assert row["loss_pct_median"] == pytest.approx(10, abs=0.1)
     (of_class,) = values(classes)
     assert (of_class["expected"], of_class["missed_largest"]) == (100, max(missed))
-    assert "## Lost detections" in markdown_report(story, None)
+    assert "## Lost detections" in markdown_report(story)
 
 
 def test_without_a_ratio_there_is_a_count_and_why(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nodrop.report.efficiency import efficiency, efficiency_table, efficiency_words
+from nodrop.capacity.pictures import efficiency, efficiency_table, efficiency_words
 from nodrop.results.trial import TrialRecord
-from nodrop.testing import records
+from tests.made import outcome_runs
 
 
 def trial(index: int, pps: float, cpu_s: float | None = 1.0, **figures: Any) -> TrialRecord:
@@ -27,7 +27,7 @@ def trial(index: int, pps: float, cpu_s: float | None = 1.0, **figures: Any) -> 
         "lost_packets": 0,
         "sut_cpu_s": cpu_s,
     }
-    return records.trial(**told | figures)
+    return outcome_runs.trial(**told | figures)
 
 
 @pytest.mark.parametrize(("pps", "cpu_s", "each"), [(1000, 0.5, 4000), (30_000, 1.5, 40_000)])

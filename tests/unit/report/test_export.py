@@ -16,8 +16,7 @@ from nodrop.errors import BadInput, NotReady
 from nodrop.report.export import MOST_COLUMNS, Written, write_csv, write_parquet
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
-from nodrop.testing.outcome_runs import Load, outcome_run
-from nodrop.testing.records import trial
+from tests.made.outcome_runs import Load, outcome_run, trial
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:

@@ -13,12 +13,12 @@ import jsonschema
 import pytest
 
 from nodrop.cli import main
+from nodrop.compare.history import Run, history
+from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.errors import BadInput
 from nodrop.report.escape import THIN
-from nodrop.report.history import Run, history
-from nodrop.results.side import Repeats, Side, SideCell
 from nodrop.schemas import schemas
-from nodrop.testing.rundirs import DEMO, make_run
+from tests.made.rundirs import DEMO, make_run
 
 
 def runs(

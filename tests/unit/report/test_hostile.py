@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from nodrop.report import escape
 from nodrop.report.write import write_report
-from nodrop.testing.outcome_runs import Load, outcome_run
-from nodrop.testing.rundirs import Fake, make_run
+from tests.made.outcome_runs import Load, outcome_run
+from tests.made.rundirs import Fake, make_run
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.cells import searches
+from nodrop.capacity.pictures import efficiency, with_spread
+from nodrop.compare.sides import read_side
+from nodrop.compare.versus import versus
 from nodrop.config.repetitions import Repetitions
 from nodrop.report.answer import answer
 from nodrop.report.comparison import family_words
-from nodrop.report.efficiency import efficiency, with_spread
 from nodrop.report.figures import trials_page_table, trials_table
 from nodrop.report.hosts import hosts_tables, on_hosts
-from nodrop.report.searched import searches
+from nodrop.report.repeats import stopped
 from nodrop.report.setups import conditions
 from nodrop.report.setups_section import activations
-from nodrop.report.sides import read_side
-from nodrop.report.stopped import stopped
 from nodrop.report.story import Story, read_story
 from nodrop.report.trust import findings
-from nodrop.report.versus import versus
 from nodrop.report.write import write_report
 from nodrop.results.settled import settled
 from nodrop.results.summary import summarize_cells
 from nodrop.stats.family import Family
-from nodrop.testing.outcome_runs import Load, outcome_run, outcome_search, tried
+from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
 CODES = {"hosts-differ", "several-hosts"}
 

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from nodrop.cli.main import exit_code
+from nodrop.compare.history import Run, history, read_run
+from nodrop.compare.records import Side
+from nodrop.compare.sides import must_be_facts, read_side
+from nodrop.compare.versus import versus
 from nodrop.errors import BadInput
-from nodrop.report.facts import must_be_facts
-from nodrop.report.history import Run, history, read_run
-from nodrop.report.sides import read_side
-from nodrop.report.versus import versus
-from nodrop.results.side import Side
-from nodrop.testing.outcome_runs import Load, outcome_run, outcome_search, tried
+from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
 HOSTS = {"a": "s1", "b": "s2", "c": "s3"}
 

@@ -10,7 +10,7 @@ import pytest
 from nodrop.report.escape import THIN
 from nodrop.report.story import read_story
 from nodrop.report.trust import findings
-from nodrop.testing.outcome_runs import Load, outcome_run
+from tests.made.outcome_runs import Load, outcome_run
 
 
 def said(out: Path, *each: dict[str, Any], lost: float = 0.0) -> dict[str, str]:

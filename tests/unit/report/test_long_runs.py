@@ -18,10 +18,10 @@ import pytest
 from nodrop.report import bounded, page
 from nodrop.report.story import read_story
 from nodrop.report.write import Part, write_report
-from nodrop.results.packed import made
-from nodrop.testing.long_runs import make_long_run
-from nodrop.testing.rundirs import Fake, Trouble, make_run
+from nodrop.results.rundir import made
 from nodrop.untrusted.folder import Folder
+from tests.made.long_runs import make_long_run
+from tests.made.rundirs import Fake, Trouble, make_run
 
 CELLS = tuple({"load.multiplier": n} for n in (1, 4, 8))
 TROUBLE = {2: Trouble(late=True), 7: Trouble(not_ready=True)}

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from nodrop.cli.progress import print_cells
-from nodrop.cli.tables import hosts_words
 from nodrop.report.answer import answer
 from nodrop.report.setups import conditions
 from nodrop.report.setups_section import activations
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
 from nodrop.results.summary import summarize_cells
-from nodrop.testing.outcome_runs import Load, outcome_run, outcome_search, tried
+from nodrop.terminal.progress import print_cells
+from nodrop.terminal.tables import hosts_words
+from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
 LONG = [0.0] * 10
 KINDS = ("bare", "docker", "oci")

@@ -10,12 +10,11 @@ import pytest
 
 from nodrop.report.cell_charts import loss_plot, repeats_plot
 from nodrop.report.figures import cells_table, trials_page_table
-from nodrop.report.outlying import outliers_table, outlying
-from nodrop.report.repeats import repeats
+from nodrop.report.repeats import outliers_table, outlying, repeats
 from nodrop.report.story import Story, read_story
 from nodrop.report.trust import findings
 from nodrop.report.write import write_report
-from nodrop.testing.outcome_runs import Load, outcome_run
+from tests.made.outcome_runs import Load, outcome_run
 
 USUAL = [0.010, 0.011, 0.012, 0.010, 0.011, 0.012, 0.011]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from nodrop.findings.functions import Named, RoleProfile, Stack, TrialProfile, group_of
-from nodrop.report.profile import locks_table
-from nodrop.report.profiled import Profiled
+from nodrop.profile.functions import Named, Profiled, RoleProfile, Stack, TrialProfile, group_of
+from nodrop.profile.section import locks_table
 
 
 def stack(*names: str) -> Stack:

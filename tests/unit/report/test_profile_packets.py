@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from nodrop.findings.functions import trial_profile
-from nodrop.report.profile import NOT_HERE, cost_table, packets_table, per_packet
-from nodrop.report.profiled import Profiled
+from nodrop.profile.functions import Profiled, trial_profile
+from nodrop.profile.section import NOT_HERE, cost_table, packets_table, per_packet
 from nodrop.report.tables import Table
 from nodrop.results.trial import SutThread, TrialRecord
-from nodrop.testing.records import trial
+from tests.made.outcome_runs import trial
 
 NOT_ASKED = "counters of the CPU were not asked for"
 WORKERS = {"W#01": (540_000, 900), "W#02": (200_000, 100), "FM#01": (40_000, 0)}

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from nodrop.findings.functions import Named, RoleProfile, Stack, TrialProfile
+from nodrop.profile.flame import WAITS, flame, flame_difference
+from nodrop.profile.functions import Named, Profiled, RoleProfile, Stack, TrialProfile, shifts_table
 from nodrop.report.chart import Chart
-from nodrop.report.flows import WAITS, flame, flame_difference
-from nodrop.report.profile_shift import shifts_table
-from nodrop.report.profiled import Profiled
 
 
 def boxes(drawn: Chart) -> list[tuple[str, str, str]]:

@@ -8,11 +8,11 @@ from functools import cache
 
 import pytest
 
+from nodrop.compare.proving import BASE, effects, helping, lines, proved, together, told
+from nodrop.compare.records import Repeats, SideCell
 from nodrop.measure.controllers.until_told import LOOKS
 from nodrop.report import comparison
-from nodrop.report.proving import BASE, effects, helping, lines, proved, together, told
 from nodrop.results.proved import Effect
-from nodrop.results.side import Repeats, SideCell
 from nodrop.stats.power import Advice
 from tests.depth import depth
 

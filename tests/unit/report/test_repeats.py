@@ -10,7 +10,7 @@ from nodrop.report.cell_charts import repeats_plot
 from nodrop.report.costs import FIGURES
 from nodrop.report.repeats import repeats, repeats_words
 from nodrop.report.story import read_story
-from nodrop.testing.rundirs import Fake, make_run
+from tests.made.rundirs import Fake, make_run
 
 
 def test_what_cannot_be_seen_is_said_and_is_never_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from nodrop.errors import BadInput
 from nodrop.report.answer import answer
 from nodrop.report.story import read_story
 from nodrop.report.write import Part, report_json, write_report
-from nodrop.testing.rundirs import Fake, Trouble, damage, make_run
+from tests.made.rundirs import Fake, Trouble, damage, make_run
 
 
 def rows(path: Path) -> list[dict[str, str]]:

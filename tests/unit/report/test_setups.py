@@ -29,11 +29,10 @@ from nodrop.report.story import Cell, Story, read_story
 from nodrop.report.studies import studies_words, study_figures
 from nodrop.report.trials import Trial
 from nodrop.report.write import Part, report_json, write_report
-from nodrop.results.packed import pack
-from nodrop.results.rundir import RunDir
+from nodrop.results.rundir import RunDir, pack
 from nodrop.stats.comparison import Answer
 from nodrop.stats.family import Family
-from nodrop.testing.rundirs import SETUPS, Fake, make_run
+from tests.made.rundirs import SETUPS, Fake, make_run
 
 GUEST = "vm tcg (emulated)"
 

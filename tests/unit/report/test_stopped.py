@@ -13,7 +13,7 @@ from nodrop.report.costs import LOSS_FIGURE
 from nodrop.report.story import read_story
 from nodrop.report.trust import findings
 from nodrop.stats.interval import summarize
-from nodrop.testing.rundirs import Fake, make_run
+from tests.made.rundirs import Fake, make_run
 
 
 def ruled(tmp_path: Path, until: str, *, repetitions: int = 12, most: int = 40) -> Path:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from nodrop.profile.threads import thread_models
 from nodrop.report.story import read_story
-from nodrop.report.thread_models import thread_models
 from nodrop.report.write import write_report
-from nodrop.testing.outcome_runs import Load, outcome_run
+from tests.made.outcome_runs import Load, outcome_run
 
 RECEIVE, WORKER = "receive", "worker"
 

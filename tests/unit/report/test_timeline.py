@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 from nodrop.report.flows import time_chart
-from nodrop.report.panels import Timeline
 from nodrop.report.story import read_story
-from nodrop.report.timeline import timeline
-from nodrop.testing.rundirs import Fake, make_run
+from nodrop.report.timeline import Timeline, timeline
+from tests.made.rundirs import Fake, make_run
 
 OFFSET_NS = 3_000_000_000
 MEMORY = {"total_bytes": 1 << 30, "available_bytes": 1 << 29, "anon_bytes": 1 << 28}

@@ -17,19 +17,18 @@ import jsonschema
 import pytest
 
 from nodrop.cli import main
+from nodrop.compare.records import Repeats, Side, SideCell
+from nodrop.compare.sides import read_side
+from nodrop.compare.versus import shown, to_junit, to_markdown, unusual, versus
 from nodrop.config.experiment import Measure
 from nodrop.errors import BadInput
 from nodrop.report import comparison
 from nodrop.report.escape import markdown
-from nodrop.report.sides import read_side
-from nodrop.report.versus import shown, unusual, versus
-from nodrop.report.versus_files import to_junit, to_markdown
 from nodrop.results.lock import locked
-from nodrop.results.side import Repeats, Side, SideCell
 from nodrop.schemas import schemas
 from nodrop.stats.power import Advice
-from nodrop.testing.outcome_runs import outcome_search, tried
-from nodrop.testing.rundirs import DEMO, SETUPS, Fake, make_run
+from tests.made.outcome_runs import outcome_search, tried
+from tests.made.rundirs import DEMO, SETUPS, Fake, make_run
 
 TWO = replace(DEMO, cells=({"load.multiplier": 1},), repetitions=2, samples=False)
 FEW = replace(DEMO, cells=({"load.multiplier": 1},), repetitions=24, samples=False)
@@ -551,7 +550,7 @@ def test_a_baseline_that_cannot_be_opened_is_one_line(
 
 def test_comparing_imports_nothing_that_measures() -> None:
     words = (
-        "import sys, nodrop.report.sides, nodrop.report.versus_files, nodrop.cli.terminal; "
+        "import sys, nodrop.compare.sides, nodrop.compare.versus, nodrop.terminal.console; "
         "sys.exit([m for m in sys.modules if m.startswith('nodrop.measure')] or 0)"
     )
     subprocess.run([sys.executable, "-c", words], check=True, timeout=60)

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.results import packed
-from nodrop.results.packed import Records, pack, unpack
-from nodrop.results.rundir import read_trials
+from nodrop.results import rundir
+from nodrop.results.rundir import Records, pack, read_trials, unpack
 from nodrop.results.trial import TrialRecord
-from nodrop.testing.records import trial
-from nodrop.testing.rundirs import Fake, make_run
+from tests.made.outcome_runs import trial
+from tests.made.rundirs import Fake, make_run
 
 KEPT = sorted((Path(__file__).parents[2] / "fixtures/runs").iterdir())
 SEED = 20261124
@@ -48,8 +47,8 @@ def test_a_record_is_a_small_part_of_its_objects(tmp_path: Path) -> None:
 def test_the_first_stay_and_those_beyond_the_room_are_made_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(packed, "ROOM", 2)
-    monkeypatch.setattr(packed, "made", {})
+    monkeypatch.setattr(rundir, "ROOM", 2)
+    monkeypatch.setattr(rundir, "made", {})
     given = {"cell": {}, "repetition": 1, "index": 0, "valid": True, "verdict": "no loss"}
     records = Records(pack(trial(run=f"r{n}", **given)) for n in range(4))
     before, again = [*records], [*records]

@@ -15,11 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodrop.errors import BadInput
-from nodrop.results.asked_again import Question
 from nodrop.results.rundir import Damage, open_run, read_trials
 from nodrop.results.trial import TrialRecord
-from nodrop.results.writer import RunWriter, plan_sha256
-from nodrop.testing.records import trial
+from nodrop.results.writer import Question, RunWriter, plan_sha256
+from tests.made.outcome_runs import trial
 
 STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)
 

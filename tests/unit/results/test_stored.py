@@ -16,17 +16,17 @@ import pytest
 from s3fs import S3FileSystem
 
 from nodrop.cli.main import exit_code
-from nodrop.cli.stores import out_folder, run_directory
 from nodrop.errors import BadInput, NotReady
 from nodrop.hosts.privileges import USERNS_VARIABLE
 from nodrop.report.write import write_report
-from nodrop.results import following, stored
+from nodrop.results import raw_files, stored
 from nodrop.results.rundir import find_run, open_run, read_trials
 from nodrop.results.store import Store, StoreLost
 from nodrop.results.stored import Copy, put_run
 from nodrop.results.writer import RunWriter
-from nodrop.testing.records import trial
-from nodrop.testing.rundirs import Fake, make_run
+from nodrop.terminal.arguments import out_folder, run_directory
+from tests.made.outcome_runs import trial
+from tests.made.rundirs import Fake, make_run
 from tests.s3 import Server, serving
 
 
@@ -224,7 +224,7 @@ def test_a_store_that_was_emptied_takes_nothing_from_here(machine: Any, tmp_path
 WITHOUT = """
 import sys
 from nodrop.cli.main import exit_code
-from nodrop.cli.stores import out_folder
+from nodrop.terminal.arguments import out_folder
 from nodrop.results.writer import RunWriter
 out_folder("here")
 print([name for name in ("fsspec", "s3fs", "botocore") if name in sys.modules])
@@ -246,7 +246,7 @@ def test_no_store_needs_no_library_and_a_store_says_which() -> None:
 def test_a_store_that_goes_away_loses_nothing(
     s3: Server, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "AGAIN_S", 0.0)
+    monkeypatch.setattr(raw_files, "AGAIN_S", 0.0)
     writer = create(out_folder(f"{s3.url}/away"))
     measure(writer, "0000", 0)
     s3.end()
@@ -269,7 +269,7 @@ def test_a_store_that_goes_away_loses_nothing(
 def test_it_says_when_a_store_is_there_again(
     s3: Server, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "AGAIN_S", 0.0)
+    monkeypatch.setattr(raw_files, "AGAIN_S", 0.0)
     with create(out_folder(f"{s3.url}/again")) as writer:
         s3.end()
         measure(writer, "0000", 0)

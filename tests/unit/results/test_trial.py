@@ -12,7 +12,7 @@ import pytest
 from nodrop.results.model import Count, Model
 from nodrop.results.trial import RecordError, TrialRecord, trial_schema
 from nodrop.results.versions import FLAT, FORMAT, NEVER_COUNTED, READ
-from nodrop.testing.records import trial
+from tests.made.outcome_runs import trial
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 WHOLE: dict[str, Any] = {

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from nodrop.stats.changes import changes, values_needed
+from nodrop.stats.regression import changes, values_needed
 
 SERIES = int(os.environ.get("NODROP_SERIES", "150"))
 """Per case; `NODROP_SERIES=4000` is the larger version (docs/methodology.md has its figures)."""

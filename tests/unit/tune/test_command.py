@@ -12,7 +12,7 @@ import pytest
 
 from nodrop import plugins
 from nodrop.cli import main
-from nodrop.cli.prove import _setting
+from nodrop.compare.prove import _setting
 from nodrop.config.experiment import load_experiment
 from nodrop.errors import BadInput
 from nodrop.measure.plan import make_plan

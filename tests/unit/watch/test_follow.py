@@ -14,10 +14,10 @@ from nodrop.cli.watch import closing_words
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.results.writer import RunWriter
-from nodrop.testing.records import trial
 from nodrop.watch import follow
 from nodrop.watch.follow import MOST_ENDED, MOST_READ, Follower, cell_of
 from nodrop.watch.serve import event_of
+from tests.made.outcome_runs import trial
 
 ORDER = ["0001-4x-r01", "0002-1x-r01", "0003-4x-r02"]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import Asked, AskedCell, TrialInput
 from nodrop.results.trial import TrialRecord
-from nodrop.testing import records
+from tests.made import outcome_runs
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_order.json").read_text())
 """What `make_plan` of commit 30b845c made of these matrices with 4 repetitions."""
@@ -27,7 +27,7 @@ def asked(cells: int, *, repetitions: int = 3, seed: int = 1) -> Asked:
 def record(trial: TrialInput, **fields: object) -> TrialRecord:
     found = {"cell": trial.cell, "repetition": trial.repetition, "index": trial.index}
     found |= {"run": trial.run_name, "outcome": "measured", "valid": True, "verdict": ""}
-    return records.trial(**found | fields)
+    return outcome_runs.trial(**found | fields)
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda r: f"{r['seed']}-{len(r['order'])}")

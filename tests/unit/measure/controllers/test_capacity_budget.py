@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.forecast import forecast, forecast_words
+from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
-from nodrop.findings.capacity import answers
-from nodrop.measure.controllers.forecast import forecast, forecast_words
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.results.trial import TrialRecord
+from tests.depth import depth
 from tests.simulated_sut import SimulatedSut, cell, controller, run, searched, texts
 
 
@@ -39,7 +40,7 @@ def test_a_budget_that_has_no_trial_for_a_cell_is_refused(
 
 
 @pytest.mark.parametrize("budget_s", [None, 120.0, 300.0, 900.0])
-@pytest.mark.parametrize(("rounds", "cells"), [(1, 1), (3, 1), (2, 3), (6, 2)])
+@pytest.mark.parametrize(("rounds", "cells"), [(1, 1), (3, 1), (2, 3), depth(6, 2)])
 def test_the_rest_of_a_search_takes_what_its_outlook_says(
     budget_s: float | None, rounds: int, cells: int
 ) -> None:

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
-from nodrop.findings.capacity import answers
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.results.trial import TrialRecord
 from tests.simulated_sut import SimulatedSut, asked_for, cell, controller, run, searched, texts

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.controller import load_of
+from nodrop.capacity.methods import Ask
+from nodrop.capacity.rules import answers
 from nodrop.config.replay import Ramp
 from nodrop.config.search import Search
-from nodrop.findings.capacity import answers
-from nodrop.measure.controllers.capacity import load_of
-from nodrop.measure.controllers.methods import Ask
 from nodrop.measure.controllers.seam import AskedCell
 from nodrop.results.trial import TrialRecord
 from tests.simulated_sut import SimulatedSut, cell, controller, run, searched

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.rules import answers
+from nodrop.capacity.searched import loads, proofs, proved, tried
 from nodrop.config.search import Search
-from nodrop.findings.capacity import answers
-from nodrop.findings.searched import loads, proofs, proved, tried
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.results.trial import TrialRecord
 from tests.simulated_sut import METHODS, SimulatedSut, asked_for, controller, run, searched, texts

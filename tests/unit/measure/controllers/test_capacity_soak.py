@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.controller import load_of
+from nodrop.capacity.forecast import soak_words
+from nodrop.capacity.methods import Ask
+from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
-from nodrop.findings.capacity import answers
-from nodrop.measure.controllers.capacity import load_of
-from nodrop.measure.controllers.forecast import soak_words
-from nodrop.measure.controllers.methods import Ask
 from tests.simulated_sut import SimulatedSut, cell, controller, run
 
 

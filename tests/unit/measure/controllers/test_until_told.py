@@ -10,7 +10,7 @@ from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import Asked, AskedCell
 from nodrop.measure.controllers.until_told import LOOKS, UntilTold
 from nodrop.results.trial import TrialRecord
-from nodrop.testing.records import trial
+from tests.made.outcome_runs import trial
 
 
 class Answers:

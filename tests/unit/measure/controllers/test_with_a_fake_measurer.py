@@ -17,7 +17,7 @@ from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.pair import Pair
 from nodrop.measure.progress import Silent
 from nodrop.testing.fake_hosts import FakeJournal, World
-from nodrop.testing.measuring import FakeMeasurer
+from tests.made.measuring import FakeMeasurer
 from tests.unit.measure.test_manager import FakeParts
 
 PACES = """

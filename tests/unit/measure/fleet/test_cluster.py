@@ -14,8 +14,8 @@ import pytest
 
 from nodrop.config.fleet_file import load_fleet
 from nodrop.errors import LabProblem, NotReady
-from nodrop.measure.fleet.run import connected
-from nodrop.measure.fleet.started import in_a_line, started
+from nodrop.fleet.run import connected
+from nodrop.fleet.started import in_a_line, started
 
 ASKED = {
     "kubernetes": 'options = { image = "ours" }',

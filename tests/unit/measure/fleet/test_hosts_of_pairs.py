@@ -9,7 +9,7 @@ import pytest
 from nodrop.cli.main import exit_code
 from nodrop.config.fleet_file import load_fleet
 from nodrop.errors import BadInput
-from nodrop.measure.fleet.run import must_share_nothing
+from nodrop.fleet.run import must_share_nothing
 
 EXPERIMENT = """
 name = "shared"

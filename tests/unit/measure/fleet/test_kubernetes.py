@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodrop.config.fleet_file import FleetFile, load_fleet
-from nodrop.measure.fleet.run import ALONE, ROOT, Pods, cluster_spec
+from nodrop.fleet.run import ALONE, ROOT, Pods, cluster_spec
 
 
 def make_cluster_spec(name: str, **given: Any) -> Any:

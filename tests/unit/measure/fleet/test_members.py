@@ -9,9 +9,9 @@ import distributed
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.fleet_file import load_fleet
-from nodrop.measure.fleet.members import Members
-from nodrop.measure.fleet.started import PAIR, QUIET
-from nodrop.measure.fleet.worker import Job
+from nodrop.fleet.members import Members
+from nodrop.fleet.started import PAIR, QUIET
+from nodrop.fleet.worker import Job
 from tests.unit.measure.fleet.test_pairs import EXPERIMENT
 
 OFTEN = {"distributed.client.scheduler-info-interval": "1ms"}

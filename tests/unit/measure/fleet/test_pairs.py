@@ -18,12 +18,12 @@ import nodrop
 from nodrop.config.experiment import load_experiment
 from nodrop.config.fleet_file import load_fleet
 from nodrop.errors import BadInput, LabProblem, NotReady
+from nodrop.fleet import worker
+from nodrop.fleet.members import Members
+from nodrop.fleet.pairs import Pairs
+from nodrop.fleet.worker import Begun, Job, Left, Sent
 from nodrop.hosts.interrupts import Gate
 from nodrop.measure.controllers.seam import TrialInput
-from nodrop.measure.fleet import worker
-from nodrop.measure.fleet.members import Members
-from nodrop.measure.fleet.pairs import Pairs
-from nodrop.measure.fleet.worker import Begun, Job, Left, Sent
 from nodrop.measure.manager import RunOutcome, keep_run
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent

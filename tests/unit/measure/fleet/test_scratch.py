@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.measure.fleet import scratch as made
-from nodrop.measure.fleet.scratch import PREFIX, scratch, sweep
+from nodrop.fleet import scratch as made
+from nodrop.fleet.scratch import PREFIX, scratch, sweep
 
 HOLDS = """
-from nodrop.measure.fleet.scratch import scratch
+from nodrop.fleet.scratch import scratch
 with scratch() as folder:
     (folder / "eve.json").write_text("x")
     print(folder, flush=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.measure.fleet import worker
-from nodrop.measure.fleet.worker import Job, Sitting
+from nodrop.fleet import worker
+from nodrop.fleet.worker import Job, Sitting
 from nodrop.measure.plan import make_plan
 from tests.unit.measure.fleet.test_pairs import EXPERIMENT
 

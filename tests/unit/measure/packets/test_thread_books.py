@@ -12,7 +12,7 @@ from nodrop.measure.offering import thread_books
 from nodrop.suts.seam import SutCounters
 from nodrop.suts.sink import Sink
 from nodrop.suts.suricata import Suricata
-from nodrop.testing.threads import BEGIN_NS, Made, World
+from tests.made.threads import BEGIN_NS, Made, World
 
 SPAN = BEGIN_NS, BEGIN_NS + 3 * 10**9
 SURICATA = Suricata({}, base=Path("/"))

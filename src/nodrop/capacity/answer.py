@@ -1,0 +1,303 @@
+"""Answer of a search for a cell and a goal, as numbers and as statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from nodrop.capacity.searched import PROOF, Tried
+from nodrop.ledger.verdict import percent
+from nodrop.results.capacity import LimitedBy
+from nodrop.stats.interval import Interval
+from nodrop.stats.knee import Knee
+from nodrop.stats.share import upper_bound
+
+ALIKE = 1.005
+"""Bounds that are no further apart are the same for a reader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A load that was tried, as it was really offered; None = not measured."""
+
+    value: float
+    pps: float | None
+    bps: float | None
+    runs: tuple[str, ...]
+    """Its trials."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """Result of one start of the SUT."""
+
+    number: int
+    lower: Bound | None
+    """The highest load that was carried."""
+    upper: Bound | None
+    """The lowest above it that was not."""
+    fit: Knee | None
+    """Fit of all trials near the limit together: the load above which too many are not good, with
+    its 95 % bounds. None if the method has none, or no trial near it was not good."""
+    closed: bool = True
+    """Its bounds are close, or it met another end; otherwise it says where the search stood when it
+    was cut, not what that start of the SUT carries."""
+
+    @property
+    def value(self) -> float | None:
+        """Load that the round comes to: the fitted one, or the one that was carried if there is no
+        fit. None: no load was."""
+        if self.lower is None:
+            return None
+        return self.lower.value if self.fit is None else self.fit.estimate
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """Lower and upper bound of `value`: 95 % bounds of the fit, or the loads that were and were
+        not carried. None = no such bound."""
+        low = None if self.lower is None else self.lower.value
+        high = None if self.upper is None else self.upper.value
+        if self.fit is None:
+            return low, high
+        return self.fit.low or low, self.fit.high or high
+
+
+def apart(rounds: Sequence[Round]) -> tuple[Round, Round] | None:
+    """The better and the worse of two rounds whose bounds have nothing in common."""
+    lows = [(r.bounds[0], r.number, r) for r in rounds if r.bounds[0] is not None]
+    highs = [(r.bounds[1], r.number, r) for r in rounds if r.bounds[1] is not None]
+    if not lows or not highs:
+        return None
+    (low, _, better), (high, _, worse) = max(lows), min(highs)
+    return (better, worse) if low > high * ALIKE else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Between:
+    """Loads that were carried, over the rounds that no budget cut."""
+
+    carried: tuple[Bound, ...]
+    """Not empty."""
+    interval: Interval | None
+    """95 % interval of the median round."""
+    why_no_interval: str
+
+    @property
+    def n(self) -> int:
+        return len(self.carried)
+
+    @property
+    def lowest(self) -> float:
+        return min(bound.value for bound in self.carried)
+
+    @property
+    def highest(self) -> float:
+        return max(bound.value for bound in self.carried)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """How many trials of the load that is carried, and of loads a little below, missed the goal."""
+
+    trials: int
+    """Trials of all rounds at these loads that show whether they met the goal."""
+    missed: int
+    least: float
+    """The lowest of these loads."""
+
+    @property
+    def share_at_most(self) -> float:
+        """Upper bound, with 95 % confidence, of the share of such trials that miss the goal."""
+        return upper_bound(self.missed, self.trials)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A sentence, the rule that made it, and what it rests on (docs/reference/findings.md)."""
+
+    rule: str
+    text: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    runs: tuple[str, ...] = ()
+
+
+Level = Literal["high", "fair", "low"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """A level, by the rule of `confidence`, and its reason."""
+
+    level: Level
+    why: str
+    """The reason, in words."""
+    known: float
+    """Relative: the load is written in steps of that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Answer of a search for one cell and one goal."""
+
+    cell: Mapping[str, Any]
+    by: str
+    goal: float
+    """The loss ratio that is tolerated: 0 is NDR."""
+    lower: Bound | None
+    """Within the search of the median round: the highest load that was carried. None = none was,
+    or nothing was shown."""
+    upper: Bound | None
+    """Within the search of the median round: the lowest load above `lower` that was not carried.
+    None = none was tried, or could be."""
+    fit: Knee | None
+    """Fit of the median round."""
+    between: Between | None
+    """None if no round found a load that is carried."""
+    rounds: tuple[Round, ...]
+    missed: Missed | None
+    """None if no load is carried."""
+    cut_rounds: int
+    """So many of them the budget ended before their bounds were close: they say nothing of how much
+    rounds differ."""
+    limited_by: LimitedBy
+    place: str | None
+    knob: str
+    broke: str
+    """The verdict of a trial at the load that was not carried."""
+    reached_width: float | None
+    """(upper − lower) / upper."""
+    confidence: Confidence | None
+    """None without a load that is carried."""
+    trials: int
+    trial_seconds: float
+    statements: tuple[Statement, ...]
+    """The first is the answer; what the search took is the last."""
+
+
+FEW_MEASURED = 0.5
+"""Fewer of the trials say something: low."""
+NEARLY_ALL_MEASURED = 0.9
+"""High needs so many."""
+ROUNDS = 3
+"""High needs so many rounds that ended."""
+AGREE = 0.05
+"""... whose loads lie no further apart; or no further than what was asked for."""
+MOST_AGREE = 0.5
+"""If more of the trials at a bound, or beyond it, say otherwise: low."""
+FAR_APART = 0.2
+"""Bounds, or rounds, that are further apart: low."""
+TAKEN = ("hypervisor", "other_programs", "sender_cpu", "interrupts", "quota")
+"""Limits that mean that the SUT was kept off its CPU when it lost packets."""
+KNOWN = {"high": 0.001, "fair": 0.01, "low": 0.1}
+"""Relative: an answer is known no better. Its digits follow."""
+PART = 0.1
+"""... nor better than this part of the way from bound to bound, or from round to round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Evidence that the confidence rule reads."""
+
+    upper: Bound | None
+    width: float | None
+    """(upper − lower) / upper."""
+    asked_width: float
+    between: Between | None
+    limited_by: LimitedBy
+    trials: Sequence[Tried]
+    """Trials of all rounds, without ramps."""
+    goal: float
+    doubts: Sequence[Statement]
+    """Statements that speak against the answer."""
+    none_carried: int = 0
+    """Rounds that came to an end and found no load that is carried."""
+    carried: int = PROOF
+    """Trials that carried the load of the answer."""
+
+    @property
+    def said(self) -> int:
+        """Trials that show something."""
+        return sum(trial.good(self.goal) is not None for trial in self.trials)
+
+    @property
+    def busy(self) -> int:
+        """... though the hypervisor, other programs or a quota had the CPUs."""
+        shown = [t for t in self.trials if t.good(self.goal) is not None]
+        return sum(trial.record.host_was_busy for trial in shown)
+
+    @property
+    def spread(self) -> float | None:
+        """Spread of the loads that ended rounds carried, relative to the highest; None if fewer
+        than two rounds ended."""
+        between = self.between
+        if between is None or between.n < 2:
+            return None
+        return (between.highest - between.lowest) / between.highest
+
+
+def confidence(found: Evidence) -> Confidence:
+    level: Level
+    if why := next(_low(found), ""):
+        level = "low"
+    elif why := next(_not_high(found), ""):
+        level = "fair"
+    else:
+        assert found.between is not None and found.spread is not None, "high needs three rounds"
+        rounds = f"{found.between.n} rounds within {percent(found.spread)} of each other"
+        level, why = "high", f"{rounds}, {_counted(found)}"
+    ways = [part * PART for part in (found.width, found.spread) if part is not None]
+    return Confidence(level=level, why=why, known=max([KNOWN[level], *ways]))
+
+
+def _counted(found: Evidence) -> str:
+    return f"{found.said} of {len(found.trials)} trials say something of their load"
+
+
+def _disturbed(found: Evidence) -> str:
+    return f"others had the CPUs in {found.busy} of the {found.said} trials that say something"
+
+
+def _low(found: Evidence) -> Iterator[str]:
+    if found.said < FEW_MEASURED * len(found.trials):
+        yield f"only {_counted(found)}"
+    if found.busy > FEW_MEASURED * found.said:
+        yield _disturbed(found)
+    if found.limited_by in TAKEN:
+        yield "the SUT was kept off its CPU as it lost"
+    if found.none_carried:
+        yield f"in {found.none_carried} of its rounds no load was carried"
+    for doubt in found.doubts:
+        if doubt.evidence.get("most_share", 1.0) > MOST_AGREE:
+            yield _first(doubt.text)
+    if found.width is not None and found.width > FAR_APART:
+        yield f"its bounds lie {percent(found.width)} apart"
+    if found.spread is not None and found.spread > FAR_APART:
+        yield f"rounds lie {percent(found.spread)} apart"
+
+
+def _not_high(found: Evidence) -> Iterator[str]:
+    if found.upper is None:
+        yield "no load was shown to be too much"
+    if found.said < NEARLY_ALL_MEASURED * len(found.trials):
+        yield f"only {_counted(found)}"
+    if found.busy > (1 - NEARLY_ALL_MEASURED) * found.said:
+        yield _disturbed(found)
+    if found.doubts:
+        yield _first(found.doubts[0].text)
+    rounds = 0 if found.between is None else found.between.n
+    if rounds < ROUNDS:
+        counted = {0: "no round", 1: "only one round", 2: "only two rounds"}[rounds]
+        yield f"{counted} came to an end"
+    if found.carried < PROOF:
+        times = "once" if found.carried == 1 else f"{found.carried} times"
+        yield f"its load was carried {times}, not {PROOF} times"
+    wide = max(AGREE, found.asked_width)
+    if found.width is not None and found.width > wide:
+        yield f"its bounds lie {percent(found.width)} apart"
+    if found.spread is not None and found.spread > wide:
+        yield f"rounds lie {percent(found.spread)} apart"
+
+
+def _first(text: str) -> str:
+    return text.partition(";")[0].partition(":")[0]

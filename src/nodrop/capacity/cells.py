@@ -1,0 +1,134 @@
+"""The searches of a report: of each cell whose load was searched, its trials and its answers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from nodrop.capacity.answer import Answer
+from nodrop.capacity.rules import answers
+from nodrop.config.search import Search
+from nodrop.findings.observations import RATES
+from nodrop.report import escape
+from nodrop.report.story import Cell, Source, Story, factor_label, once
+from nodrop.report.trials import Trial
+from nodrop.results.capacity import Forecast
+from nodrop.results.rundir import Records
+from nodrop.results.window import LoadWindow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedCell:
+    """One cell of one run directory, all loads that were tried of it together."""
+
+    source: int
+    subject: str
+    """Words that sentences about the cell begin with."""
+    label: str
+    """Words that distinguish it from the other cells; empty if nothing does."""
+    cells: tuple[Cell, ...]
+    """One per load."""
+    trials: tuple[Trial, ...]
+    """In the order in which they were measured, but for its ramps."""
+    ramps: tuple[Trial, ...]
+    """Trials under a growing load, which decide nothing."""
+    soaks: tuple[Trial, ...]
+    """Long trials at the load that was carried, after the search."""
+    answers: tuple[Answer, ...]
+    """One per goal."""
+    forecast: Forecast | None
+    """Forecast of what the budget was likely to buy; None without one, or in a run of an older
+    nodrop."""
+
+    @property
+    def window(self) -> LoadWindow | None:
+        """Window that all trials sent; None in a run of an older nodrop, or of another
+        generator."""
+        every = (t.record.window for t in (*self.trials, *self.ramps))
+        return next((window for window in every if window is not None), None)
+
+    @property
+    def round_trials(self) -> tuple[int, ...]:
+        """Trials of each round that was begun, without ramps."""
+        rounds = Counter(t.record.searched.round for t in self.trials if t.record.searched)
+        return tuple(rounds[number] for number in sorted(rounds))
+
+
+@once
+def searches(story: Story) -> tuple[SearchedCell, ...]:
+    """In the order of the cells. A run whose manifest does not say what was searched for has
+    none: its loads are reported like those of any other run."""
+    found: list[SearchedCell] = []
+    for number, source in enumerate(story.sources):
+        search = _search(source)
+        if search is None:
+            continue
+        gathered: dict[str, list[Cell]] = {}
+        for cell in story.cells:
+            record = cell.trials[0].record
+            if cell.source == number and record.searched is not None:
+                gathered.setdefault(repr(sorted(record.cell.items())), []).append(cell)
+        found += [_searched(story, number, cells, search) for cells in gathered.values()]
+    return tuple(found)
+
+
+def _search(source: Source) -> Search | None:
+    said = source.run.manifest.get("search")
+    if not isinstance(said, dict):
+        return None
+    try:
+        return Search.of(said)
+    except (ValidationError, TypeError, ValueError):
+        return None
+
+
+def _forecast(source: Source) -> Forecast | None:
+    try:
+        return Forecast.model_validate_json(json.dumps(source.run.manifest.get("forecast")))
+    except (ValidationError, TypeError, ValueError):
+        return None
+
+
+def _searched(story: Story, source: int, cells: Sequence[Cell], search: Search) -> SearchedCell:
+    trials = sorted((t for cell in cells for t in cell.trials), key=lambda t: t.record.index)
+    label = _label(story, cells[0])
+    return SearchedCell(
+        source=source,
+        subject=label or subject(story, cells[0]),
+        label=label,
+        cells=tuple(cells),
+        trials=tuple(t for t in trials if not _grows(t) and not _soaks(t)),
+        ramps=tuple(filter(_grows, trials)),
+        soaks=tuple(filter(_soaks, trials)),
+        answers=answers(Records(t.packed for t in trials), search),
+        forecast=_forecast(story.sources[source]),
+    )
+
+
+def _grows(trial: Trial) -> bool:
+    searched = trial.record.searched
+    return searched is not None and searched.ramp is not None
+
+
+def _soaks(trial: Trial) -> bool:
+    searched = trial.record.searched
+    return searched is not None and searched.soak is not None
+
+
+def _label(story: Story, cell: Cell) -> str:
+    """Its group, and the factors of its load that were not searched."""
+    own = cell.trials[0].record.cell
+    rates = [factor_label(f, own[f]) for f in story.factors if f in RATES and f in own]
+    return " · ".join(filter(None, [cell.group, *rates]))
+
+
+def subject(story: Story, cell: Cell) -> str:
+    """Words that a sentence about a cell begins with."""
+    if cell.group:
+        return cell.group
+    names = story.sources[cell.source].sut_names
+    return escape.plain(names[0]).capitalize() if len(names) == 1 else "The SUT"

@@ -1,0 +1,178 @@
+"""The command that answers the README's first line: capacity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nodrop.errors import BadInput
+from nodrop.terminal.arguments import (
+    AsJson,
+    ImageName,
+    LabName,
+    OutFolder,
+    OwnBinary,
+    OwnConfig,
+    Resume,
+    Rules,
+    Settings,
+    SetupKind,
+    SutKind,
+    Threads,
+    TolerateTruncated,
+    TraceName,
+    Window,
+    Yes,
+    all_settings,
+    blaming_options,
+)
+from nodrop.terminal.saying import reporting, say, say_json
+
+MADE_OF = Path("nodrop capacity")
+"""Name that errors blame: there is no file."""
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("capacity")(capacity)
+
+
+def capacity(
+    trace: TraceName,
+    rules: Rules = None,
+    config: OwnConfig = None,
+    binary: OwnBinary = None,
+    image: ImageName = None,
+    threads: Threads = None,
+    setup: SetupKind = "bare",
+    sut: SutKind = "suricata",
+    goals: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--goal", metavar="SHARE", help="Loss that is tolerated: 0, 0.5% … Repeatable."
+        ),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="90s, 10m: it plans within.")
+    ] = "4m",
+    window: Window = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="SCALE", help="What grows: multiplier, speed or pps."),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", metavar="NAME", help="How the next load is chosen."),
+    ] = None,
+    soak: Annotated[
+        str | None,
+        typer.Option(
+            "--soak", metavar="TIME", help="After the search, so long at the load that is carried."
+        ),
+    ] = None,
+    loop: Annotated[
+        str | None,
+        typer.Option(
+            "--loop",
+            metavar="FLOWS",
+            help="A capture shorter than a trial is sent again: distinct (the default) gives each "
+            "pass addresses of its own, same does not.",
+        ),
+    ] = None,
+    lab: LabName = None,
+    out: OutFolder = Path("results"),
+    settings: Settings = None,
+    tolerate_truncated: TolerateTruncated = False,
+    resume: Resume = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> int:
+    """How much of TRACE is carried before a packet drops? Searches, and says how sure it is.
+
+    \b
+    nodrop capacity my.pcap --rules my.rules
+    nodrop capacity my.pcap --goal 0 --goal 0.5% --budget 10m
+
+    Exit code 0: each goal has its figure; 2: bad input, or something is missing here, and nothing
+    was touched; 3: the lab failed; 6: no load is shown to be carried for one of the goals, so there
+    is no figure.
+    """
+    from nodrop.config.asked import CapacityQuestion, Sensor
+    from nodrop.config.experiment import asked_experiment
+    from nodrop.config.lab_file import load_lab
+    from nodrop.elsewhere.where import measuring
+    from nodrop.measure.plan import make_plan
+    from nodrop.terminal.progress import shown
+
+    question = CapacityQuestion(
+        trace=trace,
+        rules=rules or (),
+        setup=setup,
+        sut=sut,
+        sensor=Sensor(config=config, binary=binary, image=image, threads=threads),
+        goals=goals or (),
+        budget=budget,
+        by=by,
+        method=method,
+        window=window,
+        soak=soak,
+        loop=loop,
+    )
+    changes = all_settings(settings, tolerate_truncated=tolerate_truncated)
+    asked = asked_experiment(question.table(Path.cwd()), changes, path=MADE_OF)
+    if asked.matrix:
+        raise BadInput("nodrop capacity: searches one cell; a matrix wants an experiment file")
+    if asked.search is None:
+        raise BadInput(f'measure.mode = "{asked.measure.mode}": a search has mode "capacity"')
+    # What is wrong with the question is said before anything is asked of the host.
+    where = load_lab(lab)
+    plan = blaming_options(asked, lambda: make_plan(asked))
+    measured = measuring(where)
+    with shown(quiet=False, as_json=False) as progress:
+        outcome = measured(
+            asked, where, out=out, resume=resume, progress=progress, yes=yes, plan=plan
+        )
+
+    with reporting(outcome.directory):
+        return _answer(outcome.directory, as_json=as_json)
+
+
+def _answer(run: Path, *, as_json: bool) -> int:
+    """Prints it; the exit code."""
+    from nodrop.capacity.cells import searches
+    from nodrop.capacity.json_answer import capacity_answer
+    from nodrop.capacity.terminal import ends_with, print_capacity
+    from nodrop.report.cards import cards
+    from nodrop.report.sensor import decoder_sentences, decoder_words, sensor_words, trace_changes
+    from nodrop.report.story import read_story
+    from nodrop.report.write import write_report
+
+    page = write_report([run])
+    story = read_story([run])
+    found = searches(story)
+    code = ends_with(found)
+    if as_json:
+        changes = [one.text for one in trace_changes(story)]
+        decoder = [one.text for one in decoder_sentences(story)]
+        answers = [
+            capacity_answer(
+                one,
+                card,
+                run_directory=run,
+                report=page,
+                exit_code=code,
+                changes=changes,
+                decoder=decoder,
+            )
+            for one, card in zip(found, cards(story), strict=True)
+        ]
+        say_json(answers[0].model_dump() if answers else None)
+        return code
+    for one, card in zip(found, cards(story), strict=True):
+        print_capacity(one, card)
+    for words in (*decoder_words(story), *sensor_words(story)):
+        say(words)
+    say(f"report: {page}")
+    say(run)
+    return code

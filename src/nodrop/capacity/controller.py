@@ -1,0 +1,516 @@
+"""One search per cell for the highest load that it carries, in rounds: each starts the SUT anew.
+
+What a round finds is how closely one start of a SUT was looked at; how much starts differ is seen
+between rounds only. The cells take turns in random order, so that a drift of the host falls on all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from random import Random
+from typing import Any
+
+from nodrop.capacity.forecast import RAMP_SHARE, RAMP_TRIALS, budget_shares
+from nodrop.capacity.methods import Ask, Field, Method, bisection, own
+from nodrop.capacity.rules import answers, closed, to_prove
+from nodrop.capacity.searched import AT_ANY_LOAD, Picture, Tried, lab_is_out, of_round, ramp_of
+from nodrop.config.search import RANGE, Search
+from nodrop.errors import BadInput
+from nodrop.measure.controllers.seam import (
+    Asked,
+    AskedCell,
+    Factors,
+    May,
+    Outlook,
+    TrialInput,
+    any_trial,
+)
+from nodrop.results.trial import Ramp, Searched, Soak, TrialRecord
+from nodrop.stats.eta import Remaining
+
+PACKETS = 1_000_000
+"""It wants counts, of which it only uses the ratio."""
+LONGEST_S = 1e9
+
+
+class _NotTried(Exception):
+    def __init__(self, value: float, seconds: float) -> None:
+        self.value, self.seconds = value, seconds
+
+
+def mlrsearch(field: Field) -> Ask | None:
+    # Imported where it is used: 60 modules that no other method needs.
+    import MLRsearch
+
+    search = field.search
+    goals = [
+        MLRsearch.SearchGoal(
+            loss_ratio=goal,
+            exceed_ratio=search.exceed_ratio,
+            relative_width=search.relative_width,
+            initial_trial_duration=search.initial_trial_s,
+            final_trial_duration=search.final_trial_s,
+            duration_sum=search.duration_sum_s,
+            fail_fast=False,
+        )
+        for goal in search.goals
+    ]
+    config = MLRsearch.Config()
+    config.goals = goals
+    config.min_load = min(config.min_load, field.lowest)  # it must be below any maximum
+    config.max_load, config.min_load = field.highest, field.lowest
+    config.search_duration_max, config.warmup_duration = LONGEST_S, None
+    try:
+        MLRsearch.MultipleLossRatioSearch(config=config).search(
+            measurer=_Replayed(field.tried), debug=_say_nothing
+        )
+    except _NotTried as missing:
+        return Ask(value=missing.value, seconds=missing.seconds)
+    return None
+
+
+class _Replayed:
+    """An `AbstractMeasurer` that knows the trials so far."""
+
+    def __init__(self, trials: Sequence[Tried]) -> None:
+        self._known: dict[tuple[float, float], deque[Tried]] = defaultdict(deque)
+        for one in trials:
+            if one.outcome != "void":
+                self._known[one.value, one.seconds].append(one)
+
+    def measure(self, intended_duration: float, intended_load: float) -> object:
+        import MLRsearch
+
+        known = self._known[intended_load, intended_duration]
+        if not known:
+            raise _NotTried(intended_load, intended_duration)
+        return MLRsearch.MeasurementResult(
+            intended_duration=intended_duration,
+            intended_load=intended_load,
+            offered_count=PACKETS,
+            loss_count=_lost(known.popleft()),
+        )
+
+
+def _lost(one: Tried) -> int:
+    """Lost packets of a trial, out of `PACKETS`. Packets that stay behind in a ring, or are not
+    shown to be worked off, were not carried; a SUT that failed carried nothing."""
+    if one.outcome == "failed" or one.loss_ratio is None:
+        return PACKETS
+    if one.kept and not one.loss_ratio:
+        return 0
+    lost = one.loss_ratio if one.kept else 1 - (one.served_ratio or 0.0)
+    return max(1, round(PACKETS * lost))
+
+
+def _say_nothing(words: str) -> None:
+    del words
+
+
+METHODS: dict[str, Method] = {"nodrop": own, "mlrsearch": mlrsearch, "bisection": bisection}
+PACES = ("speed", "pps", "top_speed")
+SHORTER = 0.1
+"""Part of a pass over the window by which a trial may be shorter than it is asked to be."""
+RAMP_UP = 64.0
+"""So many times its beginning is where a ramp ends."""
+RAMP_LEAST = 4.0
+"""A range of loads that is less than so wide needs no ramp."""
+MOST_OF_RAMP = 64
+"""Replicas at once; what they do not fill is sent again."""
+MOST_COPIES = 1 << 16
+"""Passes of all replicas that have addresses of their own: each takes 80 bytes of the sender."""
+FAR = 2.0**20
+"""Where a search without a maximum ends, above its beginning: no sender comes so far."""
+LAST = 3
+"""So many trials say what the next one like them takes."""
+MOST_TRIALS = 120
+"""Most trials in a round of a cell. A search that needs more has met something unknown to it."""
+
+
+class Capacity:
+    """A `Controller`."""
+
+    heeds_void = True
+
+    def __init__(self, asked: Asked) -> None:
+        if asked.search is None:
+            raise BadInput('measure.mode = "capacity": there is no [search] table')
+        self._asked, self._search = asked, asked.search
+        for cell in asked.cells:
+            _check(cell, asked.search)
+        if asked.search.budget_s is not None:
+            self._must_hold_a_trial(asked.search.budget_s)
+
+    def _must_hold_a_trial(self, budget_s: float) -> None:
+        """Raises BadInput if a cell's part of the budget is too small for one trial: the cell would
+        be left out without a word."""
+        cells = self._asked.cells
+        trial_s = self._asked.around_s + max(self._first_s(cell) for cell in cells)
+        if budget_s < trial_s * len(cells):
+            said = f"search.budget_s = {budget_s:g}: "
+            said += f"{len(cells)} cells share it, and " if len(cells) > 1 else ""
+            raise BadInput(f"{said}one trial alone takes about {trial_s:.0f} s")
+
+    def _first_s(self, cell: AskedCell) -> float:
+        """Seconds of a trial that decides, at the load where the search begins."""
+        start, _ = _begin(cell, self._search)
+        ask = Ask(value=start, seconds=self._search.final_trial_s)
+        return _lasts_s(cell, self._search.by, ask)
+
+    def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
+        if lab_is_out(done):
+            return None
+        waits: list[Factors] = []
+        for number in range(1, self._search.rounds + 1):
+            for cell in self._order(number):
+                ask = None if cell.factors in waits else self._ask(cell, number, done)
+                if ask is not None:
+                    trial = self._trial(cell, number, ask, done)
+                    if may(trial):
+                        return trial
+                    waits.append(cell.factors)  # its next round is for later, too
+        if waits:
+            return None
+        return next(filter(may, chain(self._proofs(done), self._soaks(done))), None)
+
+    def _proofs(self, done: Sequence[TrialRecord]) -> Iterator[TrialInput]:
+        """More trials, in the last round, of the load that each cell is about to be said to
+        carry."""
+        search = self._search
+        for cell in self._order(search.rounds):
+            if search.method != "nodrop" or any(r.searched and r.searched.soak for r in done):
+                continue
+            value = to_prove(done, cell.factors, search)
+            if value is None or len(of_round(done, cell.factors, search.rounds)) >= MOST_TRIALS:
+                continue
+            ask = self._field(cell, search.rounds, done).ask(value, search.final_trial_s)
+            if not self._beyond_budget(cell, search.rounds + 1, ask, done):
+                yield self._trial(cell, search.rounds, ask, done)
+
+    def _soaks(self, done: Sequence[TrialRecord]) -> Iterator[TrialInput]:
+        """One of each cell of which the search found a load that is carried."""
+        search = self._search
+        if search.soak_s is None:
+            return
+        for cell in self._order(search.rounds):
+            own = [record for record in done if record.cell == dict(cell.factors)]
+            if any(record.searched and record.searched.soak for record in own):
+                continue
+            lower = next((one.lower for one in answers(own, search)), None)
+            if lower is not None:
+                ask = Ask(value=lower.value, seconds=search.soak_s, soak=True)
+                yield self._trial(cell, search.rounds, ask, done)
+
+    def _order(self, number: int) -> Sequence[AskedCell]:
+        cells = list(self._asked.cells)
+        Random(f"{self._asked.seed} {number}").shuffle(cells)
+        return cells
+
+    def _ask(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> Ask | None:
+        tried = of_round(done, cell.factors, number)
+        of_cell = [record for record in done if record.cell == dict(cell.factors)]
+        if len(tried) >= MOST_TRIALS or any(AT_ANY_LOAD & {*r.invalid_reasons} for r in of_cell):
+            return None
+        ramped = ramp_of(done, cell.factors)
+        if number == 1 and ramped is None and not tried:
+            ramp = self._ramp(cell)
+            if ramp is not None:
+                return ramp
+        ask = METHODS[self._search.method](self._field(cell, number, done))
+        return None if ask is None or self._beyond_budget(cell, number, ask, done) else ask
+
+    def _field(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> Field:
+        earlier: list[Tried] = []
+        for before in range(1, number):
+            earlier += of_round(done, cell.factors, before)
+        lowest, highest = _limits(cell, self._search)
+        return Field(
+            search=self._search,
+            start=_begin(cell, self._search)[0],
+            lowest=lowest,
+            highest=highest,
+            tried=of_round(done, cell.factors, number),
+            earlier=earlier,
+            ramp=ramp_of(done, cell.factors),
+        )
+
+    def _ramp(self, cell: AskedCell) -> Ask | None:
+        """Not for methods that have their own way, a sender whose rate cannot grow, a range that is
+        narrow anyway, or a budget that it would eat up."""
+        search, (start, highest) = self._search, _begin(cell, self._search)
+        end, seconds = min(start * RAMP_UP, highest), RAMP_TRIALS * search.initial_trial_s
+        if search.method != "nodrop" or cell.load.get("kind") != "replay":
+            return None
+        if end < start * RAMP_LEAST or not cell.first_pps or not cell.trace_packets:
+            return None
+        if search.budget_s is not None:
+            share_s = search.budget_s / len(self._asked.cells) * RAMP_SHARE
+            if seconds + self._asked.around_s > share_s:
+                return None
+        return Ask(value=end, seconds=seconds, ramp_from=start)
+
+    def _beyond_budget(
+        self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
+    ) -> bool:
+        """Each cell has an even part of the budget. Its first round, which finds the way, may take
+        two shares of it, each later one and the proof a share, and what was not used falls to those
+        after it. Without a load that is carried there is nothing to prove, and its share falls to
+        the round. If the first round is closing in on the limit it goes on: other rounds would not
+        find it sooner. Number `rounds + 1` is the proof."""
+        search, shares = self._search, budget_shares(self._search)
+        if search.budget_s is None:
+            return False
+        taken = number + 1
+        if number <= search.rounds:
+            rounds = (of_round(done, cell.factors, n + 1) for n in range(number))
+            picture = Picture([*chain.from_iterable(rounds)], search.goals[0], search)
+            found = picture.bracket()
+            if number == 1 and found.upper is not None:
+                closing_in = not closed(found, picture, search, search.goals[0])
+                taken = search.rounds + 1 if closing_in else taken
+            taken += shares > search.rounds + 1 and found.lower is None
+        until = search.budget_s / len(self._asked.cells) * min(taken, shares) / shares
+        spent = sum(r.took_s or 0.0 for r in done if r.cell == dict(cell.factors))
+        number = min(number, search.rounds)
+        beside_s = self._beside_s(cell.factors, number, done)
+        return spent + _lasts_s(cell, search.by, ask) + beside_s > until
+
+    def _beside_s(self, factors: Factors, number: int, done: Sequence[TrialRecord]) -> float:
+        """Seconds that a trial of this round takes beside its load: the most that the last trials
+        like it took, those of its cell if there are any. The first trial of a round may wait long
+        for its SUT."""
+        begins, starts = not of_round(done, factors, number), _starts(done)
+        fresh = self._asked.sut == "fresh"
+        alike = [
+            (r.cell == dict(factors), beside_s)
+            for r in sorted(done, key=lambda r: r.index)
+            if (beside_s := _beside_s(r)) is not None and (fresh or (r.index in starts) == begins)
+        ]
+        known = [s for own, s in alike if own] or [s for _, s in alike]
+        return max(known[-LAST:], default=self._asked.around_s)
+
+    def _trial(
+        self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
+    ) -> TrialInput:
+        of_cell = [record for record in done if record.cell == dict(cell.factors)]
+        begun = any(
+            r.searched and r.searched.round == number and r.searched.ramp is None for r in of_cell
+        )
+        return TrialInput(
+            index=max((record.index for record in done), default=0) + 1,
+            cell=cell.factors,
+            repetition=max((record.repetition for record in of_cell), default=0) + 1,
+            load=load_of(cell, self._search, ask),
+            new_world=not begun or self._asked.sut == "fresh" or ask.soak,
+            searched=Searched(
+                by=self._search.by,
+                value=ask.value,
+                duration_s=ask.seconds,
+                round=number,
+                ramp=None if ask.ramp_from is None else Ramp(start=ask.ramp_from),
+                soak=Soak() if ask.soak else None,
+            ),
+        )
+
+    def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
+        """At least the next trial, and one of each round that has not begun; at most, if there is a
+        budget, what is left of it: then rounds may be left out too."""
+        trial, search = self.next(done), self._search
+        if trial is None or trial.searched is None:
+            nothing = Remaining(trials=0, seconds=0.0, spread_s=None)
+            return Outlook(at_least=nothing, at_most=nothing)
+        next_s = self._load_s(trial)
+        next_s += self._beside_s(trial.cell, trial.searched.round, done)
+        rounds = [(c, n) for c in self._asked.cells for n in range(1, search.rounds + 1)]
+        unbegun = [(c.factors, n) for c, n in rounds if not of_round(done, c.factors, n)]
+        if trial.searched.ramp is None and (trial.cell, trial.searched.round) in unbegun:
+            unbegun.remove((trial.cell, trial.searched.round))
+        rest = [] if search.budget_s is not None else unbegun
+        rest_s = sum(search.initial_trial_s + self._beside_s(*one, done) for one in rest)
+        least = Remaining(trials=1 + len(rest), seconds=next_s + rest_s, spread_s=None)
+        return Outlook(at_least=least, at_most=self._at_most(least, done), next_s=next_s)
+
+    def _load_s(self, trial: TrialInput) -> float:
+        asked = trial.searched
+        assert asked is not None
+        cell = next(one for one in self._asked.cells if one.factors == trial.cell)
+        start = None if asked.ramp is None else asked.ramp.start
+        ask = Ask(value=asked.value, seconds=asked.duration_s, ramp_from=start)
+        return _lasts_s(cell, asked.by, ask)
+
+    def _at_most(self, least: Remaining, done: Sequence[TrialRecord]) -> Remaining | None:
+        if self._search.budget_s is None:
+            return None
+        left_s = self._search.budget_s - sum(r.took_s or 0.0 for r in done if r.searched)
+        beside_s = min((s for r in done if (s := _beside_s(r)) is not None), default=0.0)
+        trials = int(left_s / (self._search.initial_trial_s + beside_s))
+        return Remaining(
+            trials=max(least.trials, trials), seconds=max(least.seconds, left_s), spread_s=None
+        )
+
+    def beforehand(self) -> Sequence[TrialInput]:
+        first = self.next(())
+        return () if first is None else (first,)
+
+
+def _beside_s(record: TrialRecord) -> float | None:
+    """Seconds that a trial took beside its load; None if they are not known."""
+    if record.searched is None or record.took_s is None:
+        return None
+    return max(0.0, record.took_s - (record.offered.duration_s or record.searched.duration_s))
+
+
+def _starts(done: Sequence[TrialRecord]) -> set[int]:
+    """Trials that a start of the SUT was made for: ramps, and the first ones of their rounds."""
+    first: dict[tuple[str, int, bool], int] = {}
+    for one in done:
+        if one.searched is not None:
+            of = repr(one.cell), one.searched.round, one.searched.ramp is None
+            first[of] = min(first.get(of, one.index), one.index)
+    return {*first.values()}
+
+
+def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
+    """The cell's [load] table at this value of the scale, so long: whole passes over the window, so
+    that all trials see the same of the trace."""
+    if ask.ramp_from is not None:
+        return _growing(cell, search, ask)
+    by, value, found = search.by, ask.value, dict(cell.load)
+    whole = by == "multiplier" and value.is_integer()
+    found[by] = int(value) if whole else value
+    for pace in PACES:
+        if by != "multiplier" and pace != by:
+            found.pop(pace, None)
+    once_s = _once_s(cell, by, value)
+    if not once_s:
+        return {**found, "duration_s": ask.seconds}
+    found.pop("duration_s", None)
+    passes = _passes(once_s, ask.seconds)
+    # As other traffic of the same kind: a SUT takes the same packets again for retransmissions.
+    if passes > 1 and found.get("kind") == "replay":
+        fits = passes * max(1, found.get("multiplier", 1)) <= MOST_COPIES
+        found.setdefault("loop_flows", "distinct" if fits or ask.soak else "same")
+    return {**found, "loops": passes}
+
+
+def _growing(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
+    """Packets at even gaps that shrink, of as many replicas as fill the time: each flow once. As
+    many a second as a trial of that load has, which may send another part of the trace."""
+    trace_packets, from_pps, to_pps = cell.trace_packets, ask.ramp_from, ask.value
+    assert trace_packets and from_pps is not None
+    if search.by != "pps":
+        assert cell.first_pps
+        first, _ = _begin(cell, search)
+        from_pps, to_pps = from_pps / first * cell.first_pps, to_pps / first * cell.first_pps
+    mean_pps = (to_pps - from_pps) / math.log(to_pps / from_pps)
+    needed = math.ceil(mean_pps * ask.seconds / trace_packets)
+    replicas = min(MOST_OF_RAMP, needed)
+    dropped = (*PACES, "duration_s")
+    return {
+        **{key: value for key, value in cell.load.items() if key not in dropped},
+        "multiplier": replicas,
+        "loops": math.ceil(needed / replicas),
+        "ramp": {"from_pps": from_pps, "to_pps": to_pps, "over_s": ask.seconds},
+    }
+
+
+def _begin(cell: AskedCell, search: Search) -> tuple[float, float]:
+    """Where a search begins, and the most that it tries."""
+    lowest, highest = _limits(cell, search)
+    return min(max(_start(cell, search), lowest), highest), highest
+
+
+def _lasts_s(cell: AskedCell, by: str, ask: Ask) -> float:
+    once_s = _once_s(cell, by, ask.value) if ask.ramp_from is None else None
+    return once_s * _passes(once_s, ask.seconds) if once_s else ask.seconds
+
+
+def _passes(once_s: float, seconds: float) -> int:
+    return max(1, math.ceil(seconds / once_s - SHORTER))
+
+
+def _once_s(cell: AskedCell, by: str, value: float) -> float | None:
+    """One pass over the window."""
+    if by == "pps":
+        packets = (cell.trace_packets or 0) * cell.load.get("multiplier", 1)
+        return packets / value or None
+    speed = value if by == "speed" else float(cell.load.get("speed") or 1.0)
+    return cell.trace_s / speed if cell.trace_s else None
+
+
+def first_load(cell: AskedCell, search: Search) -> dict[str, Any]:
+    """The [load] table of a trial that decides, at the load where the search begins."""
+    start, _ = _begin(cell, search)
+    return load_of(cell, search, Ask(value=start, seconds=search.final_trial_s))
+
+
+def _check(cell: AskedCell, search: Search) -> None:
+    if f"load.{search.by}" in cell.factors:
+        raise BadInput(
+            f"matrix.load.{search.by}: is what the search varies: leave it out of the matrix"
+        )
+    if search.by == "multiplier" and (cell.load.get("pps") or cell.load.get("top_speed")):
+        pace = "pps" if cell.load.get("pps") else "top_speed"
+        raise BadInput(
+            f"load.{pace} = {str(cell.load[pace]).lower()}: more replicas make it no higher load; "
+            f'search.by = "pps", or leave it out'
+        )
+    if search.by == "speed" and (cell.load.get("pps") or cell.load.get("top_speed")):
+        pace = "pps" if cell.load.get("pps") else "top_speed"
+        raise BadInput(
+            f"load.{pace} = {str(cell.load[pace]).lower()}: paces the load instead of load.speed, "
+            "which the search varies: leave it out"
+        )
+    if search.by == "multiplier" and cell.load.get("kind") == "tcpreplay":
+        raise BadInput(
+            'search.by = "multiplier": load.kind = "tcpreplay" sends whole copies only: '
+            'search.by = "speed" or "pps"'
+        )
+    if search.by != "pps" and cell.trace_s == 0:
+        raise BadInput(
+            'load.trace: all its packets have one time, so it has no speed: search.by = "pps"'
+        )
+    for key in ("min", "max"):
+        value = getattr(search, key)
+        if value is not None and _packets(cell, search, value) < 1:
+            raise BadInput(
+                f"search.{key} = {value:g}: a trial of {search.final_trial_s:g} s would have less "
+                "than one packet"
+            )
+
+
+def _packets(cell: AskedCell, search: Search, value: float) -> float:
+    """Packets of a trial that decides; infinite if the trace does not tell them."""
+    if search.by == "pps":
+        return value * search.final_trial_s
+    if not cell.trace_packets or not cell.trace_s:
+        return math.inf
+    times = value * (cell.load.get("speed") or 1.0)
+    if search.by == "speed":
+        times = value * cell.load.get("multiplier", 1)
+    return float(cell.trace_packets / cell.trace_s * times * search.final_trial_s)
+
+
+def _start(cell: AskedCell, search: Search) -> float:
+    """The cell's own load."""
+    given = cell.load.get(search.by)
+    if given:
+        return float(given)
+    if search.by != "pps":
+        return 1.0
+    if not cell.trace_packets or not cell.trace_s:
+        return 1000.0
+    replicas = cell.load.get("multiplier", 1)
+    return float(cell.trace_packets * replicas / cell.trace_s * (cell.load.get("speed") or 1.0))
+
+
+def _limits(cell: AskedCell, search: Search) -> tuple[float, float]:
+    start = _start(cell, search)
+    if search.max is not None:
+        start = min(start, search.max)
+    lowest = search.min if search.min is not None else start / RANGE
+    highest = search.max if search.max is not None else max(start, lowest) * FAR
+    return lowest, highest

@@ -1,0 +1,311 @@
+"""The page of one search: its card, the knee, the trials that decide, every trial, and trust."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from nodrop.capacity.cells import SearchedCell, searches
+from nodrop.capacity.knee import workers_of
+from nodrop.capacity.section import efficiencies
+from nodrop.capacity.statements import ramp_words
+from nodrop.capacity.words import fitted
+from nodrop.report import escape, numbers
+from nodrop.report.bounded import MOST_ROWS, more_words
+from nodrop.report.cards import cards, cost_words, lost_words, ordered, state_words
+from nodrop.report.chart import OUTCOMES, Chart, Mark, Pane, Plot, Scale, sign
+from nodrop.report.flows import flow, time_chart
+from nodrop.report.story import Story
+from nodrop.report.timeline import timeline
+from nodrop.report.trials import Trial
+from nodrop.results.capacity import Action, Card
+from nodrop.stats.loss_curve import LossCurve, NoCurve
+
+ROW = 24
+MOST_ROUNDS = 8
+WORDS: Mapping[str, tuple[str, str]] = {
+    "carried": ("carried", "No packet was lost, and the rings were seen to empty."),
+    "round": ("round", "One search with a start of the SUT of its own."),
+    "void": ("void", "A trial that says nothing of the SUT. It enters no figure."),
+    "failed": ("failed", "The SUT died, hung or was killed. That counts against the load."),
+    "knee": ("knee", "The load from which packets are lost."),
+    "socket-ring": ("socket ring", "Packets wait here for the capture thread. A full ring drops."),
+    "residual": ("residual", "Packets in no class. It must be 0, else the trial is void."),
+    "merged": ("merged", "Fragments put together by the kernel: fewer packets, nothing lost."),
+    "held": ("held", "Fragments of datagrams that never became whole."),
+    "schedule-error": ("schedule error", "How late a packet left, against its time in the trace."),
+    "busy-core": ("busy core", "One second of CPU time of the SUT and its helpers."),
+    "fitted": ("fitted", "Above this load more than half of the trials lose packets."),
+    "x": ("NX", "So many replicas of the trace together, each with its own flows."),
+    "sut": ("SUT", "System under test: the IDS that is measured."),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRow:
+    trial: Trial
+    number: int
+    round: int | None
+    mark: str
+    sign: Markup
+    word: str
+    load: str
+    loss_pct: float | None
+    bar: float
+    """Length of the loss bar, 0 to 64 px."""
+    ran_pct: float | None
+    waited_pct: float | None
+    late_ms: float | None
+    decides: str
+    """`carried` or `lost` if the answer rests on it."""
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A trial that decides, drawn."""
+
+    trial: Trial
+    head: Markup
+    words: str
+    flow: Chart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPage:
+    card: Card
+    actions: tuple[tuple[Action, str], ...]
+    """Each with its cost and state in words."""
+    lost: str
+    sure: Chart
+    facts: tuple[tuple[str, str, str], ...]
+    bounds: tuple[tuple[str, str, str, str], ...]
+    """Lost at most, carried, too much, apart: one row per goal."""
+    sides: tuple[Side, ...]
+    over_time: Chart
+    rows: tuple[TrialRow, ...]
+    more: str
+    lede: str
+    """Words above the table of trials: their order, and the place of loss if all lossy trials share
+    it."""
+    words: Mapping[str, tuple[str, str]]
+    signs: Mapping[str, Markup]
+
+
+def capacity_page(story: Story) -> CapacityPage | None:
+    """None unless the report is of one search of one cell alone."""
+    found = searches(story)
+    if story.several or len(found) != 1 or any(not cell.searched for cell in story.cells):
+        return None
+    (searched,), (card,) = found, cards(story)
+    sides = _deciding(searched, card)
+    most = max((t.record.offered.sent or 0 for t, _, _ in sides), default=0)
+    rows = tuple(_rows(searched, card))
+    return CapacityPage(
+        card=card,
+        actions=tuple((a, " ".join(filter(None, (a.why, cost_words(a), state_words(a)))))
+                      for a in card.actions),
+        lost=lost_words(card),
+        sure=_sure(searched, card),
+        facts=tuple(_facts(searched, card)),
+        bounds=tuple(_bounds(searched)),
+        sides=tuple(_side(trial, mark, words, most) for trial, mark, words in sides),
+        over_time=_over_time(story, sides),
+        rows=rows[:MOST_ROWS],
+        more=more_words(len(rows) - MOST_ROWS, "trials.csv"),
+        lede=_lede(rows),
+        words=WORDS,
+        signs={mark: sign(shape, style) for mark, (shape, style, _) in OUTCOMES.items()},
+    )  # fmt: skip
+
+
+def _deciding(searched: SearchedCell, card: Card) -> list[tuple[Trial, str, str]]:
+    """The trial that was carried and the one that was too much, as far as there are such."""
+    trials = {t.name: t for t in searched.trials}
+    carried = [trials[r] for r in (card.carried.runs if card.carried else ()) if r in trials]
+    found = []
+    if good := [t for t in carried if t.valid and not t.lost_packets] or carried:
+        found.append((good[0], "good", "Carried"))
+    run = card.breaks.run
+    if run in trials and card.too_much is not None:
+        found.append((trials[run], trials[run].mark, "Too much"))
+    return found
+
+
+def _side(trial: Trial, mark: str, words: str, most: int) -> Side:
+    shape, style, _ = OUTCOMES[mark]
+    sent = numbers.count(trial.record.offered.sent)
+    drawn = flow(trial.ledger, f"Packets of {trial.name}", most) if trial.ledger else Chart()
+    said = f"{sent} packets at {_load(trial)} · {trial.name}"
+    return Side(trial=trial, head=sign(shape, style) + f" {words}", words=said, flow=drawn)
+
+
+def _load(trial: Trial) -> str:
+    asked = trial.record.searched
+    if asked is None:
+        return ""
+    unit = {"multiplier": " ×", "speed": " × speed", "pps": " packets/s"}[asked.by]
+    return f"{asked.value:,.4g}".replace(",", escape.THIN) + unit
+
+
+def _over_time(story: Story, sides: Sequence[tuple[Trial, str, str]]) -> Chart:
+    lines, heads = [], []
+    for trial, mark, words in sides:
+        if found := timeline(story.sources[trial.source], trial):
+            shape, style, _ = OUTCOMES[mark]
+            lines.append(found)
+            heads.append(sign(shape, style) + f" {words}: {_load(trial)}")
+    return time_chart(lines, "Over time, the trials that decide", heads)
+
+
+def _sure(searched: SearchedCell, card: Card) -> Chart:
+    """Rounds as spans from carried to too much, and the fitted load with its interval."""
+    answer = searched.answers[0]
+    rounds = answer.rounds[:MOST_ROUNDS]
+    ends = [b.pps for r in rounds for b in (r.lower, r.upper) if b is not None and b.pps]
+    if not ends:
+        return Chart()
+    low = card.carried.pps if card.carried else None
+    high = card.too_much.pps if card.too_much else None
+    x = Scale.near([*ends, *(e for e in (low, high) if e is not None)], 4, 0.16)
+    curve = _curve(searched)
+    n = len(rounds) + (curve is not None)
+    plot = Plot("How sure: the bounds of each round, packets/s", x, Scale.rows(n), ROW * n, "named")
+    if low is not None:
+        plot.band(x.low, low, "z-carried").upright(low, "carried")
+    if high is not None and (low is None or high > low):
+        plot.band(high, x.high, "z-lost").upright(high, "lost")
+    plot.axes("", numbers.short if x.high >= 1e6 else numbers.count, None, grid="")
+    for row, one in enumerate(rounds):
+        name = f"round {one.number}"
+        plot.words(x.low, row, name, "row", dx=-8)
+        lower = one.lower.pps if one.lower else None
+        upper = one.upper.pps if one.upper else None
+        if lower is not None and upper is not None:
+            plot.span(lower, upper, row, "gap")
+        if lower is not None:
+            says = f"{name} carried {numbers.count(lower)} packets/s"
+            plot.marks([Mark(lower, row, says)], "dot", "carried")
+        if upper is not None:
+            says = f"{name} did not carry {numbers.count(upper)} packets/s"
+            plot.marks([Mark(upper, row, says)], "down", "lost")
+    if curve is not None:
+        row = len(rounds)
+        plot.words(x.low, row, "fitted", "row", dx=-8)
+        plot.span(max(curve.low_pps, x.low), min(curve.high_pps, x.high), row, "fit", caps=True)
+        spread = numbers.between(curve.low_pps, curve.high_pps, numbers.count)
+        says = f"The median trial takes {numbers.count(curve.capacity_pps)} {spread} packets/s"
+        plot.marks([Mark(curve.capacity_pps, row, says)], "box", "fit")
+    return Chart(plot.says, (Pane((plot,)),), (), "sure")
+
+
+def _curve(searched: SearchedCell) -> LossCurve | None:
+    found = fitted(searched)
+    return None if isinstance(found, NoCurve) else found
+
+
+def _facts(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str, str]]:
+    sure = card.sure
+    cut = f"{sure.cut} cut short" if sure.cut else ""
+    yield "Rounds", f"{sure.rounds} of {sure.rounds_asked}", cut
+    lost = [f"{n} {word}" for n, word in ((sure.void, "void"), (sure.failed, "failed")) if n]
+    yield "Trials", f"{sure.trials}", ", ".join([f"{sure.measured} measured", *lost])
+    yield "Books closed", f"{sure.books_closed} of {sure.trials}", "residual 0"
+    if (curve := _curve(searched)) is not None:
+        spread = numbers.between(curve.low_pps, curve.high_pps, numbers.count)
+        yield "Median trial takes", f"{numbers.count(curve.capacity_pps)}/s", spread
+    for _, work in efficiencies([searched]):
+        if work.core_is_full:
+            value = f"{numbers.count(work.packets.median)}/s"
+            yield "A busy core carries", value, f"{work.packets.n} starts"
+        else:
+            yield "A packet costs", f"{numbers.micros(work.packet_us.median)} µs", "CPU time"
+    for soak in searched.soaks:
+        words = "held" if soak.valid and not soak.lost_packets else soak.mark
+        yield "Soak", words, f"{numbers.seconds(soak.record.offered.duration_s)} s"
+    yield "Holds for", "this host, trace, setup", "nothing is extrapolated"
+
+
+def _bounds(searched: SearchedCell) -> Iterator[tuple[str, str, str, str]]:
+    for answer in searched.answers:
+        ends = [
+            numbers.NOT_MEASURED if end is None else numbers.rate(end.pps)
+            for end in (answer.lower, answer.upper)
+        ]
+        goal = "none" if answer.goal == 0 else f"{numbers.percent(answer.goal)} %"
+        yield goal, ends[0], ends[1], numbers.percent(answer.reached_width)
+
+
+def _rows(searched: SearchedCell, card: Card) -> Iterator[TrialRow]:
+    top = max((t.loss_ratio or 0.0 for t in searched.trials if t.valid), default=0.0)
+    for number, trial in enumerate(ordered(searched), 1):
+        record, asked = trial.record, trial.record.searched
+        worker = next(iter(workers_of(record)), None)
+        late = record.offered.schedule_error_us
+        ramp = asked is not None and asked.ramp is not None
+        mark = "void" if trial.outcome == "void" else trial.mark
+        loss = trial.loss_ratio if trial.valid else None
+        shape, style, name = OUTCOMES[mark]
+        decides = ""
+        if card.carried and trial.name in card.carried.runs and not trial.lost_packets:
+            decides = "carried"
+        elif card.too_much and trial.name in card.too_much.runs:
+            decides = "lost"
+        yield TrialRow(
+            trial=trial,
+            number=number,
+            round=asked.round if asked else None,
+            mark=mark,
+            sign=sign(shape, style),
+            word="ramp" if ramp else {"loss": "lost", "absorbed": "no loss"}.get(mark, name),
+            load=_load(trial),
+            loss_pct=None if loss is None else loss * 100,
+            bar=0.0 if not loss or not top else max(min(loss / top, 1.0) * 64, 1.2),
+            ran_pct=_pct(worker.cpu_ratio if worker else None),
+            waited_pct=_pct(worker.wait_ratio if worker else None),
+            late_ms=None if late is None else late.p99 / 1000,
+            decides=decides,
+            says=_says(trial, card, decides),
+        )
+
+
+def _pct(ratio: float | None) -> float | None:
+    return None if ratio is None else ratio * 100
+
+
+def _says(trial: Trial, card: Card, decides: str) -> str:
+    """At most 8 words of exception."""
+    record = trial.record
+    if record.searched is not None and record.searched.ramp is not None:
+        return escape.plain(ramp_words(record.searched.by, record.searched.ramp), longest=70)
+    if record.searched is not None and record.searched.soak is not None:
+        return "soak: decides nothing"
+    if trial.outcome != "measured":
+        return escape.plain(record.verdict.removeprefix(f"{trial.outcome}: "), longest=60)
+    if decides:
+        return {"carried": "the answer: carried", "lost": "the answer: too much"}[decides]
+    return "disagrees" if trial.name in card.sure.disagree else ""
+
+
+def _lede(rows: Sequence[TrialRow]) -> str:
+    """Said once if it holds for all lossy trials."""
+    lossy = [r.trial for r in rows if r.mark == "loss" and r.word != "ramp"]
+    places = {t.record.packets.loss_place for t in lossy}
+    said = "In the order measured."
+    if len(lossy) > 1 and len(places) == 1 and (place := places.pop()):
+        said += f" Every lossy trial lost in the {escape.plain(place, longest=40)}."
+    return said
+
+
+def who(story: Story) -> list[tuple[str, str]]:
+    """Entries of the rail: run, host, SUT, and when it was measured."""
+    source = story.sources[0]
+    manifest: Mapping[str, Any] = source.run.manifest
+    host = manifest.get("host")
+    named = host.get("hostname") if isinstance(host, dict) else None
+    found = [("run", source.name), ("host", named), ("sut", ", ".join(source.sut_names)),
+             ("measured", manifest.get("started_utc"))]  # fmt: skip
+    return [(key, escape.plain(value, longest=80)) for key, value in found if value]

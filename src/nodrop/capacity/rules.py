@@ -1,0 +1,676 @@
+"""Answers of a search: how much a cell carries, how sure that is, and what is in the way.
+
+Two kinds of bounds, and neither stands for the other: *within the search* of one round lie the load
+that was carried and the next one that was not; *between rounds* is how much starts of the SUT
+differ, with an interval from six rounds on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any, Literal
+
+from nodrop.capacity.answer import (
+    Answer,
+    Between,
+    Bound,
+    Confidence,
+    Evidence,
+    Missed,
+    Round,
+    Statement,
+    apart,
+    confidence,
+)
+from nodrop.capacity.searched import (
+    NEAR,
+    PROOF,
+    SAME,
+    SENDER_REASONS,
+    Aside,
+    Bracket,
+    Load,
+    Picture,
+    Tried,
+    lab_is_out,
+    loads,
+    of_round,
+    proofs,
+    proved,
+    slows,
+    tried,
+    untriable_above,
+)
+from nodrop.capacity.statements import doubts, statements, writing
+from nodrop.config.search import RANGE, Search
+from nodrop.ledger.cause import Rule
+from nodrop.ledger.places import ON_EVERY_HOST
+from nodrop.results.capacity import LimitedBy
+from nodrop.results.trial import TrialRecord
+from nodrop.stats.interval import CONFIDENCE, median_interval, median_rank, runs_needed
+
+
+def reservations(answer: Answer, views: Sequence[Picture]) -> Iterator[Statement]:
+    """`views`: of each round, for the goal of the answer."""
+    yield from changed(answer, views)
+    if lowered := _lowered(answer, views):
+        yield lowered
+    if answer.missed is not None:
+        yield _noise(answer, answer.missed)
+    if aside := _set_aside(answer, views):
+        yield aside
+
+
+def changed(answer: Answer, views: Sequence[Picture]) -> Iterator[Statement]:
+    """In rounds whose trials fall apart into phases; if it served less and less, in all."""
+    words, runs, loads = [], [], writing(answer)
+    for number, view in zip((r.number for r in answer.rounds), views, strict=True):
+        trials = [t for phase in (*view.earlier, view.trials) for t in phase]
+        served = [(t, at) for t in trials if (at := t.reaches(answer.goal)) is not None]
+        served = [(t, at) for t, at in served if not t.good(answer.goal)]
+        if len(served) < 2 or not (view.earlier or answer.limited_by == "changes"):
+            continue
+        (first, most), (last, least) = served[0], served[-1]
+        began = view.earlier[0] if view.earlier else trials
+        since = "" if len(view.earlier) != 1 else f", less from trial {len(began) + 1} on"
+        words.append(
+            f"in round {number} it served {loads.at(most)} of too much at first and "
+            f"{loads.at(least)} at last{since}"
+        )
+        runs += [first.record.run, last.record.run]
+    if not words:
+        return
+    counts = "" if answer.limited_by == "changes" else "; its last trials count"
+    yield Statement(
+        rule="capacity-changed",
+        text=f"the SUT served less as it went on: {'; '.join(words)}{counts}",
+        evidence={"rounds": len(words)},
+        runs=tuple(runs),
+    )
+
+
+def _lowered(answer: Answer, views: Sequence[Picture]) -> Statement | None:
+    """Why the answer is less than what rounds carried, if it is."""
+    if answer.lower is None:
+        return None
+    least, loads = answer.lower.value, writing(answer)
+    carried = [r.lower.value for r in answer.rounds if r.lower and r.lower.value > least * SAME]
+    trials = [
+        (t, good) for v in views for t in v.trials if (good := t.good(answer.goal)) is not None
+    ]
+    above = [(t, good) for t, good in trials if least < t.value <= min(carried, default=0.0)]
+    missed = [t for t, good in above if not good]
+    if not missed:
+        return None
+    own = [good for t, good in trials if t.value == least]
+    return Statement(
+        rule="capacity-lowered",
+        text=f"rounds carried {loads.at(min(carried))} and more, yet {len(missed)} of {len(above)} "
+        f"trials up to there missed the goal; {own.count(True)} of {len(own)} trials carried "
+        f"{loads.at(least)}",
+        evidence={
+            "trials": len(above),
+            "missed": len(missed),
+            "own_trials": len(own),
+            "own_carried": own.count(True),
+        },
+        runs=tuple(t.record.run for t in missed),
+    )
+
+
+def _noise(answer: Answer, found: Missed) -> Statement:
+    assert answer.lower is not None
+    where = writing(answer).span(found.least, answer.lower.value, up=False)
+    what = "lost packets or fell behind" if answer.goal == 0 else "missed the goal"
+    many = f"{found.missed} of {found.trials} trial{'s' if found.trials > 1 else ''}"
+    return Statement(
+        rule="capacity-noise",
+        text=f"{many} at {where} {what}; up to {100 * found.share_at_most:.0f} % of such trials "
+        "may (95 % confidence)",
+        evidence={
+            "trials": found.trials,
+            "missed": found.missed,
+            "share_at_most": found.share_at_most,
+        },
+    )
+
+
+_WHY = {
+    Aside.STOLEN: "lost no more than came while the hypervisor had the CPU, or in late bursts",
+    Aside.PACE: "lost nothing, but were too short to show the pace",
+    Aside.FAR: "carried less than 80 % of their load, and speak of no other",
+    Aside.REFUTED: "promised more than a lower load then carried",
+    Aside.CHANGED: "were before the SUT began to serve less",
+}
+
+
+def _set_aside(answer: Answer, views: Sequence[Picture]) -> Statement | None:
+    loads = writing(answer)
+    found: dict[Aside, list[Tried]] = {why: [] for why in Aside}
+    for view in views:
+        for why, trials in view.aside().items():
+            found[why] += trials
+    words = []
+    for why, trials in found.items():
+        if trials:
+            least = loads.at(min(t.value for t in trials), up=False)
+            words.append(f"{len(trials)} {_WHY[why]} (the lowest at {least})")
+    if not words:
+        return None
+    return Statement(
+        rule="capacity-set-aside",
+        text=f"trials set aside: {'; '.join(words)}",
+        evidence={why.value: len(trials) for why, trials in found.items()},
+        runs=tuple(t.record.run for trials in found.values() for t in trials),
+    )
+
+
+SAME_SHARE = 2.0
+"""Loss ratios of all loads are one share of the load if none is so many times another."""
+APART = 2.0
+"""... and if the loads are so far apart."""
+CLOSED = 4
+"""A round is closed if its bounds are no more of the widths that were asked for apart."""
+
+
+def answers(records: Sequence[TrialRecord], search: Search) -> tuple[Answer, ...]:
+    """One per cell and goal, in the order of the cells' first trials. Pure."""
+    searched = [r for r in records if r.searched is not None and r.searched.soak is None]
+    cells: list[dict[str, Any]] = []
+    for record in sorted(searched, key=lambda r: r.index):
+        if dict(record.cell) not in cells:
+            cells.append(dict(record.cell))
+    cut: LimitedBy = "unfinished" if search.budget_s is None else "budget"
+    if lab_is_out(searched):
+        cut = "lab"
+    return tuple(
+        answer for cell in cells for answer in _Cell(searched, cell, search, cut).answers()
+    )
+
+
+def to_prove(
+    records: Sequence[TrialRecord], cell: Mapping[str, Any], search: Search
+) -> float | None:
+    """Load to try next, so that what the rounds came to is carried again and again; None if it is,
+    or if no load near it can be. Pure."""
+    searched = [r for r in records if r.searched is not None and r.searched.soak is None]
+    return _Cell(searched, cell, search, "unfinished").to_prove()
+
+
+class _Cell:
+    """All goals of a cell together: what loses nothing loses at most 0.5 %."""
+
+    def __init__(
+        self,
+        records: Sequence[TrialRecord],
+        cell: Mapping[str, Any],
+        search: Search,
+        cut: LimitedBy,
+    ) -> None:
+        """`cut`: what ended the search, if nothing that it found did."""
+        self._cell, self._search, self._cut = cell, search, cut
+        self._own = [record for record in records if record.cell == dict(cell)]
+        self._numbers = sorted({r.searched.round for r in self._own if r.searched})
+        self._trials = [of_round(self._own, cell, number) for number in self._numbers]
+        self._every = tuple(t for trials in self._trials for t in trials)
+        self._pictures = [self._views(trials) for trials in self._trials]
+        self._changing = [
+            any(picture.keeps_changing for picture in views.values()) for views in self._pictures
+        ]
+        goal = min(search.goals)
+        self._slows = 2 * sum(self._changing) > len(self._changing) or slows(
+            [
+                trials if changing else views[goal].trials
+                for trials, views, changing in zip(
+                    self._trials, self._pictures, self._changing, strict=True
+                )
+            ],
+            goal,
+        )
+        self._brackets = [
+            _together(views, search, changing=changing)
+            for views, changing in zip(self._pictures, self._changing, strict=True)
+        ]
+        self._pooled = _together(self._views(self._every), search, changing=all(self._changing))
+
+    def _views(self, trials: Sequence[Tried]) -> dict[float, Picture]:
+        return {goal: Picture(trials, goal, self._search) for goal in self._search.goals}
+
+    def answers(self) -> Sequence[Answer]:
+        """In the order of the goals."""
+        found: dict[float, Answer] = {}
+        least: Load | None = None
+        for goal, rounds, place in self._chosen():
+            bracket = self._bracket(goal, place)
+            if bracket.lower is not None and self._search.method == "nodrop":
+                bracket = replace(bracket, lower=self._proved(bracket.lower, goal, least))
+            least = bracket.lower
+            found[goal] = self._answer(goal, rounds, place, bracket)
+        return [found[goal] for goal in self._search.goals]
+
+    def _chosen(self) -> Iterator[tuple[float, tuple[Round, ...], int | None]]:
+        """Goals, the strictest first, with their rounds and the one that answers; of a goal that
+        tolerates more, the same round if another would contradict."""
+        strict: tuple[float | None, int | None] = None, None
+        for goal in sorted(self._search.goals):
+            rounds = self._rounds(goal)
+            place = self._place(rounds)
+            lower, least = self._bracket(goal, place).lower, strict[0]
+            if least is not None and (lower is None or lower.value < least):
+                place = strict[1]
+                lower = self._bracket(goal, place).lower
+            strict = (None if lower is None else lower.value), place
+            yield goal, rounds, place
+
+    def _proved(self, lower: Load, goal: float, least: Load | None) -> Load:
+        """The load that all rounds together prove, no higher than what one of them carried, and no
+        lower than what is carried for a stricter goal."""
+        found = proved(proofs(self._lasting(goal), lower.value, goal))
+        value = lower.value if found is None else found.value
+        if least is not None and value < least.value:
+            return least
+        return Load(value=value, trials=tuple(t for t in self._every if t.value == value))
+
+    def _lasting(self, goal: float) -> Sequence[Tried]:
+        """Trials of all rounds, without those before the SUT changed."""
+        return [t for views in self._pictures for t in views[goal].trials]
+
+    def to_prove(self) -> float | None:
+        for goal, _, place in self._chosen():
+            lower = self._bracket(goal, place).lower
+            value = None if lower is None else self._next_proof(lower, goal)
+            if value is not None:
+                return value
+        return None
+
+    def _next_proof(self, lower: Load, goal: float) -> float | None:
+        trials, step = self._lasting(goal), 1 + 2 * self._search.relative_width
+        found = proofs(trials, lower.value, goal)
+        best = proved(found)
+        if best is not None and best.enough:
+            return None
+        refuted = [one.value for one in found if not one.holds]
+        value = min(refuted) / step if best is None and refuted else lower.value
+        if best is not None:
+            above = [v for v in refuted if v > best.value]
+            far = above and min(above) > best.value * step**2
+            value = min(above) / step if far else best.value
+        mute = [t for t in trials[-PROOF:] if t.value == value and t.good(goal) is None]
+        return None if value < lower.value / NEAR or len(mute) == PROOF else value
+
+    def _rounds(self, goal: float) -> tuple[Round, ...]:
+        brackets = [of_goals[goal] for of_goals in self._brackets]
+        return tuple(
+            Round(
+                number=number,
+                lower=_bound(b.lower),
+                upper=_bound(b.upper),
+                fit=views[goal].knee,
+                closed=closed(b, views[goal], self._search, goal)
+                and _looked(views[goal], brackets),
+            )
+            for number, views, b in zip(self._numbers, self._pictures, brackets, strict=True)
+        )
+
+    def _place(self, rounds: Sequence[Round]) -> int | None:
+        """Index of the round whose bounds become the answer's. None if the budget cut all rounds:
+        one alone then has little to say, so the trials of all of them are taken together."""
+        ended = self._ended(rounds)
+        return rounds.index(answering(ended)) if ended else None
+
+    def _ended(self, rounds: Sequence[Round]) -> Sequence[Round]:
+        return [r for r in rounds if r.closed or self._search.budget_s is None]
+
+    def _bracket(self, goal: float, place: int | None) -> Bracket:
+        found = self._pooled[goal] if place is None else self._brackets[place][goal]
+        return replace(found, lower=None) if self._slows else found
+
+    def _answer(
+        self, goal: float, rounds: tuple[Round, ...], place: int | None, chosen: Bracket
+    ) -> Answer:
+        own, every, search, ended = self._own, self._every, self._search, self._ended(rounds)
+        of_answer = every if place is None else self._trials[place]
+        changes = all(self._changing) if place is None else self._changing[place]
+        limit: LimitedBy = "changes"
+        if not (changes or self._slows):
+            least = _least(own, search)
+            limit = _limited_by(every, of_answer, chosen, goal, search, self._cut, least=least)
+        broke = _broke(chosen, goal)
+        ramps = [tried(r) for r in own if r.searched and r.searched.ramp is not None]
+        lossy = _lossy(every, chosen) or _lossy(ramps, chosen)
+        lower, upper = _bound(chosen.lower), _bound(chosen.upper)
+        failed = broke is not None and broke.outcome == "failed"
+        hosts = len({t.record.measured_on for t in every if t.record.valid})
+        answer = Answer(
+            cell=self._cell,
+            by=search.by,
+            goal=goal,
+            lower=lower,
+            upper=upper,
+            fit=None if place is None else rounds[place].fit,
+            between=None if limit == "changes" else _between(ended, hosts),
+            rounds=rounds,
+            missed=_missed(every, chosen.lower, goal),
+            cut_rounds=len(rounds) - len(ended),
+            limited_by=limit,
+            # What touches losses touches no failure.
+            place=None if lossy is None or failed else lossy.record.packets.loss_place,
+            knob="" if lossy is None or failed else lossy.record.packets.knob,
+            broke="" if broke is None else broke.record.verdict,
+            reached_width=None
+            if lower is None or upper is None
+            else (upper.value - lower.value) / upper.value,
+            confidence=None,
+            trials=len(own),
+            trial_seconds=sum(_offered_s(record) for record in own),
+            statements=(),
+        )
+        views = [of_goals[goal] for of_goals in self._pictures]
+        answer = replace(answer, confidence=_confidence(answer, every, search, views))
+        *said, cost = statements(answer, every, search, own)
+        said += reservations(answer, views)
+        return replace(answer, statements=(*said, cost))
+
+
+def _together(
+    views: Mapping[float, Picture], search: Search, *, changing: bool
+) -> dict[float, Bracket]:
+    """Brackets of all goals, from the same trials. A load that loses more than one goal tolerates
+    is no better for a stricter one; one that is carried for a goal is carried for those that
+    tolerate more."""
+    found: dict[float, Bracket] = {}
+    above: Load | None = None
+    for goal in sorted(search.goals, reverse=True):
+        bracket = found[goal] = views[goal].bracket(above)
+        above = bracket.upper
+    carried: Load | None = None
+    for goal in sorted(search.goals):
+        bracket = found[goal]
+        if carried is not None and (bracket.lower is None or bracket.lower.value < carried.value):
+            bracket = replace(bracket, lower=carried)
+        carried = bracket.lower
+        found[goal] = replace(bracket, lower=None) if changing else bracket
+    return found
+
+
+def _confidence(
+    answer: Answer, every: Sequence[Tried], search: Search, views: Sequence[Picture]
+) -> Confidence | None:
+    lower, upper = answer.lower, answer.upper
+    less_than = upper is not None and not any(t.value < upper.value for t in every)
+    if lower is None and not less_than:
+        return None
+    none_carried = sum(one.closed and one.value is None for one in answer.rounds)
+    return confidence(
+        Evidence(
+            upper=upper,
+            width=answer.reached_width,
+            asked_width=search.relative_width,
+            between=answer.between,
+            limited_by=answer.limited_by,
+            trials=every,
+            goal=answer.goal,
+            doubts=[*changed(answer, views), *doubts(answer, every)],
+            none_carried=none_carried if lower else 0,
+            carried=0 if lower is None else _carried(every, lower.value, answer.goal),
+        )
+    )
+
+
+def _carried(every: Sequence[Tried], value: float, goal: float) -> int:
+    return sum(t.value == value and t.good(goal) is True for t in every)
+
+
+def closed(found: Bracket, picture: Picture, search: Search, goal: float) -> bool:
+    """The bounds are close, or the round met another end."""
+    lower, upper, close = found.lower, found.upper, (1 + search.relative_width) ** CLOSED
+    if lower is not None and upper is not None:
+        fitted = None if picture.knee is None else picture.knee.relative_width
+        return upper.value <= lower.value * close or (fitted is not None and 1 + fitted <= close)
+    if lower is None:
+        return upper is not None and not any(
+            load.value < upper.value and load.looks_carried(goal, search) for load in picture.loads
+        )
+    at_most = search.max is not None and lower.value >= search.max
+    return at_most or untriable_above(picture.loads, lower, goal, search) is not None
+
+
+def _looked(own: Picture, brackets: Sequence[Bracket]) -> bool:
+    """A round that found none looked as low as the others found one; else it was cut on its way."""
+    least = own.loads[0].value if own.loads else 0.0
+    if own.bracket().lower is not None:
+        return True
+    return all(b.lower is None or least <= b.lower.value for b in brackets)
+
+
+def _offered_s(record: TrialRecord) -> float:
+    assert record.searched is not None
+    return record.offered.duration_s or record.searched.duration_s
+
+
+def answering(rounds: Sequence[Round]) -> Round:
+    """The median one; of two in the middle the lower, so that it was really measured. If rounds
+    differ by more than chance, the lowest that the 95 % interval of the median holds: with fewer
+    than nine, the lowest. Without a load that is carried, the one that found the least load that is
+    not. One that found no load too much carries at least what it came to: it stands behind those
+    whose end is known."""
+    whole = [(r.upper is None, value, r.number) for r in rounds if (value := r.value) is not None]
+    if not whole:
+        ended = [(r.upper.value, r.number) for r in rounds if r.upper is not None]
+        number = min(ended, default=(0.0, rounds[0].number))[1]
+        return next(r for r in rounds if r.number == number)
+    middle = (len(whole) - 1) // 2
+    if apart(rounds) is not None:
+        rank, _ = median_rank(len(whole), 1 - CONFIDENCE)
+        middle = max(0, rank - 1)
+    *_, number = sorted(whole)[middle]
+    return next(r for r in rounds if r.number == number)
+
+
+def _missed(every: Sequence[Tried], lower: Load | None, goal: float) -> Missed | None:
+    if lower is None:
+        return None
+    said = [
+        (t.value, good)
+        for t in every
+        if lower.value / NEAR <= t.value <= lower.value and (good := t.good(goal)) is not None
+    ]
+    missed = sum(not good for _, good in said)
+    return Missed(trials=len(said), missed=missed, least=min(value for value, _ in said))
+
+
+def _least(own: Sequence[TrialRecord], search: Search) -> float:
+    """Lowest load that the search may try. Only nodrop's own method needs no minimum, and it begins
+    where the cell's load does."""
+    if search.min is not None:
+        return search.min
+    first = min(own, key=lambda r: r.index).searched
+    assert first is not None
+    return (first.value if first.ramp is None else first.ramp.start) / RANGE
+
+
+def _limited_by(
+    every: Sequence[Tried],
+    of_answer: Sequence[Tried],
+    chosen: Bracket,
+    goal: float,
+    search: Search,
+    cut: LimitedBy,
+    *,
+    least: float,
+) -> LimitedBy:
+    """`of_answer`: the trials that `chosen` are the bounds of."""
+    measured = [t for t in every if t.outcome != "void"]
+    if not measured and cut != "lab":
+        return _void_for(every) if every else "nothing_measured"
+    lower, upper = chosen.lower, chosen.upper
+    if upper is None:
+        return _limited_above(every, of_answer, lower, goal, search, cut)
+    below = [t for t in every if t.value < upper.value]
+    if lower is None and any(load.looks_carried(goal, search) for load in loads(below)):
+        return _void_for(below) if 2 * sum(t.disturbed for t in below) > len(below) else cut
+    if by := _hidden(every, chosen, goal, search):
+        return by
+    if lower is not None:
+        failed = any(t.outcome == "failed" for t in upper.trials)
+        return "sut_failed" if failed else _in_the_way(every, upper.value, goal)
+    if _same_share(measured, goal):
+        return "loss_at_every_load"
+    on_its_way = upper.value > least * (1 + search.relative_width)
+    return cut if on_its_way else "min"
+
+
+def _in_the_way(every: Sequence[Tried], least: float, goal: float) -> LimitedBy:
+    """By what most of the trials that missed the goal say, at the load that was not carried or, if
+    rings held that, at the next higher one that lost more than the goal tolerates: where it lost,
+    and what had its CPU. A trial that lost no more fell behind, which is the SUT's."""
+    if 2 * sum(t.outcome == "void" or t.doubtful for t in every) > len(every):
+        return "not_known"
+    bad = [t for t in every if t.value >= least and t.good(goal) is False]
+    lossy = [t for t in bad if (t.loss_ratio or 0.0) > goal and t.record.packets.loss_place]
+    nearest = [_loss_by(t.record) for t in lossy if t.value == min(x.value for x in lossy)]
+    return max(nearest, key=nearest.count, default="sut")
+
+
+def _loss_by(record: TrialRecord) -> LimitedBy:
+    body = record.packets
+    lost, before = body.lost_packets or 0, body.lost_before_sut_packets
+    if before is None:
+        before = sum(body.lost_by_place.get(p.name, 0) for p in ON_EVERY_HOST) or (
+            lost if body.loss_place in {p.name for p in ON_EVERY_HOST} else 0
+        )
+    if 2 * before > lost:
+        return "before_sut"
+    rule = body.loss_causes[0].rule if body.loss_causes else ""
+    return _TAKEN_BY.get(rule, "sut")
+
+
+_TAKEN_BY: Mapping[str, LimitedBy] = {
+    Rule.OTHERS: "other_programs",
+    Rule.STOLEN: "hypervisor",
+    Rule.SENDER: "sender_cpu",
+    Rule.SOFTIRQ: "interrupts",
+    Rule.THROTTLED: "quota",
+}
+"""Rule of a loss cause → the limit to report: what had the CPU of the thread that lost packets."""
+
+
+def _limited_above(
+    every: Sequence[Tried],
+    of_answer: Sequence[Tried],
+    lower: Load | None,
+    goal: float,
+    search: Search,
+    cut: LimitedBy,
+) -> LimitedBy:
+    """Limit of the answer if no load was too much."""
+    if cut == "lab":
+        return cut
+    ceiling = untriable_above(loads(of_answer), lower, goal, search) or untriable_above(
+        loads(every), lower, goal, search
+    )
+    void_for = _void_for(() if ceiling is None else ceiling.trials)
+    if void_for != "nothing_measured":
+        return void_for
+    if lower is None:
+        return "nothing_measured" if search.budget_s is None else cut
+    if ceiling is not None:
+        return "void_above"
+    return "max" if search.max is not None and lower.value >= search.max else cut
+
+
+def _hidden(
+    every: Sequence[Tried], chosen: Bracket, goal: float, search: Search
+) -> LimitedBy | None:
+    """Cause that disturbed the trials between bounds that are far apart: the hypervisor or
+    programs."""
+    assert chosen.upper is not None
+    least = 0.0 if chosen.lower is None else chosen.lower.value
+    if chosen.upper.value <= least * (1 + search.relative_width) ** CLOSED:
+        return None
+    between = [t for t in every if least < t.value < chosen.upper.value and t.good(goal) is None]
+    by = _void_for(between)
+    return by if by in ("hypervisor", "other_programs") else None
+
+
+def _void_for(
+    trials: Sequence[Tried],
+) -> Literal["hypervisor", "other_programs", "generator", "nothing_measured"]:
+    """Cause that kept the trials from being measured, if it is one."""
+    void = [t for t in trials if t.outcome == "void" or t.doubtful]
+    if 2 * sum(t.disturbed for t in void) > len(void):  # whatever the few others say
+        others = sum(t.others_took_more for t in void)
+        return "other_programs" if 2 * others > len(void) else "hypervisor"
+    rest = [set(t.record.invalid_reasons) for t in void if not t.disturbed]
+    return "generator" if rest and all(r & SENDER_REASONS for r in rest) else "nothing_measured"
+
+
+def _same_share(measured: Sequence[Tried], goal: float) -> bool:
+    """Every load lost, and from the lowest on, as far as it was not too much anyway, the same part
+    of it."""
+    lossy = [(t.value, t.loss_ratio) for t in measured if t.loss_ratio is not None]
+    least = min((ratio for _, ratio in lossy), default=0.0)
+    same = [
+        value
+        for value, ratio in lossy
+        if ratio <= SAME_SHARE * least and (1 - least) <= SAME_SHARE * (1 - ratio)
+    ]
+    if least <= goal or min(same) > min(value for value, _ in lossy):
+        return False
+    return max(same) >= APART * min(same)
+
+
+def _broke(chosen: Bracket, goal: float) -> Tried | None:
+    """The trial that says best why the load was not carried: of the middle of the losses."""
+    if chosen.upper is None:
+        return None
+    same = [t for t in chosen.upper.trials if t.good(goal) is False]
+    ordered = sorted(same, key=lambda t: (t.outcome != "failed", t.loss_ratio or 0.0))
+    if ordered and ordered[0].outcome == "failed":
+        return ordered[0]
+    return ordered[len(ordered) // 2] if ordered else None
+
+
+def _lossy(every: Sequence[Tried], chosen: Bracket) -> Tried | None:
+    """The trial that says where packets are lost: the ring may have held all of the load that was
+    not carried, and then the next higher one that lost says it. If none did, the ramp may."""
+    if chosen.upper is None:
+        return None
+    above = [t for t in every if t.value >= chosen.upper.value and t.record.packets.loss_place]
+    nearest = [t for t in above if t.value == min(x.value for x in above)]
+    nearest.sort(key=lambda t: t.loss_ratio or 0.0)
+    return nearest[len(nearest) // 2] if nearest else None
+
+
+def _bound(load: Load | None) -> Bound | None:
+    if load is None:
+        return None
+    offered = [t.record.offered for t in load.trials if t.outcome == "measured"]
+    pps = [o.per_s for o in offered if o.per_s is not None]
+    bps = [o.bps for o in offered if o.bps is not None]
+    return Bound(
+        value=load.value,
+        pps=median(pps) if pps else None,
+        bps=median(bps) if bps else None,
+        runs=tuple(t.record.run for t in load.trials),
+    )
+
+
+def _between(rounds: Sequence[Round], hosts: int) -> Between | None:
+    """Rounds that found no load that is carried are no part of the range, so that there is no
+    interval either: it would be that of the better ones. Nor if several hosts measured them."""
+    carried = tuple(r.lower for r in rounds if r.lower is not None)
+    if not carried:
+        return None
+    none = len(rounds) - len(carried)
+    several = hosts > 1
+    interval = None if none or several else median_interval([bound.value for bound in carried])
+    why = f"in {none} of {len(rounds)} no load was carried" if none else _TOO_FEW
+    if several:
+        why = f"each mixes trials of {hosts} hosts"
+    return Between(carried=carried, interval=interval, why_no_interval="" if interval else why)
+
+
+_TOO_FEW = f"needs {runs_needed()} rounds"

@@ -1,0 +1,213 @@
+"""The answer of a search in a terminal: sentences, figures and the knee."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from nodrop.capacity.cells import SearchedCell
+from nodrop.capacity.knee import WORDS, Dot
+from nodrop.capacity.pictures import knee_of
+from nodrop.capacity.words import (
+    doubts,
+    fitted,
+    fitted_words,
+    forecast_words,
+    headline,
+    lowered,
+    soak_words,
+    window_words,
+)
+from nodrop.config.units import count_of
+from nodrop.report.cards import card_lines
+from nodrop.report.chart import ticks
+from nodrop.report.numbers import short
+from nodrop.results.capacity import Card
+from nodrop.stats.loss_curve import LossCurve
+from nodrop.terminal.console import console, speaks_unicode
+from nodrop.terminal.saying import say
+from nodrop.untrusted.words import one_line
+
+WIDTH, HEIGHT = 64, 8
+"""Size of the plot itself, in characters."""
+NARROWEST = 24
+LEFT = 10
+"""Room for the names of the rows."""
+NEAR = 2.0
+"""So many times the answer's upper end is drawn; beyond, a few trials that looked for where to look
+would leave it a corner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signs:
+    good: str
+    absorbed: str
+    loss: str
+    failed: str
+    answer: str
+    left: str
+    floor: str
+    corner: str
+
+    def of(self, mark: str) -> str:
+        return {
+            "good": self.good,
+            "absorbed": self.absorbed,
+            "loss": self.loss,
+            "failed": self.failed,
+        }[mark]
+
+
+UNICODE = Signs(
+    good="●", absorbed="◐", loss="▼", failed="✗", answer="░", left="┤", floor="─", corner="┼"
+)
+ASCII = Signs(
+    good="o", absorbed="a", loss="v", failed="x", answer="=", left="|", floor="-", corner="+"
+)
+"""For pipes, and for terminals that say they have no UTF-8."""
+STRENGTH = {"good": 0, "absorbed": 1, "loss": 2, "failed": 3}
+"""Rank of each mark. If two trials share a place, the higher rank stands: never the better one."""
+
+
+def knee(
+    dots: Sequence[Dot],
+    *,
+    answer: tuple[float, float] | None,
+    signs: Signs,
+    columns: int | None = None,
+) -> list[str]:
+    """Lines; none if there is no trial to draw. `answer`: its interval, in packets/s."""
+    if not dots:
+        return []
+    near = [dot for dot in dots if answer is None or dot.pps <= NEAR * answer[1]] or dots
+    beyond, dots = [dot for dot in dots if dot not in near], near
+    width = WIDTH if columns is None else max(NARROWEST, min(WIDTH, columns - LEFT - 2))
+    right = ticks(max(*(dot.pps for dot in dots), *(answer or (0.0, 0.0))), wanted=10)[-1]
+    top = ticks(max(dot.loss_ratio or 0.0 for dot in dots) * 100, wanted=2)[-1]
+
+    def column(pps: float) -> int:
+        return min(round(pps / right * (width - 1)), width - 1)
+
+    rows = [[" "] * width for _ in range(HEIGHT - 1)] + [[signs.floor] * width]
+    for dot in sorted(dots, key=lambda dot: STRENGTH[dot.mark]):
+        part = 1.0 if dot.loss_ratio is None else dot.loss_ratio * 100 / top
+        up = round(part * (HEIGHT - 1))
+        rows[HEIGHT - 1 - up][column(dot.pps)] = signs.of(dot.mark)
+    lines = [*_framed(rows, top, signs), _scale(right, width)]
+    if answer:
+        low, high = map(column, answer)
+        lines.append(" " * (LEFT + 2 + low) + signs.answer * (high + 1 - low))
+    return [*lines, _key(dots, answer, signs), *_beyond(beyond)]
+
+
+def _framed(rows: Sequence[Sequence[str]], top: float, signs: Signs) -> Iterator[str]:
+    for number, row in enumerate(rows):
+        name = f"{top:g} % lost" if number == 0 else "0" if number == HEIGHT - 1 else ""
+        edge = signs.corner if number == HEIGHT - 1 else signs.left
+        yield f"{name:>{LEFT}} {edge}{''.join(row)}".rstrip()
+
+
+def _scale(right: float, width: int) -> str:
+    """0, the middle and the end of the axis, each below its place."""
+    middle, end = short(right / 2), f"{short(right)} packets/s"
+    line = f"0{middle:>{width // 2 + len(middle) // 2 - 1}}"
+    return " " * (LEFT + 2) + line + f"{end:>{max(width - len(line), len(end) + 1)}}"
+
+
+def _beyond(dots: Sequence[Dot]) -> Iterator[str]:
+    if dots:
+        trials = count_of(len(dots), "trial")
+        least = short(min(dot.pps for dot in dots))
+        yield f"{'':{LEFT + 2}}not drawn: {trials} at {least} packets/s and more"
+
+
+def _key(dots: Sequence[Dot], answer: tuple[float, float] | None, signs: Signs) -> str:
+    seen = {dot.mark for dot in dots}
+    said = [f"{signs.of(mark)} {name}" for mark, name in WORDS.items() if mark in seen]
+    said += [f"{signs.answer} the answer lies here"] if answer else []
+    return f"{'':{LEFT + 2}}each sign is a trial: {'; '.join(said)}"
+
+
+NO_FIGURE = 6
+"""Exit code of a search that has no load that is carried, for a cell or a goal, and of a run that
+was disturbed too often for its cells to be compared."""
+
+
+def ends_with(searches: Sequence[SearchedCell]) -> int:
+    """The exit code of a search. A void trial on the way to a figure is no failure: the sender is
+    late at loads beyond its own."""
+    answers = [answer for one in searches for answer in one.answers]
+    found = answers and all(answer.lower is not None for answer in answers)
+    return 0 if found else NO_FIGURE
+
+
+def print_capacity(searched: SearchedCell, card: Card) -> None:
+    """The answer of a search: its card, the knee, what speaks against it, what was sent."""
+    out = console()
+    trials = count_of(card.sure.trials, "trial")
+    out.print(f"{searched.subject}  {trials}", markup=False, highlight=False, soft_wrap=True)
+    print_keyed(out, _carried(searched, card))
+    say()
+    picture = knee_of(searched)
+    for line in knee(
+        picture.dots,
+        answer=picture.answer_pps,
+        signs=UNICODE if speaks_unicode(out) else ASCII,
+        columns=out.width if out.is_terminal else None,
+    ):
+        out.print(line, markup=False, soft_wrap=True)
+    say()
+    print_keyed(out, _beside(searched))
+
+
+def _carried(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str]]:
+    """The lines of the card. Where no load is carried, the first says why that is not known."""
+    first, *others = card_lines(card)
+    if card.carried is None:
+        first = ("carried", headline(searched.subject, searched.answers[0]))
+    yield first
+    yield from others
+
+
+def _beside(searched: SearchedCell) -> Iterator[tuple[str, str]]:
+    for words in doubts(searched.answers[0]):
+        yield "but", words
+    for soak in searched.soaks:
+        yield "soak", soak_words(soak.record)
+    if (window := searched.window) is not None:
+        yield "sent", window_words(searched).partition("the load sends ")[2]
+        if window.begun_warning:
+            yield "warning", f"{window.begun_warning}."
+    curve = fitted(searched)
+    if isinstance(curve, LossCurve):
+        yield "fitted", lowered(fitted_words(curve))
+    if words := forecast_words(searched):
+        yield "budget", words
+
+
+KEY = 10
+"""Columns of a key; a key that the line before had is left out."""
+
+
+def print_keyed(out: Console, lines: Iterable[tuple[str, str]]) -> None:
+    """A key and its words a line: wrapped below themselves in a terminal, one line in a pipe. Words
+    that are indented are a command to paste, and never wrapped."""
+    before = ""
+    for key, words in lines:
+        clean = one_line(words)
+        room = out.width - KEY - 2 if out.is_terminal else 0
+        if words.startswith(" "):
+            wrapped = [f"  {clean}"]
+        elif room > 0:
+            wrapped = textwrap.wrap(clean, room, break_long_words=False, break_on_hyphens=False)
+        else:
+            wrapped = [clean]
+        for n, part in enumerate(wrapped):
+            name = "" if n or key == before else key
+            text = Text.assemble("  ", (f"{name:{KEY}}", "bold"), part)
+            out.print(text, soft_wrap=True, highlight=False)
+        before = key or before

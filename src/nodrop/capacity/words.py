@@ -1,0 +1,361 @@
+"""Result of a search, in sentences: for the report's answer and for the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from nodrop.capacity.answer import Answer, Statement
+from nodrop.capacity.cells import SearchedCell
+from nodrop.capacity.searched import Tried, tried
+from nodrop.capacity.statements import writing
+from nodrop.config.units import noun
+from nodrop.report import escape, numbers
+from nodrop.report import sentences as rules
+from nodrop.report.sentences import Rule, Sentence, plural
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.results.trial import TrialRecord, count_once
+from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
+from nodrop.stats.outliers import outliers
+
+RULES = {
+    "capacity-confidence": rules.CONFIDENCE,
+    "capacity-between-rounds": rules.BETWEEN_ROUNDS,
+    "capacity-fit": rules.FITTED,
+    "capacity-rounds-differ": rules.ROUNDS_DIFFER,
+    "capacity-contradicted": rules.CONTRADICTED,
+    "capacity-drift": rules.ROUNDS_DIFFER,
+    "capacity-changed": rules.CHANGED,
+    "capacity-lowered": rules.LOWERED,
+    "capacity-noise": rules.NOISE,
+    "capacity-set-aside": rules.SET_ASIDE,
+    "capacity-rounds-missing": rules.ROUNDS_MISSING,
+    "capacity-cost": rules.SEARCH_COST,
+}
+"""Statements that are no headline, each with the rule of its sentence."""
+DOUBTS = (
+    "capacity-rounds-differ",
+    "capacity-contradicted",
+    "capacity-drift",
+    "capacity-changed",
+    "capacity-set-aside",
+)
+
+
+def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
+    """For each goal: what is carried, what broke at the next load, and how much rounds differ. What
+    broke is said once if goals end at the same load."""
+    said: set[str] = set()
+    for answer in searched.answers:
+        for statement in answer.statements:
+            rule = RULES.get(statement.rule, rules.CAPACITY)
+            if rule is rules.CAPACITY:
+                yield _sentence(searched, rule, headline(searched.subject, answer), statement)
+                words = broke(answer)
+                if words and words not in said:
+                    said.add(words)
+                    knob = escape.plain(answer.knob)
+                    text = f"{searched.subject}: {lowered(words)}"
+                    yield _sentence(searched, rules.BROKE, text, statement, knob=knob)
+            elif rule is not rules.SEARCH_COST:
+                text = f"{searched.subject}, {goal_name(answer.goal)}: {statement.text}."
+                yield _sentence(searched, rule, text, statement)
+    if (window := searched.window) is not None:
+        yield Sentence(
+            rule=rules.WINDOW,
+            text=window_words(searched),
+            subject=searched.subject,
+            evidence=window.model_dump(),
+            trials=searched.trials,
+        )
+    yield from soak_sentence(searched)
+
+
+def window_words(searched: SearchedCell) -> str:
+    """Sentence on what 1X is; empty if that is not known."""
+    window = searched.window
+    if window is None:
+        return ""
+    words = f"{window.sentence}."
+    if searched.answers[0].by == "multiplier":
+        words = words.replace(": ", ", at 1X ", 1)
+    return f"{searched.subject}: {words}"
+
+
+def soak_sentence(searched: SearchedCell) -> Iterator[Sentence]:
+    """After the answers, in which it has no part."""
+    for trial in searched.soaks:
+        yield Sentence(
+            rule=rules.SOAK,
+            text=f"{searched.subject}: {soak_words(trial.record)}.",
+            subject=searched.subject,
+            evidence=soak_evidence(trial.record),
+            trials=(trial,),
+        )
+
+
+def soak_words(record: TrialRecord) -> str:
+    """`held for 5 min at 13,485 packets/s, 43.2 Mbit/s`, or from when on it was lost."""
+    books, offered, asked = record.packets, record.offered, record.searched
+    assert asked is not None and asked.soak is not None
+    if record.outcome != "measured":
+        why = escape.plain(record.verdict.removeprefix(f"{record.outcome}: "))
+        return f"the soak of {_long(asked.duration_s)} is {record.outcome}: {why}"
+    bits = "" if offered.bps is None else f", {numbers.megabits(offered.bps)} Mbit/s"
+    at = "" if offered.per_s is None else f" at {numbers.count(offered.per_s)} packets/s{bits}"
+    lasted = f"{_long(offered.duration_s or asked.duration_s)}{at}"
+    if not books.lost_packets:
+        if books.loss_ratio is None:
+            return f"whether it lost packets in {lasted} is not known"
+        behind = ", but was behind at the end" if books.sustained is False else ""
+        return f"held for {lasted}{behind}"
+    since = asked.soak.lossy_from_s
+    when = "" if since is None else f" from {_moment(since)} on"
+    where = f", in {escape.plain(books.loss_place)}" if books.loss_place else ""
+    lost = "" if books.loss_ratio is None else f" {numbers.percent(books.loss_ratio)} %"
+    return f"lost{lost}{when} of {lasted}{where}"
+
+
+def soak_evidence(record: TrialRecord) -> dict[str, float | str | None]:
+    asked = record.searched
+    assert asked is not None and asked.soak is not None
+    return {
+        "value": asked.value,
+        "duration_s": record.offered.duration_s,
+        "outcome": record.outcome,
+        "loss_ratio": record.packets.loss_ratio,
+        "lossy_from_s": asked.soak.lossy_from_s,
+        "place": record.packets.loss_place,
+    }
+
+
+def _long(seconds: float) -> str:
+    return f"{seconds / 60:.3g} min" if seconds >= 60 else f"{seconds:.3g} s"
+
+
+def _moment(seconds: float) -> str:
+    """Minutes and seconds are counted from 1."""
+    if seconds >= 60:
+        return f"minute {int(seconds // 60) + 1}"
+    return f"second {int(seconds) + 1}"
+
+
+def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
+    """A sentence on what the search took, which is the same for all its goals."""
+    for answer in searched.answers[:1]:
+        for statement in answer.statements:
+            if RULES.get(statement.rule) is rules.SEARCH_COST:
+                text = f"a search of {searched.subject}: {statement.text}"
+                yield _sentence(searched, rules.SEARCH_COST, text, statement)
+
+
+def headline(subject: str, answer: Answer) -> str:
+    """`Suricata carries 103,400 packets/s, 310 Mbit/s (61.2X) without loss, not 106,400 packets/s
+    (63X).` The rates are those really sent."""
+    text = answer.statements[0].text
+    joined = " " if text.startswith("carries") else ": "
+    return f"{subject}{joined}{escape.plain(text, longest=600)}."
+
+
+def broke(answer: Answer) -> str:
+    """A sentence on what a trial at the load that was not carried says; empty if there is none."""
+    if not answer.broke or answer.upper is None:
+        return ""
+    at = writing(answer).too_much(answer.upper, answer.lower)
+    began = "At" if answer.broke.startswith("absorbed") else "What broke at"
+    return f"{began} {at}: {escape.plain(answer.broke, longest=600)}."
+
+
+def lowered(words: str) -> str:
+    """To go on after a subject."""
+    return f"{words[:1].lower()}{words[1:]}"
+
+
+def doubts(answer: Answer) -> Iterator[str]:
+    """Sentences that speak against the answer."""
+    for statement in answer.statements:
+        if statement.rule in DOUBTS:
+            yield f"{statement.text[0].upper()}{statement.text[1:]}."
+
+
+def _sentence(
+    searched: SearchedCell, rule: Rule, text: str, statement: Statement, *, knob: str = ""
+) -> Sentence:
+    runs = set(statement.runs)
+    return Sentence(
+        rule=rule,
+        text=text,
+        subject=searched.subject,
+        evidence={"statement": statement.rule, **statement.evidence},
+        trials=tuple(t for t in searched.trials if t.name in runs),
+        knob=knob,
+    )
+
+
+def forecast_words(searched: SearchedCell) -> str:
+    """A sentence on what the budget was likely to buy and what it bought; empty if that was not
+    foreseen."""
+    foreseen = searched.forecast
+    if foreseen is None:
+        return ""
+    likely = _trials(foreseen.first_round_trials)
+    if foreseen.later_round_trials is not None:
+        likely += f" in the first round and {foreseen.later_round_trials} in each later one"
+    if foreseen.relative_width is None:
+        likely += ", too few for close bounds"
+    else:
+        likely += f", and bounds {numbers.percent(foreseen.relative_width)} % apart"
+    rounds = " + ".join(map(str, searched.round_trials)) or "no"
+    bought = f"{rounds} trial{'' if rounds == '1' else 's'}"
+    if len(searched.round_trials) > 1:
+        bought += f" in {len(searched.round_trials)} rounds"
+    bounds = ", ".join(_bounds(answer) for answer in searched.answers)
+    return (
+        f"Of the budget of {foreseen.budget_s:,.0f} s the search of {searched.subject} was likely "
+        f"to get {likely}. It got {bought}; {bounds}."
+    )
+
+
+def _trials(n: int) -> str:
+    return f"{n} {noun(n, 'trial')}"
+
+
+def _bounds(answer: Answer) -> str:
+    if answer.reached_width is None:
+        return f"{goal_name(answer.goal)}: no bounds on both sides"
+    return f"{goal_name(answer.goal)}: bounds {numbers.percent(answer.reached_width)} % apart"
+
+
+def goal_name(goal: float) -> str:
+    return "no loss" if goal == 0 else f"at most {numbers.percent(goal)} % lost"
+
+
+LIMITS = {
+    "sut": "the SUT",
+    "sut_failed": "the SUT failed",
+    "before_sut": "before the SUT",
+    "other_programs": "other programs on the SUT's CPUs",
+    "sender_cpu": "the sender, on a CPU of the SUT's",
+    "interrupts": "interrupts on the SUT's CPUs",
+    "quota": "the SUT's CPU quota",
+    "not_known": "not known: most trials say nothing",
+    "generator": "the generator",
+    "max": "the most that was to be tried",
+    "min": "below the least that was tried",
+    "loss_at_every_load": "loss at every load",
+    "budget": "the budget",
+    "hypervisor": "the hypervisor",
+    "void_above": "every trial above it was void",
+    "unfinished": "the search has not ended",
+    "lab": "the lab failed",
+    "changes": "the SUT changes while it is searched",
+    "nothing_measured": "nothing was measured",
+}
+
+
+def limit_words(answer: Answer) -> str:
+    return LIMITS.get(answer.limited_by, answer.limited_by)
+
+
+LEAST_APART = 0.01
+"""Share of the rate that the other trials served. Trials of a SUT without any noise differ by less,
+and that says nothing."""
+
+
+def fitted(searched: SearchedCell) -> LossCurve | NoCurve:
+    return loss_curve(list(_offers(searched)))
+
+
+def deciding(searched: SearchedCell) -> list[Tried]:
+    """Measured trials of the final length."""
+    found = [tried(trial.record) for trial in searched.trials]
+    longest = max((one.seconds for one in found), default=0.0)
+    return [
+        one
+        for one in found
+        if one.seconds == longest and one.outcome == "measured" and one.record.offered.per_s
+    ]
+
+
+def _offers(searched: SearchedCell) -> Iterator[Offer]:
+    """A trial of which it is not shown whether it kept the pace is none."""
+    decided = [*deciding(searched)]
+    starts = count_once([one.record for one in decided])
+    for one, start in zip(decided, starts, strict=True):
+        good, served, offered = one.good(0.0), one.served_ratio, one.record.offered
+        if good is None or served is None or not offered.per_s or not offered.sent:
+            continue
+        yield Offer(
+            pps=offered.per_s,
+            loss_ratio=0.0 if good else 1 - served,
+            packets=offered.sent,
+            start=start,
+        )
+
+
+def stand_apart(searched: SearchedCell) -> Mapping[str, str]:
+    """Run → in words: trials that came to a limit of their own far from those of the others."""
+    shown = [
+        (one.record, limit)
+        for one in deciding(searched)
+        if not one.good(0.0) and (limit := _limit(one))
+    ]
+    found = outliers([math.log(limit) for _, limit in shown])
+    return {
+        shown[one.index][0].run: f"stands apart: it served {numbers.count(shown[one.index][1])} "
+        f"packets/s, the others about {numbers.count(math.exp(one.median))}"
+        for one in found
+        if abs(math.expm1(one.value - one.median)) > LEAST_APART
+    }
+
+
+def _limit(one: Tried) -> float | None:
+    pps, served = one.record.offered.per_s, one.served_ratio
+    return None if pps is None or served is None else pps * served
+
+
+def fitted_words(found: LossCurve | NoCurve) -> str:
+    if isinstance(found, NoCurve):
+        return f"No loss curve is fitted: {found.why}."
+    interval = numbers.between(found.low_pps, found.high_pps, numbers.count)
+    whose = "one start of the SUT" if found.starts == 1 else f"{found.starts} {found.counted}"
+    return (
+        f"The median trial takes {numbers.count(found.capacity_pps)} packets/s {interval}, by a "
+        f"curve fitted to {plural(found.n, 'trial')} of {whose}, {found.lossy} of which "
+        f"were offered too much; from trial to trial that differs by "
+        f"{numbers.percent(found.scatter)} %."
+    )
+
+
+COLUMNS = (
+    Column(name="cell", title="Cell"),
+    numeric("capacity_pps", "Median trial takes, packets/s"),
+    numeric("low_pps", "from", "lower end of the 95 % interval"),
+    numeric("high_pps", "to", "upper end of the 95 % interval"),
+    numeric("scatter_pct", "Scatter, %", "from trial to trial"),
+    numeric("trials", "Trials"),
+    numeric("too_much", "Too much", "of these trials"),
+    numeric("starts", "Starts", "of the SUT; hosts if several did"),
+    Column(name="why_none", title="Why there is none"),
+)
+
+
+def curves_table(found: Sequence[SearchedCell]) -> Table:
+    rows = tuple(_curve_row(one.subject, fitted(one)) for one in found)
+    return Table(name="loss-curves", title="Fitted loss curves", columns=COLUMNS, rows=rows)
+
+
+def _curve_row(name: str, found: LossCurve | NoCurve) -> Row:
+    if isinstance(found, NoCurve):
+        none = Value(raw=None, shown=numbers.NOT_MEASURED)
+        return Row(values=(text(name), *[none] * 7, text(found.why)))
+    rates = (found.capacity_pps, found.low_pps, found.high_pps)
+    return Row(
+        values=(
+            text(name),
+            *(Value(raw=rate, shown=numbers.count(rate)) for rate in rates),
+            Value(raw=found.scatter * 100, shown=numbers.percent(found.scatter)),
+            *(Value(raw=n, shown=f"{n}") for n in (found.n, found.lossy, found.starts)),
+            text(""),
+        )
+    )

@@ -1,0 +1,447 @@
+"""Commands that lay runs against each other: compare, and baseline, which stores a side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nodrop.config.units import count_of
+from nodrop.errors import BadInput
+from nodrop.terminal.arguments import (
+    MARK,
+    AsJson,
+    ImageName,
+    LabName,
+    OutFolder,
+    OwnBinary,
+    OwnConfig,
+    Resume,
+    Rules,
+    RunDirectories,
+    RunDirectory,
+    Settings,
+    SetupKind,
+    SutKind,
+    Threads,
+    TraceName,
+    blaming_options,
+    run_directory,
+    writable,
+    write_anew,
+    written_anew,
+)
+from nodrop.terminal.saying import complain, reporting, say, say_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nodrop.compare.records import History, Line, Versus
+    from nodrop.config.asked import AbQuestion
+    from nodrop.config.experiment import Experiment
+    from nodrop.measure.plan import Plan
+    from nodrop.results.trial import TrialRecord
+
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="NAME", help="Compare this alone. Repeatable."),
+]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print it for a pull request.")]
+Junit = Annotated[
+    Path | None,
+    typer.Option(
+        "--junit",
+        metavar="FILE",
+        help="Write JUnit XML as well.",
+        callback=written_anew("JUnit XML of nodrop's", b'<testsuite name="nodrop'),
+    ),
+]
+SIDE = "Run directory, DIR::key=value,… for cells inside it, or a baseline file."
+
+
+def _side(text: str) -> str:
+    """A side as it was asked for; a run directory in a store is replaced by its copy."""
+    if MARK not in text:
+        return text
+    from nodrop.compare.sides import INSIDE
+
+    place, inside, cells = text.partition(INSIDE)
+    return f"{run_directory(place)}{inside}{cells}"
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("compare")(compare)
+    app.command("baseline")(baseline)
+    app.command("ab")(ab)
+    app.command("history")(history)
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", parser=_side, help=SIDE, show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", parser=_side, help=SIDE, show_default=False)],
+    differs: Annotated[
+        list[str] | None,
+        typer.Option("--differs", metavar="KEY", help="This may differ: the point. Repeatable."),
+    ] = None,
+    metrics: Metrics = None,
+    markdown: Markdown = False,
+    junit: Junit = None,
+    as_json: AsJson = False,
+) -> int:
+    """B against A, per metric: different, the same within a margin, or cannot tell yet.
+
+    \b
+    nodrop compare before/my-* after/my-* --differs sut
+    nodrop compare base.json results/capacity-my-20261126T101500Z
+
+    Exit code 0: same or better; 5: worse in some metric; 6: cannot tell yet, or a cell is on one
+    side alone; 2: they may not be compared, or bad input.
+    """
+    from nodrop.compare.sides import must_be_facts, read_side
+    from nodrop.compare.versus import versus
+
+    one_way(as_json=as_json, markdown=markdown)
+    sides = read_side(a), read_side(b)
+    must_be_facts(differs or (), sides)
+    found = versus(*sides, differs=differs or (), metrics=metrics or ())
+    return answered(found, markdown=markdown, junit=junit, as_json=as_json)
+
+
+def one_way(*, as_json: bool, markdown: bool) -> None:
+    if as_json and markdown:
+        raise BadInput("--json and --markdown: only one of them can be printed")
+
+
+def answered(found: Versus, *, markdown: bool, junit: Path | None, as_json: bool) -> int:
+    """Prints it in the way that is asked for, and returns its exit code."""
+    from nodrop.compare.versus import to_junit, to_markdown, unusual_words
+    from nodrop.terminal.console import console
+
+    if junit is not None:
+        write_anew(junit, to_junit(found))
+    if as_json:
+        say_json(found.model_dump())
+    elif markdown:
+        for line in to_markdown(found).splitlines():
+            say(line)
+    else:
+        console().print(_table(found))
+        for words in (*found.missing, *found.differs, *found.notes, *unusual_words(found)):
+            say(words)
+        say(f"{found.b} against {found.a}: {found.verdict}")
+    return found.exit_code
+
+
+def baseline(
+    run: RunDirectory,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written anew.", callback=writable)],
+) -> None:
+    """Store what a run measured in one small file, for `nodrop compare FILE B`.
+
+    \b
+    nodrop baseline results/capacity-my-20261126T101500Z base.json
+    """
+    from nodrop.compare.sides import read_side
+    from nodrop.results.lock import is_written
+
+    if run.is_file():
+        raise BadInput(f"{run}: is a file, and no run directory")
+    _must_be_a_baseline(file)
+    side = read_side(str(run))
+    write_anew(file, side.to_text().encode())
+    for words in side.unread:
+        complain(f"left out: {words}")
+    if is_written(run):
+        complain(f"{run}: is still being written, and the baseline has what was there now")
+    say(file)
+
+
+def _must_be_a_baseline(file: Path) -> None:
+    """If it is there: a trace or an experiment in this place is a slip, and would be lost."""
+    from nodrop.compare.records import Side
+
+    if not file.exists() or not file.stat().st_size:
+        return
+    try:
+        Side.from_file(file)
+    except BadInput:
+        raise BadInput(
+            f"{file}: is there, and no baseline that could be written anew", hint="give a new path"
+        ) from None
+
+
+def _table(found: Versus) -> Table:
+    from rich.table import Table
+
+    from nodrop.compare.versus import shown
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("cell", "metric", "A, median", "B, median", "verdict", "n"):
+        table.add_column(name, overflow="fold")
+    for row in found.rows:
+        medians = shown(row, row.a_median), shown(row, row.b_median)
+        table.add_row(row.cell, row.metric, *medians, row.words, f"{row.a_n} and {row.b_n}")
+    return table
+
+
+AB_MADE_OF = Path("nodrop ab")
+"""Name that errors blame: there is no file."""
+BUILD = "Binary, image, or key=value of the experiment such as sut.threads=2. Repeatable."
+LEAST_PAIRS, MOST_PAIRS = 12, 10_000
+Build = Annotated[list[str], typer.Option(metavar="BUILD", help=BUILD, show_default=False)]
+
+
+def ab(
+    trace: TraceName,
+    a: Build,
+    b: Build,
+    rules: Rules = None,
+    config: OwnConfig = None,
+    binary: OwnBinary = None,
+    image: ImageName = None,
+    threads: Threads = None,
+    setup: SetupKind = "bare",
+    sut: SutKind = "suricata",
+    metrics: Metrics = None,
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", help="Trials of each build, at most.")
+    ] = 80,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="90s, 10m: no trial after it.")
+    ] = None,
+    markdown: Markdown = False,
+    junit: Junit = None,
+    lab: LabName = None,
+    out: OutFolder = Path("results"),
+    settings: Settings = None,
+    resume: Resume = False,
+    as_json: AsJson = False,
+) -> int:
+    """Two builds in turns, until each metric is different or the same, or one is worse.
+
+    \b
+    nodrop ab my.pcap --a ./old/suricata --b ./new/suricata --budget 20m
+    nodrop ab my.pcap --a sut.threads=1 --b sut.threads=2 --metric loss_pct
+
+    Exit code 0: B is the same or better; 5: worse in some metric; 6: cannot tell within --most or
+    --budget; 1: a build has no trial that is not void; 2: bad input; 3: the lab failed.
+    """
+    from nodrop.config.asked import AbQuestion, Sensor, time_s
+    from nodrop.config.lab_file import load_lab
+    from nodrop.elsewhere.where import measuring
+    from nodrop.measure.controllers.until_told import UntilTold
+    from nodrop.measure.plan import make_plan
+    from nodrop.report.sensor import decoder_words, sensor_words
+    from nodrop.report.story import read_story
+    from nodrop.report.write import write_report
+    from nodrop.terminal.progress import shown
+
+    _must_be_pairs(most)
+    one_way(as_json=as_json, markdown=markdown)
+    _must_be_metrics(metrics or [])
+    sensor = Sensor(config=config, binary=binary, image=image, threads=threads)
+    question = AbQuestion(
+        a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, sensor=sensor, most=most
+    )
+    asked = _experiment(question, settings or [])
+    where = load_lab(lab)
+    plan = blaming_options(asked, lambda: make_plan(asked))
+    seconds = None if budget is None else time_s("--budget", budget)
+    _must_hold_a_pair(seconds, plan)
+    until = UntilTold(
+        plan.controller,
+        most=most,
+        told=lambda done, look: _laid(done, metrics or (), look).verdict != "cannot tell",
+        budget_s=seconds,
+    )
+    measured = measuring(where)
+    with shown(quiet=as_json or markdown, as_json=False) as progress:
+        outcome = measured(
+            asked,
+            where,
+            out=out,
+            resume=resume,
+            progress=progress,
+            plan=replace(plan, controller=until),
+        )
+    with reporting(outcome.directory):
+        page = write_report([outcome.directory])
+        if code := _not_judged(outcome.records, budget, page):
+            return code
+        look = until.look_at_the_end(outcome.records)
+        found = _laid(outcome.records, metrics or (), look)
+        story = read_story([outcome.directory])
+        notes = [*found.notes, *decoder_words(story), *sensor_words(story), f"report: {page}"]
+        found = found.model_copy(update={"notes": notes})
+        return answered(found, markdown=markdown, junit=junit, as_json=as_json)
+
+
+def _must_be_pairs(most: int) -> None:
+    if most < LEAST_PAIRS:
+        raise BadInput(f"--most {most}: fewer than {LEAST_PAIRS} trials of each tell nothing")
+    if most > MOST_PAIRS:
+        raise BadInput(f"--most {most}: more than {MOST_PAIRS:,} trials of each are never needed")
+
+
+def _must_hold_a_pair(budget_s: float | None, plan: Plan) -> None:
+    if budget_s is None or plan.load_s is None:
+        return
+    pair_s = (plan.load_s + plan.around_s) / plan.repetitions
+    if budget_s < pair_s:
+        raise BadInput(
+            f"--budget: {budget_s:g} s are less than one trial of each build, about {pair_s:.0f} s"
+        )
+
+
+def _must_be_metrics(names: Sequence[str]) -> None:
+    """A comparison says it as well, but only after the first trials."""
+    from nodrop.compare.sides import FAILED, metrics_known
+
+    known = [*(figure.name for figure in metrics_known()), FAILED]
+    for name in names:
+        if name not in known:
+            raise BadInput(f"--metric {name}: allowed are {', '.join(known)}")
+
+
+def _experiment(question: AbQuestion, settings: Sequence[str]) -> Experiment:
+    from nodrop.config.experiment import asked_experiment
+    from nodrop.config.toml_file import to_toml
+
+    here = Path.cwd()
+    table, cells = question.table(here), question.cells(here)
+    asked = asked_experiment(table, settings, path=AB_MADE_OF)
+    if asked.matrix or asked.measure.mode != "blocks" or asked.measure.repetitions != question.most:
+        raise BadInput("nodrop ab: its two builds, order and repetitions are its own; see --most")
+    # Put in here: a matrix may not name one cell twice, and A against A is a fair question.
+    text = to_toml({**table, "matrix": {"cells": cells.named}})
+    return replace(asked, matrix=cells, text=text)
+
+
+def _not_judged(records: Sequence[TrialRecord], budget: str | None, page: Path) -> int:
+    """The exit code if a build has no trial that is not void, which is then said; 0 if both do."""
+    from nodrop.compare.versus import CANNOT_TELL
+
+    judged = {record.cell["cell"] for record in records if record.outcome != "void"}
+    lacking = [name for name in "ab" if name not in judged]
+    if not lacking:
+        return 0
+    if not {record.cell["cell"] for record in records}.issuperset(lacking):
+        short = f"--budget {budget} ended before both builds were tried"
+        say(f"cannot tell: {short}: see {page}")
+        return CANNOT_TELL
+    say(f"every trial of {' and '.join(lacking)} is void: see {page}")
+    return 1
+
+
+def _laid(records: Sequence[TrialRecord], metrics: Sequence[str], look: int) -> Versus:
+    from nodrop.compare.sides import side_of_records
+    from nodrop.compare.versus import versus
+
+    a, b = (side_of_records(n, [r for r in records if r.cell["cell"] == n]) for n in "ab")
+    return versus(
+        a,
+        b,
+        differs=["cell", "setup", "sut", "load", "limits", "measure"],
+        metrics=metrics,
+        look=look,
+    )
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+DIGITS = "0123456789"
+"""For pipes, and for terminals that say they have no UTF-8."""
+
+
+def history(
+    runs: RunDirectories,
+    differs: Annotated[
+        list[str] | None,
+        typer.Option("--differs", metavar="KEY", help="This may differ as well. Repeatable."),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME", help="Look at this alone. Repeatable."),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--page",
+            metavar="FILE",
+            help="Write a page with pictures.",
+            callback=written_anew("page of nodrop history", b"<title>nodrop history</title>"),
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """A metric over many runs: where it changed, what else did, and whether it is worse now.
+
+    \b
+    nodrop history results/nightly-*
+    nodrop history results/nightly-* --metric loss_pct --page history.html
+
+    Exit code 0: the newest runs of no metric are worse than its best stretch; 5: those of some
+    metric are; 6: cannot tell, for too few runs or too wide a spread; 2: the runs cannot stand in
+    one line, or bad input.
+    """
+    from nodrop.compare.history import change_words, history_page, read_run
+    from nodrop.compare.history import history as laid_out
+
+    found = laid_out(
+        [read_run(path) for path in runs], differs=differs or (), metrics=metrics or ()
+    )
+    if page is not None:
+        write_anew(page, history_page(found, title="nodrop history").encode())
+    if as_json:
+        say_json(found.model_dump())
+        return found.exit_code
+    for words in _runs(found):
+        say(words)
+    for line in found.lines:
+        say()
+        say(f"{line.cell} · {line.metric}: {line.words}")
+        say(f"  {_drawn(line)}")
+        for words in change_words(found, line):
+            say(f"  {words}")
+    say()
+    for words in found.notes:
+        say(words)
+    if page is not None:
+        say(f"page: {page}")
+    say(f"{count_of(len(found.runs), 'run')}: {found.verdict}")
+    return found.exit_code
+
+
+def _runs(found: History) -> Iterator[str]:
+    first, last = found.runs[0], found.runs[-1]
+    yield (
+        f"{count_of(len(found.runs), 'run')}, {first.name} ({first.started_utc}) to {last.name} "
+        f"({last.started_utc})"
+    )
+    for run in found.runs:
+        if run.changed:
+            yield f"  {run.name}: {', '.join(run.changed)}"
+
+
+def _drawn(line: Line) -> str:
+    """A sign per run: the higher, the more; × has no value; | is a change."""
+    from nodrop.compare.versus import figure_named
+    from nodrop.terminal.console import console, speaks_unicode
+
+    unicode = speaks_unicode(console())
+    signs, nothing = (BLOCKS, "×") if unicode else (DIGITS, "x")
+    values = [point.median for point in line.points if point.median is not None]
+    low, high = min(values), max(values)
+    places = {change.run for change in line.changes}
+    said = ""
+    for place, point in enumerate(line.points):
+        said += "|" if place in places else ""
+        if point.median is None:
+            said += nothing
+        else:
+            part = (point.median - low) / (high - low) if high > low else 0.0
+            said += signs[round(part * (len(signs) - 1))]
+    figure = figure_named(line.metric)
+    return f"{said}  lowest {figure.shown(low)}, highest {figure.shown(high)} {line.unit}".rstrip()

@@ -1,0 +1,525 @@
+"""B against A: different, the same within a margin, or too early to say; metric by metric.
+
+One family holds all of it: if nothing changed, a comparison of any size is "different" anywhere
+with at most 5 %. The statistics are those of a report (stats/comparison.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median, quantiles
+from typing import Any, Literal
+from xml.etree import ElementTree
+
+from nodrop.compare.records import Repeats, Row, Side, SideCell, Versus
+from nodrop.compare.sides import (
+    FAILED,
+    MOST_NAMED,
+    NO_FIGURE,
+    in_lines,
+    in_short,
+    may_differ,
+    metrics_known,
+    other_facts,
+    read_side,
+    refused,
+)
+from nodrop.errors import BadInput
+from nodrop.report import escape
+from nodrop.report.comparison import Compared
+from nodrop.report.costs import LOSS, Figure
+from nodrop.report.sentences import plural
+from nodrop.stats.comparison import Answer, Question, compare
+from nodrop.stats.family import Family
+from nodrop.stats.interval import by_start, summarize
+from nodrop.stats.power import detectable, earlier_needed, runs_to_see
+
+CAPACITY = "capacity_"
+CAPACITY_UNITS = {"multiplier": "X", "speed": "× speed", "pps": "packets/s"}
+NO_WORSE, WORSE, CANNOT_TELL = 0, 5, 6
+"""Exit codes; 1 to 4 are taken by what can go wrong (README)."""
+OUTER_FENCE = 3.0
+FEWEST_FENCED = 6
+"""Quartiles of fewer runs are runs themselves."""
+IMPLIED: Mapping[str, tuple[str, ...]] = {
+    "sut.version": ("sut.bits",),
+    "sut.bits": ("sut.version",),
+}
+"""Another version has other bits; other bits may be another version."""
+Verdict = Literal["no worse", "worse", "cannot tell"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    cell: str
+    figure: Figure
+    a: Repeats | None
+    b: Repeats | None
+
+
+def versus(
+    a: Side,
+    b: Side,
+    *,
+    differs: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    look: int | None = None,
+) -> Versus:
+    """BadInput if the sides may not be compared: `differs` names facts or factors that may. `look`,
+    from 0: of a comparison that is made again and again until it can tell."""
+    allowed = {name for one in differs for name in (one, *IMPLIED.get(one, ()))}
+    same_run = a.identity == b.identity
+    if same_run and any(cell in b.cells for cell in a.cells):
+        raise BadInput(f"{a.name} and {b.name} are one run: nothing can differ")
+    matched, missing = _matched(a, b, allowed)
+    said = _differences(a, b, matched, allowed)
+    if not matched:
+        raise BadInput(
+            f"{a.name} and {b.name} have no cell in common",
+            hint="; ".join(missing[:4]) + "; --differs KEY lets a factor differ",
+        )
+    _must_be_there(metrics, matched)
+    pairs = [pair for cells in matched for pair in _pairs(*cells, metrics)]
+    if not pairs:
+        raise BadInput(
+            f"{a.name} and {b.name}: no metric has a figure on both sides",
+            hint="; ".join([*missing, NO_FIGURE]),
+        )
+    missing += _without_figures(matched, metrics)
+    if any(pair.figure.name == LOSS for pair in pairs):
+        missing += _behind(matched)
+    family = _family(pairs, look)
+    rows = [row for pair in pairs if (row := _row(pair, family)) is not None]
+    verdict, code = _verdict(rows, missing)
+    return Versus(
+        a=a.name, b=b.name, verdict=verdict, exit_code=code, differs=said, rows=rows,
+        missing=missing,
+        notes=[
+            *_unread(a, b), *_notes(matched), *_pooled(matched),
+            _family_words(family, len(rows)),
+        ],
+    )  # fmt: skip
+
+
+def _differences(
+    a: Side, b: Side, matched: Sequence[tuple[SideCell, SideCell]], allowed: set[str]
+) -> list[str]:
+    found = other_facts(a, b, matched)
+    if other := refused(found, allowed):
+        words, names = in_short(other, a, b)
+        raise BadInput(
+            f"{a.name} and {b.name} differ in {words}", hint=f"if that is the point: {names}"
+        )
+    return in_lines(found, a, b)
+
+
+def _matched(
+    a: Side, b: Side, allowed: set[str]
+) -> tuple[list[tuple[SideCell, SideCell]], list[str]]:
+    """Cells with the same factors but for those that may differ."""
+    of_b: dict[str, list[SideCell]] = {}
+    for cell in b.cells:
+        of_b.setdefault(_key(cell, allowed), []).append(cell)
+    found, alone = [], []
+    seen: set[str] = set()
+    for cell in a.cells:
+        key = _key(cell, allowed)
+        others = of_b.get(key, [])
+        if len(others) > 1 or (others and key in seen):
+            raise BadInput(
+                f"{cell.label}: several cells of {a.name} and {b.name} fit each other",
+                hint="choose one of each: DIR::key=value,key=value",
+            )
+        seen.add(key)
+        if others:
+            found.append((cell, others[0]))
+        else:
+            alone.append(f"{cell.label} is in {a.name} alone, and compared with nothing")
+    alone += [
+        f"{cell.label} is in {b.name} alone, and compared with nothing"
+        for cell in b.cells
+        if _key(cell, allowed) not in seen
+    ]
+    return found, alone
+
+
+def _without_figures(
+    matched: Sequence[tuple[SideCell, SideCell]], metrics: Sequence[str]
+) -> list[str]:
+    """Cells of which nothing is compared: void on both sides, or no search found a limit. No
+    failure on either side is no figure."""
+    return [
+        f"{a.label} has no such figure on either side, and is compared with nothing"
+        for a, b in matched
+        if not any(
+            pair.figure.name != FAILED
+            or any(value for s in (pair.a, pair.b) if s for value in s.values)
+            for pair in _pairs(a, b, metrics)
+        )
+    ]
+
+
+def _behind(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
+    """Sides most of whose trials lost nothing as the rings held what the SUT did not serve."""
+    for pair in matched:
+        for name, cell in zip("AB", pair, strict=True):
+            if words := cell.behind_words(LOSS):
+                yield f"{cell.label}: {name} {words}"
+
+
+def _key(cell: SideCell, allowed: set[str]) -> str:
+    kept = {k: v for k, v in cell.factors.items() if not may_differ(k, allowed)}
+    return repr(sorted((k, repr(v)) for k, v in kept.items()))
+
+
+def _pairs(a: SideCell, b: SideCell, metrics: Sequence[str]) -> Iterator[_Pair]:
+    label = a.label if a.label == b.label else f"{a.label} → {b.label}"
+    for name in dict.fromkeys((*a.figures, *b.figures)):
+        if metrics and name not in metrics and name != FAILED:
+            continue
+        yield _Pair(
+            cell=label, figure=figure_named(name), a=a.figures.get(name), b=b.figures.get(name)
+        )
+
+
+def _must_be_there(metrics: Sequence[str], matched: Sequence[tuple[SideCell, SideCell]]) -> None:
+    """A name that nothing has would compare nothing, and find it no worse."""
+    there = dict.fromkeys(name for pair in matched for cell in pair for name in cell.figures)
+    for name in metrics:
+        if name not in there:
+            raise BadInput(
+                f"--metric {escape.plain(name)}: neither side has it",
+                hint=f"metrics there: {escape.plain(', '.join(there)) or 'none'}",
+            )
+
+
+def figure_named(name: str) -> Figure:
+    known = {figure.name: figure for figure in metrics_known()}
+    if name in known:
+        return known[name]
+    if name == FAILED:
+        return Figure(
+            name=FAILED, title="Trials that the SUT fails", unit="%", scale=1, digits=0,
+            of=lambda _: None, help="died, hung or was killed", points=True, verb="fail",
+            of_trials=True,
+        )  # fmt: skip
+    if name.startswith(CAPACITY):
+        by, _, goal = name.removeprefix(CAPACITY).partition("_at_")
+        title = escape.plain(f"{by}, loss ratio at most {goal}")
+        return Figure(
+            name=escape.plain(name), title=f"Capacity ({title})",
+            unit=CAPACITY_UNITS.get(by, ""), scale=1, digits=0 if by == "pps" else 3,
+            of=lambda _: None, help="what each round carried",
+        )  # fmt: skip
+    raise BadInput(f"{escape.plain(name)}: no metric that nodrop knows")
+
+
+def _asked(figure: Figure, family: Family) -> Question:
+    if figure.name == FAILED:
+        return Question(losses=True, family=family)
+    return figure.asked(family)
+
+
+def _family(pairs: Sequence[_Pair], look: int | None) -> Family:
+    """A median of each side, and a test of shares where zero is special."""
+    shares = sum(1 for pair in pairs if pair.figure.loses or pair.figure.name == FAILED)
+    return Family(parts=2 * len(pairs) + shares, look=look)
+
+
+def _row(pair: _Pair, family: Family) -> Row | None:
+    """None if no trial of either side failed: that needs no line."""
+    a, b = (side.values if side else [] for side in (pair.a, pair.b))
+    if pair.figure.name == FAILED and not any((*a, *b)):
+        return None
+    item = _compared(pair, family)
+    answer = item.found.answer if item.found else Answer.CANNOT_TELL
+    between = item.found.interval if item.found and not pair.figure.of_trials else None
+    unsure = item.found is not None and answer is Answer.CANNOT_TELL
+    a_level, b_level = (_level(pair.figure, each) for each in (item.base_by_start, item.by_start))
+    shift = item.found.shift if item.found else None
+    if pair.figure.of_trials and a_level is not None and b_level is not None:
+        shift = b_level - a_level
+    return Row(
+        cell=pair.cell,
+        metric=pair.figure.name,
+        unit=pair.figure.unit,
+        a_n=len(a),
+        b_n=len(b),
+        a_median=a_level,
+        b_median=b_level,
+        answer=answer.value,
+        worse=_worse(item) if answer is Answer.DIFFERENT else None,
+        difference=shift,
+        interval=(between.low, between.high) if between else None,
+        margin="0" if pair.figure.name == FAILED else pair.figure.margin_words,
+        more_runs=item.advice.more_runs if unsure else None,
+        unusual_a=unusual(a),
+        unusual_b=unusual(b),
+        words=_words(item),
+    )
+
+
+def _level(figure: Figure, values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    return fmean(values) if figure.of_trials else median(values)
+
+
+def _compared(pair: _Pair, family: Family) -> Compared:
+    a, b = (_by_start(side) for side in (pair.a, pair.b))
+    return Compared(
+        figure=pair.figure,
+        is_base=False,
+        values=tuple(pair.b.values if pair.b else ()),
+        base_values=tuple(pair.a.values if pair.a else ()),
+        by_start=tuple(b),
+        base_by_start=tuple(a),
+        hosts=any(side is not None and side.hosts for side in (pair.a, pair.b)),
+        summary=summarize(pair.b.values, starts=pair.b.starts) if pair.b else None,
+        found=compare(a, b, _asked(pair.figure, family)),
+        family=family,
+    )
+
+
+def _by_start(side: Repeats | None) -> list[float]:
+    return by_start(side.values, side.starts) if side else []
+
+
+def _worse(item: Compared) -> bool:
+    """More is worse, but of capacity."""
+    shift = item.found.shift if item.found else 0.0
+    if item.found and (item.found.by_share or item.figure.of_trials):
+        own, base = (sum(v > 0 for v in vs) / len(vs) for vs in (item.by_start, item.base_by_start))
+        shift = own - base
+    return shift < 0 if item.figure.name.startswith(CAPACITY) else shift > 0
+
+
+def _words(item: Compared) -> str:
+    if item.found is None:
+        return "cannot tell: one side has not measured it"
+    by_share = item.found.by_share or item.figure.of_trials
+    if item.found.answer is Answer.DIFFERENT and not by_share and item.found.interval:
+        low, high = item.found.interval.low, item.found.interval.high
+        signed, unit = item.figure.signed, item.figure.difference_unit
+        return f"different by [{signed(low)}, {signed(high)}] {unit}".rstrip()
+    return item.verdict
+
+
+def unusual(values: Sequence[float]) -> list[float]:
+    """Beyond Tukey's outer fences: three quartile distances from the quartiles. If half of all
+    runs are alike there is no such distance, and none is called unusual."""
+    if len(values) < FEWEST_FENCED:
+        return []
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    reach = OUTER_FENCE * (high - low)
+    if math.isclose(reach, 0.0, abs_tol=1e-12):
+        return []
+    return [value for value in values if not low - reach <= value <= high + reach]
+
+
+def _verdict(rows: Sequence[Row], missing: Sequence[str]) -> tuple[Verdict, int]:
+    """A cell that is not compared may be the one that is worse."""
+    if any(row.worse for row in rows):
+        return "worse", WORSE
+    if missing or any(row.answer == Answer.CANNOT_TELL.value for row in rows):
+        return "cannot tell", CANNOT_TELL
+    return "no worse", NO_WORSE
+
+
+def _unread(*sides: Side) -> Iterator[str]:
+    """A few lines of many: the report of the run has them all."""
+    for name, side in zip("AB", sides, strict=True):
+        for words in side.unread[:MOST_NAMED]:
+            yield f"{name} could not be read whole: {words}"
+        if len(side.unread) > MOST_NAMED:
+            yield f"{name}: and {len(side.unread) - MOST_NAMED} such lines more"
+
+
+def _notes(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
+    for name, cell in ((name, c) for pair in matched for name, c in zip("AB", pair, strict=True)):
+        if cell.failed:
+            said = plural(cell.failed, "failed trial")
+            yield f"{cell.label}: {name} has {said}, in no other figure"
+        if cell.void:
+            yield f"{cell.label}: {name} has {plural(cell.void, 'void trial')}, in no figure"
+        if not any(key.startswith(CAPACITY) for key in cell.figures) and not cell.figures:
+            yield f"{cell.label}: {name} has no figure that can be compared"
+
+
+def _pooled(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
+    for cell in (a if any(one.hosts for one in a.figures.values()) else b for a, b in matched):
+        if any(one.hosts for one in cell.figures.values()):
+            yield f"{cell.label}: several hosts measured it, and each counts as one run"
+
+
+def _family_words(family: Family, rows: int) -> str:
+    least = family.runs_needed()
+    compared = "1 metric is compared" if rows == 1 else f"{rows} metrics are compared at once"
+    return (
+        f"{compared}; if nothing changed, the chance that anything is called different is at most "
+        f"5 %. That takes at least {least} runs of each side (starts of the SUT; of a search its "
+        "rounds, search.rounds)"
+    )
+
+
+def shown(row: Row, value: float | None) -> str:
+    """A median in words."""
+    if value is None:
+        return "not measured"
+    return f"{figure_named(row.metric).shown(value)} {row.unit}".rstrip()
+
+
+def to_markdown(found: Versus) -> str:
+    return "\n".join(_markdown(found)) + "\n"
+
+
+def _markdown(found: Versus) -> Iterator[str]:
+    a, b = (escape.markdown(name) for name in (found.a, found.b))
+    yield f"**nodrop: {found.verdict}** ({b} against {a})"
+    yield ""
+    yield "| cell | metric | A | B | verdict | n |"
+    yield "|---|---|---:|---:|---|---:|"
+    for row in found.rows:
+        cells = (row.cell, row.metric, *_medians(row), row.words, f"{row.a_n} and {row.b_n}")
+        yield "| " + " | ".join(escape.markdown(cell) for cell in cells) + " |"
+    yield ""
+    for words in (*found.missing, *found.differs, *found.notes, *unusual_words(found)):
+        yield f"- {escape.markdown(words, longest=1000)}"
+
+
+def _medians(row: Row) -> tuple[str, str]:
+    return shown(row, row.a_median), shown(row, row.b_median)
+
+
+def unusual_words(found: Versus) -> Iterator[str]:
+    for row in found.rows:
+        for name, values in (("A", row.unusual_a), ("B", row.unusual_b)):
+            if values:
+                said = ", ".join(shown(row, value) for value in values)
+                yield f"{row.cell}, {row.metric}: unusual in {name}, and counted: {said}"
+
+
+def to_junit(found: Versus) -> bytes:
+    """A test case per metric: worse is a failure; what cannot be told yet is skipped, and so is a
+    cell of one side alone."""
+    worse = sum(1 for row in found.rows if row.worse)
+    unsure = sum(1 for row in found.rows if row.answer == "cannot tell")
+    counts = {
+        "tests": len(found.rows) + len(found.missing), "failures": worse, "errors": 0,
+        "skipped": unsure + len(found.missing),
+    }  # fmt: skip
+    suite = ElementTree.Element(
+        "testsuite", {"name": _xml(f"nodrop: {found.b} against {found.a}"), **_texts(counts)}
+    )
+    for row in found.rows:
+        case = ElementTree.SubElement(
+            suite, "testcase", {"classname": _xml(row.cell), "name": row.metric}
+        )
+        if row.worse:
+            ElementTree.SubElement(case, "failure", {"message": _xml(row.words)})
+        elif row.answer == "cannot tell":
+            ElementTree.SubElement(case, "skipped", {"message": _xml(row.words)})
+        else:
+            ElementTree.SubElement(case, "system-out").text = _xml(row.words)
+    for words in found.missing:
+        case = ElementTree.SubElement(suite, "testcase", {"classname": "cells", "name": "missing"})
+        ElementTree.SubElement(case, "skipped", {"message": _xml(words)})
+    found_bytes: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return found_bytes
+
+
+def _texts(counts: dict[str, int]) -> dict[str, str]:
+    return {name: str(count) for name, count in counts.items()}
+
+
+def _xml(words: str) -> str:
+    """XML has no control characters; escaping is the library's."""
+    return escape.plain(words, longest=1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detectable:
+    """The smallest difference of one figure between a cell like this one and another."""
+
+    figure: Figure
+    cell: Mapping[str, Any]
+    earlier: int
+    """Independent runs: of a SUT that stays up its starts. 0: the earlier run has no such cell."""
+    planned: int
+    least: float | None
+    """In the figure's unit; None if it cannot be said."""
+    median: float | None
+    why_not: str
+
+    @property
+    def of_median(self) -> float | None:
+        return self.least / abs(self.median) if self.least and self.median else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "metric": self.figure.name,
+            "unit": self.figure.difference_unit,
+            "cell": dict(self.cell),
+            "earlier_runs": self.earlier,
+            "planned_runs": self.planned,
+            "least_difference": self.least,
+            "of_median": self.of_median,
+            "why_not": self.why_not,
+        }
+
+
+def detectable_differences(
+    cells: Sequence[Mapping[str, Any]], planned: int, given: Path
+) -> list[Detectable]:
+    """By metric, in the order of the cells. BadInput if the earlier run has none of them."""
+    side = read_side(str(given))
+    found = [(cell, _matching(side, cell)) for cell in cells]
+    known = [one for _, one in found if one is not None]
+    if not known:
+        raise BadInput(
+            f"--given {given}: no cell of it is one of this experiment",
+            hint="its cells: " + "; ".join(cell.label for cell in side.cells),
+        )
+    figures = [f for f in metrics_known() if any(f.name in cell.figures for cell in known)]
+    family = _planned_family(len(cells), figures)
+    return [_of(figure, cell, one, planned, family) for figure in figures for cell, one in found]
+
+
+def _matching(side: Side, cell: Mapping[str, Any]) -> SideCell | None:
+    return next((one for one in side.cells if one.factors == dict(cell)), None)
+
+
+def _planned_family(cells: int, figures: Sequence[Figure]) -> Family:
+    """All that the report of the planned run will compare."""
+    pairs = sum(f.loses for f in figures) * cells * (cells - 1) // 2
+    return Family(parts=max(cells * len(figures) + pairs, 1))
+
+
+def _of(
+    figure: Figure, cell: Mapping[str, Any], one: SideCell | None, planned: int, family: Family
+) -> Detectable:
+    repeats = one.figures.get(figure.name) if one else None
+    values = by_start(repeats.values, repeats.starts) if repeats else []
+    least = detectable(values, planned, family)
+    return Detectable(
+        figure=figure,
+        cell=cell,
+        earlier=len(values),
+        planned=planned,
+        least=least,
+        median=float(median(values)) if values else None,
+        why_not="" if least else _why_not(len(values), planned, family),
+    )
+
+
+def _why_not(earlier: int, planned: int, family: Family) -> str:
+    if not earlier:
+        return "the earlier run has no such cell"
+    if earlier < earlier_needed(family):
+        return f"needs {earlier_needed(family)} earlier runs, has {earlier}"
+    if planned < runs_to_see(family):
+        return f"needs {runs_to_see(family)} planned runs, has {planned}"
+    return "the earlier runs do not spread"

@@ -1,1 +1,0 @@
-"""Published data sets, read from their original files into the words of this project."""

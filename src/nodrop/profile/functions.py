@@ -1,0 +1,415 @@
+"""Where the time of a profiled trial went: shares by function and by what functions are for."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from statistics import median
+from typing import Any, TypeVar
+
+from nodrop.report import numbers
+from nodrop.report.story import Cell, Story, once
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.trials import Trial
+from nodrop.results.names import PROFILE
+from nodrop.results.rundir import Damage
+from nodrop.results.trial import TrialRecord
+from nodrop.stats.comparison import Answer, Comparison, Question, compare
+from nodrop.stats.family import Family
+from nodrop.stats.interval import Summary, by_start, summarize
+
+OTHER = "other"
+"""Group of stacks that no pattern names."""
+UNNAMED = "without a name"
+"""Group of stacks that no pattern names and that have a function without a name: a static one of a
+stripped file."""
+NO_SYMBOL = "(no symbol)"
+HARDWARE = ("cycles", "instructions", "cache_misses")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    module: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """The outermost caller first."""
+
+    frames: tuple[Named, ...]
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleProfile:
+    """The threads of one role together, in one trial."""
+
+    role: str
+    threads: int
+    seen_ns: int
+    cpu_ns: int
+    queued_ns: int
+    blocked_ns: int
+    running: Mapping[Stack, int]
+    """Samples by stack."""
+    waiting: Mapping[Stack, int]
+    """ns off the CPU of its own will, by the stack it left with."""
+    hardware: Mapping[str, int]
+    """`cycles`, `instructions`, `cache_misses`: those that were counted in all its threads."""
+    uncounted_ns: int
+    """On a CPU while one of those had no counter, and was reckoned."""
+
+    def hardware_rates(self) -> dict[str, float]:
+        """`ipc` (instructions per cycle) and `misses` (of the last cache, per 1,000 instructions):
+        what is known of them."""
+        counted = self.hardware
+        found = {}
+        if counted.get("cycles") and "instructions" in counted:
+            found["ipc"] = counted["instructions"] / counted["cycles"]
+        if counted.get("instructions") and "cache_misses" in counted:
+            found["misses"] = 1000 * counted["cache_misses"] / counted["instructions"]
+        return found
+
+    def shares(self) -> dict[Named, float]:
+        """Shares of the samples, by the function that ran."""
+        found: Counter[Named] = Counter()
+        for stack, samples in self.running.items():
+            found[stack.frames[-1]] += samples
+        return _of_total(found)
+
+    def group_shares(self, *, waiting: bool = False) -> dict[str, float]:
+        found: Counter[str] = Counter()
+        for stack, weight in (self.waiting if waiting else self.running).items():
+            found[stack.group] += weight
+        return _of_total(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedThread:
+    """One thread, by the CPU's own counters."""
+
+    name: str
+    role: str
+    hardware: Mapping[str, int]
+    """Counts of those of `HARDWARE` that were counted, as a role has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialProfile:
+    roles: Mapping[str, RoleProfile]
+    threads: tuple[CountedThread, ...] = ()
+    sampled_threads: int = 0
+    """Number of threads with a sample."""
+    own_cpu_ratio: float
+    """Share of one CPU that the profiler's own process took. The time that samples take from the
+    threads is not in it."""
+    lost: int
+    missing: Mapping[str, str]
+    """Data that could not be had, and why."""
+    concurrency: tuple[float, ...]
+    """Part of the time by the number of threads on a CPU at once; empty if not known."""
+    concurrency_error: float
+    """Part of the time that is not certain."""
+
+    def share(self, roles: Collection[str], groups: Collection[str]) -> float | None:
+        """Part of these roles' samples that is in these groups; None if there are no samples."""
+        found: Counter[bool] = Counter()
+        for role in roles:
+            if role in self.roles:
+                for stack, samples in self.roles[role].running.items():
+                    found[stack.group in groups] += samples
+        return found[True] / found.total() if found.total() else None
+
+
+def trial_profile(said: Mapping[str, Any]) -> TrialProfile:
+    """Profile from the content of profile.json. KeyError, TypeError, ValueError or IndexError if it
+    is damaged."""
+    names = [_named(function) for function in said["functions"]]
+    stacks = [_stack(tuple(names[index] for index in stack)) for stack in said["stacks"]]
+    by_role: dict[str, list[Mapping[str, Any]]] = {}
+    for thread in said["threads"]:
+        by_role.setdefault(str(thread["role"] or OTHER), []).append(thread)
+    took_ns = max(1, int(said["ended_mono_ns"]) - int(said["began_mono_ns"]))
+    together = said["concurrency"] or {"ns": [], "unsure_ns": 0}
+    total_ns = max(1, sum(together["ns"]))
+    return TrialProfile(
+        roles={role: _role(role, threads, stacks) for role, threads in by_role.items()},
+        threads=tuple(map(_counted, said["threads"])),
+        sampled_threads=sum(bool(thread["running"]) for thread in said["threads"]),
+        own_cpu_ratio=said["own_cpu_ns"] / took_ns,
+        lost=sum(thread["lost"] for thread in said["threads"]),
+        missing={str(one["what"]): str(one["why"]) for one in said["missing"]},
+        concurrency=tuple(ns / total_ns for ns in together["ns"]),
+        concurrency_error=together["unsure_ns"] / total_ns,
+    )
+
+
+def _role(
+    role: str, threads: Sequence[Mapping[str, Any]], stacks: Sequence[Stack | None]
+) -> RoleProfile:
+    running: Counter[Stack] = Counter()
+    waiting: Counter[Stack] = Counter()
+    for thread in threads:
+        for one in thread["running"]:
+            if (stack := stacks[one["stack"]]) is not None:
+                running[stack] += int(one["samples"])
+        for one in thread["waiting"]:
+            if (stack := stacks[one["stack"]]) is not None:
+                waiting[stack] += int(one["ns"])
+    return RoleProfile(
+        role=role,
+        threads=len(threads),
+        seen_ns=sum(int(thread["seen_ns"]) for thread in threads),
+        cpu_ns=sum(int(thread["cpu_ns"]) for thread in threads),
+        queued_ns=sum(int(thread["queued_ns"]) for thread in threads),
+        blocked_ns=sum(int(thread["blocked_ns"]) for thread in threads),
+        running=running,
+        waiting=waiting,
+        hardware=_hardware(threads),
+        uncounted_ns=sum(int(thread.get("uncounted_ns", 0)) for thread in threads),
+    )
+
+
+def _hardware(threads: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    found = {}
+    for name in HARDWARE:
+        counts = [thread.get(name) for thread in threads]
+        if None not in counts:
+            found[name] = sum(map(int, filter(None, counts)))
+    return found
+
+
+def _counted(thread: Mapping[str, Any]) -> CountedThread:
+    role = str(thread["role"] or OTHER)
+    name = str(thread.get("name", ""))
+    return CountedThread(name=name, role=role, hardware=_hardware([thread]))
+
+
+def _named(function: Mapping[str, Any]) -> Named:
+    module, name, begins = str(function["module"]), function["name"], function["begins"]
+    if name is None:
+        name = "" if begins is None else f"+{int(begins):#x}"
+    return Named(module=module, function=str(name) or NO_SYMBOL)
+
+
+def _stack(frames: tuple[Named, ...]) -> Stack | None:
+    return Stack(frames=frames, group=group_of(frames)) if frames else None
+
+
+def group_of(frames: Sequence[Named]) -> str:
+    """Group of the innermost function that a pattern names."""
+    for frame in reversed(frames):
+        if (group := _group(frame.module, frame.function)) is not None:
+            return group
+    unnamed = any(frame.function.startswith(("+0x", NO_SYMBOL)) for frame in frames)
+    return UNNAMED if unnamed else OTHER
+
+
+@cache
+def groups() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """function_groups.toml."""
+    text = files("nodrop.findings").joinpath("function_groups.toml").read_text("utf-8")
+    return tuple((g["name"], tuple(g["functions"])) for g in tomllib.loads(text)["group"])
+
+
+@cache
+def _group(module: str, function: str) -> str | None:
+    whole = f"{module}:{function}"
+    found = (name for name, patterns in groups() if any(fnmatchcase(whole, p) for p in patterns))
+    return next(found, None)
+
+
+def _of_total(found: Mapping[Any, int]) -> dict[Any, float]:
+    total = sum(found.values())
+    return {name: count / total for name, count in found.items()} if total else {}
+
+
+MOST_CELLS = 12
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """A cell and its measured trials that have a profile."""
+
+    label: str
+    trials: tuple[tuple[Hashable, TrialProfile], ...]
+    """With the start of the SUT."""
+    records: tuple[TrialRecord, ...] = ()
+    """Records of the trials, in their order."""
+
+    def roles(self) -> list[str]:
+        """The one with most samples first."""
+        total: dict[str, int] = {}
+        for _, trial in self.trials:
+            for role, found in trial.roles.items():
+                total[role] = total.get(role, 0) + sum(found.running.values())
+        return sorted((r for r in total if total[r]), key=lambda role: (-total[role], role))
+
+    def all_roles(self) -> list[str]:
+        """Roles that ran, and those as well that never ran while they were looked at."""
+        ran = self.roles()
+        return [*ran, *sorted({r for _, trial in self.trials for r in trial.roles} - {*ran})]
+
+    def over(
+        self, role: str, shares: Callable[[RoleProfile], Mapping[KeyT, float]]
+    ) -> list[tuple[KeyT, Summary]]:
+        """Share of each key over all trials in which the role ran; the largest first."""
+        starts, values = self._values(role, shares)
+        told = [(key, summarize(of, starts=starts)) for key, of in values.items()]
+        known = [(key, summary) for key, summary in told if summary is not None]
+        return sorted(known, key=lambda one: (-one[1].median, str(one[0])))
+
+    def by_start(
+        self, role: str, shares: Callable[[RoleProfile], Mapping[KeyT, float]]
+    ) -> dict[KeyT, list[float]]:
+        """Shares of each key, one figure for each start of the SUT in which the role ran."""
+        starts, values = self._values(role, shares)
+        return {key: by_start(of, starts) for key, of in values.items()}
+
+    def _values(
+        self, role: str, shares: Callable[[RoleProfile], Mapping[KeyT, float]]
+    ) -> tuple[list[Hashable], dict[KeyT, list[float]]]:
+        found = [(start, shares(t.roles[role])) for start, t in self.trials if role in t.roles]
+        found = [(start, of) for start, of in found if of]
+        keys = {key for _, of in found for key in of}
+        values = {key: [of.get(key, 0.0) for _, of in found] for key in keys}
+        return [start for start, _ in found], values
+
+
+@once
+def profiled(story: Story) -> list[Profiled]:
+    """The first cells that have any."""
+    found = []
+    for cell in story.cells:
+        trials = tuple(_trials(story, cell))
+        if trials:
+            label = f"{cell.label} {cell.load_label}".strip()
+            seen = tuple((trial.start, profile) for trial, profile in trials)
+            records = tuple(trial.record for trial, _ in trials)
+            found.append(Profiled(label=label or "all", trials=seen, records=records))
+    return found[:MOST_CELLS]
+
+
+def _trials(story: Story, cell: Cell) -> Iterator[tuple[Trial, TrialProfile]]:
+    for trial in cell.valid:
+        if (found := profile_of(story, trial)) is not None:
+            yield trial, found
+
+
+def profile_of(story: Story, trial: Trial) -> TrialProfile | None:
+    """None if it has none, or a damaged one."""
+    said = story.sources[trial.source].run.detail(trial.name, PROFILE)
+    if said is None or isinstance(said, Damage):
+        return None
+    try:
+        return trial_profile(said)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+        return None
+
+
+MARGIN = 0.02
+"""Share of the samples: shares that differ by less are the same."""
+MOST_FUNCTIONS = 10
+"""Number of functions in the table for each role and cell: those that shifted most."""
+
+Shares = Callable[[RoleProfile], Mapping[str, float]]
+
+
+def shifts_table(cells: Sequence[Profiled]) -> Table | None:
+    """Table of shifts of every other cell against the first; None if there is no role that both
+    have."""
+    rows = tuple(row for other in cells[1:] for row in _rows(cells[0], other))
+    if not rows:
+        return None
+    return Table(
+        name="profile-shifts",
+        title=f"What shifted against {cells[0].label}",
+        columns=(
+            Column(name="cell", title="Cell"),
+            Column(name="role", title="Role"),
+            Column(name="kind", title="Of"),
+            Column(name="name", title="Name"),
+            numeric("before_pct", "First cell, %"),
+            numeric("after_pct", "This cell, %"),
+            numeric("shift_points", "Shift, points"),
+            numeric("low_points", "from", "of the 95 % interval"),
+            numeric("high_points", "to", "of the 95 % interval"),
+            Column(name="verdict", title="Verdict"),
+        ),
+        rows=rows,
+    )
+
+
+def _rows(base: Profiled, other: Profiled) -> Iterator[Row]:
+    for role in base.roles():
+        if role not in other.roles():
+            continue
+        groups = list(_shifted(base, other, role, lambda one: one.group_shares()))
+        functions = list(_shifted(base, other, role, _by_function))
+        for kind, found in (("group", groups), ("function", functions[:MOST_FUNCTIONS])):
+            for name, before, compared, verdict in found:
+                yield Row(
+                    values=(
+                        text(other.label),
+                        text(role),
+                        text(kind),
+                        text(name),
+                        _points(before),
+                        _points(before + compared.shift),
+                        _points(compared.shift, signed=True),
+                        *_ends(compared),
+                        text(verdict),
+                    )
+                )
+
+
+def _by_function(role: RoleProfile) -> dict[str, float]:
+    return {f"{one.function} ({one.module})": share for one, share in role.shares().items()}
+
+
+def _shifted(
+    base: Profiled, other: Profiled, role: str, shares: Shares
+) -> Iterator[tuple[str, float, Comparison, str]]:
+    """The largest shift first. All keys are looked at, so all count in the error."""
+    before, after = base.by_start(role, shares), other.by_start(role, shares)
+    keys = sorted({*before, *after})
+    family = Family(parts=max(1, 2 * len(keys)))
+    asked = Question(absolute=MARGIN, family=family)
+    none_before, none_after = ([0.0] * len(next(iter(one.values()), ())) for one in (before, after))
+    found = []
+    for key in keys:
+        was = before.get(key, none_before)
+        compared = compare(was, after.get(key, none_after), asked)
+        if compared is not None:
+            found.append((key, median(was), compared, _verdict(compared, family)))
+    yield from sorted(found, key=lambda one: -abs(one[2].shift))
+
+
+def _verdict(compared: Comparison, family: Family) -> str:
+    if compared.answer is Answer.DIFFERENT:
+        return "more" if compared.shift > 0 else "less"
+    if compared.answer is Answer.SAME:
+        return f"same within {MARGIN * 100:g} points"
+    if compared.interval is None:
+        return f"cannot tell: needs {family.runs_needed()} runs of each"
+    return "cannot tell"
+
+
+def _ends(compared: Comparison) -> tuple[Value, Value]:
+    found = compared.interval
+    if found is None:
+        return Value(raw=None, shown="–"), Value(raw=None, shown="–")
+    return _points(found.low, signed=True), _points(found.high, signed=True)
+
+
+def _points(ratio: float, *, signed: bool = False) -> Value:
+    sign = "+" if signed and ratio > 0 else ""
+    shown = f"{sign}{numbers.percent(ratio)}" if ratio >= 0 else f"−{numbers.percent(-ratio)}"
+    return Value(raw=ratio * 100, shown=shown)

@@ -1,0 +1,527 @@
+"""Run modes and threads side by side: what each role did, how evenly, and the study of 2017."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from nodrop.capacity.cells import searches
+from nodrop.config.matrix import NAMED
+from nodrop.config.units import parse_cpus
+from nodrop.findings.observations import RATES, known_median
+from nodrop.ledger.imbalance import FlowSizes, what_makes
+from nodrop.ledger.threads import Role, gini, over_mean
+from nodrop.profile.functions import profile_of
+from nodrop.profile.scaling import ScalingSection, scaling_section, scalings
+from nodrop.profile.study_2017 import Judged, Model, judged, not_compared, time_sharing
+from nodrop.report import escape, numbers
+from nodrop.report.chart import Chart
+from nodrop.report.charts import MOST_BARS, Bar, Part, stacked_bars
+from nodrop.report.sections import Section, rendered
+from nodrop.report.sensor import ports_table
+from nodrop.report.story import Cell, Story, once
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.trials import Trial, threads_of, work_of
+from nodrop.results.rundir import Records
+from nodrop.results.trial import SutThread, TrialRecord
+from nodrop.stats.interval import Summary, summarize
+
+TITLE = "How the load falls on the threads"
+DREW = (Role.RECEIVE, Role.WORKER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadLoad:
+    """One thread of one model: medians over its trials. None = not measured."""
+
+    model: str
+    name: str
+    role: str
+    cpu_ratio: float | None
+    wait_ratio: float | None
+    share: float | None
+    """Share of what the threads of its role had."""
+    of: str
+    """Name of what is shared: packets captured, or flows begun."""
+
+
+def thread_loads(models: Mapping[str, Sequence[TrialRecord]]) -> list[ThreadLoad]:
+    """Load of each thread of each model. `models`: name → its trials."""
+    return [load for name, trials in models.items() for load in _loads(name, trials)]
+
+
+def _loads(model: str, trials: Sequence[TrialRecord]) -> Iterator[ThreadLoad]:
+    found: dict[str, list[tuple[TrialRecord, SutThread]]] = {}
+    for record in trials:
+        for thread in record.threads:
+            if thread.role in DREW:
+                found.setdefault(thread.name, []).append((record, thread))
+    for name, seen in found.items():
+        role = str(seen[0][1].role)
+        captures = any(thread.captured_packets is not None for _, thread in seen)
+        field = "captured_packets" if captures else "flows"
+        yield ThreadLoad(
+            model=model,
+            name=name,
+            role=role,
+            cpu_ratio=known_median(thread.cpu_ratio for _, thread in seen),
+            wait_ratio=known_median(thread.wait_ratio for _, thread in seen),
+            share=known_median(_share(record, thread, field) for record, thread in seen),
+            of="packets captured" if captures else "flows begun",
+        )
+
+
+def _share(record: TrialRecord, thread: SutThread, field: str) -> float | None:
+    own = getattr(thread, field)
+    alike = [getattr(t, field) for t in record.threads if t.role == thread.role]
+    total = sum(n for n in alike if n is not None)
+    return own / total if own is not None and total else None
+
+
+def thread_loads_picture(found: Sequence[ThreadLoad]) -> Chart:
+    """Empty if no thread was watched."""
+    return stacked_bars(
+        TITLE, "% of one CPU while the load was offered", [_bar(one) for one in found], high=100
+    )
+
+
+def beyond_picture(found: Sequence[ThreadLoad]) -> str:
+    """In words, if not all threads are drawn; else empty."""
+    more = len(found) - MOST_BARS
+    return f"{more} more threads stand in the table alone" if more > 0 else ""
+
+
+def _bar(one: ThreadLoad) -> Bar:
+    parts = (("ran", one.cpu_ratio, "p-ran"), ("waited for a CPU", one.wait_ratio, "p-waited"))
+    words = "not known" if one.share is None else f"{numbers.percent(one.share)} % of {one.of}"
+    return Bar(
+        name=f"{one.role} {one.name}",
+        parts=tuple(
+            Part(
+                kind=kind,
+                value=ratio * 100,
+                says=f"{one.model}: {one.role} {one.name} {kind} "
+                f"{numbers.percent(ratio)} % of the time",
+                style=style,
+            )
+            for kind, ratio, style in parts
+            if ratio is not None
+        ),
+        words=words,
+        group=one.model,
+    )
+
+
+def thread_loads_table(found: Sequence[ThreadLoad]) -> Table:
+    percents: Sequence[tuple[str, str, str, Callable[[ThreadLoad], float | None]]] = (
+        ("cpu_pct", "Ran, %", "of one CPU", lambda one: one.cpu_ratio),
+        (
+            "wait_pct",
+            "Waited, %",
+            "it was ready, and its CPU had other work",
+            lambda o: o.wait_ratio,
+        ),
+        ("share_pct", "Share, %", "of what the threads of its role had", lambda one: one.share),
+    )
+    return Table(
+        name="thread-loads",
+        title=TITLE,
+        columns=(
+            Column(name="cell", title="Cell"),
+            Column(name="thread", title="Thread"),
+            Column(name="role", title="Role"),
+            *(numeric(n, t, h) for n, t, h, _ in percents),
+            Column(name="of", title="Share of"),
+        ),
+        rows=tuple(
+            Row(
+                values=(
+                    text(one.model),
+                    text(one.name),
+                    text(one.role),
+                    *(_thread_loads_percent(figure(one)) for *_, figure in percents),
+                    text(one.of),
+                )
+            )
+            for one in found
+        ),
+    )
+
+
+def _thread_loads_percent(ratio: float | None) -> Value:
+    raw = None if ratio is None else ratio * 100
+    return Value(raw=raw, shown=numbers.percent(ratio))
+
+
+MILLION = 1_000_000
+
+OF_THREADS = ("sut.runmode", "sut.threads", "sut.detect_threads", "sut.ports", NAMED)
+"""Factors of a cell by which thread models differ; its name is none."""
+OF_LOAD = (*RATES, "load.ramp")
+
+COORDINATION = ("locks and conditions", "poll")
+"""Groups of function_groups.toml."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadModels:
+    table: Table
+    picture: Chart
+    """How the load falls on the threads."""
+    beyond: str
+    """In words, if the picture has not all of them."""
+    loads: Table
+    ports: Table
+    """Without rows if each model captured on one."""
+    scaling: ScalingSection | None
+    claims: Table | None
+    """Table of claims on what models differ in; None if all models have the same shape."""
+    time_sharing: str
+    not_compared: tuple[str, ...]
+    """In words: models that differ from all others in more than threads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ran:
+    """A model and the measured trials in which it ran so."""
+
+    model: Model
+    trials: tuple[Trial, ...]
+
+
+@once
+def thread_models(story: Story) -> ThreadModels | None:
+    """None if one model alone ran, and that on one port."""
+    found = list(_ran(story))
+    models = [one.model for one in found]
+    shapes = {model.shape for model in models}
+    if len(shapes) < 2 and not any(model.ports > 1 for model in models):
+        return None
+    loads = thread_loads({one.model.label: Records(t.packed for t in one.trials) for one in found})
+    turns, apart = time_sharing(models), not_compared(models)
+    return ThreadModels(
+        table=_models_table(found, words=(*((turns,) if turns else ()), *apart)),
+        picture=thread_loads_picture(loads),
+        beyond=beyond_picture(loads),
+        loads=thread_loads_table(loads),
+        ports=ports_table({one.model.label: one.trials[0] for one in found}),
+        scaling=scaling_section(scalings(models)),
+        claims=_claims_table(judged(models)) if len(shapes) > 1 else None,
+        time_sharing=turns,
+        not_compared=apart,
+    )
+
+
+def thread_model_tables(story: Story) -> Iterator[Table]:
+    found = thread_models(story)
+    if found is not None:
+        yield found.table
+        yield found.loads
+        if found.ports.rows:
+            yield found.ports
+        if found.scaling is not None:
+            yield found.scaling.table
+        if found.claims is not None:
+            yield found.claims
+
+
+def _ran(story: Story) -> Iterator[_Ran]:
+    for cell in story.cells:
+        if not cell.searched and (
+            one := _one(
+                story, cell.label, cell.load_label or "all", cell.valid, rest=_rest(story, [cell])
+            )
+        ):
+            yield one
+    for searched in searches(story):
+        answer = searched.answers[0] if searched.answers else None
+        if answer is None or answer.lower is None:
+            continue
+        at = [
+            t
+            for t in searched.trials
+            if t.valid and t.record.searched and t.record.searched.value == answer.lower.value
+        ]
+        bounds = None if answer.upper is None else (answer.lower.value, answer.upper.value)
+        rest = _rest(story, searched.cells)
+        if one := _one(story, searched.subject, "", at, rest=rest, capacity=bounds):
+            yield one
+
+
+def _rest(story: Story, cells: Sequence[Cell]) -> tuple[tuple[str, str], ...]:
+    """Factors of a cell, or of those of one search, beside threads and load. More threads want more
+    CPUs, so whether CPUs are named is one, and not which: how many they are is known of each model.
+    Nobody has seen that several run directories are alike."""
+    factors = cells[0].trials[0].record.cell
+    own = {
+        key: "set" if key.endswith("cpus") else escape.plain(value, longest=60)
+        for key, value in factors.items()
+        if key not in (*OF_THREADS, *OF_LOAD)
+    }
+    if hosts := sorted({pair for cell in cells for pair in cell.pairs}):
+        own["host"] = escape.plain(", ".join(hosts))
+    if story.several:
+        own["run directory"] = story.sources[cells[0].source].name
+    return tuple(sorted(own.items()))
+
+
+def _one(
+    story: Story,
+    label: str,
+    load: str,
+    trials: Sequence[Trial],
+    *,
+    rest: tuple[tuple[str, str], ...],
+    capacity: tuple[float, float] | None = None,
+) -> _Ran | None:
+    """The model that ran in the trials; None if it is not known, or not the same in all: those of a
+    cell may differ if Suricata chose otherwise."""
+    known = tuple(t for t in trials if t.record.threads and "runmode" in t.record.effective)
+    if not known or len({_shape(t.record) for t in known}) > 1:
+        return None
+    runmode, capture, detect, ports = _shape(known[0].record)
+    model = Model(
+        label=label,
+        runmode=runmode,
+        capture_threads=capture,
+        detect_threads=detect,
+        ports=ports,
+        cpus=min((n for t in known if (n := _own_cpus(t.record)) is not None), default=None),
+        load=load,
+        rest=rest,
+        capacity=capacity,
+        cpu_s_per_million=_over(known, _cpu_s_per_million),
+        loss=_over(known, lambda record: record.packets.loss_ratio),
+        over_mean=_over(known, lambda record: over_mean(work_of(record))),
+        coordination=_coordination(story, known),
+    )
+    return _Ran(model=model, trials=known)
+
+
+def _coordination(story: Story, trials: Sequence[Trial]) -> tuple[float, float] | None:
+    profiles = [found for trial in trials if (found := profile_of(story, trial)) is not None]
+
+    def middle(groups: Sequence[str]) -> float | None:
+        return known_median(p.share((Role.RECEIVE, Role.WORKER), groups) for p in profiles)
+
+    alone, whole = middle(COORDINATION), middle((*COORDINATION, "switching"))
+    return None if alone is None or whole is None else (alone, whole)
+
+
+def _own_cpus(record: TrialRecord) -> int | None:
+    """CPUs of the SUT that the generator cannot take: one that may run anywhere takes one."""
+    if record.sut_cpus is None:
+        return None
+    theirs = set(parse_cpus(record.sut_cpus))
+    if record.cpus_in_common is False:
+        return len(theirs)
+    if record.generator_cpus is None:
+        return len(theirs) - 1
+    return len(theirs - set(parse_cpus(record.generator_cpus)))
+
+
+def _shape(record: TrialRecord) -> tuple[str, int, int, int]:
+    """By what ran: run mode, threads that capture, threads that only work, ports."""
+    receive = len(threads_of(record, Role.RECEIVE))
+    workers = len(threads_of(record, Role.WORKER))
+    capture, detect = (receive, workers) if receive else (workers, 0)
+    return str(record.effective["runmode"]), capture, detect, len(record.packets.ports) or 1
+
+
+def _cpu_s_per_million(record: TrialRecord) -> float | None:
+    decoded, cpu_s = record.packets.decoded_packets, record.sut_cpu_s
+    return cpu_s / decoded * MILLION if decoded and cpu_s is not None else None
+
+
+def _over(trials: Sequence[Trial], figure: Callable[[TrialRecord], float | None]) -> Summary | None:
+    found = [(value, t.start) for t in trials if (value := figure(t.record)) is not None]
+    return summarize([value for value, _ in found], starts=[start for _, start in found])
+
+
+def _busiest(role: Role, name: str) -> Callable[[TrialRecord], float | None]:
+    """A function that reads a figure of the thread of that role that ran most."""
+
+    def figure(record: TrialRecord) -> float | None:
+        threads = [t for t in threads_of(record, role) if t.cpu_ratio is not None]
+        most = max(threads, key=lambda t: t.cpu_ratio or 0.0, default=None)
+        value = None if most is None else getattr(most, name)
+        return None if value is None else float(value)
+
+    return figure
+
+
+def _worker_cpu(record: TrialRecord) -> list[float]:
+    workers = threads_of(record, Role.WORKER)
+    return [t.cpu_ratio for t in workers if t.cpu_ratio is not None]
+
+
+def _what_makes(trials: Sequence[Trial]) -> str:
+    """Words for what makes the load uneven, from the trial that is the median by how uneven it
+    is."""
+    found = []
+    for record in (trial.record for trial in trials):
+        work, cpu, sizes = work_of(record), _worker_cpu(record), record.flow_sizes
+        # Behind receive threads flows are counted by worker, and packets are not.
+        packets = () if threads_of(record, Role.RECEIVE) else work
+        over = over_mean(packets or cpu)
+        if sizes is None or over is None:
+            continue
+        made = what_makes(packets, cpu, FlowSizes(**sizes.model_dump()))
+        if made is not None:
+            found.append((over, made.words))
+    return sorted(found)[len(found) // 2][1] if found else "–"
+
+
+_FIGURES: Sequence[tuple[str, str, str, Callable[[TrialRecord], float | None]]] = (
+    ("loss_pct", "Loss, %", "median over the runs", lambda r: r.packets.loss_ratio),
+    (
+        "receive_cpu_pct",
+        "Receive: CPU, %",
+        "of one CPU, the receive thread that ran most; workers without receive threads have none",
+        _busiest(Role.RECEIVE, "cpu_ratio"),
+    ),
+    (
+        "receive_wait_pct",
+        "Receive: wait, %",
+        "the same thread was ready, and its CPU had other work",
+        _busiest(Role.RECEIVE, "wait_ratio"),
+    ),
+    (
+        "worker_cpu_pct",
+        "Worker: CPU, %",
+        "of one CPU, the worker that ran most",
+        _busiest(Role.WORKER, "cpu_ratio"),
+    ),
+    (
+        "worker_wait_pct",
+        "Worker: wait, %",
+        "the same thread was ready, and its CPU had other work",
+        _busiest(Role.WORKER, "wait_ratio"),
+    ),
+    (
+        "over_mean_pct",
+        "Busiest over its share, %",
+        "of packets captured; behind receive threads of flows begun",
+        lambda r: over_mean(work_of(r)),
+    ),
+    (
+        "gini_pct",
+        "Gini, %",
+        "of the same: 0 = all alike; with n threads, (n − 1) / n = one has everything",
+        lambda r: gini(work_of(r)),
+    ),
+    (
+        "cpu_over_mean_pct",
+        "Worker CPU over its share, %",
+        "of the worker that ran most",
+        lambda r: over_mean(_worker_cpu(r)),
+    ),
+    (
+        "cpu_gini_pct",
+        "Gini of worker CPU, %",
+        "0 = all workers ran as long; with n workers, (n − 1) / n = one did everything",
+        lambda r: gini(_worker_cpu(r)),
+    ),
+)
+
+
+def _models_table(found: Sequence[_Ran], *, words: tuple[str, ...]) -> Table:
+    columns = [
+        Column(name="cell", title="Cell"),
+        Column(name="runmode", title="Run mode"),
+        numeric("capture_threads", "Capture threads"),
+        numeric("detect_threads", "Detect threads"),
+        numeric("ports", "Ports"),
+        numeric(
+            "own_cpus",
+            "CPUs of its own",
+            "that the SUT may use and the generator does not; one that may run anywhere takes one",
+        ),
+        numeric("measured", "Measured"),
+        numeric(
+            "cpu_s_per_million",
+            "CPU s per million packets",
+            "of the SUT's process tree, for decoded packets; median over the runs",
+        ),
+        *(numeric(n, t, h) for n, t, h, _ in _FIGURES),
+        Column(
+            name="uneven_by",
+            title="What makes it uneven",
+            help="by the sizes of the trace's flows, in the trial that is the median by how uneven "
+            "it is: of packets captured; behind receive threads of the workers' CPU",
+        ),
+        numeric(
+            "unexplained_packets",
+            "Unexplained by thread",
+            "the largest of all runs: 0 = the books of every thread close and add up",
+        ),
+    ]
+    return Table(
+        name="thread-models",
+        title="Thread models",
+        columns=tuple(columns),
+        rows=tuple(map(_row, found)),
+        words=words,
+    )
+
+
+def _row(one: _Ran) -> Row:
+    model = one.model
+    unexplained = [n for t in one.trials if (n := t.record.threads_unexplained_packets) is not None]
+    cost = model.cpu_s_per_million
+    return Row(
+        values=(
+            text(model.label),
+            text(model.runmode),
+            _number(model.capture_threads),
+            _number(model.detect_threads),
+            _number(model.ports),
+            _number(model.cpus),
+            _number(len(one.trials)),
+            Value(
+                raw=None if cost is None else cost.median,
+                shown="not measured" if cost is None else f"{cost.median:.2f}",
+            ),
+            *(_percent(_over(one.trials, figure)) for _, _, _, figure in _FIGURES),
+            text(_what_makes(one.trials)),
+            _number(max(unexplained, default=None)),
+        )
+    )
+
+
+def _number(value: int | None) -> Value:
+    return Value(raw=value, shown=numbers.count(value))
+
+
+def _percent(found: Summary | None) -> Value:
+    if found is None:
+        return Value(raw=None, shown="–")
+    return Value(raw=found.median * 100, shown=numbers.percent(found.median))
+
+
+def _claims_table(found: Sequence[Judged]) -> Table:
+    return Table(
+        name="thread-claims",
+        title="What the thread study of 2017 found, and here",
+        columns=(
+            Column(name="claim", title="The study found"),
+            Column(name="stands", title="Here"),
+            Column(name="evidence", title="Evidence"),
+        ),
+        rows=tuple(Row(values=(text(j.claim), text(j.stands), text(j.evidence))) for j in found),
+    )
+
+
+def _page(story: Story) -> Markup:
+    found = thread_models(story)
+    if found is None:
+        return Markup("")
+    return rendered("nodrop.profile", "threads.html.j2", story, models=found)
+
+
+SECTION = Section(
+    id="threads", title="Thread models", tables=thread_model_tables, page=_page,
+    place=20, with_search=False,
+)  # fmt: skip

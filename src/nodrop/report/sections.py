@@ -1,0 +1,169 @@
+"""Sections of a report: what a question adds to page, csv, markdown, figures and JSON.
+
+They are found by the entry points `nodrop.sections` (a `Section`) and `nodrop.figures` (a
+`costs.Figure`, which becomes a column of the cells and a metric of comparisons); those of nodrop's
+own questions too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from nodrop.config.options import shown
+from nodrop.errors import NotReady
+from nodrop.plugins import of_table
+from nodrop.report import bounded, escape, numbers
+from nodrop.report.chart import Chart
+from nodrop.report.costs import Figure
+from nodrop.report.hosts import hosts_between, hosts_tables
+from nodrop.report.story import Story
+from nodrop.report.tables import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A chart and its numbers: figures/NAME.svg and NAME.csv."""
+
+    name: str
+    chart: Chart
+    table: Table
+    caption: str = ""
+
+
+def _none(story: Story) -> tuple[Any, ...]:
+    del story
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A question's part of a report; it is left out where the question has nothing to say."""
+
+    id: str
+    title: str
+    sentences: Callable[[Story], Iterable[str]] = _none
+    tables: Callable[[Story], Iterable[Table]] = _none
+    pictures: Callable[[Story], Iterable[Picture]] = _none
+    page: Callable[[Story], Markup] | None = None
+    """HTML of its own; None: sentences, pictures, then tables."""
+    place: int = 100
+    """Order on the page."""
+    with_search: bool = True
+    """The page of a single search has it as well."""
+
+    def html(self, story: Story) -> Markup:
+        """Empty if it says nothing."""
+        if self.page is not None:
+            return self.page(story)
+        said = [escape.plain(words, longest=2000) for words in self.sentences(story)]
+        tables = [bounded.shortened(table) for table in self.tables(story)]
+        pictures = [one for one in self.pictures(story) if one.chart]
+        if not (said or tables or pictures):
+            return Markup("")
+        return rendered(
+            "nodrop.report", "section.html.j2", story,
+            section=self, said=said, tables=tables, pictures=pictures,
+        )  # fmt: skip
+
+    def as_json(self, story: Story) -> dict[str, Any]:
+        """Numbers are raw, None = not measured."""
+        tables = {table.name: objects(table) for table in self.tables(story)}
+        return {"sentences": [*self.sentences(story)], "tables": tables}
+
+
+def objects(table: Table) -> list[dict[str, Any]]:
+    names = [column.name for column in table.columns]
+    return [dict(zip(names, (v.raw for v in row.values), strict=True)) for row in table.rows]
+
+
+def sections() -> tuple[Section, ...]:
+    """In the order of the page."""
+    return tuple(sorted(_found("section", Section), key=lambda one: one.place))
+
+
+def figures_of_others() -> tuple[Figure, ...]:
+    return tuple(_found("figure", Figure))
+
+
+def sections_of_others() -> Sequence[Section]:
+    built_in = {plugin.kind for plugin in of_table("section") if plugin.built_in}
+    return [section for section in sections() if section.id not in built_in]
+
+
+def _found(table: str, kind: type) -> list[Any]:
+    """NotReady if an entry point names something else."""
+    found = []
+    for plugin in of_table(table):
+        one = plugin.load()
+        if not isinstance(one, kind):
+            raise NotReady(
+                f"{plugin}: {shown(one)} is no {kind.__name__}",
+                hint="reinstall it, or ask its author",
+            )
+        found.append(one)
+    return found
+
+
+@cache
+def environment(package: str) -> jinja2.Environment:
+    """Templates of a question's package; `macros.html.j2` is the report's."""
+    found = jinja2.Environment(
+        loader=jinja2.ChoiceLoader(
+            [jinja2.PackageLoader(name) for name in dict.fromkeys((package, "nodrop.report"))]
+        ),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    found.filters |= {
+        "plain": escape.plain,
+        "source": _source,
+        "count": numbers.count,
+        "micros": numbers.micros,
+        "megabits": numbers.megabits,
+        "mebibytes": numbers.mebibytes,
+        "seconds": numbers.seconds,
+        "percent": numbers.percent,
+        "thin": lambda words: words.replace(",", escape.THIN),
+    }
+    return found
+
+
+def rendered(package: str, template: str, story: Story, **values: Any) -> Markup:
+    """A template with what every section may say."""
+    return Markup(environment(package).get_template(template).render(**common(story), **values))
+
+
+def common(story: Story) -> Mapping[str, Any]:
+    between = hosts_between(story)
+    return {
+        "story": story,
+        "told": bounded.told(story),
+        "other_hosts": between.text if between else "",
+    }
+
+
+def _source(text: str) -> str:
+    """A file of the user's, line by line."""
+    return "\n".join(escape.plain(line, longest=2000) for line in text.split("\n")[:2000])
+
+
+def _hosts_page(story: Story) -> Markup:
+    for table in hosts_tables(story):
+        return rendered(
+            "nodrop.report", "hosts.html.j2", story, hosts_table=bounded.shortened(table)
+        )
+    return Markup("")
+
+
+HOSTS = Section(
+    id="hosts", title="Hosts", tables=hosts_tables, page=_hosts_page, place=10, with_search=False
+)

@@ -1,0 +1,389 @@
+"""Whether a list of published or recomputed figures follows from the original files.
+
+Each entry of the list has a recipe: an operation on files, columns and windows. All operations are
+defined in docs/how-to/import-published-data.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from nodrop.errors import BadInput
+from nodrop.studies import paper
+from nodrop.studies.paper import NoValueError
+from nodrop.studies.samples import Sample, Skip
+from nodrop.studies.workbooks import read_workbook
+from nodrop.untrusted.bounds import SMALL_FILE_BYTES
+from nodrop.untrusted.folder import Folder, read_file
+from nodrop.untrusted.json_text import decode
+
+# "6.60user 0.00system …" by default, "User time (seconds): 6.60" with -v, "user 6.60" with -p.
+_USER_S = re.compile(
+    r"^\s*(?:(?P<plain>[\d.]+)user\b|User time \(seconds\):\s*(?P<verbose>[\d.]+)"
+    r"|user\s+(?P<posix>[\d.]+)\s*$)",
+    re.MULTILINE,
+)
+# " 75971 43.3474 :  400414:	rdtsc  "; if no sample fell on it both numbers are missing.
+_INSTRUCTION = re.compile(
+    r"^\s*(?:(?P<samples>\d+)\s+(?P<share>[\d.]+(?:e[-+]?\d+)?))?\s*:"
+    r"\s*[0-9a-f]+:\s+(?P<mnemonic>\S+)"
+)
+_FUNCTION = re.compile(r"^[0-9a-f]{8,} <.*>:")
+_REPORT_ROW = re.compile(r"^(?P<samples>\d+)\s+[\d.]+(?:e[-+]?\d+)?\s+(?P<rest>\S.*)$")
+
+
+def time_user_s(path: Path) -> float:
+    """The "user" seconds of the GNU time output in a text file."""
+    match = _USER_S.search(_text(path))
+    if match is None:
+        raise NoValueError(f"{path.name} holds no output of GNU time")
+    return float(match["plain"] or match["verbose"] or match["posix"])
+
+
+def opannotate_share(path: Path, line: str) -> float:
+    """Percentage printed for `rdtsc`, or for the instruction after the second `cpuid`.
+
+    A profiler's interrupt is booked on the instruction after the one that was running, so what
+    stands beside the latter is the time of the second `cpuid` itself.
+    """
+    if line not in ("rdtsc", "after_second_cpuid"):
+        raise NoValueError(f"line {line!r} is not rdtsc or after_second_cpuid")
+    for function in _functions(path):
+        words = [mnemonic for mnemonic, _ in function]
+        # The dynamic linker, annotated too, times itself with rdtsc; the test has both.
+        if "rdtsc" not in words or words.count("cpuid") < 2:
+            continue
+        if line == "rdtsc":
+            return function[words.index("rdtsc")][1]
+        after = words.index("cpuid", words.index("cpuid") + 1) + 1
+        if after < len(function):
+            return function[after][1]
+    raise NoValueError(f"{path.name} annotates no function with cpuid, rdtsc, cpuid")
+
+
+def oprofile_share(path: Path, symbol: str) -> float:
+    """100 * samples of the symbol / all samples of the report."""
+    total = found = 0
+    seen = False
+    for samples, rest in _report_rows(path):
+        total += samples
+        if rest == symbol or rest.endswith(" " + symbol):
+            found += samples
+            seen = True
+    if not seen:
+        raise NoValueError(f"{path.name} does not name the symbol {symbol}")
+    return 100 * found / total
+
+
+def _functions(path: Path) -> Iterator[list[tuple[str, float]]]:
+    """Instructions with the percentage printed beside them, function by function."""
+    function: list[tuple[str, float]] = []
+    for line in _text(path).splitlines():
+        if _FUNCTION.match(line):
+            yield function
+            function = []
+        elif match := _INSTRUCTION.match(line):
+            function.append((match["mnemonic"], float(match["share"] or 0)))
+    yield function
+
+
+def _report_rows(path: Path) -> Iterator[tuple[int, str]]:
+    for line in _text(path).splitlines():
+        match = _REPORT_ROW.match(line)
+        if match is not None:
+            yield int(match["samples"]), match["rest"].strip()
+
+
+def _text(path: Path) -> str:
+    try:
+        return Folder(path.parent).read(path.name).decode(errors="replace")
+    except OSError as error:
+        raise NoValueError(f"{path.name} cannot be read: {error}") from error
+
+
+# Of a figure's size: float sums in another order differ by this much, and never by more.
+ROUNDING = 1e-12
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def value(self, files: Files) -> float:
+        raise NotImplementedError
+
+
+class _OfColumn(_Model):
+    file: str
+    column: str
+    floor: bool = False
+    divide: float = 1
+
+
+class Window(_OfColumn):
+    op: Literal["window"]
+    lo_s: float
+    hi_s: float
+    stat: Literal["mean", "stdev"]
+
+    def value(self, files: Files) -> float:
+        return _windowed(self, files.samples(self.file), None)
+
+
+class WindowDifference(_OfColumn):
+    op: Literal["window_difference"]
+    minus: str
+    lo_s: float
+    hi_s: float
+    stat: Literal["mean", "stdev"]
+
+    def value(self, files: Files) -> float:
+        return _windowed(self, files.samples(self.file), files.samples(self.minus))
+
+
+class Record(_OfColumn):
+    op: Literal["record"]
+    record: int
+
+    def value(self, files: Files) -> float:
+        return paper.record(
+            files.samples(self.file),
+            self.column,
+            self.record,
+            floor=self.floor,
+            divide=self.divide,
+        )
+
+
+class LastRecord(_OfColumn):
+    op: Literal["last_record"]
+
+    def value(self, files: Files) -> float:
+        return paper.last_record(
+            files.samples(self.file), self.column, floor=self.floor, divide=self.divide
+        )
+
+
+class Plateau(_OfColumn):
+    op: Literal["plateau"]
+
+    def value(self, files: Files) -> float:
+        return paper.plateau(files.samples(self.file), self.column, floor=self.floor) / self.divide
+
+
+class PlateauTime(_Model):
+    op: Literal["plateau_time"]
+    file: str
+    columns: tuple[str, ...]
+    floor: bool = False
+
+    def value(self, files: Files) -> float:
+        return paper.plateau_time(files.samples(self.file), self.columns, floor=self.floor)
+
+
+class RunValue(_OfColumn):
+    op: Literal["run_value"]
+
+    def value(self, files: Files) -> float:
+        samples = files.samples(self.file)
+        return paper.run_value(samples, self.column, floor=self.floor) / self.divide
+
+
+class RunSum(_OfColumn):
+    op: Literal["run_sum"]
+
+    def value(self, files: Files) -> float:
+        return paper.run_sum(files.samples(self.file), self.column, floor=self.floor) / self.divide
+
+
+class Peak(_OfColumn):
+    op: Literal["peak"]
+
+    def value(self, files: Files) -> float:
+        return paper.peak(
+            files.samples(self.file), self.column, floor=self.floor, divide=self.divide
+        )
+
+
+class TimeUser(_Model):
+    op: Literal["time_user_s"]
+    file: str
+
+    def value(self, files: Files) -> float:
+        return time_user_s(files.path(self.file))
+
+
+class OpannotateShare(_Model):
+    op: Literal["opannotate_share"]
+    file: str
+    line: str
+
+    def value(self, files: Files) -> float:
+        return opannotate_share(files.path(self.file), self.line)
+
+
+class OprofileShare(_Model):
+    op: Literal["oprofile_share"]
+    file: str
+    symbol: str
+
+    def value(self, files: Files) -> float:
+        return oprofile_share(files.path(self.file), self.symbol)
+
+
+Recipe = (
+    Window
+    | WindowDifference
+    | Record
+    | LastRecord
+    | Plateau
+    | PlateauTime
+    | RunValue
+    | RunSum
+    | Peak
+    | TimeUser
+    | OpannotateShare
+    | OprofileShare
+)
+
+
+class Entry(BaseModel):
+    """One figure: how it is made, what it must be, what was printed."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str
+    recipe: Annotated[Recipe, Field(discriminator="op")]
+    expected: float | None
+    tolerance: float = 0
+    published: float | None = None
+    published_tolerance: float | None = None
+    status: str = ""
+    source: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The result of one entry."""
+
+    entry: Entry
+    ours: float | None
+    problem: str
+    """Why there is no figure; empty if there is one."""
+
+    @property
+    def hit(self) -> bool:
+        """Ours is there, and within the tolerance of what was expected."""
+        expected = self.entry.expected
+        if self.ours is None or expected is None:
+            return self.ours is not None
+        slack = self.entry.tolerance + ROUNDING * abs(expected)
+        return abs(self.ours - expected) <= slack
+
+    @property
+    def published_disagrees(self) -> bool:
+        """The printed figure is not ours within its own precision."""
+        if self.ours is None or self.entry.published is None:
+            return False
+        allowed = (self.entry.published_tolerance or 0) + ROUNDING * abs(self.ours)
+        return abs(self.ours - self.entry.published) > allowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    outcomes: tuple[Outcome, ...]
+    skips: tuple[Skip, ...]
+    """Parts that were left out of the workbooks that were read."""
+
+
+class Files:
+    """The files that recipes name, looked for below the data set's folder."""
+
+    # A difference needs two workbooks at once; more would be memory without use.
+    KEPT = 2
+
+    def __init__(self, folder: Path) -> None:
+        self._roots = (folder / "original", folder)
+        self._open: dict[str, Sequence[Sample]] = {}
+        self.skips: list[Skip] = []
+
+    def path(self, name: str) -> Path:
+        relative = Path(name)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise NoValueError(f"{name} does not lie below the data set's folder")
+        for root in self._roots:
+            *above, file = relative.parts or ("",)
+            if root.is_dir() and Folder(root, tuple(above)).is_file(file):
+                return root / relative
+        raise NoValueError(f"{name} is not there")
+
+    def samples(self, name: str) -> Sequence[Sample]:
+        """The samples of a workbook; never an empty sequence."""
+        if name not in self._open:
+            read = read_workbook(self.path(name))
+            self.skips += [skip for skip in read.skips if skip not in self.skips]
+            if not read.samples:
+                raise NoValueError(f"{name}: {read.skips[0].reason} {read.skips[0].detail}".strip())
+            while len(self._open) >= self.KEPT:
+                del self._open[next(iter(self._open))]
+            self._open[name] = read.samples
+        return self._open[name]
+
+
+def read_entries(path: Path) -> list[Entry]:
+    """The entries of an expected.json. BadInput naming the first that is not one."""
+    try:
+        content = decode(read_file(path), most_bytes=SMALL_FILE_BYTES)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: {error}", hint="give the data set's expected.json") from error
+    entries = content.get("entries") if isinstance(content, dict) else None
+    if not isinstance(entries, list) or not entries:
+        raise BadInput(f"{path}: no list `entries`", hint="give the data set's expected.json")
+    try:
+        return TypeAdapter(list[Entry]).validate_python(entries)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"{path}: entries.{where}: {first['msg']}") from error
+
+
+def check(entries: Iterable[Entry], folder: Path) -> Checked:
+    """Evaluates all recipes, file by file: a workbook is read once. The order stays as given."""
+    numbered = list(enumerate(entries))
+    files = Files(folder)
+    outcomes: dict[int, Outcome] = {}
+    for number, entry in sorted(numbered, key=lambda pair: (pair[1].recipe.file, pair[0])):
+        outcomes[number] = _outcome(entry, files)
+    in_order = tuple(outcomes[number] for number, _ in numbered)
+    return Checked(outcomes=in_order, skips=tuple(files.skips))
+
+
+def _outcome(entry: Entry, files: Files) -> Outcome:
+    try:
+        return Outcome(entry=entry, ours=entry.recipe.value(files), problem="")
+    except NoValueError as error:
+        return Outcome(entry=entry, ours=None, problem=str(error))
+
+
+def _windowed(
+    recipe: Window | WindowDifference, samples: Sequence[Sample], minus: Sequence[Sample] | None
+) -> float:
+    figure = paper.window(
+        samples,
+        recipe.column,
+        lo_s=recipe.lo_s,
+        hi_s=recipe.hi_s,
+        minus=minus,
+        floor=recipe.floor,
+    )
+    if recipe.stat == "mean":
+        return figure.mean / recipe.divide
+    if figure.sigma is None:
+        raise NoValueError("one checkpoint alone has no standard deviation")
+    return figure.sigma / recipe.divide

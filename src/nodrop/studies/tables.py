@@ -1,0 +1,301 @@
+"""The studies' tables and figures, made again from the samples, paper and sound side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nodrop.report.studies import PUBLISHED
+from nodrop.stats.interval import Summary, summarize
+from nodrop.studies.cells import (
+    EVE_FIGURES,
+    CellResult,
+    Wanted,
+    Window,
+    reduce_cell,
+)
+from nodrop.studies.dataset import Cell
+from nodrop.studies.figures import Figures
+from nodrop.studies.names import Channel
+from nodrop.studies.series import Mode
+
+BIGFLOWS = "bigFlows.pcap"
+SNORTLOG = "snort.log"
+TWO_GIB = 2 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """Which cells a table is about, and which window fits what was printed."""
+
+    name: str
+    title: str
+    sut: str
+    trace: str
+    columns: tuple[str, ...]
+    window: Window | None = None
+    """None = counters: their last record, not a mean over time."""
+    vm_window: Window | None = None
+    loads: frozenset[int] | None = None
+    """None = all there are."""
+    memory_bytes: int | None = TWO_GIB
+    """Memory of the setups that have a limit; None = all there are."""
+
+    def holds(self, cell: Cell) -> bool:
+        condition = cell.condition
+        return (
+            cell.sut == self.sut
+            and condition.trace.startswith(self.trace)
+            and (self.loads is None or condition.workers in self.loads)
+            and (self.memory_bytes is None or condition.memory_bytes in (None, self.memory_bytes))
+            and condition.cpuset in (None, "0-3")
+        )
+
+    def window_of(self, cell: Cell) -> Window | None:
+        return self.vm_window if self.vm_window and cell.condition.engine == "vm" else self.window
+
+
+_SURICATA_WINDOW = (16, 308)
+# Which of CPU and memory tables V and VI printed is not known here, so both are computed.
+_HOST = ("%MEM", "%CPU")
+
+TABLES: Mapping[str, TableSpec] = {
+    spec.name: spec
+    for spec in (
+        TableSpec(
+            name="II",
+            title="Memory of the host, Suricata at 1X (%)",
+            sut="suricata",
+            trace=BIGFLOWS,
+            columns=("%MEM",),
+            window=_SURICATA_WINDOW,
+            loads=frozenset({1}),
+        ),
+        TableSpec(
+            name="III",
+            title="CPU of the host, Suricata at 1X (% of one core)",
+            sut="suricata",
+            trace=BIGFLOWS,
+            columns=("%CPU",),
+            window=_SURICATA_WINDOW,
+            loads=frozenset({1}),
+        ),
+        TableSpec(
+            name="IV",
+            title="CPU of the host, Suricata at 2X (% of one core)",
+            sut="suricata",
+            trace=BIGFLOWS,
+            columns=("%CPU",),
+            window=_SURICATA_WINDOW,
+            loads=frozenset({2}),
+        ),
+        TableSpec(
+            name="V",
+            title="The host while Snort is under load",
+            sut="snort",
+            trace=BIGFLOWS,
+            columns=_HOST,
+            window=(248, 544),
+            vm_window=(488, 784),
+        ),
+        TableSpec(
+            name="VI",
+            title="The host over the whole of Snort's run",
+            sut="snort",
+            trace=BIGFLOWS,
+            columns=_HOST,
+            window=(24, 600),
+            vm_window=(264, 840),
+        ),
+        TableSpec(
+            name="fig7",
+            title="Packets and bytes at Suricata by load, 2 GB",
+            sut="suricata",
+            trace=BIGFLOWS,
+            columns=EVE_FIGURES,
+        ),
+        TableSpec(
+            name="fig8",
+            title="Packets and bytes at Suricata by memory limit, 4X",
+            sut="suricata",
+            trace=BIGFLOWS,
+            columns=EVE_FIGURES,
+            loads=frozenset({4}),
+            memory_bytes=None,
+        ),
+        TableSpec(
+            name="snortlog",
+            title="Packets and bytes at Suricata by load, trace snort.log",
+            sut="suricata",
+            trace=SNORTLOG,
+            columns=EVE_FIGURES,
+            memory_bytes=None,
+        ),
+    )
+}
+
+PUBLISHED_PART = "experiments/suricata/data"
+PRINTED_PRECISION = 0.0051
+
+# One figure per run that stands for a column of the authors'.
+SOUND_FIGURE: Mapping[str, str] = {
+    "%CPU": "host_cpu_pct",
+    "%MEM": "host_mem_pct",
+    "capture.kernel_packets": "captured_packets",
+    "capture.kernel_drops": "dropped_packets",
+    "decoder.pkts": "decoded_packets",
+    "decoder.bytes": "decoded_bytes",
+    "pkts_total.recv_pkts": "captured_packets",
+    "pkts_total.dropped_pkts": "dropped_packets",
+    "pkts_total.analyzed_pkts": "decoded_packets",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCell:
+    """One figure of one table, made both ways."""
+
+    table: str
+    part: str
+    setup: str
+    published_setup: str
+    load: int
+    memory_bytes: int | None
+    column: str
+    samples: int
+    """Runs that have this channel."""
+    window: Window | None
+    mean: float | None
+    """Paper: mean of the median curve over the window; of a counter, the value at `row`."""
+    sigma: float | None
+    """Paper: over time. Not a spread between runs."""
+    n: int | None
+    """Paper: checkpoints in the window."""
+    row: str
+    """Which record a counter was taken from: `record_45`, `last_record`, `plateau`, `run_value`."""
+    rows: Mapping[str, float]
+    """All of them."""
+    published_mean: float | None
+    published_sigma: float | None
+    sound: Summary | None
+    """Median over runs of one figure per run, with its interval and the between-run spread."""
+
+    @property
+    def flag(self) -> str:
+        """In words, if the printed figure is not what the files give."""
+        wrong = [
+            f"{what} printed {printed:.2f}, files give {ours:.2f}"
+            for what, printed, ours in (
+                ("mean", self.published_mean, self.mean),
+                ("sigma", self.published_sigma, self.sigma),
+            )
+            if printed is not None and ours is not None and abs(printed - ours) > PRINTED_PRECISION
+        ]
+        return "; ".join(wrong)
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines; numbers are not rounded."""
+        return {
+            "table": self.table,
+            "part": self.part,
+            "setup": self.setup,
+            "published_setup": self.published_setup,
+            "load": self.load,
+            "memory_bytes": self.memory_bytes,
+            "column": self.column,
+            "mean": self.mean,
+            "sigma": self.sigma,
+            "n": self.n,
+            "samples": self.samples,
+            "window_s": list(self.window) if self.window else None,
+            "row": self.row or None,
+            "rows": dict(self.rows),
+            "published_mean": self.published_mean,
+            "published_sigma": self.published_sigma,
+            "published_disagrees": self.flag or None,
+            "sound": _summary_json(self.sound),
+        }
+
+
+def make_table(
+    spec: TableSpec, cells: Iterable[Cell], *, mode: Mode, window: Window | None = None
+) -> tuple[list[TableCell], list[CellResult]]:
+    """Reads only the channels the table needs."""
+    channels = {Channel.EVE, Channel.SNORT_EXIT}
+    if spec.window is not None:
+        channels = {Channel.RECEIVER, Channel.NIC_IN, Channel.NIC_OUT}
+    made: list[TableCell] = []
+    results: list[CellResult] = []
+    for cell in cells:
+        if not spec.holds(cell):
+            continue
+        wanted_window = window or spec.window_of(cell)
+        wanted = Wanted(
+            mode=mode,
+            window=window,
+            windows=[wanted_window] if wanted_window else [],
+            channels=channels,
+            curves=False,
+        )
+        result = reduce_cell(cell, wanted)
+        results.append(result)
+        made += table_cells(spec, result, window)
+    return made, results
+
+
+def table_cells(
+    spec: TableSpec, result: CellResult, window: Window | None = None
+) -> Iterator[TableCell]:
+    """The table's figures of one cell that is already read."""
+    window = window or spec.window_of(result.cell)
+    condition = result.condition
+    for column in spec.columns:
+        sound_figures = _values(result.runs.values(), SOUND_FIGURE[column])
+        figure = result.windows.get((column, window)) if window else None
+        rows = result.counts.get(column, {})
+        row = next((r for r in ("record_45", "last_record", "run_value") if r in rows), "")
+        if figure is None and not row:
+            continue
+        printed: tuple[float | None, float | None] = (None, None)
+        if result.cell.part.endswith(PUBLISHED_PART):
+            printed = PUBLISHED.get((spec.name, condition.setup), printed)
+        yield TableCell(
+            table=spec.name,
+            part=result.cell.part,
+            setup=condition.setup,
+            published_setup=condition.published_setup,
+            load=condition.workers,
+            memory_bytes=condition.memory_bytes,
+            column=column,
+            samples=len(sound_figures),
+            window=window,
+            mean=figure.mean if figure else rows[row],
+            sigma=figure.sigma if figure else None,
+            n=figure.checkpoints if figure else None,
+            row="" if figure else row,
+            rows={} if figure else rows,
+            published_mean=printed[0],
+            published_sigma=printed[1],
+            sound=summarize(sound_figures),
+        )
+
+
+def _values(runs: Iterable[Any], name: str) -> Sequence[float]:
+    found: list[Figures] = [run.figures for run in runs]
+    return [figures[name] for figures in found if name in figures]
+
+
+def _summary_json(summary: Summary | None) -> dict[str, Any] | None:
+    if summary is None:
+        return None
+    interval = summary.interval
+    return {
+        "median": summary.median,
+        "n": summary.n,
+        "interval_low": interval.low if interval else None,
+        "interval_high": interval.high if interval else None,
+        "coverage": interval.coverage if interval else None,
+        "smallest_run": summary.low,
+        "largest_run": summary.high,
+    }

@@ -1,0 +1,271 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nodrop.errors import REMEDIES, BadInput, NotReady
+from nodrop.results.store import MARK, before_anything
+from nodrop.terminal.saying import complain
+from nodrop.untrusted.folder import Folder
+
+if TYPE_CHECKING:
+    from nodrop.config.experiment import Experiment
+    from nodrop.measure.plan import Plan
+
+
+def run_directory(text: str | Path) -> Path:
+    """Its copy, which has what is there."""
+    if MARK not in str(text):
+        return Path(text)
+    from nodrop.results.names import safe_name
+    from nodrop.results.stored import brought
+
+    url = str(text).rstrip("/")
+    above, _, name = url.rpartition("/")
+    if above.endswith("/") or name != safe_name(name):
+        raise BadInput(f"{text}: names no run directory; s3{MARK}bucket/folder/NAME does")
+    here = _folder_here(above) / name
+    with before_anything():
+        writer = brought(url, here)
+    if writer:
+        complain(f"{url}: {writer}; this is what was there now")
+    return here
+
+
+def out_folder(text: str | Path) -> Path:
+    """Where the copies of all its run directories lie; the copy, if it is one itself."""
+    if MARK not in str(text):
+        return Path(text)
+    from nodrop.hosts.privileges import in_user_namespace
+    from nodrop.results.names import MANIFEST
+    from nodrop.results.store import Store
+    from nodrop.results.stored import copy_of
+
+    if in_user_namespace():
+        raise NotReady(
+            f"{text}: a normal user's run has a network of its own, which leads to no store",
+            hint="run as root; or leave --out alone, and `nodrop put` the run directory afterwards",
+        )
+    with before_anything():
+        store = Store.of(str(text))
+        store.must_answer()
+        if store.has(MANIFEST):
+            return run_directory(text)
+        here = _folder_here(store.url)
+        copy_of(store.url, here)
+        return here
+
+
+def _folder_here(url: str) -> Path:
+    """Folder for copies from a store. Its content may be nowhere else yet, so it is no cache."""
+    from nodrop.hosts.folders import state_folder
+    from nodrop.results.names import safe_name
+
+    readable = safe_name(url.partition(MARK)[2])[:60]
+    digest = hashlib.sha256(url.encode()).hexdigest()[:8]
+    return state_folder() / "stores" / f"{readable}-{digest}"
+
+
+SIGN_WITHIN_BYTES = 400
+IN_STORE = ", also s3://bucket/folder/NAME"
+
+
+def writable(file: Path | None) -> Path | None:
+    """Refuses a file that could not be written, before any work is done for it."""
+    if file is not None and file.is_dir():
+        raise BadInput(f"{file}: is a folder")
+    if file is not None and not os.access(file if file.exists() else file.parent, os.W_OK):
+        here = "cannot be written" if file.parent.is_dir() else f"there is no folder {file.parent}"
+        raise BadInput(f"{file}: {here}")
+    return file
+
+
+def written_anew(what: str, sign: bytes) -> Callable[[Path | None], Path | None]:
+    """A check like `writable`, of a file that a command writes anew. `sign` stands near the
+    beginning of each that nodrop has written. Any other file in this place is a slip, and would be
+    lost."""
+
+    def checked(file: Path | None) -> Path | None:
+        if writable(file) and file is not None and file.is_file():
+            with file.open("rb") as content:
+                begin = content.read(SIGN_WITHIN_BYTES)
+            if begin and sign not in begin:
+                raise BadInput(
+                    f"{file}: is there, and no {what} that could be written anew",
+                    hint="give a new path",
+                )
+        return file
+
+    return checked
+
+
+def write_anew(file: Path, content: bytes) -> None:
+    """Writes a file. The content that is there stays until the new file is whole."""
+    try:
+        if file.exists() and not file.is_file():  # a pipe, a device
+            file.write_bytes(content)
+        else:
+            to = file.resolve()
+            Folder(to.parent).write(to.name, content)
+    except OSError as error:
+        hint = REMEDIES.get(error.errno or 0, "give another path")
+        raise BadInput(f"{file}: {error.strerror or error}", hint=hint) from None
+
+
+ExperimentFile = Annotated[
+    Path, typer.Argument(metavar="EXPERIMENT", help="Experiment file (TOML).", show_default=False)
+]
+TraceName = Annotated[
+    str, typer.Argument(metavar="TRACE", help="Capture file, or make:demo.", show_default=False)
+]
+Rules = Annotated[
+    list[str] | None, typer.Option("--rules", metavar="FILE", help="Rules. Repeatable.")
+]
+Window = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="PART",
+        help="What of TRACE is sent: busiest, first, whole, or seconds such as 12.0..17.0.",
+        show_default=False,
+    ),
+]
+SetupKind = Annotated[str, typer.Option("--setup", metavar="KIND", help="Where the SUT runs.")]
+SutKind = Annotated[str, typer.Option("--sut", metavar="KIND", help="What is measured.")]
+OwnConfig = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="Your own suricata.yaml."),
+]
+OwnBinary = Annotated[
+    str | None, typer.Option("--binary", metavar="FILE", help="Your own program.")
+]
+ImageName = Annotated[
+    str | None,
+    typer.Option("--image", metavar="NAME", help="Image to run it from (nodrop image list)."),
+]
+Threads = Annotated[
+    str | None,
+    typer.Option(
+        "--threads", metavar="N", help="Capture threads; auto: one for each CPU it may use."
+    ),
+]
+LabName = Annotated[
+    str | None,
+    typer.Option("--lab", metavar="LAB", help="Lab file, or netns (the default)."),
+]
+FleetFile = Annotated[
+    Path | None,
+    typer.Option("--fleet", metavar="FLEET", help="Fleet file: many labs share the plan, by dask."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "--cell",
+        metavar="KEY=VALUE",
+        help="Change a key of the experiment. A key the matrix varies is pinned; cell=NAME,NAME "
+        "keeps these named cells. Repeatable.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Allow more than 1,000 trials.")]
+TolerateTruncated = Annotated[
+    bool,
+    typer.Option(
+        "--tolerate-truncated",
+        help="Use what is whole of a trace that is cut (--set load.tolerate_truncated=true).",
+    ),
+]
+OutFolder = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        parser=out_folder,
+        help="The run directory is made in here; in s3://bucket/folder as well.",
+    ),
+]
+RunDirectory = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR", parser=run_directory, help=f"Run directory{IN_STORE}.", show_default=False
+    ),
+]
+RunDirectories = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DIR...",
+        parser=run_directory,
+        help=f"Run directories{IN_STORE}.",
+        show_default=False,
+    ),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the run that was interrupted in --out.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+def blaming_options(asked: Experiment, plan: Callable[[], Plan]) -> Plan:
+    """A SUT that has no such key is said by the option of the command line."""
+    try:
+        return plan()
+    except BadInput as error:
+        for key in ("rules", "config", "binary", "image", "threads"):
+            if f"sut.{key}: no such key" in error.message:
+                kind = asked.sut["kind"]
+                raise BadInput(f"--{key}: {kind} takes no {key}; leave it out") from None
+        raise
+
+
+def all_settings(settings: list[str] | None, *, tolerate_truncated: bool) -> list[str]:
+    """The `--set`s, and those that have a flag of their own."""
+    return [*(settings or ()), *(["load.tolerate_truncated=true"] if tolerate_truncated else ())]
+
+
+UNITS_S = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def seconds(option: str, text: str, *, least: float, most: float = math.inf) -> float:
+    """`500ms`, `1s`, `10m`."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]*)", text.strip(), re.ASCII)
+    if match is None or match[2] not in UNITS_S:
+        raise BadInput(f'{option} {text}: must be a time, such as "500ms", "1s" or "10m"')
+    found = float(match[1]) * UNITS_S[match[2]]
+    if not least <= found <= most:
+        at_most = f" and at most {most:g} s" if most < math.inf else ""
+        raise BadInput(f"{option} {text}: must be at least {least:g} s{at_most}")
+    return found
+
+
+class Becoming(StrEnum):
+    SUDO = "sudo"
+
+
+FarHost = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="HOST", help="A host as ssh knows it; left out, this one.", show_default=False
+    ),
+]
+Become = Annotated[
+    Becoming | None,
+    typer.Option("--become", help="How to be root on HOST; left out, root logs in."),
+]
+SshConfig = Annotated[
+    Path | None, typer.Option("--ssh-config", metavar="FILE", help="Instead of ~/.ssh/config.")
+]
+
+
+def only_for_a_host(become: Becoming | None, ssh_config: Path | None) -> None:
+    if become is not None or ssh_config is not None:
+        raise BadInput("--become, --ssh-config: are for a HOST; here, start nodrop as root")

@@ -1,0 +1,273 @@
+"""Shows a run while it goes on: live on a terminal, plain lines when piped, JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live as Display
+
+from nodrop.capacity.cells import searches
+from nodrop.measure.controllers.seam import Controller, Outlook, TrialInput
+from nodrop.measure.plan import Plan
+from nodrop.measure.progress import Progress, Silent
+from nodrop.measure.timings import harness_time
+from nodrop.report.always_void import always_void
+from nodrop.report.answer import answer
+from nodrop.report.direct import direct_sentences
+from nodrop.report.escape import plain
+from nodrop.report.repeats import stopped
+from nodrop.report.sentences import BESIDE_LOSS
+from nodrop.report.story import Story, read_story
+from nodrop.results.live import Live
+from nodrop.results.rundir import open_run
+from nodrop.results.summary import outcomes, record_words, summarize_cells
+from nodrop.results.trial import MARKS, TrialRecord, mark_of
+from nodrop.stats.interval import Looks
+from nodrop.terminal.live import bar_line, outlook_words, phase_words, reading_line
+from nodrop.terminal.saying import say, say_json
+from nodrop.terminal.tables import cells_table, console, hosts_words, plan_words, timings_table
+
+
+@contextmanager
+def shown(*, quiet: bool, as_json: bool) -> Iterator[Progress]:
+    """Progress goes to stderr: stdout holds only the result. With --json it goes to stdout."""
+    err = console(stderr=True)
+    if as_json:
+        yield JsonLines(sys.stdout)
+    elif quiet:
+        yield Silent()
+    elif err.is_terminal:
+        with OnTerminal(err) as display:
+            yield display
+    else:
+        yield PlainLines(err)
+
+
+class PlainLines:
+    """One line when a trial ends: what a log wants."""
+
+    def __init__(self, out: Console) -> None:
+        self.out = out
+        self.controller: Controller | None = None
+        self.done: list[TrialRecord] = []
+        self.outlook: Outlook | None = None
+        """After those."""
+        self.began: float | None = None
+
+    def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
+        self.controller, self.done = plan.controller, list(earlier)
+        self.outlook = plan.controller.outlook(self.done)
+        self._say(f"{directory}: {plan_words(plan)}")
+        if earlier:
+            ahead = self.outlook.at_least.trials
+            are = "trial is" if len(earlier) == 1 else "trials are"
+            self._say(f"resumed: {len(earlier)} {are} there, {ahead} to go")
+
+    def note(self, words: str) -> None:
+        self._say(words)
+
+    def trial_started(self, trial: TrialInput) -> None:
+        del trial
+        self.began = time.monotonic()
+
+    def phase(self, name: str) -> None:
+        pass
+
+    def live(self, reading: Live) -> None:
+        pass
+
+    def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
+        self.began = None
+        self.done.append(record)
+        if self.controller is not None:
+            self.outlook = self.controller.outlook(self.done)
+        self._say(self._line(trial, record))
+
+    def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
+        pass
+
+    def _say(self, words: str) -> None:
+        # A name from a file may hold escape sequences.
+        self.out.print(plain(words, longest=2000), markup=False)
+
+    def _line(self, trial: TrialInput, record: TrialRecord) -> str:
+        left = f", {self._left()} left" if self._ahead() else ""
+        of = f"{trial.index}/{self._total()}{self._or_more()}"
+        return f"[{of}] {trial.run_name}: {record_words(record)}{left}"
+
+    def _ahead(self) -> int:
+        return self.outlook.at_least.trials if self.outlook else 0
+
+    def _total(self) -> int:
+        """Number of all trials, as far as it is known."""
+        return len(self.done) + self._ahead()
+
+    def _or_more(self) -> str:
+        """`-80`, if there may be so many; `` if it is known."""
+        most = self.outlook.at_most if self.outlook else None
+        total = len(self.done) + (most.trials if most else 0)
+        return f"-{total}" if total > self._total() else ""
+
+    def _left(self) -> str:
+        begun_s = time.monotonic() - self.began if self.began is not None else 0.0
+        return outlook_words(self.outlook, begun_s=begun_s) if self.outlook else ""
+
+
+class OnTerminal(PlainLines):
+    """The trial under way in two lines that are drawn over.
+
+    Drawn on events only, twice a second at most: a thread that redraws would take time from what
+    is being measured.
+    """
+
+    def __init__(self, out: Console) -> None:
+        super().__init__(out)
+        self.display = Display(console=out, auto_refresh=False, transient=True)
+        self.now = ""
+        self.reading: Live | None = None
+
+    def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
+        super().plan_started(plan, directory=directory, earlier=earlier)
+        self.display.start()
+
+    def trial_started(self, trial: TrialInput) -> None:
+        super().trial_started(trial)
+        self.now, self.reading = trial.run_name, None
+        self._draw("")
+
+    def phase(self, name: str) -> None:
+        self._draw(name)
+
+    def live(self, reading: Live) -> None:
+        if reading.phase != "offer":
+            return  # at rest: what was last seen under load stays until the trial has ended
+        self.reading = reading
+        self._draw(phase_words(reading))
+
+    def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
+        super().trial_ended(trial, record)
+        self.now, self.reading = "", None
+        self._draw("")
+
+    def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
+        super().finished(directory, records)
+        self.display.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Also on Ctrl-C, or the error would be written over the display.
+        self.display.stop()
+
+    def _line(self, trial: TrialInput, record: TrialRecord) -> str:
+        return f"{MARKS[mark_of(record)]} {trial.run_name}: {record_words(record)}"
+
+    def _draw(self, phase: str) -> None:
+        done, total = len(self.done), self._total()
+        words = [f"{done}/{total}", f"{self._left()} left", self.now, phase]
+        line = bar_line(done / max(total, 1), words)
+        self.display.update(Group(line, reading_line(self.reading)), refresh=True)
+
+
+class JsonLines:
+    """One object per event; the last is `finished` with the directory and the cells."""
+
+    def __init__(self, out: TextIO) -> None:
+        self.out = out
+        self.looks: Looks | None = None
+
+    def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
+        self.looks = plan.looks
+        self._event(
+            "plan_started",
+            directory=str(directory),
+            trials=plan.controller.outlook([]).at_least.trials,
+            earlier=[record.run for record in earlier],
+            seed=plan.seed,
+        )
+
+    def note(self, words: str) -> None:
+        self._event("note", words=words)
+
+    def trial_started(self, trial: TrialInput) -> None:
+        self._event(
+            "trial_started",
+            index=trial.index,
+            run=trial.run_name,
+            cell=trial.cell,
+            repetition=trial.repetition,
+        )
+
+    def phase(self, name: str) -> None:
+        self._event("phase", phase=name)
+
+    def live(self, reading: Live) -> None:
+        self._event("live", **asdict(reading))
+
+    def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
+        self._event("trial_ended", index=trial.index, trial=record.model_dump())
+
+    def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
+        self._event(
+            "finished",
+            directory=str(directory),
+            **outcomes(records),
+            cells=[asdict(row) for row in summarize_cells(records, self.looks)],
+        )
+
+    def _event(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, **fields}, ensure_ascii=False, default=str)
+        self.out.write(line + "\n")
+        self.out.flush()
+
+
+def print_cells(records: Sequence[TrialRecord], looks: Looks | None) -> None:
+    """The table a run ends with, on stdout."""
+    rows = summarize_cells(records, looks)
+    console().print(cells_table(rows))
+    if words := hosts_words(rows):
+        console().print(words, markup=False)
+
+
+def print_stopped(directory: Path) -> None:
+    """Prints what ended the repetitions of each cell."""
+    for said in stopped(read_story([directory])):
+        console().print(said.text, markup=False)
+
+
+def print_timings(directory: Path) -> None:
+    console().print(timings_table(harness_time(open_run(directory))))
+
+
+def print_timings_json(directory: Path) -> None:
+    """One more event, after `finished`."""
+    parts = [asdict(part) for part in harness_time(open_run(directory))]
+    say_json({"event": "timings", "parts": parts})
+
+
+MOST_SENTENCES = 4
+"""Sentences printed at most for a run with given loads and one cell; the page has all of them."""
+
+
+def print_direct(story: Story) -> None:
+    """Prints the answer of a run with several cells; for one whose loads alone differ, what was
+    carried and lost."""
+    said = [*direct_sentences(story), *always_void(story)]
+    if not said and not searches(story):
+        told = [s for s in answer(story).sentences if s.rule not in BESIDE_LOSS]
+        said = told[:MOST_SENTENCES]
+    for sentence in said:
+        say(sentence.text)
+        if sentence.to_do:
+            say(f"  What to do: {sentence.to_do}.")
+    if said:
+        say()

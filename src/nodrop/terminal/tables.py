@@ -1,0 +1,285 @@
+"""Tables for the terminal: the cells of a run, the trials of a plan, the plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from nodrop.config.units import count_of, format_seconds
+from nodrop.ledger.sustained import duration
+from nodrop.ledger.verdict import percent
+from nodrop.terminal.console import console as console
+
+if TYPE_CHECKING:  # a list of images needs no statistics
+    from nodrop.config.repetitions import Repetitions
+    from nodrop.images.image import Image
+    from nodrop.load.seam import Planned
+    from nodrop.measure.lengths import OfferLength
+    from nodrop.measure.plan import Plan
+    from nodrop.measure.timings import PartTime
+    from nodrop.plugins import Plugin
+    from nodrop.results.certificate import Certificate, Pace
+    from nodrop.results.summary import CellSummary
+    from nodrop.stats.interval import Summary
+
+MOST_ROWS = 40
+
+
+def cell_words(cell: Mapping[str, Any]) -> str:
+    """`setup.kind=docker load.multiplier=4`."""
+    return " ".join(f"{key}={_plain(value)}" for key, value in cell.items()) or "(the only cell)"
+
+
+def cells_table(rows: Sequence[CellSummary]) -> Table:
+    fleet = any(row.pairs for row in rows)
+    detecting = any(row.detections for row in rows)
+    table = new_table(
+        "cell",
+        "measured",
+        "lossy",
+        "loss, median",
+        "95 % interval",
+        "all runs",
+        *(["detections missed"] if detecting else []),
+        "where and why",
+        *(["pair"] if fleet else []),
+    )
+    for row in rows:
+        table.add_row(
+            " ".join(filter(None, (cell_words(row.cell), row.accelerator))),
+            f"{row.measured} of {row.measured + row.failed + row.void}",
+            f"{row.lossy} of {row.measured}" if row.measured else "",
+            percent(row.loss.median) if row.loss else "not known",
+            _interval(row.loss),
+            f"{percent(row.loss.low)} to {percent(row.loss.high)}" if row.loss else "",
+            *([_detections(row.detections)] if detecting else []),
+            "; ".join(_where_and_why(row)),
+            *([", ".join(row.pairs)] if fleet else []),
+        )
+    return table
+
+
+def hosts_words(rows: Sequence[CellSummary]) -> str:
+    """Empty if the same pairs measured all cells, or it was no fleet."""
+    if len({row.pairs for row in rows if row.pairs}) < 2:
+        return ""
+    return "other hosts measured other cells: a difference between them includes that of hosts"
+
+
+def _where_and_why(row: CellSummary) -> Iterator[str]:
+    if row.measured:
+        yield _listed(row.places) or ("nothing lost" if row.loss else "loss not known")
+        yield from (f"{percent(share)} {name}" for name, share in row.beside.items())
+    if row.failed:
+        yield f"{row.failed} failed: {_listed(row.failures)}"
+    if row.void:
+        yield f"{row.void} void: {_listed(row.voids)}"
+
+
+def _listed(counted: Mapping[str, int]) -> str:
+    """`socket ring (4), softnet backlog (2)`; without a number if there is one alone."""
+    if len(counted) == 1:
+        return next(iter(counted))
+    return ", ".join(f"{words} ({n})" for words, n in counted.items())
+
+
+def plan_table(plan: Plan) -> Table:
+    lengths = {cell_words(length.cell): _length_words(length) for length in plan.lengths}
+    table = new_table("order", "run", "repetition", "load", "cell")
+    trials = plan.controller.beforehand()
+    for trial in trials[:MOST_ROWS]:
+        cell = cell_words(trial.cell)
+        length = lengths.get(cell, "")
+        table.add_row(str(trial.index), trial.run_name, str(trial.repetition), length, cell)
+    if len(trials) > MOST_ROWS:
+        table.add_row("…", f"{len(trials) - MOST_ROWS} more (--json lists them)", "", "", "")
+    return table
+
+
+def _length_words(length: OfferLength) -> str:
+    """`1.9 s (of 2.9 s)`: the least to see whether it is carried, if it is longer."""
+    if length.offered_s is None:
+        return "not known"
+    said = duration(length.offered_s)
+    return f"{said} (of {duration(length.least_s or 0)})" if length.too_short else said
+
+
+def plugins_table(plugins: Sequence[Plugin]) -> Table:
+    table = new_table("table", "kind", "from", "entry point")
+    for plugin in plugins:
+        table.add_row(plugin.table, plugin.kind, plugin.origin, plugin.entry.value)
+    return table
+
+
+def images_table(images: Sequence[Image], defaults: Sequence[Image | None]) -> Table:
+    """A `*` marks what is taken if none is named."""
+    table = new_table("", "image", "version", "release", "built", "sha256")
+    for image in images:
+        mark = "*" if image in defaults else ""
+        table.add_row(mark, image.name, image.version, image.release, image.built_utc, image.sha256)
+    return table
+
+
+def costs_table(found: Mapping[str, Mapping[str, Any]]) -> Table:
+    """`probe tsc`: a column per place."""
+    names = {name: None for said in found.values() for name in said["ns"]}
+    accelerators = {kind: said.get("place", {}).get("accelerator") for kind, said in found.items()}
+    heads = [f"{kind} ({name})" if (name := accelerators[kind]) else kind for kind in found]
+    table = new_table("ns each: best (median)", *heads)
+    for name in names:
+        costs = (said["ns"][name] for said in found.values())
+        table.add_row(name, *(f"{cost['best']:,.1f} ({cost['median']:,.1f})" for cost in costs))
+    return table
+
+
+def timings_table(parts: Sequence[PartTime]) -> Table:
+    table = new_table("beside the traffic", "median, s", "total, s")
+    for part in parts:
+        table.add_row(part.name, f"{part.median_s:.3f}", f"{part.total_s:.3f}")
+    return table
+
+
+ANSWER_MARKS = {"caught": "✓", "missed": "✗", "not possible here": "–"}
+
+
+def certificate_table(found: Certificate) -> Table:
+    """`calibrate`: what was put in, what nodrop said, and whether that is true."""
+    table = new_table("case", "put in", "said", "", "s")
+    for known in found.known_answers:
+        said = known.seen
+        if known.why:
+            said = f"{said}; {known.why}" if said else known.why
+        answer = f"{ANSWER_MARKS[known.answer]} {known.answer}"
+        table.add_row(known.name, known.put_in, said, answer, f"{known.took_s:.1f}")
+    return table
+
+
+def certificate_words(found: Certificate) -> Iterator[str]:
+    """The figures below the table."""
+    missed, impossible = found.named("missed"), found.named("not possible here")
+    tried = len(found.known_answers) - len(impossible)
+    yield f"{found.key.setup}: {tried - len(missed)} of {tried} known answers caught" + (
+        f", {len(impossible)} not possible here" if impossible else ""
+    )
+    for known in found.known_answers:
+        if known.run_directory:
+            yield f"the run of {known.name}: {known.run_directory}"
+    if loss := found.smallest_loss:
+        yield f"smallest loss named to the packet: {loss.packets:,} of {loss.of_packets:,}"
+    if pace := found.pace:
+        yield pace_words(pace)
+    if found.spread and (loss_ratio := found.spread.loss_ratio):
+        low, high = map(percent, loss_ratio)
+        runs = found.spread.runs
+        yield f"spread of one loss between {runs} runs of the same thing: {low} to {high}"
+    if found.clocks:
+        bound_us = max(clock.bound_ns for clock in found.clocks) / 1000
+        yield f"clocks of the lab's hosts: their offset is known to within {bound_us:.1f} µs"
+
+
+def pace_words(pace: Pace) -> str:
+    if pace.largest_pps is None:
+        return f"the sender is late already at {min(pace.tried_pps):,.0f} packets/s"
+    words = f"the sender keeps its bounds up to {pace.largest_pps:,.0f} packets/s"
+    return words + (", the most that was tried" if pace.largest_pps == max(pace.tried_pps) else "")
+
+
+def plan_words(plan: Plan) -> str:
+    """`3 cells x 3 repetitions = 9 trials, order of seed 1, about 4 min`; with a rule, `3 cells x 6
+    to 40 repetitions = 18 to 120 trials, …`. Of a controller that does not know its trials yet: `3
+    cells, at least 3 trials, …`."""
+    outlook, cells = plan.controller.outlook([]), count_of(len(plan.cells), "cell")
+    certain, most = outlook.at_least, outlook.at_most
+    took = (plan.load_s or 0.0) + plan.around_s
+    time, order = f"about {format_seconds(took)}", f"order of seed {plan.seed}"
+    if plan.rule is not None and most is not None:
+        longest = took * most.trials / max(certain.trials, 1)
+        count = f"{cells} x {plan.rule} repetitions = {certain.trials:,} to {most.trials:,} trials"
+        time, order = f"{time} to {format_seconds(longest)}", f"{until_words(plan.rule)}, {order}"
+    elif most == certain:
+        count = f"{cells} x {count_of(plan.repetitions, 'repetition')} = "
+        count += count_of(certain.trials, "trial")
+    else:
+        count = f"{cells}, at least {count_of(certain.trials, 'trial')}"
+        time = f"{format_seconds(took)} at least"
+        if most is not None:
+            time = f"{format_seconds(took)} to {format_seconds(max(took, most.seconds))}"
+    return f"{count}, {order}, {time}{' and the load itself' if plan.load_s is None else ''}"
+
+
+def until_words(rule: Repetitions) -> str:
+    return f"each cell until {' and '.join(rule.until)}"
+
+
+def sent_words(plan: Plan) -> Iterator[str]:
+    """Lines on what a trial of each load sends: `load.multiplier=3.4: 343,981 packets of 41 flows,
+    …`."""
+    by_load: dict[str, str] = {}
+    for length in plan.lengths:
+        if length.planned is not None:
+            load = {k: v for k, v in length.cell.items() if k.startswith("load.")}
+            words = cell_words(load) if load else "each trial"
+            by_load.setdefault(words, _planned_words(length.planned))
+    shown = [f"{load}: {words}" for load, words in by_load.items()]
+    yield from shown[:MOST_ROWS]
+    if len(shown) > MOST_ROWS:
+        yield f"… {len(shown) - MOST_ROWS} more loads (--json lists them)"
+
+
+def _planned_words(planned: Planned) -> str:
+    said = f"{count_of(planned.packets, 'packet')} of {count_of(planned.flows, 'flow')}"
+    if planned.pps is None or planned.bps is None:
+        return said
+    return f"{said}, {planned.pps:,.0f} packets/s, {planned.bps / 1e6:,.2f} Mbit/s on average"
+
+
+def peak_words(plan: Plan) -> str:
+    """Empty if no trial sends a trace at its own timing."""
+    peak = plan.peak_demand
+    if peak is None:
+        return ""
+    in_1, in_10 = peak.packets_in_1_ms, peak.packets_in_10_ms
+    return (
+        f"at most {in_1:,} packets are due within 1 ms ({in_1 * 1000:,}/s), {in_10:,} within 10 ms "
+        f"({in_10 * 100:,}/s); a sender that needs longer for them is not late by that"
+    )
+
+
+def memory_words(plan: Plan) -> str:
+    """Empty if no trace could be read."""
+    if plan.memory_bytes is None:
+        return ""
+    mebibytes = max(1, round(plan.memory_bytes / 2**20))
+    return f"the sender holds its trace in memory: at most about {mebibytes:,} MiB"
+
+
+def new_table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _interval(loss: Summary | None) -> str:
+    if loss is None:
+        return ""
+    if loss.interval is None:
+        return loss.why_no_interval
+    return f"{percent(loss.interval.low)} to {percent(loss.interval.high)}"
+
+
+def _detections(found: Summary | None) -> str:
+    """`31.67 % [28.33 to 36.67 %]`: the median, with its interval or the range of the runs."""
+    if found is None:
+        return "not known"
+    ends = found.interval or found
+    between = f" ({percent(ends.low)} to {percent(ends.high)})" if ends.low < ends.high else ""
+    return f"{percent(found.median)}{between}"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(map(_plain, value)) if isinstance(value, list) else str(value)
