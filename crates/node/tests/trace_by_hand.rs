@@ -263,6 +263,22 @@ fn what_is_odd_in_a_capture_or_of_another_link_is_named() {
             "note         2 packets of Linux cooked (113): shown with an Ethernet header",
         ),
         (
+            113,
+            62,
+            1_000_000,
+            vec![&cooked; 4],
+            4,
+            "note         4 packets with a fraction of a second or more",
+        ),
+        (
+            101,
+            46,
+            7_000_000,
+            vec![&ip],
+            1,
+            "note         1 packet with a fraction of a second or more",
+        ),
+        (
             101,
             46,
             5,

@@ -394,7 +394,7 @@ impl<'a> Refused<'a> {
 }
 
 /// A capture of Ethernet frames in memory, made of one of any link: each packet with its time and as much as was captured of it. The
-/// changes count headers that were given, and packets that cannot have one.
+/// changes count headers that were given, packets that cannot have one, and odd times.
 ///
 /// # Errors
 /// As [`PrepareError`].
@@ -406,6 +406,7 @@ pub fn with_ethernet_headers<'a>(
     for (number, record) in (1..).zip(records) {
         let record = record?;
         changes.read_packets += 1;
+        changes.odd_fraction_packets += u64::from(record.source.odd_fraction);
         match ethernet(&record) {
             Ok((frame, own_address)) => {
                 changes.give_header(record.source.linktype, own_address);

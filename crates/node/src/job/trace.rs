@@ -150,6 +150,7 @@ fn survey_of_any_link(
     info.bad_record = cut.map(|cut| BadRecord {
         message: cut.to_string(),
     });
+    info.odd_fraction_packets = changes.odd_fraction_packets;
     info.given_header_packets = changes.given_header_packets;
     info.left_out = changes.left_out;
     Ok((bytes, info))
