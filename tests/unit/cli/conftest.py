@@ -21,6 +21,7 @@ class AnyPlugin:
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         pass
 
+    name = "any"
     holds_packets = rest_seen_s = None
     cpus: Any = None
     heeds_cpus = True

@@ -84,10 +84,15 @@ RINGS = {
         counter="ps_drop of pcap_stats: stats.capture.kernel_drops in eve.json",
         source="read in Suricata's src/source-pcap.c (PcapDumpCounters)",
     ),
-    "af-xdp": socket_ring(
-        replace(KNOBS, ring='sut.capture = "af-packet"', threads='sut.capture = "af-packet"'),
-        counter="rx_dropped of XDP_STATISTICS: stats.capture.kernel_drops in eve.json",
-        source="read in Suricata's src/source-af-xdp.c (AFXDPDumpCounters)",
+    "af-xdp": replace(
+        socket_ring(
+            replace(KNOBS, ring='sut.capture = "af-packet"', threads='sut.capture = "af-packet"'),
+            counter="rx_dropped of XDP_STATISTICS: stats.capture.kernel_drops in eve.json",
+        ),
+        source="Linux net/xdp/xsk.c (xsk_rcv); read in Suricata's src/source-af-xdp.c "
+        "(AFXDPDumpCounters)",
+        knob='sut.capture = "af-packet", whose ring has a size and whose threads can be more; or '
+        "fewer rules",
     ),
 }
 XDP_NEEDS = ("NET_ADMIN", "BPF", "IPC_LOCK", "SYS_ADMIN")
@@ -105,6 +110,7 @@ class Suricata:
     """A `Sut`. The constructor refuses bad options (BadInput) and touches nothing."""
 
     name = "suricata"
+    places: Sequence[Place] = (RING,)
     event_log = EVENT_LOG
     roomy: Mapping[str, Any] = {"ring_size": 32_768}
     _outcome: tuple[str, ...] = ()
@@ -112,7 +118,7 @@ class Suricata:
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(SuricataOptions, options, table="sut", base=base)
         own = self.options.config
-        self.places: Sequence[Place] = (RINGS[self.options.capture],)
+        self.places = (RINGS[self.options.capture],)
         self._base = template() if own is None else read_own(own)
         named = OwnFiles() if own is None else own_files(self._base, own.parent)
         self._others = dict(named.others)
