@@ -127,6 +127,12 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         [tried(v, [loss]) for v, loss in ((10, 0.03), (9.6, 0.0), (9.5, 0.4), (9.4, 0.4), (5, 0))],
         search={"rounds": 1},
     )
+    unproved = outcome_search(
+        tmp_path / "unproved",
+        [tried(v, [loss]) for v, loss in ((10.4, 0.2), (10, 0.02), (10, 0.0), (10, 0.0))]
+        + [tried(9.6, [0.0]) for _ in range(4)],
+        search={"rounds": 1},
+    )
     slower = [tried(5.1 + n / 10, [1 - (5 if n < 6 else 2.5) / (5.1 + n / 10)]) for n in range(14)]
     changed_run = outcome_search(
         tmp_path / "changed", [tried(4.9, [0.0]), *slower, tried(30, [0.8])], search={"rounds": 1}
@@ -198,6 +204,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         searched,
         part,
         worn,
+        unproved,
         senders,
         ruled,
         moved,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from nodrop.capacity.searched import PROOF, Tried
+from nodrop.capacity.searched import Tried
 from nodrop.ledger.verdict import percent
 from nodrop.results.capacity import LimitedBy
 from nodrop.stats.interval import Interval
@@ -212,8 +212,6 @@ class Evidence:
     """Statements that speak against the answer."""
     none_carried: int = 0
     """Rounds that came to an end and found no load that is carried."""
-    carried: int = PROOF
-    """Trials that carried the load of the answer."""
 
     @property
     def said(self) -> int:
@@ -289,9 +287,6 @@ def _not_high(found: Evidence) -> Iterator[str]:
     if rounds < ROUNDS:
         counted = {0: "no round", 1: "only one round", 2: "only two rounds"}[rounds]
         yield f"{counted} came to an end"
-    if found.carried < PROOF:
-        times = "once" if found.carried == 1 else f"{found.carried} times"
-        yield f"its load was carried {times}, not {PROOF} times"
     wide = max(AGREE, found.asked_width)
     if found.width is not None and found.width > wide:
         yield f"its bounds lie {percent(found.width)} apart"

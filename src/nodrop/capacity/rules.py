@@ -414,13 +414,8 @@ def _confidence(
             goal=answer.goal,
             doubts=[*changed(answer, views), *doubts(answer, every)],
             none_carried=none_carried if lower else 0,
-            carried=0 if lower is None else _carried(every, lower.value, answer.goal),
         )
     )
-
-
-def _carried(every: Sequence[Tried], value: float, goal: float) -> int:
-    return sum(t.value == value and t.good(goal) is True for t in every)
 
 
 def closed(found: Bracket, picture: Picture, search: Search, goal: float) -> bool:

@@ -19,8 +19,6 @@ from fractions import Fraction
 from functools import lru_cache
 from statistics import median, quantiles
 
-import numpy as np
-
 CONFIDENCE = 0.95
 
 
@@ -194,6 +192,8 @@ def relative_half_width(values: Sequence[float], interval: Interval) -> float:
 @lru_cache(maxsize=256)
 def _bounds(first: int, last: int, error: float) -> tuple[tuple[int, ...], float]:
     """For 0 … last runs the rank, and the probability that the interval of any look is wrong."""
+    import numpy as np  # here, because a far host imports this module and has no numpy
+
     walk = np.ones(1)
     """By how many of n runs lie below the median: the probability, without walks that left."""
     ranks, spent, rank = [0], 0.0, 0
