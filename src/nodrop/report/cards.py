@@ -144,8 +144,12 @@ def _tolerated(answers: Sequence[Answer]) -> str:
         goal = f"{numbers.percent(one.goal)} % loss"
         if _bounds(one) == _bounds(first):
             said.append(f"Tolerating {goal} changes nothing.")
-        elif (lower := _load(one, one.lower)) is not None and lower.shown_pps:
-            said.append(f"Tolerating {goal}: {lower.shown_pps} packets/s.")
+        elif one.lower is not None and first.lower and one.lower.value == first.lower.value:
+            said.append(f"Tolerating {goal}, no more is shown to be carried.")
+        elif one.lower is not None and one.lower.pps is not None:
+            # As many digits as the stricter goal has: with fewer it could look like less.
+            known = min(writing(goal_of).known for goal_of in (first, one))
+            said.append(f"Tolerating {goal}: {written(one.lower.pps, known, up=False)} packets/s.")
     return " ".join(said)
 
 

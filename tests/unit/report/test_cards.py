@@ -65,6 +65,27 @@ def test_goals_that_differ_are_said_with_their_own_load(tmp_path: Path, least: i
     assert card.tolerated == f"Tolerating 0.50 % loss: {least + 1},000 packets/s."
 
 
+@pytest.mark.parametrize("least", [2.873, 10.77])
+def test_a_goal_that_tolerates_more_never_looks_like_less(tmp_path: Path, least: float) -> None:
+    """Seen: 10,700 packets/s carried without loss, "Tolerating 0.50 % loss: 10,000 packets/s": of
+    wider bounds fewer digits are known."""
+    story = read_story(
+        [outcome_search(tmp_path, [tried(least, [0.0] * 3), tried(least * 1.1, [0.2] * 3)])]
+    )
+    strict = searches(story)[0].answers[0]
+    assert strict.lower and strict.lower.pps and strict.upper and strict.confidence
+    wide = replace(strict.upper, value=least * 1.6, pps=1600 * least)
+    unsure = replace(strict.confidence, level="low", known=0.1)
+    wider = replace(strict, goal=0.005, upper=wide, confidence=unsure)
+    assert wording._tolerated([strict, wider]) == (
+        "Tolerating 0.50 % loss, no more is shown to be carried."
+    )
+    more = replace(strict.lower, value=least * 1.01, pps=strict.lower.pps * 1.01)
+    said = wording._tolerated([strict, replace(wider, lower=more)])
+    (rate,) = re.findall(r"([\d,]+) packets/s", said)
+    assert float(rate.replace(",", "")) > strict.lower.pps
+
+
 @pytest.mark.parametrize("value", [9.0, 12.0])
 def test_a_trial_on_the_other_side_of_the_bounds_disagrees(tmp_path: Path, value: float) -> None:
     loads = [tried(7, [0.0] * 3), tried(8, [0.1] * 3), tried(value, ["late", "late", 0.0])]
