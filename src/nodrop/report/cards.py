@@ -145,7 +145,7 @@ def _tolerated(answers: Sequence[Answer]) -> str:
         if _bounds(one) == _bounds(first):
             said.append(f"Tolerating {goal} changes nothing.")
         elif one.lower is not None and first.lower and one.lower.value == first.lower.value:
-            said.append(f"Tolerating {goal}, no more is shown to be carried.")
+            said.append(f"Tolerating {goal} is not shown to carry more.")
         elif one.lower is not None and one.lower.pps is not None:
             # As many digits as the stricter goal has: with fewer it could look like less.
             known = min(writing(goal_of).known for goal_of in (first, one))

@@ -78,7 +78,7 @@ def test_a_goal_that_tolerates_more_never_looks_like_less(tmp_path: Path, least:
     unsure = replace(strict.confidence, level="low", known=0.1)
     wider = replace(strict, goal=0.005, upper=wide, confidence=unsure)
     assert wording._tolerated([strict, wider]) == (
-        "Tolerating 0.50 % loss, no more is shown to be carried."
+        "Tolerating 0.50 % loss is not shown to carry more."
     )
     more = replace(strict.lower, value=least * 1.01, pps=strict.lower.pps * 1.01)
     said = wording._tolerated([strict, replace(wider, lower=more)])
