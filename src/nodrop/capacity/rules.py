@@ -297,8 +297,8 @@ class _Cell:
             above = [v for v in refuted if v > best.value]
             far = above and min(above) > best.value * step**2
             value = min(above) / step if far else best.value
-        mute = [t for t in trials[-PROOF:] if t.value == value and t.good(goal) is None]
-        return None if value < lower.value / NEAR or len(mute) == PROOF else value
+        mute = all(t.good(goal) is None for t in trials[-PROOF:])
+        return None if value < lower.value / NEAR or mute else value
 
     def _rounds(self, goal: float) -> tuple[Round, ...]:
         brackets = [of_goals[goal] for of_goals in self._brackets]

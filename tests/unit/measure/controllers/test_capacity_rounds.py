@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from statistics import fmean
 from typing import Any
 
@@ -194,3 +195,15 @@ def test_what_is_carried_is_seldom_lost_by_a_noisy_sut(noise: float) -> None:
     assert len(lossy) >= 11 and fmean(lossy) < 0.17
     lowered = [t for one in found for t in one.ndr.statements if t.rule == "capacity-lowered"]
     assert all(t.evidence["missed"] > 0 < t.evidence["own_carried"] for t in lowered)
+
+
+@pytest.mark.parametrize(
+    ("seed", "first_void"), [(7, 18), (12, 14), (16, 14), (16, 19), (23, 15), (25, 16)]
+)
+def test_a_proof_ends_where_trials_say_nothing_any_more(seed: int, first_void: int) -> None:
+    """A lower load that is always void was asked for 120 times: rounded, it was another value."""
+    search = Search(rounds=1, goals=(0.0,))
+    sut = SimulatedSut(
+        capacity=5.0, noise=0.1, random=Random(seed), void_from=(first_void, "not_read")
+    )
+    assert len(run(controller(search, seed=seed, sut="standing"), sut.measure)) < first_void + 10
