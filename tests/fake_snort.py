@@ -63,7 +63,7 @@ class Instance(threading.Thread):
 
 
 def line(name: str, value: object, more: str = "") -> str:
-    """As Snort has them: a counter that is zero is not printed."""
+    """Counters in Snort's format: one that is zero is not printed."""
     return f"{name:>25}: {value}{more}\n" if value else ""
 
 

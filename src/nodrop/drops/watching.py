@@ -142,7 +142,7 @@ def _silent(balances: Sequence[Balance]) -> Iterator[NotVisible]:
 
 
 def overflow_ms(balance: Balance) -> int | None:
-    """Until the first ring is full, if its reader stays away: at the pace at which it has filled
+    """Time until the first ring is full, if its reader stays away: at the pace of its filling
     since the look before, and in a ring of version 3 after what is left of its blocks, each of
     which is retired after its time however empty. None: no ring fills up."""
     before = {one["inode"]: one["waiting"] for one in balance.before.sockets}

@@ -48,7 +48,7 @@ class WatchedCapture(Model):
     oldest_ms: Count | None
     """Age of the oldest packet that waits."""
     overflow_ms: Count | None
-    """Until the first ring is full, if its reader stays away; null: none fills up."""
+    """Time until the first ring is full, if its reader stays away; null: no ring fills up."""
     stopped: bool | None
     """By SIGSTOP, a debugger or a frozen control group."""
     decoded_packets: Packets | None

@@ -470,7 +470,7 @@ def test_the_time_to_a_full_ring_by_its_pace(
 def test_the_last_books_of_one_that_ends_are_those_before_it_fell_silent(
     heard: int, read_at_end: int
 ) -> None:
-    """As it ends, it reads its counters once more and answers nobody."""
+    """A program that ends reads its counters once more and answers nobody."""
     watch = Watch()
     for n, (counted, packets, silent, rx) in enumerate(
         [
