@@ -227,8 +227,13 @@ class _Own:
         return self._field.ask(self._good.value * step, self._search.initial_trial_s)
 
     def _first(self) -> Ask:
-        """Where a ramp expects the limit; where it ended, if it met none; else at the beginning."""
+        """Where a ramp expects the limit; where it ended, if it met none; else at the beginning.
+        Half of that, and so on, if the sender was late there: what the SUT carries may be far below
+        what the sender cannot do."""
         start, initial_s, ramp = self._field.start, self._search.initial_trial_s, self._field.ramp
+        late = [t.value for t in self._field.tried if t.late and not t.disturbed]
+        if late and min(late) > self._field.lowest:
+            return self._field.ask(min(late) * ASTRAY, self._final_s)
         if ramp is not None and ramp.expects:
             return self._field.ask(ramp.expects * RAMP_ABOVE, self._final_s)
         clean = 0.0 if ramp is None or ramp.clean_to is None else ramp.clean_to

@@ -7,6 +7,7 @@ differ, with an interval from six rounds on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -33,6 +34,7 @@ from nodrop.capacity.searched import (
     Bracket,
     Load,
     Picture,
+    Proof,
     Tried,
     lab_is_out,
     loads,
@@ -289,16 +291,17 @@ class _Cell:
         trials, step = self._lasting(goal), 1 + 2 * self._search.relative_width
         found = proofs(trials, lower.value, goal)
         best = proved(found)
-        if best is not None and best.enough:
-            return None
         refuted = [one.value for one in found if not one.holds]
-        value = min(refuted) / step if best is None and refuted else lower.value
-        if best is not None:
-            above = [v for v in refuted if v > best.value]
-            far = above and min(above) > best.value * step**2
-            value = min(above) / step if far else best.value
-        mute = all(t.good(goal) is None for t in trials[-PROOF:])
-        return None if value < lower.value / NEAR or mute else value
+        if all(t.good(goal) is None for t in trials[-PROOF:]):
+            return None
+        if best is None:
+            value = min(refuted) / step if refuted else lower.value
+            return None if value < lower.value / NEAR else value
+        above = [one for one in found if one.value > best.value]
+        if best.enough:
+            return _between_proofs(best.value, above, step)
+        ceiling = min((one.value for one in above if not one.holds), default=best.value)
+        return ceiling / step if ceiling > best.value * step**2 else best.value
 
     def _rounds(self, goal: float) -> tuple[Round, ...]:
         brackets = [of_goals[goal] for of_goals in self._brackets]
@@ -374,6 +377,15 @@ class _Cell:
         return replace(answer, statements=(*said, cost))
 
 
+def _between_proofs(proved_value: float, above: Sequence[Proof], step: float) -> float | None:
+    """Load to try above one that has its proof: the highest that nothing speaks against, else the
+    middle of a wide gap to the lowest that is refuted. None: there is no such load."""
+    if open_values := [one.value for one in above if one.holds]:
+        return max(open_values)
+    ceiling = min((one.value for one in above), default=proved_value)
+    return math.sqrt(proved_value * ceiling) if ceiling > proved_value * step else None
+
+
 def _together(
     views: Mapping[float, Picture], search: Search, *, changing: bool
 ) -> dict[float, Bracket]:
@@ -433,10 +445,11 @@ def closed(found: Bracket, picture: Picture, search: Search, goal: float) -> boo
 
 
 def _looked(own: Picture, brackets: Sequence[Bracket]) -> bool:
-    """A round that found none looked as low as the others found one; else it was cut on its way."""
-    least = own.loads[0].value if own.loads else 0.0
+    """A round that found none looked as low as the others found one, with trials that say
+    something; else it was cut on its way."""
     if own.bracket().lower is not None:
         return True
+    least = min((load.value for load in own.loads if not load.all_void), default=math.inf)
     return all(b.lower is None or least <= b.lower.value for b in brackets)
 
 

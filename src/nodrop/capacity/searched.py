@@ -156,9 +156,12 @@ class Tried:
     def far_late(self) -> bool:
         """Void, as the sender was late by far more than noise makes it."""
         late_us = self.record.offered.schedule_error_us
-        if self.outcome != "void" or late_us is None or late_us.p99 is None:
-            return False
-        return Reason.SENDER_LATE in self.record.invalid_reasons and late_us.p99 >= FAR_LATE_US
+        return self.late and late_us is not None and (late_us.p99 or 0.0) >= FAR_LATE_US
+
+    @property
+    def late(self) -> bool:
+        """Void, as the sender was late."""
+        return self.outcome == "void" and Reason.SENDER_LATE in self.record.invalid_reasons
 
     def reaches(self, goal: float) -> float | None:
         """Load that a trial that was not good would have carried within the goal, if the SUT serves

@@ -12,7 +12,7 @@ from nodrop.capacity.methods import Ask
 from nodrop.capacity.rules import answers
 from nodrop.config.replay import Ramp
 from nodrop.config.search import Search
-from nodrop.measure.controllers.seam import AskedCell
+from nodrop.measure.controllers.seam import AskedCell, TrialInput
 from nodrop.results.trial import TrialRecord
 from tests.simulated_sut import SimulatedSut, cell, controller, run, searched
 
@@ -132,3 +132,23 @@ def test_the_place_is_the_ramps_if_nothing_else_lost(capacity: float, ring_packe
     with_ramp, without = (answers(of, search)[0] for of in (kept, kept[1:]))
     assert with_ramp.upper == without.upper and "no loss" in with_ramp.broke
     assert (with_ramp.place, without.place) == ("socket ring", None)
+
+
+@pytest.mark.parametrize(("truth", "seen", "sender"), [(3.0, 19.0, 12.0), (2.0, 30.0, 10.0)])
+def test_a_sender_that_is_late_where_the_ramp_points_is_not_asked_there_again(
+    truth: float, seen: float, sender: float
+) -> None:
+    """Seen: bursts that a ramp does not meet made it point at 18.6X; the sender was late there in
+    three trials, and the SUT carried 2.8X."""
+    sut, ramped = SimulatedSut(capacity=truth, sender_most=sender), SimulatedSut(capacity=seen)
+
+    def measure(trial: TrialInput) -> TrialRecord:
+        assert trial.searched is not None
+        return (ramped if trial.searched.ramp else sut).measure(trial)
+
+    search = Search(rounds=1, goals=(0.0,))
+    done = run(controller(search, sut="standing"), measure)
+    void = [r.searched.value for r in done if r.outcome == "void" and r.searched]
+    assert len(void) == len(set(void)) <= 2, void
+    (found,) = answers(done, search)
+    assert found.lower is not None and truth / 1.1 < found.lower.value <= truth

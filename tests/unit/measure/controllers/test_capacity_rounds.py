@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from random import Random
 from statistics import fmean
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.capacity.rules import answers
+from nodrop.capacity.rules import answers, to_prove
 from nodrop.capacity.searched import loads, proofs, proved, tried
 from nodrop.config.search import Search
 from nodrop.measure.controllers.seam import TrialInput
@@ -207,3 +208,55 @@ def test_a_proof_ends_where_trials_say_nothing_any_more(seed: int, first_void: i
         capacity=5.0, noise=0.1, random=Random(seed), void_from=(first_void, "not_read")
     )
     assert len(run(controller(search, seed=seed, sut="standing"), sut.measure)) < first_void + 10
+
+
+@pytest.mark.parametrize(("above", "below"), [(24.17, 21.83), (8.1, 7.3), (8.1, 4.0)])
+def test_a_round_whose_lower_load_was_void_does_not_say_that_nothing_is_carried(
+    above: float, below: float
+) -> None:
+    """Seen: two rounds carried 24.01X, the last one lost twice at 24.17X, and its one trial below
+    was void: "what it carries is not known"."""
+    carried = above / 1.007
+    tried_at = [
+        (1, carried, True),
+        (2, carried, False),
+        (2, carried, True),
+        (3, above, False),
+        (3, above, False),
+        (3, below, None),
+    ]
+    done = []
+    for n, (number, value, good) in enumerate(tried_at):
+        sut = SimulatedSut(capacity=value * (1.1 if good else 0.996))
+        if good is None:
+            sut = SimulatedSut(capacity=50.0, sender_most=0.1)
+        done.append(sut.measure(asked_for(n + 1, value, 5.0, round=number)))
+    found = answers(done, Search(budget_s=60.0, goals=(0.0,)))[0]
+    assert found.lower is not None and found.lower.value == carried
+    assert found.upper is not None and found.upper.value == above
+
+
+def proof_trials(*outcomes: tuple[float, str]) -> list[TrialRecord]:
+    """Records of the last round: its trials at each load, G good and B bad."""
+    done: list[TrialRecord] = []
+    for value, said in outcomes:
+        for good in said:
+            sut = SimulatedSut(capacity=value * (1.2 if good == "G" else 0.95))
+            done.append(sut.measure(asked_for(len(done) + 1, value, 5.0)))
+    return done
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "then"),
+    [
+        (((4.0, "GG"), (3.6, "GGGG"), (4.4, "BB")), 4.0),
+        (((4.0, "GBG"), (3.2, "GGGG"), (4.4, "BB")), math.sqrt(3.2 * 4.0)),
+        (((4.0, "GBG"), (3.8, "GGGG"), (4.4, "BB")), None),
+        (((4.0, "GGGG"), (3.2, "GGGG"), (4.4, "BB")), None),
+    ],
+)
+def test_a_proved_load_is_followed_by_a_higher_one_that_nothing_refutes(
+    outcomes: tuple[tuple[float, str], ...], then: float | None
+) -> None:
+    """Seen: 7.825X proved, 8.216X and 8.627X carried twice and lost never, and not tried again."""
+    assert to_prove(proof_trials(*outcomes), {}, Search(rounds=1, goals=(0.0,))) == then
