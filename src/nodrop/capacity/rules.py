@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 from nodrop.capacity.answer import (
     Answer,
@@ -25,11 +25,11 @@ from nodrop.capacity.answer import (
     apart,
     confidence,
 )
+from nodrop.capacity.limit import CLOSED, least_tried, limited_by
 from nodrop.capacity.searched import (
     NEAR,
     PROOF,
     SAME,
-    SENDER_REASONS,
     Aside,
     Bracket,
     Load,
@@ -37,7 +37,6 @@ from nodrop.capacity.searched import (
     Proof,
     Tried,
     lab_is_out,
-    loads,
     of_round,
     proofs,
     proved,
@@ -46,9 +45,7 @@ from nodrop.capacity.searched import (
     untriable_above,
 )
 from nodrop.capacity.statements import doubts, statements, writing
-from nodrop.config.search import RANGE, Search
-from nodrop.ledger.cause import Rule
-from nodrop.ledger.places import ON_EVERY_HOST
+from nodrop.config.search import Search
 from nodrop.results.capacity import LimitedBy
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import CONFIDENCE, median_interval, median_rank, runs_needed
@@ -167,14 +164,6 @@ def _set_aside(answer: Answer, views: Sequence[Picture]) -> Statement | None:
         evidence={why.value: len(trials) for why, trials in found.items()},
         runs=tuple(t.record.run for trials in found.values() for t in trials),
     )
-
-
-SAME_SHARE = 2.0
-"""Loss ratios of all loads are one share of the load if none is so many times another."""
-APART = 2.0
-"""... and if the loads are so far apart."""
-CLOSED = 4
-"""A round is closed if its bounds are no more of the widths that were asked for apart."""
 
 
 def answers(records: Sequence[TrialRecord], search: Search) -> tuple[Answer, ...]:
@@ -338,8 +327,8 @@ class _Cell:
         changes = all(self._changing) if place is None else self._changing[place]
         limit: LimitedBy = "changes"
         if not (changes or self._slows):
-            least = _least(own, search)
-            limit = _limited_by(every, of_answer, chosen, goal, search, self._cut, least=least)
+            least = least_tried(own, search)
+            limit = limited_by(every, of_answer, chosen, goal, search, self._cut, least=least)
         broke = _broke(chosen, goal)
         ramps = [tried(r) for r in own if r.searched and r.searched.ramp is not None]
         lossy = _lossy(every, chosen) or _lossy(ramps, chosen)
@@ -487,147 +476,6 @@ def _missed(every: Sequence[Tried], lower: Load | None, goal: float) -> Missed |
     ]
     missed = sum(not good for _, good in said)
     return Missed(trials=len(said), missed=missed, least=min(value for value, _ in said))
-
-
-def _least(own: Sequence[TrialRecord], search: Search) -> float:
-    """Lowest load that the search may try. Only nodrop's own method needs no minimum, and it begins
-    where the cell's load does."""
-    if search.min is not None:
-        return search.min
-    first = min(own, key=lambda r: r.index).searched
-    assert first is not None
-    return (first.value if first.ramp is None else first.ramp.start) / RANGE
-
-
-def _limited_by(
-    every: Sequence[Tried],
-    of_answer: Sequence[Tried],
-    chosen: Bracket,
-    goal: float,
-    search: Search,
-    cut: LimitedBy,
-    *,
-    least: float,
-) -> LimitedBy:
-    """`of_answer`: the trials that `chosen` are the bounds of."""
-    measured = [t for t in every if t.outcome != "void"]
-    if not measured and cut != "lab":
-        return _void_for(every) if every else "nothing_measured"
-    lower, upper = chosen.lower, chosen.upper
-    if upper is None:
-        return _limited_above(every, of_answer, lower, goal, search, cut)
-    below = [t for t in every if t.value < upper.value]
-    if lower is None and any(load.looks_carried(goal, search) for load in loads(below)):
-        return _void_for(below) if 2 * sum(t.disturbed for t in below) > len(below) else cut
-    if by := _hidden(every, chosen, goal, search):
-        return by
-    if lower is not None:
-        failed = any(t.outcome == "failed" for t in upper.trials)
-        return "sut_failed" if failed else _in_the_way(every, upper.value, goal)
-    if _same_share(measured, goal):
-        return "loss_at_every_load"
-    on_its_way = upper.value > least * (1 + search.relative_width)
-    return cut if on_its_way else "min"
-
-
-def _in_the_way(every: Sequence[Tried], least: float, goal: float) -> LimitedBy:
-    """By what most of the trials that missed the goal say, at the load that was not carried or, if
-    rings held that, at the next higher one that lost more than the goal tolerates: where it lost,
-    and what had its CPU. A trial that lost no more fell behind, which is the SUT's."""
-    if 2 * sum(t.outcome == "void" or t.doubtful for t in every) > len(every):
-        return "not_known"
-    bad = [t for t in every if t.value >= least and t.good(goal) is False]
-    lossy = [t for t in bad if (t.loss_ratio or 0.0) > goal and t.record.packets.loss_place]
-    nearest = [_loss_by(t.record) for t in lossy if t.value == min(x.value for x in lossy)]
-    return max(nearest, key=nearest.count, default="sut")
-
-
-def _loss_by(record: TrialRecord) -> LimitedBy:
-    body = record.packets
-    lost, before = body.lost_packets or 0, body.lost_before_sut_packets
-    if before is None:
-        before = sum(body.lost_by_place.get(p.name, 0) for p in ON_EVERY_HOST) or (
-            lost if body.loss_place in {p.name for p in ON_EVERY_HOST} else 0
-        )
-    if 2 * before > lost:
-        return "before_sut"
-    rule = body.loss_causes[0].rule if body.loss_causes else ""
-    return _TAKEN_BY.get(rule, "sut")
-
-
-_TAKEN_BY: Mapping[str, LimitedBy] = {
-    Rule.OTHERS: "other_programs",
-    Rule.STOLEN: "hypervisor",
-    Rule.SENDER: "sender_cpu",
-    Rule.SOFTIRQ: "interrupts",
-    Rule.THROTTLED: "quota",
-}
-"""Rule of a loss cause → the limit to report: what had the CPU of the thread that lost packets."""
-
-
-def _limited_above(
-    every: Sequence[Tried],
-    of_answer: Sequence[Tried],
-    lower: Load | None,
-    goal: float,
-    search: Search,
-    cut: LimitedBy,
-) -> LimitedBy:
-    """Limit of the answer if no load was too much."""
-    if cut == "lab":
-        return cut
-    ceiling = untriable_above(loads(of_answer), lower, goal, search) or untriable_above(
-        loads(every), lower, goal, search
-    )
-    void_for = _void_for(() if ceiling is None else ceiling.trials)
-    if void_for != "nothing_measured":
-        return void_for
-    if lower is None:
-        return "nothing_measured" if search.budget_s is None else cut
-    if ceiling is not None:
-        return "void_above"
-    return "max" if search.max is not None and lower.value >= search.max else cut
-
-
-def _hidden(
-    every: Sequence[Tried], chosen: Bracket, goal: float, search: Search
-) -> LimitedBy | None:
-    """Cause that disturbed the trials between bounds that are far apart: the hypervisor or
-    programs."""
-    assert chosen.upper is not None
-    least = 0.0 if chosen.lower is None else chosen.lower.value
-    if chosen.upper.value <= least * (1 + search.relative_width) ** CLOSED:
-        return None
-    between = [t for t in every if least < t.value < chosen.upper.value and t.good(goal) is None]
-    by = _void_for(between)
-    return by if by in ("hypervisor", "other_programs") else None
-
-
-def _void_for(
-    trials: Sequence[Tried],
-) -> Literal["hypervisor", "other_programs", "generator", "nothing_measured"]:
-    """Cause that kept the trials from being measured, if it is one."""
-    void = [t for t in trials if t.outcome == "void" or t.doubtful]
-    if 2 * sum(t.disturbed for t in void) > len(void):  # whatever the few others say
-        others = sum(t.others_took_more for t in void)
-        return "other_programs" if 2 * others > len(void) else "hypervisor"
-    rest = [set(t.record.invalid_reasons) for t in void if not t.disturbed]
-    return "generator" if rest and all(r & SENDER_REASONS for r in rest) else "nothing_measured"
-
-
-def _same_share(measured: Sequence[Tried], goal: float) -> bool:
-    """Every load lost, and from the lowest on, as far as it was not too much anyway, the same part
-    of it."""
-    lossy = [(t.value, t.loss_ratio) for t in measured if t.loss_ratio is not None]
-    least = min((ratio for _, ratio in lossy), default=0.0)
-    same = [
-        value
-        for value, ratio in lossy
-        if ratio <= SAME_SHARE * least and (1 - least) <= SAME_SHARE * (1 - ratio)
-    ]
-    if least <= goal or min(same) > min(value for value, _ in lossy):
-        return False
-    return max(same) >= APART * min(same)
 
 
 def _broke(chosen: Bracket, goal: float) -> Tried | None:
