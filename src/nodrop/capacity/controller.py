@@ -128,6 +128,9 @@ LAST = 3
 """So many trials say what the next one like them takes."""
 MOST_TRIALS = 120
 """Most trials in a round of a cell. A search that needs more has met something unknown to it."""
+MOST_SILENT = 36
+"""A cell whose last so many trials were void is not asked further: whatever its load is, its trials
+say nothing any more. Those that the hypervisor disturbed are not counted."""
 
 
 class Capacity:
@@ -214,6 +217,8 @@ class Capacity:
         of_cell = [record for record in done if record.cell == dict(cell.factors)]
         if len(tried) >= MOST_TRIALS or any(AT_ANY_LOAD & {*r.invalid_reasons} for r in of_cell):
             return None
+        if self._silent(cell, done):
+            return None
         ramped = ramp_of(done, cell.factors)
         if number == 1 and ramped is None and not tried:
             ramp = self._ramp(cell)
@@ -221,6 +226,12 @@ class Capacity:
                 return ramp
         ask = METHODS[self._search.method](self._field(cell, number, done))
         return None if ask is None or self._beyond_budget(cell, number, ask, done) else ask
+
+    def _silent(self, cell: AskedCell, done: Sequence[TrialRecord]) -> bool:
+        numbers = range(1, self._search.rounds + 1)
+        trials = chain.from_iterable(of_round(done, cell.factors, n) for n in numbers)
+        last = [t for t in trials if not t.disturbed][-MOST_SILENT:]
+        return len(last) == MOST_SILENT and all(t.outcome == "void" for t in last)
 
     def _field(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> Field:
         earlier: list[Tried] = []

@@ -258,7 +258,7 @@ class _Cell:
     def _proved(self, lower: Load, goal: float, least: Load | None) -> Load:
         """The load that all rounds together prove, no higher than what one of them carried, and no
         lower than what is carried for a stricter goal."""
-        found = proved(proofs(self._lasting(goal), lower.value, goal))
+        found = proved(proofs(self._lasting(goal), lower.value, goal, self._search))
         value = lower.value if found is None else found.value
         if least is not None and value < least.value:
             return least
@@ -278,9 +278,9 @@ class _Cell:
 
     def _next_proof(self, lower: Load, goal: float) -> float | None:
         trials, step = self._lasting(goal), 1 + 2 * self._search.relative_width
-        found = proofs(trials, lower.value, goal)
+        found = proofs(trials, lower.value, goal, self._search)
         best = proved(found)
-        refuted = [one.value for one in found if not one.holds]
+        refuted = [one.value for one in found if one.refuted]
         if all(t.good(goal) is None for t in trials[-PROOF:]):
             return None
         if best is None:
@@ -289,7 +289,7 @@ class _Cell:
         above = [one for one in found if one.value > best.value]
         if best.enough:
             return _between_proofs(best.value, above, step)
-        ceiling = min((one.value for one in above if not one.holds), default=best.value)
+        ceiling = min((one.value for one in above if one.refuted), default=best.value)
         return ceiling / step if ceiling > best.value * step**2 else best.value
 
     def _rounds(self, goal: float) -> tuple[Round, ...]:
@@ -369,7 +369,7 @@ class _Cell:
 def _between_proofs(proved_value: float, above: Sequence[Proof], step: float) -> float | None:
     """Load to try above one that has its proof: the highest that nothing speaks against, else the
     middle of a wide gap to the lowest that is refuted. None: there is no such load."""
-    if open_values := [one.value for one in above if one.holds]:
+    if open_values := [one.value for one in above if not one.refuted]:
         return max(open_values)
     ceiling = min((one.value for one in above), default=proved_value)
     return math.sqrt(proved_value * ceiling) if ceiling > proved_value * step else None

@@ -327,30 +327,38 @@ class Proof:
 
     value: float
     good: int
-    """Trials of this load; of higher ones, those that were good were sought out, some by luck."""
+    """Trials of this load, of the final length; of higher ones, those that were good were sought
+    out, some by luck."""
     missed: int
     """Trials of this load and of loads a little below it."""
 
     @property
+    def refuted(self) -> bool:
+        return self.missed > MOST_MISSED * (self.good + self.missed)
+
+    @property
     def holds(self) -> bool:
-        return self.good > 0 and self.missed <= MOST_MISSED * (self.good + self.missed)
+        return self.good > 0 and not self.refuted
 
     @property
     def enough(self) -> bool:
         return self.holds and self.good >= PROOF
 
 
-def proofs(trials: Iterable[Tried], lower: float, goal: float) -> list[Proof]:
+def proofs(trials: Iterable[Tried], lower: float, goal: float, search: Search) -> list[Proof]:
     """Proofs of the loads that were tried, from `lower` down to a little below it, the highest
-    first."""
-    said = [(t.value, good) for t in trials if (good := t.good(goal)) is not None]
+    first. A trial shorter than the final length may speak against a load, and proves none."""
+    said = [(t, good) for t in trials if (good := t.good(goal)) is not None]
+    values = {t.value for t, _ in said if lower / NEAR <= t.value <= lower}
+    long = [t.value for t, good in said if good and t.seconds >= search.final_trial_s]
+    missed = [t.value for t, good in said if not good]
     return [
         Proof(
             value=value,
-            good=sum(good and v == value for v, good in said),
-            missed=sum(not good and value / NEAR <= v <= value for v, good in said),
+            good=long.count(value),
+            missed=sum(value / NEAR <= v <= value for v in missed),
         )
-        for value in sorted({v for v, _ in said if lower / NEAR <= v <= lower}, reverse=True)
+        for value in sorted(values, reverse=True)
     ]
 
 

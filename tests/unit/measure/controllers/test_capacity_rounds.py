@@ -183,8 +183,26 @@ def test_the_answer_is_a_load_that_was_carried_again_and_again(
         for lossy in outcomes:
             sut.capacity = 3.0 if lossy else 5.0
             trials.append(tried(sut.measure(asked_for(len(trials) + 1, value, 5.0))))
-    found = proved(proofs(trials, 4.0, 0.0))
+    found = proved(proofs(trials, 4.0, 0.0, Search()))
     assert found is not None and found.value == lower
+
+
+@pytest.mark.parametrize(("short", "long"), [(4, 0), (3, 1), (1, 3), (0, 4)])
+def test_a_short_trial_proves_nothing(short: int, long: int) -> None:
+    sut = SimulatedSut(capacity=5.0)
+    seconds = [3.0] * short + [5.0] * long
+    done = [sut.measure(asked_for(n + 1, 4.0, s)) for n, s in enumerate(seconds)]
+    (found,) = proofs([tried(one) for one in done], 4.0, 0.0, Search())
+    assert (found.good, found.missed, found.refuted) == (long, 0, False)
+
+
+@pytest.mark.parametrize("reason", ["not_read", "sender_late"])
+@pytest.mark.parametrize("first", [4, 12, 26])
+def test_a_search_ends_where_trials_say_nothing_any_more(first: int, reason: str) -> None:
+    """It went on to 120 trials a round."""
+    sut = SimulatedSut(capacity=5.0, noise=0.02, void_from=(first, reason))
+    done = run(controller(Search(), sut="standing"), sut.measure)
+    assert len(done) <= first - 1 + 36
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.1])
