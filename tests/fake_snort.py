@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A stand-in for Snort 3, which no distribution has: it captures by a ring for each packet thread,
-as the afpacket DAQ does, and prints the statistics that Snort's documentation shows, at its end.
+as its DAQs do, and prints the statistics that Snort's documentation shows, at its end. With the
+pcap DAQ "received" includes what was dropped, and it ends only when one more packet comes.
 A line `-- fault: …` of its configuration makes it lie as real programs have lied."""
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ RULE = "-" * 50
 class Instance(threading.Thread):
     """A packet thread with a socket and a ring of its own."""
 
-    def __init__(self, number: int, interface: str, ring_bytes: int, group: int | None) -> None:
+    def __init__(
+        self, number: int, interface: str, ring_bytes: int, group: int | None, *, pcap: bool
+    ) -> None:
         super().__init__()
         self.number, self.received, self.dropped, self.analyzed, self.bytes = number, 0, 0, 0, 0
-        self.idle, self.ending = 0, False
+        self.idle, self.pcap = 0, pcap
+        self.ends_after: int | None = None
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self.socket.setsockopt(SOL_PACKET, VERSION, struct.pack("i", 1))
         blocks = max(1, ring_bytes // BLOCK_BYTES)
@@ -54,12 +58,12 @@ class Instance(threading.Thread):
                 self.bytes += length
                 struct.pack_into("I", self.ring, place, 0)
                 at = (at + 1) % self.frames
-            elif self.ending:
+            elif self.ends_after is not None and self.analyzed >= self.ends_after + self.pcap:
                 break
             else:
                 self.idle += not ready.poll(50)
         came, lost = struct.unpack("II", self.socket.getsockopt(SOL_PACKET, STATISTICS, 8))
-        self.received, self.dropped = came - lost, lost
+        self.received, self.dropped = came if self.pcap else came - lost, lost
 
 
 def line(name: str, value: object, more: str = "") -> str:
@@ -114,15 +118,17 @@ def main() -> None:
     fault, number = found[1] if found else "", int(asked["-z"])
     grouped = variables.get("fanout_type") == "hash" and number > 1 and fault != "no fan-out"
     group = os.getpid() & 0xFFFF if grouped else None
-    ring_bytes = int(variables["buffer_size_mb"]) << 20
+    pcap = asked["--daq"] == "pcap"
+    size = variables["buffer_size"] if pcap else variables["buffer_size_mb"]
+    ring_bytes = int(size) if pcap else int(size) << 20
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
-    instances = [Instance(n, asked["-i"], ring_bytes, group) for n in range(number)]
+    instances = [Instance(n, asked["-i"], ring_bytes, group, pcap=pcap) for n in range(number)]
     for one in instances:
         one.start()
     sys.stdout.write(f"Commencing packet processing\n++ [0] {asked['-i']}\n")
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     for one in instances:
-        one.ending = True
+        one.ends_after = one.analyzed
     for one in instances:
         one.join()
     sys.stdout.write("== stopping\n" + lied("".join(statistics(instances)), fault))

@@ -70,6 +70,9 @@ class SimulatedSut:
     """In this part of the trials it loses that part of the packets, whatever the load is."""
     modes: tuple[float, float] = (0.0, 1.0)
     """This part of its starts serve so much of the capacity."""
+    misses: Callable[[float, float], float | None] = field(default=lambda load, loss: 0.0)
+    """Part of its detections that it misses of this load if it loses this part of the packets; None
+    if too few are expected."""
     random: Random = field(default_factory=lambda: Random(1))
     _start: float = 1.0
     _trials_of_start: int = 0
@@ -207,6 +210,14 @@ class SimulatedSut:
         share = seconds / (seconds + drain_s)
         sustained = False if share < 0.95 else None if share < 0.99 or lost >= 1 else True
         ratio = round(lost) / round(sent)
+        if common["searched"].goals_of == "detections":
+            missed = self.misses(x, ratio)
+            common["detections"] = {
+                "detection_loss_ratio": missed,
+                "no_ratio": "" if missed is not None else "5 expected units are fewer than 20",
+                "seen": 100,
+                "alerts": 100,
+            }
         return _record(
             common,
             "measured",

@@ -195,6 +195,11 @@ def test_what_differs_from_the_kernels_counters_is_named(
         (["sh", "-c", "echo no such port >&2; exit 3"], r"status 3\): no such port"),
         (["sleep", "60"], "has 0 of 1 capture sockets on its interface after 0.5 s"),
         (["yes", "a packet" * 1000], "has printed .* MiB: killed.*make it quiet"),
+        (
+            ["sh", "-c", "echo 4096 >/proc/sys/net/core/rmem_max"],
+            "status 2.*(Read-only file system|Permission denied)",
+        ),
+        (["sh", "-c", "ip link set {interface} mtu 900"], "status 2.*not permitted"),
     ],
 )
 def test_a_program_that_never_listens(

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.config.asked import AbQuestion, CapacityQuestion, Sensor, goal_ratio, time_s
+from nodrop.config.experiment import asked_experiment
 from nodrop.config.toml_file import to_toml
 from nodrop.errors import BadInput
 
@@ -64,6 +65,34 @@ def test_paths_are_whole_so_that_the_file_can_be_kept_elsewhere(tmp_path: Path) 
     assert table["sut"]["rules"] == [str(tmp_path / "a.rules"), "/b.rules"]
     assert table["name"] == "capacity-my-trace"
     assert table["search"] == {}, "what is not asked for is the search's own"
+
+
+def test_goals_of_detections_make_a_fresh_sut_for_each_trial(tmp_path: Path) -> None:
+    table = CapacityQuestion(trace="x", goals_of_detections=["1%", "0.05"]).table(tmp_path)
+    assert table["measure"] == {"mode": "capacity", "sut": "fresh", "outcome": ["alerts"]}
+    assert table["search"] == {"goals": [0.01, 0.05], "goals_of": "detections"}
+    search = asked_experiment(table, [], path=tmp_path).search
+    assert search is not None and search.by == "speed" and search.by_detections
+    with pytest.raises(BadInput, match="packets or detections: leave out --goal"):
+        CapacityQuestion(trace="x", goals=["0"], goals_of_detections=["1%"]).table(tmp_path)
+    with pytest.raises(BadInput, match=r"--goal-detections 2: must be the part"):
+        CapacityQuestion(trace="x", goals_of_detections=["2"]).table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ('measure.sut="standing"', "a SUT that stays up limits its alerts"),
+        ("measure.outcome=[]", "measure.outcome says which"),
+        ('search.by="multiplier"', "other replicas are to bring other detections"),
+        ('search.goals_of="packets"', "this search counts packets"),
+        ("search.goals=[0.01, 0.01]", "one is given twice"),
+    ],
+)
+def test_what_a_search_by_detections_cannot_have(tmp_path: Path, setting: str, words: str) -> None:
+    table = CapacityQuestion(trace="x", goals_of_detections=["1%"]).table(tmp_path)
+    with pytest.raises(BadInput, match=words):
+        asked_experiment(table, [setting], path=tmp_path)
 
 
 @pytest.mark.parametrize("threads", ["3", "auto", None])

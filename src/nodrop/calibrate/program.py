@@ -135,10 +135,16 @@ def _answer(running: RunningCommand, link: Link, trace: Path, *, stopped: bool) 
         raise LabProblem(f"{sent:,} packets were sent, and {seen.arrived:,} came to the sockets")
     dropped = seen.dropped or 0
     running.drain(expected_packets=sent, timeout_s=DRAIN_TIMEOUT_S)
+    said = running.finish(timeout_s=STOP_TIMEOUT_S).results
+    captured = sent + running.nudged
     return Answer(
         put_in=put_in,
-        truth={"captured": sent, "dropped_ring_full": dropped, "decoded": sent - dropped},
-        said=running.finish(timeout_s=STOP_TIMEOUT_S).results,
+        truth={
+            "captured": captured,
+            "dropped_ring_full": dropped,
+            "decoded": captured - dropped,
+        },
+        said=said,
     )
 
 

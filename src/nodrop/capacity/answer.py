@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nodrop.capacity.searched import Tried
+from nodrop.config.search import Of
 from nodrop.ledger.verdict import percent
 from nodrop.results.capacity import LimitedBy
 from nodrop.stats.interval import Interval
@@ -144,6 +145,8 @@ class Answer:
     by: str
     goal: float
     """The loss ratio that is tolerated: 0 is NDR."""
+    goals_of: Of
+    """The ratio is one of packets, or of detections that are missed."""
     lower: Bound | None
     """Within the search of the median round: the highest load that was carried. None = none was,
     or nothing was shown."""

@@ -45,6 +45,10 @@ class SearchedCell:
     nodrop."""
 
     @property
+    def by_detections(self) -> bool:
+        return any(answer.goals_of == "detections" for answer in self.answers)
+
+    @property
     def window(self) -> LoadWindow | None:
         """Window that all trials sent; None in a run of an older nodrop, or of another
         generator."""

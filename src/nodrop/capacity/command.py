@@ -53,6 +53,14 @@ def capacity(
             "--goal", metavar="SHARE", help="Loss that is tolerated: 0, 0.5% … Repeatable."
         ),
     ] = None,
+    goals_of_detections: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--goal-detections",
+            metavar="SHARE",
+            help="Instead: part of the expected detections that may be missed, such as 1%.",
+        ),
+    ] = None,
     budget: Annotated[
         str, typer.Option("--budget", metavar="TIME", help="90s, 10m: it plans within.")
     ] = "4m",
@@ -93,6 +101,7 @@ def capacity(
     \b
     nodrop capacity my.pcap --rules my.rules
     nodrop capacity my.pcap --goal 0 --goal 0.5% --budget 10m
+    nodrop capacity my.pcap --rules my.rules --goal-detections 1% --budget 15m
 
     Exit code 0: each goal has its figure; 2: bad input, or something is missing here, and nothing
     was touched; 3: the lab failed; 6: no load is shown to be carried for one of the goals, so there
@@ -112,6 +121,7 @@ def capacity(
         sut=sut,
         sensor=Sensor(config=config, binary=binary, image=image, threads=threads),
         goals=goals or (),
+        goals_of_detections=goals_of_detections or (),
         budget=budget,
         by=by,
         method=method,

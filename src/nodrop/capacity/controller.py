@@ -16,7 +16,16 @@ from typing import Any
 from nodrop.capacity.forecast import RAMP_SHARE, RAMP_TRIALS, budget_shares
 from nodrop.capacity.methods import Ask, Field, Method, bisection, own
 from nodrop.capacity.rules import answers, closed, to_prove
-from nodrop.capacity.searched import AT_ANY_LOAD, Picture, Tried, lab_is_out, of_round, ramp_of
+from nodrop.capacity.searched import (
+    AT_ANY_LOAD,
+    Picture,
+    Tried,
+    lab_is_out,
+    no_ratio,
+    of_round,
+    ramp_of,
+)
+from nodrop.config.replay import REPLAYING
 from nodrop.config.search import RANGE, Search
 from nodrop.errors import BadInput
 from nodrop.measure.controllers.seam import (
@@ -46,12 +55,14 @@ def mlrsearch(field: Field) -> Ask | None:
     import MLRsearch
 
     search = field.search
+    # Each trial of detections sends the window once: all are of one length.
+    initial_s = search.final_trial_s if search.by_detections else search.initial_trial_s
     goals = [
         MLRsearch.SearchGoal(
             loss_ratio=goal,
             exceed_ratio=search.exceed_ratio,
             relative_width=search.relative_width,
-            initial_trial_duration=search.initial_trial_s,
+            initial_trial_duration=initial_s,
             final_trial_duration=search.final_trial_s,
             duration_sum=search.duration_sum_s,
             fail_fast=False,
@@ -122,6 +133,8 @@ MOST_OF_RAMP = 64
 """Replicas at once; what they do not fill is sent again."""
 MOST_COPIES = 1 << 16
 """Passes of all replicas that have addresses of their own: each takes 80 bytes of the sender."""
+SOON_S = 20.0
+"""A search by detections begins at a load that sends the whole window in no more time."""
 FAR = 2.0**20
 """Where a search without a maximum ends, above its beginning: no sender comes so far."""
 LAST = 3
@@ -161,7 +174,7 @@ class Capacity:
         """Seconds of a trial that decides, at the load where the search begins."""
         start, _ = _begin(cell, self._search)
         ask = Ask(value=start, seconds=self._search.final_trial_s)
-        return _lasts_s(cell, self._search.by, ask)
+        return _lasts_s(cell, self._search, ask)
 
     def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
         if lab_is_out(done):
@@ -217,7 +230,7 @@ class Capacity:
         of_cell = [record for record in done if record.cell == dict(cell.factors)]
         if len(tried) >= MOST_TRIALS or any(AT_ANY_LOAD & {*r.invalid_reasons} for r in of_cell):
             return None
-        if self._silent(cell, done):
+        if self._silent(cell, done) or no_ratio(of_cell):
             return None
         ramped = ramp_of(done, cell.factors)
         if number == 1 and ramped is None and not tried:
@@ -253,7 +266,7 @@ class Capacity:
         narrow anyway, or a budget that it would eat up."""
         search, (start, highest) = self._search, _begin(cell, self._search)
         end, seconds = min(start * RAMP_UP, highest), RAMP_TRIALS * search.initial_trial_s
-        if search.method != "nodrop" or cell.load.get("kind") != "replay":
+        if search.method != "nodrop" or search.by_detections or cell.load.get("kind") != "replay":
             return None
         if end < start * RAMP_LEAST or not cell.first_pps or not cell.trace_packets:
             return None
@@ -287,7 +300,7 @@ class Capacity:
         spent = sum(r.took_s or 0.0 for r in done if r.cell == dict(cell.factors))
         number = min(number, search.rounds)
         beside_s = self._beside_s(cell.factors, number, done)
-        return spent + _lasts_s(cell, search.by, ask) + beside_s > until
+        return spent + _lasts_s(cell, search, ask) + beside_s > until
 
     def _beside_s(self, factors: Factors, number: int, done: Sequence[TrialRecord]) -> float:
         """Seconds that a trial of this round takes beside its load: the most that the last trials
@@ -319,10 +332,14 @@ class Capacity:
             searched=Searched(
                 by=self._search.by,
                 value=ask.value,
-                duration_s=ask.seconds,
+                # Each trial of detections sends the window once: none decides less than others.
+                duration_s=self._search.final_trial_s
+                if self._search.by_detections
+                else ask.seconds,
                 round=number,
                 ramp=None if ask.ramp_from is None else Ramp(start=ask.ramp_from),
                 soak=Soak() if ask.soak else None,
+                goals_of=self._search.goals_of,
             ),
         )
 
@@ -350,7 +367,7 @@ class Capacity:
         cell = next(one for one in self._asked.cells if one.factors == trial.cell)
         start = None if asked.ramp is None else asked.ramp.start
         ask = Ask(value=asked.value, seconds=asked.duration_s, ramp_from=start)
-        return _lasts_s(cell, asked.by, ask)
+        return _lasts_s(cell, self._search, ask)
 
     def _at_most(self, least: Remaining, done: Sequence[TrialRecord]) -> Remaining | None:
         if self._search.budget_s is None:
@@ -396,6 +413,8 @@ def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
         if by != "multiplier" and pace != by:
             found.pop(pace, None)
     once_s = _once_s(cell, by, value)
+    if search.by_detections:
+        return found
     if not once_s:
         return {**found, "duration_s": ask.seconds}
     found.pop("duration_s", None)
@@ -434,8 +453,10 @@ def _begin(cell: AskedCell, search: Search) -> tuple[float, float]:
     return min(max(_start(cell, search), lowest), highest), highest
 
 
-def _lasts_s(cell: AskedCell, by: str, ask: Ask) -> float:
-    once_s = _once_s(cell, by, ask.value) if ask.ramp_from is None else None
+def _lasts_s(cell: AskedCell, search: Search, ask: Ask) -> float:
+    once_s = _once_s(cell, search.by, ask.value) if ask.ramp_from is None else None
+    if search.by_detections:
+        return once_s or ask.seconds
     return once_s * _passes(once_s, ask.seconds) if once_s else ask.seconds
 
 
@@ -480,6 +501,11 @@ def _check(cell: AskedCell, search: Search) -> None:
             'search.by = "multiplier": load.kind = "tcpreplay" sends whole copies only: '
             'search.by = "speed" or "pps"'
         )
+    if search.by_detections and cell.load.get("kind") not in REPLAYING:
+        raise BadInput(
+            f'search.goals_of = "detections": load.kind = "{cell.load.get("kind")}" replays no '
+            'trace of which it is known what a SUT should detect: load.kind = "replay"'
+        )
     if search.by != "pps" and cell.trace_s == 0:
         raise BadInput(
             'load.trace: all its packets have one time, so it has no speed: search.by = "pps"'
@@ -506,16 +532,18 @@ def _packets(cell: AskedCell, search: Search, value: float) -> float:
 
 
 def _start(cell: AskedCell, search: Search) -> float:
-    """The cell's own load."""
+    """The cell's own load; of detections, not before one that sends the window soon."""
     given = cell.load.get(search.by)
     if given:
         return float(given)
     if search.by != "pps":
-        return 1.0
+        soon = (cell.trace_s or 0.0) / SOON_S if search.by_detections else 1.0
+        return max(1.0, soon)
     if not cell.trace_packets or not cell.trace_s:
         return 1000.0
-    replicas = cell.load.get("multiplier", 1)
-    return float(cell.trace_packets * replicas / cell.trace_s * (cell.load.get("speed") or 1.0))
+    packets = cell.trace_packets * cell.load.get("multiplier", 1)
+    own = float(packets / cell.trace_s * (cell.load.get("speed") or 1.0))
+    return max(own, packets / SOON_S) if search.by_detections else own
 
 
 def _limits(cell: AskedCell, search: Search) -> tuple[float, float]:

@@ -47,6 +47,7 @@ def capacity_answer(
         knob=first.knob,
         ndr=ndr,
         pdr=[goal for goal in goals if goal.loss_ratio],
+        detections=[goal for goal in goals if goal.detection_loss_ratio is not None],
         window=searched.window,
         trace_changes=[*changes],
         decoder=[*decoder],
@@ -63,7 +64,8 @@ def capacity_answer(
 def _goal(answer: Answer) -> Goal:
     scale = _carried(answer, lambda bound: bound.value)
     return Goal(
-        loss_ratio=answer.goal,
+        loss_ratio=answer.goal if answer.goals_of == "packets" else None,
+        detection_loss_ratio=answer.goal if answer.goals_of == "detections" else None,
         multiplier=scale if answer.by == "multiplier" else None,
         speed=scale if answer.by == "speed" else None,
         pps=_carried(answer, lambda bound: bound.pps),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from nodrop.capacity.searched import by_detections, judged_ratio
 from nodrop.ledger.threads import Role
 from nodrop.report import escape, numbers
 from nodrop.results.trial import TrialRecord, mark_of
@@ -17,6 +18,13 @@ WORDS = {
     "void": "void: says nothing of the SUT",
 }
 """Meaning of each mark."""
+OF_DETECTIONS = {
+    **WORDS,
+    "good": "no detection missed",
+    "absorbed": "no detection missed, pace not shown",
+    "loss": "missed detections",
+}
+"""... of a trial that is judged by its detections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,22 +59,27 @@ class Dot:
     """None: the SUT failed or the trial is void, so that its loss is not known."""
     mark: str
     """`good`, `absorbed` (no loss, but not seen to keep the pace), `loss`, `failed` or `void`."""
+    of_detections: bool = False
+    """The loss ratio is the part of the expected detections that was missed."""
     busiest_cpu_ratio: float | None = None
     worker: Worker | None = None
     apart: str = ""
     """In words, if it stands apart from the others."""
 
     @property
+    def words(self) -> str:
+        return (OF_DETECTIONS if self.of_detections else WORDS)[self.mark]
+
+    @property
     def says(self) -> str:
         load = f"{self.run}: {numbers.count(self.pps)} packets/s"
-        lost = WORDS[self.mark] if self.loss_ratio is None else _lost(self.mark, self.loss_ratio)
+        lost = self.words
+        if self.loss_ratio:
+            missed = "of detections missed" if self.of_detections else "lost"
+            lost = f"{numbers.percent(self.loss_ratio)} % {missed}"
         busy = self.busiest_cpu_ratio
         thread = "" if busy is None else f", busiest thread {busy * 100:.0f} % of a CPU"
         return f"{load}, {lost}{thread}{self.apart and f', {self.apart}'}"
-
-
-def _lost(mark: str, ratio: float) -> str:
-    return f"{numbers.percent(ratio)} % lost" if ratio else WORDS[mark]
 
 
 def dots(records: Iterable[TrialRecord], apart: Mapping[str, str] = {}) -> tuple[Dot, ...]:
@@ -87,7 +100,9 @@ def voids(records: Iterable[TrialRecord]) -> tuple[Dot, ...]:
 
 
 def _dot(record: TrialRecord) -> Dot | None:
-    pps, mark, loss = _pps(record), mark_of(record), record.packets.loss_ratio
+    pps, mark, loss = _pps(record), mark_of(record), judged_ratio(record)
+    if by_detections(record) and mark in ("good", "loss"):
+        mark = "loss" if loss else "good"
     if mark == "good" and not record.packets.sustained:
         mark = "absorbed"
     if pps is None or mark == "void" or (loss is None and mark != "failed"):
@@ -97,6 +112,7 @@ def _dot(record: TrialRecord) -> Dot | None:
         pps=pps,
         loss_ratio=None if mark == "failed" else loss,
         mark=mark,
+        of_detections=by_detections(record),
         busiest_cpu_ratio=record.busiest_thread.cpu_ratio if record.busiest_thread else None,
         worker=next(iter(workers_of(record)), None),
     )

@@ -11,6 +11,7 @@ from nodrop.capacity.searched import (
     Load,
     Tried,
     loads,
+    no_ratio,
     untriable_above,
 )
 from nodrop.config.search import RANGE, Search
@@ -49,6 +50,8 @@ def limited_by(
 ) -> LimitedBy:
     """`of_answer`: the trials that `chosen` are the bounds of."""
     measured = [t for t in every if t.outcome != "void"]
+    if no_ratio(t.record for t in measured):
+        return "nothing_measured"
     if not measured and cut != "lab":
         return _void_for(every) if every else "nothing_measured"
     lower, upper = chosen.lower, chosen.upper

@@ -10,9 +10,11 @@ from markupsafe import Markup
 
 from nodrop.capacity.cells import SearchedCell, searches
 from nodrop.capacity.knee import workers_of
+from nodrop.capacity.searched import judged_ratio
 from nodrop.capacity.section import efficiencies
 from nodrop.capacity.statements import ramp_words
 from nodrop.capacity.words import fitted
+from nodrop.findings.load_words import goal_words
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import MOST_ROWS, more_words
 from nodrop.report.cards import cards, cost_words, lost_words, ordered, state_words
@@ -56,6 +58,8 @@ class TrialRow:
     loss_pct: float | None
     bar: float
     """Length of the loss bar, 0 to 64 px."""
+    missed_pct: float | None
+    """Part of the expected detections."""
     ran_pct: float | None
     waited_pct: float | None
     late_ms: float | None
@@ -79,6 +83,7 @@ class CapacityPage:
     card: Card
     actions: tuple[tuple[Action, str], ...]
     """Each with its cost and state in words."""
+    kicker: str
     lost: str
     sure: Chart
     facts: tuple[tuple[str, str, str], ...]
@@ -108,6 +113,7 @@ def capacity_page(story: Story) -> CapacityPage | None:
         card=card,
         actions=tuple((a, " ".join(filter(None, (a.why, cost_words(a), state_words(a)))))
                       for a in card.actions),
+        kicker=f"Carried {goal_words(card.goal, card.goals_of)}",
         lost=lost_words(card),
         sure=_sure(searched, card),
         facts=tuple(_facts(searched, card)),
@@ -127,7 +133,8 @@ def _deciding(searched: SearchedCell, card: Card) -> list[tuple[Trial, str, str]
     trials = {t.name: t for t in searched.trials}
     carried = [trials[r] for r in (card.carried.runs if card.carried else ()) if r in trials]
     found = []
-    if good := [t for t in carried if t.valid and not t.lost_packets] or carried:
+    good = [t for t in carried if t.valid and (searched.by_detections or not t.lost_packets)]
+    if good := good or carried:
         found.append((good[0], "good", "Carried"))
     run = card.breaks.run
     if run in trials and card.too_much is not None:
@@ -250,7 +257,10 @@ def _rows(searched: SearchedCell, card: Card) -> Iterator[TrialRow]:
         loss = trial.loss_ratio if trial.valid else None
         shape, style, name = OUTCOMES[mark]
         decides = ""
-        if card.carried and trial.name in card.carried.runs and not trial.lost_packets:
+        met = (judged_ratio(record) or 0.0) <= card.goal if searched.by_detections else (
+            not trial.lost_packets
+        )  # fmt: skip
+        if card.carried and trial.name in card.carried.runs and met:
             decides = "carried"
         elif card.too_much and trial.name in card.too_much.runs:
             decides = "lost"
@@ -263,6 +273,7 @@ def _rows(searched: SearchedCell, card: Card) -> Iterator[TrialRow]:
             word="ramp" if ramp else {"loss": "lost", "absorbed": "no loss"}.get(mark, name),
             load=_load(trial),
             loss_pct=None if loss is None else loss * 100,
+            missed_pct=_pct(record.detection_loss_ratio),
             bar=0.0 if not loss or not top else max(min(loss / top, 1.0) * 64, 1.2),
             ran_pct=_pct(worker.cpu_ratio if worker else None),
             waited_pct=_pct(worker.wait_ratio if worker else None),

@@ -196,6 +196,7 @@ def knee_of(searched: SearchedCell) -> Knee:
         too_much_pps=first.upper.pps if first and first.upper else None,
         curve=curve,
         held=tuple(_held(searched)) if curve else (),
+        by_detections=searched.by_detections,
     )
 
 
@@ -274,7 +275,7 @@ def capacity_bars(found: Sequence[SearchedCell]) -> Chart:
 
 def _bar(searched: SearchedCell, answer: Answer) -> Bar:
     pps = answer.lower.pps if answer.lower else None
-    cell, goal = searched.label or searched.subject, goal_name(answer.goal)
+    cell, goal = searched.label or searched.subject, goal_name(answer)
     words = "none found" if pps is None else f"{numbers.count(pps)} packets/s"
     if answer.lower is not None and answer.by != "pps":
         words = f"{words} ({value_words(answer.by, answer.lower.value)})"

@@ -122,7 +122,8 @@ def _lowered(answer: Answer, views: Sequence[Picture]) -> Statement | None:
 def _noise(answer: Answer, found: Missed) -> Statement:
     assert answer.lower is not None
     where = writing(answer).span(found.least, answer.lower.value, up=False)
-    what = "lost packets or fell behind" if answer.goal == 0 else "missed the goal"
+    of_packets = answer.goal == 0 and answer.goals_of == "packets"
+    what = "lost packets or fell behind" if of_packets else "missed the goal"
     many = f"{found.missed} of {found.trials} trial{'s' if found.trials > 1 else ''}"
     return Statement(
         rule="capacity-noise",
@@ -339,6 +340,7 @@ class _Cell:
             cell=self._cell,
             by=search.by,
             goal=goal,
+            goals_of=search.goals_of,
             lower=lower,
             upper=upper,
             fit=None if place is None else rounds[place].fit,

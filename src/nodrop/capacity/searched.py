@@ -78,6 +78,8 @@ class Tried:
     """Asked for."""
     outcome: str
     loss_ratio: float | None
+    """The part of the packets that was lost or, in a search by detections, the part of the expected
+    detections that was missed."""
     kept: bool | None
     """It kept the pace of what it was given; None = not shown."""
     served_ratio: float | None
@@ -128,12 +130,19 @@ class Tried:
         beyond, sent = self.record.lost_beyond_steal_packets, self.record.offered.sent
         if beyond is None or not sent or not self.may_be_stolen:
             return False
-        return beyond <= goal * sent
+        return beyond <= self._packets_within(goal) * sent
 
     def _lost_enough_to_bursts(self, goal: float) -> bool:
         """Without what late bursts of the sender explain it is within the goal."""
         beyond, sent = self.record.packets.lost_beyond_bursts_packets, self.record.offered.sent
-        return beyond is not None and bool(sent) and beyond <= goal * (sent or 0)
+        if beyond is None or not sent or self.record.packets.lost_packets == 0:
+            return False
+        return beyond <= self._packets_within(goal) * sent
+
+    def _packets_within(self, goal: float) -> float:
+        """Part of the packets that may be lost for certain: what a lost packet costs of the
+        detections is not known."""
+        return 0.0 if by_detections(self.record) else goal
 
     @property
     def _by_bursts_ratio(self) -> float:
@@ -190,7 +199,7 @@ def tried(record: TrialRecord) -> Tried:
         value=record.searched.value,
         seconds=record.searched.duration_s,
         outcome=record.outcome,
-        loss_ratio=record.packets.loss_ratio,
+        loss_ratio=judged_ratio(record),
         kept=_kept(record),
         served_ratio=_served_ratio(record),
         record=record,
@@ -230,6 +239,21 @@ def ramp_of(records: Iterable[TrialRecord], cell: Mapping[str, Any]) -> Ramp | N
     return next((found.ramp for found in of_cell if found.ramp is not None), None)
 
 
+def by_detections(record: TrialRecord) -> bool:
+    return record.searched is not None and record.searched.goals_of == "detections"
+
+
+def judged_ratio(record: TrialRecord) -> float | None:
+    return record.detection_loss_ratio if by_detections(record) else record.packets.loss_ratio
+
+
+def no_ratio(records: Iterable[TrialRecord]) -> str:
+    """Why no trial can be judged by its detections, in words, if that holds at any load: too few
+    are expected, or nothing says which. Empty otherwise."""
+    mute = (r.detections for r in records if by_detections(r) and r.outcome == "measured")
+    return next((d.no_ratio for d in mute if d is not None and d.no_ratio), "")
+
+
 def _kept(record: TrialRecord) -> bool | None:
     """`sustained`; where a loss or a short lag leaves that open, what the pace itself shows."""
     body, offered = record.packets, record.offered
@@ -246,10 +270,10 @@ def _kept(record: TrialRecord) -> bool | None:
 
 
 def _served_ratio(record: TrialRecord) -> float | None:
-    body, offered = record.packets, record.offered
-    if body.loss_ratio is None or not offered.sent or not offered.duration_s:
+    body, offered, lost = record.packets, record.offered, judged_ratio(record)
+    if lost is None or not offered.sent or not offered.duration_s:
         return None
-    carried = 1 - body.loss_ratio
+    carried = 1 - lost
     if body.service_pps_at_least is None or not body.decoded_packets:
         return carried
     pace = body.decoded_packets / offered.duration_s

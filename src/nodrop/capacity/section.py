@@ -88,6 +88,7 @@ def efficiencies(found: Sequence[SearchedCell]) -> Iterator[tuple[str, Efficienc
 
 def _view(searched: SearchedCell, number: int) -> CapacityView:
     steps = steps_table(searched)
+    columns = steps.columns[1:]
     own = [replace(row, values=row.values[1:]) for row in steps.rows]
     knee = knee_of(searched)
     return CapacityView(
@@ -100,14 +101,23 @@ def _view(searched: SearchedCell, number: int) -> CapacityView:
         ),
         budget=forecast_words(searched),
         way=way_of(searched),
-        steps=shortened(replace(steps, columns=STEP_COLUMNS[1:], rows=own), "search"),
+        steps=shortened(replace(steps, columns=columns, rows=own), "search"),
     )
 
 
 def steps_table(*searched: SearchedCell) -> Table:
     """Every trial, in the order in which it was measured."""
-    rows = Made(lambda: (row for one in searched for row in _steps(one)))
-    return Table(name="search", title="How the search went", columns=STEP_COLUMNS, rows=rows)
+    missed = any(one.by_detections for one in searched)
+    at = [column.name for column in STEP_COLUMNS].index("busiest_thread_pct")
+    columns = (*STEP_COLUMNS[:at], MISSED, *STEP_COLUMNS[at:]) if missed else STEP_COLUMNS
+
+    def rows() -> Iterator[Row]:
+        for row, ratio in (step for one in searched for step in _steps(one)):
+            shown = Value(raw=None if ratio is None else ratio * 100, shown=numbers.percent(ratio))
+            values = (*row.values[:at], shown, *row.values[at:]) if missed else row.values
+            yield replace(row, values=values)
+
+    return Table(name="search", title="How the search went", columns=columns, rows=Made(rows))
 
 
 ANSWER_COLUMNS = (
@@ -133,7 +143,11 @@ ANSWER_COLUMNS = (
 def capacity_table(found: Sequence[SearchedCell], *, name: str = "capacity") -> Table:
     """A row for each cell and goal."""
     rows = tuple(_answer_row(one, answer) for one in found for answer in one.answers)
-    return Table(name=name, title="What is carried", columns=ANSWER_COLUMNS, rows=rows)
+    columns = ANSWER_COLUMNS
+    if any(one.by_detections for one in found):
+        goal = numeric("goal_ratio", "Tolerated, %", "of packets lost or of detections missed")
+        columns = (columns[0], goal, *columns[2:])
+    return Table(name=name, title="What is carried", columns=columns, rows=rows)
 
 
 def _answer_row(searched: SearchedCell, answer: Answer) -> Row:
@@ -190,10 +204,14 @@ STEP_COLUMNS = (
 )
 
 
-def _steps(searched: SearchedCell) -> Iterator[Row]:
+MISSED = numeric("missed_pct", "Detections missed, %", "of those expected")
+
+
+def _steps(searched: SearchedCell) -> Iterator[tuple[Row, float | None]]:
+    """Each with the part of the detections that was missed."""
     apart = stand_apart(searched)
-    every = (*searched.ramps, *searched.trials)
-    return (_step(searched, one, apart.get(one.name, "")) for one in every)
+    for one in (*searched.ramps, *searched.trials):
+        yield _step(searched, one, apart.get(one.name, "")), one.record.detection_loss_ratio
 
 
 def _step(searched: SearchedCell, trial: Trial, apart: str) -> Row:

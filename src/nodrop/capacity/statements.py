@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nodrop.capacity.answer import Answer, Between, Statement, apart
-from nodrop.capacity.searched import Tried
+from nodrop.capacity.searched import Tried, no_ratio
 from nodrop.config.search import Search
 from nodrop.config.units import noun
 from nodrop.findings.load_words import UNSURE, Writing, goal_words, known_apart, value_words
@@ -107,7 +107,7 @@ def writing(answer: Answer) -> Writing:
 
 
 def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]) -> Statement:
-    goal, loads = goal_words(answer.goal), writing(answer)
+    goal, loads = goal_words(answer.goal, answer.goals_of), writing(answer)
     lower, upper = answer.lower, answer.upper
     evidence = {
         "goal": answer.goal,
@@ -127,7 +127,8 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
             return said("capacity-failed", f"{text}; at {too_much} it failed")
         bad = [t for t in every if t.value == upper.value and t.good(answer.goal) is False]
         if bad and all(map(_behind_alone, bad)):
-            text = f"{text}; at {too_much} it fell behind, and lost nothing yet"
+            verb = "missed" if answer.goals_of == "detections" else "lost"
+            text = f"{text}; at {too_much} it fell behind, and {verb} nothing yet"
         else:
             text = f"{text}, not {too_much}"
         why = _NOT_THE_SUT.get(answer.limited_by, "").format(place=answer.place)
@@ -139,12 +140,15 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         return said("capacity-at-least", f"{at_least}: {why}")
     if answer.limited_by == "loss_at_every_load":
         where = f", at place {answer.place}" if answer.place else ""
-        words = f"carries no load {goal}: loss at every load{where}"
+        what = "missed detections" if answer.goals_of == "detections" else "loss"
+        words = f"carries no load {goal}: {what} at every load{where}"
         if _on_its_way(answer):
-            words = f"what it carries {goal} is not known: loss at every load{where}, before it"
+            words = f"what it carries {goal} is not known: {what} at every load{where}, before it"
         return said("capacity-none", words)
     why = _WHY_NOT.get(answer.limited_by, "") + _while_others(answer, every)
     why += _last_void(answer, own)
+    if mute := no_ratio(own):
+        why = f"{why} ({mute})"
     if answer.limited_by == "changes":
         return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
     if upper is not None and (not why or not any(t.value < upper.value for t in every)):

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nodrop.capacity.cells import SearchedCell
-from nodrop.capacity.knee import WORDS, Dot
+from nodrop.capacity.knee import OF_DETECTIONS, WORDS, Dot
 from nodrop.capacity.pictures import knee_of
 from nodrop.capacity.words import (
     doubts,
@@ -97,16 +97,17 @@ def knee(
         part = 1.0 if dot.loss_ratio is None else dot.loss_ratio * 100 / top
         up = round(part * (HEIGHT - 1))
         rows[HEIGHT - 1 - up][column(dot.pps)] = signs.of(dot.mark)
-    lines = [*_framed(rows, top, signs), _scale(right, width)]
+    names = (f"{top:g} %", "missed") if near[0].of_detections else (f"{top:g} % lost", "")
+    lines = [*_framed(rows, names, signs), _scale(right, width)]
     if answer:
         low, high = map(column, answer)
         lines.append(" " * (LEFT + 2 + low) + signs.answer * (high + 1 - low))
     return [*lines, _key(dots, answer, signs), *_beyond(beyond)]
 
 
-def _framed(rows: Sequence[Sequence[str]], top: float, signs: Signs) -> Iterator[str]:
-    for number, row in enumerate(rows):
-        name = f"{top:g} % lost" if number == 0 else "0" if number == HEIGHT - 1 else ""
+def _framed(rows: Sequence[Sequence[str]], top: tuple[str, str], signs: Signs) -> Iterator[str]:
+    names = [*top, *[""] * (HEIGHT - 3), "0"]
+    for number, (row, name) in enumerate(zip(rows, names, strict=True)):
         edge = signs.corner if number == HEIGHT - 1 else signs.left
         yield f"{name:>{LEFT}} {edge}{''.join(row)}".rstrip()
 
@@ -127,7 +128,8 @@ def _beyond(dots: Sequence[Dot]) -> Iterator[str]:
 
 def _key(dots: Sequence[Dot], answer: tuple[float, float] | None, signs: Signs) -> str:
     seen = {dot.mark for dot in dots}
-    said = [f"{signs.of(mark)} {name}" for mark, name in WORDS.items() if mark in seen]
+    words = OF_DETECTIONS if dots[0].of_detections else WORDS
+    said = [f"{signs.of(mark)} {name}" for mark, name in words.items() if mark in seen]
     said += [f"{signs.answer} the answer lies here"] if answer else []
     return f"{'':{LEFT + 2}}each sign is a trial: {'; '.join(said)}"
 

@@ -58,7 +58,7 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
                     text = f"{searched.subject}: {lowered(words)}"
                     yield _sentence(searched, rules.BROKE, text, statement, knob=knob)
             elif rule is not rules.SEARCH_COST:
-                text = f"{searched.subject}, {goal_name(answer.goal)}: {statement.text}."
+                text = f"{searched.subject}, {goal_name(answer)}: {statement.text}."
                 yield _sentence(searched, rule, text, statement)
     if (window := searched.window) is not None:
         yield Sentence(
@@ -222,12 +222,15 @@ def _trials(n: int) -> str:
 
 def _bounds(answer: Answer) -> str:
     if answer.reached_width is None:
-        return f"{goal_name(answer.goal)}: no bounds on both sides"
-    return f"{goal_name(answer.goal)}: bounds {numbers.percent(answer.reached_width)} % apart"
+        return f"{goal_name(answer)}: no bounds on both sides"
+    return f"{goal_name(answer)}: bounds {numbers.percent(answer.reached_width)} % apart"
 
 
-def goal_name(goal: float) -> str:
-    return "no loss" if goal == 0 else f"at most {numbers.percent(goal)} % lost"
+def goal_name(answer: Answer) -> str:
+    few = f"at most {numbers.percent(answer.goal)} %"
+    if answer.goals_of == "detections":
+        return f"{few} of detections missed" if answer.goal else "no detection missed"
+    return f"{few} lost" if answer.goal else "no loss"
 
 
 LIMITS = {
@@ -263,6 +266,8 @@ and that says nothing."""
 
 
 def fitted(searched: SearchedCell) -> LossCurve | NoCurve:
+    if searched.by_detections:
+        return NoCurve(why="it would be one of lost packets, and the search is by detections")
     return loss_curve(list(_offers(searched)))
 
 

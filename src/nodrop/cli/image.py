@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -74,6 +75,27 @@ def guest(recipe: Recipe, as_json: AsJson = False) -> None:
     say(f"kernel    {found.kernel.package} {found.kernel.version}")
     say(f"initramfs {found.initramfs}")
     say(f"disk      {found.disk}")
+
+
+@image.command("import")
+def import_it(
+    rootfs: Annotated[Path, typer.Argument(metavar="ROOTFS.tar", help="Not packed.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Such as snort.")],
+    program: Annotated[
+        str, typer.Option("--program", metavar="PATH", help="Of the program, in the image.")
+    ],
+    version: Annotated[str, typer.Option("--version", metavar="TEXT", help="The program's.")],
+    as_json: AsJson = False,
+) -> None:
+    """Keep a root filesystem of your own as an image, for `sut.image = "NAME:VERSION"`.
+
+    \b
+    docker export CONTAINER >rootfs.tar
+    nodrop image import rootfs.tar --name snort --program /usr/bin/snort --version 3.1.0
+    """
+    from nodrop.images.image import import_image
+
+    _print(import_image(rootfs, name=name, program=program, version=version), as_json)
 
 
 @image.command("list")

@@ -170,6 +170,8 @@ NO_FIGURE = (
 FAILED = "failed_pct"
 SEARCH_ENDED = ("sut", "sut_failed")
 """Only such a search found a limit of the SUT; another says "at least"."""
+OF_DETECTIONS = "_of_detections"
+"""Ends the name of a capacity whose goal is one of detections."""
 HOST = (
     "hostname", "kernel", "machine", "cpu.model", "cpu.cpus", "cpu.smt", "cpu.governor",
     "cpu.boost", "cpu_model", "cpus", "memory.total_bytes", "memory_bytes",
@@ -319,6 +321,7 @@ def _capacity(searched: SearchedCell, pairs: Pairs) -> SideCell:
         values = [one.lower.value for one in closed if one.lower and one.upper]
         if answer.limited_by in SEARCH_ENDED and values and len(values) == len(closed):
             name = f"capacity_{answer.by}_at_{answer.goal:g}"
+            name += OF_DETECTIONS if answer.goals_of == "detections" else ""
             # Rounds that mix trials of several hosts are no independent ones.
             starts = [0] * len(values) if mixed else list(range(len(values)))
             figures[name] = Repeats(values=values, starts=starts, hosts=mixed)

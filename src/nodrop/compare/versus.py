@@ -19,6 +19,7 @@ from nodrop.compare.sides import (
     FAILED,
     MOST_NAMED,
     NO_FIGURE,
+    OF_DETECTIONS,
     in_lines,
     in_short,
     may_differ,
@@ -208,7 +209,8 @@ def figure_named(name: str) -> Figure:
         )  # fmt: skip
     if name.startswith(CAPACITY):
         by, _, goal = name.removeprefix(CAPACITY).partition("_at_")
-        title = escape.plain(f"{by}, loss ratio at most {goal}")
+        what = "detection loss ratio" if goal.endswith(OF_DETECTIONS) else "loss ratio"
+        title = escape.plain(f"{by}, {what} at most {goal.removesuffix(OF_DETECTIONS)}")
         return Figure(
             name=escape.plain(name), title=f"Capacity ({title})",
             unit=CAPACITY_UNITS.get(by, ""), scale=1, digits=0 if by == "pps" else 3,

@@ -76,6 +76,7 @@ class CapacityQuestion(_Question):
     """`nodrop capacity`: how much of a trace a SUT carries. None = as the search has it."""
 
     goals: Sequence[str] = ()
+    goals_of_detections: Sequence[str] = ()
     budget: str | None = None
     by: str | None = None
     method: str | None = None
@@ -85,24 +86,39 @@ class CapacityQuestion(_Question):
     def table(self, folder: Path) -> dict[str, Any]:
         search = {
             "by": self.by,
-            "goals": [goal_ratio(goal) for goal in self.goals] or None,
+            "goals": [goal_ratio(goal, option) for option, goal in self._goals] or None,
+            "goals_of": "detections" if self.goals_of_detections else None,
             "budget_s": None if self.budget is None else time_s("--budget", self.budget),
             "soak_s": None if self.soak is None else time_s("--soak", self.soak),
             "method": self.method,
         }
+        before = "misses a detection" if self.goals_of_detections else "drops a packet"
         question = (
             f"How much of {Path(self.trace).name} does {self.sut} carry on this host before it "
-            "drops a packet?"
+            f"{before}?"
         )
+        measure: dict[str, Any] = {"mode": "capacity", "sut": "standing"}
+        if self.goals_of_detections:
+            measure |= {"sut": "fresh", "outcome": ["alerts"]}
         if self.loop not in (None, "distinct", "same"):
             raise BadInput(f"--loop {self.loop or NOTHING}: must be distinct or same")
         asked = self._table(folder, command="capacity", question=question)
         return {
             **asked,
             "load": {**asked["load"], **_given({"loop_flows": self.loop})},
-            "measure": {"mode": "capacity", "sut": "standing"},
+            "measure": measure,
             "search": _given(search),
         }
+
+    @property
+    def _goals(self) -> Sequence[tuple[str, str]]:
+        """Option and value."""
+        if self.goals and self.goals_of_detections:
+            raise BadInput(
+                "--goal-detections: a search counts packets or detections: leave out --goal"
+            )
+        each = {"--goal": self.goals, "--goal-detections": self.goals_of_detections}
+        return [(option, goal) for option, goals in each.items() for goal in goals]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,13 +188,13 @@ def _build(option: str, said: Sequence[str], folder: Path) -> dict[str, Any]:
     return found
 
 
-def goal_ratio(text: str) -> float:
+def goal_ratio(text: str, option: str = "--goal") -> float:
     """`0.5%` and `0.005` are both 0.005; 0 is no loss at all."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,12})?) ?(%?)", text.strip(), re.ASCII)
     ratio = float(match[1]) / (100 if match[2] else 1) if match else None
     if ratio is None or ratio >= 1:
         raise BadInput(
-            f"--goal {text or NOTHING}: must be the part that may be lost, such as 0, 0.5% or "
+            f"{option} {text or NOTHING}: must be the part that may be lost, such as 0, 0.5% or "
             "0.005, and less than all"
         )
     return ratio

@@ -254,10 +254,21 @@ def _build(
         )
     if (asked := file.measure.outcome) and asked[0] != "alerts":
         raise BadInput('measure.outcome: the first must be "alerts": all rests on them')
-    if asked and (file.measure.sut == "standing" or file.measure.mode == CAPACITY):
+    search = _search(file)
+    detections = search is not None and search.by_detections
+    if asked and file.measure.sut == "standing":
         raise BadInput(
-            "measure.outcome: a SUT that stays up limits its alerts from one trial to the next, "
-            'and a search counts packets: leave it out, or set measure.sut = "fresh"'
+            "measure.outcome: a SUT that stays up limits its alerts from one trial to the next: "
+            'leave it out, or set measure.sut = "fresh"'
+        )
+    if asked and search is not None and not detections:
+        raise BadInput(
+            'measure.outcome: this search counts packets: search.goals_of = "detections", or leave '
+            "it out"
+        )
+    if detections and not asked:
+        raise BadInput(
+            'search.goals_of = "detections": measure.outcome says which: set it to ["alerts"]'
         )
     return Experiment(
         name=file.name,
@@ -272,7 +283,7 @@ def _build(
         limits=dict(table.get("limits", {})),
         tune=file.tune,
         measure=file.measure,
-        search=_search(file),
+        search=search,
         metric=file.metric,
     )
 

@@ -63,7 +63,7 @@ def _whole(multiplier: float) -> int | float:
 
 REPLAYING = ("replay", "tcpreplay")
 """Kinds of load that have this table."""
-BUSIEST = "busiest"
+BUSIEST, WHOLE = "busiest", "whole"
 FOUND_BY_LENGTH = (BUSIEST, "first")
 WINDOW_S = 5.0
 _SECONDS = r"\d{1,9}(?:\.\d{1,9})?"
@@ -72,7 +72,7 @@ _SPAN = re.compile(rf"({_SECONDS})\.\.({_SECONDS})", re.ASCII)
 
 def _window(window: str) -> str:
     span = _SPAN.fullmatch(window)
-    if span is None and window not in (*FOUND_BY_LENGTH, "whole"):
+    if span is None and window not in (*FOUND_BY_LENGTH, WHOLE):
         raise ValueError(
             f"{window!r}: must be busiest, first, whole, or seconds of the trace such as 12.0..17.0"
         )

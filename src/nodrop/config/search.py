@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from nodrop.config.options import Options
 
 Scale = Literal["multiplier", "speed", "pps"]
+Of = Literal["packets", "detections"]
 LossRatio = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 LONGEST_S = 86_400.0
@@ -18,6 +19,8 @@ RANGE = 16.0
 """How far below its beginning a search without a minimum looks."""
 Seconds = Annotated[float, Field(gt=0, le=LONGEST_S)]
 MOST_ROUNDS = 100
+BY_DETECTIONS: Mapping[str, Any] = {"goals": (0.01,), "by": "speed"}
+"""Defaults of a search by detections that are others."""
 SHORTEST_S = 1.1
 """From less than a second nothing is said per second (ledger/sustained.py), and a trial is a little
 shorter than it was asked to be: from its first packet to its last."""
@@ -34,6 +37,11 @@ class Search(Options):
     """The most that is tried; without it, whatever the sender can do."""
     goals: Annotated[tuple[LossRatio, ...], Field(min_length=1)] = (0.0, 0.005)
     """Loss ratios that are tolerated: 0 is the no-drop rate (NDR), others partial-drop rates."""
+    goals_of: Of = "packets"
+    """Whose loss ratios the goals are. With "detections", the part of the expected detections that
+    is missed (docs/methodology.md): each trial sends the trace's window once, faster or slower, to
+    a SUT of its own. Then `goals` is [0.01], `by` is "speed" and `load.window` is "whole" unless
+    the file says otherwise."""
     exceed_ratio: LossRatio = 0.5
     """A load is carried if no more than this part of its trials lose more than the goal."""
     duration_sum_s: Seconds = 45.0
@@ -60,6 +68,19 @@ class Search(Options):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
+        if self.by_detections:  # not before: lists would be no tuples then
+            left_out = BY_DETECTIONS.keys() - self.model_fields_set
+            self.__dict__.update({key: BY_DETECTIONS[key] for key in left_out})
+        if self.by_detections and self.by == "multiplier":
+            raise ValueError(
+                'by = "multiplier": other replicas are to bring other detections; with '
+                'goals_of = "detections" it is "speed" or "pps"'
+            )
+        if self.by_detections and self.soak_s is not None:
+            raise ValueError(
+                'soak_s: sends the window again and again; with goals_of = "detections" nothing '
+                "says which detections that should bring: leave it out"
+            )
         if self.min is not None and self.max is not None and self.min >= self.max:
             raise ValueError(f"min = {self.min:g} must be below max = {self.max:g}")
         if len(set(self.goals)) < len(self.goals):
@@ -82,6 +103,10 @@ class Search(Options):
         if self.method != "nodrop" and (self.min is None or self.max is None):
             raise ValueError(f'method = "{self.method}" needs min and max')
         return self
+
+    @property
+    def by_detections(self) -> bool:
+        return self.goals_of == "detections"
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Self:

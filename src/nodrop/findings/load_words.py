@@ -13,6 +13,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from itertools import combinations
 
 from nodrop.capacity.answer import Bound
+from nodrop.config.search import Of
 from nodrop.ledger.verdict import percent
 
 ERROR = 0.05
@@ -112,7 +113,10 @@ SLACK = Decimal("0.05")
 4,000."""
 
 
-def goal_words(goal: float) -> str:
+def goal_words(goal: float, of: Of) -> str:
+    if of == "detections":
+        few = f"with at most {percent(goal)} of detections missed"
+        return few if goal else "without a missed detection"
     return "without loss" if goal == 0 else f"with at most {percent(goal)} lost"
 
 

@@ -15,8 +15,10 @@ from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.local import run_command
 from nodrop.images.bits import Bits
 from nodrop.images.image import Image, build_image, default_release, list_images
+from nodrop.untrusted.words import one_line
 
 VERSION_TIMEOUT_S = 30.0
+MOST_SHEBANG_BYTES = 256
 
 
 Version = tuple[Sequence[str], str]
@@ -55,6 +57,22 @@ def must_be_there(bits: Bits | None) -> None:
     if bits is not None and not bits.path.exists():
         mend = "run `nodrop image build`" if bits.kind == "image" else "install it again"
         raise LabProblem(f"the {bits.kind} {bits.path} is gone", hint=mend)
+
+
+def script_problem(bits: Bits | None) -> str:
+    """Why a script cannot be what is measured; empty if it is none."""
+    if bits is None or bits.kind != "binary" or not bits.path.is_file():
+        return ""
+    with bits.path.open("rb") as file:
+        first = file.readline(MOST_SHEBANG_BYTES)
+    if not first.startswith(b"#!"):
+        return ""
+    interpreter = one_line(first[2:].decode(errors="replace").strip(), longest=80)
+    return (
+        f"{bits.path} is a script ({interpreter}): its interpreter would run, or what it starts, "
+        "and neither is the file of which the run keeps the sha256; name the program itself "
+        "(sut.binary; in a program file: argv = [interpreter, script])"
+    )
 
 
 def find_bits(recipe: str, version: Version | None = None) -> Bits | None:

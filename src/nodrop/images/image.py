@@ -12,6 +12,7 @@ import pwd
 import re
 import shlex
 import shutil
+import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -309,6 +310,63 @@ def build_image(name: str, *, release: str | None = None) -> Image:
     return image
 
 
+IMPORTED = "imported"
+"""Release of an image that the user made: only its name with its version, or its hash, names it."""
+IMAGE_NAME = r"[a-z0-9][a-z0-9-]{0,40}"
+
+
+def import_image(tar: Path, *, name: str, program: str, version: str) -> Image:
+    """Puts a root filesystem of the user's into the cache, by its hash, as it is."""
+    if re.fullmatch(IMAGE_NAME, name) is None:
+        raise BadInput(f"--name {name!r}: lower case letters, digits and dashes")
+    if not version or re.fullmatch(r"[\w.+~-]{1,40}", version, re.ASCII) is None:
+        raise BadInput(f"--version {version!r}: such as 3.1.0")
+    try:
+        with tarfile.open(tar, mode="r:") as members:
+            members.next()
+    except (tarfile.TarError, OSError) as error:
+        raise BadInput(
+            f"{tar}: is no tar that can be read: {getattr(error, 'strerror', None) or error}",
+            hint="a packed one is unpacked first; `docker export CONTAINER >rootfs.tar` makes one",
+        ) from None
+    with _locked(name) as folder:
+        building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
+        try:
+            building.chmod(0o755)
+            kept, rootfs = building / "rootfs.tar", building / "rootfs"
+            shutil.copyfile(tar, kept)
+            _unpack(kept, rootfs)
+            found = (rootfs / program.lstrip("/")).resolve()
+            if not (found.is_relative_to(rootfs.resolve()) and found.is_file()):
+                raise BadInput(f"{tar}: {program} is not in it, or is a link that leaves it")
+            image = Image(
+                name=name,
+                sha256=file_sha256(kept),
+                release=IMPORTED,
+                program=program.lstrip("/"),
+                version=version,
+                built_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+                suites=[],
+                packages=_packages_in(rootfs),
+                mmdebstrap="",
+            )
+            Folder(building).write(MANIFEST, (json.dumps(asdict(image), indent=1) + "\n").encode())
+            if image.folder.exists():
+                shutil.rmtree(image.folder)  # the same bits, under another version perhaps
+            building.rename(image.folder)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    return image
+
+
+def _packages_in(rootfs: Path) -> dict[str, str]:
+    """Installed Debian packages; none of another distribution."""
+    status = rootfs / "var/lib/dpkg/status"
+    if status.is_symlink() or not status.is_file():
+        return {}
+    return dpkg_packages(status.read_text(errors="replace"))
+
+
 def take_image(manifest: Mapping[str, Any], tar: Path) -> None:
     """Puts an image that another machine made into the cache: its tar is moved there."""
     image = Image(**manifest)
@@ -415,7 +473,17 @@ def _unpack(tar: Path, rootfs: Path) -> None:
     rootfs.mkdir()
     owner = "--same-owner" if os.geteuid() == 0 else "--no-same-owner"
     run_command(
-        ["tar", "-x", "-f", str(tar), "-C", str(rootfs), owner, "--exclude=./dev/*"],
+        [
+            "tar",
+            "-x",
+            "-f",
+            str(tar),
+            "-C",
+            str(rootfs),
+            owner,
+            "--exclude=./dev/*",
+            "--exclude=dev/*",
+        ],
         where="image",
         timeout_s=UNPACK_TIMEOUT_S,
     )

@@ -15,7 +15,7 @@ from nodrop.config.experiment import Experiment, LimitsTable, Measure
 from nodrop.config.matrix import NAMED, PROFILE
 from nodrop.config.options import check, shown
 from nodrop.config.repetitions import Repetitions
-from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING
+from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING, WHOLE
 from nodrop.config.search import Search
 from nodrop.config.toml_file import key_path, put
 from nodrop.config.units import format_cpus, parse_cpus
@@ -167,7 +167,7 @@ class Plan:
             f"{self._in(len(short))}the load is offered for less than the {duration(least_s)} that "
             "it takes to see whether it is carried: without loss it shows that a burst was "
             "absorbed, no more; raise load.loops or load.duration_s (of a search: "
-            "search.final_trial_s)"
+            "search.final_trial_s; of one by detections: load.multiplier)"
         )
 
     def windows(self) -> str:
@@ -380,10 +380,10 @@ def _asked(cell: Cell, searched: LoadGenerator | None) -> AskedCell:
 
 def windowed(load: Table, search: Search) -> Table:
     """The [load] table of a search: all its trials send one window of the trace, as long as a trial
-    that decides if nothing else was asked for."""
+    that decides if nothing else was asked for; of detections the whole trace, which holds most."""
     if load.get("kind") not in REPLAYING:
         return load
-    window = load.get("window", BUSIEST)
+    window = load.get("window", WHOLE if search.by_detections else BUSIEST)
     if window not in FOUND_BY_LENGTH or "window_s" in load:
         return {**load, "window": window}
     window_s = search.final_trial_s * (load.get("speed") or 1.0)

@@ -19,7 +19,7 @@ from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
-from nodrop.images.choice import must_be_there, resolve_bits
+from nodrop.images.choice import must_be_there, resolve_bits, script_problem
 from nodrop.images.image_tree import first_difference
 from nodrop.labs.seam import Cabled, Connected, Lab, MakesPorts, Receiving, Resettable
 from nodrop.labs.split import split_problems
@@ -250,7 +250,7 @@ class Parts:
     def _bits_of(self, cell: Cell, found: Found) -> Bits | None:
         def bits() -> list[str]:
             must_be_there(self.bits(cell))
-            return []
+            return [*filter(None, [script_problem(self.bits(cell))])]
 
         found.ask(bits)
         return self._bits.get(_key(cell.sut))

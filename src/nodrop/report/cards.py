@@ -9,9 +9,10 @@ from typing import Any
 from nodrop.capacity.answer import Answer, Bound
 from nodrop.capacity.cells import SearchedCell, searches
 from nodrop.capacity.knee import workers_of
+from nodrop.capacity.searched import judged_ratio
 from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of, parse_cpus
-from nodrop.findings.load_words import apart, written
+from nodrop.findings.load_words import apart, goal_words, written
 from nodrop.report import escape, numbers
 from nodrop.report.always_void import always_void
 from nodrop.report.flows import hop_title
@@ -77,13 +78,14 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         for t in searched.trials
         if upper is not None and (asked := t.record.searched) and asked.value == upper.value
     ]
-    known = [t for t in above if t.valid and t.loss_ratio is not None]
-    lossy = [t for t in known if (t.loss_ratio or 0.0) > answer.goal]
-    losses = [t.loss_ratio or 0.0 for t in lossy]
+    known = [t for t in above if t.valid and judged_ratio(t.record) is not None]
+    lossy = [t for t in known if (judged_ratio(t.record) or 0.0) > answer.goal]
+    losses = [judged_ratio(t.record) or 0.0 for t in lossy]
     return Card(
         subject=searched.subject,
         by=answer.by,
         goal=answer.goal,
+        goals_of=answer.goals_of,
         headline=headline(answer),
         carried=_load(answer, lower),
         too_much=_load(answer, upper),
@@ -131,9 +133,10 @@ def headline(answer: Answer) -> str:
     if lower is None:
         return "No load is shown to be carried."
     rate = f"{lower.shown_pps} packets/s" if lower.shown_pps else f"{lower.shown_value}X"
+    detections = answer.goals_of == "detections"
     if answer.goal == 0:
-        return f"{rate} carried without loss"
-    return f"{rate} carried within the tolerated loss"
+        return f"{rate} carried without {'a missed detection' if detections else 'loss'}"
+    return f"{rate} carried within the tolerated {'missed detections' if detections else 'loss'}"
 
 
 def _tolerated(answers: Sequence[Answer]) -> str:
@@ -141,7 +144,8 @@ def _tolerated(answers: Sequence[Answer]) -> str:
     first, *others = answers
     said = []
     for one in others:
-        goal = f"{numbers.percent(one.goal)} % loss"
+        what = "missed detections" if one.goals_of == "detections" else "loss"
+        goal = f"{numbers.percent(one.goal)} % {what}"
         if _bounds(one) == _bounds(first):
             said.append(f"Tolerating {goal} changes nothing.")
         elif one.lower is not None and first.lower and one.lower.value == first.lower.value:
@@ -160,7 +164,7 @@ def _bounds(answer: Answer) -> tuple[float | None, float | None]:
 
 
 def _breaks(searched: SearchedCell, answer: Answer, above: Sequence[Trial]) -> Breaks:
-    worst = sorted(above, key=lambda t: t.loss_ratio or 0.0)
+    worst = sorted(above, key=lambda t: judged_ratio(t.record) or 0.0)
     trial = worst[len(worst) // 2] if worst else None
     record = trial.record if trial else None
     workers = workers_of(record) if record else []
@@ -169,6 +173,9 @@ def _breaks(searched: SearchedCell, answer: Answer, above: Sequence[Trial]) -> B
     path = _path(trial)
     if answer.limited_by in VERDICTS:
         verdict, why = (words.format(sut=sut) for words in VERDICTS[answer.limited_by])
+    elif answer.goals_of == "detections" and record and record.packets.lost_packets == 0:
+        verdict = "Detections are missed, no packet."
+        why = "A memcap, a timeout or a depth cost them."
     else:
         verdict = PLACES.get(place or "", f"Packets die in the {place or 'SUT'}.")
         why = ""
@@ -275,7 +282,7 @@ def _disagree(searched: SearchedCell, answer: Answer) -> list[Trial]:
     high = answer.upper.value if answer.upper else None
     found = []
     for trial in searched.trials:
-        asked, loss = trial.record.searched, trial.loss_ratio
+        asked, loss = trial.record.searched, judged_ratio(trial.record)
         if asked is None or not trial.valid or loss is None:
             continue
         good = loss <= answer.goal
@@ -389,7 +396,8 @@ def lost_words(card: Card) -> str:
         return ""
     low, high = map(numbers.percent, card.lost)
     span = low if low == high else f"{low} to {high}"
-    return f"{span} % lost in {card.lossy} of {count_of(card.lossy_of, 'trial')}"
+    what = "of detections missed" if card.goals_of == "detections" else "lost"
+    return f"{span} % {what} in {card.lossy} of {count_of(card.lossy_of, 'trial')}"
 
 
 def card_lines(card: Card) -> Iterator[tuple[str, str]]:
@@ -426,4 +434,6 @@ def _load_line(load: CardLoad, card: Card) -> str:
     scale = f"{load.shown_value}X of {card.window or 'the trace'}"
     scale = scale if card.by == "multiplier" and load.shown_pps else ""
     goal = "" if card.goal else "without loss"
+    if card.goals_of == "detections":
+        goal = goal_words(card.goal, card.goals_of)
     return ", ".join(filter(None, (_rate(load), bits, scale, goal)))

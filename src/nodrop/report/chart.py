@@ -45,6 +45,12 @@ OUTCOMES = {
     "void": ("diamond", "void hollow", "void"),
 }
 """Sign, style and words of an outcome: colour is never the only sign."""
+MISSED = {
+    "good": ("dot", "carried", "no detection missed"),
+    "absorbed": ("dot", "carried hollow", "no detection missed, pace not shown"),
+    "loss": ("down", "lost", "missed detections"),
+}
+"""... of trials that are judged by their detections."""
 SERIES = ("dot", "box", "up", "diamond", "down")
 """A shape per series."""
 PADS = {
@@ -436,10 +442,10 @@ def key(entries: Sequence[KeyEntry]) -> Markup:
     return tag("ul", *listed, class_="key")
 
 
-def outcome_key(marks: Iterable[str]) -> tuple[KeyEntry, ...]:
-    """Key entries of the outcomes that occur."""
-    seen = set(marks)
-    return tuple(entry for mark, entry in OUTCOMES.items() if mark in seen)
+def outcome_key(marks: Iterable[str], *, detections: bool = False) -> tuple[KeyEntry, ...]:
+    """Key entries of the outcomes that occur; `detections`: trials are judged by these."""
+    seen, key = set(marks), {**OUTCOMES, **(MISSED if detections else {})}
+    return tuple(entry for mark, entry in key.items() if mark in seen)
 
 
 def _places(entries: Sequence[KeyEntry]) -> list[tuple[float, int]]:

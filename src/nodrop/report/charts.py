@@ -60,6 +60,8 @@ class Knee:
     curve: tuple[CurvePoint, ...] = ()
     held: tuple[Held, ...] = ()
     """Trials among those that the curve rests on."""
+    by_detections: bool = False
+    """Its losses are parts of the expected detections."""
 
     @property
     def answer_pps(self) -> tuple[float, float] | None:
@@ -91,7 +93,8 @@ def knee_plot(knee: Knee) -> Chart:
     tops += [one.unserved_ratio for one in knee.held if x.holds(one.pps)]
     tops += [point.loss_ratio for point in knee.curve if x.holds(point.pps)]
     y = Scale.over([top * 100 for top in tops], wanted=4)
-    plot = Plot("Lost packets over the offered load", x, y, height=250)
+    what = "Missed detections" if knee.by_detections else "Lost packets"
+    plot = Plot(f"{what} over the offered load", x, y, height=250)
     _zones(plot, knee)
     plot.axes("offered load, packets/s", numbers.count, _plain)
     curve = [point for point in knee.curve if x.holds(point.pps)]
@@ -102,14 +105,15 @@ def knee_plot(knee: Knee) -> Chart:
     for one in held:
         plot.rise(one.pps, one.lost_ratio * 100, one.unserved_ratio * 100, "held")
     _outcomes(plot, near, lambda d: y.high if d.loss_ratio is None else d.loss_ratio * 100)
-    key = [*outcome_key(d.mark for d in (*near, *knee.voids))]
+    key = [*outcome_key((d.mark for d in (*near, *knee.voids)), detections=knee.by_detections)]
     if curve:
         key += [("line", "fit", "fitted"), ("area", "fit", "its 95 % band")]
     if held:
         key.append(("bar", "held", "still in the rings at the end"))
     if any(d.apart for d in near):
         key.append(("halo", "apart", "stands apart from the others"))
-    panes = [Pane((plot,), "Lost", "% of sent")]
+    named = ("Missed", "% of expected") if knee.by_detections else ("Lost", "% of sent")
+    panes = [Pane((plot,), *named)]
     panes += _workers(near, x)
     return Chart(knee.title, (*panes, *_all_loads(knee, x)), tuple(key), "knee")
 
@@ -204,9 +208,9 @@ def search_plot(title: str, steps: Sequence[Step]) -> Chart:
         said_of = [Mark(i, d.pps, f"trial {i}, {d.says}", d.run) for i, d in own]
         plot.marks(said_of, shape, style)
     plot.marks([Mark(i, s.dot.pps) for i, s in enumerate(steps, 1) if s.dot.apart], "halo", "apart")
-    return Chart(
-        title, (Pane((plot,), "Load", "packets/s"),), outcome_key(s.dot.mark for s in steps)
-    )
+    detections = any(s.dot.of_detections for s in steps)
+    key = outcome_key((s.dot.mark for s in steps), detections=detections)
+    return Chart(title, (Pane((plot,), "Load", "packets/s"),), key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

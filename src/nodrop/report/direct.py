@@ -144,7 +144,7 @@ def _books(story: Story, number: int) -> tuple[Direct, Sentence]:
 def _searched(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
     base = contrast.levels[0]
     answers = [_first(level) for level in contrast.levels]
-    goal = goal_words(answers[0].goal)
+    goal = goal_words(answers[0].goal, answers[0].goals_of)
     others = list(zip(contrast.levels[1:], answers[1:], strict=True))
     family = _rounds_family(story)
     clauses = [

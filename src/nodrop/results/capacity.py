@@ -76,9 +76,13 @@ class Carried(Model):
 
 
 class Goal(Model):
-    """The load that is carried if `loss_ratio` of it may be lost."""
+    """The load that is carried if `loss_ratio` of it, or `detection_loss_ratio` of the expected
+    detections, may be lost."""
 
-    loss_ratio: NotNegative
+    loss_ratio: NotNegative | None
+    """Null if the goal is one of detections."""
+    detection_loss_ratio: NotNegative | None = None
+    """Null if the goal is one of packets."""
     multiplier: Carried | None
     """Replicas of the trace at once; null if the search varied something else."""
     speed: Carried | None
@@ -217,6 +221,8 @@ class Card(Model):
     """`multiplier`, `speed` or `pps`: what the search varied."""
     goal: NotNegative
     """Loss ratio that is tolerated."""
+    goals_of: Literal["packets", "detections"] = "packets"
+    """Whose loss ratio; likewise `lost` and `lossy`."""
     headline: str
     carried: CardLoad | None
     too_much: CardLoad | None
@@ -258,6 +264,8 @@ class CapacityAnswer(Model):
     ndr: Goal | None
     pdr: list[Goal]
     """Partial-drop rates: goals that tolerate some loss."""
+    detections: list[Goal] = Field(default_factory=list)
+    """Goals of a search by detections, which has neither `ndr` nor `pdr`."""
     window: LoadWindow | None
     """The part of the trace that every trial sent: NX is N times this part. Null if the load has
     none."""

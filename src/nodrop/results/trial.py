@@ -144,6 +144,8 @@ class Searched(Model):
     """Null if the load was the same all the time."""
     soak: Soak | None = None
     """Null if the trial is one of the search itself."""
+    goals_of: Literal["packets", "detections"] = "packets"
+    """Whose loss ratio the trial is judged by."""
 
 
 class Thread(Model):

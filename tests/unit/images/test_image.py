@@ -2,6 +2,8 @@
 
 import json
 import sys
+import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,19 +11,28 @@ import pytest
 from nodrop.config.options import INPUTS
 from nodrop.elsewhere.inputs import Copies
 from nodrop.errors import BadInput, LabProblem
+from nodrop.hosts.binary import file_sha256
 from nodrop.images import choice, image
 from nodrop.images.bits import Bits
-from nodrop.images.choice import ensure_bits, find_image, must_be_there, resolve_bits
+from nodrop.images.choice import (
+    ensure_bits,
+    find_image,
+    must_be_there,
+    resolve_bits,
+    script_problem,
+)
 from nodrop.images.image import (
     Image,
     build_image,
     deb_lines,
     dpkg_packages,
+    import_image,
     list_images,
     load_recipe,
     take_image,
     upstream_version,
 )
+from nodrop.images.image_tree import first_difference
 
 STATUS = """\
 Package: suricata
@@ -292,3 +303,62 @@ def test_a_normal_user_without_a_range_is_told_what_to_do(monkeypatch: pytest.Mo
     monkeypatch.setattr(image.shutil, "which", lambda name: f"/usr/bin/{name}")
     with pytest.raises(LabProblem, match=r"needs newuidmap and a range .*XDG_CACHE_HOME"):
         image._mode("suricata")
+
+
+def rootfs_tar(folder: Path, files: dict[str, str], link: tuple[str, str] | None = None) -> Path:
+    tar = folder / "rootfs.tar"
+    with tarfile.open(tar, "w") as members:
+        for name, text in files.items():
+            (folder / "file").write_text(text)
+            members.add(folder / "file", arcname=name)
+        if link:
+            made = tarfile.TarInfo(link[0])
+            made.type, made.linkname = tarfile.SYMTYPE, link[1]
+            members.addfile(made)
+    return tar
+
+
+@pytest.mark.parametrize("prefix", ["", "./"])
+def test_a_root_filesystem_of_the_users_is_an_image(tmp_path: Path, prefix: str) -> None:
+    files = {f"{prefix}usr/bin/snort": "a program", f"{prefix}dev/null": "", f"{prefix}etc/x": "y"}
+    tar = rootfs_tar(tmp_path, files)
+    made = import_image(tar, name="snort", program="/usr/bin/snort", version="3.1.0")
+    again = import_image(tar, name="snort", program="usr/bin/snort", version="3.1.0")
+    assert (again.sha256, list_images("snort")) == (made.sha256, [again])
+    bits = resolve_bits({"image": "snort:3.1.0"}, "snort", base=tmp_path)
+    assert (bits.sha256, bits.version) == (file_sha256(tar), "3.1.0")
+    assert first_difference(bits) is None and not (bits.path / "dev/null").exists()
+    (bits.path / "etc/x").write_text("z")
+    assert first_difference(bits) is not None
+    with pytest.raises(LabProblem, match=r"which sut\.image must name"):
+        resolve_bits({}, "snort", base=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [("/usr/bin/snort3", "is not in it"), ("/bin/out", "leaves it"), ("../../etc/passwd", "it")],
+)
+def test_an_image_without_its_program(tmp_path: Path, program: str, words: str) -> None:
+    tar = rootfs_tar(tmp_path, {"usr/bin/snort": "a"}, ("bin/out", "/etc/passwd"))
+    with pytest.raises(BadInput, match=words):
+        import_image(tar, name="snort", program=program, version="3")
+    assert not list_images("snort")
+
+
+def test_what_is_no_root_filesystem(tmp_path: Path) -> None:
+    (tmp_path / "x.tar.gz").write_bytes(b"\x1f\x8b" + bytes(600))
+    with pytest.raises(BadInput, match="is no tar that can be read"):
+        import_image(tmp_path / "x.tar.gz", name="snort", program="x", version="3")
+    with pytest.raises(BadInput, match="lower case letters"):
+        import_image(tmp_path / "x", name="../x", program="x", version="3")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("#!/bin/sh\nexec snort", "is a script (/bin/sh)"), ("\x7fELF", ""), ("", "")],
+)
+def test_a_script_is_no_program(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "own").write_text(text)
+    bits = Bits(kind="binary", path=tmp_path / "own", sha256="", version=None)
+    assert words in script_problem(bits) and bool(words) == bool(script_problem(bits))
+    assert not script_problem(None) and not script_problem(replace(bits, kind="image"))

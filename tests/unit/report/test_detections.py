@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import csv
+import random
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nodrop.capacity.cells import searches
+from nodrop.capacity.json_answer import capacity_answer
+from nodrop.capacity.pictures import knee_of
+from nodrop.capacity.section import capacity_tables
+from nodrop.capacity.terminal import ASCII, knee
+from nodrop.compare.history import Run, history
+from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.compare.sides import read_side
+from nodrop.compare.versus import versus
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
+from nodrop.report.cards import card_lines, cards, headline, lost_words
 from nodrop.report.detections import detection_tables
+from nodrop.report.export import write_csv
+from nodrop.report.page import page
 from nodrop.report.story import read_story
 from nodrop.report.write import markdown_report
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import record_words, summarize_cells
 from nodrop.terminal.tables import cells_table
-from tests.made.outcome_runs import Load, outcome_run
+from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
 
 def detected(missed: int, expected: int = 200, *, ratio: bool = True) -> dict[str, Any]:
@@ -104,5 +119,67 @@ def test_a_trials_line_says_it(tmp_path: Path, missed: int, words: str) -> None:
 
 
 def test_a_comparison_knows_the_figure(tmp_path: Path) -> None:
-    side = read_side(str(run(tmp_path, detected(4), detected(2))))
-    assert sorted(side.cells[0].figures["detection_loss_pct"].values) == [1.0, 2.0]
+    read = read_side(str(run(tmp_path, detected(4), detected(2))))
+    assert sorted(read.cells[0].figures["detection_loss_pct"].values) == [1.0, 2.0]
+    written = write_csv([run(tmp_path / "other", detected(4))], tmp_path / "x.csv")
+    (row,) = csv.DictReader((tmp_path / "x.csv").read_text().splitlines())
+    assert written and float(row["detections.detection_loss_ratio"]) == 0.02
+
+
+def side(name: str, values: Sequence[float]) -> Side:
+    figures = {"detection_loss_pct": Repeats(values=[*values], starts=[*range(len(values))])}
+    cell = SideCell(factors={}, label="all trials", figures=figures, failed=0, void=0)
+    return Side(name=name, identity=name, facts={}, cells=[cell])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_lossless_trials_raise_no_alarm(share: float) -> None:
+    """A against A: 0 of 20, if nothing is missed and if one unit of 200 is now and then; `history`
+    of all of them, too."""
+    rng = random.Random(7)
+    made = [side(f"{n}", [0.5 * (rng.random() < share) for _ in range(8)]) for n in range(40)]
+    rows = [row for a, b in zip(made[::2], made[1::2], strict=True) for row in versus(a, b).rows]
+    assert len(rows) == 20 and "different" not in {row.answer for row in rows}
+    (line,) = history(
+        [Run(side=s, started_utc=f"2026-11-{n + 1:02}T00:00:00+00:00") for n, s in
+         enumerate(made[:20])]
+    ).lines  # fmt: skip
+    assert line.metric == "detection_loss_pct" and line.verdict != "worse"
+
+
+def test_what_costs_detections_is_seen() -> None:
+    (row,) = versus(side("a", [0.0] * 8), side("b", [10.0] * 8)).rows
+    assert (row.answer, row.worse, row.metric) == ("different", True, "detection_loss_pct")
+
+
+@pytest.mark.parametrize(("goal", "missed"), [(0.01, (0.0, 0.05)), (0.05, (0.02, 0.2))])
+def test_a_search_by_detections_speaks_of_them(
+    tmp_path: Path, goal: float, missed: tuple[float, float]
+) -> None:
+    """Packets are lost at both loads; what the goal tolerates is carried all the same."""
+    loads = []
+    for value, ratio, lost in ((4.0, missed[0], 0.002), (4.2, missed[1], 0.01)):
+        load = tried(value, [lost] * 3, by="speed")
+        each = {
+            n: {"searched": {**own["searched"], "goals_of": "detections"}}
+            for n, own in load.each.items()
+        }
+        seen = detected(round(ratio * 200))
+        loads.append(replace(load, each=each, fields={**load.fields, **seen}))
+    asked = {"by": "speed", "goals": [goal], "goals_of": "detections"}
+    story = read_story([outcome_search(tmp_path, loads, search=asked)])
+    (found,), (card,) = searches(story), cards(story)
+    few = f"with at most {100 * goal:.2f} % of detections missed"
+    assert any(few in words for _, words in card_lines(card))
+    assert lost_words(card) == f"{100 * missed[1]:.2f} % of detections missed in 3 of 3 trials"
+    assert card.carried and card.carried.value == 4 and card.too_much and card.too_much.value == 4.2
+    assert few in markdown_report(story) and "without loss" not in headline(found.answers[0])
+    said = capacity_answer(found, card, run_directory=tmp_path, report=tmp_path, exit_code=0)
+    assert said.ndr is None and not said.pdr
+    assert [one.detection_loss_ratio for one in said.detections] == [goal]
+    html = page(story)
+    assert "Detections missed, %" in html and "missed detections" in html
+    (steps,) = [one for one in capacity_tables(story) if one.name == "search"]
+    assert {row["missed_pct"] for row in values(steps)} == {100 * ratio for ratio in missed}
+    lines = knee(knee_of(found).dots, answer=None, signs=ASCII)
+    assert "missed" in lines[1] and any("missed detections" in line for line in lines)

@@ -60,8 +60,13 @@ SAID = {
         "Outstanding:        89614 ( 11.320%)\n   Injected:            0\n",
         {"captured": 791615, "dropped_ring_full": 89614, "decoded": 702001},
     ),
+    "zeek": (
+        "listening on vb\n1700000002.5 received termination signal\n"
+        "1700000002.5 5086 packets received on interface vb, 96085 (94.97%) dropped\n",
+        {"captured": 101171, "dropped_ring_full": 96085, "decoded": 5086},
+    ),
 }
-"""Real text of each shipped program → what it means in the books."""
+"""Text of each shipped program (of Zeek as documented) → what it means in the books."""
 
 
 def _books(program: Program, text: str) -> dict[str, int]:
@@ -234,3 +239,95 @@ def test_a_counter_that_runs_backwards_is_no_figure() -> None:
     assert not holds("a <= b - 1", {"a": 5, "b": 5})
     with pytest.raises(KeyError):
         value_of("a + c", {"a": 5})
+
+
+VARIED = """
+name = "two"
+argv = ["two", "{interface}", "{daq}"]
+[knobs.daq]
+type = "choice"
+default = "a"
+choices = ["a", "b"]
+[knobs.threads]
+default = 2
+max = 8
+[exit]
+from = "stderr"
+regex = '(?P<got>\\d+) (?P<lost>\\d+)'
+[books]
+captured = "got"
+[variants.daq.b]
+argv = ["two", "-b"]
+[variants.daq.b.books]
+captured = "got + lost"
+decoded = "got"
+[variants.daq.b.knobs.threads]
+default = 1
+max = 1
+"""
+
+
+def varied(folder: Path, text: str = VARIED) -> Path:
+    (folder / "two.toml").write_text(text)
+    return folder / "two.toml"
+
+
+@pytest.mark.parametrize(
+    ("values", "argv", "books"),
+    [
+        ({}, ("two", "{interface}", "{daq}"), {"captured": "got"}),
+        ({"daq": "a"}, ("two", "{interface}", "{daq}"), {"captured": "got"}),
+        ({"daq": "b"}, ("two", "-b"), {"captured": "got + lost", "decoded": "got"}),
+    ],
+)
+def test_a_variant_replaces_keys(
+    tmp_path: Path, values: dict[str, str], argv: tuple[str, ...], books: dict[str, str]
+) -> None:
+    program = read_program(varied(tmp_path), values)
+    assert (program.argv, program.books.sums()) == (argv, books)
+    table = {"kind": "command", "program": "./two.toml", "threads": 2, **values}
+    if "b" not in values.values():
+        assert build_sut(table, base=tmp_path).name == "two"
+        return
+    with pytest.raises(BadInput, match=r"sut\.threads = 2: must be <= 1"):
+        build_sut(table, base=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[variants.daq.b]", "[variants.daq.c]", "variants.daq.c: is none of its choices"),
+        ("[variants.daq.b]", "[variants.threads.b]", "threads: is no knob of type choice"),
+        (
+            'captured = "got + lost"',
+            'captured = "gut"',
+            "variants.daq.b: books.captured: gut is no",
+        ),
+        ('argv = ["two", "-b"]', 'name = "b"', "variants.daq.b.name: is the same for all"),
+        ('argv = ["two", "-b"]', "args = 3", "variants.daq.b.args: no such key"),
+    ],
+)
+def test_a_mistake_in_a_variant_is_seen_at_once(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    if "threads" in new:  # the tables of the other knob are left out
+        text = VARIED[: VARIED.index("[variants.daq.b]")] + "[variants.threads.b]\nargv = ['x']\n"
+    elif ".c]" in new:
+        text = VARIED.replace("variants.daq.b", "variants.daq.c")
+    else:
+        text = VARIED.replace(old, new)
+    with pytest.raises(BadInput, match=re.escape(words)):
+        read_program(varied(tmp_path, text))
+
+
+def test_snorts_daqs_differ_in_what_received_means() -> None:
+    text = "daq\n" + "".join(
+        f"{name:>25}: {n}\n"
+        for name, n in (("received", 809368), ("analyzed", 451916), ("dropped", 357452))
+    )
+    path = shipped()["snort3"]
+    pcap, own = read_program(path, {"daq": "pcap"}), read_program(path)
+    assert _books(pcap, text)["captured"] == 809368 and pcap.stop.nudge
+    assert own.exit is not None
+    counted = own.exit.read(text)
+    assert value_of(own.books.captured or "", counted) == 809368 + 357452

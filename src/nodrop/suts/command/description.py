@@ -193,6 +193,8 @@ class Stop(Options):
     grace_s: Annotated[float, Field(gt=0, le=120)] = 5
     exit: Annotated[tuple[int, ...], Field(min_length=1)] = (0,)
     """Statuses of a good end."""
+    nudge: YesNo = False
+    """It ends only when one more packet comes: nodrop sends one, and takes it off its counts."""
     settle_s: Annotated[float, Field(ge=0, le=60)] = 2
     """Time to work off the rest where its ring cannot be seen from outside."""
 
@@ -351,6 +353,8 @@ class Program(Options):
     books: Books = Books()
     identities: dict[str, Identity] = Field(default_factory=dict)
     """Rules that its counters must fulfil; if one does not hold, the trial is void."""
+    variants: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
+    """Knob → its value → keys of this file that are others then."""
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
@@ -362,6 +366,12 @@ class Program(Options):
             for name in re.findall(r"\{(\w+)\}", words):
                 if name not in fillable:
                     raise ValueError(f"{{{name}}}{unknown_key(name, sorted(fillable))}")
+        for name, values in self.variants.items():
+            knob = self.knobs.get(name)
+            if knob is None or knob.type != "choice":
+                raise ValueError(f"variants.{name}: is no knob of type choice")
+            if unknown := sorted(set(values) - set(knob.choices)):
+                raise ValueError(f"variants.{name}.{unknown[0]}: is none of its choices")
         if stray := sorted(names_in(self.ready.sockets) - set(self.knobs)):
             raise ValueError(f"ready.sockets: {stray[0]} is no knob")
         counters = set() if self.exit is None else set(self.exit.names)
@@ -428,10 +438,29 @@ def find_program(written: object, *, base: Path, key: str = "sut.program") -> Pa
     return input_path(Path(written), base)
 
 
-def read_program(path: Path) -> Program:
-    """BadInput: file, key, and what is allowed."""
+def read_program(path: Path, values: Mapping[str, Any] | None = None) -> Program:
+    """The program as these values of its knobs make it, or their defaults. BadInput: file, key, and
+    what is allowed, of its variants too."""
     table, _ = read_toml(path)
     try:
+        program = check(Program, table, table="", base=path.parent)
+        for name, variants in program.variants.items():
+            chosen = (values or {}).get(name, program.knobs[name].default)
+            for value, keys in variants.items():
+                where = f"variants.{name}.{value}"
+                if fixed := sorted({"name", "variants"} & set(keys)):
+                    raise BadInput(f"{where}.{fixed[0]}: is the same for all variants")
+                check(Program, _merged(table, keys), table=where, base=path.parent)
+                table = _merged(table, keys) if value == chosen else table
         return check(Program, table, table="", base=path.parent)
     except BadInput as error:
         raise BadInput(f"{path}: {error.message}", hint=error.hint) from None
+
+
+def _merged(table: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _merged(table[key], keys[key])
+        for key in table.keys() & keys.keys()
+        if isinstance(table[key], dict) and isinstance(keys[key], dict)
+    }
+    return {**table, **keys, **both}
