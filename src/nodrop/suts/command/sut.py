@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import signal
-import struct
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -50,12 +50,13 @@ SMALLEST_V3_BYTES = 128
 """Least room that a packet takes in a ring of version 3."""
 NUDGE_S, NUDGE_TIMEOUT_S = 0.5, 10.0
 """From the signal to the first nudge, and from each to the next."""
-_NUDGE = bytes.fromhex("ffffffffffff 020000000000 88b5") + b"nodrop nudge".ljust(46, b"\0")
-"""To everyone, of the EtherType for experiments (IEEE 802)."""
-NUDGE = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + struct.pack(
-    "<IIII", 0, 0, len(_NUDGE), len(_NUDGE)
-) + _NUDGE  # fmt: skip
-"""A capture file with it."""
+NUDGE = (
+    "import socket, sys; one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); "
+    "one.bind((sys.argv[1], 0)); "
+    "one.send(bytes.fromhex('ffffffffffff02000000000088b5') + b'nodrop nudge'.ljust(46, b'\\0'))"
+)
+"""Sends a frame to everyone, of the EtherType for experiments (IEEE 802). Capture sockets see what
+leaves through the kernel's queue; what the replay sends goes past it."""
 FROM_OUTSIDE = "the kernel's own counters of its sockets (BPF iterator)"
 
 
@@ -465,16 +466,9 @@ class RunningCommand:
         host = self._env.host
         if not host.here:
             return
-        trace = self.process.work.parent / "nudge.pcap"
-        trace.write_bytes(NUDGE)
         interface = self._env.capture_interfaces[0]
-        job = host.job({"job": "replay", "trace": str(trace), "interface": interface})
-        try:
-            job.start()
-            self.nudged += int(job.result(timeout_s=NUDGE_TIMEOUT_S)["sent_packets"])
-        finally:
-            job.close()
-            trace.unlink()
+        host.run([sys.executable, "-I", "-c", NUDGE, interface], timeout_s=NUDGE_TIMEOUT_S)
+        self.nudged += 1
 
     def _statement(self, said: Statement, text: str, when: str) -> dict[str, int]:
         try:
