@@ -25,7 +25,6 @@ from nodrop.capacity.searched import (
     of_round,
     ramp_of,
 )
-from nodrop.config.replay import REPLAYING
 from nodrop.config.search import RANGE, Search
 from nodrop.errors import BadInput
 from nodrop.measure.controllers.seam import (
@@ -501,7 +500,7 @@ def _check(cell: AskedCell, search: Search) -> None:
             'search.by = "multiplier": load.kind = "tcpreplay" sends whole copies only: '
             'search.by = "speed" or "pps"'
         )
-    if search.by_detections and cell.load.get("kind") not in REPLAYING:
+    if search.by_detections and "trace" not in cell.load:
         raise BadInput(
             f'search.goals_of = "detections": load.kind = "{cell.load.get("kind")}" replays no '
             'trace of which it is known what a SUT should detect: load.kind = "replay"'

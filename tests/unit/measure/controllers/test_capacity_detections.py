@@ -13,6 +13,7 @@ from nodrop.capacity.methods import Ask
 from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
+from nodrop.measure.controllers.seam import AskedCell
 from tests.simulated_sut import METHODS, SimulatedSut, cell, controller, run, texts
 
 ASKED: dict[str, Any] = {"goals_of": "detections", "rounds": 1}
@@ -93,5 +94,6 @@ def test_what_nothing_is_expected_of_is_refused(settings: dict[str, Any], words:
 
 
 def test_a_load_without_a_trace_is_refused() -> None:
+    iperf3 = AskedCell(factors={}, load={"kind": "iperf3"})
     with pytest.raises(BadInput, match="replays no trace"):
-        controller(Search(**ASKED), cell(load={"kind": "iperf3"}))
+        controller(Search(**ASKED), iperf3)
