@@ -13,7 +13,8 @@ NODE_SOURCES := Cargo.toml Cargo.lock schema/node.schema.json $(shell find crate
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 NO_CARGO := cargo is missing: install Rust >= 1.85, from your distribution or by rustup
-WORKERS := 5 # on two cores: four for labs, whose tests wait most of their time, and one that fills it
+LAB_WORKERS := 4 # their tests wait most of their time; the others fill it, at a lower priority
+NO_LAB := tests/unit tests/protocol tests/contract
 # Each start of nodrop in a test, and each worker's collection, would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -36,10 +37,10 @@ test: ## All tests: unit, namespaces, real Suricata; a skip says why
 	@tools/system-packages build
 	+@$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(NODE) lint suricata
 	$(PYTEST) -m alone --junitxml=.make/tests/alone.xml $$(grep -lrE 'mark\.alone' --include='test_*.py' tests)
-	@mkdir -p .make/tests; nice -n 5 make --no-print-directory rust-check >.make/tests/rust.log 2>&1 & rust=$$!; \
-	  trap "kill $$rust" INT TERM; failed=0; \
-	  $(PYTEST) -n $(WORKERS) --junitxml=.make/tests/beside.xml || failed=$$?; \
-	  wait $$rust || failed=$$?; tail -n 40 .make/tests/rust.log; exit $$failed
+	@mkdir -p .make/tests; nice -n 10 $(MAKE) --no-print-directory --keep-going --jobs=1 rust-check unit >.make/tests/fill.log 2>&1 & fill=$$!; \
+	  trap "kill $$fill" INT TERM; failed=0; \
+	  $(PYTEST) -n $(LAB_WORKERS) --junitxml=.make/tests/labs.xml $(NO_LAB:%=--ignore=%) tests || failed=$$?; \
+	  wait $$fill || failed=$$?; cat .make/tests/fill.log; exit $$failed
 
 times: ## Where the time of the last `make test` went, as CONTRIBUTING.md has it
 	@$(PYTHON) tools/test_times.py .make/tests
@@ -52,7 +53,7 @@ suricata: .venv/ready
 	.venv/bin/nodrop image ensure suricata || true # without one, its tests are skipped and say so
 
 unit: .venv/tests
-	$(PYTEST) -q -n $(WORKERS) tests/unit tests/protocol tests/contract
+	$(PYTEST) -q -n $$(nproc) --junitxml=.make/tests/unit.xml $(NO_LAB)
 
 lint: .venv/tests
 	$(PYTHON) -m ruff format --check src tests
@@ -71,7 +72,7 @@ else
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- \
 	  $$(rustc --version | grep -q '^rustc $(RUST_OF_LINTS)\.' && echo "-D warnings" || echo "-W clippy::all")
-	cargo test --quiet --locked --workspace
+	cargo test --quiet --locked --workspace --all-targets
 endif
 
 bench: build .venv/tests ## Speed as ratios of interleaved runs; known rates found; A/A; more of each test (root, 2 h)
@@ -83,7 +84,7 @@ bench: build .venv/tests ## Speed as ratios of interleaved runs; known rates fou
 	$(PYTHON) tools/bench_fleet.py
 	$(PYTHON) tools/bench_report.py
 	NODROP_DEPTH=1 $(PYTEST) -m 'depth and alone' $$(grep -lrE 'mark\.alone' --include='test_*.py' tests)
-	NODROP_DEPTH=1 $(PYTEST) -m depth -n $(WORKERS)
+	NODROP_DEPTH=1 $(PYTEST) -m depth -n $(LAB_WORKERS)
 	NODROP_KILLS=20 $(PYTEST) -n 2 tests/e2e/test_killed.py tests/ssh/test_killed_elsewhere.py
 
 fuzz: .venv/tests ## Random input for every decoder, SECONDS=60 each (hypothesis; cargo-fuzz if it is there)

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import settings
 
 from nodrop.errors import NodropError
-from nodrop.hosts.privileges import ensure_privileges, in_user_namespace
+from nodrop.hosts.rights import ensure_privileges, in_user_namespace
 from tests.depth import is_left_out
 from tests.disturbed import INCONCLUSIVE, Disturbances
-from tests.scopes import NICENESS, Scopes, fills
+from tests.scopes import Scopes
 from tests.turns import LEFT_OUT, is_alone, rank
 
 if TYPE_CHECKING:
@@ -100,8 +100,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Disturbances(), "disturbances")
     if not is_worker(config):
         config.pluginmanager.register(SkipLedger(), "skip-ledger")
-    elif fills(os.environ["PYTEST_XDIST_WORKER"]):
-        os.nice(NICENESS)
     hear_ctrl_c()
 
 

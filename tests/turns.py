@@ -6,7 +6,7 @@ import pytest
 
 LABS = ("vm", "docker", "ssh", "known_answers", "netns", "e2e")
 """In the order in which they begin: those whose scope (tests/scopes.py) takes longest come first,
-single tests last, which fill what is left of the time."""
+single tests last."""
 LEFT_OUT = (
     "tests marked `alone` are left out, because -n runs others beside them: `pytest -m alone`"
 )

@@ -1,12 +1,12 @@
 """Where the time of the last `make test` went: seconds of one worker, by folder of the tests.
 
-Usage: test_times.py FOLDER, which holds alone.xml and beside.xml (pytest --junitxml).
+Usage: test_times.py FOLDER, which holds alone.xml, labs.xml and unit.xml (pytest --junitxml).
 """
 
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -21,15 +21,14 @@ def seconds(file: Path) -> tuple[dict[str, float], float]:
 
 
 def main(folder: Path) -> None:
-    alone, alone_s = seconds(folder / "alone.xml")
-    beside, beside_s = seconds(folder / "beside.xml")
-    rooms = sorted({*alone, *beside}, key=lambda room: -alone[room] - beside[room])
+    parts = {name: seconds(folder / f"{name}.xml") for name in ("alone", "labs", "unit")}
+    total: Counter[str] = Counter()
+    for spent, _ in parts.values():
+        total.update(spent)
+    rooms = [room for room, _ in total.most_common()]
     print(f"| | {' | '.join(rooms)} | from begin to end |")
     print("|---" * (len(rooms) + 2) + "|")
-    for name, spent, took_s in (
-        ("`alone`", alone, alone_s),
-        ("all others", beside, beside_s),
-    ):
+    for name, (spent, took_s) in parts.items():
         print(f"| {name} | {' | '.join(f'{spent[room]:.0f}' for room in rooms)} | {took_s:.0f} |")
 
 

@@ -50,19 +50,22 @@ def changed(change: Callable[[Schema], None], *, protocol: int | None = None) ->
 
 
 def test_no_field_goes_or_changes_without_a_new_number() -> None:
-    """Each of them, whichever job has it."""
-    for name, field in fields():
+    """All at once, and each of them is named."""
 
-        def goes(new: Schema, name: str = name, field: str = field) -> None:
+    def go(new: Schema) -> None:
+        for name, field in fields():
             del new["$defs"][name]["properties"][field]
 
-        def changes(new: Schema, name: str = name, field: str = field) -> None:
+    def change(new: Schema) -> None:
+        for name, field in fields():
             new["$defs"][name]["properties"][field] = {"type": "array", "items": {}}
 
-        assert changed(goes) == [f"{name}.{field} is gone"]
-        assert changed(changes) == [f"{name}.{field} is another type"]
-        assert not changed(goes, protocol=99)
-        assert not changed(changes, protocol=99)
+    assert sorted(changed(go)) == sorted(f"{name}.{field} is gone" for name, field in fields())
+    assert sorted(changed(change)) == sorted(
+        f"{name}.{field} is another type" for name, field in fields()
+    )
+    assert not changed(go, protocol=99)
+    assert not changed(change, protocol=99)
 
 
 def _must(name: str, field: str, *, add: bool) -> Callable[[Schema], None]:
