@@ -13,7 +13,7 @@ from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput
 from nodrop.load.replay import Replay
 from nodrop.load.tcpreplay import Tcpreplay
-from nodrop.measure.parting import may_share, parting
+from nodrop.measure.cells import may_share, parting
 from nodrop.measure.plan import make_plan
 from nodrop.setups.seam import Limits
 from nodrop.setups.vm import Vm

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, ledger_to_json
-from nodrop.ledger.figures import figures
 from nodrop.ledger.hops import Class
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.running import BusyThread, Running
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
-from nodrop.ledger.verdict import Verdict, judge
+from nodrop.ledger.verdict import Verdict, figures, judge
 from nodrop.results.trial import Thread, TrialRecord
 from nodrop.results.trial_folder import TrialFolder
 from nodrop.results.writer import RunWriter, plan_sha256

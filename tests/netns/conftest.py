@@ -12,7 +12,7 @@ import pytest
 from nodrop.errors import LabProblem
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.journal import DiskJournal
-from nodrop.hosts.privileges import may_make_namespaces
+from nodrop.hosts.rights import may_make_namespaces
 from nodrop.hosts.seam import Link
 from nodrop.labs.netns import NetnsLab
 from tests.real_inputs import realmix

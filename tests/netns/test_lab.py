@@ -171,7 +171,7 @@ from pathlib import Path
 from nodrop.hosts.interrupts import interrupts
 from nodrop.hosts.journal import DiskJournal
 from nodrop.labs.netns import NetnsLab
-from nodrop.hosts.privileges import ensure_privileges
+from nodrop.hosts.rights import ensure_privileges
 
 ensure_privileges()
 out = Path(sys.argv[2])

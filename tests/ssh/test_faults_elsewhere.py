@@ -14,7 +14,7 @@ import pytest
 
 from nodrop.hosts import lease, ssh_connection
 from nodrop.hosts.binary import file_sha256, find_node_binary
-from nodrop.hosts.kept_clock import ClockFix
+from nodrop.hosts.node import ClockFix
 from nodrop.hosts.ssh import NODE_FOLDER, SshHost
 from nodrop.measure.progress import Silent
 from nodrop.results.live import Live

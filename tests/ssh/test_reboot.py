@@ -16,8 +16,8 @@ from nodrop import plugins
 from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.elsewhere import rebooting
-from nodrop.elsewhere.rebooting import Rebooting
+from nodrop.elsewhere import front
+from nodrop.elsewhere.front import Rebooting
 from nodrop.elsewhere.where import measuring
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.labs.seam import Distant
@@ -170,7 +170,7 @@ def test_a_host_that_booted_without_what_nodrop_needs_ends_a_run_that_can_go_on(
 def rebooting_it(
     cabled: None, there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Rebooting:
-    monkeypatch.setattr(rebooting, "SETTLED_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(front, "SETTLED_TIMEOUT_S", 0.0)
     lab = plugins.build_lab(load_lab(there.lab(tmp_path)))
     assert isinstance(lab, Distant)
     return Rebooting(lab, lambda _words: None)
@@ -243,7 +243,7 @@ def test_this_machine_is_never_booted(there: Pair, tmp_path: Path) -> None:
 
 def test_nor_under_the_name_of_another(there: Pair, rebooting_it: Rebooting) -> None:
     """As with `host = "localhost"`: by any name and address, the boot id is ours."""
-    ours, theirs = rebooting.BOOT_ID, boot_id(there.receiver).strip()
+    ours, theirs = front.BOOT_ID, boot_id(there.receiver).strip()
     show = ["sh", "-c", f"echo {Path(ours).read_text().strip()} > /run/boot_id"]
     there.receiver.run(*show)
     try:

@@ -22,7 +22,7 @@ from nodrop.hosts.captures import Looks
 from nodrop.hosts.processes import ended, environment, labelled_processes
 from nodrop.hosts.ssh import NODE_FOLDER, SshHost
 from nodrop.hosts.ssh_connection import SshConnection
-from nodrop.labs.crossing import capture
+from nodrop.labs.cable import capture
 from tests.ssh.machines import Machines
 from tests.unit.hosts.test_security_page import rows
 

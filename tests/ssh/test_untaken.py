@@ -19,8 +19,8 @@ from nodrop.elsewhere.untaken import UNTAKEN
 from nodrop.errors import LabProblem
 from nodrop.hosts import ssh_connection
 from nodrop.hosts.binary import find_node_binary
-from nodrop.hosts.frames import LONGEST_BYTES
 from nodrop.hosts.interrupts import Interrupted
+from nodrop.hosts.relay import LONGEST_BYTES
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import open_run

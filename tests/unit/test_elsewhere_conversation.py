@@ -17,8 +17,8 @@ from nodrop.hosts.relay import HeldHere
 
 THERE = """
 import signal, sys, time
-from nodrop.elsewhere.words import ALIVE, OURS, say
-from nodrop.hosts.frames import Frames
+from nodrop.elsewhere.conversation import ALIVE, OURS, say
+from nodrop.hosts.relay import Frames
 frames = Frames(sys.stdin.buffer, sys.stdout.buffer)
 say(frames, {"event": "hello"})
 def lives(times):

@@ -12,7 +12,6 @@ import nodrop.ledger
 from nodrop import registry
 from nodrop.ledger.balance import balance
 from nodrop.ledger.cause import Rule, causes_of, knob_of
-from nodrop.ledger.figures import figures
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.places import (
     ON_EVERY_HOST,
@@ -25,7 +24,7 @@ from nodrop.ledger.places import (
     socket_ring,
 )
 from nodrop.ledger.sender import Sending
-from nodrop.ledger.verdict import Verdict, judge
+from nodrop.ledger.verdict import Verdict, figures, judge
 from nodrop.plugins import GROUPS, plugins
 from nodrop.results.trial import TrialRecord
 from tests.made.threads import Made, World

@@ -14,7 +14,7 @@ from pathlib import Path
 from nodrop import plugins
 from nodrop.calibrate.faults import Fault
 from nodrop.config.lab_file import LabSource
-from nodrop.hosts.privileges import in_user_namespace
+from nodrop.hosts.rights import in_user_namespace
 from nodrop.ledger.reasons import Outcome
 from nodrop.results.certificate import Spread
 from nodrop.results.trial import TrialRecord

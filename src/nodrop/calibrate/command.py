@@ -57,7 +57,7 @@ def calibrate(
     from nodrop.calibrate.case import Site
     from nodrop.config.lab_file import load_lab
     from nodrop.fleet.scratch import scratch, sweep
-    from nodrop.hosts.privileges import ensure_privileges
+    from nodrop.hosts.rights import ensure_privileges
     from nodrop.measure.calibrated import store
     from nodrop.plugins import build_setup
     from nodrop.terminal.tables import certificate_table, certificate_words, console

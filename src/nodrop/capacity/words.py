@@ -15,8 +15,8 @@ from nodrop.report import sentences as rules
 from nodrop.report.sentences import Rule, Sentence, plural
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.results.trial import TrialRecord, count_once
+from nodrop.stats.interval import outliers
 from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
-from nodrop.stats.outliers import outliers
 
 RULES = {
     "capacity-confidence": rules.CONFIDENCE,

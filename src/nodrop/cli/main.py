@@ -23,7 +23,7 @@ from typer.main import get_group
 from nodrop import __version__
 from nodrop.calibrate import command as calibrate
 from nodrop.capacity import command as capacity
-from nodrop.cli import audit, drops, image, inspect, lab, measure, probe, sut, tune, watch
+from nodrop.cli import audit, drops, image, inspect, lab, measure, sut, tune, watch
 from nodrop.compare import commands as compare
 from nodrop.errors import REMEDIES, BadInput, LabProblem, NodropError
 from nodrop.hosts.interrupts import Interrupted
@@ -172,7 +172,6 @@ image.add_to(app)
 lab.add_to(app)
 studies.add_to(app)
 watch.add_to(app)
-probe.add_to(app)
 sut.add_to(app)
 tune.add_to(app)
 calibrate.add_to(app)

@@ -150,7 +150,7 @@ def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callab
     from nodrop.config.fleet_file import load_fleet
     from nodrop.elsewhere.where import receiver_elsewhere, sits
     from nodrop.fleet.run import run_fleet
-    from nodrop.hosts.privileges import ensure_privileges
+    from nodrop.hosts.rights import ensure_privileges
 
     labs = load_fleet(fleet)
     here = labs.file.cluster == "local"  # else workers measure, and this process only asks

@@ -232,7 +232,7 @@ def ab(
     from nodrop.config.asked import AbQuestion, Sensor, time_s
     from nodrop.config.lab_file import load_lab
     from nodrop.elsewhere.where import measuring
-    from nodrop.measure.controllers.until_told import UntilTold
+    from nodrop.measure.controllers.blocks import UntilTold
     from nodrop.measure.plan import make_plan
     from nodrop.report.sensor import decoder_words, sensor_words
     from nodrop.report.story import read_story

@@ -171,7 +171,7 @@ class _Run:
     ) -> tuple[Path, Sequence[TrialRecord], list[Effect]]:
         from nodrop.compare import proving
         from nodrop.elsewhere.where import measuring
-        from nodrop.measure.controllers.until_told import UntilTold
+        from nodrop.measure.controllers.blocks import UntilTold
         from nodrop.measure.plan import make_plan
         from nodrop.report.write import write_report
         from nodrop.terminal.progress import shown

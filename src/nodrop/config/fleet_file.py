@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from nodrop.config.lab_file import LabSource, load_lab
+from nodrop.config.lab_file import LabSource, StorageTable, load_lab
 from nodrop.config.options import InputFile, Name, Options, YesNo, check, shown
-from nodrop.config.storage_table import StorageTable
 from nodrop.config.toml_file import read_toml
 from nodrop.errors import BadInput
 

@@ -1,13 +1,14 @@
-"""The lab file: which kind of lab, and what that kind is given (labs/seam.py)."""
+"""The lab file: which kind of lab, what that kind is given (labs/seam.py), and its [storage]."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict
+from pydantic import AfterValidator, ConfigDict, WithJsonSchema
 
 from nodrop.config.options import Name, Options, check, unknown_key
 from nodrop.config.toml_file import read_toml
@@ -65,3 +66,40 @@ def lab_folders() -> tuple[Path, ...]:
     """Package data of an installed nodrop, then the checkout."""
     package = Path(__file__).parents[1]
     return (package / "labs", package.parents[1] / "labs")
+
+
+STORAGE_PATH = r"^/[A-Za-z0-9._/+@-]+$"
+FAR_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._@-]{0,252}$"
+
+
+def _far_name(name: str) -> str:
+    if not re.fullmatch(FAR_NAME, name):
+        raise ValueError(
+            "must be a host as `ssh` knows it (or user@host): letters, digits, dots, dashes, "
+            "underscores and @"
+        )
+    return name
+
+
+def _storage_path(path: str) -> str:
+    if not re.fullmatch(STORAGE_PATH, path):
+        raise ValueError(
+            "must be an absolute path there, of letters, digits, dots, dashes and underscores"
+        )
+    return path
+
+
+FarName = Annotated[
+    str, AfterValidator(_far_name), WithJsonSchema({"type": "string", "pattern": FAR_NAME})
+]
+
+
+class StorageTable(Options):
+    host: FarName
+    """The host as ~/.ssh/config knows it; whoever logs in there may write to `path`."""
+    path: Annotated[
+        str,
+        AfterValidator(_storage_path),
+        WithJsonSchema({"type": "string", "pattern": STORAGE_PATH}),
+    ]
+    """Each run has a folder in it."""

@@ -141,7 +141,7 @@ class ReplayOptions(Options):
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
     cpu: Cpu | None = None
     """Pin the sender to this CPU (copies of tcpreplay to this list of them); "any" leaves it to the
-    kernel. Without it, measure/parting.py chooses, unless something says where the SUT runs."""
+    kernel. Without it, measure/cells.py chooses, unless something says where the SUT runs."""
     offloaded: Literal["split", "as-is"] = "split"
     """Frames longer than a wire carries (TSO, GRO, loopback): as the segments and fragments that it
     would carry, or as they were captured."""

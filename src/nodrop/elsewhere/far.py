@@ -23,16 +23,7 @@ from typing import cast
 import nodrop
 from nodrop.config.options import INPUTS
 from nodrop.elsewhere.control_plane import CONTROL_FOLDER
-from nodrop.elsewhere.inputs import Copies
-from nodrop.elsewhere.untaken import (
-    Begun,
-    Untaken,
-    arrived,
-    begun_of,
-    fingerprint,
-    run_folder,
-)
-from nodrop.elsewhere.words import (
+from nodrop.elsewhere.conversation import (
     ALIVE,
     ALIVE_INTERVAL_S,
     LEASE_S,
@@ -46,12 +37,20 @@ from nodrop.elsewhere.words import (
     say,
     say_file,
 )
+from nodrop.elsewhere.inputs import Copies
+from nodrop.elsewhere.untaken import (
+    Begun,
+    Untaken,
+    arrived,
+    begun_of,
+    fingerprint,
+    run_folder,
+)
 from nodrop.errors import LabProblem, NodropError, SystemRefused
-from nodrop.hosts.frames import Frames
 from nodrop.hosts.interrupts import ENDING, Interrupted, interrupts
 from nodrop.hosts.journal import living
 from nodrop.hosts.lease import this_host
-from nodrop.hosts.relay import RELAY_VARIABLE, RelayDoor
+from nodrop.hosts.relay import RELAY_VARIABLE, Frames, RelayDoor
 from nodrop.hosts.seam import Json
 from nodrop.images.image import take_image
 from nodrop.measure.calibrated import standing_here

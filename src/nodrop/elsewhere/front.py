@@ -7,6 +7,7 @@ which undoes; what was measured until then is here.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -17,21 +18,20 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.elsewhere.control_plane import placed
-from nodrop.elsewhere.conversation import Far
+from nodrop.elsewhere.conversation import Far, Next, Task
 from nodrop.elsewhere.inputs import copied, copy_of, named_files
-from nodrop.elsewhere.rebooting import Rebooting
 from nodrop.elsewhere.untaken import begun_of, fingerprint
-from nodrop.elsewhere.words import Next, Task
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady, TrialFailed
 from nodrop.hosts.interrupts import Interrupted, interrupts
 from nodrop.hosts.journal import new_label
+from nodrop.hosts.lease import OPEN_JOURNALS
 from nodrop.hosts.local import run_command
 from nodrop.hosts.relay import Held
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
 from nodrop.images.choice import find_image, resolve_bits
 from nodrop.images.image import Image
-from nodrop.labs.seam import Distant
+from nodrop.labs.seam import Checked, Distant
 from nodrop.labs.storage import Storage
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.manager import (
@@ -53,6 +53,122 @@ from nodrop.results.trial_folder import TrialFolder
 from nodrop.results.writer import RunWriter
 from nodrop.untrusted.json_text import NotJson, member
 from nodrop.untrusted.words import one_line
+
+BOOT_TIMEOUT_S = 600.0
+"""Servers test their memory before they boot."""
+SETTLED_TIMEOUT_S = 120.0
+"""Once sshd lets us in: the port gets its carrier, other services start."""
+PAUSE_S = 1.0
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+REBOOT = f"""\
+[ -z "$({OPEN_JOURNALS})" ] || exit 9
+sync
+systemctl reboot || reboot || shutdown -r now
+"""
+"""Not while another run measures there: its journal is open as long as it lives."""
+BUSY = 9
+STATE = ("kernel", "cpus", "governor", "boost", "smt", "port", "mtu", "offloads_on",
+         "further_ports")  # fmt: skip
+"""Facts that change a figure. After each boot they must be what they were before the first."""
+
+
+@dataclass(slots=True)
+class Rebooting:
+    """The receiver's reboots in one run. `note` says what takes time."""
+
+    lab: Distant
+    note: Callable[[str], None]
+    _before: Mapping[str, Any] | None = None
+
+    def reboot(self) -> float:
+        """The seconds until the receiver was as before. LabProblem if it does not get there."""
+        look = self._look()
+        _must_be_fit(look)
+        self._before = self._before or _state(look)
+        self.note(f"{look.what} boots")
+        began = time.monotonic()
+        old = self._begun()
+        self._await_boot(old)
+        self._await_state(self._before)
+        return round(time.monotonic() - began, 3)
+
+    def _look(self) -> Checked:
+        return self.lab.look_at_receiver(f"reset-{new_label()}")
+
+    def _host(self) -> SshHost:
+        return self.lab.receiver(f"reset-{new_label()}")
+
+    def _begun(self) -> str:
+        """The id of the boot that ends."""
+        with self._host() as host:
+            old = _boot_id(host)
+            if old == Path(BOOT_ID).read_text().strip():
+                raise LabProblem(
+                    f"{host.name} is the machine that nodrop runs on (its boot id is ours): a "
+                    "reboot would end both",
+                    hint='go to another machine, or leave out measure.reset = "reboot"',
+                )
+            try:
+                done = host.run(["sh", "-c", REBOOT], timeout_s=COMMAND_TIMEOUT_S, check=False)
+            except LabProblem:
+                return old  # the line went with the host: its next boot shows it
+            if done.returncode == BUSY:
+                raise LabProblem(
+                    f"{host.name}: another run is there, so it does not boot",
+                    hint="wait for its end, or end it there (`nodrop undo --all`)",
+                )
+            return old
+
+    def _await_boot(self, old: str) -> None:
+        deadline = time.monotonic() + BOOT_TIMEOUT_S
+        while True:
+            try:
+                with self._host() as host:
+                    if _boot_id(host) != old:
+                        return
+                    seen = f"{host.name}: it has not booted"
+            except LabProblem as problem:  # it is down, or lets nobody in yet
+                seen = str(problem)
+            if time.monotonic() > deadline:
+                raise LabProblem(f"{seen}, {BOOT_TIMEOUT_S:g} s after it was to boot")
+            time.sleep(PAUSE_S)
+
+    def _await_state(self, before: Mapping[str, Any]) -> None:
+        deadline = time.monotonic() + SETTLED_TIMEOUT_S
+        while True:
+            look = self._look()
+            others = [*look.problems, *_differences(look, before)]
+            if not others:
+                return
+            if time.monotonic() > deadline:
+                raise LabProblem(
+                    f"after it booted: {others[0]}",
+                    hint="let the host set it when it boots",
+                )
+            time.sleep(PAUSE_S)
+
+
+def _boot_id(host: SshHost) -> str:
+    return host.run(["cat", BOOT_ID]).stdout.strip()
+
+
+def _must_be_fit(look: Checked) -> None:
+    if look.problems:
+        raise LabProblem(look.problems[0])
+
+
+def _state(look: Checked) -> Json:
+    return {name: look.facts.get(name) for name in STATE}
+
+
+def _differences(look: Checked, before: Mapping[str, Any]) -> list[str]:
+    now = _state(look)
+    return [
+        f"{look.what}: {name} is {now[name]}, and was {before[name]}"
+        for name in STATE
+        if now[name] != before[name]
+    ]
+
 
 LOOK = 'test -f "/root/.cache/nodrop/images/$1/$2/manifest.json"'
 

@@ -50,7 +50,7 @@ def measuring(lab: LabSource) -> Measuring:
         from nodrop.elsewhere.front import run_elsewhere
 
         return run_elsewhere
-    from nodrop.hosts.privileges import ensure_privileges
+    from nodrop.hosts.rights import ensure_privileges
     from nodrop.measure import manager
 
     ensure_privileges()
@@ -75,7 +75,7 @@ def looked_at(
     would stand on."""
     if receiver_elsewhere(lab):
         return _looked_at_elsewhere(lab, experiment, plan)
-    from nodrop.hosts.privileges import ensure_privileges
+    from nodrop.hosts.rights import ensure_privileges
     from nodrop.measure import busy, calibrated, preflight
 
     problems: list[str] = []

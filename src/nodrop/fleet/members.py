@@ -16,7 +16,7 @@ from nodrop.fleet.started import PAIR, Workers
 from nodrop.fleet.worker import Begun, Job, Left
 from nodrop.hosts.seam import Json
 from nodrop.measure.controllers.seam import Controller, May, Outlook, TrialInput, any_trial
-from nodrop.measure.manifest import this_nodrop
+from nodrop.measure.manager import this_nodrop
 from nodrop.measure.plan import Plan
 from nodrop.results.sittings import OF_A_HOST
 from nodrop.results.trial import TrialRecord

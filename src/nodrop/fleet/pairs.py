@@ -21,7 +21,7 @@ from nodrop.fleet.worker import Sent
 from nodrop.hosts.seam import Json
 from nodrop.ledger.reasons import OF_THE_LAB
 from nodrop.measure.controllers.seam import Controller, Factors, May, TrialInput
-from nodrop.measure.crew import Ended
+from nodrop.measure.manager import Ended
 from nodrop.measure.plan import Plan
 from nodrop.measure.progress import Progress
 from nodrop.results.trial import TrialRecord

@@ -35,12 +35,12 @@ from nodrop.fleet.started import (
 )
 from nodrop.fleet.worker import Job, Sits
 from nodrop.hosts.interrupts import interrupts
-from nodrop.hosts.privileges import in_user_namespace
+from nodrop.hosts.rights import in_user_namespace
 from nodrop.hosts.seam import Json
 from nodrop.labs.seam import OnHosts
 from nodrop.labs.storage import Storage
-from nodrop.measure.crew import Crew
 from nodrop.measure.manager import (
+    Crew,
     RunOutcome,
     keep_raw_files,
     keep_run,

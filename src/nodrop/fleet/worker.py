@@ -20,7 +20,7 @@ from nodrop.fleet.scratch import scratch, sweep
 from nodrop.hosts.journal import DiskJournal, undo_abandoned
 from nodrop.hosts.seam import Json
 from nodrop.measure.controllers.seam import TrialInput
-from nodrop.measure.manifest import manifest
+from nodrop.measure.manager import manifest
 from nodrop.measure.pair import Pair, at_work
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import preflight

@@ -1,11 +1,18 @@
-"""Finds a process's control groups: hosts mount version 1, version 2, or each for a part."""
+"""Control groups: where a process's are, and one per trial with a memory limit.
+
+Hosts mount version 1, version 2, or each for a part.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodrop.errors import LabProblem
+from nodrop.hosts.seam import Action, Json, UndoJournal
 from nodrop.ledger.quota import Quota
 
 NOT_V1 = ""
@@ -88,3 +95,141 @@ def _cpus(group: Path) -> float | None:
     else:
         return None
     return None if quota in ("max", "-1") else int(quota) / int(period)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Names in a control group's folder. Some kernels lack the optional ones."""
+
+    limit: str
+    with_swap: str
+    """Optional: caps memory and swap (v1), or swap alone (v2)."""
+    peak: str
+    """Optional: v2 has it since Linux 5.19."""
+    events: str
+    """Has a line `oom_kill <n>`."""
+    swappiness: str = ""
+    """Optional: swappiness of each group; version 2 has none."""
+
+
+V1 = Files(
+    limit="memory.limit_in_bytes",
+    with_swap="memory.memsw.limit_in_bytes",
+    peak="memory.max_usage_in_bytes",
+    events="memory.oom_control",
+    swappiness="memory.swappiness",
+)
+V2 = Files(
+    limit="memory.max",
+    with_swap="memory.swap.max",
+    peak="memory.peak",
+    events="memory.events",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGroup:
+    path: Path
+    files: Files
+    limit_bytes: int | None
+
+    def facts(self) -> Json:
+        peak = self.path / self.files.peak
+        return {
+            "limit_bytes": self.limit_bytes,
+            "peak_bytes": _number(peak),
+            "oom_kills": oom_kills(self.path / self.files.events),
+            "swappiness": _number(self.path / self.files.swappiness)
+            if self.files.swappiness
+            else None,
+        }
+
+
+def _number(file: Path) -> int | None:
+    return int(file.read_text()) if file.exists() else None
+
+
+def oom_kills(events: Path) -> int | None:
+    """None if the kernel does not count them (before Linux 4.13), or the group is gone."""
+    try:
+        lines = events.read_text().splitlines()
+    except OSError:
+        return None
+    found = dict(line.split(maxsplit=1) for line in lines)
+    return int(found["oom_kill"]) if "oom_kill" in found else None
+
+
+def oom_events_of(pid: int) -> Path | None:
+    """The file that counts the kills in a process's control group, for `oom_kills`."""
+    for mount in mounts("memory", Path("/")):
+        files, name = (V1, "memory") if mount.version == 1 else (V2, NOT_V1)
+        events = mount.folder(group_path(Path(f"/proc/{pid}/cgroup"), name)) / files.events
+        if events.exists():
+            return events
+    return None
+
+
+def memory_controller(root: Path = Path("/")) -> tuple[Path, Files]:
+    """The folder that groups with a memory limit can be made in. Touches nothing.
+
+    Version 1: below our own group, whose limit goes on to hold. Version 2: below the top, because a
+    group that has processes, as ours, may not hand its controllers on. A hybrid host has both, and
+    the memory controller is in one of them.
+    """
+    for mount in mounts("memory", root):
+        if mount.version == 1:
+            own = group_path(root / "proc/self/cgroup", "memory")
+            return _writable(mount.folder(own)), V1
+        handed_on = mount.point / "cgroup.subtree_control"
+        if handed_on.exists() and "memory" in handed_on.read_text().split():
+            return _writable(mount.point), V2
+    raise LabProblem(
+        "this host has no control groups with a memory controller",
+        hint="mount cgroup2 and enable memory in its cgroup.subtree_control, or drop the limit",
+    )
+
+
+@contextmanager
+def memory_group(
+    limit_bytes: int | None,
+    journal: UndoJournal,
+    *,
+    of: str = "sut",
+    swappiness: int | None = None,
+) -> Iterator[MemoryGroup]:
+    """A fresh group; removed on exit. Without a swappiness it has no swap if the kernel can
+    forbid it."""
+    parent, files = memory_controller()
+    path = parent / f"nodrop-{journal.label}-{of}"
+    journal.push(what=f"control group {path}", action=Action.REMOVE_GROUP, arguments=[str(path)])
+    try:
+        try:
+            path.mkdir(exist_ok=True)
+            for name, number in _settings(files, limit_bytes, swappiness).items():
+                if name == files.limit or (path / name).exists():
+                    (path / name).write_text(str(number))
+        except OSError as error:
+            raise LabProblem(f"cannot limit memory in {path}: {error.strerror}") from error
+        yield MemoryGroup(path=path, files=files, limit_bytes=limit_bytes)
+    finally:
+        with suppress(OSError):  # a process that ends slowly keeps it; the journal has it too
+            path.rmdir()
+
+
+def _settings(files: Files, limit_bytes: int | None, swappiness: int | None) -> dict[str, int]:
+    """File → what to write, in this order: memory and swap together are never below memory."""
+    found = {} if limit_bytes is None else {files.limit: limit_bytes}
+    if swappiness is not None:
+        return {**found, files.swappiness: swappiness}
+    if limit_bytes is not None:
+        found[files.with_swap] = 0 if files is V2 else limit_bytes
+    return found
+
+
+def _writable(folder: Path) -> Path:
+    if not os.access(folder, os.W_OK):
+        raise LabProblem(
+            f"no permission to make a control group in {folder}",
+            hint="run as root, or drop the limit",
+        )
+    return folder

@@ -21,7 +21,7 @@ from nodrop.protocol.events import ProbeResult
 from nodrop.untrusted import bounds
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, counted
-from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import making_sense
 
 NODE = "/run/nodrop-node"
 """The path of the guest's init."""

@@ -21,8 +21,7 @@ from nodrop.hosts.processes import this_process
 from nodrop.hosts.rights import KEEPER
 from nodrop.hosts.seam import Json
 from nodrop.untrusted.json_text import NotJson, counted, decode_object, member
-from nodrop.untrusted.reading import making_sense
-from nodrop.untrusted.words import one_line
+from nodrop.untrusted.words import making_sense, one_line
 
 BEAT_S = 5.0
 TERM_S = 20

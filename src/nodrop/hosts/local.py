@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.looking import Looking
+from nodrop.hosts.inside import Looking
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.rights import KEPT, KEPT_BY_OURS, environment, of_job
 from nodrop.hosts.seam import AS_OURS, Completed, Surroundings

@@ -3,7 +3,8 @@
 The machine that holds the ssh connection (`RelayEnd`) begins there what the other asks for. The
 other one (`RelayDoor`) listens on a Unix socket of root's alone, and who wants a conversation runs
 `relay_client.py`, which stands where `ssh HOST COMMAND` stands otherwise. All goes by one pair of
-pipes: if it ends, whichever side dies, so does every conversation.
+pipes, in frames with a length, a channel and a kind: if it ends, whichever side dies, so does every
+conversation.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,14 +23,61 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import IO, Any, NamedTuple, Protocol, Self
 
 from nodrop.errors import LabProblem
 from nodrop.hosts import relay_client
-from nodrop.hosts.frames import LONGEST_BYTES, Frame, Frames
 from nodrop.hosts.node import start_child
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh_connection import SshConnection
+
+HEAD = struct.Struct("<IIB")
+"""Length of the payload, channel, kind."""
+LONGEST_BYTES = 64 * 1024
+"""Limit on a payload."""
+
+
+class Frame(NamedTuple):
+    channel: int
+    kind: str
+    payload: bytes
+
+
+class Frames:
+    """One end. Any thread may send, one receives."""
+
+    def __init__(self, source: IO[bytes], sink: IO[bytes]) -> None:
+        self._source, self._sink = source, sink
+        self._sending = threading.Lock()
+
+    def send(self, channel: int, kind: str, payload: bytes = b"") -> None:
+        """OSError if no one listens any more."""
+        with self._sending:
+            try:
+                self._sink.write(HEAD.pack(len(payload), channel, ord(kind)) + payload)
+                self._sink.flush()
+            except ValueError:
+                raise BrokenPipeError("closed") from None
+
+    def say(self, channel: int, kind: str, words: Mapping[str, Any]) -> None:
+        self.send(channel, kind, json.dumps(words, ensure_ascii=False).encode())
+
+    def stream(self, channel: int, kind: str, content: bytes) -> None:
+        """Content of any length, in as many frames as it takes."""
+        for start in range(0, len(content), LONGEST_BYTES):
+            self.send(channel, kind, content[start : start + LONGEST_BYTES])
+
+    def receive(self) -> Frame | None:
+        """None at the end, also in the midst of a frame. ValueError if this is none of ours."""
+        head = self._source.read(HEAD.size)
+        if len(head) < HEAD.size:
+            return None
+        length, channel, kind = HEAD.unpack(head)
+        if length > LONGEST_BYTES:
+            raise ValueError(f"a frame of {length} bytes, allowed are {LONGEST_BYTES}")
+        payload = self._source.read(length)
+        return Frame(channel, chr(kind), payload) if len(payload) == length else None
+
 
 RELAY_VARIABLE = "NODROP_RELAY"
 """The socket by which the sender is reached."""

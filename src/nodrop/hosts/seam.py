@@ -249,7 +249,7 @@ class Link:
     queues: int = 1
     """Receive and send queues of each port that the lab has made."""
     sender_may_spin: bool = False
-    """The CPU that the sender is pinned to is its own (measure/parting.py)."""
+    """The CPU that the sender is pinned to is its own (measure/cells.py)."""
 
     @property
     def tx_ports(self) -> Sequence[Port]:

@@ -12,11 +12,10 @@ from typing import IO, Any, Literal, Self
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.binary import PROGRAM, file_sha256, find_node_binary
-from nodrop.hosts.kept_clock import ClockFix
+from nodrop.hosts.inside import Looking
 from nodrop.hosts.lease import TERM_S, Lease, keep_words
 from nodrop.hosts.local import LABEL_VARIABLE
-from nodrop.hosts.looking import Looking
-from nodrop.hosts.node import NodeProcess, start_child, start_job
+from nodrop.hosts.node import ClockFix, NodeProcess, start_child, start_job
 from nodrop.hosts.relay import RelayedConnection
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import Completed

@@ -20,8 +20,8 @@ from nodrop.config.units import cpu_mask
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost, run_command
-from nodrop.hosts.privileges import USERNS_VARIABLE, privileges_lacking
 from nodrop.hosts.reversal import NETNS_FOLDER
+from nodrop.hosts.rights import USERNS_VARIABLE, privileges_lacking
 from nodrop.hosts.seam import Action, Json, Link, Port, UndoJournal
 from nodrop.labs.seam import Receiving
 

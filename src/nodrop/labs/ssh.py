@@ -16,8 +16,8 @@ from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
+from nodrop.config.lab_file import FarName, StorageTable
 from nodrop.config.options import InputFile, Name, Options, check
-from nodrop.config.storage_table import FarName, StorageTable
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.folders import is_root_of_host
@@ -43,8 +43,7 @@ from nodrop.labs.nic import NO_CARRIER, taken
 from nodrop.labs.seam import Checked, Prepared
 from nodrop.labs.storage import Storage
 from nodrop.untrusted.json_text import decode
-from nodrop.untrusted.reading import making_sense
-from nodrop.untrusted.words import one_line
+from nodrop.untrusted.words import making_sense, one_line
 
 LOOK_TIMEOUT_S = 30.0
 APT_TIMEOUT_S = 600.0

@@ -30,7 +30,7 @@ from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, Unschedu
 from nodrop.protocol.events import Counters
 from nodrop.untrusted.folder import read_end
 from nodrop.untrusted.json_text import decode_object
-from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import making_sense
 
 SENDER, RECEIVER, PREFIX = "198.18.0.1", "198.18.0.2", 30
 """RFC 2544's own network: no host of the Internet has such an address."""

@@ -32,8 +32,7 @@ from nodrop.hosts.rights import KEPT_BY_OURS, environment
 from nodrop.hosts.seam import Completed
 from nodrop.ledger.verdict import percent
 from nodrop.untrusted.json_text import counted
-from nodrop.untrusted.reading import making_sense
-from nodrop.untrusted.words import one_line
+from nodrop.untrusted.words import making_sense, one_line
 
 _PROGRESS = re.compile(r"progress (0\.\d{1,6}|1\.0{1,6})\n")
 LEAST_RATIO = 0.02

@@ -39,7 +39,7 @@ from nodrop.load.trace import (
 from nodrop.protocol import events
 from nodrop.protocol.events import ReplayResult
 from nodrop.untrusted.json_text import counted
-from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import making_sense
 
 PREPARE_TIMEOUT_S = 120.0
 

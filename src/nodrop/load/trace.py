@@ -41,7 +41,7 @@ from nodrop.protocol.events import ReassemblyForecast, TracePlanned, TraceResult
 from nodrop.results.window import LoadWindow
 from nodrop.untrusted.folder import read_file
 from nodrop.untrusted.json_text import decode_object, member
-from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import making_sense
 
 TRACE_READ_TIMEOUT_S = 600.0
 MEMINFO = Path("/proc/meminfo")

@@ -1,21 +1,28 @@
 """Keeps a run: its directory and progress. It asks the controller, lets measure, appends.
 
-A run is resumed by feeding its records back to the controller. Who measures (measure/crew.py) is
-this process, or the pairs of a fleet.
+A run is resumed by feeding its records back to the controller. Who measures (`Crew`) is this
+process, or the pairs of a fleet. The manifest has versions, hashes and facts that figures need.
 """
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
+import nodrop
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, NodropError, SystemRefused
+from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.interrupts import Gate, Interrupted, interrupts
 from nodrop.hosts.journal import DiskJournal, must_be_kept
 from nodrop.hosts.lease import this_host
@@ -23,18 +30,140 @@ from nodrop.hosts.seam import Json
 from nodrop.labs.seam import Storing
 from nodrop.labs.storage import Storage
 from nodrop.measure.busy import budget_words, quota_words
-from nodrop.measure.calibrated import machine_sha256
-from nodrop.measure.crew import Crew, Here
-from nodrop.measure.manifest import manifest
-from nodrop.measure.pair import at_work
+from nodrop.measure.calibrated import machine_sha256, stands_on
+from nodrop.measure.controllers.seam import Controller, TrialInput
+from nodrop.measure.pair import Pair, at_work
 from nodrop.measure.plan import Plan, make_plan
 from nodrop.measure.preflight import Parts, preflight
 from nodrop.measure.progress import Progress
+from nodrop.protocol.events import AfPacketProof
+from nodrop.protocol.events import Host as HostFacts
 from nodrop.results.raw_files import RawFiles
 from nodrop.results.rundir import find_run, read_manifest
 from nodrop.results.sittings import OF_A_HOST, begun_sitting
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import Question, RunWriter, plan_sha256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A trial that was measured; its files are in the run directory."""
+
+    asked: TrialInput
+    record: TrialRecord
+    details: Json
+    """For trial.json."""
+
+
+class Crew(Protocol):
+    def begin(self, controller: Controller, done: Sequence[TrialRecord]) -> bool:
+        """Begins what can begin now; False when nothing is under way and nothing is to be added."""
+        ...
+
+    def ended(self) -> Sequence[Ended]:
+        """Waits for the next. Nothing, if there is another reason to look again."""
+        ...
+
+
+class Here:
+    """A `Crew` of one pair, which this process measures."""
+
+    def __init__(
+        self, pair: Pair, writer: RunWriter, progress: Progress, *, host: str | None
+    ) -> None:
+        self._pair, self._writer, self._progress = pair, writer, progress
+        self._host = host
+        """Its name, if the run began on another."""
+        self._next: tuple[TrialInput, bool] | None = None
+
+    def begin(self, controller: Controller, done: Sequence[TrialRecord]) -> bool:
+        asked = controller.next(done)
+        if asked is None:
+            return False
+        self._progress.trial_started(asked)
+        self._next = asked, self._pair.plan.asks_tsc(asked, done)
+        return True
+
+    def ended(self) -> Sequence[Ended]:
+        assert self._next is not None
+        asked, asks_tsc = self._next
+        record, details = self._pair.measure(
+            asked,
+            self._writer.trial(asked.run_name),
+            asks_tsc=asks_tsc,
+            phase=self._progress.phase,
+            live=self._progress.live,
+        )
+        record = record.model_copy(update={"host": self._host})
+        return [Ended(asked=asked, record=record, details=details)]
+
+
+def manifest(
+    experiment: Experiment,
+    lab: LabSource,
+    plan: Plan,
+    parts: Parts,
+    *,
+    self_test: AfPacketProof,
+    host: HostFacts,
+) -> Json:
+    node = find_node_binary()
+    return {
+        "nodrop": this_nodrop(),
+        "node": {"path": str(node), "sha256": file_sha256(node)},
+        "question": experiment.question,
+        "metric": experiment.metric,
+        "settings": [setting.text for setting in experiment.settings],
+        "seed": plan.seed,
+        "repetitions": plan.repetitions,
+        "cells": [dict(cell.factors) for cell in plan.cells],
+        "inputs": [parts.inputs(cell) for cell in plan.cells],
+        "parting": None if plan.parting is None else asdict(plan.parting),
+        "order": [trial.run_name for trial in plan.controller.beforehand()],
+        "measure": experiment.measure.model_dump(),
+        "search": None if experiment.search is None else experiment.search.model_dump(),
+        "forecast": None if plan.forecast is None else plan.forecast.model_dump(),
+        "host": host,
+        "self_test": self_test,
+        "calibration": stands_on(lab, (cell.setup["kind"] for cell in plan.cells), host),
+        **parts.facts(),
+    }
+
+
+def this_nodrop() -> Json:
+    return {
+        "version": nodrop.__version__,
+        "revision": _revision(),
+        "python": platform.python_version(),
+        "argv": sys.argv,
+    }
+
+
+def _revision() -> str | None:
+    """Commit of the checkout we run from, with `-dirty` if it has changes; None if nodrop is
+    installed, or git is not."""
+    checkout = Path(nodrop.__file__).parents[2]
+    if not (checkout / ".git").exists():
+        return None
+    try:
+        # `describe --dirty` writes the checkout's index, even with GIT_OPTIONAL_LOCKS=0.
+        commit = _git(checkout, "describe", "--always")
+        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(checkout: Path, *words: str) -> str:
+    said = subprocess.run(
+        ["git", "-C", str(checkout), *words],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+    )
+    return said.stdout.strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

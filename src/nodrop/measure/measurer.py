@@ -28,11 +28,10 @@ from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.threads import Role
 from nodrop.load.seam import LoadGenerator, Offerer
 from nodrop.measure import sampling, together
-from nodrop.measure.cells import Cell, Table
+from nodrop.measure.cells import Cell, Table, core_of, may_spin
 from nodrop.measure.offering import Offering, offer
 from nodrop.measure.packets import closing as packets
 from nodrop.measure.packets.readings import Reading
-from nodrop.measure.parting import core_of, may_spin
 from nodrop.measure.places import Places, provision
 from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
 from nodrop.measure.sampling import Sampler, usage_inside

@@ -28,11 +28,10 @@ from nodrop.measure.live import Feed
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.places import Places
 from nodrop.measure.sampling import Sampler, by_our_clock, rows_of_processes
-from nodrop.measure.seam import Trial
-from nodrop.measure.servants import Servants
+from nodrop.measure.seam import Servants, Trial
 from nodrop.protocol.events import SampleRow
 from nodrop.suts.seam import Sut, SutCounters
-from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import making_sense
 
 
 class Throttling:

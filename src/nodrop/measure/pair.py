@@ -23,12 +23,11 @@ from nodrop.hosts.lease import this_host
 from nodrop.hosts.seam import Host, Json, UndoJournal
 from nodrop.labs.seam import Connected
 from nodrop.ledger.balance import ledger_to_json
-from nodrop.ledger.figures import figures
 from nodrop.ledger.hops import Class
 from nodrop.ledger.ramp import Watched, shown
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.threads import ThreadBooks, unexplained_packets
-from nodrop.ledger.verdict import judge
+from nodrop.ledger.verdict import figures, judge
 from nodrop.load.seam import FromFiles, LoadGenerator, OfferedLoad, ScheduleError
 from nodrop.measure.baselines import Baselines
 from nodrop.measure.cells import Cell
@@ -38,8 +37,7 @@ from nodrop.measure.measurer import LabMeasurer, out_of_memory
 from nodrop.measure.packets.instances import imbalance_ratio
 from nodrop.measure.plan import Plan
 from nodrop.measure.preflight import Parts
-from nodrop.measure.seam import Measured, Measurer, ResourcesSeen, Standing, Trial
-from nodrop.measure.servants import setup_cpu_s
+from nodrop.measure.seam import Measured, Measurer, ResourcesSeen, Standing, Trial, setup_cpu_s
 from nodrop.outcomes.expected import compared, differences
 from nodrop.protocol.events import Achieved, AfPacketProof
 from nodrop.protocol.events import Host as HostFacts

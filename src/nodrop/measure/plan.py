@@ -24,10 +24,18 @@ from nodrop.labs.seam import Receiving
 from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration
 from nodrop.load.seam import LoadGenerator, PeakDemand
-from nodrop.measure.cells import Cell, Table, must_share, port_traces_words
+from nodrop.measure.cells import (
+    Cell,
+    Parting,
+    Table,
+    may_share,
+    must_share,
+    names_cpus,
+    parting,
+    port_traces_words,
+)
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.measure.lengths import OfferLength, implausible, offer_length, traces_of
-from nodrop.measure.parting import Parting, may_share, names_cpus, parting
 from nodrop.results.capacity import Forecast
 from nodrop.results.trial import TrialRecord
 from nodrop.setups.limits import pins_within_limits

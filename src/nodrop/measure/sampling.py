@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, Protocol, Self, runtime_checkable
 
-from nodrop.hosts.kept_clock import ClockFix
+from nodrop.hosts.node import ClockFix
 from nodrop.hosts.seam import Host, HostProcess, Json, Port, SampleJob
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.running import BusyThread
@@ -18,7 +18,7 @@ from nodrop.protocol.door import fit
 from nodrop.protocol.events import CpuTimes, SampleRow
 from nodrop.setups.seam import SamplesInside
 from nodrop.untrusted.json_text import decode_object
-from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import making_sense
 
 STOP_TIMEOUT_S = 10.0
 LONGEST_ROW_BYTES = 256 * 1024

@@ -11,7 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nodrop.hosts.seam import Json
+from nodrop.hosts.inside import usage
+from nodrop.hosts.seam import HostProcess, Json
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import Losses
@@ -25,17 +26,52 @@ from nodrop.ledger.verdict import Verdict
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.cells import Cell, Table
 from nodrop.measure.live import Tell
-from nodrop.measure.packets.instances import Instance
-from nodrop.measure.packets.ports import PortPackets
+from nodrop.measure.packets.instances import Instance, PortPackets
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.sampling import Usage
-from nodrop.measure.servants import Servant
 from nodrop.outcomes.expected import Baseline
 from nodrop.outcomes.found import Found
 from nodrop.results.trial import Program
 from nodrop.results.trial_folder import TrialFolder
 from nodrop.results.window import LoadWindow
 from nodrop.suts.seam import Drained, Readiness, SutCounters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servant:
+    """CPU time that one such process used."""
+
+    pid: int
+    name: str
+    cpu_s: float | None
+    """None if it has ended."""
+
+
+class Servants:
+    """Watched from now on. A daemon's other work counts as well: it cannot be separated."""
+
+    def __init__(self, processes: Sequence[HostProcess]) -> None:
+        self._before = usage(processes)
+
+    def used(self) -> Sequence[Servant]:
+        """CPU of each since then; None of one that has ended."""
+        now = usage(self._before)
+        found = []
+        for process, before in self._before.items():
+            after = now.get(process)
+            lives = after is not None and after["start_ticks"] == before["start_ticks"]
+            used = round((after["cpu_ns"] - before["cpu_ns"]) / 1e9, 2) if after and lives else None
+            found.append(Servant(pid=process.pid, name=before["name"], cpu_s=used))
+        return found
+
+
+def setup_cpu_s(sut_cpu_s: float | None, servants: Sequence[Servant] | None) -> float | None:
+    """The SUT and its servants together. A guest's time is within its emulator's, which is the
+    SUT's process on this host, and is added to nothing. None if a part is not known."""
+    if sut_cpu_s is None or servants is None:
+        return None
+    parts = [one.cpu_s for one in servants if one.cpu_s is not None]
+    return sut_cpu_s + sum(parts) if len(parts) == len(servants) else None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from nodrop.errors import LabProblem
 from nodrop.hosts.seam import Json
 from nodrop.results.rundir import Damage, RunDir
-from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import making_sense
 
 NOT_OURS = frozenset({"reset", "warm up", "warm up the guest"})
 """Steps an experiment asks for: a driver loaded anew, quiet time, the load offered once before."""

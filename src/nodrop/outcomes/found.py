@@ -20,7 +20,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.rights import KEPT_BY_OURS, READER, environment, limited
 from nodrop.untrusted.json_text import NotJson, decode_object
-from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import making_sense
 
 By = Literal["by_src", "by_dst", "by_both", "by_rule"]
 TIMEOUT_S = 600.0

@@ -14,7 +14,7 @@ from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
 from nodrop.results.sittings import measured_on
-from nodrop.stats.hosts import HostSpread, host_spread
+from nodrop.stats.comparison import HostSpread, host_spread
 from nodrop.stats.interval import CONFIDENCE, runs_needed
 
 MOST_NAMED = 6

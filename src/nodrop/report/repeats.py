@@ -17,7 +17,7 @@ from nodrop.report.trials import Trial
 from nodrop.results.rundir import Records
 from nodrop.results.settled import Known, Sut, known, rule_of
 from nodrop.stats.family import Family
-from nodrop.stats.outliers import Outlier, outliers
+from nodrop.stats.interval import Outlier, outliers
 from nodrop.stats.power import POWER, resolution, runs_to_see
 
 SHOWN = ("loss_pct", "sut_cpu_s", "activation_s")

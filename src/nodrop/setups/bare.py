@@ -20,7 +20,7 @@ from typing import Any
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
-from nodrop.hosts.memory_group import MemoryGroup, memory_controller, memory_group
+from nodrop.hosts.control_groups import MemoryGroup, memory_controller, memory_group
 from nodrop.hosts.rights import SUT, give, readable_by, sut_user
 from nodrop.hosts.seam import (
     AnyJob,

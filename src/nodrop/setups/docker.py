@@ -27,9 +27,9 @@ from nodrop.images.bits import Bits
 from nodrop.images.image_tree import image_tar
 from nodrop.labs.wiring import moved_port, named_namespace
 from nodrop.ledger.places import Place
-from nodrop.machines.docker_attached import Attached
 from nodrop.machines.docker_engine import (
     LABEL,
+    Attached,
     DockerEngine,
     docker_problems,
     docker_url,

@@ -11,7 +11,7 @@ from nodrop.ledger.places import SOFTNET, Owner, Place, WaitsFor
 from nodrop.protocol.events import Counters
 from nodrop.setups.macvtap import MACVLAN, macvtap_books
 from nodrop.setups.seam import PlaceReading
-from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import making_sense
 
 LOOPBACK = "lo"
 MACVTAP_QUEUE = Place(

@@ -24,7 +24,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.guest import NODE, GuestHost
 from nodrop.hosts.guest_line import GuestLine
 from nodrop.hosts.inside import usage
-from nodrop.hosts.privileges import USERNS_VARIABLE
+from nodrop.hosts.rights import USERNS_VARIABLE
 from nodrop.hosts.seam import Action, AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.labs.wiring import add_macvtap_here

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, LabProblem
-from nodrop.hosts.memory_group import memory_controller
+from nodrop.hosts.control_groups import memory_controller
 from nodrop.setups.seam import BringsCpus, Limits, Setup
 
 

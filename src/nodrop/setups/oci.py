@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
+from nodrop.hosts.control_groups import oom_events_of, oom_kills
 from nodrop.hosts.local import LABEL_VARIABLE, LocalHost, run_command
-from nodrop.hosts.memory_group import oom_events_of, oom_kills
 from nodrop.hosts.node import start_child
-from nodrop.hosts.privileges import in_user_namespace
-from nodrop.hosts.rights import give, sut_user
+from nodrop.hosts.rights import give, in_user_namespace, sut_user
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.ledger.places import Place

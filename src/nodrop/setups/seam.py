@@ -155,7 +155,7 @@ class Process(Protocol):
 class Limits:
     cpus: str | None = None
     cpus_left: bool = False
-    """`cpus` is not in the experiment: it is what the generator leaves (measure/parting.py)."""
+    """`cpus` is not in the experiment: it is what the generator leaves (measure/cells.py)."""
     memory_bytes: int | None = None
     swappiness: int | None = None
     """Given, there may be swap beside `memory_bytes`; without it, none."""

@@ -20,7 +20,7 @@ from pydantic import Field
 from nodrop.config.options import Options, check
 from nodrop.config.units import parse_cpus
 from nodrop.errors import LabProblem, TrialFailed
-from nodrop.hosts.privileges import USERNS_VARIABLE
+from nodrop.hosts.rights import USERNS_VARIABLE
 from nodrop.hosts.seam import AnyJob, Host, Json, Link, Port, UndoJournal
 from nodrop.images import guest_assets
 from nodrop.images.bits import Bits
@@ -34,7 +34,7 @@ from nodrop.setups import guest_books as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess, GuestSamples
 from nodrop.setups.limits import cpu_problems, memory_problems
 from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, SamplesInside, Setup
-from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import making_sense
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

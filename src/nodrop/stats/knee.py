@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.special import bdtr, bdtrc
+from scipy.special import bdtr, bdtrc, betaincinv
 
-from nodrop.stats.interval import CONFIDENCE
+from nodrop.stats.interval import CONFIDENCE, Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +78,32 @@ def _estimate(limits: Sequence[Limit], known: Sequence[float], exceed_ratio: flo
             return (before + z) / 2 if below and below == exceed_ratio * n else z
         before = z
     return known[-1]
+
+
+def upper_bound(hits: int, n: int, *, confidence: float = CONFIDENCE) -> float:
+    """The share of runs is below this: 0 of 6 lossy says less than 39 % of runs.
+
+    `upper_bound(0, n)` also bounds the share of runs that would be worse than the worst of n.
+    """
+    _check(hits, n)
+    return 1.0 if hits == n else float(betaincinv(hits + 1, n - hits, confidence))
+
+
+def lower_bound(hits: int, n: int, *, confidence: float = CONFIDENCE) -> float:
+    """The share of runs is above this."""
+    return 1 - upper_bound(n - hits, n, confidence=confidence)
+
+
+def share_interval(hits: int, n: int) -> Interval:
+    """Both bounds at once, each allowed half of the error."""
+    each = (1 + CONFIDENCE) / 2
+    return Interval(
+        low=lower_bound(hits, n, confidence=each),
+        high=upper_bound(hits, n, confidence=each),
+        coverage=CONFIDENCE,
+    )
+
+
+def _check(hits: int, n: int) -> None:
+    if not 0 <= hits <= n or n == 0:
+        raise ValueError(f"{hits} of {n} runs: a share needs at least one run")

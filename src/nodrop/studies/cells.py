@@ -14,6 +14,9 @@ from nodrop.studies.dataset import Cell
 from nodrop.studies.figures import (
     UPTIME,
     Figures,
+    Sample,
+    Samples,
+    Skip,
     Span,
     Traffic,
     figures_of,
@@ -21,7 +24,6 @@ from nodrop.studies.figures import (
     traffic,
 )
 from nodrop.studies.names import Channel, Condition
-from nodrop.studies.samples import Sample, Samples, Skip
 from nodrop.studies.series import PLOTTED, Mode, Series, paper_series, sound_series
 
 Window = tuple[float, float]

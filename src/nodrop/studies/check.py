@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from nodrop.errors import BadInput
 from nodrop.studies import paper
+from nodrop.studies.figures import Sample, Skip
 from nodrop.studies.paper import NoValueError
-from nodrop.studies.samples import Sample, Skip
 from nodrop.studies.workbooks import read_workbook
 from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder, read_file

@@ -16,7 +16,7 @@ from nodrop.terminal.saying import say, say_json
 from nodrop.untrusted.words import one_line
 
 if TYPE_CHECKING:
-    from nodrop.studies.samples import Skip
+    from nodrop.studies.figures import Skip
 
 
 class Mode(StrEnum):

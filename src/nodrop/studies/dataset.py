@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput
+from nodrop.studies.figures import Sample, Samples, Skip, sample_of_rows
 from nodrop.studies.names import (
     FOLDER_PREFIX,
     WORKBOOK_SUFFIX,
@@ -23,7 +24,6 @@ from nodrop.studies.names import (
     parse_folder_name,
     parse_workbook_name,
 )
-from nodrop.studies.samples import Sample, Samples, Skip, sample_of_rows
 from nodrop.studies.workbooks import read_workbook
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, decode

@@ -24,7 +24,7 @@ from nodrop.results.trial import Offered, TrialRecord
 from nodrop.results.writer import RunWriter, must_be_new
 from nodrop.studies.cells import CellResult, Run, Wanted, Window, default_window, reduce_cell
 from nodrop.studies.dataset import Cell, Dataset, discover
-from nodrop.studies.samples import Skip
+from nodrop.studies.figures import Skip
 from nodrop.studies.series import Mode
 from nodrop.studies.tables import SOUND_FIGURE, TABLES, TableCell, table_cells
 

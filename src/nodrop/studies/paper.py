@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-from nodrop.studies.samples import Cell, Sample
+from nodrop.studies.figures import Cell, Sample
 
 UPTIME = "Uptime"
 

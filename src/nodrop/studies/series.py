@@ -8,10 +8,9 @@ from itertools import pairwise
 from statistics import median
 from typing import Literal
 
-from nodrop.studies.figures import TIMESTAMP
+from nodrop.studies.figures import TIMESTAMP, Cell, Sample
 from nodrop.studies.names import Channel
 from nodrop.studies.paper import UPTIME, rowwise_median
-from nodrop.studies.samples import Cell, Sample
 
 Mode = Literal["paper", "sound"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from python_calamine import CalamineError, CalamineWorkbook
 
+from nodrop.studies.figures import Sample, Samples, Skip, sample_of_rows
 from nodrop.studies.names import BadNameError, parse_epoch
-from nodrop.studies.samples import Sample, Samples, Skip, sample_of_rows
 from nodrop.untrusted.folder import Folder
 
 # The largest of the 956 published workbooks is 1.0 MB and unpacks to 3.4 MB at a ratio of 14.

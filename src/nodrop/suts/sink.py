@@ -27,7 +27,7 @@ from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Process
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less
 from nodrop.untrusted.json_text import counted
-from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import making_sense
 
 POLL_S = 0.05
 THREAD = "sink-"

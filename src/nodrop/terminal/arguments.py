@@ -46,7 +46,7 @@ def out_folder(text: str | Path) -> Path:
     """Where the copies of all its run directories lie; the copy, if it is one itself."""
     if MARK not in str(text):
         return Path(text)
-    from nodrop.hosts.privileges import in_user_namespace
+    from nodrop.hosts.rights import in_user_namespace
     from nodrop.results.names import MANIFEST
     from nodrop.results.store import Store
     from nodrop.results.stored import copy_of

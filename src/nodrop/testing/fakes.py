@@ -44,8 +44,7 @@ from nodrop.setups.seam import (
     Setup,
 )
 from nodrop.suts.seam import Drained, Readiness, Sut, SutCounters
-from nodrop.testing.events import whole
-from nodrop.testing.fake_hosts import RX_PORT, World
+from nodrop.testing.fake_hosts import RX_PORT, World, whole
 
 FRAME_BYTES = 100
 NO_FRAGMENTS = Fragments(offered_packets=0, absorbed_packets=0, datagrams=0, held_packets=0)

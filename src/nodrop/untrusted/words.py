@@ -1,10 +1,16 @@
 """Foreign words as text, on whatever they are shown: names of traces, rules and hosts are written
-by anybody, and a terminal obeys some of them."""
+by anybody, and a terminal obeys some of them. What does not make sense raises one error that names
+its source."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nodrop.errors import LabProblem
 
 THIN = "\u202f"
 """Narrow no-break space: groups digits in every language, and never breaks a line."""
@@ -49,3 +55,19 @@ def _spelled(char: str) -> str:
     if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp", "Co", "Cn"}:
         return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
     return char
+
+
+@contextmanager
+def making_sense(source: str) -> Iterator[None]:
+    """Around the few lines that take fields out of what `source` said. A missing field, a list in
+    place of an object, a text in place of a number end in LabProblem. Also a decorator."""
+    try:
+        yield
+    except KeyError as error:
+        raise LabProblem(f"{source} makes no sense: it has no {_short(error.args[0])}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise LabProblem(f"{source} makes no sense: {_short(error)}") from error
+
+
+def _short(words: Any) -> str:
+    return one_line(words, longest=200)

@@ -13,7 +13,7 @@ import pytest
 from nodrop.cli import main
 from nodrop.config.asked import CapacityQuestion
 from nodrop.config.experiment import Experiment, asked_experiment, load_experiment
-from nodrop.hosts import privileges
+from nodrop.hosts import rights
 from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome
 from nodrop.results.rundir import open_run
@@ -29,7 +29,7 @@ REAL = ("--sut", "suricata")
 @pytest.fixture(autouse=True)
 def nothing_is_touched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(privileges, "ensure_privileges", lambda: None)
+    monkeypatch.setattr(rights, "ensure_privileges", lambda: None)
 
 
 def lab_with(path: Path, port: str) -> Path:

@@ -14,7 +14,7 @@ import typer
 
 from nodrop.cli import main
 from nodrop.cli.lab import NODE_JOBS
-from nodrop.hosts import privileges
+from nodrop.hosts import rights
 from nodrop.measure.manager import RunOutcome
 from nodrop.results.writer import RunWriter
 from nodrop.terminal.arguments import all_settings
@@ -51,11 +51,12 @@ def test_plan_for_machines(experiment: Path, capsys: pytest.CaptureFixture[str])
     assert plan["trials"][0]["load"] == {"kind": "any", "multiplier": 4}
 
 
-def test_tolerate_truncated_is_a_flag_of_its_own() -> None:
+def test_tolerate_truncated_is_a_flag_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert all_settings(None, tolerate_truncated=False) == []
     assert all_settings(["a=1"], tolerate_truncated=True) == ["a=1", "load.tolerate_truncated=true"]
     for command in ("run", "plan", "doctor"):
-        assert "--tolerate-truncated" in nodrop(command, "--help").stdout
+        assert main.exit_code([command, "--help"]) == 0
+        assert "--tolerate-truncated" in capsys.readouterr().out
 
 
 def test_yes_allows_many_trials(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,12 +70,12 @@ def test_a_user_namespace_gets_one_run_folder_and_its_children_keep_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(privileges, "_own_run_folder", lambda: made.append("/run"))
-    monkeypatch.setenv(privileges.USERNS_VARIABLE, "new")
-    privileges.ensure_privileges()
-    privileges.ensure_privileges()
+    monkeypatch.setattr(rights, "_own_run_folder", lambda: made.append("/run"))
+    monkeypatch.setenv(rights.USERNS_VARIABLE, "new")
+    rights.ensure_privileges()
+    rights.ensure_privileges()
     assert made == ["/run"]
-    assert privileges.in_user_namespace()
+    assert rights.in_user_namespace()
 
 
 def test_a_terminal_without_utf_8_gets_what_it_can_show() -> None:
@@ -120,9 +121,12 @@ def test_the_address_of_a_page_is_json_if_that_is_asked_for(
     assert capsys.readouterr().out.startswith("http://127.0.0.1:")
 
 
-def test_undo_says_that_there_is_nothing(tmp_path: Path) -> None:
-    done = nodrop("undo", XDG_STATE_HOME=str(tmp_path))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "nothing to undo\n", "")
+def test_undo_says_that_there_is_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert main.exit_code(["undo"]) == 0
+    assert capsys.readouterr() == ("nothing to undo\n", "")
 
 
 def test_the_help_lists_each_command_once_in_lines_of_80_columns(
@@ -205,9 +209,15 @@ def test_shells_complete_commands(shell: str) -> None:
     assert "replay" not in done.stdout
 
 
-def test_images_are_listed_and_shown(tmp_path: Path) -> None:
-    cache = {"XDG_CACHE_HOME": str(tmp_path)}
-    assert nodrop("image", "list", **cache).stdout.startswith("no image yet")
+def test_images_are_listed_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown(*argv: str) -> str:
+        assert main.exit_code(["image", *argv]) == 0
+        return capsys.readouterr().out
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert shown("list").startswith("no image yet")
     made = {
         "name": "suricata",
         "sha256": "ab" * 32,
@@ -222,15 +232,12 @@ def test_images_are_listed_and_shown(tmp_path: Path) -> None:
     folder = tmp_path / "nodrop" / "images" / "suricata" / made["sha256"]
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps(made))
-    shown = {**made, "rootfs": str(folder / "rootfs")}
-    assert made["sha256"] in nodrop("image", "list", **cache).stdout
-    assert json.loads(nodrop("image", "list", "--json", **cache).stdout) == [shown]
-    assert json.loads(nodrop("image", "show", "abab", "--json", **cache).stdout) == shown
-    missing = nodrop("image", "show", "nix", **cache)
-    assert (missing.returncode, missing.stderr) == (
-        2,
-        "nodrop: no image nix; run `nodrop image list`\n",
-    )
+    described = {**made, "rootfs": str(folder / "rootfs")}
+    assert made["sha256"] in shown("list")
+    assert json.loads(shown("list", "--json")) == [described]
+    assert json.loads(shown("show", "abab", "--json")) == described
+    assert main.exit_code(["image", "show", "nix"]) == 2
+    assert capsys.readouterr().err == "nodrop: no image nix; run `nodrop image list`\n"
 
 
 @pytest.mark.parametrize(
@@ -263,7 +270,7 @@ def test_run_ends_with_the_directory_on_stdout(
         return RunOutcome(directory=writer.path, records=(record,))
 
     monkeypatch.setattr("nodrop.measure.manager.run_experiment", measured)
-    monkeypatch.setattr("nodrop.hosts.privileges.ensure_privileges", lambda: None)
+    monkeypatch.setattr("nodrop.hosts.rights.ensure_privileges", lambda: None)
     argv = ["run", str(experiment), "--out", str(tmp_path / "out"), "--resume", *flags]
     assert main.exit_code(argv) == code
     [directory] = (tmp_path / "out").iterdir()
@@ -286,7 +293,7 @@ def test_doctor_lists_every_problem(
     problems = ["no node", "no trace"]
     shared = "in 2 of 2 cells the generator and the SUT may share a CPU"
     monkeypatch.setattr("nodrop.measure.preflight.doctor", lambda *_: ([*problems], [shared]))
-    monkeypatch.setattr("nodrop.hosts.privileges.ensure_privileges", lambda: None)
+    monkeypatch.setattr("nodrop.hosts.rights.ensure_privileges", lambda: None)
     assert main.exit_code(["doctor", str(experiment)]) == 3
     listed = capsys.readouterr().out.splitlines()
     assert listed == ["- no node", "- no trace", shared, "2 to mend"]

@@ -21,15 +21,16 @@ from rich.table import Table
 from nodrop import plugins
 from nodrop.cli import lab, main
 from nodrop.errors import REMEDIES, LabProblem
-from nodrop.hosts import privileges
+from nodrop.hosts import rights
 from nodrop.hosts.journal import UndoReport
 from nodrop.hosts.processes import boot_id, pid_namespace, user_namespace
 from nodrop.terminal import saying, tables
 from nodrop.terminal.console import Plain, print_table
 from nodrop.terminal.saying import reporting
 from nodrop.terminal.tables import console
+from tests.depth import depth
 from tests.made.rundirs import Fake, make_run
-from tests.unit.cli.program import ROOT, in_a_shell, nodrop, started
+from tests.unit.cli.program import ROOT, in_a_shell, started
 
 
 @pytest.mark.parametrize(
@@ -141,11 +142,11 @@ def test_what_is_missing_before_anything_is_touched_is_exit_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def without_unshare() -> None:
-        monkeypatch.setattr(privileges, "may_make_namespaces", lambda: False)
-        monkeypatch.setattr(privileges.shutil, "which", lambda _: None)
-        privileges.ensure_privileges()
+        monkeypatch.setattr(rights, "may_make_namespaces", lambda: False)
+        monkeypatch.setattr(rights.shutil, "which", lambda _: None)
+        rights.ensure_privileges()
 
-    monkeypatch.delenv(privileges.USERNS_VARIABLE, raising=False)
+    monkeypatch.delenv(rights.USERNS_VARIABLE, raising=False)
     monkeypatch.setattr(plugins, "plugins", without_unshare)
     assert main.exit_code(["plugins"]) == 2
     assert capsys.readouterr().err == (
@@ -201,7 +202,7 @@ def test_a_signal_after_the_last_trial_loses_nothing_and_says_so(
     assert capsys.readouterr().err == f"nodrop: ended by {number.name}; {words}\n"
 
 
-@pytest.mark.parametrize("argv", ["plugins", "plugins --json", "plan experiments/affinity.toml"])
+@pytest.mark.parametrize("argv", ["plugins --json", "plan experiments/affinity.toml"])
 @pytest.mark.parametrize(
     ("place", "code", "said"),
     [
@@ -262,7 +263,9 @@ def test_a_lab_without_a_name_is_no_default(
 
 
 @pytest.mark.parametrize("lines", [21, 50, 50_000])
-def test_a_journal_of_bad_lines_is_a_screen_of_words(lines: int, tmp_path: Path) -> None:
+def test_a_journal_of_bad_lines_is_a_screen_of_words(
+    lines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "nodrop" / "undo"
     folder.mkdir(parents=True, mode=0o700)
     head = {
@@ -274,19 +277,21 @@ def test_a_journal_of_bad_lines_is_a_screen_of_words(lines: int, tmp_path: Path)
     (folder / "abcd1234.jsonl").write_text(json.dumps(head) + "\n" + "{}\n" * lines)
     for path in (folder, folder / "abcd1234.jsonl"):
         path.chmod(0o700)
-    done = nodrop("undo", XDG_STATE_HOME=str(tmp_path))
-    said = done.stderr.splitlines()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert main.exit_code(["undo"]) == LabProblem.exit_code
+    said = capsys.readouterr().err.splitlines()
     assert len(said) == 21
     assert said[-1].startswith(f"nodrop: and {lines - 20} more that could not be undone")
 
 
-def test_a_fleet_has_labs_of_its_own() -> None:
-    done = nodrop("run", "experiments/fixed-loads.toml", "--fleet", "f.toml", "--lab", "netns")
-    assert done.returncode == 2
-    assert "--lab: not with --fleet, whose file names its labs" in done.stderr
+def test_a_fleet_has_labs_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    fixed = str(ROOT / "experiments/fixed-loads.toml")
+    assert main.exit_code(["run", fixed, "--fleet", "f.toml", "--lab", "netns"]) == 2
+    words = "--lab: not with --fleet, whose file names its labs"
+    assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["plan", "FIXED"], ["--help"], ["plan", "FIXED", "--json"]])
+@pytest.mark.parametrize("words", [["--help"], ["plan", "FIXED", "--json"]])
 def test_a_reader_that_left_is_no_defect(words: list[str]) -> None:
     """Seen: `nodrop plan … | head -4` ended with "that is a defect of nodrop"."""
     ours, theirs = os.pipe()
@@ -325,8 +330,15 @@ def test_a_host_that_could_not_be_asked_twice_is_said_once(
     assert capsys.readouterr().err == f"nodrop: could not undo {words}\n"
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "dash", "xonsh"])
-@pytest.mark.parametrize("option", main.COMPLETION)
+@pytest.mark.parametrize(
+    ("shell", "option"),
+    [
+        *((shell, main.COMPLETION[0]) for shell in ("bash", "zsh", "fish", "xonsh")),
+        *((shell, main.COMPLETION[1]) for shell in ("fish", "dash")),
+        *(depth(shell, main.COMPLETION[1]) for shell in ("bash", "zsh", "xonsh")),
+        depth("dash", main.COMPLETION[0]),
+    ],
+)
 def test_completion_is_set_up_for_the_shell_that_asks(
     tmp_path: Path, shell: str, option: str
 ) -> None:

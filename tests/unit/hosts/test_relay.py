@@ -14,9 +14,8 @@ from typing import IO, Self
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.frames import Frames
 from nodrop.hosts.processes import ended
-from nodrop.hosts.relay import HeldHere, RelayDoor, RelayedConnection, RelayEnd
+from nodrop.hosts.relay import Frames, HeldHere, RelayDoor, RelayedConnection, RelayEnd
 
 END_S = 15.0
 

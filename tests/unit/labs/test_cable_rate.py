@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 
 from nodrop.hosts.local import LocalHost
-from nodrop.labs.cable import Burst, judged, unlike
-from nodrop.labs.crossing import CableEnd, Crossed
+from nodrop.labs.cable import Burst, CableEnd, Crossed, judged, unlike
 from nodrop.protocol.events import ReplayResult
 
 FRAME_BYTES = 1514

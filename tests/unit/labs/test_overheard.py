@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodrop.labs.cable import Overhearing
-from nodrop.labs.crossing import CableEnd
+from nodrop.labs.cable import CableEnd, Overhearing
 
 
 class Job:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.hosts.kept_clock import ClockFix
+from nodrop.hosts.node import ClockFix
 from nodrop.ledger.reasons import Reason
 from nodrop.measure.sampling import Fix, facts, fix, moved
 from nodrop.testing.fake_hosts import FakeHost, World

@@ -14,8 +14,7 @@ from nodrop.measure.sampling import Sampler
 from nodrop.protocol.events import SampleRow
 from nodrop.results.live import Live
 from nodrop.suts.seam import SutCounters
-from nodrop.testing.events import whole
-from nodrop.testing.fake_hosts import FakeHost, World
+from nodrop.testing.fake_hosts import FakeHost, World, whole
 
 
 class Sut:

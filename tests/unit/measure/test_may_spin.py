@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodrop.config.units import parse_cpus
-from nodrop.measure.parting import may_spin, sender_problems
+from nodrop.measure.cells import may_spin, sender_problems
 
 
 def _spins(sender: object, sut: str | None, *, allowed: str, threads: int = 1) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nodrop
-from nodrop.measure import manifest
+from nodrop.measure import manager
 
 FILE = "src/nodrop/__init__.py"
 
@@ -34,20 +34,20 @@ def index(checkout: Path) -> tuple[int, int]:
 def test_the_index_stays_as_it_is(checkout: Path) -> None:
     os.utime(checkout / FILE, (1, 1))  # git would note that it is as before
     before = index(checkout)
-    assert len(manifest._revision() or "") >= 7
+    assert len(manager._revision() or "") >= 7
     assert index(checkout) == before
 
 
 def test_what_was_changed_is_not_the_commit(checkout: Path) -> None:
-    clean = manifest._revision()
+    clean = manager._revision()
     (checkout / "untracked").touch()
-    assert manifest._revision() == clean
+    assert manager._revision() == clean
     (checkout / FILE).write_text("changed")
-    assert manifest._revision() == f"{clean}-dirty"
+    assert manager._revision() == f"{clean}-dirty"
 
 
 def test_a_folder_without_git_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodrop, "__file__", str(tmp_path / FILE))
-    assert manifest._revision() is None
+    assert manager._revision() is None
     (tmp_path / ".git").mkdir()
-    assert manifest._revision() is None
+    assert manager._revision() is None

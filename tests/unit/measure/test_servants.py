@@ -16,7 +16,7 @@ from nodrop.hosts.inside import allowed_cpus
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import HostProcess
 from nodrop.measure.offering import Throttling
-from nodrop.measure.servants import Servant, Servants, setup_cpu_s
+from nodrop.measure.seam import Servant, Servants, setup_cpu_s
 
 WORK = """
 import sys, time

@@ -14,7 +14,7 @@ from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.compare.versus import versus
 from nodrop.config.asked import AbQuestion
 from nodrop.errors import BadInput
-from nodrop.measure.controllers.until_told import LOOKS
+from nodrop.measure.controllers.blocks import LOOKS
 from nodrop.report import comparison
 from nodrop.stats.power import Advice
 

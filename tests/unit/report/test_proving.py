@@ -10,7 +10,7 @@ import pytest
 
 from nodrop.compare.proving import BASE, effects, helping, lines, proved, together, told
 from nodrop.compare.records import Repeats, SideCell
-from nodrop.measure.controllers.until_told import LOOKS
+from nodrop.measure.controllers.blocks import LOOKS
 from nodrop.report import comparison
 from nodrop.results.proved import Effect
 from nodrop.stats.power import Advice

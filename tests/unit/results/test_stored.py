@@ -17,7 +17,7 @@ from s3fs import S3FileSystem
 
 from nodrop.cli.main import exit_code
 from nodrop.errors import BadInput, NotReady
-from nodrop.hosts.privileges import USERNS_VARIABLE
+from nodrop.hosts.rights import USERNS_VARIABLE
 from nodrop.report.write import write_report
 from nodrop.results import raw_files, stored
 from nodrop.results.rundir import find_run, open_run, read_trials

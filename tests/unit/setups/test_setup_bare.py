@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import BadInput, LabProblem
-from nodrop.hosts.memory_group import V1, V2
+from nodrop.hosts.control_groups import V1, V2
 from nodrop.setups import bare, limits
 from nodrop.setups.bare import Bare
 from nodrop.setups.oci import Oci

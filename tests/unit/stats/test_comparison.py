@@ -9,7 +9,7 @@ from scipy.stats import fisher_exact
 
 from nodrop.stats.comparison import Answer, Comparison, Question, compare
 from nodrop.stats.family import Family
-from nodrop.stats.share import lower_bound, upper_bound
+from nodrop.stats.knee import lower_bound, upper_bound
 
 ALONE = Family(parts=2)
 NO_MARGIN = Question(family=ALONE)

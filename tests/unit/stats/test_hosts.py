@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from nodrop.stats.hosts import host_spread
+from nodrop.stats.comparison import host_spread
 from nodrop.stats.interval import Host, Interval, median_interval, summarize
 
 DYESTUFF = [

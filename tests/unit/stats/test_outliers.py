@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodrop.stats.outliers import BOUNDS, FEWEST, outliers
+from nodrop.stats.interval import BOUNDS, FEWEST, outliers
 
 
 @pytest.mark.parametrize(

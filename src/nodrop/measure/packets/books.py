@@ -10,9 +10,15 @@ from nodrop.ledger.hops import ADDING, Account, Class, Hop
 from nodrop.ledger.places import KERNEL, NIC, PATH, SOCKET_RING, Place
 from nodrop.load.seam import AtTap, Fragments, OfferedLoad
 from nodrop.measure.packets import reassembly
-from nodrop.measure.packets.between_ports import VETH, Ends, carrier_changes, refused, too_small_mtu
 from nodrop.measure.packets.frames import Frames, Room, cut, invalid
-from nodrop.measure.packets.readings import Readings
+from nodrop.measure.packets.readings import (
+    VETH,
+    Ends,
+    Readings,
+    carrier_changes,
+    refused,
+    too_small_mtu,
+)
 from nodrop.suts.seam import SutCounters
 
 

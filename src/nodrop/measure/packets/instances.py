@@ -1,4 +1,4 @@
-"""The packets of several instances: what the split hands on, and each one's own part of the books.
+"""The packets of several instances or ports: what each was given, and its own part of the books.
 
 Each part is balanced as well as the sum, because a sum can hide two errors that make up for each
 other, and because how unevenly the work fell is half of the answer.
@@ -10,16 +10,67 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from nodrop.hosts.seam import rise
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.places import Place
-from nodrop.load.seam import OfferedLoad
+from nodrop.load.seam import OfferedLoad, TraceFacts
 from nodrop.measure.packets import books
-from nodrop.measure.packets.ports import ports_hop
 from nodrop.measure.packets.readings import Branched, Reading, Readings
 from nodrop.measure.places import Places
 from nodrop.protocol.events import Counters
 from nodrop.suts.seam import SutCounters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortPackets:
+    """None = the SUT does not say it of each port."""
+
+    port: str
+    trace: str | None
+    """Path of the trace that came in at this port; None if the ports share one."""
+    received_packets: int
+    captured_packets: int | None
+    dropped_packets: int | None
+    """Captured packets that found no room in a ring of this port."""
+
+
+def ports_hop(places: Places, before: Reading, after: Reading) -> Hop:
+    names = [port.name for port in places.ports]
+    return Hop(
+        name="ports",
+        packets=sum(_received(name, before, after) for name in names),
+        counter=f"rx_packets of {', '.join(names)} (rtnl_link_stats64)",
+        wire=True,
+    )
+
+
+def each_port(
+    places: Places,
+    before: Reading,
+    after: Reading,
+    counters: SutCounters,
+    traces: Sequence[TraceFacts] = (),
+) -> Sequence[PortPackets]:
+    """Empty if one port gets all packets. `traces`: of each port, if they share none."""
+    found = []
+    for number, name in enumerate(port.name for port in places.ports):
+        said = counters.per_port.get(name, {})
+        found.append(
+            PortPackets(
+                port=name,
+                trace=str(traces[number].path) if traces else None,
+                received_packets=_received(name, before, after),
+                captured_packets=said.get("captured_packets"),
+                dropped_packets=said.get("dropped_ring_full_packets"),
+            )
+        )
+    return found
+
+
+def _received(port: str, before: Reading, after: Reading) -> int:
+    return rise(before.capture, after.capture, port, "rx_packets")
+
 
 _NOTHING_OFFERED = OfferedLoad(
     intended_packets=0,

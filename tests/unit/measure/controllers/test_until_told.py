@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from nodrop.measure.controllers.blocks import Blocks
+from nodrop.measure.controllers.blocks import LOOKS, Blocks, UntilTold
 from nodrop.measure.controllers.seam import Asked, AskedCell
-from nodrop.measure.controllers.until_told import LOOKS, UntilTold
 from nodrop.results.trial import TrialRecord
 from tests.made.outcome_runs import trial
 

@@ -9,8 +9,7 @@ import pytest
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Class
 from nodrop.measure.packets import books
-from nodrop.measure.packets.between_ports import Ends, nothing_arrived
-from nodrop.measure.packets.readings import Readings
+from nodrop.measure.packets.readings import Ends, Readings, nothing_arrived
 from tests.unit.measure.packets.one_trial import (
     FRAME_BYTES,
     REALMIX,

@@ -9,10 +9,9 @@ import pytest
 
 from nodrop.ledger.balance import Ledger, balance, ledger_from_json, ledger_to_json
 from nodrop.ledger.byte_books import Lengths, bytes_in, packets_in
-from nodrop.ledger.figures import figures
 from nodrop.ledger.hops import CUT, Class, Hop
 from nodrop.ledger.sender import Sending
-from nodrop.ledger.verdict import Verdict, judge
+from nodrop.ledger.verdict import Verdict, figures, judge
 from nodrop.load.seam import AtTap, Fragments
 from nodrop.measure.packets import books
 from nodrop.measure.packets.frames import Room
