@@ -1,11 +1,15 @@
-"""An audit of real ports and sockets in a foreign namespace: what it sees, and that it changes
-nothing."""
+"""Looks at real ports and sockets in a foreign namespace: what audit and drops see, and that they
+change nothing."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,37 +17,87 @@ import pytest
 from nodrop.audit.answer import findings
 from nodrop.audit.reading import read_world
 from nodrop.audit.world import HASH, Feature
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.captures import Looks
+from nodrop.hosts.local import LocalHost
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root and unshare")
 
 
-def test_an_audit_sees_a_port_in_a_foreign_namespace_and_changes_nothing() -> None:
+@contextmanager
+def captured_port() -> Iterator[tuple[int, Callable[[str], str]]]:
     script = Path(__file__).with_name("captured_port.py")
     command = ["unshare", "--net", "--mount", sys.executable, str(script)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as there:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as there:
         assert there.stdin and there.stdout
+        to, answers = there.stdin, there.stdout
 
-        def state() -> str:
-            there.stdin.write("\n")
-            there.stdin.flush()
-            return there.stdout.readline()
+        def asked(line: str) -> str:
+            to.write(f"{line}\n")
+            to.flush()
+            return answers.readline()
 
-        before = state()
+        asked("")
+        yield there.pid, asked
+        to.close()
+
+
+def test_an_audit_sees_a_port_in_a_foreign_namespace_and_changes_nothing() -> None:
+    with captured_port() as (pid, asked):
+        before = asked("")
         world = read_world()
-        after = state()
-        there.stdin.close()
+        after = asked("")
     assert before == after and len(before) == 65
 
-    port = next(p for p in world.ports for s in world.listening(p) if s.pid == there.pid)
+    port = next(p for p in world.ports for s in world.listening(p) if s.pid == pid)
     assert (port.name, port.mtu, port.driver) == ("drx", 9000, "veth")
     assert port.features["rx-gro"] == Feature(on=True, fixed=False)
-    rings = [one for one in world.listening(port) if one.pid == there.pid]
+    rings = [one for one in world.listening(port) if one.pid == pid]
     assert [(s.version, s.blocks, s.retire_ms, s.fanout_id, s.fanout_type, s.filtered)
             for s in rings] == 2 * [(3, 13, 10, 7, HASH, False)]  # fmt: skip
     said = {one.kind.id: one.seen for one in findings(world) if "drx" in one.seen.where}
     assert said["ring-tolerance"].says.startswith("its ring holds 130 ms")
-    enter = f"nsenter -t {there.pid} -n "
+    enter = f"nsenter -t {pid} -n "
     assert said["merged-frames"].change == f"{enter}ethtool -K drx gro off"
     assert said["second-listener"].says.startswith("sniffer (pid ")
+
+
+@pytest.mark.parametrize("packets", [900, 40_000])
+def test_whoever_looks_on_the_owner_of_a_socket_counts_every_packet(packets: int) -> None:
+    """At rest and while packets come: with few the rings have room, with many they overflow."""
+    over = threading.Event()
+    seen = []
+
+    def look_on() -> None:
+        while not over.is_set():
+            seen.append((looks(), looks.levels()))
+            read_world()
+
+    with (
+        captured_port() as (pid, asked),
+        closing(LocalHost(name="here", node=find_node_binary(), label="looks")) as host,
+        closing(Looks(host)) as looks,
+    ):
+        looks()
+        watching = threading.Thread(target=look_on)
+        watching.start()
+        try:
+            asked(str(packets))
+        finally:
+            over.set()
+            watching.join()
+        before = looks(), looks.levels()
+        own = json.loads(asked("counted"))
+        after = json.loads(asked("counted"))
+    assert sum(arrived for arrived, _ in own) == packets
+    assert after == [[0, 0], [0, 0]] and len(seen) > 0
+    rings = [one for one in before[0]["sockets"] if one["pid"] == pid and one["ring"]]
+    counted = sorted([one["counted"]["tp_packets"] + one["counted"]["tp_drops"],
+                      one["counted"]["tp_drops"]] for one in rings if one["counted"])  # fmt: skip
+    assert counted == sorted(own)
+    assert packets == 900 or sum(drops for _, drops in own) > 0
+    for one in rings:
+        assert one["waiting"] is not None
+        full, level = one["waiting"][1], before[1]["rings"][str(one["inode"])]
+        assert (level["full"], level["of"]) == (full["full"], full["of"])

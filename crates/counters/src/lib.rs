@@ -49,7 +49,7 @@ pub use packet::{PacketSocket, PacketSocketReader};
 pub use packet_counts::{Fanout, PacketCounts, PacketCountsReader, RingShape};
 pub use process::{ProcessIo, ProcessReading, ProcessTree, ThreadReading, TreeTotals};
 pub use reassembly::{Reassembly, ReassemblyReader};
-pub use ring_fill::{RingFill, ring_addresses, ring_fill};
+pub use ring_fill::{RingFill, RingLevel, ring_addresses, ring_fill, ring_level};
 pub use snmp::{Snmp, SnmpReader};
 pub use softnet::{SoftnetReader, SoftnetRow};
 pub use stat::{CpuTimes, StatReader};

@@ -49,7 +49,8 @@ pub struct PacketCounts {
     pub ifindex: i32,
     /// EtherType it listens to; 3 = all; 0 = none, a sender.
     pub protocol: u32,
-    /// Its owner's BPF filter leaves packets out; no counter has those.
+    /// Its owner's BPF filter leaves packets out, and no counter has those. A classic filter that takes all, as that of a tcpdump
+    /// without an expression, is none.
     pub filtered: bool,
     /// `None` if it has none: packets wait in the socket's buffer.
     pub ring: Option<RingShape>,
@@ -116,6 +117,8 @@ enum Field {
     Freezes,
     Fd,
     Filter,
+    /// The first instruction of a classic filter.
+    FirstStep,
     /// Three that are not for the record's reader: pointers on the way, the depth of our PID namespace, and the family.
     Pointer,
     Level,
@@ -170,6 +173,14 @@ const OF_FANOUT: [(Field, &str, i32); 3] = [
     (Field::FanoutKind, "packet_fanout.type", 1),
     (Field::FanoutFlags, "packet_fanout.flags", 1),
 ];
+/// From the filter of a socket to its instructions as its owner wrote them; an eBPF program has none.
+const TO_STEPS: [&str; 3] = [
+    "sk_filter.prog",
+    "bpf_prog.orig_prog",
+    "sock_fprog_kern.filter",
+];
+/// BPF_RET | BPF_K: the packet's first K bytes are taken.
+const RETURN: u64 = 0x06;
 
 /// `bpf_insn`.
 #[repr(C)]
@@ -317,7 +328,7 @@ fn parsed(record: &[u8]) -> Option<PacketCounts> {
         inode: word(Field::Inode)?,
         ifindex: i32::from_ne_bytes(half(Field::Ifindex)?.to_ne_bytes()),
         protocol: u16::from_be(u16::try_from(half(Field::Protocol)?).ok()?).into(),
-        filtered: word(Field::Filter)? != 0,
+        filtered: word(Field::Filter)? != 0 && !takes_all(word(Field::FirstStep)?),
         ring: (blocks > 0).then_some(ring),
         // The pointer that was followed last: null for a socket that stands alone.
         fanout: (word(Field::Pointer)? != 0).then_some(fanout),
@@ -325,6 +336,11 @@ fn parsed(record: &[u8]) -> Option<PacketCounts> {
         tp_drops: drops,
         tp_freezes: word(Field::Freezes)?,
     })
+}
+
+/// `sock_filter`: code in its first two bytes, K in its last four.
+fn takes_all(first_step: u64) -> bool {
+    first_step & 0xffff == RETURN && first_step >> 32 != 0
 }
 
 /// The program: for each open file of each process, one record if it is a packet socket. `offset` is where a field lies; `None`
@@ -356,6 +372,13 @@ fn program(offset: &dyn Fn(&str) -> Option<u32>) -> Option<Vec<Instruction>> {
             None => return None,
         }
     }
+    code.read(Field::Pointer, 8, socket, at("sock.sk_filter")?);
+    for path in TO_STEPS {
+        code.load(3, 10, slot(Field::Pointer));
+        code.read_at(Field::Pointer, 8, at(path)?);
+    }
+    code.load(3, 10, slot(Field::Pointer));
+    code.read_at(Field::FirstStep, 8, 0);
     code.read(Field::Pointer, 8, file, at("file.f_inode")?);
     code.load(3, 10, slot(Field::Pointer));
     code.read_at(Field::Inode, 8, at("inode.i_ino")?);
@@ -535,6 +558,7 @@ mod tests {
             (Field::FanoutId, 99),
             (Field::FanoutFlags, 0x80),
             (Field::Filter, 1),
+            (Field::FirstStep, 0x000c_0000_0000_0028), // loads a half word
             (Field::Packets, 120),
             (Field::Drops, 30),
             (Field::Freezes, 2),
@@ -602,6 +626,36 @@ mod tests {
         assert_eq!((first.ifindex, first.protocol, first.ring), (0, 3, None));
         let again = own(reader.read().unwrap());
         assert!(again.tp_packets >= first.tp_packets && again.inode == first.inode);
-        drop(socket);
+        let cases = [
+            (0x06, 96, false),
+            (0x06, 0, true),
+            (0x06, 262_144, false),
+            (0x16, 0, true),
+        ];
+        for (code, k, selective) in cases {
+            let mut steps = [libc::sock_filter {
+                code,
+                jt: 0,
+                jf: 0,
+                k,
+            }];
+            let filter = libc::sock_fprog {
+                len: 1,
+                filter: steps.as_mut_ptr(),
+            };
+            // SAFETY: the kernel copies the filter, whose steps live through the call.
+            let done = unsafe {
+                libc::setsockopt(
+                    socket.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    libc::SO_ATTACH_FILTER,
+                    std::ptr::from_ref(&filter).cast(),
+                    u32::try_from(size_of::<libc::sock_fprog>()).unwrap(),
+                )
+            };
+            assert_eq!(done, 0);
+            let filtered = own(reader.read().unwrap()).filtered;
+            assert_eq!(filtered, selective, "{code} {k}");
+        }
     }
 }

@@ -34,6 +34,8 @@ pub enum ProbeWhat {
     Kvm,
     /// Every packet socket that receives, of all programs and network namespaces: ports, rings, threads
     Captures,
+    /// How full the rings are that the last `captures` of this job saw; cheap, to be asked often
+    Rings,
 }
 
 /// Parameters of `probe`.

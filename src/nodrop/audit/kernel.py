@@ -37,6 +37,10 @@ SAID = struct.Struct("=BBHIII")
 """struct packet_diag_msg."""
 INFO, RING, FANOUT, UID, FILTER = 0, 2, 4, 5, 7
 FANOUT_TYPE_SHIFT = 16
+STEP = struct.Struct("=HBBI")
+"""struct sock_filter."""
+RETURN = 0x06
+"""BPF_RET | BPF_K: the packet's first K bytes are taken."""
 
 
 Found = TypeVar("Found")
@@ -168,10 +172,19 @@ def _socket(body: bytes, *, may_see_filters: bool) -> Socket:
         protocol=protocol,
         index=index,
         version=version + 1,  # the kernel's enum counts TPACKET_V1 as 0
-        filtered=bool(said.get(FILTER)) if may_see_filters else None,
+        filtered=_leaves_out(said.get(FILTER, b"")) if may_see_filters else None,
         asked=True,
         **more,  # type: ignore[arg-type]
     )
+
+
+def _leaves_out(steps: bytes) -> bool:
+    """Whether a classic filter takes only some packets. That of a tcpdump without an expression is
+    one step that takes all."""
+    if not steps:
+        return False
+    code, _, _, taken_bytes = STEP.unpack_from(steps)
+    return bool(code != RETURN or taken_bytes == 0)
 
 
 def _messages(dump: bytes) -> Iterator[tuple[int, bytes]]:

@@ -173,7 +173,11 @@ class _Reader:
         time.sleep(RATE_S)
         with ExitStack() as open_ones:
             for index, port in enumerate(world.ports):
-                rate = (self._received(port) - before[index]) / RATE_S
+                first, last = before[index], self._received(port)
+                if first is None or last is None:
+                    self._lacks(f"real flows at {port.where}", "its row in /proc/PID/net/dev")
+                    continue
+                rate = (last - first) / RATE_S
                 for kind, members in sorted(_groups(world, port)):
                     try:
                         made = self.kernel.listeners(
@@ -198,13 +202,13 @@ class _Reader:
             missing=tuple(self.missing),
         )
 
-    def _received(self, port: Port) -> int:
+    def _received(self, port: Port) -> int | None:
         table = self.text(f"proc/{port.pid or 'self'}/net/dev") or ""
         for line in table.splitlines():
             name, colon, rest = line.partition(":")
             if colon and name.strip() == port.name:
                 return int(rest.split()[1])
-        return 0
+        return None
 
     # --- files ----------------------------------------------------------------------------------
 

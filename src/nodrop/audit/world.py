@@ -164,6 +164,7 @@ class Socket:
     fanout_id: int | None = None
     fanout_type: int | None = None
     filtered: bool | None = None
+    """A filter of its own leaves packets out."""
     asked: bool = False
     """Whether packet_diag described it: without, only /proc/net/packet did."""
 

@@ -95,7 +95,13 @@ def drops(
         _outlets(host, record, metrics) as outlets,
     ):
         found = _passed_on(
-            intervals(looks, interval_s=interval_s, for_s=interval_s if once else for_s), outlets
+            intervals(
+                looks,
+                interval_s=interval_s,
+                for_s=interval_s if once else for_s,
+                levels=None if once else looks.levels,
+            ),
+            outlets,
         )
         if as_json:
             for one in found:

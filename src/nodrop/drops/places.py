@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodrop.drops.books import Balance, Reading, rise
+from nodrop.drops.books import Balance, Key, Reading, rise
 from nodrop.ledger import nic_counters
 from nodrop.ledger.places import KERNEL, NIC, SOCKET_RING, SOFTNET
 from nodrop.protocol.events import (
@@ -97,14 +97,21 @@ class Table:
         return sorted(found, key=lambda row: (-row.rate_pps, -row.total))
 
 
-def losses(before: Captures, now: Captures, balances: Sequence[Balance]) -> list[Loss]:
-    """Losses of one interval, in the order of a packet's way; those with 0 as well."""
+def losses(
+    before: Captures,
+    now: Captures,
+    balances: Sequence[Balance],
+    *,
+    unannounced: Mapping[Key, str],
+) -> list[Loss]:
+    """Losses of one interval, in the order of a packet's way; those with 0 as well. `unannounced`:
+    why nothing said before that a capture's ring filled up."""
     return [
         *_of_ports(before, now),
         *_of_softnet(before, now),
         *_of_kernel(before, now, balances),
         *_of_groups(before, now),
-        *(loss for balance in balances for loss in _of_ring(balance)),
+        *(loss for balance in balances for loss in _of_ring(balance, unannounced)),
         *(loss for balance in balances for loss in _of_analysis(balance)),
     ]
 
@@ -243,11 +250,12 @@ def _of_groups(before: Captures, now: Captures) -> Iterator[Loss]:
             )
 
 
-def _of_ring(balance: Balance) -> Iterator[Loss]:
+def _of_ring(balance: Balance, unannounced: Mapping[Key, str]) -> Iterator[Loss]:
     now = balance.reading
     if balance.dropped_now is None:
         return
     why, do = cause(balance)
+    why = "; ".join(filter(None, (why, unannounced.get(now.key))))
     ringless = any(one["counted"] and one["ring"] is None for one in now.sockets)
     yield Loss(
         place="socket buffer" if ringless else str(SOCKET_RING),
@@ -260,7 +268,22 @@ def _of_ring(balance: Balance) -> Iterator[Loss]:
 
 
 def cause(balance: Balance) -> tuple[str, str]:
-    """Why packets find a ring full, by what the program did within the interval; what to do."""
+    """Why packets find a ring full; what to do."""
+    if held := held_back(balance):
+        return held
+    now = balance.reading
+    ring = next((one["ring"] for one in now.sockets if one["ring"]), None)
+    if ring and ring["retire_ms"] and (bridges_ms := bridged_ms(ring)) < FEW_BLOCKS_MS:
+        why = (
+            f"its rings bridge {bridges_ms} ms ({ring['blocks']} blocks of {ring['retire_ms']} ms)"
+        )
+    else:
+        why = "a burst, or a stall of its reader, was longer than the ring holds"
+    return why, _larger_ring(now, ring)
+
+
+def held_back(balance: Balance) -> tuple[str, str] | None:
+    """What kept the reader from its ring within the interval, and what to do."""
     now, program = balance.reading, balance.reading.program
     pid = now.key.pid
     if program is None:
@@ -284,14 +307,7 @@ def cause(balance: Balance) -> tuple[str, str]:
     if busiest and busiest.ran >= BUSY_RATIO:
         why = f"{busiest.name} had no time left ({busiest.ran * 100:.0f} % of a CPU)"
         return why, _more_threads(now)
-    ring = next((one["ring"] for one in now.sockets if one["ring"]), None)
-    if ring and ring["retire_ms"] and (bridges_ms := bridged_ms(ring)) < FEW_BLOCKS_MS:
-        why = (
-            f"its rings bridge {bridges_ms} ms ({ring['blocks']} blocks of {ring['retire_ms']} ms)"
-        )
-    else:
-        why = "a burst, or a stall of its reader, was longer than the ring holds"
-    return why, _larger_ring(now, ring)
+    return None
 
 
 def bridged_ms(ring: RingShape) -> int:

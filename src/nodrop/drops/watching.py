@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodrop.drops.books import Balance, Books, Bounds, Key
-from nodrop.drops.places import Loss, Row, Table, losses, not_for_us, thread_shares
-from nodrop.protocol.events import Captures, NotVisible
+from nodrop.drops.places import Loss, Row, Table, held_back, losses, not_for_us, thread_shares
+from nodrop.protocol.events import Captures, NotVisible, RingLevels
 from nodrop.results.watched import (
     Hidden,
     ThreadShare,
@@ -27,6 +27,59 @@ FULL_RATIO = 0.5
 """A ring that is so full is announced before it loses."""
 SOON_MS = 3000
 """So is one that is full in less, at the pace at which it fills."""
+LEVELS_S = 0.1
+"""Rings are looked at so often between two looks at everything: one that needs three times as long
+to fill is announced before it loses."""
+FILLS_RATIO, FILLS_MS = 0.3, 300
+"""An interval ends early for a ring that is so full and is full in less, or that is half full."""
+EMPTY_RATIO = 0.25
+"""A ring that was announced is announced anew after it was less full."""
+PACE_NS = 40_000_000
+"""A pace is taken over so long at least."""
+
+
+@dataclass(slots=True)
+class Levels:
+    """How full each ring was at the last looks, cheap ones included."""
+
+    _seen: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
+    announced: set[int] = field(default_factory=set)
+    """Rings that filled up, until they are nearly empty."""
+    _last_ns: int | None = None
+    gap_ns: int = 0
+    """The longest time between two looks since `gap_ns` was set."""
+
+    def add(self, mono_ns: int, ratios: Mapping[int, float]) -> bool:
+        """Ratios by inode of the socket. Whether a ring begins to fill up."""
+        if self._last_ns is not None:
+            self.gap_ns = max(self.gap_ns, mono_ns - self._last_ns)
+        self._last_ns = mono_ns
+        self._seen = {
+            inode: [*self._seen.get(inode, ()), (mono_ns, ratio)][-3:]
+            for inode, ratio in ratios.items()
+        }
+        fill = {inode for inode in ratios if self._fills(inode)}
+        begins = bool(fill - self.announced)
+        low = {inode for inode, ratio in ratios.items() if ratio < EMPTY_RATIO}
+        self.announced = (self.announced & ratios.keys() - low) | fill
+        return begins
+
+    def full_ms(self, inode: int) -> float | None:
+        """Time until it is full at the pace of the last looks; None: it does not fill."""
+        seen = self._seen.get(inode, [])
+        if not seen:
+            return None
+        now_ns, ratio = seen[-1]
+        if before := [one for one in seen if now_ns - one[0] >= PACE_NS]:
+            then_ns, then = before[-1]
+            if ratio > then:
+                return (1 - ratio) * (now_ns - then_ns) / 1e6 / (ratio - then)
+        return None
+
+    def _fills(self, inode: int) -> bool:
+        ratio, left_ms = self._seen[inode][-1][1], self.full_ms(inode)
+        soon = ratio >= FILLS_RATIO and left_ms is not None and left_ms <= FILLS_MS
+        return soon or ratio >= FULL_RATIO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +96,8 @@ class Interval:
     ended: Sequence[Balance]
     """Captures that ended since the watch began, with their last books before they fell silent."""
     not_for_us: int | None
+    overflow_ms: Mapping[Key, int]
+    """Time until a ring of the capture is full, if its reader stays away; of those that fill up."""
     notes: Sequence[str]
     """Programs that came, went or began anew; ports that went away."""
     not_visible: Sequence[NotVisible]
@@ -56,13 +111,31 @@ class Watch:
 
     _books: Books = field(default_factory=Books)
     _table: Table = field(default_factory=Table)
+    _levels: Levels = field(default_factory=Levels)
+    _announced: frozenset[Key] = frozenset()
+    """Captures whose rings filled up by the interval before."""
     _before: Captures | None = None
     _latest: dict[Key, Balance] = field(default_factory=dict)
+
+    def fills(self, levels: RingLevels) -> bool:
+        """Whether a ring begins to fill up, so that the interval is to end now."""
+        rings = levels["rings"].items()
+        return self._levels.add(
+            levels["mono_ns"], {int(inode): one["full"] / one["of"] for inode, one in rings}
+        )
 
     def look(self, seen: Captures) -> Interval | None:
         """None of the first look: an interval has two."""
         before, self._before = self._before, seen
         balances = self._books.look(seen)
+        self._levels.add(
+            seen["mono_ns"],
+            {
+                one["inode"]: one["waiting"][1]["full"] / one["waiting"][1]["of"]
+                for one in seen["sockets"]
+                if one["ring"] and one["waiting"]
+            },
+        )
         if before is None:
             return None
         for one in balances:
@@ -75,7 +148,20 @@ class Watch:
         kept = here | {one.reading.key for one in ended}
         self._latest = {key: one for key, one in self._latest.items() if key in kept}
         seconds = (seen["mono_ns"] - before["mono_ns"]) / 1e9
-        lost = losses(before, seen, balances)
+        lost = losses(before, seen, balances, unannounced=self._unannounced(balances))
+        self._levels.gap_ns = 0
+        left_ms = {
+            one.reading.key: left
+            for one in balances
+            if (left := overflow_ms(one, self._levels)) is not None
+        }
+        fills = [one for one in balances if one.reading.key in left_ms.keys() - self._announced]
+        self._announced = frozenset(
+            one.reading.key
+            for one in balances
+            if one.reading.key in left_ms
+            or any(held["inode"] in self._levels.announced for held in one.reading.sockets)
+        )
         return Interval(
             real_ns=seen["real_ns"],
             seconds=seconds,
@@ -84,10 +170,27 @@ class Watch:
             rows=self._table.add(lost, seconds=seconds, real_ns=seen["real_ns"]),
             ended=ended,
             not_for_us=not_for_us(before, seen),
-            notes=[*_changes(before, seen)],
+            overflow_ms=left_ms,
+            notes=[*_changes(before, seen), *(_filling(one, left_ms) for one in fills)],
             not_visible=[ALWAYS, *seen["missing"], *_silent(balances)],
             look_ns=seen["took_ns"],
         )
+
+    def _unannounced(self, balances: Sequence[Balance]) -> Mapping[Key, str]:
+        """Why nothing announced a loss of this interval."""
+        found = {}
+        for one in balances:
+            sockets = one.reading.sockets
+            if one.reading.key in self._announced or not any(held["ring"] for held in sockets):
+                continue
+            if any(held["waiting"] is None for held in sockets):
+                found[one.reading.key] = "not announced: what waits in its rings is not visible"
+            else:
+                gap_ms = self._levels.gap_ns / 1e6
+                found[one.reading.key] = (
+                    f"not announced: its ring filled between two looks, {gap_ms:.0f} ms apart"
+                )
+        return found
 
 
 def intervals(
@@ -95,16 +198,22 @@ def intervals(
     *,
     interval_s: float,
     for_s: float | None = None,
+    levels: Callable[[], RingLevels] | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Interval]:
-    """One each `interval_s`, until `for_s` has passed. A late one is not made up for."""
+    """One each `interval_s`, until `for_s` has passed, and one more when `levels` has a ring that
+    begins to fill up. A late one is not made up for."""
     watch = Watch()
     began = due = clock()
     watch.look(look())
     while for_s is None or due - began < for_s - interval_s / 2:
         due += interval_s if due + interval_s > clock() else clock() - due + interval_s
-        sleep(due - clock())
+        while levels is not None and due - clock() > LEVELS_S:
+            sleep(LEVELS_S)
+            if watch.fills(levels()) and (early := watch.look(look())) is not None:
+                yield early
+        sleep(max(0.0, due - clock()))
         if (found := watch.look(look())) is not None:
             yield found
 
@@ -141,25 +250,33 @@ def _silent(balances: Sequence[Balance]) -> Iterator[NotVisible]:
             )
 
 
-def overflow_ms(balance: Balance) -> int | None:
-    """Time until the first ring is full, if its reader stays away: at the pace of its filling
-    since the look before, and in a ring of version 3 after what is left of its blocks, each of
-    which is retired after its time however empty. None: no ring fills up."""
-    before = {one["inode"]: one["waiting"] for one in balance.before.sockets}
+def overflow_ms(balance: Balance, levels: Levels) -> int | None:
+    """Time until the first ring is full, if its reader stays away: at the pace of its filling, and
+    in a ring of version 3 after what is left of its blocks, each of which is retired after its time
+    however empty. None: no ring fills up."""
     found = []
     for one in balance.reading.sockets:
         if not (one["ring"] and one["waiting"]):
             continue
-        fill, earlier = one["waiting"][1], before.get(one["inode"])
-        left = fill["of"] - fill["full"]
-        grown = fill["full"] - earlier[1]["full"] if earlier else 0
-        paced_ms = left * balance.seconds * 1000 / grown if grown > 0 else None
+        fill, paced_ms = one["waiting"][1], levels.full_ms(one["inode"])
         half_full = fill["full"] >= FULL_RATIO * fill["of"]
-        if paced_ms is not None and (half_full or paced_ms <= SOON_MS):
+        if fill["full"] >= fill["of"]:
+            found.append(0)
+        elif paced_ms is not None and (half_full or paced_ms <= SOON_MS):
             found.append(round(paced_ms))
         if half_full and one["ring"]["retire_ms"]:
-            found.append(left * one["ring"]["retire_ms"])
+            found.append((fill["of"] - fill["full"]) * one["ring"]["retire_ms"])
     return min(found, default=None)
+
+
+def _filling(one: Balance, left_ms: Mapping[Key, int]) -> str:
+    reading = one.reading
+    left = left_ms[reading.key]
+    when = f"it is full in {left} ms" if left else "it is full"
+    words = f"▲ ring of {reading.name} on {reading.port_name} fills, {when}"
+    if held := held_back(one):
+        words += f": {held[0]}; do: {held[1]}"
+    return words
 
 
 def oldest_ms(balance: Balance, real_ns: int) -> int | None:
@@ -178,8 +295,8 @@ def written(found: Interval) -> WatchedInterval:
     return WatchedInterval(
         real_ns=found.real_ns,
         interval_s=found.seconds,
-        captures=[_capture(one, found.real_ns) for one in found.balances],
-        ended=[_capture(one, found.real_ns) for one in found.ended],
+        captures=[_capture(one, found) for one in found.balances],
+        ended=[_capture(one, found) for one in found.ended],
         places=[
             WatchedPlace(
                 place=row.loss.place,
@@ -204,7 +321,7 @@ def written(found: Interval) -> WatchedInterval:
     )
 
 
-def _capture(one: Balance, real_ns: int) -> WatchedCapture:
+def _capture(one: Balance, found: Interval) -> WatchedCapture:
     reading = one.reading
     program = reading.program
     said = program["suricata"] if program else None
@@ -223,8 +340,8 @@ def _capture(one: Balance, real_ns: int) -> WatchedCapture:
         residual_packets=_pair(one.residual),
         closed=one.closed,
         at_least=one.at_least,
-        oldest_ms=oldest_ms(one, real_ns),
-        overflow_ms=overflow_ms(one),
+        oldest_ms=oldest_ms(one, found.real_ns),
+        overflow_ms=found.overflow_ms.get(reading.key),
         stopped=program["stopped"] if program else None,
         decoded_packets=(said["counters"] or {}).get("decoder.pkts") if said else None,
         threads=[

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from nodrop.drops.books import Balance, Bounds
 from nodrop.drops.places import ANALYSIS, Row, thread_shares
-from nodrop.drops.watching import Interval, oldest_ms, overflow_ms
+from nodrop.drops.watching import Interval, oldest_ms
 
 NOT_VISIBLE = "not visible"
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -37,20 +37,20 @@ def lines(found: Interval) -> Iterator[str]:
     for note in found.notes:
         yield f"{at} {note}"
     for one in found.balances:
-        yield f"{at} {capture_line(one, found.real_ns)}"
+        yield f"{at} {capture_line(one, found)}"
     for row in found.rows:
         if row.rate_pps:
             yield f"{at} {row_line(row)}"
 
 
-def capture_line(one: Balance, real_ns: int) -> str:
+def capture_line(one: Balance, found: Interval) -> str:
     reading = one.reading
     words = [
         f"{reading.port_name}: {number(one.offered)} came",
         *([f"{number(one.merged)} merged"] if reading.taken is not None else []),
         f"{reading.name}: {'at least ' if one.at_least else ''}{number(one.arrived)} arrived",
         f"{NOT_VISIBLE if one.dropped is None else format(one.dropped, ',')} dropped",
-        f"{number(one.waiting)} wait{filled(one, real_ns)}",
+        f"{number(one.waiting)} wait{filled(one, found)}",
         f"{number(one.read)} read",
         closing(one),
     ]
@@ -59,7 +59,7 @@ def capture_line(one: Balance, real_ns: int) -> str:
     return ", ".join(words)
 
 
-def filled(one: Balance, real_ns: int) -> str:
+def filled(one: Balance, found: Interval) -> str:
     """` (76 of 76 blocks, oldest 721 ms, full in 0 ms)` if any block waits."""
     fills = [socket["waiting"][1] for socket in one.reading.sockets if socket["waiting"]]
     full, of = (sum(fill[key] for fill in fills) for key in ("full", "of"))
@@ -68,9 +68,9 @@ def filled(one: Balance, real_ns: int) -> str:
     rings = [socket["ring"] for socket in one.reading.sockets]
     version3 = any(ring is not None and ring["version"] == 3 for ring in rings)
     words = [f"{full} of {of} {'blocks' if version3 else 'frames'}"]
-    if (age_ms := oldest_ms(one, real_ns)) is not None:
+    if (age_ms := oldest_ms(one, found.real_ns)) is not None:
         words.append(f"oldest {age_ms} ms")
-    if (left_ms := overflow_ms(one)) is not None:
+    if (left_ms := found.overflow_ms.get(one.reading.key)) is not None:
         words.append(f"full in {left_ms} ms" if left_ms else "full")
     return f" ({', '.join(words)})"
 
@@ -114,9 +114,9 @@ def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
     """Once, behind the last interval."""
     yield f"since {clock(began_real_ns)}:"
     for one in found.ended:
-        yield f"  (ended) {capture_line(one, found.real_ns)}"
+        yield f"  (ended) {capture_line(one, found)}"
     for one in found.balances:
-        yield f"  {capture_line(one, found.real_ns)}"
+        yield f"  {capture_line(one, found)}"
     for row in sorted(found.rows, key=lambda row: -row.total):
         first, last = (clock(at) if at else "–" for at in (row.first_real_ns, row.last_real_ns))
         yield (
@@ -151,7 +151,8 @@ def sparkline(rates: Sequence[float]) -> str:
 def view(found: Interval, began_real_ns: int, rates: dict[str, list[float]]) -> RenderableType:
     """For a terminal of 80 columns: the worst place on top, then the books of each program."""
     parts: list[RenderableType] = [
-        Text(f"since {clock(began_real_ns)}, now {clock(found.real_ns)}; Ctrl-C ends", style="dim")
+        Text(f"since {clock(began_real_ns)}, now {clock(found.real_ns)}; Ctrl-C ends", style="dim"),
+        *(Text(note, style="bold") for note in found.notes),
     ]
     places = Table(box=None, pad_edge=False, padding=(0, 1))
     for name, justify in (("dies in", "left"), ("/s", "right"), ("in all", "right"), ("", "left")):
@@ -180,7 +181,7 @@ def view(found: Interval, began_real_ns: int, rates: dict[str, list[float]]) -> 
             ("merged", number(one.merged) if one.reading.taken is not None else ""),
             ("arrived", number(one.arrived)),
             ("dropped", NOT_VISIBLE if one.dropped is None else f"{one.dropped:,}"),
-            ("waiting", number(one.waiting) + filled(one, found.real_ns)),
+            ("waiting", number(one.waiting) + filled(one, found)),
             ("read", number(one.read)),
             ("books", closing(one)),
             ("CPU", cpu_words(one)),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nodrop.hosts.seam import AnyJob, HostProcess
-from nodrop.protocol.events import Captures, CaptureSocket
+from nodrop.protocol.events import Captures, CaptureSocket, RingLevels
 
 LOOK_TIMEOUT_S = 20.0
 
@@ -31,13 +31,21 @@ class Looks:
         self._job: AnyJob | None = None
 
     def __call__(self) -> Captures:
-        spec = {"job": "probe", "what": ["captures"], "pids": self._only, "again": True}
+        seen: Captures = self._asked("captures")
+        return seen
+
+    def levels(self) -> RingLevels:
+        """How full the rings of the look before are: cheap, to be asked often."""
+        seen: RingLevels = self._asked("rings")
+        return seen
+
+    def _asked(self, what: str) -> Any:
+        spec = {"job": "probe", "what": [what], "pids": self._only, "again": True}
         if self._job is None:
             self._job = self._host.job(spec, timeout_s=LOOK_TIMEOUT_S)
         else:
             self._job.again(spec, timeout_s=LOOK_TIMEOUT_S)
-        seen: Captures = self._job.result(timeout_s=LOOK_TIMEOUT_S)["captures"]
-        return seen
+        return self._job.result(timeout_s=LOOK_TIMEOUT_S)[what]
 
     def close(self) -> None:
         if self._job is not None:

@@ -30,6 +30,7 @@ ProbeWhat: TypeAlias = Literal[
     "vmx",
     "kvm",
     "captures",
+    "rings",
 ]
 SampleFormat: TypeAlias = Literal["jsonl", "csv", "sysmon"]
 SendBackend: TypeAlias = Literal[
@@ -443,6 +444,7 @@ class ProbeResult(TypedDict):
     process: NotRequired[dict[str, ProcessInside | None]]
     processes: NotRequired[dict[str, ProcessEntry]]
     proof: NotRequired[dict[str, ProcessProof | None]]
+    rings: NotRequired[RingLevels]
     tsc: NotRequired[ClockCosts]
     usage: NotRequired[dict[str, ProcessUsage | None]]
     vmx: NotRequired[Vmx]
@@ -726,6 +728,16 @@ class RingFill(TypedDict):
     of: Count
     oldest_real_ns: Count | None
     packets: Count
+
+
+class RingLevel(TypedDict):
+    full: Count
+    of: Count
+
+
+class RingLevels(TypedDict):
+    mono_ns: Count
+    rings: dict[str, RingLevel]
 
 
 class RingProof(TypedDict):

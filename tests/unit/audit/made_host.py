@@ -43,6 +43,8 @@ class MadeKernel:
     suricata_said: dict[str, Any]
     asked: list[str] = field(default_factory=list)
     filters: bool = True
+    takes_all: set[int] = field(default_factory=set)
+    """Inodes of sockets with a filter that takes all, as that of a plain tcpdump."""
 
     def interfaces(self, pid: int | None) -> Mapping[int, str]:
         return self.ports
@@ -63,9 +65,16 @@ class MadeKernel:
         if one.fanout_id is not None:
             group = one.fanout_id | (one.fanout_type or 0) << 16
             body += _attribute(asking.FANOUT, struct.pack("=I", group))
-        body += _attribute(asking.FILTER, b"12345678" if one.filtered and self.filters else b"")
+        body += _attribute(asking.FILTER, self._filter(one))
         length = asking.MESSAGE.size + len(body)
         return asking.MESSAGE.pack(length, asking.SOCK_DIAG_BY_FAMILY, 0, 0, 0) + body
+
+    def _filter(self, one: Socket) -> bytes:
+        """One step: load a half word, which a choice follows; or take all, if it is not selective
+        and yet has one."""
+        if not self.filters or (one.filtered is not True and one.inode not in self.takes_all):
+            return b""
+        return asking.STEP.pack(*((0x28, 0, 0, 12) if one.filtered else (0x06, 0, 0, 262144)))
 
     def listeners(
         self, pid: int | None, port: str, kind: int, members: int, mask: int
@@ -292,6 +301,7 @@ class MadeHost:
             "sys/kernel/osrelease": "6.12.0\n",
             "net/softnet_stat": f"{'00000001 00000000 ' + '0 ' * 10}00000000\n",
             "self/net/packet": "",
+            "self/net/dev": "Inter-| Receive\n face |bytes packets\n  eth1: 900 5 0 0\n",
             "self/status": f"CapEff:\t{ROOT_CAPS}\n",
             "self/cgroup": "0::/user.slice\n",
             "self/mountinfo": "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",

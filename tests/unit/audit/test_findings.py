@@ -221,6 +221,11 @@ CASES: list[tuple[str, Change, Change]] = [
     ("pause-frames", counter("tx_flow_control_xoff", 1), counter("rx_flow_control_xoff", 1)),
     ("second-listener", listener(), listener(filtered=True)),
     ("second-listener", listener(index=0), listener(protocol=0x800)),
+    (
+        "second-listener",
+        all_of(listener(), lambda host: host.kernel.takes_all.add(9100)),
+        listener(filtered=True),
+    ),
     ("isolated-unused", threads("0", "1"), threads("0", "2")),
     ("ring-memory", rings(blocks=20_000), rings(blocks=8_000)),
     ("memory-limit", quota("max 100000", full=1), quota("max 100000", full=0)),
@@ -309,11 +314,19 @@ def test_what_parts_the_directions_of_flows_is_named(
     assert words in one.says and command in one.change
 
 
-def test_flows_that_may_not_be_watched_are_missing(host: MadeHost) -> None:
+@pytest.mark.parametrize(
+    ("table", "needs"),
+    [
+        ("  eth1: 900 5\n", "root, or CAP_NET_RAW"),
+        ("  eth2: 900 5\n", "its row in /proc/PID/net/dev"),
+        ("", "its row in /proc/PID/net/dev"),
+    ],
+)
+def test_flows_that_may_not_be_watched_are_missing(host: MadeHost, table: str, needs: str) -> None:
+    """Without the rate of a port nobody knows which part of its flows to look at."""
+    host.write("proc/self/net/dev", table)
     found = host.answer(watch_s=0.01)
-    assert [(one.what, one.needs) for one in found.missing] == [
-        ("real flows at eth1", "root, or CAP_NET_RAW")
-    ]
+    assert [(one.what, one.needs) for one in found.missing] == [("real flows at eth1", needs)]
 
 
 def test_every_kind_for_a_sensor_has_a_case() -> None:

@@ -70,6 +70,9 @@ pub struct Seen {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "captures::Captures")]
     captures: Option<captures::Captures>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "captures::Levels")]
+    rings: Option<captures::Levels>,
 }
 
 impl Job for Probe {
@@ -81,7 +84,7 @@ impl Job for Probe {
     fn prepare(spec: ProbeSpec, _session: &Session) -> Result<(Self, ()), JobError> {
         if spec.what.is_empty() {
             return Err(JobError::new("spec", "field `what`: nothing asked for")
-                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm, captures"));
+                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm, captures, rings"));
         }
         let captures = None;
         Ok((Self { spec, captures }, ()))
@@ -135,6 +138,9 @@ impl Job for Probe {
                     }
                     let looked = self.captures.as_mut().map(captures::CaptureReader::look);
                     seen.captures = looked.transpose().map_err(unreadable)?;
+                }
+                ProbeWhat::Rings => {
+                    seen.rings = self.captures.as_ref().map(captures::CaptureReader::levels)
                 }
             }
         }

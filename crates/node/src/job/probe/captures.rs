@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use nodrop_counters::{
-    Fanout, PacketCounts, PacketCountsReader, ProcessTree, Result, RingFill, RingShape,
-    SoftnetReader, SoftnetRow, ThreadReading, read_usage, ring_addresses, ring_fill,
+    Fanout, PacketCounts, PacketCountsReader, ProcessTree, Result, RingFill, RingLevel, RingShape,
+    SoftnetReader, SoftnetRow, ThreadReading, read_usage, ring_addresses, ring_fill, ring_level,
 };
 use nodrop_sys::clock::{mono_ns, real_ns};
 use schemars::JsonSchema;
@@ -35,6 +35,14 @@ pub struct Captures {
     reassembly: BTreeMap<u64, [Reassembled; 2]>,
     programs: BTreeMap<u32, Program>,
     missing: Vec<Missing>,
+}
+
+/// Levels of the rings that the last look at `captures` saw, by inode of their socket.
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "RingLevels")]
+pub struct Levels {
+    mono_ns: u64,
+    rings: BTreeMap<u64, RingLevel>,
 }
 
 /// A packet socket that receives.
@@ -331,17 +339,30 @@ impl CaptureReader {
             .collect();
     }
 
-    /// Of the rings that the look before knew.
+    /// How full the rings are that the last look saw: nothing else is read, so it can be asked often.
+    pub fn levels(&self) -> Levels {
+        Levels {
+            mono_ns: mono_ns(),
+            rings: self.rings(|pid, address, shape| ring_level(pid, address, shape).ok()),
+        }
+    }
+
     fn fills(&self) -> BTreeMap<u64, RingFill> {
+        self.rings(|pid, address, shape| ring_fill(pid, address, shape).ok().flatten())
+    }
+
+    /// Of the rings that the look before knew.
+    fn rings<T>(&self, read: impl Fn(u32, u64, &RingShape) -> Option<T>) -> BTreeMap<u64, T> {
         let address = |pid: u32, inode: &u64| {
             let mut of_pid = self.programs.range((pid, 0)..=(pid, u64::MAX));
             of_pid.find_map(|(_, known)| known.rings.get(inode))
         };
-        let fill = |(inode, (pid, shape)): (&u64, &(u32, RingShape))| {
-            let fill = ring_fill(*pid, *address(*pid, inode)?, shape).ok()??;
-            Some((*inode, fill))
-        };
-        self.holders.shapes.iter().filter_map(fill).collect()
+        let known = self.holders.shapes.iter();
+        known
+            .filter_map(|(inode, (pid, shape))| {
+                Some((*inode, read(*pid, *address(*pid, inode)?, shape)?))
+            })
+            .collect()
     }
 
     fn ask(&mut self) -> BTreeMap<u32, Said> {
