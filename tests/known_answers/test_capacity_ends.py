@@ -104,7 +104,8 @@ def test_a_sut_that_dies_under_load_bounds_it_from_above(
         f"load.trace={short_trace}",
         "sut.service_rate_pps=40000",
         "sut.ring_frames=4096",
-        f"search.min={above / 2}",
+        f"search.min={0.9 * above}",
+        f"search.max={2 * above}",
         *QUICK,
         text=SINK,
         progress=AtLoads(lambda load: load > above, lambda: os.kill(job("sink"), signal.SIGKILL)),
@@ -158,6 +159,8 @@ def test_rounds_of_a_sut_that_slows_or_recovers_differ(
         LARGE,
         *QUICK,
         f"search.rounds={len(of_rounds)}",
+        "search.min=3000",
+        "search.max=12000",
         text=SINK,
     )
     (answer,) = found(outcome).values()

@@ -30,7 +30,7 @@ from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import labelled, nic_gone_once
 from tests.e2e.killing import Killed, die_at, leftovers, undo, unnamed
 from tests.e2e.one_world import STANDING, loads_of_one_world
-from tests.e2e.test_throttled import Quota, throttled_s, was_throttled
+from tests.e2e.test_throttled import Quota, was_throttled
 from tests.real_inputs import REALMIX_PACKETS
 
 pytestmark = pytest.mark.timeout(600)
@@ -178,18 +178,6 @@ def test_a_longer_queue_moves_the_losses_of_a_slow_program(run: Run, tmp_path: P
     assert "macvtap queue" not in long.packets.lost_by_place
 
 
-def test_a_throttled_qemu_is_the_cause_of_a_full_macvtap_queue(run: Run, quota: Quota) -> None:
-    quota.program = "qemu"
-    text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
-    outcome = run("load.trace=make:demo", text=text, progress=quota)
-    record, waited_s = only(outcome), throttled_s(outcome)
-    assert record.valid, record.verdict
-    assert closes(record)
-    assert record.packets.loss_place == "macvtap queue"
-    assert was_throttled(waited_s) in record.packets.loss_cause, record.verdict
-    assert "cpu.max, cpu.cfs_quota_us" in record.packets.knob
-
-
 def test_a_guest_that_never_speaks_is_not_waited_for(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,9 +196,12 @@ def test_a_guest_with_too_little_memory_names_who_was_killed(run: Run) -> None:
 
 
 class Faults(Silent):
-    """In the second trial the machine is killed, in the third the NIC under it goes away."""
+    """In the second trial the machine is killed, in the third the NIC under it goes away, in the
+    fourth it has a CPU quota."""
 
-    def __init__(self) -> None:
+    def __init__(self, quota: Quota) -> None:
+        quota.program = "qemu"
+        self._quota = quota
         self.held: dict[str, str] = {}
         """By the machine on the host, until it was killed."""
         self._trial = 0
@@ -227,13 +218,15 @@ class Faults(Silent):
             os.kill(qemu, signal.SIGKILL)
         elif (self._trial, name) == (3, "read counters"):
             self._nic_gone()
+        elif self._trial == 4:
+            self._quota.phase(name)
 
 
 def test_a_guest_that_goes_ends_its_own_trial_only(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, quota: Quota, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One without init, one that dies, one whose NIC vanishes, with its macvtap; the next is
-    whole."""
+    whole, and a quota of its QEMU is the cause of a full macvtap queue."""
     empty = tmp_path / "empty.gz"
     empty.write_bytes(gzip.compress(cpio({})))
     made: list[GuestAssets] = []
@@ -243,10 +236,10 @@ def test_a_guest_that_goes_ends_its_own_trial_only(
         return made[-1] if made[1:] else replace(made[-1], initramfs=empty)
 
     monkeypatch.setattr(vm, "make_assets", broken_at_first)
-    faults = Faults()
-    text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 1")
+    faults = Faults(quota)
+    text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
     outcome = run("measure.repetitions=4", text=text, progress=faults)
-    without_init, dead, without_nic, whole = outcome.records
+    without_init, dead, without_nic, throttled = outcome.records
     assert outcome.exit_code == 1
     assert without_init.invalid_reasons == ["sut_not_ready"]
     assert "Kernel panic" in without_init.error, "the end of its console"
@@ -254,7 +247,12 @@ def test_a_guest_that_goes_ends_its_own_trial_only(
     assert not dead.valid and dead.error
     assert not without_nic.valid
     assert any(port in without_nic.verdict for port in ("ndtx0", "ndrx0", "ndmv0"))
-    assert whole.valid and closes(whole), whole.verdict
+    assert throttled.valid and closes(throttled), throttled.verdict
+    assert throttled.packets.loss_place == "macvtap queue"
+    details = json.loads((outcome.directory / "runs" / throttled.run / "trial.json").read_text())
+    waited_s = details["details"]["throttled_s"]
+    assert was_throttled(waited_s) in throttled.packets.loss_cause, throttled.verdict
+    assert "cpu.max, cpu.cfs_quota_us" in throttled.packets.knob
     held_no_right_and_a_filter(faults.held)
 
 
