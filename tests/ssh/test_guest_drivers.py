@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nodrop.audit.answer import Asked
 from nodrop.ledger.nic_counters import NIC_COUNTERS
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import closes
@@ -76,3 +81,127 @@ def test_a_nic_without_buffers_is_where_packets_were_lost(
     lost = {one["name"]: one["place"] for one in ledger["accounts"] if one["kind"] == "lost"}
     assert lost and "path_lost" not in lost
     assert ("rx_dropped_nic" in lost) == (driver == "vmxnet3")
+
+
+# --- nodrop audit: findings of real drivers ------------------------------------------------------
+
+SENSOR = Path(__file__).with_name("guest_sensor.py").read_text()
+SYMMETRIC = ":".join(["6d:5a"] * 20)
+SEND = """
+import socket, sys
+port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+port.bind(("cab0", 0))
+head = bytes.fromhex("ffffffffffff 020000000001 0800 4500002e000040004011000008080808 0a4d0002")
+for number in range(int(sys.argv[1])):
+    udp = (1024 + number % 6000).to_bytes(2, "big") + bytes.fromhex("0035001a0000")
+    port.send(head + udp + bytes(18))
+"""
+AS_NOBODY = """
+import os, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+STATE = """\
+for option in -k -g -l -c -a -x -i; do ethtool $option eth1 2>&1; done
+ip -d link; ip address; cut -d' ' -f1 /proc/modules; cat /proc/sys/net/core/* 2>/dev/null
+for n in /proc/irq/*/smp_affinity_list; do echo $n; cat $n; done
+cat /sys/class/net/eth1/queues/*/rps_cpus
+"""
+
+
+class Sensor:
+    """A guest on which audit is asked after each change."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+
+    def captures(self, name: str = "Suricata-Main", **asked: int) -> None:
+        words = [f"{key}={value}" for key, value in asked.items()]
+        self.guest.said("python3", "-c", SENSOR, name, *words)
+
+    def alone(self, **asked: int) -> None:
+        """One Suricata and nothing beside it."""
+        self.guest.said("sh", "-c", "[ ! -e /run/sensor.pid ] || kill $(cat /run/sensor.pid); "
+                        "rm -f /run/sensor.pid")  # fmt: skip
+        self.captures(**asked)
+
+    def receives(self, packets: int) -> None:
+        self.guest.sender.run("python3", "-c", SEND, str(packets))
+
+    def audit(self) -> dict[str, Any]:
+        program = Path(sys.executable).with_name("nodrop")
+        argv = [str(program), "audit", "root@sensor1", "--port", "eth1"]
+        argv += ["--ssh-config", str(self.guest.folder / "ssh_config"), "--json"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+        assert done.stdout, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def findings(self) -> dict[str, str]:
+        return {one["id"]: one["says"] for one in self.audit()["findings"]}
+
+    def audit_as_nobody(self) -> dict[str, Any]:
+        """With the copy of nodrop that the audit as root has left."""
+        (folder,) = self.guest.said("sh", "-c", "echo /var/lib/nodrop/control/*").split()
+        argv = ["env", f"PYTHONPATH={folder}", "python3.11", "-S", "-m", "nodrop.audit.answer"]
+        asked = Asked(role="sensor", config=None, ports=["eth1"], watch_s=None).model_dump_json()
+        found: dict[str, Any] = json.loads(
+            self.guest.said("python3", "-c", AS_NOBODY, *argv, asked)
+        )
+        return found
+
+
+def test_an_audit_finds_what_was_set_wrong_and_nothing_on_a_well_set_port(
+    alone: tuple[str, Guest],
+) -> None:
+    driver, guest = alone
+    sensor, said = Sensor(guest), guest.said
+    said("ip", "link", "set", "eth1", "promisc", "on")
+    if driver == "virtio_net":
+        said("ethtool", "-X", "eth1", "hkey", SYMMETRIC)
+    sensor.alone()
+    before = said("sh", "-c", STATE)
+    well_set = sensor.audit()
+    notes = {"driver-counters"} if driver == "vmxnet3" else set()
+    assert {one["id"] for one in well_set["findings"]} == notes, well_set["findings"]
+    assert well_set["exit_code"] == 0 and well_set["missing"] == []
+    unprivileged = sensor.audit_as_nobody()
+    assert {one["id"] for one in unprivileged["findings"]} == notes
+    assert unprivileged["exit_code"] == 6
+    assert any("who holds which packet socket" in one["what"] for one in unprivileged["missing"])
+    assert said("sh", "-c", STATE) == before
+
+    sensor.alone(blocks=2)
+    assert sensor.findings()["ring-tolerance"].startswith("its ring holds 20 ms")
+    sensor.alone()
+    said("ethtool", "-K", "eth1", "gro", "on")
+    if driver == "vmxnet3":
+        said("ethtool", "-K", "eth1", "rx", "on", "lro", "on")
+    merging = sensor.findings()["merged-frames"]
+    assert "gro is on" in merging and ("lro is on" in merging) == (driver == "vmxnet3")
+    said("/port")
+    said("ip", "link", "set", "eth1", "promisc", "off")
+    assert {"not-promiscuous"} | notes == sensor.findings().keys()
+    said("ip", "link", "set", "eth1", "promisc", "on")
+    sensor.captures()
+    sensor.captures("tcpdump", blocks=0, group=0)
+    found = sensor.findings()
+    assert found.keys() == {"fanout-clash", "second-listener"} | notes
+    assert "tcpdump (pid" in found["second-listener"]
+    sensor.alone()
+    if driver == "virtio_net":
+        said("ethtool", "-X", "eth1", "hkey", ":".join(f"{n:02x}" for n in range(7, 47)))
+        sensor.alone(kind=5, sockets=3)
+        said("sh", "-c", "for n in /proc/irq/*/virtio*; do echo 0 >${n%/*}/smp_affinity_list; done")
+        sensor.receives(400)
+        found = sensor.findings()
+        assert found.keys() == {"asymmetric-hash", "readers-and-queues", "irq-one-cpu"}
+        assert "1 of 2 flows" in found["asymmetric-hash"]
+        assert found["readers-and-queues"] == "3 readers for 2 queues: 1 get no packet"
+        assert found["irq-one-cpu"] == "CPU 0 receives all 2 queues"
+    if driver == "vmxnet3":
+        said("ethtool", "-G", "eth1", "rx", "32")
+        sensor.receives(40_000)
+        assert "died in the NIC" in sensor.findings()["nic-drops"]

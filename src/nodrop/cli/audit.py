@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from nodrop.audit.answer import Asked, AuditAnswer, FindingAnswer
 
 
+THERE_TIMEOUT_S = 180.0
+"""The first time Python compiles nodrop there, on a host that may be slow and busy."""
+
+
 class HostRole(StrEnum):
     """`audit.world.Role`, which is not imported before it is needed; a test holds them equal."""
 
@@ -127,7 +131,7 @@ def _there(where: str, become: Becoming | None, config: Path | None, asked: Aske
     from nodrop.audit.answer import AuditAnswer
     from nodrop.elsewhere.control_plane import placed
     from nodrop.hosts.journal import new_label
-    from nodrop.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
+    from nodrop.hosts.ssh import SshHost
 
     with SshHost(
         where,
@@ -137,7 +141,7 @@ def _there(where: str, become: Becoming | None, config: Path | None, asked: Aske
         holds=False,
     ) as host:
         argv = [*placed(host), "nodrop.audit.answer", asked.model_dump_json()]
-        timeout_s = COMMAND_TIMEOUT_S + (asked.watch_s or 0)
+        timeout_s = THERE_TIMEOUT_S + (asked.watch_s or 0)
         done = host.run(argv, timeout_s=timeout_s, check=False)
     said = one_line(done.stderr, longest=2000)
     if done.returncode == BadInput.exit_code:

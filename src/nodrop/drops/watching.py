@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodrop.drops.books import Balance, Books, Bounds, Key
+from nodrop.drops.books import STEP_NS, Balance, Books, Bounds, Key
 from nodrop.drops.places import Loss, Row, Table, held_back, losses, not_for_us, thread_shares
 from nodrop.protocol.events import Captures, NotVisible, RingLevels
 from nodrop.results.watched import (
@@ -112,8 +112,8 @@ class Watch:
     _books: Books = field(default_factory=Books)
     _table: Table = field(default_factory=Table)
     _levels: Levels = field(default_factory=Levels)
-    _announced: frozenset[Key] = frozenset()
-    """Captures whose rings filled up by the interval before."""
+    _announced: dict[Key, int] = field(default_factory=dict)
+    """Captures whose rings filled up → the last look at which they did, by CLOCK_MONOTONIC."""
     _before: Captures | None = None
     _latest: dict[Key, Balance] = field(default_factory=dict)
 
@@ -148,20 +148,26 @@ class Watch:
         kept = here | {one.reading.key for one in ended}
         self._latest = {key: one for key, one in self._latest.items() if key in kept}
         seconds = (seen["mono_ns"] - before["mono_ns"]) / 1e9
-        lost = losses(before, seen, balances, unannounced=self._unannounced(balances))
+        lost = losses(before, seen, balances, unannounced=self._unannounced(balances, before))
         self._levels.gap_ns = 0
         left_ms = {
             one.reading.key: left
             for one in balances
             if (left := overflow_ms(one, self._levels)) is not None
         }
-        fills = [one for one in balances if one.reading.key in left_ms.keys() - self._announced]
-        self._announced = frozenset(
-            one.reading.key
+        fills = [
+            one
+            for one in balances
+            if one.reading.key in left_ms
+            and self._announced.get(one.reading.key) != before["mono_ns"]
+        ]
+        self._announced |= {
+            one.reading.key: seen["mono_ns"]
             for one in balances
             if one.reading.key in left_ms
             or any(held["inode"] in self._levels.announced for held in one.reading.sockets)
-        )
+        }
+        self._announced = {key: at for key, at in self._announced.items() if key in here}
         return Interval(
             real_ns=seen["real_ns"],
             seconds=seconds,
@@ -176,12 +182,15 @@ class Watch:
             look_ns=seen["took_ns"],
         )
 
-    def _unannounced(self, balances: Sequence[Balance]) -> Mapping[Key, str]:
+    def _unannounced(self, balances: Sequence[Balance], before: Captures) -> Mapping[Key, str]:
         """Why nothing announced a loss of this interval."""
         found = {}
         for one in balances:
             sockets = one.reading.sockets
-            if one.reading.key in self._announced or not any(held["ring"] for held in sockets):
+            # Suricata may say a loss only when its ring has long been empty again.
+            at_ns = self._announced.get(one.reading.key)
+            lately = at_ns is not None and before["mono_ns"] - at_ns <= STEP_NS
+            if lately or not any(held["ring"] for held in sockets):
                 continue
             if any(held["waiting"] is None for held in sockets):
                 found[one.reading.key] = "not announced: what waits in its rings is not visible"

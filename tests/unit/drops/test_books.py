@@ -558,6 +558,23 @@ def test_a_loss_that_nothing_could_announce_says_so(fills_s: float, begins_s: fl
     (place,) = next(said.places for _, _, said in found if said.places)
     assert "; not announced: its ring filled between two looks, 10" in place.why
     assert " ms apart" in place.why
+
+
+def test_a_loss_that_its_owner_says_late_was_announced_when_its_ring_was_full() -> None:
+    """A Suricata that goes on after a stop has read its counters, and says them seconds later."""
+    watch = Watch()
+    whys = []
+    for n, (full, drops) in enumerate([(0, 0), (13, 0), (0, 0), (0, 700), (0, 700), (0, 990)]):
+        held = sock(41, 9, drops, waiting=[fill(full, full, 13)] * 2)
+        seen = watch.look(
+            look(n, sockets=[held], ports=[port((0, 0))], programs={"7": program("snort")})
+        )
+        if seen and seen.losses[-1].packets:
+            whys.append("not announced" in seen.losses[-1].why)
+    assert whys == [False, True]
+
+
+def test_a_loss_of_a_ring_that_is_not_visible_is_not_announced() -> None:
     hidden = Watch()
     looks = [
         look(
