@@ -79,11 +79,11 @@ def _in_the_way(every: Sequence[Tried], least: float, goal: float) -> LimitedBy:
         return "not_known"
     bad = [t for t in every if t.value >= least and t.good(goal) is False]
     lossy = [t for t in bad if (t.loss_ratio or 0.0) > goal and t.record.packets.loss_place]
-    nearest = [_loss_by(t.record) for t in lossy if t.value == min(x.value for x in lossy)]
+    nearest = [loss_by(t.record) for t in lossy if t.value == min(x.value for x in lossy)]
     return max(nearest, key=nearest.count, default="sut")
 
 
-def _loss_by(record: TrialRecord) -> LimitedBy:
+def loss_by(record: TrialRecord) -> LimitedBy:
     body = record.packets
     lost, before = body.lost_packets or 0, body.lost_before_sut_packets
     if before is None:

@@ -14,16 +14,15 @@ from nodrop.capacity.searched import judged_ratio
 from nodrop.capacity.section import efficiencies
 from nodrop.capacity.statements import ramp_words
 from nodrop.capacity.words import fitted
-from nodrop.findings.load_words import goal_words
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import MOST_ROWS, more_words
-from nodrop.report.cards import cards, cost_words, lost_words, ordered, state_words
+from nodrop.report.cards import cards, ordered
 from nodrop.report.chart import OUTCOMES, Chart, Mark, Pane, Plot, Scale, sign
 from nodrop.report.flows import flow, time_chart
 from nodrop.report.story import Story
 from nodrop.report.timeline import timeline
 from nodrop.report.trials import Trial
-from nodrop.results.capacity import Action, Card
+from nodrop.results.capacity import Card
 from nodrop.stats.loss_curve import LossCurve, NoCurve
 
 ROW = 24
@@ -81,10 +80,6 @@ class Side:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPage:
     card: Card
-    actions: tuple[tuple[Action, str], ...]
-    """Each with its cost and state in words."""
-    kicker: str
-    lost: str
     sure: Chart
     facts: tuple[tuple[str, str, str], ...]
     bounds: tuple[tuple[str, str, str, str], ...]
@@ -97,7 +92,6 @@ class CapacityPage:
     """Words above the table of trials: their order, and the place of loss if all lossy trials share
     it."""
     words: Mapping[str, tuple[str, str]]
-    signs: Mapping[str, Markup]
 
 
 def capacity_page(story: Story) -> CapacityPage | None:
@@ -111,10 +105,6 @@ def capacity_page(story: Story) -> CapacityPage | None:
     rows = tuple(_rows(searched, card))
     return CapacityPage(
         card=card,
-        actions=tuple((a, " ".join(filter(None, (a.why, cost_words(a), state_words(a)))))
-                      for a in card.actions),
-        kicker=f"Carried {goal_words(card.goal, card.goals_of)}",
-        lost=lost_words(card),
         sure=_sure(searched, card),
         facts=tuple(_facts(searched, card)),
         bounds=tuple(_bounds(searched)),
@@ -124,8 +114,7 @@ def capacity_page(story: Story) -> CapacityPage | None:
         more=more_words(len(rows) - MOST_ROWS, "trials.csv"),
         lede=_lede(rows),
         words=WORDS,
-        signs={mark: sign(shape, style) for mark, (shape, style, _) in OUTCOMES.items()},
-    )  # fmt: skip
+    )
 
 
 def _deciding(searched: SearchedCell, card: Card) -> list[tuple[Trial, str, str]]:

@@ -166,6 +166,20 @@ def print_capacity(searched: SearchedCell, card: Card) -> None:
     print_keyed(out, _beside(searched))
 
 
+MOST_GIVEN = 3
+"""Cards printed of a run whose loads were given; the page has the others."""
+
+
+def print_given(cards: Sequence[Card]) -> None:
+    """Each group of cells that differ in their load alone."""
+    out = console()
+    for card in cards[:MOST_GIVEN]:
+        words = f"{card.subject}  {count_of(card.sure.trials, 'trial')}"
+        out.print(words, markup=False, highlight=False, soft_wrap=True)
+        print_keyed(out, card_lines(card))
+        say()
+
+
 def _carried(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str]]:
     """The lines of the card. Where no load is carried, the first says why that is not known."""
     first, *others = card_lines(card)

@@ -161,9 +161,19 @@ def report(
     \b
     nodrop report results/capacity-my-20261126T101500Z --open
     nodrop report results/nightly-* --only csv --out tables
+    nodrop report results
+
+    A folder of run directories gets a page with a line for each.
     """
+    from nodrop.report.folder import runs_in, write_folder_page
     from nodrop.report.write import EVERYTHING, Part, report_json, write_report
 
+    if len(directories) == 1 and not only and (runs := runs_in(directories[0])):
+        page = write_folder_page(directories[0], runs, out)
+        say_json({"page": str(page)}) if as_json else say(page)
+        if show:
+            webbrowser.open(page.absolute().as_uri())
+        return
     chosen = frozenset(Part(part) for part in only) if only else EVERYTHING
     page = write_report(directories, out, only=chosen)
     if as_json:

@@ -91,8 +91,8 @@ def _report(
     """Prints it; the exit code."""
     # Seconds of imports, which bad input and what is killed before need not wait for.
     from nodrop.capacity.cells import searches
-    from nodrop.capacity.terminal import NO_FIGURE, ends_with, print_capacity
-    from nodrop.report.cards import cards
+    from nodrop.capacity.terminal import NO_FIGURE, ends_with, print_capacity, print_given
+    from nodrop.report.cards import cards, given_cards
     from nodrop.report.direct import direct_answers, disturbed
     from nodrop.report.sensor import decoder_words, sensor_words
     from nodrop.report.story import read_story
@@ -124,6 +124,7 @@ def _report(
         for one, card in zip(found, cards(story) if found else (), strict=True):
             print_capacity(one, card)
         if not found:
+            print_given(given_cards(story))
             rule = asked.measure.rule
             print_cells(outcome.records, looks(rule, asked.measure.sut) if rule else None)
             if rule:

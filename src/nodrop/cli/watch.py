@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,31 +70,46 @@ def _on_terminal(follower: Follower) -> None:
     from rich.live import Live as Display
     from rich.text import Text
 
-    from nodrop.terminal.live import bar_line, phase_words, reading_line
+    from nodrop.terminal.live import (
+        bar_line,
+        phase_words,
+        reading_line,
+        so_far_lines,
+        trial_row,
+    )
     from nodrop.terminal.tables import console
 
     out = console()
     with Display(console=out, auto_refresh=False, transient=True) as display:
         while True:
             view = follower.look()
-            _tell_ended(view, lambda words: out.print(words, markup=False))
+            for number, trial in enumerate(view.new, view.done - len(view.new) + 1):
+                out.print(trial_row(number, trial.row, out.width))
             phase = phase_words(view.reading) if view.reading else ""
             if view.reading is None or view.reading.phase != view.phase:
                 phase = view.phase or ""
             words = [view.progress, view.left, view.trial or "", phase]
             line = bar_line(view.done_ratio or 0.0, words)
-            display.update(Group(line, reading_line(view.reading) or Text("")), refresh=True)
+            so_far = [*so_far_lines(view.so_far)]
+            now = Group(*so_far, line, reading_line(view.reading) or Text(""))
+            display.update(now, refresh=True)
             if view.over:
                 break
             _pause(view)
+    out.print(Group(*so_far))
     out.print(closing_words(view), markup=False)
 
 
 def _plainly(follower: Follower) -> None:
+    from nodrop.results.trial import MARKS
+
     while True:
         view = follower.look()
-        _tell_ended(view, say)
+        for trial in view.new:
+            say(f"{MARKS[trial.mark]} {trial.run}: {trial.words}")
         if view.over:
+            for key, words in view.so_far.lines() if view.so_far is not None else ():
+                say(f"{key}: {words}")
             say(closing_words(view))
             return
         _pause(view)
@@ -120,13 +134,6 @@ def _pause(view: View) -> None:
     with a run that goes on must not disturb a measurement."""
     if view.goes_on or not view.is_behind:
         time.sleep(LOOK_S)
-
-
-def _tell_ended(view: View, say: Callable[[str], None]) -> None:
-    from nodrop.results.trial import MARKS
-
-    for trial in view.new:
-        say(f"{MARKS[trial.mark]} {trial.run}: {trial.words}")
 
 
 def closing_words(view: View) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import chain
 
 from nodrop.capacity.cells import SearchedCell, searches, subject
 from nodrop.capacity.words import answer_sentences, cost_sentence
@@ -16,7 +16,7 @@ from nodrop.report.always_void import always_void
 from nodrop.report.comparison import cost_sentences, family_words
 from nodrop.report.direct import direct_sentences
 from nodrop.report.hosts import hosts_between
-from nodrop.report.loads import ladder_of, load_words, nothing_above, sentences_of
+from nodrop.report.loads import groups, ladder_of, load_words, nothing_above, sentences_of
 from nodrop.report.senders import flows_differ, other_programs
 from nodrop.report.sensor import decoder_sentences, without_work
 from nodrop.report.sentences import Sentence, listed, plural
@@ -80,17 +80,11 @@ def _of_searches(found: Sequence[SearchedCell]) -> Iterator[Sentence]:
     return chain.from_iterable(map(answer_sentences, found))
 
 
-def _groups(story: Story) -> list[list[Cell]]:
-    """Cells that differ only in how much load there is."""
-    by_group = groupby(story.cells, key=lambda c: (c.source, c.group))
-    return [list(cells) for _, cells in by_group]
-
-
 def _of_loads(story: Story) -> Iterator[Sentence]:
-    groups = _groups(story)
-    looks = pairs([ladder_of(cells) for cells in groups])
+    found = groups(story.cells)
+    looks = pairs([ladder_of(cells) for cells in found])
     return chain.from_iterable(
-        sentences_of(subject(story, cells[0]), cells, looks=looks) for cells in groups
+        sentences_of(subject(story, cells[0]), cells, looks=looks) for cells in found
     )
 
 
@@ -291,7 +285,7 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
 
 
 def _not_tried(story: Story) -> Iterator[Sentence]:
-    tops = [(cells, top) for cells in _groups(story) if (top := nothing_above(cells))]
+    tops = [(cells, top) for cells in groups(story.cells) if (top := nothing_above(cells))]
     if tops:
         whose = [subject(story, cells[0]) for cells, _ in tops]
         highest = ", ".join(dict.fromkeys(load_words(top) for _, top in tops))

@@ -1,22 +1,36 @@
-"""The answer card of a searched cell, made of what its search found."""
+"""Answer cards: of a searched cell, made of what its search found, and of loads that were given."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from nodrop.capacity.answer import Answer, Bound
-from nodrop.capacity.cells import SearchedCell, searches
+from nodrop.capacity.answer import Answer
+from nodrop.capacity.card import (
+    breaks_words,
+    headline,
+    load_of,
+    load_words,
+    lost_words,
+    rate_words,
+)
+from nodrop.capacity.cells import SearchedCell, searches, subject
 from nodrop.capacity.knee import workers_of
+from nodrop.capacity.limit import loss_by
 from nodrop.capacity.searched import judged_ratio
 from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of, parse_cpus
-from nodrop.findings.load_words import apart, goal_words, written
+from nodrop.findings.load_words import apart, contradiction, pairs, written
 from nodrop.report import escape, numbers
 from nodrop.report.always_void import always_void
 from nodrop.report.flows import hop_title
-from nodrop.report.story import Source, Story, once
+from nodrop.report.loads import groups, ladder_of, nothing_above, rising, share
+from nodrop.report.story import Cell, Source, Story, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import (
     Action,
@@ -25,10 +39,12 @@ from nodrop.results.capacity import (
     CardLoad,
     CardThread,
     Confidence,
+    LimitedBy,
     Sure,
 )
 from nodrop.results.proved import states
 from nodrop.stats.interval import runs_needed
+from nodrop.stats.share import upper_bound
 
 MOST_ACTIONS = 3
 WAITED, FULL = 0.1, 0.9
@@ -36,32 +52,24 @@ WAITED, FULL = 0.1, 0.9
 MOST_PATH = 6
 ROOMY_FRAMES = 32_768
 """Frames of a socket ring, as many as lossless baselines have (suts/suricata/sut.py)."""
+KNOWN = 0.001
+"""Relative: a load that was given is written in steps of that."""
 
-VERDICTS: Mapping[str, tuple[str, str]] = {
-    "sut_failed": ("{sut} fails.", "It died, hung or was killed under this load."),
-    "before_sut": ("Packets die before {sut}.", "{sut} never saw them."),
-    "other_programs": ("Other programs took its CPU.", "{sut} lost packets while they ran."),
-    "sender_cpu": ("The sender took its CPU.", "Sender and {sut} share a CPU."),
-    "interrupts": ("Interrupts took its CPU.", "Its CPU served the kernel, not {sut}."),
-    "quota": ("Its CPU quota is spent.", "The kernel held {sut} back."),
-    "hypervisor": ("The hypervisor took its CPU.", "This host is a guest; others had its CPU."),
-    "not_known": ("What breaks is not known.", "Most trials say nothing of their load."),
-    "generator": ("The sender is the limit.", "It fell behind before {sut} did."),
-    "max": ("Nothing breaks yet.", "The highest load of the search was carried."),
-    "min": ("The least load is too much.", "The search tried nothing below it."),
-    "loss_at_every_load": ("Loss at every load.", "The same part is lost of each."),
-    "budget": ("The budget ran out.", "No load above it was decided."),
-    "void_above": ("Higher loads say nothing.", "Every trial above it is void."),
-    "unfinished": ("The search is not finished.", "Resume it."),
-    "lab": ("The lab failed.", "A cable was out, or a host was gone."),
-    "changes": ("{sut} grows slower.", "It serves less from trial to trial."),
-    "nothing_measured": ("Nothing was measured.", "No trial says anything of {sut}."),
-}
-"""Verdict and reason of each end of a search but `sut`, whose verdict names the place."""
-PLACES: Mapping[str, str] = {
-    "socket ring": "The socket ring overflows.",
-    "generator": "The sender is the limit.",
-}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limit:
+    """The limit, by the trials above it."""
+
+    by: LimitedBy
+    place: str | None
+    knob: str
+    sut: str
+    detections: bool = False
+    """The goal is about missed detections."""
+    crowded: bool = False
+    """Other programs had the CPUs in most trials."""
+    why: str | None = None
+    """In the place of the usual reason."""
 
 
 @once
@@ -81,62 +89,206 @@ def _card(story: Story, searched: SearchedCell) -> Card:
     known = [t for t in above if t.valid and judged_ratio(t.record) is not None]
     lossy = [t for t in known if (judged_ratio(t.record) or 0.0) > answer.goal]
     losses = [judged_ratio(t.record) or 0.0 for t in lossy]
+    limit = _Limit(
+        by=answer.limited_by,
+        place=answer.place,
+        knob=answer.knob,
+        sut=escape.plain(searched.subject if not searched.label else "The SUT", longest=24),
+        detections=answer.goals_of == "detections",
+        crowded=_crowded(answer),
+    )
+    again = _took_s((*searched.ramps, *searched.trials))
+    ways = [
+        *_ways_out(story, limit, source, lossy or above, again),
+        *_search_more(answer, source, again),
+    ]
     return Card(
         subject=searched.subject,
         by=answer.by,
         goal=answer.goal,
         goals_of=answer.goals_of,
         headline=headline(answer),
-        carried=_load(answer, lower),
-        too_much=_load(answer, upper),
+        carried=load_of(answer, lower),
+        too_much=load_of(answer, upper),
         lost=(min(losses), max(losses)) if losses else None,
         lossy=len(lossy),
         lossy_of=len(known),
         tolerated=_tolerated(searched.answers),
         window="" if searched.window is None else searched.window.name,
-        breaks=_breaks(searched, answer, lossy or above),
+        breaks=_breaks(limit, lossy or above),
         sure=_sure(searched, answer, source),
-        actions=list(_actions(story, searched, answer, source, lossy or above))[:MOST_ACTIONS],
+        actions=_allowed(story, ways),
     )
 
 
-def _load(answer: Answer, bound: Bound | None) -> CardLoad | None:
-    """Digits follow what is known, as in every sentence: the carried load is rounded down, the
-    other up."""
-    if bound is None:
-        return None
-    known, up = writing(answer).known, bound is answer.upper
-    ends = (answer.lower, answer.upper)
+@once
+def given_cards(story: Story) -> tuple[Card, ...]:
+    """One for all cells that differ in the load that the experiment gives them, and in nothing
+    else."""
+    of_searches = {id(cell) for one in searches(story) for cell in one.cells}
+    found = groups([cell for cell in story.cells if id(cell) not in of_searches])
+    looks = pairs([ladder_of(cells) for cells in found])
+    return tuple(_given(story, cells, looks) for cells in found)
 
-    def shown(of: Callable[[Bound], float | None], value: float | None) -> str:
-        pair = [v for end in ends if end is not None and (v := of(end)) is not None]
-        if value is None:
-            return ""
-        if len(pair) == 2 and pair[0] < pair[1]:
-            return apart(pair[0], pair[1], known)[up]
-        return written(value, known, up=up)
 
-    return CardLoad(
-        pps=bound.pps,
-        bps=bound.bps,
-        value=bound.value,
-        runs=[*bound.runs],
-        shown_pps=shown(lambda b: b.pps, bound.pps),
-        shown_mbit="" if bound.bps is None else written(bound.bps / 1e6, max(known, 1e-3)),
-        shown_value=shown(lambda b: b.value, bound.value),
+def _given(story: Story, cells: Sequence[Cell], looks: int) -> Card:
+    loads = rising(cells)
+    told = [cell for cell in loads if cell.known or cell.failed]
+    bad = next((cell for cell in told if cell.lossy or cell.failed), None)
+    below = told[: told.index(bad)] if bad else told
+    clash = contradiction(ladder_of(cells), looks=looks)
+    contradicted = clash is not None and clash.sure
+    top = below[-1] if below and not contradicted else None
+    kept = [t.record.packets.sustained for t in top.known] if top else []
+    source = story.sources[cells[0].source]
+    losses = [t.loss_ratio for t in bad.lossy if t.loss_ratio is not None] if bad else []
+    low, high = _given_loads(top, bad)
+    limit = _given_limit(
+        subject(story, cells[0]), told, bad, void=bool(told) and loads[-1] is not told[-1]
+    )
+    above = (bad.lossy or bad.failed) if bad else ()
+    again = _took_s([t for cell in cells for t in cell.trials])
+    ways = [
+        *_ways_out(story, limit, source, above, again),
+        *_given_more(source, cells, again, only_seen=bool(top) and not all(kept)),
+    ]
+    said = "No load is shown to be carried."
+    if contradicted:
+        said = "The loads contradict each other."
+    elif low is not None:
+        rate = rate_words(low)
+        said = f"{rate} carried without loss" if all(kept) else f"No loss seen at {rate}"
+    return Card(
+        subject=subject(story, cells[0]),
+        by="given",
+        goal=0.0,
+        headline=said,
+        carried=low,
+        only_seen=bool(top) and not all(kept),
+        too_much=high,
+        lost=(min(losses), max(losses)) if losses else None,
+        lossy=len(bad.lossy) if bad else 0,
+        lossy_of=len(bad.known) if bad else 0,
+        tolerated="",
+        window="",
+        breaks=_breaks(limit, above),
+        sure=_given_sure(cells, top, low, high, all(kept)),
+        actions=_allowed(story, ways),
     )
 
 
-def headline(answer: Answer) -> str:
-    """At most 8 words and one number."""
-    lower = _load(answer, answer.lower)
-    if lower is None:
-        return "No load is shown to be carried."
-    rate = f"{lower.shown_pps} packets/s" if lower.shown_pps else f"{lower.shown_value}X"
-    detections = answer.goals_of == "detections"
-    if answer.goal == 0:
-        return f"{rate} carried without {'a missed detection' if detections else 'loss'}"
-    return f"{rate} carried within the tolerated {'missed detections' if detections else 'loss'}"
+def _given_loads(top: Cell | None, bad: Cell | None) -> tuple[CardLoad | None, CardLoad | None]:
+    ends = [None if cell is None else cell.offered_pps for cell in (top, bad)]
+    low, high = ends
+    shown = ["" if pps is None else written(pps, KNOWN) for pps in ends]
+    if low is not None and high is not None and low < high and shown[0] == shown[1]:
+        shown = [*apart(low, high, KNOWN)]
+    found: list[CardLoad | None] = []
+    for cell, said in zip((top, bad), shown, strict=True):
+        if cell is None:
+            found.append(None)
+            continue
+        bits, label = cell.summary("offered_bps"), cell.load_label
+        found.append(
+            CardLoad(
+                pps=cell.offered_pps,
+                bps=bits.median if bits else None,
+                value=None,
+                runs=[t.name for t in cell.trials],
+                shown_pps=said,
+                shown_mbit=written(bits.median / 1e6, KNOWN) if bits else "",
+                shown_value="" if said and label.endswith(" pps") else label,
+            )
+        )
+    return found[0], found[1]
+
+
+def _given_limit(sut: str, told: Sequence[Cell], bad: Cell | None, *, void: bool) -> _Limit:
+    by: LimitedBy = "max"
+    place, knob, why = None, "", "No higher load was given."
+    if bad is not None:
+        by = "sut_failed"
+        if bad.lossy:
+            causes = Counter(loss_by(t.record) for t in bad.lossy)
+            places = Counter(p for t in bad.lossy if (p := t.record.packets.loss_place))
+            by = causes.most_common(1)[0][0]
+            place = places.most_common(1)[0][0] if places else None
+            knob = next((k for t in bad.lossy if (k := t.record.packets.knob)), "")
+    elif not told:
+        by = "nothing_measured"
+    elif void:
+        by = "void_above"
+    known = None if by != "max" else why
+    return _Limit(by=by, place=place, knob=knob, sut=escape.plain(sut, longest=24), why=known)
+
+
+def _given_sure(
+    cells: Sequence[Cell],
+    top: Cell | None,
+    low: CardLoad | None,
+    high: CardLoad | None,
+    kept: bool,
+) -> Sure:
+    trials = [t for cell in cells for t in cell.trials]
+    outcomes = [t.outcome for t in trials]
+    words = []
+    if top is not None:
+        bound = upper_bound(starts_of(top.unknown), starts_of((*top.known, *top.unknown)))
+        words.append(f"0 of {count_of(len(top.known), 'trial')} lost a packet.")
+        words.append(f"Fewer than {share(bound)} of such {top.independent_name} do (95 %).")
+        if not kept:
+            words.append("It is not shown to keep this up.")
+    said = [f"{n} {word}" for word in ("measured", "void", "failed") if (n := outcomes.count(word))]
+    words.append(f"{count_of(len(trials), 'trial')}: {', '.join(said)}.")
+    width = None
+    if low is not None and high is not None and low.pps is not None and high.pps:
+        width = max(0.0, (high.pps - low.pps) / high.pps)
+    return Sure(
+        confidence=None,
+        width=width,
+        rounds=0,
+        rounds_asked=0,
+        cut=0,
+        trials=len(trials),
+        measured=outcomes.count("measured"),
+        void=outcomes.count("void"),
+        failed=outcomes.count("failed"),
+        books_closed=sum(bool(t.record.packets.books_closed) for t in trials),
+        disagree=[],
+        words=words,
+    )
+
+
+def _given_more(
+    source: Source, cells: Sequence[Cell], again: float | None, *, only_seen: bool
+) -> Iterator[Action]:
+    """Ways to see more by more trials."""
+    if only_seen:
+        text, why = "Offer each load for longer.", "Rings can hold a short burst."
+        yield Action(text=text, why=why, command="", cost_s=None)
+    if nothing_above(cells) is not None and (trace := _trace(source)):
+        text, why = "Search for the load that is too much.", "No load given here lost a packet."
+        command = shlex.join(["nodrop", "capacity", trace])
+        yield Action(text=text, why=why, command=command, cost_s=None)
+    needed, fewest = runs_needed(), min(len(cell.trials) for cell in cells)
+    if fewest < needed and source.command:
+        text = f"For a 95 % interval, repeat each load {needed} times."
+        longer = again * needed / fewest if again else None
+        settings = command_of(source, f"measure.repetitions={needed}")
+        yield Action(text=text, why="", command=settings, cost_s=longer)
+
+
+def _trace(source: Source) -> str:
+    """The trace that every trial sent; empty if the experiment names none, or several."""
+    with suppress(tomllib.TOMLDecodeError):
+        load = tomllib.loads(source.run.experiment).get("load")
+        trace = load.get("trace") if isinstance(load, dict) else None
+        return escape.plain(trace) if isinstance(trace, str) else ""
+    return ""
+
+
+def _took_s(trials: Sequence[Trial]) -> float | None:
+    return sum(t.record.took_s or 0.0 for t in trials) or None
 
 
 def _tolerated(answers: Sequence[Answer]) -> str:
@@ -163,31 +315,24 @@ def _bounds(answer: Answer) -> tuple[float | None, float | None]:
     return low, high
 
 
-def _breaks(searched: SearchedCell, answer: Answer, above: Sequence[Trial]) -> Breaks:
+def _breaks(limit: _Limit, above: Sequence[Trial]) -> Breaks:
     worst = sorted(above, key=lambda t: judged_ratio(t.record) or 0.0)
     trial = worst[len(worst) // 2] if worst else None
     record = trial.record if trial else None
     workers = workers_of(record) if record else []
-    sut = _sut(searched)
-    place = escape.plain(answer.place, longest=40) if answer.place else None
-    path = _path(trial)
-    if answer.limited_by in VERDICTS:
-        verdict, why = (words.format(sut=sut) for words in VERDICTS[answer.limited_by])
-    elif answer.goals_of == "detections" and record and record.packets.lost_packets == 0:
-        verdict = "Detections are missed, no packet."
-        why = "A memcap, a timeout or a depth cost them."
-    else:
-        verdict = PLACES.get(place or "", f"Packets die in the {place or 'SUT'}.")
-        why = ""
+    place = escape.plain(limit.place, longest=40) if limit.place else None
+    whole = limit.detections and record is not None and record.packets.lost_packets == 0
+    verdict, why = breaks_words(limit.by, place, limit.sut, missed_alone=whole)
+    why = why if limit.why is None else limit.why
     busy = _worker_words(workers[0].name, workers[0].cpu_ratio, workers[0].wait_ratio) if (
         workers and (workers[0].dropped_packets or len(workers) == 1)
     ) else ""  # fmt: skip
     shared = _shared(record.sut_cpus, len(workers), 0) if record else ""
     return Breaks(
         verdict=verdict,
-        limited_by=answer.limited_by,
+        limited_by=limit.by,
         place=place,
-        path=path,
+        path=_path(trial),
         why=" ".join(filter(None, (why, busy, shared))),
         lost=record.packets.lost_packets if record else None,
         sent=record.offered.sent if record else None,
@@ -197,10 +342,6 @@ def _breaks(searched: SearchedCell, answer: Answer, above: Sequence[Trial]) -> B
             for w in workers[:4]
         ],
     )
-
-
-def _sut(searched: SearchedCell) -> str:
-    return escape.plain(searched.subject if not searched.label else "The SUT", longest=24)
 
 
 def _path(trial: Trial | None) -> list[str]:
@@ -293,16 +434,14 @@ def _disagree(searched: SearchedCell, answer: Answer) -> list[Trial]:
     return found
 
 
-def _actions(
-    story: Story, searched: SearchedCell, answer: Answer, source: Source, above: Sequence[Trial]
+def _ways_out(
+    story: Story, limit: _Limit, source: Source, above: Sequence[Trial], again: float | None
 ) -> Iterator[Action]:
     """The cheapest first; each is a hypothesis that its state tells."""
-    again = sum(t.record.took_s or 0.0 for t in (*searched.ramps, *searched.trials)) or None
-
     proofs = states(source.run)
 
-    def one(text: str, why: str, *settings: str, cost: float | None = again) -> Action:
-        made = Action(text=text, why=why, command=command(source, *settings), cost_s=cost)
+    def one(text: str, why: str, *settings: str) -> Action:
+        made = Action(text=text, why=why, command=command_of(source, *settings), cost_s=again)
         state = proofs.get(" ".join(settings))
         return made.model_copy(update={"state": state}) if state else made
 
@@ -311,43 +450,55 @@ def _actions(
         pasted = sentence.to_do.strip("`. ").rpartition("`")[2]
         text, why = "Mend what makes trials void.", "All trials of a load are void."
         yield Action(text=text, why=why, command=pasted, cost_s=again)
-    if answer.limited_by == "other_programs" or _crowded(answer):
+    if limit.by == "other_programs" or limit.crowded:
         yield one("Measure again on a quiet host.", "Other programs had its CPU.")
     record = above[0].record if above else None
     workers = workers_of(record) if record else []
     cpus = _cpus(record.sut_cpus if record else None)
-    if answer.limited_by in ("sut", "other_programs") and cpus and len(workers) > len(cpus):
+    if limit.by in ("sut", "other_programs") and cpus and len(workers) > len(cpus):
         n, names = len(cpus), {1: "one worker", 2: "two workers"}
         text = f"Run {names.get(n, f'{n} workers')} instead of {len(workers)}."
         yield one(text, "They compete for a CPU." if n == 1 else "They compete for CPUs.",
                   f"sut.threads={n}")  # fmt: skip
-    bursts = answer.limited_by == "sut" and _burst(above)
-    if bursts and answer.knob.startswith("sut.ring_size"):
+    bursts = limit.by == "sut" and _burst(above)
+    if bursts and limit.knob.startswith("sut.ring_size"):
         why = "Bursts overflow it; its thread has time left."
         yield one("Give the socket ring more room.", why, f"sut.ring_size={ROOMY_FRAMES}")
     host = _host_cpus(source)
-    if answer.limited_by == "sut" and not bursts and cpus and workers:
+    if limit.by == "sut" and not bursts and cpus and workers:
         more = [*cpus, max(cpus) + 1]
         spare = host is not None and max(more) < host
         why = "" if spare else f"Needs a host with {max(more) + 1} CPUs."
-        text = f"Give {_sut(searched)} another CPU."
+        text = f"Give {limit.sut} another CPU."
         yield one(text, why, f'limits.cpus="{",".join(map(str, more))}"')
-    if answer.limited_by == "generator":
+    if limit.by == "generator":
         text = "Send from a host of its own."
         yield Action(text=text, why="The sender fell behind.", command="", cost_s=None)
+
+
+def _allowed(story: Story, ways: Sequence[Action]) -> list[Action]:
+    """The first few; none sets what the experiment varies."""
+    varied = [f"{factor}=" for factor in story.factors]
+    found = [one for one in ways if not any(key in one.command for key in varied)]
+    return found[:MOST_ACTIONS]
+
+
+def _search_more(answer: Answer, source: Source, again: float | None) -> Iterator[Action]:
+    """Ways to see more by a longer search."""
     search, needed = _search(source), runs_needed()
     budget = search.get("budget_s")
     if answer.limited_by == "budget" and isinstance(budget, int | float):
-        cost = again * 2 if again else None
-        more_time = f"search.budget_s={budget * 2:.0f}"
-        yield one("Give the search more time.", "The budget ended it.", more_time, cost=cost)
+        text, why = "Give the search more time.", "The budget ended it."
+        more_time = command_of(source, f"search.budget_s={budget * 2:.0f}")
+        yield Action(text=text, why=why, command=more_time, cost_s=again * 2 if again else None)
     if search and len(answer.rounds) < needed and answer.lower is not None:
         settings = [f"search.rounds={needed}"]
         rounds = max(len(answer.rounds), 1)
         if isinstance(budget, int | float):
             settings.append(f"search.budget_s={budget * needed / rounds * 1.3:.0f}")
         longer = again * (needed / rounds) if again else None
-        yield one(f"For a 95 % interval, search {needed} rounds.", "", *settings, cost=longer)
+        text = f"For a 95 % interval, search {needed} rounds."
+        yield Action(text=text, why="", command=command_of(source, *settings), cost_s=longer)
 
 
 def _burst(above: Sequence[Trial]) -> bool:
@@ -371,7 +522,7 @@ def _host_cpus(source: Source) -> int | None:
     return cpus if isinstance(cpus, int) else None
 
 
-def command(source: Source, *settings: str) -> str:
+def command_of(source: Source, *settings: str) -> str:
     """The run's own command with settings more; the settings alone if it is not recorded."""
     more = [word for one in settings for word in ("--set", one)]
     return shlex.join([*(word for word in source.command if word != "--resume"), *more])
@@ -390,22 +541,13 @@ def state_words(action: Action) -> str:
     return signs[action.state]
 
 
-def lost_words(card: Card) -> str:
-    """`1.75 to 1.96 % lost in 3 of 3 trials`."""
-    if card.lost is None:
-        return ""
-    low, high = map(numbers.percent, card.lost)
-    span = low if low == high else f"{low} to {high}"
-    what = "of detections missed" if card.goals_of == "detections" else "lost"
-    return f"{span} % {what} in {card.lossy} of {count_of(card.lossy_of, 'trial')}"
-
-
 def card_lines(card: Card) -> Iterator[tuple[str, str]]:
     """Key and value of each line, for a terminal and for markdown."""
     carried, too_much = card.carried, card.too_much
-    yield "carried", card.headline if carried is None else _load_line(carried, card)
+    key = "no loss" if card.only_seen else "carried"
+    yield key, card.headline if carried is None else load_words(carried, card)
     if too_much is not None:
-        yield "too much", ", ".join(filter(None, (_rate(too_much), lost_words(card))))
+        yield "too much", ", ".join(filter(None, (rate_words(too_much), lost_words(card))))
     if card.tolerated:
         yield "", card.tolerated
     yield "breaks", card.breaks.verdict
@@ -417,23 +559,13 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
     yield ("" if card.sure.confidence else "sure"), " ".join(card.sure.words)
 
 
+def aside_words(action: Action) -> str:
+    """Why, what it costs and whether anybody tried it."""
+    return " ".join(filter(None, (action.why, cost_words(action), state_words(action))))
+
+
 def action_lines(card: Card) -> Iterator[tuple[str, str]]:
     for n, action in enumerate(card.actions, 1):
-        aside = " ".join(filter(None, (action.why, cost_words(action), state_words(action))))
-        yield ("do" if n == 1 else ""), f"{n} {action.text} {aside}"
+        yield ("do" if n == 1 else ""), f"{n} {action.text} {aside_words(action)}"
         if action.command:
             yield "", f"  {action.command}"
-
-
-def _rate(load: CardLoad) -> str:
-    return f"{load.shown_pps} packets/s" if load.shown_pps else f"{load.shown_value}X"
-
-
-def _load_line(load: CardLoad, card: Card) -> str:
-    bits = f"{load.shown_mbit} Mbit/s" if load.shown_mbit else ""
-    scale = f"{load.shown_value}X of {card.window or 'the trace'}"
-    scale = scale if card.by == "multiplier" and load.shown_pps else ""
-    goal = "" if card.goal else "without loss"
-    if card.goals_of == "detections":
-        goal = goal_words(card.goal, card.goals_of)
-    return ", ".join(filter(None, (_rate(load), bits, scale, goal)))

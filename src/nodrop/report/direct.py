@@ -97,6 +97,72 @@ def disturbed(story: Story) -> bool:
     return bool(found) and all(direct.disturbed for direct, _ in found)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictRow:
+    kind: str
+    """`different`, `same` or `unknown`."""
+    sign: str
+    name: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictCard:
+    """Cells that differ in one factor: the largest sure difference, then each against the base."""
+
+    kicker: str
+    headline: str
+    tally: str
+    rows: tuple[VerdictRow, ...]
+    to_do: str
+
+
+KINDS = {"more": "different", "less": "different", "same": "same", "cannot tell": "unknown"}
+SIGNS = {"different": "≠", "same": "=", "unknown": "?"}
+
+
+def verdict_cards(story: Story) -> tuple[VerdictCard, ...]:
+    return tuple(_verdict_card(direct) for direct, _ in direct_answers(story) if direct.levels)
+
+
+def _verdict_card(direct: Direct) -> VerdictCard:
+    verb, _, more, less = VERBS.get(direct.figure, ("carries", "carry", "more", "less"))
+    ways = {"more": f"{verb} {more}", "less": f"{verb} {less}", "same": "the same",
+            "cannot tell": "cannot tell yet"}  # fmt: skip
+    rows = [
+        VerdictRow(
+            kind=KINDS[one.verdict],
+            sign=SIGNS[KINDS[one.verdict]],
+            name=escape.plain(one.name, longest=80),
+            words=f"{ways[one.verdict]}: {one.words}" if one.words else ways[one.verdict],
+        )
+        for one in direct.levels
+    ]
+    kinds = [row.kind for row in rows]
+    base, at = escape.plain(direct.base, longest=80), f" at {direct.at}" if direct.at else ""
+    sure = [one for one in direct.levels if one.verdict in ("more", "less")]
+    if direct.disturbed:
+        headline = "Cannot tell: other programs had the CPUs."
+    elif sure:
+        first = max(sure, key=lambda one: abs(one.difference or (one.ratio or (1.0,))[0] or 0.0))
+        headline = f"{escape.plain(first.name, longest=80)} {ways[first.verdict]} than {base}"
+    elif "unknown" in kinds:
+        headline = "Cannot tell yet."
+    else:
+        headline = f"The same as {base}."
+    tally = "  ".join(f"{n} {SIGNS[kind]}" for kind in SIGNS if (n := kinds.count(kind)))
+    factor = listed(
+        [escape.plain(one.rpartition(".")[2]).replace("_", " ") for one in direct.factor]
+    )
+    return VerdictCard(
+        kicker=f"{factor.capitalize()}, against {base}{at}",
+        headline=headline,
+        tally=tally if len(rows) > 1 else "",
+        rows=tuple(rows),
+        to_do=direct.to_do.strip("`"),
+    )
+
+
 def _of(story: Story, contrast: Contrast) -> Iterator[tuple[Direct, Sentence]]:
     if contrast.levels[0].searched is not None:
         yield _searched(story, contrast)
@@ -490,7 +556,10 @@ def _said(
     if story.several:
         prefix = f"{source.name}: {prefix}"
     text = f"{prefix}{words or text}{_other_hosts(contrast)}."
-    levels = [c.said for c in clauses]
+    levels = [
+        c.said.model_copy(update={"words": "; ".join(filter(None, (c.amount, c.needed)))})
+        for c in clauses
+    ]
     to_do = source.command_words() if words else next((c.to_do for c in reversed(clauses)), "")
     if words:
         levels = [

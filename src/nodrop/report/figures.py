@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.byte_books import ByteStep
@@ -14,32 +14,89 @@ from nodrop.report.repeats import outlying, words_of_trials
 from nodrop.report.sections import figures_of_others
 from nodrop.report.senders import counted
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, scaled, text
+from nodrop.report.tables import (
+    Column,
+    Field,
+    Made,
+    Row,
+    Table,
+    Value,
+    columns_of,
+    number,
+    numeric,
+    text,
+    values_of,
+    words,
+)
 from nodrop.report.trials import Trial
+from nodrop.results.trial import ScheduleErrorUs, TrialRecord
 from nodrop.stats.interval import Summary
 
-CELL_COLUMNS = (
-    Column(name="cell", title="Cell"),
-    numeric("valid_trials", "n", "measured trials; only these enter the figures"),
-    numeric("failed_trials", "Failed", "the SUT died, hung or was killed: a result about it"),
-    numeric("void_trials", "Void", "instrument or sender: they say nothing about the SUT"),
-    Column(name="invalid_reasons", title="Why failed or void"),
-    numeric("offered_pps_median", "Offered, packets/s", "really sent; median of the trials"),
-    numeric("offered_mbps_median", "Offered, Mbit/s"),
-    numeric("lossy_trials", "Trials with loss", "measured trials that lost at least one packet"),
-    numeric("loss_pct_median", "Loss, %", "lost of sent packets; median of the measured trials"),
-    numeric("loss_pct_low", "Loss from, %", "lower end of the 95 % interval"),
-    numeric("loss_pct_high", "Loss to, %", "upper end of the 95 % interval"),
-    Column(name="interval", title="95 % interval"),
-    numeric("loss_pct_smallest", "Smallest run, %"),
-    numeric("loss_pct_largest", "Largest run, %"),
-    Column(name="loss_place", title="Lost in"),
-    numeric("schedule_error_p99_us_worst", "Late p99, µs", "worst trial's p99 schedule error"),
-    numeric("activation_s_median", "Activation, s", "launch call to SUT ready"),
-    numeric("sut_cpu_s_median", "SUT CPU, s"),
-    numeric("setup_cpu_s_median", "Setup CPU, s", "the SUT, and what works for it on the host"),
-    numeric("host_cpu_pct_median", "Host CPU, %"),
-    numeric("sut_rss_peak_mib_median", "Peak memory, MiB"),
+
+def _median(
+    name: str, title: str, figure: str, shown: numbers.Shown, scale: float = 1, help: str = ""
+) -> Field[Cell]:
+    return number(
+        name, title, lambda c: s.median if (s := c.summary(figure)) else None, shown,
+        scale=scale, help=help,
+    )  # fmt: skip
+
+
+def _of_loss(
+    name: str, title: str, of: Callable[[Summary], float | None], help: str = ""
+) -> Field[Cell]:
+    return number(
+        name, title, lambda c: of(c.loss) if c.loss else None, numbers.percent,
+        scale=100, help=help,
+    )  # fmt: skip
+
+
+def _no_interval(cell: Cell) -> str:
+    if cell.loss is None:
+        return "no measured trial"
+    return "" if cell.loss.interval else cell.loss.why_no_interval
+
+
+CELL_FIELDS: tuple[Field[Cell], ...] = (
+    words("cell", "Cell", lambda c: c.label),
+    number("valid_trials", "n", lambda c: len(c.valid),
+           help="measured trials; only these enter the figures"),
+    number("failed_trials", "Failed", lambda c: len(c.failed),
+           help="the SUT died, hung or was killed: a result about it"),
+    number("void_trials", "Void", lambda c: len(c.void),
+           help="instrument or sender: they say nothing about the SUT"),
+    words("invalid_reasons", "Why failed or void", lambda c: _codes((*c.failed, *c.void))),
+    _median("offered_pps_median", "Offered, packets/s", "offered_pps", numbers.count,
+            help="really sent; median of the trials"),
+    _median("offered_mbps_median", "Offered, Mbit/s", "offered_bps", numbers.megabits, 1e-6),
+    number("lossy_trials", "Trials with loss", lambda c: len(c.lossy),
+           help="measured trials that lost at least one packet"),
+    _of_loss("loss_pct_median", "Loss, %", lambda s: s.median,
+             "lost of sent packets; median of the measured trials"),
+    _of_loss("loss_pct_low", "Loss from, %", lambda s: s.interval.low if s.interval else None,
+             "lower end of the 95 % interval"),
+    _of_loss("loss_pct_high", "Loss to, %", lambda s: s.interval.high if s.interval else None,
+             "upper end of the 95 % interval"),
+    words("interval", "95 % interval", _no_interval),
+    _of_loss("loss_pct_smallest", "Smallest run, %", lambda s: s.low),
+    _of_loss("loss_pct_largest", "Largest run, %", lambda s: s.high),
+    words("loss_place", "Lost in", lambda c: c.loss_place or ""),
+    number("schedule_error_p99_us_worst", "Late p99, µs", lambda c: _worst_lateness(c),
+           numbers.micros, help="worst trial's p99 schedule error"),
+    _median("activation_s_median", "Activation, s", "activation_s", numbers.seconds,
+            help="launch call to SUT ready"),
+    _median("sut_cpu_s_median", "SUT CPU, s", "sut_cpu_s", numbers.seconds),
+    _median("setup_cpu_s_median", "Setup CPU, s", "setup_cpu_s", numbers.seconds,
+            help="the SUT, and what works for it on the host"),
+    _median("host_cpu_pct_median", "Host CPU, %", "host_cpu_ratio", numbers.whole_percent, 100),
+    _median("sut_rss_peak_mib_median", "Peak memory, MiB", "sut_rss_peak_bytes",
+            numbers.mebibytes, 2**-20),
+)  # fmt: skip
+PAIRS: Field[Cell] = words(
+    "pairs",
+    "Pair",
+    lambda c: escape.plain(", ".join(c.pairs)),
+    "of the fleet, or the host: which measured it",
 )
 
 
@@ -66,65 +123,34 @@ CELL_PAGE_COLUMNS = (
 
 @once
 def cells_table(story: Story) -> Table:
-    fleet, others = _fleet(story), figures_of_others()
+    fields = (*CELL_FIELDS, *([PAIRS] if _fleet(story) else []), *_fields_of_others())
     return Table(
         name="cells",
         title="Cells: medians over measured trials",
-        columns=(*CELL_COLUMNS, *([PAIRS] if fleet else []), *_columns_of_others()),
-        rows=tuple(_cell_row(cell, fleet=fleet, others=others) for cell in story.cells),
-    )
-
-
-PAIRS = Column(name="pairs", title="Pair", help="of the fleet, or the host: which measured it")
-
-
-def _cell_row(cell: Cell, *, fleet: bool, others: Sequence[Figure]) -> Row:
-    loss = cell.loss
-    interval = loss.interval if loss else None
-    mark = "failed" if cell.failed else "loss" if cell.lossy else "good" if cell.valid else "void"
-    return Row(
-        anchor=cell.typical.anchor,
-        mark=mark,
-        values=(
-            text(cell.label),
-            _count(len(cell.valid)),
-            _count(len(cell.failed)),
-            _count(len(cell.void)),
-            text(_codes((*cell.failed, *cell.void))),
-            _median(cell.summary("offered_pps"), numbers.count),
-            _median(cell.summary("offered_bps"), numbers.megabits, 1e-6),
-            _count(len(cell.lossy)),
-            _percent(loss.median if loss else None),
-            _percent(interval.low if interval else None),
-            _percent(interval.high if interval else None),
-            text("" if interval else loss.why_no_interval if loss else "no measured trial"),
-            _percent(loss.low if loss else None),
-            _percent(loss.high if loss else None),
-            text(cell.loss_place or ""),
-            _worst_lateness(cell),
-            _median(cell.summary("activation_s"), numbers.seconds),
-            _median(cell.summary("sut_cpu_s"), numbers.seconds),
-            _median(cell.summary("setup_cpu_s"), numbers.seconds),
-            _median(cell.summary("host_cpu_ratio"), _whole_percent, 100),
-            _median(cell.summary("sut_rss_peak_bytes"), numbers.mebibytes, 2**-20),
-            *([text(escape.plain(", ".join(cell.pairs)))] if fleet else []),
-            *(_median_of(figure, cell) for figure in others),
+        columns=columns_of(fields),
+        rows=tuple(
+            Row(values=values_of(fields, cell), anchor=cell.typical.anchor, mark=_mark(cell))
+            for cell in story.cells
         ),
     )
 
 
-def _columns_of_others() -> tuple[Column, ...]:
-    return tuple(
-        numeric(f"{one.name}_median", f"{one.title}, {one.unit}", one.help)
-        for one in figures_of_others()
-    )
+def _mark(cell: Cell) -> str:
+    return "failed" if cell.failed else "loss" if cell.lossy else "good" if cell.valid else "void"
 
 
-def _median_of(figure: Figure, cell: Cell) -> Value:
-    found = figure.summary(cell)
-    if found is None:
-        return Value(raw=None, shown=numbers.NOT_MEASURED)
-    return Value(raw=found.median, shown=figure.shown(found.median))
+def _fields_of_others() -> tuple[Field[Cell], ...]:
+    return tuple(map(_of_figure, figures_of_others()))
+
+
+def _of_figure(figure: Figure) -> Field[Cell]:
+    def shown(value: float | None) -> str:
+        return numbers.NOT_MEASURED if value is None else figure.shown(value)
+
+    return number(
+        f"{figure.name}_median", f"{figure.title}, {figure.unit}",
+        lambda c: s.median if (s := figure.summary(c)) else None, shown, help=figure.help,
+    )  # fmt: skip
 
 
 def _codes(trials: Sequence[Trial]) -> str:
@@ -138,9 +164,9 @@ def cells_page_table(story: Story) -> Table:
     """Table of cells for the page: the interval stands beside its median."""
     wide = cells_table(story)
     at = {column.name: i for i, column in enumerate(wide.columns)}
-    others = [column.name for column in _columns_of_others()]
+    others = [field.column.name for field in _fields_of_others()]
     keep = [at[name] for name in (*CELL_PAGE_COLUMNS, *others)]
-    keep[1:1] = [at[PAIRS.name]] if PAIRS.name in at else []
+    keep[1:1] = [at[PAIRS.column.name]] if PAIRS.column.name in at else []
     rows = []
     for cell, row in zip(story.cells, wide.rows, strict=True):
         values = list(row.values)
@@ -161,43 +187,79 @@ def cells_page_table(story: Story) -> Table:
     return bounded.shortened(replace(wide, columns=columns, rows=rows))
 
 
-TRIAL_COLUMNS = (
-    Column(name="run_directory", title="Run directory"),
-    Column(name="run", title="Run"),
-    Column(name="cell", title="Cell"),
-    numeric("repetition", "Repetition"),
-    numeric("index", "Order", "place in the random order of the plan"),
-    Column(name="outcome", title="Outcome"),
-    Column(name="invalid_reasons", title="Why failed or void"),
-    numeric("intended_packets", "Intended"),
-    numeric("offered_packets", "Sent"),
-    numeric("captured_packets", "Captured"),
-    numeric("decoded_packets", "Decoded"),
-    numeric("lost_packets", "Lost"),
-    numeric("merged_packets", "Merged", "taken out by fanout defragmentation"),
-    numeric("cut_packets", "Cut", "decoded, but cut to the room in the ring"),
-    numeric("invalid_packets", "Invalid", "decoded, and called broken by the decoder"),
-    numeric("residual_packets", "Residual", "packets in no class"),
-    numeric("residual_bytes", "Residual, bytes", "beyond what packets in classes can have had"),
-    numeric("loss_pct", "Loss, %"),
-    Column(name="loss_place", title="Lost in"),
-    numeric("offered_pps", "Offered, packets/s"),
-    numeric("schedule_error_p50_us", "Late p50, µs"),
-    numeric("schedule_error_p99_us", "Late p99, µs"),
-    numeric("schedule_error_max_us", "Late max, µs"),
-    numeric("activation_s", "Activation, s"),
-    numeric("sut_cpu_s", "SUT CPU, s"),
-    numeric("setup_cpu_s", "Setup CPU, s", "the SUT, and what works for it on the host"),
-    numeric("host_cpu_pct", "Host CPU, %"),
-    numeric("sut_rss_peak_mib", "Peak memory, MiB"),
-    numeric("imbalance_pct", "Imbalance, %", "what the busiest instance got beyond its share"),
-    Column(name="verdict", title="Verdict"),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A trial beside its run directory and its cell; its record is unpacked once."""
+
+    trial: Trial
+    r: TrialRecord
+    source: str
+    label: str
+
+
+def _late(name: str, title: str, of: Callable[[ScheduleErrorUs], float]) -> Field[_Line]:
+    return number(
+        name, title,
+        lambda x: of(late) if (late := x.r.offered.schedule_error_us) else None, numbers.micros,
+    )  # fmt: skip
+
+
+TRIAL_FIELDS: tuple[Field[_Line], ...] = (
+    words("run_directory", "Run directory", lambda x: x.source),
+    words("run", "Run", lambda x: x.r.run),
+    words("cell", "Cell", lambda x: x.label),
+    number("repetition", "Repetition", lambda x: x.r.repetition),
+    number("index", "Order", lambda x: x.r.index, help="place in the random order of the plan"),
+    words("outcome", "Outcome", lambda x: x.r.outcome),
+    words("invalid_reasons", "Why failed or void", lambda x: ", ".join(x.r.invalid_reasons)),
+    number("intended_packets", "Intended", lambda x: x.r.offered.intended),
+    number("offered_packets", "Sent", lambda x: x.r.offered.sent),
+    number("captured_packets", "Captured", lambda x: x.r.packets.captured_packets),
+    number("decoded_packets", "Decoded", lambda x: x.r.packets.decoded_packets),
+    number("lost_packets", "Lost", lambda x: x.r.packets.lost_packets),
+    number("merged_packets", "Merged", lambda x: x.r.packets.merged_packets,
+           help="taken out by fanout defragmentation"),
+    number("cut_packets", "Cut", lambda x: x.r.packets.cut_packets,
+           help="decoded, but cut to the room in the ring"),
+    number("invalid_packets", "Invalid", lambda x: x.r.packets.invalid_packets,
+           help="decoded, and called broken by the decoder"),
+    number("residual_packets", "Residual", lambda x: x.r.packets.residual_packets, numbers.signed,
+           help="packets in no class"),
+    number("residual_bytes", "Residual, bytes", lambda x: x.r.packets.residual_bytes,
+           numbers.signed, help="beyond what packets in classes can have had"),
+    number("loss_pct", "Loss, %", lambda x: x.r.packets.loss_ratio, numbers.percent, scale=100),
+    words("loss_place", "Lost in", lambda x: x.r.packets.loss_place or ""),
+    number("offered_pps", "Offered, packets/s", lambda x: x.r.offered.per_s),
+    _late("schedule_error_p50_us", "Late p50, µs", lambda late: late.p50),
+    _late("schedule_error_p99_us", "Late p99, µs", lambda late: late.p99),
+    _late("schedule_error_max_us", "Late max, µs", lambda late: late.max),
+    number("activation_s", "Activation, s", lambda x: x.r.activation_s, numbers.seconds),
+    number("sut_cpu_s", "SUT CPU, s", lambda x: x.r.sut_cpu_s, numbers.seconds),
+    number("setup_cpu_s", "Setup CPU, s", lambda x: x.r.setup_cpu_s, numbers.seconds,
+           help="the SUT, and what works for it on the host"),
+    number("host_cpu_pct", "Host CPU, %", lambda x: x.r.host_cpu_ratio, numbers.whole_percent,
+           scale=100),
+    number("sut_rss_peak_mib", "Peak memory, MiB", lambda x: x.r.sut_rss_peak_bytes,
+           numbers.mebibytes, scale=2**-20),
+    number("imbalance_pct", "Imbalance, %", lambda x: x.r.packets.imbalance_ratio,
+           numbers.whole_percent, scale=100, help="what the busiest instance got beyond its share"),
+    words("verdict", "Verdict", lambda x: x.r.verdict),
+)  # fmt: skip
+PAIR: Field[_Line] = words(
+    "pair",
+    "Pair",
+    lambda x: escape.plain(x.trial.pair or ""),
+    "of the fleet, or the host: which measured it",
 )
 
 
+def _trial_fields(story: Story) -> Sequence[Field[_Line]]:
+    return (*TRIAL_FIELDS, PAIR) if _fleet(story) else TRIAL_FIELDS
+
+
 def trials_table(story: Story) -> Table:
-    columns = (*TRIAL_COLUMNS, replace(PAIRS, name="pair")) if _fleet(story) else TRIAL_COLUMNS
     rows = Made(lambda: _trial_rows(story, story.trials))
+    columns = columns_of(_trial_fields(story))
     return Table(name="trials", title="Trials", columns=columns, rows=rows)
 
 
@@ -216,52 +278,11 @@ def trials_told_table(story: Story) -> Table:
 
 def _trial_rows(story: Story, trials: Sequence[Trial]) -> Iterator[Row]:
     labels = {t.anchor: cell.label for cell in story.cells for t in cell.trials}
-    fleet = _fleet(story)
+    fields = _trial_fields(story)
     for trial in trials:
-        row = _trial_row(trial, story.sources[trial.source].name, labels[trial.anchor])
-        pair = [text(escape.plain(trial.pair or ""))] if fleet else []
-        yield replace(row, values=(*row.values, *pair))
-
-
-def _trial_row(trial: Trial, source: str, label: str) -> Row:
-    r = trial.record
-    late = r.offered.schedule_error_us
-    return Row(
-        anchor=trial.anchor,
-        mark=trial.mark,
-        values=(
-            text(source),
-            text(r.run),
-            text(label),
-            _count(r.repetition),
-            _count(r.index),
-            text(r.outcome),
-            text(", ".join(r.invalid_reasons)),
-            _count(r.offered.intended),
-            _count(r.offered.sent),
-            _count(r.packets.captured_packets),
-            _count(r.packets.decoded_packets),
-            _count(r.packets.lost_packets),
-            _count(r.packets.merged_packets),
-            _count(r.packets.cut_packets),
-            _count(r.packets.invalid_packets),
-            _signed(r.packets.residual_packets),
-            _signed(r.packets.residual_bytes),
-            _percent(r.packets.loss_ratio),
-            text(r.packets.loss_place or ""),
-            Value(raw=r.offered.per_s, shown=numbers.count(r.offered.per_s)),
-            _micros(late.p50 if late else None),
-            _micros(late.p99 if late else None),
-            _micros(late.max if late else None),
-            Value(raw=r.activation_s, shown=numbers.seconds(r.activation_s)),
-            Value(raw=r.sut_cpu_s, shown=numbers.seconds(r.sut_cpu_s)),
-            Value(raw=r.setup_cpu_s, shown=numbers.seconds(r.setup_cpu_s)),
-            scaled(r.host_cpu_ratio, _whole_percent, 100),
-            scaled(r.sut_rss_peak_bytes, numbers.mebibytes, 2**-20),
-            scaled(r.packets.imbalance_ratio, _whole_percent, 100),
-            text(r.verdict),
-        ),
-    )
+        source, label = story.sources[trial.source].name, labels[trial.anchor]
+        line = _Line(trial=trial, r=trial.record, source=source, label=label)
+        yield Row(values=values_of(fields, line), anchor=trial.anchor, mark=trial.mark)
 
 
 def trials_page_table(story: Story) -> Table:
@@ -438,22 +459,6 @@ def _count(value: int | None) -> Value:
     return Value(raw=value, shown=numbers.count(value))
 
 
-def _micros(value: float | None) -> Value:
-    return Value(raw=value, shown=numbers.micros(value))
-
-
-def _percent(ratio: float | None) -> Value:
-    return Value(raw=None if ratio is None else ratio * 100, shown=numbers.percent(ratio))
-
-
-def _whole_percent(ratio: float | None) -> str:
-    return numbers.NOT_MEASURED if ratio is None else f"{ratio * 100:.0f}"
-
-
-def _median(summary: Summary | None, shown: numbers.Shown, scale: float = 1) -> Value:
-    return scaled(summary.median if summary else None, shown, scale)
-
-
-def _worst_lateness(cell: Cell) -> Value:
+def _worst_lateness(cell: Cell) -> float | None:
     found = [t.record.offered.schedule_error_us for t in cell.valid]
-    return _micros(max((late.p99 for late in found if late), default=None))
+    return max((late.p99 for late in found if late), default=None)

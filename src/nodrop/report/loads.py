@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from nodrop.config.units import noun
@@ -127,6 +128,12 @@ def rising(cells: Sequence[Cell]) -> list[Cell]:
     if None not in rates:
         return sorted(cells, key=lambda c: (_pps(c) or 0.0, c.rank))
     return sorted(cells, key=lambda c: (c.rank, _pps(c) or 0.0))
+
+
+def groups(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Cells that differ only in how much load there is."""
+    by_group = groupby(cells, key=lambda c: (c.source, c.group))
+    return [list(found) for _, found in by_group]
 
 
 def ladder_of(cells: Sequence[Cell]) -> list[LoadResult]:

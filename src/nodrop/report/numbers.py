@@ -32,7 +32,7 @@ def rate(value: float | None, known: float = SMALL_RATE) -> str:
     return written(value, known).replace(",", THIN)
 
 
-def signed(value: int | None) -> str:
+def signed(value: float | None) -> str:
     if value is None:
         return NOT_MEASURED
     return f"+{count(value)}" if value > 0 else count(value)
@@ -48,6 +48,10 @@ def percent(ratio: float | None) -> str:
     if abs(pct) < 0.01:
         return f"{pct:.2g}".replace("-", "−")
     return f"{pct:.2f}".replace("-", "−")
+
+
+def whole_percent(ratio: float | None) -> str:
+    return NOT_MEASURED if ratio is None else f"{ratio * 100:.0f}"
 
 
 def seconds(value: float | None) -> str:

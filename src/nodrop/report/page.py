@@ -20,11 +20,13 @@ from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.answer import answer
+from nodrop.report.cards import cards, given_cards
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
-from nodrop.report.chart import Chart, symbols
+from nodrop.report.chart import OUTCOMES, Chart, sign, symbols
 from nodrop.report.comparison import MOST_BASES, differences, family_words
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.detections import detection_tables
+from nodrop.report.direct import verdict_cards
 from nodrop.report.figures import (
     cells_page_table,
     ledger_lines,
@@ -44,6 +46,8 @@ from nodrop.report.trust import findings, self_test_words, undone, warmed_up
 from nodrop.report.watched import watched
 from nodrop.results.trial import MARKS
 
+MOST_CARDS = 40
+"""Cells that the answer lays side by side."""
 MOST_OPEN = 8
 """Up to so many cells the typical trial of each stands open."""
 MOST_CHARTS = 60
@@ -166,11 +170,15 @@ def page(story: Story) -> str:
         anchors={t.name: t.anchor for t in story.trials},
         who=who(story),
         css=css,
-        css_hash=_csp_hash(css),
+        css_hash=csp_hash(css),
         js=script,
-        js_hash=_csp_hash(script),
+        js_hash=csp_hash(script),
         symbols=symbols(),
         answer=answer(story),
+        cards=(*cards(story), *given_cards(story)),
+        verdicts=verdict_cards(story),
+        most_cards=MOST_CARDS,
+        signs={mark: sign(shape, style) for mark, (shape, style, _) in OUTCOMES.items()},
         capacity=capacity,
         loss_plot=loss_plot([cell for cell in story.cells if not cell.searched]),
         cells_table=cells_page_table(story),
@@ -202,7 +210,7 @@ def commands(source: Source) -> str:
     return f"{shlex.join(source.command)}\nnodrop report {shlex.quote(source.name)}"
 
 
-def _csp_hash(text: Markup) -> str:
+def csp_hash(text: Markup) -> str:
     """Only this very script and style apply on the page, whatever else got into it."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"

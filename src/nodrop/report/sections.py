@@ -15,10 +15,12 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from nodrop.capacity.card import kicker, lost_words
 from nodrop.config.options import shown
 from nodrop.errors import NotReady
 from nodrop.plugins import of_table
 from nodrop.report import bounded, escape, numbers
+from nodrop.report.cards import aside_words
 from nodrop.report.chart import Chart
 from nodrop.report.costs import Figure
 from nodrop.report.hosts import hosts_between, hosts_tables
@@ -132,6 +134,9 @@ def environment(package: str) -> jinja2.Environment:
         "mebibytes": numbers.mebibytes,
         "seconds": numbers.seconds,
         "percent": numbers.percent,
+        "lost": lost_words,
+        "kicker": kicker,
+        "aside": aside_words,
         "thin": lambda words: words.replace(",", escape.THIN),
     }
     return found

@@ -327,8 +327,6 @@ FRAMES_INVALID = _rule(
     "commonest faults, and how many frames of the load a capture had cut",
     "`invalid_packets` of each trial (Suricata's decoder.invalid)",
 )
-BESIDE_LOSS = (FRAMES_CUT, FRAMES_INVALID)
-"""Rules on packets that were decoded, but not as they were sent."""
 
 RESTS_ON_TRIALS = _rule(
     Part.RESTS_ON, "trials-counted", "always", "outcomes of all trials; measured trials per cell"

@@ -6,10 +6,12 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO, Generic, TypeVar
 
 from nodrop.report import escape, numbers
 from nodrop.stats.interval import Summary
+
+ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,48 @@ def with_ends(found: Summary | None, shown: numbers.Shown, scale: float = 1) -> 
     ends = (interval.low, interval.high) if interval else (None, None)
     values = (found.median if found else None, *ends)
     return tuple(scaled(value, shown, scale) for value in values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field(Generic[ItemT]):
+    """A column and its value for an item: declared once, for every output."""
+
+    column: Column
+    of: Callable[[ItemT], Value]
+
+
+def words(name: str, title: str, of: Callable[[ItemT], object], help: str = "") -> Field[ItemT]:
+    column = Column(name=name, title=title, help=help)
+    return Field(column=column, of=lambda item: text(of(item)))
+
+
+def number(
+    name: str,
+    title: str,
+    of: Callable[[ItemT], float | None],
+    shown: numbers.Shown = numbers.count,
+    *,
+    scale: float = 1,
+    help: str = "",
+) -> Field[ItemT]:
+    """The csv has it times `scale`."""
+    column = numeric(name, title, help)
+    return Field(column=column, of=lambda item: scaled(of(item), shown, scale))
+
+
+def columns_of(fields: Iterable[Field[Any]]) -> tuple[Column, ...]:
+    return tuple(field.column for field in fields)
+
+
+def values_of(fields: Iterable[Field[ItemT]], item: ItemT) -> tuple[Value, ...]:
+    return tuple(field.of(item) for field in fields)
+
+
+def table_of(
+    name: str, title: str, fields: Sequence[Field[ItemT]], items: Iterable[ItemT], **more: Any
+) -> Table:
+    rows = tuple(Row(values=values_of(fields, item)) for item in items)
+    return Table(name=name, title=title, columns=columns_of(fields), rows=rows, **more)
 
 
 def write_csv(table: Table, file: BinaryIO) -> None:

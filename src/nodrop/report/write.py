@@ -16,7 +16,7 @@ from nodrop.capacity.section import capacity_table, capacity_tables, efficiencie
 from nodrop.errors import REMEDIES, BadInput
 from nodrop.report.answer import answer
 from nodrop.report.bounded import shortened
-from nodrop.report.cards import card_lines, cards
+from nodrop.report.cards import card_lines, cards, given_cards
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.chart import Chart
 from nodrop.report.charts import knee_plot
@@ -251,7 +251,7 @@ def _write_figures(folder: Folder, story: Story) -> None:
 def markdown_report(story: Story) -> str:
     """The answer and the tables, for a wiki or a pull request."""
     found = answer(story)
-    drawn = [_card(card) for card in cards(story)]
+    drawn = [_card(card) for card in (*cards(story), *given_cards(story))]
     told = [markdown(words, longest=2000) for words in _told(found.sentences)]
     # Several cells are compared first.
     parts = ["# Answer", *(drawn + told if len(drawn) == 1 else told + drawn)]
@@ -319,7 +319,7 @@ def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
             }
             for cell, figures in zip(story.cells, cells, strict=True)
         ],
-        "cards": [card.model_dump(mode="json") for card in cards(story)],
+        "cards": [card.model_dump(mode="json") for card in (*cards(story), *given_cards(story))],
         "setups": objects(comparison_table(conditions(story))),
         "findings": told(findings(story)),
         **{one.id: one.as_json(story) for one in sections_of_others()},

@@ -145,8 +145,8 @@ class CardLoad(Model):
 
     pps: NotNegative | None
     bps: NotNegative | None
-    value: NotNegative
-    """On the scale of the search: NX of the named window, for one."""
+    value: NotNegative | None
+    """On the scale of the search: NX of the named window, for one; null if no search chose it."""
     runs: list[str]
     """Its trials."""
     shown_pps: str
@@ -214,17 +214,20 @@ class Action(Model):
 
 
 class Card(Model):
-    """The answer of one searched cell."""
+    """The answer of one searched cell, or of cells that differ in the given load alone."""
 
     subject: str
     by: str
-    """`multiplier`, `speed` or `pps`: what the search varied."""
+    """`multiplier`, `speed` or `pps`: what the search varied; `given`: the experiment gives the
+    loads."""
     goal: NotNegative
     """Loss ratio that is tolerated."""
     goals_of: Literal["packets", "detections"] = "packets"
     """Whose loss ratio; likewise `lost` and `lossy`."""
     headline: str
     carried: CardLoad | None
+    only_seen: bool = False
+    """No trial of `carried` lost a packet, but it is not shown that the SUT keeps this up."""
     too_much: CardLoad | None
     lost: tuple[NotNegative, NotNegative] | None
     """Least and most that trials of the load that is too much lost, of what was sent."""
@@ -315,6 +318,8 @@ class Level(Model):
     more: Count | None
     """So many more rounds, or runs, of each would tell; null if it is told, or if no number can be
     named."""
+    words: str = ""
+    """By how much, or what was seen so far and what would help."""
 
 
 class Direct(Model):

@@ -449,7 +449,7 @@ class TrialRecord(Model):
             raise RecordError(f"{where}: {said}") from failed
 
 
-MARKS = {"good": "✓", "loss": "▼", "failed": "✗", "void": "○"}
+MARKS = {"good": "●", "loss": "▼", "failed": "✗", "void": "◇"}
 """For the eye, beside the words."""
 
 

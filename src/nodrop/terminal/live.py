@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.progress_bar import ProgressBar
@@ -12,6 +12,8 @@ from rich.text import Text
 from nodrop.config.units import format_seconds
 from nodrop.measure.controllers.seam import Outlook
 from nodrop.results.live import Live
+from nodrop.results.trial import MARKS
+from nodrop.watch.so_far import Row, SoFar
 
 UNKNOWN = "–"
 BUSY_RATIO = 0.95
@@ -48,6 +50,35 @@ def reading_line(reading: Live | None) -> Text:
         line.append(" · ")
         line.append(f"{thread.name} {thread.cpu_ratio * 100:.0f} % of a CPU", style=style)
     return line
+
+
+STYLES = {"good": "blue", "loss": "red", "failed": "magenta", "void": "dim"}
+WIDE = 108
+"""Columns from which a row has room for the sender and the CPU time as well."""
+
+
+def trial_row(number: int, row: Row, columns: int) -> Text:
+    """`  9  ▼   5.691X   11,507 packets/s  1.35 % lost  socket ring`: always one line."""
+    line = Text(overflow="ellipsis", no_wrap=True)
+    line.append(f"{number:>3}  ")
+    line.append(MARKS[row.mark], style=STYLES[row.mark])
+    line.append(f"  {row.name:>8}  {_rate(row.pps):>9} packets/s  {row.said:<12}  ")
+    if columns < WIDE:
+        line.append(row.why)
+        return line
+    late = UNKNOWN if row.late_us is None else f"{row.late_us / 1000:.2f}"
+    cpu = UNKNOWN if row.sut_cpu_s is None else f"{row.sut_cpu_s:.2f}"
+    line.append(f"{row.why:<24}  late p99 {late} ms  SUT {cpu} CPU s")
+    return line
+
+
+def so_far_lines(found: SoFar | None) -> Iterator[Text]:
+    """The card as it fills, a line each."""
+    for key, words in found.lines() if found is not None else ():
+        line = Text(overflow="ellipsis", no_wrap=True)
+        line.append(f"  {key:<10}", style="bold")
+        line.append(words)
+        yield line
 
 
 def phase_words(reading: Live) -> str:

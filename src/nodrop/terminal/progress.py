@@ -14,26 +14,32 @@ from typing import Any, Self, TextIO
 from rich.console import Console, Group
 from rich.live import Live as Display
 
-from nodrop.capacity.cells import searches
 from nodrop.measure.controllers.seam import Controller, Outlook, TrialInput
 from nodrop.measure.plan import Plan
 from nodrop.measure.progress import Progress, Silent
 from nodrop.measure.timings import harness_time
 from nodrop.report.always_void import always_void
-from nodrop.report.answer import answer
 from nodrop.report.direct import direct_sentences
 from nodrop.report.escape import plain
 from nodrop.report.repeats import stopped
-from nodrop.report.sentences import BESIDE_LOSS
 from nodrop.report.story import Story, read_story
 from nodrop.results.live import Live
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import outcomes, record_words, summarize_cells
-from nodrop.results.trial import MARKS, TrialRecord, mark_of
+from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Looks
-from nodrop.terminal.live import bar_line, outlook_words, phase_words, reading_line
+from nodrop.terminal.live import (
+    bar_line,
+    outlook_words,
+    phase_words,
+    reading_line,
+    so_far_lines,
+    trial_row,
+)
 from nodrop.terminal.saying import say, say_json
 from nodrop.terminal.tables import cells_table, console, hosts_words, plan_words, timings_table
+from nodrop.watch.follow import GrowingRun, search_of
+from nodrop.watch.so_far import Gathered, Row
 
 
 @contextmanager
@@ -89,7 +95,7 @@ class PlainLines:
         self.done.append(record)
         if self.controller is not None:
             self.outlook = self.controller.outlook(self.done)
-        self._say(self._line(trial, record))
+        self._tell(trial, record)
 
     def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
         pass
@@ -98,10 +104,10 @@ class PlainLines:
         # A name from a file may hold escape sequences.
         self.out.print(plain(words, longest=2000), markup=False)
 
-    def _line(self, trial: TrialInput, record: TrialRecord) -> str:
+    def _tell(self, trial: TrialInput, record: TrialRecord) -> None:
         left = f", {self._left()} left" if self._ahead() else ""
         of = f"{trial.index}/{self._total()}{self._or_more()}"
-        return f"[{of}] {trial.run_name}: {record_words(record)}{left}"
+        self._say(f"[{of}] {trial.run_name}: {record_words(record)}{left}")
 
     def _ahead(self) -> int:
         return self.outlook.at_least.trials if self.outlook else 0
@@ -131,11 +137,16 @@ class OnTerminal(PlainLines):
     def __init__(self, out: Console) -> None:
         super().__init__(out)
         self.display = Display(console=out, auto_refresh=False, transient=True)
+        self.gathered = Gathered(None)
         self.now = ""
         self.reading: Live | None = None
 
     def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
         super().plan_started(plan, directory=directory, earlier=earlier)
+        if plan.searched_by is not None:
+            self.gathered = Gathered(search_of(GrowingRun.open(directory).manifest()))
+        for record in earlier:
+            self.gathered.add(record)
         self.display.start()
 
     def trial_started(self, trial: TrialInput) -> None:
@@ -153,6 +164,7 @@ class OnTerminal(PlainLines):
         self._draw(phase_words(reading))
 
     def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
+        self.gathered.add(record)
         super().trial_ended(trial, record)
         self.now, self.reading = "", None
         self._draw("")
@@ -168,14 +180,16 @@ class OnTerminal(PlainLines):
         # Also on Ctrl-C, or the error would be written over the display.
         self.display.stop()
 
-    def _line(self, trial: TrialInput, record: TrialRecord) -> str:
-        return f"{MARKS[mark_of(record)]} {trial.run_name}: {record_words(record)}"
+    def _tell(self, trial: TrialInput, record: TrialRecord) -> None:
+        del trial
+        self.out.print(trial_row(len(self.done), Row.of(record), self.out.width))
 
     def _draw(self, phase: str) -> None:
         done, total = len(self.done), self._total()
         words = [f"{done}/{total}", f"{self._left()} left", self.now, phase]
         line = bar_line(done / max(total, 1), words)
-        self.display.update(Group(line, reading_line(self.reading)), refresh=True)
+        so_far = so_far_lines(self.gathered.look())
+        self.display.update(Group(*so_far, line, reading_line(self.reading)), refresh=True)
 
 
 class JsonLines:
@@ -254,17 +268,9 @@ def print_timings_json(directory: Path) -> None:
     say_json({"event": "timings", "parts": parts})
 
 
-MOST_SENTENCES = 4
-"""Sentences printed at most for a run with given loads and one cell; the page has all of them."""
-
-
 def print_direct(story: Story) -> None:
-    """Prints the answer of a run with several cells; for one whose loads alone differ, what was
-    carried and lost."""
+    """Prints the answer of a run with several cells."""
     said = [*direct_sentences(story), *always_void(story)]
-    if not said and not searches(story):
-        told = [s for s in answer(story).sentences if s.rule not in BESIDE_LOSS]
-        said = told[:MOST_SENTENCES]
     for sentence in said:
         say(sentence.text)
         if sentence.to_do:

@@ -25,6 +25,7 @@ from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, decode_object, member
 from nodrop.untrusted.words import plain
+from nodrop.watch.so_far import Gathered, Row, SoFar
 
 TAIL_BYTES = 64 * 1024
 """A reading is half a kilobyte."""
@@ -173,6 +174,7 @@ class Ended:
     mark: str
     """`good`, `loss`, `failed` or `void`, as in the report."""
     words: str
+    row: Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +215,8 @@ class View:
     """Lines of ended trials of which nothing can be shown."""
     is_behind: bool = False
     """More trials have ended than were read so far: the next look goes on."""
+    so_far: SoFar | None = None
+    """The answer as far as the trials show it; None: they show none."""
 
     @property
     def done(self) -> int:
@@ -258,7 +262,7 @@ class Follower:
     _counts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(MARKS, 0)))
     _last: tuple[Ended, ...] = ()
     _eta: Eta = field(default_factory=lambda: Eta(guess_s=GUESS_S))
-    _order: object = None
+    _order: object = field(default_factory=object)
     """Order of the manifest when it was last read."""
     _ahead: dict[str, None] = field(default_factory=dict)
     """Trials of the plan that have not ended, in order."""
@@ -272,6 +276,7 @@ class Follower:
     _round: int = 1
     _spent_s: dict[str, float] = field(default_factory=dict)
     """Run → seconds that the trial took, in a search."""
+    _gathered: Gathered = field(default_factory=lambda: Gathered(None))
 
     @classmethod
     def of(cls, path: Path) -> Follower:
@@ -315,6 +320,7 @@ class Follower:
             done_ratio=1.0 if finished else self._done_ratio(at_most_s),
             unread_lines=self.run.unread_lines,
             is_behind=self.run.is_behind,
+            so_far=None if self.run.is_behind else self._gathered.look(),
         )
 
     def _plan(self, manifest: Mapping[str, Any]) -> None:
@@ -326,7 +332,7 @@ class Follower:
         self._total = len(runs)
         self._ahead = {run: None for run in runs if run not in self._marks}
         self._cells = Counter(map(cell_of, self._ahead))
-        self._search = _search(manifest)
+        self._search = self._gathered.search = search_of(manifest)
         most = None if self._search else _most_trials(manifest)
         self._most = most if most is not None and most > self._total else None
 
@@ -342,8 +348,10 @@ class Follower:
         if run in self._ahead:
             del self._ahead[run]
             self._cells[cell_of(run)] -= 1
+        self._gathered.add(record)
         words = plain(record_words(record), longest=1000)
-        return Ended(run=plain(run), mark=mark, words=words)
+        row = Row.of(record)
+        return Ended(run=plain(run), mark=mark, words=words, row=row)
 
     def _time(self, run: str) -> None:
         took_s = None if run in self._marks else self.run.took_s(run)
@@ -390,7 +398,7 @@ class Follower:
         return (self._round - 1) / self._search.rounds
 
 
-def _search(manifest: Mapping[str, Any]) -> Search | None:
+def search_of(manifest: Mapping[str, Any]) -> Search | None:
     """None if the run is no search, or one of another version."""
     said = manifest.get("search")
     try:

@@ -48,11 +48,41 @@
     rows = trials.length;
   };
 
+  const SIGNS = { good: "●", loss: "▼", failed: "✗", void: "◇" };
+  const svg = (name, attributes, words = "") => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.textContent = words;
+    return made;
+  };
+  const card = (found) => {
+    at("card").hidden = !found;
+    if (!found) return;
+    put("cell", found.cell ? `· ${found.cell}` : "");
+    put("carried", found.carried ? `${found.carried} carried` : found.no_loss ? `No loss seen at ${found.no_loss}` : "No load is shown to be carried yet.");
+    put("too-much", found.too_much ? `Too much: ${found.too_much}` : "");
+    put("breaks", [found.breaks, found.sure].filter(Boolean).join(" "));
+    // Near the answer, where it is decided; loads far off are counted.
+    const ends = [found.carried_pps, found.too_much_pps].filter((pps) => pps !== null);
+    const all = found.tried.map((one) => one[0]);
+    const near = ends.length ? all.filter((pps) => pps >= Math.min(...ends) / 2 && pps <= Math.max(...ends) * 2) : all;
+    const low = Math.min(...near, ...ends) * 0.97, high = Math.max(...near, ...ends) * 1.03;
+    const x = (pps) => `${Math.min(100, Math.max(0, (pps - low) / (high - low) * 100)).toFixed(2)}%`;
+    const parts = [];
+    if (found.carried_pps !== null) parts.push(svg("rect", { class: "z-carried", width: x(found.carried_pps), height: "100%" }));
+    if (found.too_much_pps !== null) parts.push(svg("rect", { class: "z-lost", x: x(found.too_much_pps), width: "100%", height: "100%" }));
+    for (const [pps, mark] of found.tried) if (near.includes(pps)) parts.push(svg("text", { class: mark, x: x(pps), y: "62%" }, SIGNS[mark]));
+    at("zones").replaceChildren(...parts);
+    const far = all.length - near.length;
+    put("range", near.length ? `${number(low)} to ${number(high)} packets/s. Blue: carried. Orange: too much. Between: not known.${far ? ` ${far} trials lie beyond.` : ""}` : "");
+  };
+
   let readAt = null;
   const show = (view) => {
     document.title = `${view.progress} · ${view.name} · nodrop`;
     put("name", view.name);
     put("question", view.question);
+    card(view.so_far);
     put("state", view.finished ? "finished" : view.goes_on ? "under way" : "no process is writing to this run directory");
     at("progress").value = view.done_ratio ?? 0;
     put("done", view.progress);

@@ -134,8 +134,9 @@ def test_the_terminal_shows_the_trial_under_way() -> None:
         rates,
         dropped,
         busiest,
-        "▼ 0001",
-        "○ 0002",
+        "  0001-4x-r01          – packets/s  2.50 % lost",
+        "◇",
+        "4X, 2.50 % lost in 1 of 1 trial",
     ):
         assert words in text
     assert text.endswith("\x1b[2K") or "\x1b[?25h" in text, "the cursor is shown again"

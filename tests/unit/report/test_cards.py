@@ -11,12 +11,14 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from nodrop.capacity import card as words_of_cards
 from nodrop.capacity.answer import Answer, Bound
+from nodrop.capacity.card import headline
 from nodrop.capacity.cells import searches
 from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.page import WORDS, capacity_page
 from nodrop.report import cards as wording
-from nodrop.report.cards import card_lines, cards, headline
+from nodrop.report.cards import card_lines, cards
 from nodrop.report.page import page
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
@@ -231,10 +233,10 @@ def sentences(text: str) -> list[str]:
 def rendered() -> Iterator[tuple[str, str]]:
     """Every wording of a card with its longest evidence, by kind."""
     sut = "A" * 24
-    for verdict, why in wording.VERDICTS.values():
+    for verdict, why in words_of_cards.VERDICTS.values():
         yield "verdict", verdict.format(sut="The SUT")
         yield "sentence", why.format(sut=sut)
-    for verdict in wording.PLACES.values():
+    for verdict in words_of_cards.PLACES.values():
         yield "verdict", verdict
     for ran, waited in ((1.0, 1.0), (1.0, 0.0)):
         yield "sentence", wording._worker_words("W#01-ndrx0-longest", ran, waited)

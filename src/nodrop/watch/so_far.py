@@ -1,0 +1,299 @@
+"""The answer so far, while a run goes on: the card of its report as it fills."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodrop.capacity.answer import Answer
+from nodrop.capacity.card import breaks_words, load_of, rate_words, span_words
+from nodrop.capacity.limit import loss_by
+from nodrop.capacity.rules import answers
+from nodrop.capacity.searched import judged_ratio
+from nodrop.config.search import Search
+from nodrop.config.units import count_of
+from nodrop.findings.load_words import UNSURE, apart, value_words, written
+from nodrop.findings.observations import RATES, rates_of
+from nodrop.ledger.verdict import percent
+from nodrop.results.summary import cell_key
+from nodrop.results.trial import TrialRecord, mark_of
+from nodrop.untrusted.words import plain
+
+MOST_TRIED = 200
+"""Marks of the last trials: a long run is watched at no more cost than a short one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoFar:
+    """The cell that was tried last, by all of its trials. None = not known, empty = not shown."""
+
+    cell: str
+    """Its name among several cells; empty if it is the only one."""
+    carried: str
+    """`11,168 packets/s, 5.379X`: the highest load that is shown to be carried."""
+    no_loss: str
+    """The highest load of which no trial lost a packet, if it is not shown to be carried."""
+    too_much: str
+    """`11,436 packets/s, 1.75 to 1.96 % lost in 3 of 3 trials`."""
+    breaks: str
+    sure: str
+    carried_pps: float | None
+    """Also of `no_loss`."""
+    too_much_pps: float | None
+    tried: tuple[tuple[float, str], ...]
+    """Packets/s and mark of its trials, in the order measured."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Key and value of each line, as the card of a report has them."""
+        found = (
+            ("carried", self.carried or ("" if self.no_loss else "not shown of any load")),
+            ("no loss", self.no_loss),
+            ("too much", self.too_much or "not shown of any load"),
+            ("breaks", self.breaks),
+            ("sure", self.sure),
+        )
+        yield from ((key, words) for key, words in found if words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One trial of a given load that says something of it."""
+
+    pps: float | None
+    loss_ratio: float | None
+    """None: it failed."""
+    sustained: bool
+    place: str | None
+    limited_by: str
+
+
+@dataclass(slots=True)
+class _Load:
+    """Trials of one given load. A trial more costs the same however many there are."""
+
+    name: str
+    rank: tuple[float, ...]
+    runs: dict[str, _Seen] = field(default_factory=dict)
+    bad: dict[str, _Seen] = field(default_factory=dict)
+    """Runs that lost packets or failed."""
+    sustained: int = 0
+    pps_sum: float = 0.0
+    timed: int = 0
+    """Trials whose rate is known."""
+
+    def add(self, run: str, seen: _Seen) -> None:
+        """A trial that was repeated counts once, as it was at last."""
+        if (before := self.runs.pop(run, None)) is not None:
+            self.bad.pop(run, None)
+            self._count(before, -1)
+        self.runs[run] = seen
+        if seen.loss_ratio is None or seen.loss_ratio > 0:
+            self.bad[run] = seen
+        self._count(seen, 1)
+
+    def _count(self, seen: _Seen, by: int) -> None:
+        self.sustained += by * seen.sustained
+        self.pps_sum += by * (seen.pps or 0.0)
+        self.timed += by * (seen.pps is not None)
+
+    @property
+    def pps(self) -> float | None:
+        return self.pps_sum / self.timed if self.timed else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One trial that has ended, in the columns of a terminal."""
+
+    mark: str
+    name: str
+    """Its load if a search chose it, else its run."""
+    pps: float | None
+    said: str
+    """`1.59 % lost`, `no loss`, `void`."""
+    why: str
+    """The place that lost most; of a void or failed trial its reason."""
+    late_us: float | None
+    """p99 of the sender's schedule error."""
+    sut_cpu_s: float | None
+
+    @classmethod
+    def of(cls, record: TrialRecord) -> Row:
+        mark, asked, books = mark_of(record), record.searched, record.packets
+        late = record.offered.schedule_error_us
+        name = record.run if asked is None else value_words(asked.by, asked.value)
+        if asked is not None and asked.ramp is not None:
+            name = f"to {name}"
+        said, why = mark, record.verdict.partition(": ")[2] or record.verdict
+        if record.outcome == "measured" and books.loss_ratio is not None:
+            said = f"{percent(books.loss_ratio)} lost" if books.loss_ratio else "no loss"
+            why = (books.loss_place or "place not known") if books.loss_ratio else ""
+        return cls(
+            mark=mark,
+            name=plain(name, longest=100),
+            pps=record.offered.per_s,
+            said=said,
+            why=plain(why),
+            late_us=late.p99 if late else None,
+            sut_cpu_s=record.sut_cpu_s,
+        )
+
+
+class Gathered:
+    """The trials of a run by cell. What was looked at is not worked out again."""
+
+    def __init__(self, search: Search | None) -> None:
+        self.search = search
+        self._searched: dict[str, dict[str, TrialRecord]] = {}
+        self._given: dict[str, dict[str, _Load]] = {}
+        self._tried: dict[str, deque[tuple[float, str]]] = {}
+        self._cells: dict[str, Mapping[str, Any]] = {}
+        self._last = ""
+        self._found: SoFar | None = None
+
+    def add(self, record: TrialRecord) -> None:
+        cell = {k: v for k, v in record.cell.items() if k not in RATES}
+        self._last = key = cell_key(record.cell if record.searched else cell)
+        self._cells.setdefault(key, cell)
+        if record.searched is not None:
+            self._searched.setdefault(key, {})[record.run] = record
+        elif (seen := _seen(record)) is not None:
+            name = " · ".join(_rate(f, record.cell[f]) for f in RATES if f in record.cell)
+            load = _Load(name=name, rank=rates_of(record.cell))
+            self._given.setdefault(key, {}).setdefault(name, load).add(record.run, seen)
+        if record.offered.per_s:
+            tried = self._tried.setdefault(key, deque(maxlen=MOST_TRIED))
+            tried.append((record.offered.per_s, mark_of(record)))
+        self._found = None
+
+    def look(self) -> SoFar | None:
+        """None if nothing is to be said yet."""
+        if self._found is None and self._last:
+            key = self._last
+            if self.search is not None and (records := self._searched.get(key)):
+                self._found = self._of_search(key, [*records.values()], self.search)
+            elif given := self._given.get(key):
+                self._found = self._of_given(key, given.values())
+        return self._found
+
+    def _cell(self, key: str) -> str:
+        if len(self._cells) < 2:
+            return ""
+        return plain(" · ".join(str(value) for value in self._cells[key].values()), longest=80)
+
+    def _of_search(self, key: str, records: Sequence[TrialRecord], search: Search) -> SoFar | None:
+        found = answers(records, search)
+        return self._by_answer(key, found[0], records) if found else None
+
+    def _by_answer(self, key: str, answer: Answer, records: Sequence[TrialRecord]) -> SoFar:
+        lower, upper = (load_of(answer, end) for end in (answer.lower, answer.upper))
+        carried = ""
+        if lower is not None:
+            scale = value_words(answer.by, lower.value or 0.0, UNSURE, up=False)
+            scale = scale if lower.shown_pps and answer.by == "multiplier" else ""
+            carried = ", ".join(filter(None, (rate_words(lower), scale)))
+        lost: list[float] = []
+        if upper is not None:
+            at = [r for r in records if r.searched and r.searched.value == upper.value]
+            known = [judged_ratio(r) for r in at if r.valid]
+            lost = [ratio for ratio in known if ratio is not None]
+        too_much = ""
+        if upper is not None:
+            too_much = ", ".join(
+                filter(None, (rate_words(upper), _lost(lost, answer.goal, of=len(lost))))
+            )
+        width = answer.reached_width
+        return SoFar(
+            cell=self._cell(key),
+            carried=carried,
+            no_loss="",
+            too_much=too_much,
+            breaks=breaks_words(answer.limited_by, _place(answer.place), "The SUT")[0]
+            if upper is not None
+            else "",
+            sure="" if width is None else f"Bounds {percent(width)} apart.",
+            carried_pps=None if lower is None else lower.pps,
+            too_much_pps=None if upper is None else upper.pps,
+            tried=tuple(self._tried.get(key, ())),
+        )
+
+    def _of_given(self, key: str, loads: Iterable[_Load]) -> SoFar:
+        ladder = sorted(loads, key=lambda load: (load.pps or 0.0, load.rank))
+        bad = next((load for load in ladder if load.bad), None)
+        below = ladder[: ladder.index(bad)] if bad else ladder
+        top = below[-1] if below else None
+        carried, too_much = _both(top, bad)
+        breaks = ""
+        if bad is not None:
+            lossy = [one for one in bad.bad.values() if one.loss_ratio is not None]
+            lost = _lost([one.loss_ratio or 0.0 for one in lossy], 0.0, of=len(bad.runs))
+            too_much = ", ".join(filter(None, (too_much, lost)))
+            worst = max(bad.bad.values(), key=lambda one: one.loss_ratio or 0.0)
+            breaks = breaks_words(worst.limited_by, _place(worst.place), "The SUT")[0]
+        shown = top is not None and top.sustained == len(top.runs)
+        return SoFar(
+            cell=self._cell(key),
+            carried=carried if shown else "",
+            no_loss="" if shown else carried,
+            too_much=too_much,
+            breaks=breaks,
+            sure=f"No loss in {count_of(len(top.runs), 'trial')}." if top else "",
+            carried_pps=top.pps if top else None,
+            too_much_pps=bad.pps if bad else None,
+            tried=tuple(self._tried.get(key, ())),
+        )
+
+
+def _both(top: _Load | None, bad: _Load | None) -> tuple[str, str]:
+    """Both loads, the lower one rounded down and the other up; empty if there is none."""
+    low, high = (None if load is None else load.pps for load in (top, bad))
+    if low is not None and high is not None and low < high:
+        rates = apart(low, high, UNSURE)
+    else:
+        rates = (
+            "" if low is None else written(low, UNSURE, up=False),
+            "" if high is None else written(high, UNSURE, up=True),
+        )
+    return _named(top, rates[0]), _named(bad, rates[1])
+
+
+def _named(load: _Load | None, rate: str) -> str:
+    if load is None or not rate:
+        return load.name if load else ""
+    name = "" if load.name.endswith(" packets/s") else load.name
+    return ", ".join(filter(None, (f"{rate} packets/s", name)))
+
+
+def _seen(record: TrialRecord) -> _Seen | None:
+    """None of a trial that says nothing of its load."""
+    books, failed = record.packets, record.outcome == "failed"
+    if record.outcome == "void" or (not failed and books.loss_ratio is None):
+        return None
+    return _Seen(
+        pps=record.offered.per_s,
+        loss_ratio=None if failed else books.loss_ratio,
+        sustained=bool(books.sustained),
+        place=books.loss_place,
+        limited_by="sut_failed" if failed else loss_by(record),
+    )
+
+
+def _rate(factor: str, value: object) -> str:
+    by = factor.removeprefix("load.")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return plain(f"{by.replace('_', ' ')} {value}", longest=60)
+    return value_words(by, float(value))
+
+
+def _lost(ratios: Sequence[float], goal: float, *, of: int) -> str:
+    lossy = [ratio for ratio in ratios if ratio > goal]
+    if not lossy:
+        return ""
+    span = span_words(min(lossy), max(lossy))
+    return f"{span} lost in {len(lossy)} of {count_of(of, 'trial')}"
+
+
+def _place(place: str | None) -> str | None:
+    return plain(place, longest=40) if place else None

@@ -1,0 +1,57 @@
+"""The page of a folder of runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nodrop.cli.inspect import report
+from nodrop.report.folder import runs_in, write_folder_page
+from nodrop.report.write import write_report
+from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "results"
+    outcome_search(made / "a", [tried(7, [0.0] * 3), tried(8, [0.1] * 3)]).rename(made / "search")
+    cells = [Load(cell={"load.pps": 70_000}, pps=70_000, trials=[0.0] * 3)]
+    outcome_run(made / "b", cells).rename(made / "given")
+    for empty in ("a", "b"):
+        (made / empty).rmdir()
+    return made
+
+
+@pytest.mark.parametrize("reported", ["search", "given"])
+def test_each_run_has_a_line_and_a_link_if_it_has_a_report(folder: Path, reported: str) -> None:
+    write_report([folder / reported])
+    page = write_folder_page(folder, runs_in(folder), None)
+    html = page.read_text(encoding="utf-8")
+    assert page == folder / "index.html" and html.count("<tr>") == 3
+    assert re.findall(r'<td><a href="([^"]*)"', html) == [f"{reported}/report/index.html"]
+    assert "The socket ring overflows." in html and "7\u202f000" in html and "70\u202f000" in html
+    assert "10.00 % lost in 3 of 3 trials" in html
+    assert page.read_bytes() == write_folder_page(folder, runs_in(folder), None).read_bytes()
+
+
+@pytest.mark.parametrize("elsewhere", ["pages", "a b/pages"])
+def test_links_lead_from_another_folder(folder: Path, tmp_path: Path, elsewhere: str) -> None:
+    write_report([folder / "search"])
+    out = tmp_path / elsewhere
+    html = write_folder_page(folder, runs_in(folder), out).read_text(encoding="utf-8")
+    (link,) = re.findall(r'<td><a href="([^"]*)"', html)
+    assert (out / link).resolve() == (folder / "search/report/index.html").resolve()
+
+
+def test_a_folder_is_known_from_a_run(folder: Path, tmp_path: Path) -> None:
+    assert [run.name for run in runs_in(folder)] == ["given", "search"]
+    assert runs_in(folder / "search") == [] and runs_in(tmp_path / "none") == []
+    (folder / "link").symlink_to(folder / "search")
+    assert len(runs_in(folder)) == 2
+
+
+def test_the_command_writes_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report([folder])
+    assert capsys.readouterr().out.strip() == str(folder / "index.html")

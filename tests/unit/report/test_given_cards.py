@@ -1,0 +1,156 @@
+"""Answer cards of loads that the experiment gives, and of cells that differ in one factor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nodrop.report.cards import card_lines, given_cards
+from nodrop.report.direct import verdict_cards
+from nodrop.report.page import page
+from nodrop.report.story import read_story
+from nodrop.report.write import report_json, write_report
+from nodrop.results.capacity import Card
+from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
+
+
+def load(
+    pps: float, trials: list[float | str], *, sustained: bool | None = True, **cell: object
+) -> Load:
+    fields = {"sustained": sustained, "offered_bps": pps * 2400, "knob": "sut.ring_size"}
+    return Load(cell={**cell, "load.pps": pps}, pps=pps, trials=trials, fields=fields)
+
+
+def card_of(out: Path, *loads: Load, experiment: str = "") -> Card:
+    run = outcome_run(out, loads)
+    if experiment:
+        (run / "experiment.toml").write_text(experiment)
+    (card,) = given_cards(read_story([run]))
+    return card
+
+
+@pytest.mark.parametrize(("low", "high"), [(5_000.0, 9_000.0), (812.5, 813.0)])
+def test_the_highest_load_without_loss_and_the_lowest_that_lost(
+    tmp_path: Path, low: float, high: float
+) -> None:
+    card = card_of(
+        tmp_path, load(low, [0.0] * 6), load(high, [0.02, 0.0, 0.01]), load(high * 2, [0.4] * 3)
+    )
+    assert card.carried is not None and card.too_much is not None
+    assert (card.carried.pps, card.too_much.pps) == (low, high)
+    assert card.carried.shown_pps != card.too_much.shown_pps
+    assert card.lost == pytest.approx((0.01, 0.02), rel=0.05)
+    assert (card.lossy, card.lossy_of) == (2, 3)
+    assert card.breaks.verdict == "The socket ring overflows." and not card.only_seen
+    assert "0 of 6 trials lost a packet." in card.sure.words
+    assert (card.sure.trials, card.sure.measured) == (12, 12)
+
+
+@pytest.mark.parametrize("shown", [None, False])
+def test_a_burst_that_rings_held_is_not_called_carried(tmp_path: Path, shown: bool | None) -> None:
+    card = card_of(tmp_path, load(5_000, [0.0] * 3, sustained=shown))
+    assert card.only_seen and card.headline == "No loss seen at 5,000 packets/s"
+    assert next(iter(card_lines(card)))[0] == "no loss"
+    assert "carried" not in card.headline
+    assert card.breaks.why == "No higher load was given."
+
+
+@pytest.mark.parametrize(
+    ("trials", "verdict"),
+    [
+        (["died", 0.0, 0.0], "Suricata fails."),
+        (["late", "late", "short"], "Nothing was measured."),
+    ],
+)
+def test_a_load_that_fails_or_says_nothing_is_not_carried(
+    tmp_path: Path, trials: list[float | str], verdict: str
+) -> None:
+    card = card_of(tmp_path, load(7_000, trials))
+    assert card.carried is None and card.breaks.verdict == verdict
+    assert card.headline == "No load is shown to be carried."
+
+
+def test_void_loads_above_are_not_called_free_of_loss(tmp_path: Path) -> None:
+    card = card_of(tmp_path, load(5_000, [0.0] * 3), load(9_000, ["late"] * 3))
+    assert card.breaks.limited_by == "void_above" and card.carried is not None
+
+
+def test_loads_that_contradict_each_other_name_none(tmp_path: Path) -> None:
+    card = card_of(tmp_path, load(5_000, [0.2] * 6), load(9_000, [0.0] * 6))
+    assert card.carried is None and card.headline == "The loads contradict each other."
+
+
+@pytest.mark.parametrize("trace", ["my.pcap", "a b.pcap"])
+def test_what_was_not_tried_is_what_to_do_next(tmp_path: Path, trace: str) -> None:
+    card = card_of(
+        tmp_path, load(5_000, [0.0] * 6), experiment=f'name = "x"\n[load]\ntrace = "{trace}"\n'
+    )
+    quoted = f"'{trace}'" if " " in trace else trace
+    assert [a.command for a in card.actions] == [f"nodrop capacity {quoted}"]
+
+
+@pytest.mark.parametrize("factor", ["sut.threads", "sut.ring_size"])
+def test_no_advice_changes_what_the_experiment_varies(tmp_path: Path, factor: str) -> None:
+    threads = [{"name": f"W#0{n}", "role": "worker", "cpu_ratio": 0.4, "dropped_packets": 9}
+               for n in (1, 2)]  # fmt: skip
+    lossy = [
+        Load(
+            cell={factor: value, "load.pps": 5_000}, pps=5_000, trials=[0.1] * 3,
+            fields={"threads": threads, "sut_cpus": "1", "knob": "sut.ring_size",
+                    "loss_causes": [{"rule": "burst", "words": "burst"}]},
+        )
+        for value in (2, 4)
+    ]  # fmt: skip
+    found = given_cards(read_story([outcome_run(tmp_path, lossy)]))
+    told = " ".join(action.command for card in found for action in card.actions)
+    other = {"sut.threads": "sut.ring_size", "sut.ring_size": "sut.threads"}[factor]
+    assert len(found) == 2 and f"{factor}=" not in told and f"{other}=" in told
+
+
+def test_page_markdown_and_json_have_the_card(tmp_path: Path) -> None:
+    run = outcome_run(tmp_path, [load(5_000, [0.0] * 6), load(9_000, [0.1] * 6)])
+    story = read_story([run])
+    (card,) = given_cards(story)
+    assert report_json([run])["cards"] == [json.loads(card.model_dump_json())]
+    write_report([run])
+    said = (run / "report" / "report.md").read_text(encoding="utf-8")
+    html = page(story)
+    for words in (card.breaks.verdict, "0 of 6 trials lost a packet."):
+        assert words in html and words in said
+    assert "5\u202f000<small>packets/s" in html
+
+
+@pytest.mark.parametrize("searched", [True, False])
+def test_more_than_two_cells_are_laid_side_by_side(tmp_path: Path, searched: bool) -> None:
+    kinds = ("bare", "vm", "docker")
+    if searched:
+        cells = [tried(x, [loss], cell={"setup.kind": kind})
+                 for kind in kinds for x, loss in ((7, 0.0), (8, 0.1))]  # fmt: skip
+        run = outcome_search(tmp_path, cells)
+    else:
+        cells = [load(pps, [loss] * 3, **{"setup.kind": kind})
+                 for kind in kinds for pps, loss in ((5_000, 0.0), (9_000, 0.1))]  # fmt: skip
+        run = outcome_run(tmp_path, cells)
+    html = page(read_story([run]))
+    assert html.count('<table class="data reach">') == 1
+    reach = html.partition('<table class="data reach">')[2].partition("</table>")[0]
+    assert reach.count("<tr>") == 4 and reach.count("The socket ring overflows.") == 3
+
+
+@pytest.mark.parametrize(
+    ("other", "sign", "headline"),
+    [(0.3, "≠", "vm loses more than bare"), (0.0, "?", "Cannot tell yet.")],
+)
+def test_the_verdict_leads_what_differs_in_one_factor(
+    tmp_path: Path, other: float, sign: str, headline: str
+) -> None:
+    n = 20 if other else 2
+    cells = [
+        load(9_000, [loss + 0.0001 * i * bool(loss) for i in range(n)], **{"setup.kind": kind})
+        for kind, loss in (("bare", 0.0), ("vm", other))
+    ]
+    (card,) = verdict_cards(read_story([outcome_run(tmp_path, cells)]))
+    assert card.headline == headline
+    assert [(row.sign, row.name) for row in card.rows] == [(sign, "vm")]

@@ -1,0 +1,120 @@
+"""The card of a run that goes on, by the trials so far."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from nodrop.capacity.cells import searches
+from nodrop.report.cards import card_lines, cards
+from nodrop.report.story import read_story
+from nodrop.results.rundir import open_run
+from nodrop.results.trial import TrialRecord
+from nodrop.terminal.live import so_far_lines, trial_row
+from nodrop.watch.follow import Follower, search_of
+from nodrop.watch.so_far import Gathered, Row, SoFar
+from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
+
+
+def records_of(run: Path) -> list[TrialRecord]:
+    return [*open_run(run).trials.records]
+
+
+def after(run: Path, trials: int) -> SoFar | None:
+    gathered = Gathered(search_of(open_run(run).manifest))
+    for record in records_of(run)[:trials]:
+        gathered.add(record)
+    return gathered.look()
+
+
+@pytest.mark.parametrize("capacity", [8.0, 61.25])
+def test_a_search_narrows_and_ends_with_the_loads_of_the_report(
+    tmp_path: Path, capacity: float
+) -> None:
+    loads = [tried(capacity, [0.0] * 3), tried(capacity * 1.02, [0.02, 0.01, 0.03])]
+    run = outcome_search(tmp_path, loads)
+    first = after(run, 1)
+    assert first is not None and first.carried and not first.too_much
+    assert (first.carried_pps, first.too_much_pps) == (pytest.approx(capacity * 1000), None)
+    last, (card,) = after(run, 6), cards(read_story([run]))
+    assert last is not None and card.carried and card.too_much
+    assert (last.carried_pps, last.too_much_pps) == (card.carried.pps, card.too_much.pps)
+    assert card.carried.shown_pps in last.carried and card.too_much.shown_pps in last.too_much
+    assert last.breaks == card.breaks.verdict == "The socket ring overflows."
+    said = dict(card_lines(card))
+    assert said["too much"] == last.too_much
+    assert len(searches(read_story([run]))) == 1
+
+
+@pytest.mark.parametrize(("sustained", "key"), [(True, "carried"), (None, "no loss")])
+def test_given_loads_fill_the_same_card(tmp_path: Path, sustained: bool | None, key: str) -> None:
+    loads = [
+        Load(cell={"load.multiplier": x}, pps=x * 1000, trials=[loss] * 3,
+             fields={"sustained": sustained})
+        for x, loss in ((4, 0.0), (9, 0.1))
+    ]  # fmt: skip
+    found = after(outcome_run(tmp_path, loads), 6)
+    assert found is not None
+    said = dict(found.lines())
+    assert said[key] == "4,000 packets/s, 4X"
+    assert said["too much"] == "9,000 packets/s, 9X, 10.00 % lost in 3 of 3 trials"
+    assert said["breaks"] == "The socket ring overflows."
+    assert ("carried" in said) == (key == "carried")
+
+
+def test_void_trials_say_nothing_and_failed_ones_are_too_much(tmp_path: Path) -> None:
+    loads = [Load(cell={"load.pps": pps}, pps=pps, trials=[how] * 2)
+             for pps, how in ((5_000, "late"), (9_000, "died"))]  # fmt: skip
+    run = outcome_run(tmp_path, loads)
+    assert after(run, 1) is None
+    found = after(run, 4)
+    assert found is not None and not found.carried and found.breaks == "The SUT fails."
+
+
+def test_a_trial_that_was_repeated_counts_once(tmp_path: Path) -> None:
+    run = outcome_run(tmp_path, [Load(cell={"load.pps": 5_000}, pps=5_000, trials=[0.1])])
+    (record,) = records_of(run)
+    gathered = Gathered(None)
+    for _ in range(3):
+        gathered.add(record)
+    found = gathered.look()
+    assert found is not None and "in 1 of 1 trial" in found.too_much
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_the_cell_is_named_if_there_are_several(tmp_path: Path, several: bool) -> None:
+    kinds = ("bare", "vm") if several else ("vm",)
+    cells = [Load(cell={"setup.kind": kind, "load.pps": 5_000}, pps=5_000, trials=[0.0])
+             for kind in kinds]  # fmt: skip
+    found = after(outcome_run(tmp_path, cells), 2)
+    assert found is not None and found.cell == ("vm" if several else "")
+
+
+def test_a_follower_has_the_card_and_json_takes_it(tmp_path: Path) -> None:
+    run = outcome_search(tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)])
+    view = Follower.of(run).look()
+    assert view.so_far is not None and view.so_far.too_much
+    assert json.loads(json.dumps(asdict(view)))["so_far"]["carried_pps"] == 7000.0
+    assert [trial.row.said for trial in view.ended] == ["no loss", "10.00 % lost"] * 3
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_row_is_one_line_however_narrow_the_terminal_is(tmp_path: Path, columns: int) -> None:
+    loads = [tried(7, [0.0, "late"]), tried(8, [0.1] * 2)]
+    run = outcome_search(tmp_path, loads)
+    records = records_of(run)
+    out = io.StringIO()
+    console = Console(file=out, width=columns, force_terminal=True, color_system=None)
+    for number, record in enumerate(records, 1):
+        console.print(trial_row(number, Row.of(record), columns))
+    for line in so_far_lines(after(run, 4)):
+        console.print(line)
+    lines = out.getvalue().splitlines()
+    assert len(lines) >= len(records) + 3 and all(len(line) <= columns for line in lines)
+    assert lines[0].split()[:4] == ["1", "●", "7X", "7,000"]
+    assert ("CPU s" in lines[0]) == (columns == 120)
