@@ -143,9 +143,8 @@ def _given(story: Story, cells: Sequence[Cell], looks: int) -> Card:
     source = story.sources[cells[0].source]
     losses = [t.loss_ratio for t in bad.lossy if t.loss_ratio is not None] if bad else []
     low, high = _given_loads(top, bad)
-    limit = _given_limit(
-        subject(story, cells[0]), told, bad, void=bool(told) and loads[-1] is not told[-1]
-    )
+    sut = "The SUT" if cells[0].group else subject(story, cells[0])
+    limit = _given_limit(sut, told, bad, void=bool(told) and loads[-1] is not told[-1])
     above = (bad.lossy or bad.failed) if bad else ()
     again = _took_s([t for cell in cells for t in cell.trials])
     ways = [
@@ -239,7 +238,8 @@ def _given_sure(
         if not kept:
             words.append("It is not shown to keep this up.")
     said = [f"{n} {word}" for word in ("measured", "void", "failed") if (n := outcomes.count(word))]
-    words.append(f"{count_of(len(trials), 'trial')}: {', '.join(said)}.")
+    counted = "" if outcomes.count("measured") == len(trials) else f": {', '.join(said)}"
+    words.append(f"{count_of(len(trials), 'trial')}{counted}.")
     width = None
     if low is not None and high is not None and low.pps is not None and high.pps:
         width = max(0.0, (high.pps - low.pps) / high.pps)

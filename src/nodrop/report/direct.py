@@ -104,6 +104,8 @@ class VerdictRow:
     sign: str
     name: str
     words: str
+    seen: str
+    """Figures so far, if they do not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,19 +127,28 @@ def verdict_cards(story: Story) -> tuple[VerdictCard, ...]:
     return tuple(_verdict_card(direct) for direct, _ in direct_answers(story) if direct.levels)
 
 
+def _so_far(direct: Direct, level: Said) -> str:
+    if level.seen_ratio is not None:
+        return f"So far {times(Span(low=level.seen_ratio[0], high=level.seen_ratio[1]))}."
+    said = "" if direct.figure == CAPACITY else level.words
+    return f"{said[:1].upper()}{said[1:]}." if said else ""
+
+
 def _verdict_card(direct: Direct) -> VerdictCard:
     verb, _, more, less = VERBS.get(direct.figure, ("carries", "carry", "more", "less"))
     ways = {"more": f"{verb} {more}", "less": f"{verb} {less}", "same": "the same",
             "cannot tell": "cannot tell yet"}  # fmt: skip
-    rows = [
-        VerdictRow(
-            kind=KINDS[one.verdict],
-            sign=SIGNS[KINDS[one.verdict]],
+    rows = []
+    for one in direct.levels:
+        kind, words = KINDS[one.verdict], ways[one.verdict]
+        row = VerdictRow(
+            kind=kind,
+            sign=SIGNS[kind],
             name=escape.plain(one.name, longest=80),
-            words=f"{ways[one.verdict]}: {one.words}" if one.words else ways[one.verdict],
+            words=": ".join(filter(None, (words, one.needed if kind == "unknown" else one.words))),
+            seen=_so_far(direct, one) if kind == "unknown" else "",
         )
-        for one in direct.levels
-    ]
+        rows.append(row)
     kinds = [row.kind for row in rows]
     base, at = escape.plain(direct.base, longest=80), f" at {direct.at}" if direct.at else ""
     sure = [one for one in direct.levels if one.verdict in ("more", "less")]
@@ -152,7 +163,10 @@ def _verdict_card(direct: Direct) -> VerdictCard:
         headline = f"The same as {base}."
     tally = "  ".join(f"{n} {SIGNS[kind]}" for kind in SIGNS if (n := kinds.count(kind)))
     factor = listed(
-        [escape.plain(one.rpartition(".")[2]).replace("_", " ") for one in direct.factor]
+        [
+            escape.plain(one.removesuffix(".kind").rpartition(".")[2]).replace("_", " ")
+            for one in direct.factor
+        ]
     )
     return VerdictCard(
         kicker=f"{factor.capitalize()}, against {base}{at}",
@@ -556,10 +570,7 @@ def _said(
     if story.several:
         prefix = f"{source.name}: {prefix}"
     text = f"{prefix}{words or text}{_other_hosts(contrast)}."
-    levels = [
-        c.said.model_copy(update={"words": "; ".join(filter(None, (c.amount, c.needed)))})
-        for c in clauses
-    ]
+    levels = [c.said.model_copy(update={"words": c.amount, "needed": c.needed}) for c in clauses]
     to_do = source.command_words() if words else next((c.to_do for c in reversed(clauses)), "")
     if words:
         levels = [

@@ -319,7 +319,9 @@ class Level(Model):
     """So many more rounds, or runs, of each would tell; null if it is told, or if no number can be
     named."""
     words: str = ""
-    """By how much, or what was seen so far and what would help."""
+    """By how much, or what was seen so far."""
+    needed: str = ""
+    """For `cannot tell`: what would tell, in words; empty if nothing is known to."""
 
 
 class Direct(Model):
