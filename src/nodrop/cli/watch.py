@@ -73,9 +73,9 @@ def _on_terminal(follower: Follower) -> None:
     from nodrop.terminal.live import (
         bar_line,
         phase_words,
+        print_trial,
         reading_line,
         so_far_lines,
-        trial_row,
     )
     from nodrop.terminal.tables import console
 
@@ -84,7 +84,7 @@ def _on_terminal(follower: Follower) -> None:
         while True:
             view = follower.look()
             for number, trial in enumerate(view.new, view.done - len(view.new) + 1):
-                out.print(trial_row(number, trial.row, out.width))
+                print_trial(out, number, trial.row)
             phase = phase_words(view.reading) if view.reading else ""
             if view.reading is None or view.reading.phase != view.phase:
                 phase = view.phase or ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from nodrop.capacity.answer import Answer
@@ -21,8 +21,8 @@ from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, Figure
 from nodrop.report.hosts import other_hosts
 from nodrop.report.senders import FOREIGN_CPU_RATIO
 from nodrop.report.sentences import Sentence, listed, plural
-from nodrop.report.setups import Contrast, Level, compared_at_once, contrasts
-from nodrop.report.story import Cell, Source, Story, once
+from nodrop.report.setups import LOADS, Contrast, Level, compared_at_once, contrasts
+from nodrop.report.story import Cell, Source, Story, factor_label, once
 from nodrop.report.trials import Trial, work_of
 from nodrop.results.capacity import Direct
 from nodrop.results.capacity import Level as Said
@@ -124,7 +124,14 @@ SIGNS = {"different": "≠", "same": "=", "unknown": "?"}
 
 
 def verdict_cards(story: Story) -> tuple[VerdictCard, ...]:
-    return tuple(_verdict_card(direct) for direct, _ in direct_answers(story) if direct.levels)
+    """One for each direct answer; a command that several share stands with the first."""
+    found: list[VerdictCard] = []
+    for direct, _ in direct_answers(story):
+        if direct.levels:
+            card = _verdict_card(direct)
+            said = any(card.to_do == one.to_do for one in found)
+            found.append(replace(card, to_do="" if said else card.to_do))
+    return tuple(found)
 
 
 def _so_far(direct: Direct, level: Said) -> str:
@@ -162,6 +169,8 @@ def _verdict_card(direct: Direct) -> VerdictCard:
     else:
         headline = f"The same as {base}."
     tally = "  ".join(f"{n} {SIGNS[kind]}" for kind in SIGNS if (n := kinds.count(kind)))
+    others = [factor_label(f, v) for f, v in direct.held.items() if f not in LOADS]
+    held = f", {' · '.join(others)}" if others else ""
     factor = listed(
         [
             escape.plain(one.removesuffix(".kind").rpartition(".")[2]).replace("_", " ")
@@ -169,7 +178,7 @@ def _verdict_card(direct: Direct) -> VerdictCard:
         ]
     )
     return VerdictCard(
-        kicker=f"{factor.capitalize()}, against {base}{at}",
+        kicker=f"{factor.capitalize()}, against {base}{at}{held}",
         headline=headline,
         tally=tally if len(rows) > 1 else "",
         rows=tuple(rows),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -53,23 +54,23 @@ def reading_line(reading: Live | None) -> Text:
 
 
 STYLES = {"good": "blue", "loss": "red", "failed": "magenta", "void": "dim"}
-WIDE = 108
-"""Columns from which a row has room for the sender and the CPU time as well."""
+NARROW, WIDE = 70, 108
+"""Columns below which units are short, and from which the sender and the CPU time have room."""
 
 
-def trial_row(number: int, row: Row, columns: int) -> Text:
+def print_trial(out: Console, number: int, row: Row) -> None:
     """`  9  ▼   5.691X   11,507 packets/s  1.35 % lost  socket ring`: always one line."""
-    line = Text(overflow="ellipsis", no_wrap=True)
-    line.append(f"{number:>3}  ")
-    line.append(MARKS[row.mark], style=STYLES[row.mark])
-    line.append(f"  {row.name:>8}  {_rate(row.pps):>9} packets/s  {row.said:<12}  ")
-    if columns < WIDE:
-        line.append(row.why)
-        return line
-    late = UNKNOWN if row.late_us is None else f"{row.late_us / 1000:.2f}"
-    cpu = UNKNOWN if row.sut_cpu_s is None else f"{row.sut_cpu_s:.2f}"
-    line.append(f"{row.why:<24}  late p99 {late} ms  SUT {cpu} CPU s")
-    return line
+    per_s = f"{_rate(row.pps):>9} packets/s" if out.width >= NARROW else f"{_rate(row.pps):>9}/s"
+    words = f"  {row.name:>8}  {per_s}  {row.said:<12}  "
+    if out.width < WIDE:
+        words += row.why
+    else:
+        late = UNKNOWN if row.late_us is None else f"{row.late_us / 1000:.2f}"
+        cpu = UNKNOWN if row.sut_cpu_s is None else f"{row.sut_cpu_s:.2f}"
+        words += f"{row.why:<24}  late p99 {late} ms  SUT {cpu} CPU s"
+    sign = (MARKS[row.mark], STYLES[row.mark])
+    line = Text.assemble(f"{number:>3}  ", sign, words.rstrip())
+    out.print(line, no_wrap=True, overflow="ellipsis")
 
 
 def so_far_lines(found: SoFar | None) -> Iterator[Text]:

@@ -32,9 +32,9 @@ from nodrop.terminal.live import (
     bar_line,
     outlook_words,
     phase_words,
+    print_trial,
     reading_line,
     so_far_lines,
-    trial_row,
 )
 from nodrop.terminal.saying import say, say_json
 from nodrop.terminal.tables import cells_table, console, hosts_words, plan_words, timings_table
@@ -182,7 +182,7 @@ class OnTerminal(PlainLines):
 
     def _tell(self, trial: TrialInput, record: TrialRecord) -> None:
         del trial
-        self.out.print(trial_row(len(self.done), Row.of(record), self.out.width))
+        print_trial(self.out, len(self.done), Row.of(record))
 
     def _draw(self, phase: str) -> None:
         done, total = len(self.done), self._total()

@@ -65,7 +65,7 @@
     // Near the answer, where it is decided; loads far off are counted.
     const ends = [found.carried_pps, found.too_much_pps].filter((pps) => pps !== null);
     const all = found.tried.map((one) => one[0]);
-    const near = ends.length ? all.filter((pps) => pps >= Math.min(...ends) / 2 && pps <= Math.max(...ends) * 2) : all;
+    const near = ends.length ? all.filter((pps) => pps >= Math.min(...ends) * 0.8 && pps <= Math.max(...ends) * 1.25) : all;
     const low = Math.min(...near, ...ends) * 0.97, high = Math.max(...near, ...ends) * 1.03;
     const x = (pps) => `${Math.min(100, Math.max(0, (pps - low) / (high - low) * 100)).toFixed(2)}%`;
     const parts = [];
