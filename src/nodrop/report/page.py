@@ -167,7 +167,7 @@ def page(story: Story) -> str:
         only_watched=only_watched,
         found=found,
         view=capacity.views[0] if capacity else None,
-        anchors={t.name: t.anchor for t in story.trials},
+        anchors={t.name: t.anchor for t in story.trials if t.anchor in bounded.told(story)},
         who=who(story),
         css=css,
         css_hash=csp_hash(css),
