@@ -1,4 +1,4 @@
-"""What limits an answer: the SUT, what came before it, what took the CPU, or the search itself."""
+"""Limits of an answer: the SUT, what came before it, what took the CPU, or the search itself."""
 
 from __future__ import annotations
 

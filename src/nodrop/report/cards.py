@@ -44,7 +44,7 @@ from nodrop.results.capacity import (
 )
 from nodrop.results.proved import states
 from nodrop.stats.interval import runs_needed
-from nodrop.stats.share import upper_bound
+from nodrop.stats.knee import upper_bound
 
 MOST_ACTIONS = 3
 WAITED, FULL = 0.1, 0.9

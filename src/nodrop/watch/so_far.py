@@ -199,10 +199,10 @@ class Gathered:
             at = [r for r in records if r.searched and r.searched.value == upper.value]
             known = [judged_ratio(r) for r in at if r.valid]
             lost = [ratio for ratio in known if ratio is not None]
-        too_much = ""
+        too_much, what = "", "of detections missed" if answer.goals_of == "detections" else "lost"
         if upper is not None:
             too_much = ", ".join(
-                filter(None, (rate_words(upper), _lost(lost, answer.goal, of=len(lost))))
+                filter(None, (rate_words(upper), _lost(lost, answer.goal, of=len(lost), what=what)))
             )
         width = answer.reached_width
         return SoFar(
@@ -287,12 +287,12 @@ def _rate(factor: str, value: object) -> str:
     return value_words(by, float(value))
 
 
-def _lost(ratios: Sequence[float], goal: float, *, of: int) -> str:
+def _lost(ratios: Sequence[float], goal: float, *, of: int, what: str = "lost") -> str:
     lossy = [ratio for ratio in ratios if ratio > goal]
     if not lossy:
         return ""
     span = span_words(min(lossy), max(lossy))
-    return f"{span} lost in {len(lossy)} of {count_of(of, 'trial')}"
+    return f"{span} {what} in {len(lossy)} of {count_of(of, 'trial')}"
 
 
 def _place(place: str | None) -> str | None:
