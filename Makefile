@@ -37,7 +37,7 @@ test: ## All tests: unit, namespaces, real Suricata; a skip says why
 	@tools/system-packages build
 	+@$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(NODE) lint suricata
 	$(PYTEST) -m alone --junitxml=.make/tests/alone.xml $$(grep -lrE 'mark\.alone' --include='test_*.py' tests)
-	@mkdir -p .make/tests; nice -n 10 $(MAKE) --no-print-directory --keep-going --jobs=1 rust-check unit >.make/tests/fill.log 2>&1 & fill=$$!; \
+	@mkdir -p .make/tests; nice -n 10 make --no-print-directory --keep-going --jobs=1 rust-check unit >.make/tests/fill.log 2>&1 & fill=$$!; \
 	  trap "kill $$fill" INT TERM; failed=0; \
 	  $(PYTEST) -n $(LAB_WORKERS) --junitxml=.make/tests/labs.xml $(NO_LAB:%=--ignore=%) tests || failed=$$?; \
 	  wait $$fill || failed=$$?; cat .make/tests/fill.log; exit $$failed
