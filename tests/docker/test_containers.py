@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.errors import LabProblem, NotReady
+from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.rights import SUT_USER
 from nodrop.images.choice import find_image
@@ -386,3 +386,22 @@ def test_a_described_program_in_containers(run: Run, tmp_path: Path) -> None:
         assert record.valid and closes(record), f"{record.cell}: {record.verdict}"
         assert record.packets.decoded_packets > 0
         assert record.threads[0].name == "python3"
+
+
+@pytest.mark.depth
+@pytest.mark.usefixtures("docker")
+@pytest.mark.parametrize("program", ["tcpdump", "dumpcap", "tshark", "netsniff-ng", "nfpcapd"])
+def test_each_shipped_program_in_containers(run: Run, program: str) -> None:
+    try:
+        find_image("capture-tools:bookworm")
+    except BadInput as missing:
+        pytest.skip(f"nodrop image build capture-tools: {missing}")
+    table = f'kind = "command"\nprogram = "{program}"\nimage = "capture-tools:bookworm"'
+    text = ONE.replace('kind = "suricata"', table).replace("ring_size", "# ring_size")
+    kinds = 'matrix."setup.kind"=["docker", "oci", "bare"]'
+    text = text.replace("defrag", "# defrag")
+    outcome = run(kinds, "load.speed=", "load.pps=2000", "load.duration_s=2", text=text)
+    assert len(outcome.records) == 3
+    for record in outcome.records:
+        assert record.valid and closes(record), f"{record.cell}: {record.verdict}"
+        assert record.packets.lost_packets == 0 and record.packets.captured_packets > 2000

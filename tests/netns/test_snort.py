@@ -13,8 +13,13 @@ from typing import Any
 import pytest
 
 from nodrop.calibrate.program import prove
+from nodrop.config.experiment import load_experiment
+from nodrop.config.lab_file import load_lab
 from nodrop.errors import TrialFailed
 from nodrop.hosts.local import run_command
+from nodrop.measure.manager import run_experiment
+from nodrop.measure.progress import Silent
+from nodrop.suts.command.description import shipped
 from tests.depth import depth
 from tests.netns.test_command_sut import launched, replay
 
@@ -69,7 +74,9 @@ def test_its_description_is_proved(snort: dict[str, Any], daq: str, tmp_path: Pa
     assert 0 < still.truth["dropped_ring_full"] < still.truth["captured"]
 
 
-@pytest.mark.parametrize(("threads", "daq"), [(2, "afpacket"), (1, "pcap"), depth(1, "afpacket")])
+@pytest.mark.parametrize(
+    ("threads", "daq"), [(2, "afpacket"), depth(1, "pcap"), depth(1, "afpacket")]
+)
 def test_each_of_its_threads_has_its_share(
     snort: dict[str, Any], threads: int, daq: str, label: str, tmp_path: Path, trace: Path
 ) -> None:
@@ -83,6 +90,56 @@ def test_each_of_its_threads_has_its_share(
     assert all((ring["fanout"] is not None) == (threads > 1) for ring in evidence["rings"])
     figures = final.captured_packets, final.dropped_ring_full_packets, final.decoded_packets
     assert figures == (sent, 0, sent)
+
+
+FOUR = """
+name = "four"
+[setup]
+kind = "bare"
+instances = 4
+[sut]
+kind = "command"
+program = "./stand-in.toml"
+binary = "{python}"
+script = "{script}"
+config = "{config}"
+ring_mib = 8
+[load]
+kind = "replay"
+trace = "{trace}"
+speed = 4
+cpu = "any" # other tests run beside it
+[measure]
+repetitions = 1
+late_p99_us = 60e6
+"""
+
+
+def test_four_instances_behind_the_split(tmp_path: Path, trace: Path) -> None:
+    """As snort-2016.toml runs it. A script is no program, so the interpreter is, and it is shown
+    the script."""
+    words = shipped()["snort3"].read_text()
+    assert words.count('"snort", "-c"') == 2
+    words = words.replace('"snort", "-c"', '"python3", "{script}", "-c"')
+    words = words.replace("[knobs.daq]", '[knobs.script]\ntype = "file"\n[knobs.daq]')
+    (tmp_path / "stand-in.toml").write_text(words)
+    config = table(tmp_path)["config"]
+    python = Path("/usr/bin/python3").resolve()  # which any user may run
+    if not python.is_file():
+        pytest.skip("/usr/bin/python3 is not there")
+    text = FOUR.format(python=python, script=FAKE, config=config, trace=trace)
+    (tmp_path / "four.toml").write_text(text)
+    outcome = run_experiment(
+        load_experiment(tmp_path / "four.toml"),
+        load_lab(None),
+        out=tmp_path / "out",
+        resume=False,
+        progress=Silent(),
+    )
+    (record,) = outcome.records
+    books = record.packets
+    assert books.books_closed and books.residual_packets == 0, record.verdict
+    assert (books.captured_packets, books.lost_packets) == (record.offered.sent, 0)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from nodrop.terminal.saying import complain, say, say_json
 if TYPE_CHECKING:
     from nodrop.images.image import Image
 
-Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="What to build: suricata, tcpdump.")]
+Recipe = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="What to build: suricata, tcpdump, capture-tools.")
+]
 
 image = typer.Typer(no_args_is_help=True, help="The images a SUT runs out of.")
 
