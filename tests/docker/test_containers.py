@@ -390,8 +390,9 @@ def test_a_described_program_in_containers(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.depth
 @pytest.mark.usefixtures("docker")
-@pytest.mark.parametrize("program", ["tcpdump", "dumpcap", "tshark", "netsniff-ng", "nfpcapd"])
+@pytest.mark.parametrize("program", ["dumpcap", "tshark", "netsniff-ng", "nfpcapd"])
 def test_each_shipped_program_in_containers(run: Run, program: str) -> None:
+    """But tcpdump, which insists on becoming another user and may not."""
     try:
         find_image("capture-tools:bookworm")
     except BadInput as missing:

@@ -665,3 +665,18 @@ def test_what_no_capture_without_fanout_has_is_refused(capture: str, given: dict
 def test_where_a_capture_cannot_be_measured(capture: str, place: Any, words: str) -> None:
     found = Suricata({"capture": capture}, base=Path()).misplaced(**place)
     assert bool(found) == bool(words) and words in found and "\n" not in found
+
+
+@pytest.mark.parametrize("option", [{"ring_size": 64}, {"ring_size": 30000}, {"threads": 3}])
+def test_what_captures_decides_no_detection(tmp_path: Path, option: dict[str, int]) -> None:
+    """One baseline serves all rings and threads; a ring of 64 frames also lowers
+    max-pending-packets."""
+    (tmp_path / "a.rules").write_text("alert ip any any -> any any (sid:1;)\n")
+    (tmp_path / "b.rules").write_text("alert ip any any -> any any (sid:2;)\n")
+
+    def key(**more: Any) -> Any:
+        table = {"rules": ["a.rules"], **more}
+        return Suricata(table, base=tmp_path).detecting(["alerts"]).detection_key(None)
+
+    assert key(**option) == key() != key(rules=["b.rules"])
+    assert key(defrag="no", **option)["runmode"] == "single"

@@ -105,6 +105,9 @@ OFFLINE_TIMEOUT_S = 1200.0
 REST_SEEN_S = 0.15
 """Two looks at its threads, and the first of them late."""
 
+OF_CAPTURE = ("af-packet", "pcap", "af-xdp", "threading", "max-pending-packets")
+"""Keys of its configuration that lose packets, and change no detection."""
+
 
 class Suricata:
     """A `Sut`. The constructor refuses bad options (BadInput) and touches nothing."""
@@ -336,7 +339,7 @@ class Suricata:
 
     def detection_key(self, bits: Bits | None) -> Json:
         document = self._offline_document(Seen(interfaces=["lo"], work="/work"))
-        for of_capture in ("af-packet", "pcap", "af-xdp", "threading"):
+        for of_capture in OF_CAPTURE:
             document.pop(of_capture, None)
         return {
             "bits": None if bits is None else bits.sha256,
