@@ -93,7 +93,9 @@ def _line(run: Path, where: Path) -> RunLine:
     return RunLine(
         name=source.name,
         link=quote(report) if Folder(run).folder("report").is_there(PAGE) else "",
-        begun=escape.plain(source.run.manifest.get("started_utc") or "", longest=40)[:16],
+        begun=escape.plain(source.run.manifest.get("started_utc") or "")[:16].replace(
+            "T", escape.THIN
+        ),
         sut=escape.plain(", ".join(source.sut_names), longest=60),
         trials=len(story.trials),
         card=card,
