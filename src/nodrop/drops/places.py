@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from nodrop.drops.books import Balance, Key, Reading, rise
 from nodrop.ledger import nic_counters
-from nodrop.ledger.places import KERNEL, NIC, SOCKET_RING, SOFTNET
+from nodrop.ledger.places import KERNEL, NIC, RECEIVING_PORT, SOCKET_RING, SOFTNET
 from nodrop.protocol.events import (
     CapturePort,
     Captures,
@@ -28,6 +28,8 @@ WAITED_RATIO = 0.2
 BUSY_RATIO = 0.9
 FEW_BLOCKS_MS = 500
 """A ring of version 3 that bridges less loses whole stalls of its reader."""
+LOSE_THERE = ("drv dropped rx total", "ena_admin_q", "rx_bg0_frames_dropped")
+"""Counters of vmxnet3, ena and cxgb4, which count in rx_dropped what they lose."""
 MEMCAPS = {
     "flow.memcap": "flow",
     "flow.emerg_mode_entered": "flow",
@@ -108,6 +110,7 @@ def losses(
     why nothing said before that a capture's ring filled up."""
     return [
         *_of_ports(before, now),
+        *_of_refusals(before, now, balances),
         *_of_softnet(before, now),
         *_of_kernel(before, now, balances),
         *_of_groups(before, now),
@@ -116,15 +119,68 @@ def losses(
     ]
 
 
-def not_for_us(before: Captures, now: Captures) -> int | None:
-    """rx_dropped of the ports: no protocol wanted them, after every capture has had them. No loss.
-    None where only a table can be read, which has it in one with what the NIC lost."""
-    rose = 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RxDropped:
+    """rx_dropped of one port within one interval, parted by what became of the packets."""
+
+    port: CapturePort
+    lost: int
+    """More than ever came in: refused, at least so many."""
+    unknown: int
+    no_loss: int
+    """No protocol wanted them, after every capture has had them."""
+
+
+def rx_dropped(
+    before: Captures, now: Captures, balances: Sequence[Balance]
+) -> Sequence[RxDropped] | None:
+    """A software port, as a veth, counts frames there that it refuses (too long, a full backlog)
+    in place of rx_packets, and those that no protocol wanted beside them. A NIC's are no loss if
+    the books of a capture on it close: its sockets had all that came.
+
+    None where only a table can be read, which has it in one with what the NIC lost.
+    """
+    closed = {
+        (one.reading.key.namespace, one.reading.key.ifindex) for one in balances if one.closed
+    }
+    then_by_cpu = {row["cpu"]: row["dropped"] for row in before["softnet"]}
+    backlog = sum(
+        rise(then_by_cpu.get(row["cpu"], row["dropped"]), row["dropped"]) for row in now["softnet"]
+    )
+    found = []
     for then, port in _pairs(before, now):
         if then["link"] is None or port["link"] is None:
             return None
-        rose += rise(then["link"]["stats"]["rx_dropped"], port["link"]["stats"]["rx_dropped"])
-    return rose
+        dropped = rise(then["link"]["stats"]["rx_dropped"], port["link"]["stats"]["rx_dropped"])
+        dropped -= min(dropped, nic_counters.in_rx_dropped(then["ethtool"], port["ethtool"]))
+        came = rise(then["rx_packets"][0], port["rx_packets"][1])
+        lost = dropped - came - backlog
+        # Each CPU may have counted a packet there that is not in rx_packets yet.
+        lost = lost if lost > len(now["softnet"]) else 0
+        proved = (
+            port["link"]["kind"] is None
+            and (port["namespace"], port["index"]) in closed
+            and not any(name.strip().startswith(LOSE_THERE) for name in port["ethtool"])
+        )
+        no_loss = dropped - lost if proved else 0
+        unknown = dropped - lost - no_loss
+        found.append(RxDropped(port=port, lost=lost, unknown=unknown, no_loss=no_loss))
+    return found
+
+
+def _of_refusals(before: Captures, now: Captures, balances: Sequence[Balance]) -> Iterator[Loss]:
+    for one in rx_dropped(before, now, balances) or ():
+        name = one.port["name"]
+        yield Loss(
+            place=str(RECEIVING_PORT),
+            where=name,
+            counter="rx_dropped beyond rx_packets",
+            packets=one.lost,
+            why=f"frames longer than its MTU of {_mtu(one.port)}, or it was down: no capture ever "
+            "had them",
+            do=f"ip link set {name} mtu 9000   # as long as its peer's or sender's: "
+            f"ip -d link show {name}",
+        )
 
 
 def _pairs(before: Captures, now: Captures) -> Iterator[tuple[CapturePort, CapturePort]]:

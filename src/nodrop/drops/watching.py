@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodrop.drops.books import STEP_NS, Balance, Books, Bounds, Key
-from nodrop.drops.places import Loss, Row, Table, held_back, losses, not_for_us, thread_shares
+from nodrop.drops.places import (
+    Loss,
+    Row,
+    RxDropped,
+    Table,
+    held_back,
+    losses,
+    rx_dropped,
+    thread_shares,
+)
 from nodrop.protocol.events import Captures, NotVisible, RingLevels
 from nodrop.results.watched import (
     Hidden,
@@ -116,6 +125,8 @@ class Watch:
     """Captures whose rings filled up → the last look at which they did, by CLOCK_MONOTONIC."""
     _before: Captures | None = None
     _latest: dict[Key, Balance] = field(default_factory=dict)
+    _unknown: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Packets in rx_dropped of a port of which nobody can say whether they were lost."""
 
     def fills(self, levels: RingLevels) -> bool:
         """Whether a ring begins to fill up, so that the interval is to end now."""
@@ -149,6 +160,7 @@ class Watch:
         self._latest = {key: one for key, one in self._latest.items() if key in kept}
         seconds = (seen["mono_ns"] - before["mono_ns"]) / 1e9
         lost = losses(before, seen, balances, unannounced=self._unannounced(balances, before))
+        dropped = rx_dropped(before, seen, balances)
         self._levels.gap_ns = 0
         left_ms = {
             one.reading.key: left
@@ -175,12 +187,34 @@ class Watch:
             losses=lost,
             rows=self._table.add(lost, seconds=seconds, real_ns=seen["real_ns"]),
             ended=ended,
-            not_for_us=not_for_us(before, seen),
+            not_for_us=None if dropped is None else sum(one.no_loss for one in dropped),
             overflow_ms=left_ms,
             notes=[*_changes(before, seen), *(_filling(one, left_ms) for one in fills)],
-            not_visible=[ALWAYS, *seen["missing"], *_silent(balances)],
+            not_visible=[
+                ALWAYS,
+                *seen["missing"],
+                *self._perhaps_lost(dropped or ()),
+                *_silent(balances),
+            ],
             look_ns=seen["took_ns"],
         )
+
+    def _perhaps_lost(self, dropped: Sequence[RxDropped]) -> Iterator[NotVisible]:
+        for one in dropped:
+            port, link = one.port, one.port["link"]
+            at = (port["namespace"], port["index"])
+            total = self._unknown[at] = self._unknown.get(at, 0) + one.unknown
+            if not total or link is None:
+                continue
+            yield NotVisible(
+                what=f"how many of {total:,} packets in rx_dropped of {port['name']} were lost",
+                needs="tx_dropped of its peer, which counts those that it refused "
+                f"(ip -d link show {port['name']}: its peer; ip -s link show there)"
+                if link["kind"] == "veth"
+                else "a counter that parts them",
+                why=f"frames longer than its MTU of {link['mtu']}, those that found no room, and "
+                "those that no protocol wanted after every capture had them count there alike",
+            )
 
     def _unannounced(self, balances: Sequence[Balance], before: Captures) -> Mapping[Key, str]:
         """Why nothing announced a loss of this interval."""

@@ -97,7 +97,8 @@ PATH = Place(
 )
 RECEIVING_PORT = Place(
     name="receiving port",
-    counter="tx_dropped of the sending port, beside the receiving port's MTU and carrier changes",
+    counter="tx_dropped of the sending port, beside the receiving port's MTU and carrier changes; "
+    "rx_dropped beyond rx_packets of the receiving one",
     source="Linux net/core/dev.c (__dev_forward_skb): it was down, or takes no frames so long",
     knob="ip link show of the port: its MTU, and what took it down",
 )

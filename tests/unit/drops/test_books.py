@@ -47,7 +47,7 @@ def sock(inode: int, packets: int, drops: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def port(rx: tuple[int, int], tx: int = 0, **stats: int) -> dict[str, Any]:
+def port(rx: tuple[int, int], tx: int = 0, kind: str | None = None, **stats: int) -> dict[str, Any]:
     names = (
         "rx_dropped", "rx_missed_errors", "rx_errors", "rx_crc_errors", "rx_length_errors",
         "rx_frame_errors", "rx_fifo_errors",
@@ -56,7 +56,7 @@ def port(rx: tuple[int, int], tx: int = 0, **stats: int) -> dict[str, Any]:
         "namespace": NS,
         "index": 2,
         "name": "eth1",
-        "link": {"mtu": 1500, "stats": dict.fromkeys(names, 0) | stats},
+        "link": {"mtu": 1500, "kind": kind, "stats": dict.fromkeys(names, 0) | stats},
         "table": None,
         "ethtool": {},
         "rx_packets": list(rx),

@@ -8,7 +8,7 @@ import pytest
 
 from nodrop.drops.places import doubled, losses
 from nodrop.drops.watching import Interval, Watch
-from nodrop.drops.words import lines, sparkline, view
+from nodrop.drops.words import ending, lines, sparkline, view
 from nodrop.errors import BadInput
 from nodrop.terminal.arguments import seconds
 from tests.unit.drops.test_books import look, port, program, ring, said, sock, thread
@@ -122,9 +122,66 @@ def test_the_nics_own_losses(
     assert [(row.loss.place, row.total) for row in found.rows] == [(place, packets)]
 
 
-def test_what_no_protocol_wanted_is_no_loss() -> None:
-    found = interval({"ports": [port((0, 0))]}, {"ports": [port((9, 9), rx_dropped=340)]})
-    assert found.rows == [] and found.not_for_us == 340
+def dropped_by_port(
+    came: int, dropped: int, *, kind: str | None = None, backlog: int = 0, **more: Any
+) -> Interval:
+    """Of a port whose capture has all that came, with rx_dropped beside it."""
+    one = {"programs": {"7": program("snort")}}
+    arrived = more.pop("arrived", came)
+    ports = [port((0, 0), kind=kind), port((came, came), kind=kind, rx_dropped=dropped)]
+    for at in ports:
+        at["ethtool"] = more.get("ethtool", {})
+    return interval(
+        {**one, "sockets": [sock(41, 0, 0)], "ports": ports[:1]},
+        {
+            **one,
+            "sockets": [sock(41, arrived, 0)],
+            "ports": ports[1:],
+            "softnet": [{"cpu": 0, "dropped": backlog}],
+        },
+    )
+
+
+@pytest.mark.parametrize(("came", "dropped"), [(500, 340), (12, 12)])
+def test_what_no_protocol_wanted_is_no_loss_of_a_nic_whose_books_close(
+    came: int, dropped: int
+) -> None:
+    found = dropped_by_port(came, dropped)
+    assert found.rows == [] and found.not_for_us == dropped
+    assert not any("rx_dropped" in one["what"] for one in found.not_visible)
+
+
+@pytest.mark.parametrize(
+    ("came", "dropped", "backlog", "lost"), [(7, 3000, 0, 2993), (90, 500, 0, 410), (7, 60, 50, 3)]
+)
+def test_frames_that_a_port_refuses_are_lost(
+    came: int, dropped: int, backlog: int, lost: int
+) -> None:
+    """A veth counts them in rx_dropped in place of rx_packets; the backlog has a row of its own."""
+    found = dropped_by_port(came, dropped, kind="veth", backlog=backlog)
+    row = next(row for row in found.rows if row.loss.place == "receiving port")
+    assert (row.total, row.loss.where, found.not_for_us) == (lost, "eth1", 0)
+    assert "MTU of 1500" in row.loss.why and "ip link set eth1 mtu 9000" in row.loss.do
+    assert not any("no loss" in line for line in ending(found, found.real_ns))
+
+
+@pytest.mark.parametrize(
+    ("came", "dropped", "more", "needs"),
+    [
+        (5000, 3000, {"kind": "veth"}, "tx_dropped of its peer"),
+        (40, 40, {"kind": "macvlan"}, "a counter that parts them"),
+        (5000, 300, {"arrived": 4000}, "a counter that parts them"),
+        (5000, 300, {"ethtool": {"ena_admin_q_aborted_cmd": 0}}, "a counter that parts them"),
+    ],
+)
+def test_what_may_be_lost_is_never_called_no_loss(
+    came: int, dropped: int, more: dict[str, Any], needs: str
+) -> None:
+    found = dropped_by_port(came, dropped, **more)
+    (hidden,) = (one for one in found.not_visible if "rx_dropped" in one["what"])
+    assert f"how many of {dropped:,} packets" in hidden["what"] and needs in hidden["needs"]
+    assert found.rows == [] and found.not_for_us == 0
+    assert not any("no loss" in line for line in ending(found, found.real_ns))
 
 
 def test_a_full_backlog_by_its_cpu() -> None:
