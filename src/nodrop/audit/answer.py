@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,8 @@ from nodrop import __version__
 from nodrop.audit import reading
 from nodrop.audit.kind import Finding
 from nodrop.audit.kinds import KINDS, findings, is_note
-from nodrop.audit.world import Role, World
+from nodrop.audit.port_kinds import not_parted
+from nodrop.audit.world import Missing, Role, World
 from nodrop.errors import NodropError
 from nodrop.results.model import Model, NotNegative
 
@@ -90,22 +92,23 @@ def audited(asked: Asked) -> AuditAnswer:
 
 def answer(world: World, *, took_s: float) -> AuditAnswer:
     found = findings(world)
+    missing = (*world.missing, *not_parted(world))
     return AuditAnswer(
         format=1,
         role=str(world.role),
         ports=[port.where for port in world.ports],
         findings=[_finding(one) for one in found],
-        missing=[MissingAnswer(what=one.what, needs=one.needs) for one in world.missing],
+        missing=[MissingAnswer(what=one.what, needs=one.needs) for one in missing],
         values=[ValueAnswer(what=one.what, value=one.value, at=one.at) for one in world.values],
         took_s=round(took_s, 3),
-        exit_code=_exit_code(found, world),
+        exit_code=_exit_code(found, missing),
     )
 
 
-def _exit_code(found: tuple[Finding, ...], world: World) -> int:
+def _exit_code(found: Sequence[Finding], missing: Sequence[Missing]) -> int:
     if any(not is_note(one.kind) for one in found):
         return FOUND
-    return CANNOT_TELL if world.missing else 0
+    return CANNOT_TELL if missing else 0
 
 
 def _finding(found: Finding) -> FindingAnswer:

@@ -6,6 +6,7 @@ Each of them only reads, and none makes the kernel load a module.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import socket
 import struct
@@ -26,6 +27,7 @@ ANSWER_WITHIN_S = 0.2
 GROWS_BY_BYTES = 1 << 16
 """Room for what a driver counts more than it said a moment ago: the kernel writes all of it."""
 CLONE_NEWNET = 0x40000000
+SIOCGIFMTU = 0x8921
 NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY = 4, 20
 NLMSG_ERROR, NLMSG_DONE, NLM_F_DUMP_REQUEST = 2, 3, 0x301
 MESSAGE = struct.Struct("=IHHII")
@@ -57,6 +59,8 @@ class Kernel(Protocol):
     def ethtool(self, pid: int | None, port: str, asked: bytes, more: int) -> bytes | None:
         """The answer to a GET, with `more` bytes behind what was asked; None if there is none."""
 
+    def mtu(self, pid: int | None, port: str) -> int | None: ...
+
     def packet_sockets(self, pid: int | None) -> bytes:
         """The dump of packet_diag."""
 
@@ -78,6 +82,9 @@ class Live:
     def ethtool(self, pid: int | None, port: str, asked: bytes, more: int) -> bytes | None:
         found = _within(pid, lambda: ioctl(port, asked, more=more + GROWS_BY_BYTES))
         return None if found is None else found[: len(asked) + more]
+
+    def mtu(self, pid: int | None, port: str) -> int | None:
+        return _within(pid, lambda: _mtu(port))
 
     def packet_sockets(self, pid: int | None) -> bytes:
         return _within(pid, _dump)
@@ -127,6 +134,12 @@ def _within(pid: int | None, work: Callable[[], Found]) -> Found:
     if errors:
         raise errors[0]
     return found[0]
+
+
+def _mtu(port: str) -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        said = fcntl.ioctl(any_socket, SIOCGIFMTU, struct.pack("16si12x", port.encode(), 0))
+    return int(struct.unpack("16si12x", said)[1])
 
 
 def _dump() -> bytes:

@@ -7,7 +7,18 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from nodrop.audit.kind import Costs, Kind, Read, Seen, matters
-from nodrop.audit.world import CPU, FANOUT, HASH, PROMISCUOUS, QUEUE, Port, Role, World
+from nodrop.audit.world import (
+    CPU,
+    FANOUT,
+    HASH,
+    PROMISCUOUS,
+    QUEUE,
+    Missing,
+    Port,
+    Role,
+    RxDropped,
+    World,
+)
 from nodrop.config.units import count_of, format_cpus
 from nodrop.ledger.nic_counters import Beside, counter_of
 
@@ -245,11 +256,7 @@ def _no_node(world: World) -> Iterator[Seen]:
 def _nic_lost(world: World) -> Iterator[Seen]:
     for port in world.ports:
         missed = port.statistics.get("rx_missed_errors", 0)
-        known = {
-            name: value
-            for name, value in port.driver_counters.items()
-            if value and (found := counter_of(name)) and found.beside is not Beside.WITNESS
-        }
+        known = _driver_lost(port)
         lost = max(missed, *known.values()) if known else missed
         if not matters(lost, _arrived(port)):
             continue
@@ -266,6 +273,14 @@ def _nic_lost(world: World) -> Iterator[Seen]:
             read=tuple(read),
             change=change,
         )
+
+
+def _driver_lost(port: Port) -> dict[str, int]:
+    return {
+        name: value
+        for name, value in port.driver_counters.items()
+        if value and (found := counter_of(name)) and found.beside is not Beside.WITNESS
+    }
 
 
 def _backlog(world: World) -> Iterator[Seen]:
@@ -392,11 +407,70 @@ def _refused(world: World) -> Iterator[Seen]:
             )
 
 
+def rx_dropped(world: World, port: Port) -> RxDropped:
+    """A software port counts frames there that it refuses in place of rx_packets, and a veth's peer
+    counts each of them as tx_dropped. Those that no protocol wanted are in rx_packets as well."""
+    number = port.statistics.get("rx_dropped", 0)
+    backlog = sum(world.softnet_dropped.values())
+    beyond = number - _arrived(port) - backlog
+    lost = beyond if beyond > len(world.softnet_dropped) else 0
+    if port.peer is not None:
+        lost = max(lost, min(number, port.peer.tx_dropped))
+        return RxDropped(lost=lost, unknown=0, no_loss=number - lost)
+    through_backlog = port.driver in BACKLOG_DRIVERS or (port.rps and backlog)
+    if through_backlog or port.driver in (None, *LOSES_IN_RX_DROPPED):
+        return RxDropped(lost=lost, unknown=number - lost, no_loss=0)
+    if port.statistics.get("rx_missed_errors") or _driver_lost(port):
+        return RxDropped(lost=0, unknown=number, no_loss=0)
+    return RxDropped(lost=lost, unknown=0, no_loss=number - lost)
+
+
+def _refused_frames(world: World) -> Iterator[Seen]:
+    for port in world.captured():
+        lost, peer = rx_dropped(world, port).lost, port.peer
+        if not matters(lost, _arrived(port)):
+            continue
+        read = [
+            Read(
+                f"rx_dropped {port.statistics['rx_dropped']}", port.files("statistics/rx_dropped")
+            ),
+            Read(f"rx_packets {_arrived(port)}", port.files("statistics/rx_packets")),
+            Read(f"mtu {port.mtu}", port.files("mtu")),
+        ]
+        why = "frames longer than its MTU, a full backlog, or it was down"
+        change = f"{port.enter}ip link set {port} mtu 9000 (as long as the sender's)"
+        if peer is not None:
+            read += [
+                Read(f"tx_dropped {peer.tx_dropped}, mtu {peer.mtu}", f"its peer {peer.where}")
+            ]
+            if peer.mtu and port.mtu and peer.mtu > port.mtu:
+                why = f"its MTU is {port.mtu}, and its peer {peer.where} sends up to {peer.mtu}"
+                change = f"{port.enter}ip link set {port} mtu {peer.mtu}"
+        yield Seen(
+            where=port.where,
+            says=f"it refused {lost:,} packets that no capture program had: {why}",
+            read=tuple(read),
+            change=f"{change}; then restart what captures there",
+        )
+
+
+def not_parted(world: World) -> Iterator[Missing]:
+    """rx_dropped of which nobody can say whether it is a loss."""
+    for port in world.captured() if world.role is Role.SENSOR else ():
+        if unknown := rx_dropped(world, port).unknown:
+            needs = (
+                "tx_dropped of its peer, whose namespace no process is in that may be read"
+                if port.driver == "veth"
+                else "a counter that parts those it refused from those that no protocol wanted"
+            )
+            yield Missing(
+                f"how many of {unknown:,} packets in rx_dropped of {port.where} were lost", needs
+            )
+
+
 def _not_for_us(world: World) -> Iterator[Seen]:
     for port in world.captured():
-        number = port.statistics.get("rx_dropped", 0)
-        missed = port.statistics.get("rx_missed_errors", 0)
-        if number and not missed and port.driver not in LOSES_IN_RX_DROPPED:
+        if number := rx_dropped(world, port).no_loss:
             yield Seen(
                 where=port.where,
                 says=f"rx_dropped {number:,} is no loss of the sensor: it had these packets "
@@ -494,6 +568,19 @@ MIDDLE = (
         not_when="Fewer than one in a million; losses before Suricata was started.",
         change="ethtool -G PORT rx MAX; more queues; interrupts on a free CPU",
         look=_nic_lost,
+    ),
+    Kind(
+        id="frames-refused",
+        title="The port refused frames, and counts them as rx_dropped",
+        costs=Costs.PACKETS,
+        why="A software port refuses frames that are longer than its MTU, or find no room in a "
+        "CPU's backlog: they are in rx_dropped in place of rx_packets, and no capture program has "
+        "them. A veth's peer counts each as tx_dropped.",
+        source="Linux net/core/dev.c (__dev_forward_skb, enqueue_to_backlog); nodrop: 3,000 frames "
+        "of 9,000 bytes to an MTU of 1,500",
+        not_when="rx_dropped is within rx_packets, and the peer has no tx_dropped.",
+        change="ip link set PORT mtu N",
+        look=_refused_frames,
     ),
 )
 LATER = (
@@ -629,7 +716,8 @@ NOTES = (
         why="Packets of unknown protocols, and tagged ones of no VLAN here, are counted as dropped "
         "after every packet socket had them.",
         source="Linux net/core/dev.c (__netif_receive_skb_core); netdata #988",
-        not_when="vmxnet3, ena and cxgb4 count losses there.",
+        not_when="A veth whose peer has tx_dropped or cannot be read, other software ports, and "
+        "vmxnet3, ena and cxgb4 count losses there.",
         change="nothing",
         look=_not_for_us,
     ),

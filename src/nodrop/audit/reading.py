@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from nodrop.audit.world import (
     PROMISCUOUS,
     UP,
     Missing,
+    Peer,
     Port,
     Program,
     Role,
@@ -52,6 +54,8 @@ RATE_S = 0.3
 """So long the rate of a port is looked at, before a part of its flows is chosen."""
 BY_CPU, BY_QUEUE = 2, 5
 """PACKET_FANOUT_CPU and _QM: what cluster_cpu and cluster_qm deal by."""
+RX_PACKETS, TX_DROPPED = 1, 11
+"""Columns of /proc/net/dev."""
 CLOCK_S = 2.0
 """The kernel says when it was booted in whole seconds."""
 
@@ -107,6 +111,8 @@ class _Reader:
         self.root = root
         self.kernel = kernel
         self.missing: dict[Missing, None] = {}
+        self.spaces: dict[str, int | None] = {}
+        """Every network namespace that may be read: a process that is in it; None: our own."""
 
     def world(self, role: Role, given: Settings | None, asked: Sequence[str]) -> World:
         names = self._names()
@@ -203,11 +209,15 @@ class _Reader:
         )
 
     def _received(self, port: Port) -> int | None:
-        table = self.text(f"proc/{port.pid or 'self'}/net/dev") or ""
-        for line in table.splitlines():
+        row = self._row(port.pid, port.name)
+        return None if row is None else row[RX_PACKETS]
+
+    def _row(self, pid: int | None, port: str) -> list[int] | None:
+        """Columns of a port in /proc/net/dev."""
+        for line in (self.text(f"proc/{pid or 'self'}/net/dev") or "").splitlines():
             name, colon, rest = line.partition(":")
-            if colon and name.strip() == port.name:
-                return int(rest.split()[1])
+            if colon and name.strip() == port:
+                return [int(word) for word in rest.split()]
         return None
 
     # --- files ----------------------------------------------------------------------------------
@@ -275,6 +285,8 @@ class _Reader:
             except PermissionError:
                 space = None
                 unseen.append(f"{name} (pid {pid})")
+            if space is not None:
+                self.spaces.setdefault(space, seen.get(space, pid))
             if space is None and not _captures(name):
                 continue
             rows = self._packet_rows(pid) if space not in seen or space is None else []
@@ -557,12 +569,31 @@ class _Reader:
                 self._lacks(f"settings of {name} in the namespace of process {pid}", ENTER)
                 return None
 
-        return read_port(
+        port = read_port(
             Port(name=name, space=space, pid=pid, index=index),
             self._port_folder(pid, name, index),
             self,
             ask,
         )
+        return replace(port, peer=self._peer(port)) if port.statistics.get("rx_dropped") else port
+
+    def _peer(self, port: Port) -> Peer | None:
+        """The other end of a veth: each of the two says the other's index. None if no namespace
+        has such a port, or several."""
+        index, found = port.driver_counters.get("peer_ifindex"), []
+        for pid in self.spaces.values() if index else ():
+            try:
+                name = self.kernel.interfaces(pid).get(index or 0)
+                if name is None:
+                    continue
+                said = asking.statistics(partial(self.kernel.ethtool, pid, name))
+                row = self._row(pid, name)
+                if said.get("peer_ifindex") == port.index and row is not None:
+                    mtu = self.kernel.mtu(pid, name)
+                    found.append(Peer(name=name, pid=pid, mtu=mtu, tx_dropped=row[TX_DROPPED]))
+            except OSError:
+                continue
+        return found[0] if len(found) == 1 else None
 
     def _port_folder(self, pid: int | None, name: str, index: int) -> str | None:
         """/sys shows the ports of the namespace in which it was mounted."""

@@ -90,6 +90,32 @@ class Feature:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """The other end of a veth."""
+
+    name: str
+    pid: int | None
+    """A process of its namespace; None: it is in nodrop's own."""
+    mtu: int | None
+    tx_dropped: int
+    """Frames that it sent and the port refused."""
+
+    @property
+    def where(self) -> str:
+        return self.name if self.pid is None else f"{self.name} (namespace of pid {self.pid})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RxDropped:
+    """rx_dropped of a port, parted by what became of the packets."""
+
+    lost: int
+    unknown: int
+    no_loss: int
+    """No protocol wanted them, after every packet socket had them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
     name: str
     space: int = OURS
@@ -119,6 +145,8 @@ class Port:
     """NUMA node of its slot; -1: the firmware did not say. None: it has no slot."""
     speed_mbit: int | None = None
     duplex: str | None = None
+    peer: Peer | None = None
+    """Of a veth with rx_dropped; None: it is not known which port that is."""
     dealt: tuple[Dealt, ...] = ()
     """Meetings of real flows, if they were asked for (`--watch`)."""
     pcie: Mapping[str, str] = field(default_factory=dict)

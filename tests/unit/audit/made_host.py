@@ -46,6 +46,12 @@ class MadeKernel:
     takes_all: set[int] = field(default_factory=set)
     """Inodes of sockets with a filter that takes all, as that of a plain tcpdump."""
 
+    peers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Veths beside eth1: the index of the other end, and the MTU."""
+
+    def mtu(self, pid: int | None, port: str) -> int | None:
+        return self.peers[port][1]
+
     def interfaces(self, pid: int | None) -> Mapping[int, str]:
         return self.ports
 
@@ -92,6 +98,11 @@ class MadeKernel:
         ]
 
     def ethtool(self, pid: int | None, port: str, asked: bytes, more: int) -> bytes | None:
+        if port in self.peers:
+            veth = {"driver": "veth", "counters": {"peer_ifindex": self.peers[port][0]}}
+            return MadeKernel((), {}, {"features": {}, "key": None, **veth}, {}).ethtool(
+                pid, "eth1", asked, more
+            )
         command = struct.unpack_from("=I", asked)[0]
         made = getattr(self, f"_{command:#x}", None)
         said: bytes | None = made(asked) if made and port == "eth1" else None
@@ -237,6 +248,14 @@ class MadeHost:
         (self.root / f"proc/{pid}/fd").mkdir(exist_ok=True)
         self.write(f"proc/{pid}/net/unix", UNIX)
 
+    def veth(self, name: str, *, index: int, mtu: int, tx_dropped: int, of: int = 2) -> None:
+        """eth1 is a veth, and this its peer if it says `of` eth1's index."""
+        self.kernel.ports = {**self.kernel.ports, index: name}
+        self.kernel.peers[name] = (of, mtu)
+        self.kernel.port |= {"driver": "veth", "counters": {"peer_ifindex": index}}
+        row = f"  {name}: 1 2 0 0 0 0 0 0 900 8 0 {tx_dropped} 0 0 0 0\n"
+        self.write("proc/self/net/dev", f"Inter-| Receive\n face |bytes packets\n{row}")
+
     def hold(self, pid: int, *inodes: int) -> None:
         for number, inode in enumerate(inodes, 3):
             (self.root / f"proc/{pid}/fd/{number}").symlink_to(f"socket:[{inode}]")
@@ -270,7 +289,7 @@ class MadeHost:
         for name, text in {
             "mtu": "1500", "flags": "0x1103", "ifindex": "2", "speed": "10000", "duplex": "full",
             "queues/rx-0/rps_cpus": "00", "queues/rx-1/rps_cpus": "00",
-            **{f"statistics/{one}": "0" for one in STATISTICS},
+            **{f"statistics/{one}": "0" for one in STATISTICS}, "statistics/rx_packets": "5000",
         }.items():  # fmt: skip
             self.write(f"{slot}/net/eth1/{name}", f"{text}\n")
         for name, text in {

@@ -125,6 +125,7 @@ def balancer(*arguments: str) -> Change:
     )
 
 
+VETH = driver(driver="veth")
 SLOT = "sys/class/net/eth1/device"
 REFUSED = f"1 00000002 {'0 ' * 11}\n"
 TWO_PORTS = YAML + "  - interface: eth2\n    cluster-id: {}\n"
@@ -245,6 +246,13 @@ CASES: list[tuple[str, Change, Change]] = [
         statistic("rx_dropped", 340),
         all_of(statistic("rx_dropped", 340), driver(driver="vmxnet3")),
     ),
+    ("rx-dropped", statistic("rx_dropped", 12), all_of(statistic("rx_dropped", 12), VETH)),
+    (
+        "frames-refused",
+        all_of(VETH, after(7, "rx_dropped", 3000)),
+        all_of(VETH, after(3000, "rx_dropped", 7)),
+    ),
+    ("frames-refused", after(90, "rx_dropped", 500), after(500, "rx_dropped", 90)),
     ("driver-counters", driver(driver="i40e"), driver(driver="e1000e")),
     ("split-flows", flows(204, 773), flows(428, 428)),
     ("split-flows", flows(7, 20), flows(0, 19)),
@@ -269,6 +277,59 @@ def test_a_finding_is_there_and_next_to_it_is_not(
     has_not(without)
     assert kind in with_it.ids()
     assert kind not in without.ids()
+
+
+@pytest.mark.parametrize(
+    ("mtu", "refused", "arrived", "dropped", "says"),
+    [
+        (9000, 3000, 7, 3000, "refused 3,000 packets"),
+        (4000, 60, 5000, 400, "refused 60 packets"),
+    ],
+)
+def test_a_veth_whose_peer_sends_longer_frames_names_both_mtus(
+    host: MadeHost, mtu: int, refused: int, arrived: int, dropped: int, says: str
+) -> None:
+    host.veth("s1", index=9, mtu=mtu, tx_dropped=refused)
+    after(arrived, "rx_dropped", dropped)(host)
+    found = host.answer()
+    one, *notes = found.findings
+    assert one.id == "frames-refused" and says in one.says
+    assert f"its MTU is 1500, and its peer s1 sends up to {mtu}" in one.says
+    assert one.change.startswith(f"ip link set eth1 mtu {mtu};")
+    rest = [note.says for note in notes]
+    assert rest == [] if dropped == refused else rest[0].startswith("rx_dropped 340 is no loss")
+    assert found.missing == [] and found.exit_code == 1
+
+
+@pytest.mark.parametrize("dropped", [340, 41])
+def test_a_peer_that_refused_nothing_proves_that_nothing_is_lost(
+    host: MadeHost, dropped: int
+) -> None:
+    host.veth("s1", index=9, mtu=9000, tx_dropped=0)
+    statistic("rx_dropped", dropped)(host)
+    found = host.answer()
+    assert [one.id for one in found.findings] == ["rx-dropped"] and found.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        VETH,
+        lambda host: host.veth("s1", index=9, mtu=9000, tx_dropped=5, of=3),
+        driver(driver="macvlan"),
+        driver(driver="ena"),
+    ],
+)
+def test_rx_dropped_that_may_be_a_loss_is_listed_as_not_read(
+    host: MadeHost, change: Change
+) -> None:
+    change(host)
+    statistic("rx_dropped", 340)(host)
+    found = host.answer()
+    assert not any(one.id in ("rx-dropped", "frames-refused") for one in found.findings)
+    (missing,) = found.missing
+    assert missing.what == "how many of 340 packets in rx_dropped of eth1 were lost"
+    assert found.exit_code == 6
 
 
 def test_only_an_ids_wants_the_frames_of_others(host: MadeHost) -> None:
