@@ -38,7 +38,7 @@ from nodrop.audit.world import (
 )
 from nodrop.config.units import parse_cpus
 from nodrop.errors import BadInput, TrialFailed
-from nodrop.hosts.control_groups import NOT_V1, group_path, mounts, own_quotas
+from nodrop.hosts.control_groups import groups_of, own_quotas, sees_groups
 from nodrop.suts.suricata.own_yaml import read_own
 
 TRACE = "root, or CAP_SYS_PTRACE"
@@ -158,6 +158,12 @@ class _Reader:
             uptime_s=self._uptime(),
             virtual=self._virtual(),
         )
+        if programs and sees_groups(self.root) is None:
+            self._lacks(
+                "CPU quotas and memory limits of capture programs",
+                "a /sys/fs/cgroup: `ip netns exec` mounts a /sys without it; start nodrop outside, "
+                "where it finds other namespaces itself, or by nsenter --net=/run/netns/NAME",
+            )
         wanted = self._wanted(found, asked, ports_of, given)
         seen = tuple(
             self._port(space, spaces[space], index, ports_of[space][index])
@@ -425,18 +431,13 @@ class _Reader:
 
     def _memory_hits(self, pid: int) -> Iterator[tuple[str, int]]:
         try:
-            for mount in mounts("memory", self.root):
-                name = "memory" if mount.version == 1 else NOT_V1
-                folder = mount.folder(group_path(self.root / f"proc/{pid}/cgroup", name))
-                for group in (folder, *folder.parents):
-                    if not group.is_relative_to(mount.point):
-                        break
-                    events, fails = group / "memory.events", group / "memory.failcnt"
-                    if events.is_file():
-                        said = dict(map(str.split, events.read_text().splitlines()))
-                        yield f"/{events.relative_to(self.root)} (max)", int(said.get("max", 0))
-                    elif fails.is_file():
-                        yield f"/{fails.relative_to(self.root)}", int(fails.read_text())
+            for name, group in groups_of("memory", self.root, str(pid)):
+                events, fails = group / "memory.events", group / "memory.failcnt"
+                if events.is_file():
+                    said = dict(map(str.split, events.read_text().splitlines()))
+                    yield f"{name}/memory.events (max)", int(said.get("max", 0))
+                elif fails.is_file():
+                    yield f"{name}/memory.failcnt", int(fails.read_text())
         except (OSError, ValueError):
             return
 

@@ -91,7 +91,7 @@ def drops(
         must_be_new(record)
     with (
         _host(where, become, ssh_config) as host,
-        closing(Looks(host)) as looks,
+        closing(Looks(host, root=None if where else Path("/"))) as looks,
         _outlets(host, record, metrics) as outlets,
     ):
         found = _passed_on(

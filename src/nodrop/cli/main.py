@@ -318,6 +318,7 @@ def _whose(error: BaseException) -> str:
 def _print_usage_error(error: BaseException) -> None:
     context = getattr(error, "ctx", None)
     words = getattr(error, "format_message")().rstrip(".")  # noqa: B009  see exit_code
+    words = words.replace("Value error, ", "")
     if type(error).__name__.startswith("NoArgsIsHelp"):
         print(words, file=sys.stderr)  # noqa: T201  nodrop's own help, of many lines
         return

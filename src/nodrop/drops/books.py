@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodrop.hosts.captures import SocketSums
+from nodrop.hosts.captures import QUOTAS_HIDDEN, SocketSums
 from nodrop.protocol.events import (
     CapturePort,
     CaptureProgram,
@@ -88,6 +88,9 @@ class Reading:
     """Packets that reassembly took out ahead of the sockets of the namespace; None: no defrag."""
     at_least: bool = False
     """The owner reads the sockets' counters itself and does not say them."""
+    quotas_known: bool = True
+    used_ns: int = 0
+    """When its threads and control groups were read: behind all counters of the look."""
 
     @property
     def offered(self) -> Bounds | None:
@@ -128,6 +131,11 @@ class Balance:
     at_least: bool
     """Arrived and dropped may be more: the owner reads the counters, and does not say them."""
     seconds: float
+
+    @property
+    def used_s(self) -> float:
+        """From one reading of its threads and control groups to the other."""
+        return (self.reading.used_ns - self.before.used_ns) / 1e9
 
     @property
     def unheard(self) -> str | None:
@@ -217,6 +225,8 @@ class Books:
             waiting=_waiting(sockets),
             taken=_taken(seen["reassembly"].get(str(key.namespace)), sockets),
             at_least=at_least,
+            quotas_known=QUOTAS_HIDDEN not in seen["missing"],
+            used_ns=seen["mono_ns"] + seen["took_ns"],
         )
 
     def _arrived(

@@ -28,6 +28,10 @@ WAITED_RATIO = 0.2
 BUSY_RATIO = 0.9
 FEW_BLOCKS_MS = 500
 """A ring of version 3 that bridges less loses whole stalls of its reader."""
+HIDDEN_QUOTA = "a CPU quota that is not visible here held it back"
+OUTSIDE = (
+    "nodrop drops   # outside of `ip netns exec`; or: nsenter --net=/run/netns/NAME nodrop drops"
+)
 LOSE_THERE = ("drv dropped rx total", "ena_admin_q", "rx_bg0_frames_dropped")
 """Counters of vmxnet3, ena and cxgb4, which count in rx_dropped what they lose."""
 MEMCAPS = {
@@ -335,6 +339,8 @@ def cause(balance: Balance) -> tuple[str, str]:
         )
     else:
         why = "a burst, or a stall of its reader, was longer than the ring holds"
+    if not now.quotas_known:
+        return f"not known which: {why}, or {HIDDEN_QUOTA}", OUTSIDE
     return why, _larger_ring(now, ring)
 
 
@@ -349,6 +355,12 @@ def held_back(balance: Balance) -> tuple[str, str] | None:
     if throttled := _throttled(balance):
         file, ratio = throttled
         why = f"its CPU quota held it back {ratio * 100:.0f} % of the time"
+        if ratio > 1:
+            spent_s = ratio * balance.used_s
+            why = (
+                f"its CPU quota held it back {spent_s:.2f} s within {balance.used_s:.2f} s, summed "
+                "over CPUs"
+            )
         folder = shlex.quote(file.rpartition("/")[0])
         version2 = f"echo max > {folder}/cpu.max"
         version1 = f"echo -1 > {folder}/cpu.cfs_quota_us"
@@ -359,6 +371,8 @@ def held_back(balance: Balance) -> tuple[str, str] | None:
     waits = max(captures or threads.values(), key=lambda one: one.waited, default=None)
     if waits and waits.waited >= WAITED_RATIO:
         why = f"{waits.name} waited for a CPU {waits.waited * 100:.0f} % of the time"
+        if not now.quotas_known:
+            return f"not known which: {why}, or {HIDDEN_QUOTA}", OUTSIDE
         return why, f"ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head   # who has CPU {waits.cpu}"
     if busiest and busiest.ran >= BUSY_RATIO:
         why = f"{busiest.name} had no time left ({busiest.ran * 100:.0f} % of a CPU)"
@@ -372,13 +386,13 @@ def bridged_ms(ring: RingShape) -> int:
 
 
 def _throttled(balance: Balance) -> tuple[str, float] | None:
-    """The control group that held it back longest, over the interval."""
+    """The control group that held it back longest, over the interval; summed over CPUs."""
     now, before = balance.reading.program, balance.before.program
-    if not now or not before or not balance.seconds:
+    if not now or not before or balance.used_s <= 0:
         return None
     then = before["usage"]["throttled_ns"]
     rose = {
-        file: rise(then[file], ns) / 1e9 / balance.seconds
+        file: rise(then[file], ns) / 1e9 / balance.used_s
         for file, ns in now["usage"]["throttled_ns"].items()
         if file in then
     }
@@ -398,23 +412,26 @@ class Share:
 
 
 def thread_shares(balance: Balance) -> list[Share]:
-    """Shares of the threads that both looks saw, the busiest first."""
+    """Shares of the threads that both looks saw, the busiest first. The kernel counts a wait when
+    it ends, and so one that began before the interval: no share is more than what is left of it."""
     now, before = balance.reading.program, balance.before.program
-    if not now or not before or not balance.seconds:
+    if not now or not before or balance.used_s <= 0:
         return []
     then: Mapping[int, ThreadReading] = {one["tid"]: one for one in before["threads"]}
-    span_ns = balance.seconds * 1e9
-    found = [
-        Share(
-            one["name"],
-            max(0, one["cpu_ns"] - then[one["tid"]]["cpu_ns"]) / span_ns,
-            max(0, one["wait_ns"] - then[one["tid"]]["wait_ns"]) / span_ns,
-            one["state"],
-            one["last_cpu"],
+    span_ns = balance.used_s * 1e9
+    found = []
+    for one in now["threads"]:
+        if (old := then.get(one["tid"])) is None:
+            continue
+        ran, waited = (
+            max(0, here - there) / span_ns
+            for here, there in (
+                (one["cpu_ns"], old["cpu_ns"]),
+                (one["wait_ns"], old["wait_ns"]),
+            )
         )
-        for one in now["threads"]
-        if one["tid"] in then
-    ]
+        ran = min(1.0, ran)
+        found.append(Share(one["name"], ran, min(1.0 - ran, waited), one["state"], one["last_cpu"]))
     return sorted(found, key=lambda one: -one.ran - one.waited)
 
 

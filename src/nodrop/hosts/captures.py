@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
+from nodrop.hosts.control_groups import sees_groups, throttled_ns
 from nodrop.hosts.seam import AnyJob, HostProcess
-from nodrop.protocol.events import Captures, CaptureSocket, RingLevels
+from nodrop.protocol.events import Captures, CaptureSocket, NotVisible, RingLevels
 
 LOOK_TIMEOUT_S = 20.0
+QUOTAS_HIDDEN = NotVisible(
+    what="CPU quotas",
+    needs="a /sys/fs/cgroup: `ip netns exec` mounts a /sys without it; start nodrop outside, where "
+    "it finds other namespaces itself, or by `nsenter --net=/run/netns/NAME nodrop …`",
+    why="no control group is mounted here, nor for a process that may be read",
+)
 
 
 class Jobs(Protocol):
@@ -24,14 +32,23 @@ class Jobs(Protocol):
 class Looks:
     """One probe job of a host, asked again and again: it keeps files and the iterator open."""
 
-    def __init__(self, host: Jobs, *, only: Sequence[int] = ()) -> None:
-        """`only`: the roots of the process trees that are looked at; none: every program."""
+    def __init__(self, host: Jobs, *, only: Sequence[int] = (), root: Path | None = None) -> None:
+        """`only`: the roots of the process trees that are looked at; none: every program. `root`:
+        of this host's files, whose control groups are looked for elsewhere if we see none here
+        (`ip netns exec`)."""
         self._host = host
+        self._root = root
         self._only = list(only)
         self._job: AnyJob | None = None
 
     def __call__(self) -> Captures:
         seen: Captures = self._asked("captures")
+        seer = sees_groups(self._root) if self._root else "self"
+        if seer is None:
+            seen["missing"].append(QUOTAS_HIDDEN)
+        elif self._root and seer != "self":
+            for pid, one in seen["programs"].items():
+                one["usage"]["throttled_ns"] = throttled_ns(self._root, pid)
         return seen
 
     def levels(self) -> RingLevels:

@@ -31,13 +31,13 @@ class Mount:
         return self.point / group.removeprefix(within).lstrip("/")
 
 
-def mounts(controller: str, root: Path = Path("/")) -> Iterator[Mount]:
+def mounts(controller: str, root: Path = Path("/"), *, seen_by: str = "self") -> Iterator[Mount]:
     """Hierarchies that may have the controller. A hybrid host has both versions, and the controller
     is in one of them."""
-    for line in (root / "proc/self/mountinfo").read_text().splitlines():
+    for line in (root / "proc" / seen_by / "mountinfo").read_text().splitlines():
         mount, _, kind = line.partition(" - ")
         _, _, _, within, point = mount.split()[:5]
-        place = root / point.lstrip("/")
+        place = top(root, seen_by) / point.lstrip("/")
         if kind.startswith("cgroup ") and controller in kind.split()[-1].split(","):
             yield Mount(within, place, 1)
         if kind.startswith("cgroup2 "):
@@ -53,35 +53,94 @@ def group_path(file: Path, controller: str) -> str:
     return "/"
 
 
+def top(root: Path, process: str) -> Path:
+    """The root folder as a process sees it."""
+    return root if process == "self" else root / "proc" / process / "root"
+
+
+def sees_groups(root: Path = Path("/")) -> str | None:
+    """`self`, or where no control group is mounted (`ip netns exec` mounts a /sys without them) a
+    process whose mounts we may read: its parents, process 1, any. None: nobody's."""
+    for process in _near(root):
+        try:
+            if any(mounts("cpu", root, seen_by=process)) and top(root, process).is_dir():
+                return process
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _near(root: Path) -> Iterator[str]:
+    yield "self"
+    parent, known = "self", set[str]()
+    with suppress(OSError, IndexError):
+        while parent not in ("0", *known):
+            known.add(parent)
+            stat = (root / "proc" / parent / "stat").read_text()
+            yield (parent := stat.rpartition(")")[2].split()[1])
+    yield "1"
+    with suppress(OSError):
+        yield from (one.name for one in (root / "proc").iterdir() if one.name.isdecimal())
+
+
+def groups_of(
+    controller: str, root: Path = Path("/"), process: str = "self"
+) -> Iterator[tuple[str, Path]]:
+    """Control groups of a process that may have the controller, the innermost first: name as a user
+    of this host types it, and folder. OSError if they may not be read."""
+    if (seen_by := sees_groups(root)) is None:
+        return
+    for mount in mounts(controller, root, seen_by=seen_by):
+        name = controller if mount.version == 1 else NOT_V1
+        folder = mount.folder(group_path(root / f"proc/{process}/cgroup", name))
+        for group in (folder, *folder.parents):
+            if group.is_relative_to(mount.point):
+                yield f"/{group.relative_to(top(root, seen_by))}", group
+
+
 def own_quotas(root: Path = Path("/"), process: str = "self") -> tuple[Quota, ...]:
     """CPU quotas that hold for a process, this one if none is named: its group's own, and that of
     each group above."""
-    found = []
     try:
-        for mount in mounts("cpu", root):
-            name = "cpu" if mount.version == 1 else NOT_V1
-            folder = mount.folder(group_path(root / f"proc/{process}/cgroup", name))
-            for group in (folder, *folder.parents):
-                if group.is_relative_to(mount.point) and (quota := _quota(group, root)):
-                    found.append(quota)
+        found = [_quota(name, group) for name, group in groups_of("cpu", root, process)]
     except OSError:  # no /proc, or not ours to read: then it is not known
         return ()
-    return tuple(found)
+    return tuple(filter(None, found))
 
 
-def _quota(group: Path, root: Path) -> Quota | None:
+def throttled_ns(root: Path, process: str) -> dict[str, int]:
+    """File of each control group around a process → time that its quota held it back, summed over
+    CPUs."""
+    found = {}
+    with suppress(OSError):
+        for name, group in groups_of("cpu", root, process):
+            if (group / "cpu.stat").exists():
+                held_ns = _said(group / "cpu.stat")[1]
+                if held_ns is not None:
+                    found[f"{name}/cpu.stat"] = held_ns
+    return found
+
+
+def _said(stat: Path) -> tuple[dict[str, int], int | None]:
+    """Values of a cpu.stat, and the time in which its group was held back."""
+    said = {name: int(value) for name, value in map(str.split, stat.read_text().splitlines())}
+    if "throttled_time" in said:
+        return said, said["throttled_time"]
+    return said, said["throttled_usec"] * 1000 if "throttled_usec" in said else None
+
+
+def _quota(name: str, group: Path) -> Quota | None:
     cpus = _cpus(group)
     stat = group / "cpu.stat"
     if cpus is None or not stat.exists():
         return None
-    said = {name: int(value) for name, value in map(str.split, stat.read_text().splitlines())}
-    throttled_ns = said.get("throttled_time", said.get("throttled_usec", 0) * 1000)
+    said, held_ns = _said(stat)
     return Quota(
-        group=f"/{group.relative_to(root)}",
+        group=name,
         cpus=cpus,
         periods=said.get("nr_periods", 0),
         throttled_periods=said.get("nr_throttled", 0),
-        throttled_s=throttled_ns / 1e9,
+        throttled_s=(held_ns or 0) / 1e9,
     )
 
 

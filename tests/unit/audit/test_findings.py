@@ -332,6 +332,25 @@ def test_rx_dropped_that_may_be_a_loss_is_listed_as_not_read(
     assert found.exit_code == 6
 
 
+@pytest.mark.parametrize("seer", [None, "1", "700"])
+def test_a_quota_is_found_without_a_mount_of_control_groups_or_listed(
+    host: MadeHost, seer: str | None
+) -> None:
+    """`ip netns exec` mounts a /sys without them."""
+    mounts = (host.root / "proc/self/mountinfo").read_text()
+    host.write("proc/self/mountinfo", "30 1 0:30 / /sys rw - sysfs ns rw\n")
+    if seer:
+        host.write(f"proc/{seer}/mountinfo", mounts)
+        (host.root / f"proc/{seer}/root").symlink_to(host.root)
+    quota("20000 100000", throttled=5)(host)
+    found = host.answer()
+    assert [one.id for one in found.findings] == (["cpu-quota"] if seer else [])
+    assert [one.what for one in found.missing] == (
+        [] if seer else ["CPU quotas and memory limits of capture programs"]
+    )
+    assert found.exit_code == (1 if seer else 6)
+
+
 def test_only_an_ids_wants_the_frames_of_others(host: MadeHost) -> None:
     host.sockets.clear()
     listener()(host)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nodrop.drops.places import doubled, losses
+from nodrop.drops.places import doubled, losses, thread_shares
 from nodrop.drops.watching import Interval, Watch
 from nodrop.drops.words import ending, lines, sparkline, view
 from nodrop.errors import BadInput
+from nodrop.hosts.captures import QUOTAS_HIDDEN, Looks
 from nodrop.terminal.arguments import seconds
 from tests.unit.drops.test_books import look, port, program, ring, said, sock, thread
+from tests.unit.hosts.test_own_quotas import NO_GROUPS, V2, host
 
 
 def interval(before: dict[str, Any], after: dict[str, Any]) -> Interval:
@@ -22,18 +26,42 @@ def interval(before: dict[str, Any], after: dict[str, Any]) -> Interval:
     return found
 
 
-def ring_loss(before: dict[str, Any], after: dict[str, Any], **socket: Any) -> Any:
+class OneLook:
+    """A host whose node has seen this."""
+
+    def __init__(self, seen: Any) -> None:
+        self.seen = seen
+
+    def job(self, spec: dict[str, Any], *, timeout_s: float = 30) -> Any:
+        return self
+
+    def result(self, *, timeout_s: float) -> Any:
+        return {"captures": self.seen}
+
+
+def ring_loss(
+    before: dict[str, Any],
+    after: dict[str, Any],
+    *,
+    missing: Sequence[Any] = (),
+    took_ns: int = 0,
+    **socket: Any,
+) -> Any:
     """Of 70 packets that found the ring full within a second."""
     found = interval(
         {
             "sockets": [sock(41, 0, 0, **socket)],
             "ports": [port((0, 0))],
             "programs": {"7": program(**before)},
+            "missing": [*missing],
+            "took_ns": 0,
         },
         {
             "sockets": [sock(41, 30, 70, **socket)],
             "ports": [port((100, 100))],
             "programs": {"7": program(**after)},
+            "missing": [*missing],
+            "took_ns": took_ns,
         },
     )
     (row,) = found.rows
@@ -83,6 +111,83 @@ def test_why_a_ring_was_full(
     loss = ring_loss(before, after)
     assert loss.place == "socket ring" and loss.where == "Suricata-Main 7 on eth1"
     assert why in loss.why and do in loss.do
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        ({"threads": [thread("W#01", 0.3, 0.5)]}, "W#01 waited for a CPU 50 % of the time"),
+        ({"threads": [thread("W#01", 0.2, 0.1)]}, "its rings bridge 130 ms"),
+    ],
+)
+def test_a_quota_that_is_not_visible_leaves_the_cause_open(
+    after: dict[str, Any], words: str
+) -> None:
+    loss = ring_loss({}, after, missing=[QUOTAS_HIDDEN])
+    assert loss.why.startswith(f"not known which: {words}") and "a CPU quota that" in loss.why
+    assert "nsenter --net" in loss.do
+
+
+@pytest.mark.parametrize(
+    ("root", "missing", "held_ns"),
+    [("77", [], {"/sys/fs/cgroup/ids/cpu.stat": 9000}), ("", [QUOTAS_HIDDEN], {})],
+)
+def test_a_look_within_a_namespace_finds_control_groups_elsewhere(
+    tmp_path: Path, root: str, missing: list[Any], held_ns: dict[str, int]
+) -> None:
+    host(
+        tmp_path,
+        NO_GROUPS,
+        "0::/ids\n",
+        {
+            "proc/7/cgroup": "0::/ids\n",
+            f"proc/{root or 'x'}/mountinfo": V2,
+            f"proc/{root or 'x'}/root/sys/fs/cgroup/ids/cpu.stat": "throttled_usec 9\n",
+        },
+    )
+    found = Looks(OneLook(look(0, programs={"7": program()})), root=tmp_path)()
+    assert found["missing"] == missing
+    assert found["programs"]["7"]["usage"]["throttled_ns"] == held_ns
+
+
+@pytest.mark.parametrize(
+    ("took_s", "waited_s", "ran_s", "shares"),
+    [(0.5, 1.2, 0.3, (0.2, 0.8)), (0.0, 1.51, 0.1, (0.1, 0.9)), (1.0, 0.5, 2.5, (1.0, 0.0))],
+)
+def test_no_thread_has_more_than_the_time_between_its_two_readings(
+    took_s: float, waited_s: float, ran_s: float, shares: tuple[float, float]
+) -> None:
+    """A look reads threads behind all counters, and a wait counts when it ends."""
+
+    def at(second: int, threads: list[Any], took_s: float) -> Any:
+        return look(
+            second,
+            sockets=[sock(41, 0, 0)],
+            ports=[port((0, 0))],
+            programs={"7": program(threads=threads)},
+            took_ns=round(took_s * 1e9),
+        )
+
+    watch = Watch()
+    watch.look(at(0, [thread("W#01", 0.0, 0.0)], 0.0))
+    found = watch.look(at(1, [thread("W#01", ran_s, waited_s)], took_s))
+    assert found is not None
+    (share,) = thread_shares(found.balances[0])
+    assert (share.ran, share.waited) == pytest.approx(shares)
+
+
+@pytest.mark.parametrize(
+    ("took_s", "words"), [(0.0, "1.46 s within 1.00 s, summed"), (1.0, "73 % of the time")]
+)
+def test_a_quota_counts_on_each_cpu_and_over_the_time_between_its_readings(
+    took_s: float, words: str
+) -> None:
+    then, now = (
+        {"usage": {"start_ticks": 5, "throttled_ns": {"/sys/fs/cgroup/a/cpu.stat": at}}}
+        for at in (0, 1_460_000_000)
+    )
+    loss = ring_loss(then, now, took_ns=round(took_s * 1e9))
+    assert f"its CPU quota held it back {words}" in loss.why
 
 
 @pytest.mark.parametrize(

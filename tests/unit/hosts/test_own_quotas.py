@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.hosts.control_groups import own_quotas
+from nodrop.hosts.control_groups import own_quotas, sees_groups, throttled_ns
 from nodrop.ledger.quota import Quota, rise
 
 V1 = "33 24 0:29 {within} /sys/fs/cgroup/cpu rw shared:15 - cgroup cgroup rw,cpu,cpuacct\n"
@@ -108,3 +108,52 @@ def test_the_group_that_held_longest_between_two_looks() -> None:
     assert found == quota("/b", 20, 17, 1.25)
     assert found.throttled_words == "throttled in 17 of 20 periods, 1.25 s in all"
     assert rise(before, [quota("/a", 140, 90, 9.0)]) is None
+
+
+NO_GROUPS = "31 24 0:27 / /sys rw - sysfs mendr rw\n"
+"""As `ip netns exec` mounts /sys."""
+
+
+@pytest.mark.parametrize(
+    ("seer", "parent", "mounts", "own", "group"),
+    [
+        ("77", "77", V2, "0::/ids\n", "/sys/fs/cgroup/ids"),
+        ("1", "1", V1.format(within="/"), "4:cpu,cpuacct:/ids\n", "/sys/fs/cgroup/cpu/ids"),
+        ("90", "0", V2, "0::/ids\n", "/sys/fs/cgroup/ids"),
+    ],
+)
+def test_quotas_are_found_where_another_process_sees_the_groups(
+    tmp_path: Path, seer: str, parent: str, mounts: str, own: str, group: str
+) -> None:
+    held = "nr_periods 30\nnr_throttled 11\nthrottled_time 44000000\n"
+    if mounts == V2:
+        files = {"cpu.max": "20000 100000\n", "cpu.stat": held.replace("time", "usec")}
+    else:
+        files = {
+            "cpu.cfs_quota_us": "20000\n",
+            "cpu.cfs_period_us": "100000\n",
+            "cpu.stat": held,
+        }
+    there = f"proc/{seer}/root{group}"
+    root = host(
+        tmp_path,
+        NO_GROUPS,
+        own,
+        {
+            "proc/self/stat": f"80 (nodrop) S {parent} 80\n",
+            f"proc/{parent}/stat": f"{parent} (sh ) x) S 0 1\n",
+            f"proc/{seer}/mountinfo": mounts,
+            "proc/500/cgroup": own,
+            **{f"{there}/{name}": text for name, text in files.items()},
+        },
+    )
+    (quota,) = own_quotas(root, "500")
+    assert (quota.group, quota.cpus, quota.throttled_periods) == (group, 0.2, 11)
+    held_ns = {f"{group}/cpu.stat": 44_000_000 * (1000 if mounts == V2 else 1)}
+    assert throttled_ns(root, "500") == held_ns
+
+
+@pytest.mark.parametrize("other", [NO_GROUPS, ""])
+def test_groups_that_nobody_sees_are_not_known(tmp_path: Path, other: str) -> None:
+    root = host(tmp_path, NO_GROUPS, "0::/\n", {"proc/1/mountinfo": other})
+    assert sees_groups(root) is None and throttled_ns(root, "500") == {}
