@@ -122,6 +122,8 @@ class _Reader:
                 there = ", ".join(sorted(here.values()))
                 raise BadInput(f"--port: {port}: no such port here; there are: {there}")
         spaces = self._spaces(names)
+        if asked:  # other namespaces hold peers alone
+            spaces, self.missing = {OURS: None}, {}
         sockets, ports_of = self._sockets(spaces), {OURS: here}
         for number, pid in spaces.items():
             if number != OURS:
@@ -135,8 +137,9 @@ class _Reader:
                 program=names.get(holders.get(one.inode, 0)),
             )
             for one in sockets
+            if not asked or one.index == 0 or here.get(one.index) in asked
         ]
-        programs = list(self._programs(names, sockets, spaces))
+        programs = list(self._programs(names, sockets, spaces, asked))
         found = World(
             role=role,
             sockets=tuple(sockets),
@@ -398,6 +401,7 @@ class _Reader:
         names: Mapping[int, str],
         sockets: Sequence[Socket],
         spaces: Mapping[int, int | None],
+        asked: Sequence[str],
     ) -> Iterator[Program]:
         holding = {one.pid: one.space for one in sockets if one.pid is not None}
         known = {}
@@ -408,9 +412,17 @@ class _Reader:
             suricata = name.startswith("Suricata")
             if pid not in holding and not suricata:
                 continue
+            settings = self._settings(pid) if suricata else None
             space = holding.get(pid, OURS)
             with suppress(PermissionError):
-                space = holding.get(pid, known.get(self._space(str(pid)), OURS))
+                here = self._space(str(pid))
+                space = holding.get(pid, known.get(here, OURS))
+                if (
+                    asked
+                    and pid not in holding
+                    and (here not in known or not _names(settings, asked))
+                ):
+                    continue
             made = Program(
                 pid=pid,
                 name=name,
@@ -418,8 +430,13 @@ class _Reader:
                 threads=tuple(self._threads(pid)),
                 quotas=own_quotas(self.root, str(pid)),
                 memory_hits=tuple(self._memory_hits(pid)),
+                settings=settings,
             )
-            yield self._asked(replace(made, settings=self._settings(pid))) if suricata else made
+            if suricata:
+                made = self._asked(made)
+                ports = {name: one for name, one in made.interfaces.items() if name in asked}
+                made = replace(made, interfaces=ports) if asked else made
+            yield made
 
     def _threads(self, pid: int) -> Iterator[Thread]:
         for tid in sorted(map(int, self._named(f"proc/{pid}/task"))):
@@ -683,6 +700,18 @@ VALUES = {
     "softirq budget": "proc/sys/net/core/netdev_budget",
     "backlog": "proc/sys/net/core/netdev_max_backlog",
 }
+
+
+def _names(settings: Settings | None, ports: Sequence[str]) -> bool:
+    """Whether a Suricata's file names one of the ports; a file that cannot be read may."""
+    if settings is None:
+        return True
+    lists = (one for one in settings.document.values() if isinstance(one, list))
+    return any(
+        isinstance(entry, dict) and entry.get("interface") in ports
+        for entries in lists
+        for entry in entries
+    )
 
 
 def _captures(name: str) -> bool:

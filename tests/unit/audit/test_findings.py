@@ -351,6 +351,39 @@ def test_a_quota_is_found_without_a_mount_of_control_groups_or_listed(
     assert found.exit_code == (1 if seer else 6)
 
 
+def elsewhere(host: MadeHost) -> None:
+    """A second capture on another port, whose ring is short and whose reader has a quota."""
+    host.kernel.ports = {**host.kernel.ports, 3: "eth2"}
+    listener(index=3, blocks=2, retire_ms=10)(host)
+    host.write("sys/class/net/eth2/ifindex", "3\n")
+    host.write(f"proc/{LISTENER}/cgroup", "0::/other\n")
+    host.write("sys/fs/cgroup/other/cpu.max", "20000 100000\n")
+    host.write("sys/fs/cgroup/other/cpu.stat", "nr_periods 9\nnr_throttled 9\n")
+
+
+def another_namespace(host: MadeHost) -> None:
+    """A Suricata in another namespace, with the same name of a port and full memcaps."""
+    host.process(LISTENER, "Suricata-Main", {"W#01-eth1": "0", "W#02-eth1": "0"})
+    (host.root / f"proc/{LISTENER}/ns/net").unlink()
+    (host.root / f"proc/{LISTENER}/ns/net").symlink_to("net:[2]")
+    row = "0000000000000000 3 3 0003 2 1 0 0 9500"
+    host.write(f"proc/{LISTENER}/net/packet", f"sk RefCnt Type\n{row}\n")
+    host.hold(LISTENER, 9500)
+
+
+@pytest.mark.parametrize(
+    ("change", "other"), [(elsewhere, "ring-tolerance"), (another_namespace, "crowded-workers")]
+)
+def test_an_audit_of_one_port_judges_nothing_else(
+    host: MadeHost, change: Change, other: str
+) -> None:
+    assert host.answer(ports=["eth1"]).exit_code == 0
+    change(host)
+    assert other in host.ids()
+    found = host.answer(ports=["eth1"])
+    assert found.findings == [] and found.missing == [] and found.exit_code == 0
+
+
 def test_only_an_ids_wants_the_frames_of_others(host: MadeHost) -> None:
     host.sockets.clear()
     listener()(host)
