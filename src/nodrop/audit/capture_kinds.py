@@ -274,6 +274,24 @@ def _cut(world: World) -> Iterator[Seen]:
 
 def _dropped(world: World) -> Iterator[Seen]:
     for program in world.programs:
+        held = [one for one in world.sockets if one.pid == program.pid and one.captures]
+        lost = sum(one.drops or 0 for one in held)
+        arrived = lost + sum(one.packets or 0 for one in held)
+        if not program.suricata and matters(lost, arrived):
+            ports = ", ".join(sorted({one.port or "every port" for one in held}))
+            yield Seen(
+                where=f"{program}, {ports}",
+                says=f"{lost:,} of {arrived:,} packets that came to its sockets were lost there "
+                f"({share(lost, arrived)}) since it was started, or last read its counters",
+                read=(
+                    Read(
+                        f"tp_drops {lost}, tp_packets {arrived - lost}",
+                        "the kernel's counters of its sockets (BPF iterator)",
+                    ),
+                ),
+                change="nodrop drops shows when and why; a larger buffer for bursts (tcpdump -B)",
+            )
+    for program in world.programs:
         for name, said in program.interfaces.items():
             lost, arrived = said.get("drop", 0), said.get("pkts", 0)
             if matters(lost, arrived):

@@ -12,12 +12,16 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from nodrop.audit.symmetry import group
 from nodrop.audit.world import Socket
 from nodrop.errors import TrialFailed
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.captures import Looks
+from nodrop.hosts.local import LocalHost
 from nodrop.labs.spreading import ioctl
 from nodrop.suts.suricata.control import ControlSocket
 
@@ -64,6 +68,10 @@ class Kernel(Protocol):
     def packet_sockets(self, pid: int | None) -> bytes:
         """The dump of packet_diag."""
 
+    def counted(self, pids: Sequence[int]) -> Mapping[int, tuple[int, int]]:
+        """Inode of each packet socket of these processes → packets taken and dropped since its
+        owner last read them, which resets nothing. NodropError if the node does not run."""
+
     def listeners(
         self, pid: int | None, port: str, kind: int, members: int, mask: int
     ) -> list[socket.socket]:
@@ -88,6 +96,17 @@ class Live:
 
     def packet_sockets(self, pid: int | None) -> bytes:
         return _within(pid, _dump)
+
+    def counted(self, pids: Sequence[int]) -> Mapping[int, tuple[int, int]]:
+        with (
+            closing(LocalHost(name="here", node=find_node_binary(), label="audit")) as host,
+            closing(Looks(host, only=pids)) as looks,
+        ):
+            return {
+                one["inode"]: (counted["tp_packets"], counted["tp_drops"])
+                for one in looks()["sockets"]
+                if (counted := one["counted"])
+            }
 
     def listeners(
         self, pid: int | None, port: str, kind: int, members: int, mask: int

@@ -37,7 +37,7 @@ from nodrop.audit.world import (
     World,
 )
 from nodrop.config.units import parse_cpus
-from nodrop.errors import BadInput, TrialFailed
+from nodrop.errors import BadInput, NodropError, TrialFailed
 from nodrop.hosts.control_groups import groups_of, own_quotas, sees_groups
 from nodrop.suts.suricata.own_yaml import read_own
 
@@ -139,6 +139,8 @@ class _Reader:
             for one in sockets
             if not asked or one.index == 0 or here.get(one.index) in asked
         ]
+        if role is Role.SENSOR:
+            sockets = self._counted(sockets)
         programs = list(self._programs(names, sockets, spaces, asked))
         found = World(
             role=role,
@@ -357,6 +359,29 @@ class _Reader:
                 one = said.get(row["inode"]) or Socket(**row)  # type: ignore[arg-type]
                 found.append(replace(one, space=number, uid=row["uid"]))
         return found
+
+    def _counted(self, sockets: Sequence[Socket]) -> list[Socket]:
+        """With what came to the sockets of programs that have no counters to ask for."""
+        owners = {
+            one.pid: one.owner
+            for one in sockets
+            if one.captures and one.pid and not (one.program or "").startswith("Suricata")
+        }
+        counted: Mapping[int, tuple[int, int]] = {}
+        with suppress(NodropError):
+            counted = self.kernel.counted([*owners]) if owners else {}
+        for pid, owner in owners.items():
+            if any(one.inode not in counted for one in sockets if one.pid == pid and one.captures):
+                self._lacks(
+                    f"losses of {owner}",
+                    "root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF (5.11 or later)",
+                )
+        return [
+            replace(one, packets=counted[one.inode][0], drops=counted[one.inode][1])
+            if one.inode in counted
+            else one
+            for one in sockets
+        ]
 
     def _may_ask(self) -> bool:
         """Whether packet_diag is there already: asking would make the kernel load its module."""

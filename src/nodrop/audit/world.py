@@ -193,6 +193,10 @@ class Socket:
     fanout_type: int | None = None
     filtered: bool | None = None
     """A filter of its own leaves packets out."""
+    packets: int | None = None
+    """Taken by it since its owner last read its counters; None: not visible."""
+    drops: int | None = None
+    """Packets that found no room there meanwhile."""
     asked: bool = False
     """Whether packet_diag described it: without, only /proc/net/packet did."""
 

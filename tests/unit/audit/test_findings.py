@@ -92,6 +92,12 @@ def listener(name: str = "tcpdump", **other: object) -> Change:
     return change
 
 
+def listener_lost(drops: int, packets: int, index: int = 2) -> Change:
+    """A tcpdump, whose sockets alone say what it lost."""
+    counts = {9100: (packets, drops)}
+    return all_of(listener(index=index), lambda host: setattr(host.kernel, "counts", counts))
+
+
 def threads(*cpus: str) -> Change:
     """CPUs that each worker may use."""
 
@@ -169,6 +175,8 @@ CASES: list[tuple[str, Change, Change]] = [
     ("nic-drops", counter("rx_queue_0_drops", 80), counter("rx_no_buffer_count", 80)),
     ("socket-drops", interface(drop=5, pkts=5_000_000), interface(drop=4, pkts=5_000_000)),
     ("socket-drops", interface(drop=1), interface(drop=0)),
+    ("socket-drops", listener_lost(9_000, 1_000), listener_lost(0, 10_000)),
+    ("socket-drops", listener_lost(5, 4_999_995, 0), listener_lost(4, 4_999_996, 0)),
     ("frames-cut", rings(version=2, frame_bytes=1500), rings(version=2, frame_bytes=1616)),
     (
         "softnet-drops",
@@ -349,6 +357,15 @@ def test_a_quota_is_found_without_a_mount_of_control_groups_or_listed(
         [] if seer else ["CPU quotas and memory limits of capture programs"]
     )
     assert found.exit_code == (1 if seer else 6)
+
+
+@pytest.mark.parametrize("name", ["tcpdump", "snort"])
+def test_losses_that_cannot_be_read_are_listed(host: MadeHost, name: str) -> None:
+    listener(name)(host)
+    host.kernel.counts = {}
+    found = host.answer()
+    assert [one.what for one in found.missing] == [f"losses of {name} (pid {LISTENER})"]
+    assert "socket-drops" not in [one.id for one in found.findings]
 
 
 def elsewhere(host: MadeHost) -> None:
