@@ -82,8 +82,23 @@ pub struct MergeArgs {
     tolerate_truncated: bool,
 }
 
+/// Refuses to write over a capture that is read: its packets would be lost.
+pub fn must_be_another(out: &Path, traces: &[&Path]) -> Result<(), JobError> {
+    if traces.iter().any(|trace| is_same(trace, out)) {
+        let words = format!("{} is the capture itself", out.display());
+        return Err(JobError::new("spec", words).hint("give what is written another name"));
+    }
+    Ok(())
+}
+
+fn is_same(trace: &Path, out: &Path) -> bool {
+    let found = |path: &Path| path.metadata().ok().map(|m| (m.dev(), m.ino()));
+    out.is_file() && found(trace) == found(out)
+}
+
 /// Writes a part of a capture; its frames, their times and lengths on the wire stay what they are.
 pub fn cut(args: &CutArgs) -> anyhow::Result<()> {
+    must_be_another(&args.out, &[&args.trace])?;
     let progress = Progress::by_hand(&args.trace, false);
     let bytes = contents(&args.trace, args.tolerate_truncated, &progress)?;
     let bad = |words: &dyn Display| unusable(&args.trace, words);
@@ -129,6 +144,7 @@ pub fn cut(args: &CutArgs) -> anyhow::Result<()> {
 
 /// Writes what a replay of the replicas at the trace's own timing sends.
 pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
+    must_be_another(&args.out, &[&args.trace])?;
     // Offsets come with distinct flows: replicas in step are asked for by a request without.
     let spec = ReplaySpec {
         multiplier: args.multiplier,
@@ -168,6 +184,8 @@ pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
 
 /// Writes captures as one, each from its own beginning: what senders of their own that start together would send.
 pub fn merge(args: &MergeArgs) -> anyhow::Result<()> {
+    let read: Vec<_> = args.traces.iter().map(PathBuf::as_path).collect();
+    must_be_another(&args.out, &read)?;
     let macs = macs(&args.dst_macs)?;
     if !macs.is_empty() && macs.len() != args.traces.len() {
         let (macs, traces) = (macs.len(), args.traces.len());

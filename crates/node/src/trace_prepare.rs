@@ -1,8 +1,7 @@
 //! `nodrop-node trace prepare`: a capture made into one that an Ethernet port can send.
 
 use std::io::Write;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use nodrop_proto::JobError;
@@ -13,7 +12,7 @@ use nodrop_wire::pcap::{file_header, record_header};
 
 use crate::capture::{TOLERATING, contents};
 use crate::progress::Progress;
-use crate::trace_files::{report, unusable, write};
+use crate::trace_files::{must_be_another, report, unusable, write};
 
 /// Greatest time that the 32 bits of seconds in a pcap file hold.
 const LAST_NS: u64 = (u32::MAX as u64 + 1) * 1_000_000_000 - 1;
@@ -83,14 +82,9 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Writes the prepared capture, and says what was changed.
 pub fn run(args: &PrepareArgs) -> anyhow::Result<()> {
+    must_be_another(&args.out, &[&args.trace])?;
     let progress = Progress::by_hand(&args.trace, args.progress);
     let bytes = contents(&args.trace, args.tolerate_truncated, &progress)?;
-    if is_same(&args.trace, &args.out) {
-        let words = format!("{} is the capture itself", args.out.display());
-        return Err(JobError::new("spec", words)
-            .hint("give the prepared one another name")
-            .into());
-    }
     let mut options = Options {
         split_offloaded: matches!(args.offloaded, Offloaded::Split),
         pad_cut: matches!(args.cut, Cut::Pad),
@@ -155,11 +149,6 @@ pub fn run(args: &PrepareArgs) -> anyhow::Result<()> {
     })?;
     drop(progress);
     report(&args.out, &said(&written.unwrap_or(changes)))
-}
-
-fn is_same(trace: &Path, out: &Path) -> bool {
-    let file = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
-    file(trace).is_some_and(|trace| file(out) == Some(trace))
 }
 
 fn said(changes: &Changes) -> serde_json::Value {

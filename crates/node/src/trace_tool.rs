@@ -209,6 +209,7 @@ fn make(args: &MakeArgs) -> anyhow::Result<()> {
 
 /// Writes a capture without some of its packets: what a SUT then cannot have seen is known.
 fn withhold(args: &WithholdArgs) -> anyhow::Result<()> {
+    trace_files::must_be_another(&args.out, &[&args.trace])?;
     let progress = Progress::by_hand(&args.trace, false);
     let bytes = contents(&args.trace, args.tolerate_truncated, &progress)?;
     let bad = |words: &dyn std::fmt::Display| trace_files::unusable(&args.trace, words);

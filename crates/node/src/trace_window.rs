@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use crate::capture::{TOLERATING, unpack};
 use crate::job::trace::open;
 use crate::progress::Progress;
-use crate::trace_files::{unusable, write};
+use crate::trace_files::{must_be_another, unusable, write};
 
 #[derive(Args)]
 pub struct WindowArgs {
@@ -73,6 +73,9 @@ struct Whole {
 /// Finds the window, counts what is in it and writes it; frames, their times and lengths on the wire stay what they are.
 pub fn window(args: &WindowArgs) -> Result<()> {
     let path = args.trace.as_path();
+    if let Some(out) = &args.out {
+        must_be_another(out, &[path])?;
+    }
     let file = open(path)?;
     let digest = std::thread::spawn({
         let file = Arc::clone(&file);

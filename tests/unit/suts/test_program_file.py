@@ -20,6 +20,7 @@ from nodrop.suts.command.description import (
     shipped,
     value_of,
 )
+from nodrop.suts.command.sut import discard
 
 SAID = {
     "tcpdump": (
@@ -207,6 +208,10 @@ def test_a_program_of_ones_own_is_one_file(tmp_path: Path) -> None:
         ("[exit]", "[exit]\nrequired = ['lost']", "lost is none of its counters"),
         ('from = "stderr"', 'from = "file:../x"', "exit.from"),
         ("[identities]", "[ready]\nsockets = 'threads'", "ready.sockets: threads is no knob"),
+        ("[knobs.ring]", "discard = ['../../x']\n[knobs.ring]", 'discard.0 = "../../x"'),
+        ("[knobs.ring]", "discard = ['/tmp/x']\n[knobs.ring]", "no leading /, no .."),
+        ("[knobs.ring]", "folders = ['a/../b']\n[knobs.ring]", 'folders.0 = "a/../b"'),
+        ("[knobs.ring]", "files = { '../a' = '' }\n[knobs.ring]", "must name something in the"),
         ("name =", "name = 1 #", "name = 1: must be a text in quotes"),
         ("[knobs.ring]", "[knobs.ring", "line 4"),
     ],
@@ -217,6 +222,31 @@ def test_one_line_for_each_mistake(tmp_path: Path, old: str, new: str, words: st
         _built(tmp_path, FILE.replace(old, new, 1))
     line = caught.value.message
     assert words in line and "mine.toml" in line and "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("pattern", "left"),
+    [
+        ("out.pcap", ["flows/a", "link", "log"]),
+        ("flows/*", ["link", "log", "out.pcap"]),
+        ("link/*", ["flows/a", "link", "log", "out.pcap"]),
+        ("l*", ["flows/a", "link", "out.pcap"]),
+    ],
+)
+def test_what_a_program_wrote_is_discarded_and_nothing_behind_a_link(
+    tmp_path: Path, pattern: str, left: list[str]
+) -> None:
+    """A program that put a link in the place of its folder had nodrop empty another one, as
+    root."""
+    others, work = tmp_path / "others", tmp_path / "work"
+    for name in ("work/out.pcap", "work/log", "work/flows/a", "others/mine"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).touch()
+    (work / "link").symlink_to(others)
+    discard(work, [pattern])
+    found = [p for p in work.rglob("*") if p.is_file() or p.is_symlink()]
+    assert sorted(str(p.relative_to(work)) for p in found) == left
+    assert (others / "mine").exists()
 
 
 @pytest.mark.parametrize(

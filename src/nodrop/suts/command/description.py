@@ -42,6 +42,16 @@ _REPEATED_TWICE = re.compile(r"[+*}]\??\)[+*{]")
 _COMPARED = {ast.Eq: operator.eq, ast.LtE: operator.le, ast.GtE: operator.ge}
 
 
+def _within_work(path: str) -> str:
+    if any(part in ("", ".", "..") for part in path.split("/")) or "\0" in path:
+        raise ValueError("must name something in the work folder: no leading /, no ..")
+    return path
+
+
+WorkPath = Annotated[str, AfterValidator(_within_work)]
+"""Path from the work folder on, which it does not leave."""
+
+
 # --- expressions -------------------------------------------------------------------------------
 
 
@@ -331,13 +341,13 @@ class Program(Options):
     version: Version | None = None
     argv: Annotated[tuple[str, ...], Field(min_length=1)]
     knobs: dict[str, Knob] = Field(default_factory=dict)
-    files: dict[str, str] = Field(default_factory=dict)
+    files: dict[WorkPath, str] = Field(default_factory=dict)
     """Name in the work folder → content, in which `{interface}`, `{work}` and knobs are filled."""
-    folders: tuple[str, ...] = ()
+    folders: tuple[WorkPath, ...] = ()
     """Folders in the work folder that are made before the program starts."""
     needs: tuple[Literal["IPC_LOCK"], ...] = ()
     """Capabilities beside NET_RAW: IPC_LOCK, for a ring in locked memory."""
-    discard: tuple[str, ...] = ()
+    discard: tuple[WorkPath, ...] = ()
     """Files that the program writes and no one reads. They are removed after each trial; a name may
     end in `*`."""
     ready: Ready = Ready()

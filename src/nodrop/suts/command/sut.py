@@ -3,6 +3,7 @@ rest, ended and read."""
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import signal
 import sys
@@ -36,7 +37,7 @@ from nodrop.suts.command.description import (
     value_of,
 )
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less
-from nodrop.untrusted.folder import read_end, read_from
+from nodrop.untrusted.folder import Folder, read_end, read_from
 from nodrop.untrusted.words import one_line
 
 POLL_S = 0.02
@@ -458,7 +459,7 @@ class RunningCommand:
                 text = self._end_of(self._file(said.source))
                 found = self._as_said(self._statement(said, text, "at its end"), seen, said.source)
         finally:
-            self._discard()
+            discard(self.process.work, self._program.discard)
         return self._since_mark(self._with_time(found))
 
     def _nudge(self) -> None:
@@ -557,12 +558,6 @@ class RunningCommand:
             self._watch.close()
             self._watch = None
 
-    def _discard(self) -> None:
-        for pattern in self._program.discard:
-            for path in self.process.work.glob(pattern):
-                with suppress(OSError):
-                    path.unlink()
-
     # --- facts ----------------------------------------------------------------------------------
 
     def facts(self) -> Json:
@@ -579,6 +574,18 @@ class RunningCommand:
             "not_visible": "" if seen is None else seen.missing,
             "effective": dict(self._sut.values),
         }
+
+
+def discard(work: Path, patterns: Sequence[str]) -> None:
+    """Removes what the program wrote and no one reads. Links are not followed: the program, which
+    may have made them, has fewer rights than nodrop."""
+    for pattern in patterns:
+        *folders, name = pattern.split("/")
+        with suppress(OSError):
+            found = Folder(work, tuple(folders))
+            for one in fnmatch.filter(found.names(), name):
+                if found.is_file(one):
+                    found.remove(one)
 
 
 NOTHING = SutCounters(captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None)
