@@ -168,11 +168,15 @@ class Answer:
     broke: str
     """The verdict of a trial at the load that was not carried."""
     reached_width: float | None
-    """(upper − lower) / upper."""
+    """(upper − lower) / upper, of the packets/s that were sent; of the search's scale if more was
+    asked for and no more was sent."""
     confidence: Confidence | None
     """None without a load that is carried."""
     trials: int
     trial_seconds: float
+    sent_pps: Mapping[float, float]
+    """Load → packets/s that its trials really sent, the median: a replica in part has whole flows,
+    so a trace with one large flow sends no more of 1.9X than of 1.5X."""
     statements: tuple[Statement, ...]
     """The first is the answer; what the search took is the last."""
 

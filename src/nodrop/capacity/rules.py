@@ -37,6 +37,7 @@ from nodrop.capacity.searched import (
     Proof,
     Tried,
     lab_is_out,
+    loads,
     of_round,
     proofs,
     proved,
@@ -353,12 +354,11 @@ class _Cell:
             place=None if lossy is None or failed else lossy.record.packets.loss_place,
             knob="" if lossy is None or failed else lossy.record.packets.knob,
             broke="" if broke is None else broke.record.verdict,
-            reached_width=None
-            if lower is None or upper is None
-            else (upper.value - lower.value) / upper.value,
+            reached_width=_width(lower, upper),
             confidence=None,
             trials=len(own),
             trial_seconds=sum(_offered_s(record) for record in own),
+            sent_pps=_sent_pps(every),
             statements=(),
         )
         views = [of_goals[goal] for of_goals in self._pictures]
@@ -514,6 +514,19 @@ def _bound(load: Load | None) -> Bound | None:
         bps=median(bps) if bps else None,
         runs=tuple(t.record.run for t in load.trials),
     )
+
+
+def _sent_pps(trials: Sequence[Tried]) -> dict[float, float]:
+    bounds = filter(None, map(_bound, loads(trials)))
+    return {bound.value: bound.pps for bound in bounds if bound.pps is not None}
+
+
+def _width(lower: Bound | None, upper: Bound | None) -> float | None:
+    if lower is None or upper is None:
+        return None
+    if lower.pps is not None and upper.pps is not None and upper.pps > lower.pps:
+        return (upper.pps - lower.pps) / upper.pps
+    return (upper.value - lower.value) / upper.value
 
 
 def _between(rounds: Sequence[Round], hosts: int) -> Between | None:

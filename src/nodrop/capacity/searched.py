@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from nodrop.config.search import Search
+from nodrop.ledger.cause import Rule
 from nodrop.ledger.reasons import Reason
 from nodrop.ledger.sender import NAMED_RATIO
 from nodrop.ledger.sustained import LEAST_S, TOLERANCE
@@ -125,6 +126,15 @@ class Tried:
             return False
         return 0 < (body.lost_packets or 0) <= 2 * (self.record.steal_ratio or 0.0) * sent
 
+    @property
+    def _by_others(self) -> bool:
+        """Most of what it lost was lost while other programs or the hypervisor had its CPU: that is
+        no change of the SUT."""
+        causes = self.record.packets.loss_causes
+        return self.others_took_more or any(
+            c.rule in (Rule.OTHERS, Rule.STOLEN) for c in causes[:1]
+        )
+
     def _lost_enough_to_steal(self, goal: float) -> bool:
         """Without what the hypervisor explains it is within the goal."""
         beyond, sent = self.record.lost_beyond_steal_packets, self.record.offered.sent
@@ -156,7 +166,7 @@ class Tried:
     def share(self, goal: float) -> float | None:
         """Share of its load that the trial carried within the goal, 0 to 1; None = not shown."""
         good = self.good(goal)
-        if good is None or self.outcome != "measured":
+        if good is None or self.outcome != "measured" or (not good and self._by_others):
             return None
         at = self.value if good else self.reaches(goal)
         return None if at is None else min(1.0, at / self.value)

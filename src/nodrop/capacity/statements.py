@@ -102,6 +102,7 @@ def writing(answer: Answer) -> Writing:
         by=answer.by,
         known=known,
         pps_per=per,
+        sent_pps=answer.sent_pps,
         rounds_up={b.value: b is answer.upper for b in bounds},
     )
 

@@ -175,7 +175,9 @@ class Writing:
     known: float
     """Relative: bounds are written in decimal steps of that or less."""
     pps_per: float | None = None
-    """Packets/s of a load of 1, for loads that no one trial stands for; None = not known."""
+    """Packets/s of a load of 1, for loads that no trial was of; None = not known."""
+    sent_pps: Mapping[float, float] = field(default_factory=dict)
+    """Load → packets/s that its trials really sent."""
     rounds_up: Mapping[float, bool] = field(default_factory=dict)
     """Bound → whether it is rounded up, in whatever sentence it stands."""
 
@@ -213,7 +215,10 @@ class Writing:
         own = value_words(self.by, value, known, up=up)
         if self.by == "pps" or self.pps_per is None:
             return own
-        return f"{written(value * self.pps_per, known, up=up)} packets/s ({own})"
+        return f"{written(self._pps(value), known, up=up)} packets/s ({own})"
+
+    def _pps(self, value: float) -> float:
+        return self.sent_pps.get(value, value * (self.pps_per or 0.0))
 
     def distinct(self, one: float, other: float) -> tuple[str, str]:
         """Two loads, with as many digits as tell them apart."""
@@ -232,7 +237,7 @@ class Writing:
             return self.at(low, up=up)
         if self.by == "pps" or self.pps_per is None:
             return scaled(self.by, own)
-        pps = self._span(low * self.pps_per, high * self.pps_per, "", up=up)
+        pps = self._span(self._pps(low), self._pps(high), "", up=up)
         return f"{pps} packets/s ({scaled(self.by, own)})"
 
     def _span(self, low: float, high: float, unit: str, *, up: bool | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from random import Random
 from statistics import fmean
@@ -13,7 +14,9 @@ import pytest
 from nodrop.capacity.rules import answers, to_prove
 from nodrop.capacity.searched import loads, proofs, proved, tried
 from nodrop.config.search import Search
+from nodrop.ledger.cause import Rule
 from nodrop.measure.controllers.seam import TrialInput
+from nodrop.results.packets import LossCause
 from nodrop.results.trial import TrialRecord
 from tests.simulated_sut import METHODS, SimulatedSut, asked_for, controller, run, searched, texts
 from tests.simulated_worlds import World, searched_world
@@ -278,3 +281,46 @@ def test_a_proved_load_is_followed_by_a_higher_one_that_nothing_refutes(
 ) -> None:
     """Seen: 7.825X proved, 8.216X and 8.627X carried twice and lost never, and not tried again."""
     assert to_prove(proof_trials(*outcomes), {}, Search(rounds=1, goals=(0.0,))) == then
+
+
+@pytest.mark.parametrize(("capacity", "ring"), [(2.5, 400), (3.3, 1000), (5.2, 0)])
+def test_packets_per_second_are_those_that_were_sent(capacity: float, ring: int) -> None:
+    """A trace of one flow: 2.494X sends what 2X does. The card said that 3,200 packets/s were
+    carried by a sink of 2,500/s: the trial had sent 1,973/s."""
+    sut = SimulatedSut(capacity=capacity, ring_packets=ring)
+
+    def measure(trial: TrialInput) -> TrialRecord:
+        assert trial.searched is not None
+        whole = trial.searched.model_copy(update={"value": max(1.0, trial.searched.value // 1)})
+        record = sut.measure(replace(trial, searched=whole))
+        return record.model_copy(update={"searched": trial.searched})
+
+    done = run(controller(Search(rounds=2, max=9.0, min=1.0), sut="standing"), measure)
+    for found in answers(done, Search(rounds=2)):
+        assert found.lower and found.upper and found.lower.pps and found.upper.pps
+        assert found.reached_width == pytest.approx(1 - found.lower.pps / found.upper.pps)
+        rates = re.findall(r"([\d,]+) packets/s", texts(found))
+        sent = {r.offered.per_s for r in done if r.offered.per_s}
+        for rate in (float(one.replace(",", "")) for one in rates):
+            assert any(abs(rate - pps) < 0.02 * pps for pps in sent), (rate, texts(found))
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes"), [(Rule.OTHERS, False), (Rule.STOLEN, False), (None, True)]
+)
+def test_what_other_programs_took_is_no_change_of_the_sut(rule: Rule | None, changes: bool) -> None:
+    """Seen: "It serves less from trial to trial" of a sink whose CPU other programs had."""
+    sut = SimulatedSut(capacity=5.0)
+
+    def measure(trial: TrialInput) -> TrialRecord:
+        sut.capacity = 5.0 if trial.index < 8 else 3.0
+        record = sut.measure(trial)
+        if trial.index < 8 or rule is None:
+            return record
+        cause = LossCause(rule=rule.value, share=0.95, words="")
+        packets = record.packets.model_copy(update={"loss_causes": [cause]})
+        return record.model_copy(update={"body": packets})
+
+    done = run(controller(Search(rounds=1), sut="standing"), measure)
+    rules = {s.rule for s in answers(done, Search(rounds=1))[0].statements}
+    assert ("capacity-changed" in rules) is changes
