@@ -96,15 +96,22 @@ def span_words(low: float, high: float) -> str:
 
 
 def breaks_words(
-    limited_by: str, place: str | None, sut: str, *, missed_alone: bool = False
+    limited_by: str,
+    place: str | None,
+    sut: str,
+    *,
+    missed_alone: bool = False,
+    behind: bool = False,
 ) -> tuple[str, str]:
     """The verdict, and its reason if the place does not say it. `missed_alone`: detections were,
-    and no packet was lost."""
+    and no packet was lost; `behind`: nothing was, and not all was done in time."""
     if limited_by in VERDICTS:
         verdict, why = VERDICTS[limited_by]
         return verdict.format(sut=sut), why.format(sut=sut)
     if missed_alone:
         return "Detections are missed, no packet.", "A memcap, a timeout or a depth cost them."
+    if behind:
+        return f"{sut} falls behind.", "Its rings held what it did not do in time."
     return PLACES.get(place or "", f"Packets die in the {place or 'SUT'}."), ""
 
 
@@ -112,7 +119,13 @@ def kicker(card: Card) -> str:
     """Words above the number."""
     if card.only_seen:
         return "No loss seen, not shown to be carried"
-    return f"Carried {goal_words(card.goal, card.goals_of)}"
+    at_least = "At least this is carried" if _no_end(card) else "Carried"
+    return f"{at_least} {goal_words(card.goal, card.goals_of)}"
+
+
+def _no_end(card: Card) -> bool:
+    """A search that met no load that is too much."""
+    return card.too_much is None and card.by != "given"
 
 
 def rate_words(load: CardLoad) -> str:
@@ -131,4 +144,5 @@ def load_words(load: CardLoad, card: Card) -> str:
     goal = "" if card.goal else "without loss"
     if card.goals_of == "detections":
         goal = goal_words(card.goal, card.goals_of)
-    return ", ".join(filter(None, (rate_words(load), bits, scale, goal)))
+    least = "at least " if _no_end(card) else ""
+    return ", ".join(filter(None, (f"{least}{rate_words(load)}", bits, scale, goal)))

@@ -53,7 +53,7 @@ def limited_by(
     if no_ratio(t.record for t in measured):
         return "nothing_measured"
     if not measured and cut != "lab":
-        return _void_for(every) if every else "nothing_measured"
+        return _void_for(every) if every or cut != "budget" else cut
     lower, upper = chosen.lower, chosen.upper
     if upper is None:
         return _limited_above(every, of_answer, lower, goal, search, cut)

@@ -161,11 +161,21 @@ class _Own:
         if good is None and self._misled:
             return self._down(bad)
         if self._known and not self._picture.refuted:
-            return self._sample()
+            ask = self._sample()
+            if ask is None or not self._far_each_time(ask.value):
+                return ask
         reached = self._reached(bad)
         if not self._known and reached is not None and not self._finals_at(reached * self._step):
             return self._field.ask(reached * self._step, self._final_s)
         return self._down(bad) if good is None else self._close_in(good, bad)
+
+    def _far_each_time(self, value: float) -> bool:
+        """All trials of this load were too far above what they carried to show the limit: more of
+        them show no more."""
+        said = [t for t in self._picture.trials if t.value == value and t.outcome != "void"]
+        far = [t for t in said if t.good(self._goal) is False]
+        far = [t for t in far if (at := t.reaches(self._goal)) is None or value > NEAR * at]
+        return len(far) >= UNDECIDED and len(far) == len(said)
 
     @property
     def _step(self) -> float:

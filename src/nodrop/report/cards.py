@@ -20,9 +20,9 @@ from nodrop.capacity.card import (
     rate_words,
 )
 from nodrop.capacity.cells import SearchedCell, searches, subject
-from nodrop.capacity.knee import workers_of
+from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
-from nodrop.capacity.searched import judged_ratio
+from nodrop.capacity.searched import judged_ratio, tried
 from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of, parse_cpus
 from nodrop.findings.load_words import apart, contradiction, pairs, written
@@ -49,6 +49,8 @@ from nodrop.stats.knee import upper_bound
 MOST_ACTIONS = 3
 WAITED, FULL = 0.1, 0.9
 """Parts of the time from which a worker is said to have waited, and to have been busy."""
+IDLE = 0.2
+"""Part of the time below which a worker is said to be idle."""
 MOST_PATH = 6
 ROOMY_FRAMES = 32_768
 """Frames of a socket ring, as many as lossless baselines have (suts/suricata/sut.py)."""
@@ -68,6 +70,8 @@ class _Limit:
     """The goal is about missed detections."""
     crowded: bool = False
     """Other programs had the CPUs in most trials."""
+    behind: bool = False
+    """Its trials above it lost nothing: it fell behind."""
     why: str | None = None
     """In the place of the usual reason."""
 
@@ -96,6 +100,8 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         sut=escape.plain(searched.subject if not searched.label else "The SUT", longest=24),
         detections=answer.goals_of == "detections",
         crowded=_crowded(answer),
+        behind=bool(known) and not lossy,
+        why=_undecided(answer) if answer.limited_by == "budget" else None,
     )
     again = _took_s((*searched.ramps, *searched.trials))
     ways = [
@@ -291,6 +297,13 @@ def _took_s(trials: Sequence[Trial]) -> float | None:
     return sum(t.record.took_s or 0.0 for t in trials) or None
 
 
+def _undecided(answer: Answer) -> str:
+    """What a search had not decided when its budget ended."""
+    if answer.lower is not None:
+        return "No load above it was decided."
+    return "No load was decided." if answer.upper is None else "No load below it was decided."
+
+
 def _tolerated(answers: Sequence[Answer]) -> str:
     """Goals with the same bounds share one line."""
     first, *others = answers
@@ -298,6 +311,8 @@ def _tolerated(answers: Sequence[Answer]) -> str:
     for one in others:
         what = "missed detections" if one.goals_of == "detections" else "loss"
         goal = f"{numbers.percent(one.goal)} % {what}"
+        if one.lower is None:
+            continue
         if _bounds(one) == _bounds(first):
             said.append(f"Tolerating {goal} changes nothing.")
         elif one.lower is not None and first.lower and one.lower.value == first.lower.value:
@@ -322,7 +337,7 @@ def _breaks(limit: _Limit, above: Sequence[Trial]) -> Breaks:
     workers = workers_of(record) if record else []
     place = escape.plain(limit.place, longest=40) if limit.place else None
     whole = limit.detections and record is not None and record.packets.lost_packets == 0
-    verdict, why = breaks_words(limit.by, place, limit.sut, missed_alone=whole)
+    verdict, why = breaks_words(limit.by, place, limit.sut, missed_alone=whole, behind=limit.behind)
     why = why if limit.why is None else limit.why
     busy = _worker_words(workers[0].name, workers[0].cpu_ratio, workers[0].wait_ratio) if (
         workers and (workers[0].dropped_packets or len(workers) == 1)
@@ -423,10 +438,10 @@ def _disagree(searched: SearchedCell, answer: Answer) -> list[Trial]:
     high = answer.upper.value if answer.upper else None
     found = []
     for trial in searched.trials:
-        asked, loss = trial.record.searched, judged_ratio(trial.record)
-        if asked is None or not trial.valid or loss is None:
+        asked = trial.record.searched
+        good = None if asked is None else tried(trial.record).good(answer.goal)
+        if asked is None or good is None:
             continue
-        good = loss <= answer.goal
         if (good and high is not None and asked.value >= high) or (
             not good and low is not None and asked.value <= low
         ):
@@ -465,7 +480,7 @@ def _ways_out(
         why = "Bursts overflow it; its thread has time left."
         yield one("Give the socket ring more room.", why, f"sut.ring_size={ROOMY_FRAMES}")
     host = _host_cpus(source)
-    if limit.by == "sut" and not bursts and cpus and workers:
+    if limit.by == "sut" and not bursts and cpus and workers and not _idle(workers[0]):
         more = [*cpus, max(cpus) + 1]
         spare = host is not None and max(more) < host
         why = "" if spare else f"Needs a host with {max(more) + 1} CPUs."
@@ -474,6 +489,12 @@ def _ways_out(
     if limit.by == "generator":
         text = "Send from a host of its own."
         yield Action(text=text, why="The sender fell behind.", command="", cost_s=None)
+
+
+def _idle(worker: Worker) -> bool:
+    """Most of the time it neither ran nor waited for a CPU: another one would change nothing."""
+    ran, waited = worker.cpu_ratio, worker.wait_ratio or 0.0
+    return ran is not None and ran + waited < IDLE
 
 
 def _allowed(story: Story, ways: Sequence[Action]) -> list[Action]:

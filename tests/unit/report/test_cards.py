@@ -288,3 +288,38 @@ def test_every_colour_that_a_page_names_is_defined(where: str, tmp_path: Path) -
     defined = set(re.findall(r"(--[\w-]+):", style))
     assert set(re.findall(r"var\((--[\w-]+)\)", style)) <= defined
     assert "style=" not in html.replace(style, "")
+
+
+@pytest.mark.parametrize("capacity", [8.0, 61.25])
+def test_a_sut_that_fell_behind_and_lost_nothing_has_no_ring_that_overflows(
+    tmp_path: Path, capacity: float
+) -> None:
+    """Seen: "The socket ring overflows." of trials that lost nothing, as higher ones did; and the
+    trial that decided was said to disagree."""
+    behind = tried(capacity * 1.02, [0.0] * 3)
+    behind = replace(behind, fields={**behind.fields, "sustained": False})
+    lossy = tried(capacity * 3, [0.4])
+    card = card_of(outcome_search(tmp_path, [tried(capacity, [0.0] * 3), behind, lossy]))
+    assert card.too_much and card.too_much.value == pytest.approx(capacity * 1.02)
+    assert card.breaks.verdict.endswith("falls behind.") and card.breaks.lost == 0
+    assert card.sure.disagree == []
+
+
+def test_what_met_no_end_is_carried_at_least(tmp_path: Path) -> None:
+    run = outcome_search(tmp_path, [tried(8.0, [0.0] * 3)], search={"budget_s": 60.0})
+    lines = [*card_lines(card_of(run))]
+    assert (
+        "carried",
+        "at least 8,000 packets/s, 19.2 Mbit/s, 8X of the trace, without loss",
+    ) in lines
+    assert ("", "No load above it was decided.") in lines
+
+
+def test_a_goal_without_a_load_changes_nothing_that_is_worth_a_line(tmp_path: Path) -> None:
+    run = outcome_search(tmp_path, [tried(8.0, [0.4] * 3)], search={"budget_s": 60.0})
+    card = card_of(run)
+    assert card.carried is None and card.tolerated == ""
+    assert card.breaks.why in (
+        "No load below it was decided.",
+        "The search tried nothing below it.",
+    )

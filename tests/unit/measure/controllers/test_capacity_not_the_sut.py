@@ -6,7 +6,9 @@ from random import Random
 
 import pytest
 
+from nodrop.capacity.methods import Field, own
 from nodrop.capacity.rules import answers
+from nodrop.capacity.searched import Tried, tried
 from nodrop.config.search import Search
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.results.trial import TrialRecord
@@ -218,3 +220,28 @@ def test_a_lab_that_fails_under_load_or_now_and_then_ends_no_search() -> None:
         return out.measure(trial).model_copy(update={"pair": "rack7"})
 
     assert len(run(controller(search), of_a_fleet)) > 3
+
+
+@pytest.mark.parametrize("times", [1.0, 3.7])
+@pytest.mark.parametrize("lost", [0.28, 0.4])
+def test_a_load_that_shows_no_limit_is_not_tried_again_and_again(times: float, lost: float) -> None:
+    """Seen: other programs had the CPUs, and 17 trials in a row were of 4.17X, each of which lost
+    too much to say where the limit is."""
+    lossy = [(2.582, 0.0127), (2.555, 0.1557), (1.457, 0.0), (1.929, 0.1435), (1.676, 0.0)]
+    done: list[Tried] = []
+
+    def tried_at(value: float, ratio: float) -> None:
+        sut = SimulatedSut(capacity=value * (1 - ratio) if ratio else 2 * value)
+        done.append(tried(sut.measure(asked_for(len(done) + 1, value, 5.0))))
+
+    for value, ratio in (*lossy, (2.582, 0.0)):
+        tried_at(value * times, ratio)
+    search, asked = Search(goals=(0.0,)), []
+    while len(asked) < 40:
+        ask = own(Field(search=search, start=1.0, lowest=0.1, highest=64.0, tried=done))
+        if ask is None:
+            break
+        asked.append(ask.value)
+        tried_at(ask.value, lost if ask.value > 2.6 * times else 0.0)
+    again = [value for value in asked if value > 2.6 * times]
+    assert all(again.count(value) <= 3 for value in again), asked
