@@ -42,6 +42,7 @@ from nodrop.hosts.control_groups import groups_of, own_quotas, sees_groups
 from nodrop.suts.suricata.own_yaml import read_own
 
 TRACE = "root, or CAP_SYS_PTRACE"
+BEYOND_ROOT = "more than root's rights: a user namespace or a security module hides it"
 ENTER = "root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE"
 CAPTURERS = ("suricata", "snort", "zeek", "bro", "tcpdump", "dumpcap", "arkime", "ntopng")
 """How names of capture programs begin: a normal user looks for packet sockets in their namespaces,
@@ -244,6 +245,8 @@ class _Reader:
         return None
 
     def _lacks(self, what: str, needs: str) -> None:
+        if needs in (TRACE, ENTER) and self._capable(CAP_SYS_PTRACE, CAP_SYS_ADMIN):
+            needs = BEYOND_ROOT
         self.missing[Missing(what, needs)] = None
 
     def _cpus(self, path: str) -> tuple[int, ...]:
@@ -397,9 +400,9 @@ class _Reader:
         )
         return False
 
-    def _capable(self, number: int) -> bool:
+    def _capable(self, *numbers: int) -> bool:
         found = re.search(r"^CapEff:\s*(\w+)", self.text("proc/self/status") or "", re.MULTILINE)
-        return found is not None and bool(int(found[1], 16) >> number & 1)
+        return found is not None and all(int(found[1], 16) >> number & 1 for number in numbers)
 
     def _holders(self, inodes: set[int], names: Mapping[int, str]) -> dict[int, int]:
         """Inode → the first process that has it open."""
@@ -710,7 +713,7 @@ class _Reader:
                 yield Value(f"{port} promiscuous", "yes", port.files("flags"))
 
 
-CAP_NET_ADMIN = 12
+CAP_NET_ADMIN, CAP_SYS_PTRACE, CAP_SYS_ADMIN = 12, 19, 21
 VALUES = {
     "kernel": "proc/sys/kernel/osrelease",
     "boot line": "proc/cmdline",

@@ -24,6 +24,8 @@ from nodrop.protocol.events import (
 COUNTER_32 = 1 << 32
 STEP_NS = 2_500_000_000
 """Suricata's `iface-stat` has what arrived until a second ago, and a thread may be late."""
+CLOSE, CLOSE_RATIO = 50, 0.01
+"""Books close if no more than so many packets, or such a share of them, may be missing."""
 READERS = ("PCAP_DEV",)
 """Capture modes in which a Suricata's `packets` are those it has read, each at once."""
 
@@ -145,8 +147,18 @@ class Balance:
         return said["silent"] if said else None
 
     @property
+    def slack(self) -> int:
+        """Packets that may be missing on either side, for all that the readings say."""
+        return 0 if self.residual is None else max(-self.residual.low, self.residual.high)
+
+    @property
     def closed(self) -> bool | None:
-        return None if self.residual is None else self.residual.holds(0)
+        """None: one side is not visible, or the readings lie too far apart to say."""
+        if self.residual is None or self.offered is None:
+            return None
+        if not self.residual.holds(0):
+            return False
+        return True if self.slack <= max(CLOSE, self.offered.high * CLOSE_RATIO) else None
 
 
 @dataclass(slots=True)

@@ -85,6 +85,8 @@ def closing(one: Balance) -> str:
         return f"books cannot close: the {side} is not visible"
     if one.closed:
         return f"closed ({number(one.residual)})"
+    if one.closed is None:
+        return f"within ±{one.slack:,}: too far apart to say whether the books close"
     return f"OPEN: residual {number(one.residual)}"
 
 

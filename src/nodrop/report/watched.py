@@ -66,7 +66,7 @@ class Watched:
         return (
             f"{self.host}, {clock(self.began_ns)} to {clock(self.last.real_ns)} UTC "
             f"({plural(len(self.intervals), 'interval')}); the books closed in {closed:,} of "
-            f"{counted:,} that have both ends"
+            f"{counted:,} that can say it"
         )
 
     def books(self) -> Table:
@@ -252,7 +252,7 @@ PLACES = (
 
 
 def _books_row(one: WatchedCapture) -> Row:
-    closed = {None: "not visible", True: "yes", False: "no"}[one.closed]
+    closed = {None: "cannot say", True: "yes", False: "no"}[one.closed]
     pairs = (one.offered_packets, one.merged_packets, one.arrived_packets)
     after = (one.waiting_packets, one.read_packets, one.residual_packets)
     return Row(

@@ -42,7 +42,7 @@ class WatchedCapture(Model):
     read_packets: tuple[Signed, Signed] | None
     residual_packets: tuple[Signed, Signed] | None
     closed: bool | None
-    """Whether the residual holds 0."""
+    """Whether the residual holds 0; null: not visible, or its bounds lie too far apart to say."""
     at_least: bool
     """Arrived and dropped may be more: the program reads the counters, and does not say them."""
     oldest_ms: Count | None

@@ -86,7 +86,8 @@ def test_json_keeps_its_schema_and_sarif_is_written(
     [
         (["--port", "eth7"], "--port: eth7: no such port here; there are: eth1, lo"),
         (["--config", "/nope"], "--config: /nope: No such file or directory"),
-        (["--role", "router"], "'router' is not one of 'sensor', 'generator'"),
+        (["--role", "router"], "'--role': 'router' is not one of 'sensor', 'generator'"),
+        (["--role", "sensr"], "'--role': 'sensr' is not one of 'sensor', 'generator'"),
     ],
 )
 def test_bad_input_is_one_line(host: MadeHost, capsys: Given, argv: list[str], words: str) -> None:

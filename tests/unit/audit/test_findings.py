@@ -18,6 +18,7 @@ from tests.unit.audit.made_host import (
     LISTENER,
     NO_CAPS,
     RANDOM,
+    ROOT_CAPS,
     STATISTICS_AT,
     SURICATA,
     WORKER,
@@ -616,6 +617,29 @@ def test_nothing_is_written(host: MadeHost) -> None:
     host.answer()
     host.answer(role=Role.GENERATOR)
     assert state(host.root) == before
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "needs"),
+    [
+        (ROOT_CAPS, reading.BEYOND_ROOT),
+        ("0000000000280000", reading.BEYOND_ROOT),
+        ("0000000000200000", reading.TRACE),
+        (NO_CAPS, reading.TRACE),
+    ],
+)
+def test_root_is_not_told_to_be_root(
+    host: MadeHost, monkeypatch: pytest.MonkeyPatch, capabilities: str, needs: str
+) -> None:
+    def refused(self: object, process: str) -> str:
+        if process == "self":
+            return "net:[1]"
+        raise PermissionError
+
+    monkeypatch.setattr(reading._Reader, "_space", refused)
+    host.write("proc/self/status", f"CapEff:\t{capabilities}\n")
+    missing = [one for one in host.answer().missing if "namespace of Suricata" in one.what]
+    assert [one.needs for one in missing] == [needs]
 
 
 def test_who_holds_a_socket_may_not_be_seen(

@@ -8,7 +8,7 @@ import pytest
 
 from nodrop.drops.books import Balance, Books, Bounds, rise
 from nodrop.drops.watching import Interval, Watch, intervals, written
-from nodrop.drops.words import lines
+from nodrop.drops.words import closing, lines
 
 NS = 4026531840
 
@@ -253,7 +253,7 @@ def test_a_look_in_which_the_owner_reads_its_counters_is_bounded_by_its_sums_aro
         )
     ]  # fmt: skip
     found = balance(*looks)
-    assert found.closed and found.arrived == Bounds(1000 + left, 1900)
+    assert found.residual == Bounds(0, 900 - left) and found.arrived == Bounds(1000 + left, 1900)
     assert found.dropped == 100 + drops_left <= 190
 
 
@@ -331,7 +331,37 @@ def test_what_is_heard_after_the_port_was_read_may_be_more() -> None:
             )
             for n, (rx, packets) in enumerate([(1000, 1000), (2000, 2000 + later)])
         ]
-        assert balance(*looks).closed
+        found = balance(*looks)
+        assert found.residual and found.residual.holds(0) and found.closed is None
+
+
+@pytest.mark.parametrize(
+    ("rx", "residual", "closed", "words"),
+    [
+        ((36_000, 39_000), (-3000, 0), None, "within ±3,000: too far apart to say"),
+        ((39_000, 40_607), (0, 1607), None, "within ±1,607: too far apart to say"),
+        ((39_000, 39_300), (0, 300), True, "closed (0…300)"),
+        ((100, 150), (0, 50), True, "closed (0…50)"),
+        ((40_000, 42_000), (1000, 3000), False, "OPEN: residual 1,000…3,000"),
+    ],
+)
+def test_bounds_too_far_apart_do_not_close(
+    rx: tuple[int, int], residual: tuple[int, int], closed: bool | None, words: str
+) -> None:
+    arrived = rx[0] - residual[0]
+    found = balance(
+        *(
+            look(
+                n,
+                sockets=[sock(41, n * arrived, 0)],
+                ports=[port((n * rx[0], n * rx[1]))],
+                programs={"7": program(suricata=said(0, 0))},
+            )
+            for n in (0, 1)
+        )
+    )
+    assert found.residual == Bounds(*residual)
+    assert found.closed is closed and closing(found).startswith(words)
 
 
 @pytest.mark.parametrize(("defrag", "closed"), [(True, True), (False, False)])
@@ -402,8 +432,8 @@ def test_without_ring_counters_the_owners_steps_close_at_rest_and_meanwhile() ->
             )
         )
         closed += [(one.closed, one.residual) for one in found]
-    assert all(is_closed for is_closed, _ in closed)
-    assert closed[-1][1] == Bounds(0, 0)
+    assert all(residual and residual.holds(0) for _, residual in closed)
+    assert closed[-1] == (True, Bounds(0, 0))
 
 
 def test_a_restart_begins_new_books_and_keeps_what_was_lost() -> None:
