@@ -78,6 +78,21 @@ def read_world(
     return found if watch_s is None else reader.watched(found, watch_s)
 
 
+def peer_mtu(
+    pid: int, index: int, name: str, *, root: Path = Path("/"), kernel: Kernel | None = None
+) -> int | None:
+    """MTU of the other end of a veth, which is in the namespace of a process. None: not a veth's,
+    or it is not known which port that is."""
+    reader = _Reader(root, kernel := kernel or Live())
+    reader.find_spaces()
+    try:
+        said = asking.statistics(partial(kernel.ethtool, pid, name))
+    except OSError:
+        return None
+    peer = reader.peer(Port(name=name, pid=pid, index=index, driver_counters=said))
+    return None if peer is None else peer.mtu
+
+
 def _given(config: Path) -> Mapping[str, Any]:
     try:
         return read_own(config)
@@ -114,6 +129,9 @@ class _Reader:
         self.missing: dict[Missing, None] = {}
         self.spaces: dict[str, int | None] = {}
         """Every network namespace that may be read: a process that is in it; None: our own."""
+
+    def find_spaces(self) -> None:
+        self._spaces(self._names())
 
     def world(self, role: Role, given: Settings | None, asked: Sequence[str]) -> World:
         names = self._names()
@@ -621,9 +639,9 @@ class _Reader:
             self,
             ask,
         )
-        return replace(port, peer=self._peer(port)) if port.statistics.get("rx_dropped") else port
+        return replace(port, peer=self.peer(port)) if port.statistics.get("rx_dropped") else port
 
-    def _peer(self, port: Port) -> Peer | None:
+    def peer(self, port: Port) -> Peer | None:
         """The other end of a veth: each of the two says the other's index. None if no namespace
         has such a port, or several."""
         index, found = port.driver_counters.get("peer_ifindex"), []

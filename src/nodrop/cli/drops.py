@@ -81,6 +81,7 @@ def drops(
     nodrop drops --record monday --metrics 9100
     nodrop drops sensor1 --become sudo
     """
+    from nodrop.audit.reading import peer_mtu
     from nodrop.drops.watching import intervals, written
     from nodrop.hosts.captures import Looks
     from nodrop.results.writer import must_be_new
@@ -100,6 +101,7 @@ def drops(
                 interval_s=interval_s,
                 for_s=interval_s if once else for_s,
                 levels=None if once else looks.levels,
+                peer_mtu=None if where else peer_mtu,
             ),
             outlets,
         )

@@ -4,7 +4,7 @@ total since the watch began, its rate now, and its worst interval."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodrop.drops.books import Balance, Key, Reading, rise
@@ -32,6 +32,8 @@ HIDDEN_QUOTA = "a CPU quota that is not visible here held it back"
 OUTSIDE = (
     "nodrop drops   # outside of `ip netns exec`; or: nsenter --net=/run/netns/NAME nodrop drops"
 )
+PeerMtu = Callable[[int, int, str], int | None]
+"""Process in a port's namespace, index and name of the port → MTU of the veth's other end."""
 LOSE_THERE = ("drv dropped rx total", "ena_admin_q", "rx_bg0_frames_dropped")
 """Counters of vmxnet3, ena and cxgb4, which count in rx_dropped what they lose."""
 MEMCAPS = {
@@ -109,12 +111,13 @@ def losses(
     balances: Sequence[Balance],
     *,
     unannounced: Mapping[Key, str],
+    peer_mtu: PeerMtu | None = None,
 ) -> list[Loss]:
     """Losses of one interval, in the order of a packet's way; those with 0 as well. `unannounced`:
     why nothing said before that a capture's ring filled up."""
     return [
         *_of_ports(before, now),
-        *_of_refusals(before, now, balances),
+        *_of_refusals(before, now, balances, peer_mtu),
         *_of_softnet(before, now),
         *_of_kernel(before, now, balances),
         *_of_groups(before, now),
@@ -172,18 +175,27 @@ def rx_dropped(
     return found
 
 
-def _of_refusals(before: Captures, now: Captures, balances: Sequence[Balance]) -> Iterator[Loss]:
+def _of_refusals(
+    before: Captures, now: Captures, balances: Sequence[Balance], peer_mtu: PeerMtu | None
+) -> Iterator[Loss]:
+    pids = {one["namespace"]: one["pid"] for one in now["sockets"] if one["pid"] is not None}
     for one in rx_dropped(before, now, balances) or ():
-        name = one.port["name"]
+        port, name, mtu = one.port, one.port["name"], _mtu(one.port)
+        why = f"frames longer than its MTU of {mtu}, or it was down: no capture ever had them"
+        do = f"ip -d link show {name}   # its peer; then: ip link set {name} mtu N, as the peer's"
+        pid = pids.get(port["namespace"])
+        if one.lost and peer_mtu and pid is not None:
+            longest = peer_mtu(pid, port["index"], name)
+            if longest is not None and isinstance(mtu, int) and longest > mtu:
+                why = f"its MTU is {mtu}, and its peer sends up to {longest}: no capture had them"
+                do = f"nsenter -t {pid} -n ip link set {name} mtu {longest}"
         yield Loss(
             place=str(RECEIVING_PORT),
             where=name,
             counter="rx_dropped beyond rx_packets",
             packets=one.lost,
-            why=f"frames longer than its MTU of {_mtu(one.port)}, or it was down: no capture ever "
-            "had them",
-            do=f"ip link set {name} mtu 9000   # as long as its peer's or sender's: "
-            f"ip -d link show {name}",
+            why=why,
+            do=do,
         )
 
 

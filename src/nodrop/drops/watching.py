@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from nodrop.drops.books import STEP_NS, Balance, Books, Bounds, Key
 from nodrop.drops.places import (
     Loss,
+    PeerMtu,
     Row,
     RxDropped,
     Table,
@@ -118,6 +119,8 @@ class Interval:
 class Watch:
     """Looks in, intervals out."""
 
+    peer_mtu: PeerMtu | None = None
+    """None of a far host."""
     _books: Books = field(default_factory=Books)
     _table: Table = field(default_factory=Table)
     _levels: Levels = field(default_factory=Levels)
@@ -159,7 +162,13 @@ class Watch:
         kept = here | {one.reading.key for one in ended}
         self._latest = {key: one for key, one in self._latest.items() if key in kept}
         seconds = (seen["mono_ns"] - before["mono_ns"]) / 1e9
-        lost = losses(before, seen, balances, unannounced=self._unannounced(balances, before))
+        lost = losses(
+            before,
+            seen,
+            balances,
+            unannounced=self._unannounced(balances, before),
+            peer_mtu=self.peer_mtu,
+        )
         dropped = rx_dropped(before, seen, balances)
         self._levels.gap_ns = 0
         left_ms = {
@@ -244,10 +253,11 @@ def intervals(
     levels: Callable[[], RingLevels] | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
+    peer_mtu: PeerMtu | None = None,
 ) -> Iterator[Interval]:
     """One each `interval_s`, until `for_s` has passed, and one more when `levels` has a ring that
     begins to fill up. A late one is not made up for."""
-    watch = Watch()
+    watch = Watch(peer_mtu=peer_mtu)
     began = due = clock()
     watch.look(look())
     while for_s is None or due - began < for_s - interval_s / 2:

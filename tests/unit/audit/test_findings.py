@@ -310,6 +310,15 @@ def test_a_veth_whose_peer_sends_longer_frames_names_both_mtus(
     assert found.missing == [] and found.exit_code == 1
 
 
+@pytest.mark.parametrize(("of", "found"), [(2, 9000), (3, None)])
+def test_the_mtu_of_a_peer_is_found_by_both_indexes(
+    host: MadeHost, of: int, found: int | None
+) -> None:
+    host.veth("s1", index=9, mtu=9000, tx_dropped=0, of=of)
+    asked = reading.peer_mtu(SURICATA, 2, "eth1", root=host.root, kernel=host.kernel)
+    assert asked == found
+
+
 @pytest.mark.parametrize("dropped", [340, 41])
 def test_a_peer_that_refused_nothing_proves_that_nothing_is_lost(
     host: MadeHost, dropped: int

@@ -266,8 +266,48 @@ def test_frames_that_a_port_refuses_are_lost(
     found = dropped_by_port(came, dropped, kind="veth", backlog=backlog)
     row = next(row for row in found.rows if row.loss.place == "receiving port")
     assert (row.total, row.loss.where, found.not_for_us) == (lost, "eth1", 0)
-    assert "MTU of 1500" in row.loss.why and "ip link set eth1 mtu 9000" in row.loss.do
+    assert "MTU of 1500" in row.loss.why and "ip link set eth1 mtu N" in row.loss.do
     assert not any("no loss" in line for line in ending(found, found.real_ns))
+
+
+@pytest.mark.parametrize(
+    ("mtu", "words", "do"),
+    [
+        (
+            9000,
+            "its MTU is 1500, and its peer sends up to 9000",
+            "-t 7 -n ip link set eth1 mtu 9000",
+        ),
+        (
+            4000,
+            "its MTU is 1500, and its peer sends up to 4000",
+            "-t 7 -n ip link set eth1 mtu 4000",
+        ),
+        (1500, "longer than its MTU of 1500, or it was down", "ip -d link show eth1"),
+        (None, "longer than its MTU of 1500, or it was down", "ip -d link show eth1"),
+    ],
+)
+def test_the_peer_of_a_port_that_refuses_frames_is_named_by_its_mtu(
+    mtu: int | None, words: str, do: str
+) -> None:
+    asked = []
+
+    def peer_mtu(*port: object) -> int | None:
+        asked.append(port)
+        return mtu
+
+    def at(n: int, lost: int) -> Any:
+        ports = [port((n, n), kind="veth", rx_dropped=lost)]
+        return look(n, sockets=[sock(41, n, 0)], ports=ports, programs={"7": program("snort")})
+
+    watch = Watch(peer_mtu=peer_mtu)
+    watch.look(at(0, 0))
+    watch.look(at(1, 0))
+    assert asked == []
+    found = watch.look(at(2, 300))
+    assert found is not None and asked == [(7, 2, "eth1")]
+    (row,) = found.rows
+    assert words in row.loss.why and do in row.loss.do
 
 
 @pytest.mark.parametrize(
