@@ -146,7 +146,7 @@ class Port:
     speed_mbit: int | None = None
     duplex: str | None = None
     peer: Peer | None = None
-    """Of a veth with rx_dropped; None: it is not known which port that is."""
+    """The other end of a veth with rx_dropped; None: it is not known which port that is."""
     dealt: tuple[Dealt, ...] = ()
     """Meetings of real flows, if they were asked for (`--watch`)."""
     pcie: Mapping[str, str] = field(default_factory=dict)

@@ -62,8 +62,8 @@ def audit(
         typer.Option(
             "--port",
             metavar="NAME",
-            help="Judge this port and who captures there; else every port that somebody captures on. "
-            "Repeatable.",
+            help="Judge this port and who captures there; else every port that somebody "
+            "captures on. Repeatable.",
         ),
     ] = None,
     watch: Annotated[

@@ -357,7 +357,7 @@ def cause(balance: Balance) -> tuple[str, str]:
 
 
 def held_back(balance: Balance) -> tuple[str, str] | None:
-    """What kept the reader from its ring within the interval, and what to do."""
+    """The cause that kept the reader from its ring within the interval, and what to do."""
     now, program = balance.reading, balance.reading.program
     pid = now.key.pid
     if program is None:
