@@ -156,6 +156,7 @@ def status(as_json: AsJson = False) -> int:
 
     Exit code 0: all as set, or nothing is set; 1: something is otherwise since.
     """
+    from nodrop.hosts.journal import tuned_folder
     from nodrop.tune.kept import tunings
 
     rows = [row for tuning in tunings(killed=True) for row in _rows(tuning)]
@@ -164,7 +165,7 @@ def status(as_json: AsJson = False) -> int:
             [dict(zip(("place", "knob", "before", "set", "now"), r, strict=True)) for r in rows]
         )
     elif not rows:
-        say("nothing is set by `nodrop tune apply`")
+        say(f"nothing is set by `nodrop tune apply` of this user (kept in {tuned_folder()})")
     for place, knob, before, ours, now in rows if not as_json else ():
         since = f", now {now}: changed since by somebody else"
         since = "" if now == ours else ", as before now" if now == before else since
@@ -190,13 +191,14 @@ def restore(
     """
     from dataclasses import asdict
 
+    from nodrop.hosts.journal import tuned_folder
     from nodrop.tune.kept import put_back, tunings
 
     found = [put_back(one, overwrite=overwrite) for one in tunings(killed=True)]
     if as_json:
         say_json([asdict(one) for one in found])
     elif not found:
-        say("nothing to put back")
+        say(f"nothing of this user to put back (kept in {tuned_folder()})")
     for one in found if not as_json else ():
         for words in [*one.done, *one.others, *(f"not put back: {w}" for w in one.failed)]:
             say(words)

@@ -70,7 +70,7 @@ def _effect(
             interval=None, relative=None, trials=(0, 0), void=void, words=harm,
         )  # fmt: skip
     if row is None or metric not in cells[name].figures:
-        why = "all of its trials are void: their books do not close" if void else "no trial has it"
+        why = "all of its trials are void; `nodrop report` says why" if void else "no trial has it"
         return Effect(
             knob=name, metric=metric, unit="", state="cannot tell yet", without=None, by=None,
             interval=None, relative=None, trials=(0, 0), void=void, words=why,

@@ -14,7 +14,7 @@ from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.local import run_command
 from nodrop.images.bits import Bits
-from nodrop.images.image import Image, build_image, default_release, list_images
+from nodrop.images.image import Image, build_image, default_release, list_images, recipes
 from nodrop.untrusted.words import one_line
 
 VERSION_TIMEOUT_S = 30.0
@@ -48,7 +48,9 @@ def resolve_bits(
     cached = f"has only {others}, which sut.image must name" if others else "has none"
     raise LabProblem(
         f"no {recipe} found: sut.binary is not set, the image cache {cached}, PATH has none",
-        hint=f"run `nodrop image build {recipe}`, or install {recipe}",
+        hint=f"run `nodrop image build {recipe}`, or install {recipe}"
+        if recipe in recipes()
+        else f"install {recipe}, or name its program with sut.binary",
     )
 
 

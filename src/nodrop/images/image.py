@@ -269,16 +269,24 @@ def _image_of(entry: Folder, name: str, sha256: str) -> Image:
     )
 
 
-def load_recipe(name: str) -> Recipe:
+def _recipe_folders() -> tuple[Path, ...]:
     package = Path(__file__).resolve().parents[1]
-    folders = (package / "images", package.parents[1] / "images")
-    for folder in folders:
+    return package / "images", package.parents[1] / "images"
+
+
+def recipes() -> list[str]:
+    """Names of the images that can be built."""
+    found = (path for folder in _recipe_folders() for path in folder.glob("*/recipe.toml"))
+    return sorted({path.parent.name for path in found})
+
+
+def load_recipe(name: str) -> Recipe:
+    for folder in _recipe_folders():
         path = folder / name / "recipe.toml"
         if path.is_file():
             table, _ = read_toml(path)
             return check(Recipe, table, table="", base=path.parent)
-    known = sorted({path.parent.name for f in folders for path in f.glob("*/recipe.toml")})
-    raise BadInput(f"no image recipe {name}", hint=f"there are: {', '.join(known)}")
+    raise BadInput(f"no image recipe {name}", hint=f"there are: {', '.join(recipes())}")
 
 
 def build_image(name: str, *, release: str | None = None) -> Image:

@@ -276,8 +276,8 @@ def problems(name: str, bits: Bits | None, limits: Limits) -> Sequence[str]:
     found = []
     if bits is not None and bits.kind != "image":
         found.append(
-            f"setup {name} runs an image, not the host's {bits.path}: run `nodrop image build`, "
-            "and leave sut.binary out"
+            f"setup {name} runs an image, not the host's {bits.path}: `nodrop image list` "
+            "names those that sut.image can be, `nodrop image build NAME` makes one"
         )
     return [*found, *memory_problems(limits), *cpu_problems(limits), *swappiness_problems(limits)]
 

@@ -118,8 +118,8 @@ class Vm:
             found.append("setup vm opens a macvtap by its device numbers; run as root of the host")
         if bits is not None and bits.kind != "image":
             found.append(
-                f"setup vm runs an image, not the host's {bits.path}: run `nodrop image build`, "
-                "and leave sut.binary out"
+                f"setup vm runs an image, not the host's {bits.path}: `nodrop image list` "
+                "names those that sut.image can be, `nodrop image build NAME` makes one"
             )
         if limits.memory_bytes is not None and limits.memory_bytes < LEAST_MEMORY_BYTES:
             found.append(
