@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,6 +65,7 @@ class FakeLoad:
             source=None,
             captured=None,
             parts=(),
+            flow_sizes=None,
             planned=Planned(
                 packets=reached * replicas,
                 frame_bytes=100 * reached * replicas,
@@ -318,6 +319,25 @@ def test_a_generator_that_may_share_the_suts_cpu_is_named(
 def test_one_cell_is_not_counted(tmp_path: Path) -> None:
     made = plan(tmp_path, "load.multiplier=1", 'setup.kind="bare"')
     assert made.parted().startswith("no CPUs are named: the generator has CPU 0, the SUT CPU 1;")
+
+
+@pytest.mark.parametrize(
+    ("flows", "by", "words"),
+    [
+        (1.02, "multiplier", "in 2 of 6 cells most packets are in 1 flow: a part of a replica"),
+        (3.6, "multiplier", "most packets are in 4 flows"),
+        (12.0, "multiplier", ""),
+        (1.02, "pps", ""),
+    ],
+)
+def test_a_trace_of_few_flows_has_coarse_multiples(
+    tmp_path: Path, flows: float, by: str, words: str
+) -> None:
+    """Seen: a search between 1X and 2X of a trace of one flow tried the same load four times."""
+    made = plan(tmp_path)
+    lengths = [replace(one, effective_flows=flows) for one in made.lengths[:2]]
+    made = replace(made, lengths=(*lengths, *made.lengths[2:]), searched_by=by)
+    assert words in made.coarse() and bool(made.coarse()) == bool(words)
 
 
 def test_generator_and_sut_on_machines_of_their_own_are_not_parted(tmp_path: Path) -> None:

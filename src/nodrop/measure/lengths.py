@@ -37,6 +37,8 @@ class OfferLength:
     """Packets of its trace, or of its window if it has one; None = not known."""
     window: LoadWindow | None = None
     """None if the load names none."""
+    effective_flows: float | None = None
+    """So many flows of one size would be spread alike; None = not known."""
 
     @property
     def ends_early(self) -> bool:
@@ -68,6 +70,7 @@ def offer_length(
     elif offered_s is not None:  # all packets at one moment have no rate
         least_s = 0.0
     facts = next(traces_of([load]), None)
+    sizes = None if facts is None else facts.flow_sizes
     return OfferLength(
         cell=cell,
         offered_s=offered_s,
@@ -75,6 +78,7 @@ def offer_length(
         planned=None if facts is None else facts.planned,
         trace_packets=None if facts is None else facts.packets,
         window=None if facts is None or facts.source is None else facts.source.window,
+        effective_flows=None if sizes is None else sizes.effective_flows,
     )
 
 

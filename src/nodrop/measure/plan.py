@@ -18,7 +18,7 @@ from nodrop.config.repetitions import Repetitions
 from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING, WHOLE
 from nodrop.config.search import Search
 from nodrop.config.toml_file import key_path, put
-from nodrop.config.units import format_cpus, parse_cpus
+from nodrop.config.units import count_of, format_cpus, parse_cpus
 from nodrop.errors import BadInput
 from nodrop.labs.seam import Receiving
 from nodrop.labs.split import Splitter
@@ -52,6 +52,8 @@ from pydantic import Field
 
 from nodrop.config.options import CpuList, Options, YesNo
 
+FEW_FLOWS = 5.0
+"""A replica in part of fewer equal flows than this sends coarse steps of the load."""
 MOST_INSTANCES = 64
 MOST_QUEUES = 64
 
@@ -208,6 +210,20 @@ class Plan:
             if window.begun_warning:
                 yield f"{self._in(len(cells))}{window.begun_warning}"
 
+    def coarse(self) -> str:
+        """In words, if a search by replicas cannot take steps as fine as it is asked to; else
+        empty."""
+        known = [n for one in self.lengths if (n := one.effective_flows) is not None]
+        few = [flows for flows in known if flows < FEW_FLOWS]
+        if not few or self.searched_by != "multiplier":
+            return ""
+        flows = max(1, round(min(few)))
+        return (
+            f"{self._in(len(few))}most packets are in {count_of(flows, 'flow')}: a part of a "
+            "replica has whole flows, so loads between 1X and 2X may send the same; --by speed or "
+            "--by pps takes finer steps"
+        )
+
     def shared_cpus(self) -> str:
         """In words, if the generator and the SUT of a cell may take turns on a CPU; else empty."""
         sharing = [
@@ -252,6 +268,7 @@ class Plan:
                     self.windows(),
                     self.looped,
                     self.too_short(),
+                    self.coarse(),
                     self.parted(),
                     self.shared_cpus(),
                     self.budget,
