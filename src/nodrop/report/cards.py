@@ -298,7 +298,7 @@ def _took_s(trials: Sequence[Trial]) -> float | None:
 
 
 def _undecided(answer: Answer) -> str:
-    """What a search had not decided when its budget ended."""
+    """Words on the loads that a search had not decided when its budget ended."""
     if answer.lower is not None:
         return "No load above it was decided."
     return "No load was decided." if answer.upper is None else "No load below it was decided."

@@ -577,8 +577,8 @@ class RunningCommand:
 
 
 def discard(work: Path, patterns: Sequence[str]) -> None:
-    """Removes what the program wrote and no one reads. Links are not followed: the program, which
-    may have made them, has fewer rights than nodrop."""
+    """Removes files that the program wrote and no one reads. Links are not followed: the program,
+    which may have made them, has fewer rights than nodrop."""
     for pattern in patterns:
         *folders, name = pattern.split("/")
         with suppress(OSError):
