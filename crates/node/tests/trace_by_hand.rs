@@ -48,36 +48,42 @@ fn a_part_of_a_trace_is_cut_out() {
     assert_eq!(piped.stderr, b"{\"packets\":20}\n");
 }
 
-/// OUT may be the only copy of a capture, even the one that is read.
+/// OUT may be the only copy of another capture; the one that is read is never written over.
 #[test]
 fn what_has_the_name_stays_until_a_whole_file_takes_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (whole, link, new) = (path("whole.pcap"), path("link.pcap"), path("new.pcap"));
+    let (whole, other, link) = (path("whole.pcap"), path("other.pcap"), path("link.pcap"));
+    let new = path("new.pcap");
     trace_tool(&["make", "bigflows-like", &whole, "--packets", "300"]);
-    std::os::unix::fs::symlink("whole.pcap", &link).unwrap();
+    fs::copy(&whole, &other).unwrap();
+    std::os::unix::fs::symlink("other.pcap", &link).unwrap();
     let before = fs::read(&whole).unwrap();
-    for out in [&whole, &link, &new] {
+    for out in [&other, &link, &new] {
         let nothing = trace_tool(&["cut", &whole, out, "--from-s", "1e6"]);
         assert_eq!(nothing.status.code(), Some(2));
-        assert_eq!(fs::read(&whole).unwrap(), before);
+        assert_eq!(fs::read(&other).unwrap(), before);
     }
+    let itself = trace_tool(&["cut", &other, &link, "--packets", "20"]);
+    assert_eq!(itself.status.code(), Some(2));
+    assert_eq!(fs::read(&other).unwrap(), before);
     let full = Command::new("sh")
         .args(["-c", "ulimit -f 8; exec \"$@\"", "sh"])
         .args([env!("CARGO_BIN_EXE_nodrop-node"), "trace", "replicate"])
-        .args([&whole, &whole, "--multiplier", "4"])
+        .args([&whole, &other, "--multiplier", "4"])
         .output()
         .unwrap();
     assert!(!full.status.success());
-    assert_eq!(fs::read(&whole).unwrap(), before);
+    assert_eq!(fs::read(&other).unwrap(), before);
 
     let cut = trace_tool(&["cut", &whole, &link, "--packets", "20"]);
     assert!(cut.status.success() && Path::new(&link).is_symlink());
-    assert!(fs::read(&whole).unwrap().len() < before.len());
+    assert!(fs::read(&other).unwrap().len() < before.len());
+    assert_eq!(fs::read(&whole).unwrap(), before);
     assert!(!Path::new(&new).exists());
     fs::write(&new, "").unwrap();
     let mode = |path: &str| fs::metadata(path).unwrap().permissions().mode();
-    assert_eq!(mode(&whole), mode(&new));
+    assert_eq!(mode(&other), mode(&new));
 }
 
 /// Each from its own beginning, whenever it was captured; the frames of each have an address.

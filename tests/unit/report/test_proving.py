@@ -123,7 +123,7 @@ def test_trials_that_are_all_void_say_nothing_and_are_named() -> None:
     answer = proved(found, None, ["report: here"])
     assert answer.exit_code == 6
     assert [*lines(answer)] == [
-        "gro=on: cannot tell yet: all of its trials are void: their books do not close",
+        "gro=on: cannot tell yet: all of its trials are void; `nodrop report` says why",
         "rps=1: helps: cpu_us_per_packet -2 [-2, -2] µs, -20 to -20 % of 10 (n = 12 and 12)",
         "report: here",
     ]
