@@ -38,7 +38,8 @@ def test_a_pair_elsewhere_shares_the_plan(there: Pair, tmp_path: Path) -> None:
     before = there.shown()
     place = tmp_path / "nas"  # its machine sees this file system
     storage = f'ssh_config = "{there.machines.config}"\n[storage]\nhost = "gen1"\npath = "{place}"'
-    words = argv(there, tmp_path, "measure.repetitions=1", more=storage)
+    # Long enough for the other pair to begin before one has had both trials.
+    words = argv(there, tmp_path, "measure.repetitions=1", "load.duration_s=3", more=storage)
     done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     (out,) = (tmp_path / "out").iterdir()
