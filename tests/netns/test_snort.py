@@ -116,8 +116,8 @@ late_p99_us = 60e6
 
 
 def test_four_instances_behind_the_split(tmp_path: Path, trace: Path) -> None:
-    """As snort-2016.toml runs it. A script is no program, so the interpreter is, and it is shown
-    the script."""
+    """Four instances, as in snort-2016.toml. A script cannot be the program, so the interpreter
+    is, and gets the script as a file."""
     words = shipped()["snort3"].read_text()
     assert words.count('"snort", "-c"') == 2
     words = words.replace('"snort", "-c"', '"python3", "{script}", "-c"')

@@ -1,5 +1,7 @@
-"""What looks like a Suricata at eth1 of a guest until it is killed: so many sockets with rings of
-TPACKET_V3 in a fanout group, as its arguments say (name=value)."""
+"""Stand-in for a Suricata at eth1 of a guest, until it is killed.
+
+So many sockets with rings of TPACKET_V3 in a fanout group, as its arguments say (name=value).
+"""
 
 import ctypes
 import os

@@ -455,7 +455,7 @@ def _refused_frames(world: World) -> Iterator[Seen]:
 
 
 def not_parted(world: World) -> Iterator[Missing]:
-    """rx_dropped of which nobody can say whether it is a loss."""
+    """Packets in rx_dropped that may be lost or not: no counter parts them."""
     for port in world.captured() if world.role is Role.SENSOR else ():
         if unknown := rx_dropped(world, port).unknown:
             needs = (

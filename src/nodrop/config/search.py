@@ -38,10 +38,10 @@ class Search(Options):
     goals: Annotated[tuple[LossRatio, ...], Field(min_length=1)] = (0.0, 0.005)
     """Loss ratios that are tolerated: 0 is the no-drop rate (NDR), others partial-drop rates."""
     goals_of: Of = "packets"
-    """Whose loss ratios the goals are. With "detections", the part of the expected detections that
-    is missed (docs/methodology.md): each trial sends the trace's window once, faster or slower, to
-    a SUT of its own. Then `goals` is [0.01], `by` is "speed" and `load.window` is "whole" unless
-    the file says otherwise."""
+    """The goals are ratios of lost packets or, with "detections", of the expected detections that
+    are missed (docs/methodology.md): then each trial sends the trace's window once, faster or
+    slower, to a SUT of its own, and `goals` is [0.01], `by` is "speed" and `load.window` is "whole"
+    unless the file says otherwise."""
     exceed_ratio: LossRatio = 0.5
     """A load is carried if no more than this part of its trials lose more than the goal."""
     duration_sum_s: Seconds = 45.0

@@ -129,7 +129,7 @@ class Watch:
     _before: Captures | None = None
     _latest: dict[Key, Balance] = field(default_factory=dict)
     _unknown: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Packets in rx_dropped of a port of which nobody can say whether they were lost."""
+    """Packets in a port's rx_dropped that may be lost or not: no counter parts them."""
 
     def fills(self, levels: RingLevels) -> bool:
         """Whether a ring begins to fill up, so that the interval is to end now."""

@@ -62,7 +62,7 @@ def must_be_there(bits: Bits | None) -> None:
 
 
 def script_problem(bits: Bits | None) -> str:
-    """Why a script cannot be what is measured; empty if it is none."""
+    """Reason why a script cannot be measured; empty if the binary is no script."""
     if bits is None or bits.kind != "binary" or not bits.path.is_file():
         return ""
     with bits.path.open("rb") as file:

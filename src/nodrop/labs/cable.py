@@ -95,7 +95,7 @@ def cross(
 
 
 def _await(sink: SinkJob, packets: int) -> None:
-    """Until so many have arrived, or none can be on their way any more."""
+    """Waits until so many have arrived, or none can be on their way any more."""
     deadline = time.monotonic() + ARRIVAL_S
     while time.monotonic() < deadline:
         samples = sink.samples()

@@ -223,7 +223,7 @@ class Card(Model):
     goal: NotNegative
     """Loss ratio that is tolerated."""
     goals_of: Literal["packets", "detections"] = "packets"
-    """Whose loss ratio; likewise `lost` and `lossy`."""
+    """Packets or detections: `goal`, `lost` and `lossy` count these."""
     headline: str
     carried: CardLoad | None
     only_seen: bool = False

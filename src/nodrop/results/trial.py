@@ -145,7 +145,7 @@ class Searched(Model):
     soak: Soak | None = None
     """Null if the trial is one of the search itself."""
     goals_of: Literal["packets", "detections"] = "packets"
-    """Whose loss ratio the trial is judged by."""
+    """Packets or detections: the trial is judged by the loss ratio of these."""
 
 
 class Thread(Model):

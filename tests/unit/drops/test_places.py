@@ -230,7 +230,7 @@ def test_the_nics_own_losses(
 def dropped_by_port(
     came: int, dropped: int, *, kind: str | None = None, backlog: int = 0, **more: Any
 ) -> Interval:
-    """Of a port whose capture has all that came, with rx_dropped beside it."""
+    """Counters of a port whose capture has all that came, with rx_dropped beside it."""
     one = {"programs": {"7": program("snort")}}
     arrived = more.pop("arrived", came)
     ports = [port((0, 0), kind=kind), port((came, came), kind=kind, rx_dropped=dropped)]

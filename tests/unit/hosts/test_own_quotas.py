@@ -111,7 +111,7 @@ def test_the_group_that_held_longest_between_two_looks() -> None:
 
 
 NO_GROUPS = "31 24 0:27 / /sys rw - sysfs mendr rw\n"
-"""As `ip netns exec` mounts /sys."""
+"""Mounts within `ip netns exec`, which hides the control groups of /sys."""
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ KNOWN: dict[str, tuple[Callable[[float, float], float], float]] = {
     "packets cost nothing at first": (lambda load, loss: max(0.0, loss - 0.1), 1 / (1 - 0.11)),
     "no packet is lost": (lambda load, loss: 0.05 if load > 4.0 else 0.0, 4.0 / 7.0),
 }
-"""What packets cost, and where 1 % of the detections are missed, as a part of the capacity."""
+"""Cost of packets; load at which 1 % of detections are missed, as parts of the capacity."""
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m["method"])
