@@ -228,3 +228,23 @@ def test_drops_stand_beside_the_packets_or_among_them(
             "dropped_ring_full_packets": dropped,
         }
     }
+
+
+@pytest.mark.parametrize(("decoded", "stale", "dropped"), [(71_790, 73, 29_381), (66_201, 0, 5)])
+def test_drops_of_pcap_are_those_its_thread_reads_as_it_ends(
+    decoded: int, stale: int, dropped: int
+) -> None:
+    """Suricata 7.0.10 on realmix in 0.2 s: of 29,381 drops, the device's line has 73."""
+    said = {
+        "pcap": f"ndrx0: pcap total:{decoded + dropped} recv:{decoded} drop:{dropped} (29.0%)",
+        "device": f"ndrx0: packets: {decoded}, drops: {stale} (0.10%), invalid chksum: 6380",
+    }
+    lines = [
+        log.Line(seen_mono_ns=0, level="Info", module=module, thread="W#01-ndrx0", message=message)
+        for module, message in said.items()
+    ]
+    (counted,) = log.exit_counts(lines, "pcap").values()
+    assert counted == {
+        "captured_packets": decoded + dropped,
+        "dropped_ring_full_packets": dropped,
+    }

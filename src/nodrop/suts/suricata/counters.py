@@ -150,6 +150,16 @@ def of_sockets(found: SutCounters, per_port: PerPort) -> SutCounters:
     )
 
 
+def without_captured_by_thread(found: SutCounters) -> SutCounters:
+    """The last stats record of pcap has them of the last second in which a packet came."""
+    captured = ("captured_packets", "dropped_ring_full_packets")
+    threads = {
+        name: {key: value for key, value in own.items() if key not in captured}
+        for name, own in found.per_thread.items()
+    }
+    return dataclasses.replace(found, per_thread=threads)
+
+
 def at_rest(found: SutCounters, per_port: PerPort, *, agree: bool) -> SutCounters:
     """Captured and dropped as the sockets say: in dump-counters, captured is a sync older. No
     thread can decode more than its socket gave it: if the sums agree, each thread's figures do."""

@@ -27,6 +27,7 @@ _NO_RULES = "no rules were loaded"
 _BAD_RULE = re.compile(r'error parsing signature "(.*)" from file (.+) at line (\d{1,18})')
 _SID = re.compile(r"\bsid\s*:\s*(\d{1,18})\b")
 _EXIT = re.compile(r"^(?:device: )?(\S+): packets: (\d{1,19}), drops: (\d{1,19})")
+_PCAP_EXIT = re.compile(r"^(\S+): pcap total:\d+ recv:\d+ drop:(\d{1,19})")
 _CAPTURE_MODULES = frozenset({"ioctl", "runmodes", "unix-manager", "af-packet"})
 """The first word of one of these follows the last rule, in Suricata 7 and 8."""
 
@@ -250,6 +251,9 @@ def rules_end(lines: Sequence[Line]) -> Line | None:
 
 def exit_counts(lines: Sequence[Line], capture: CaptureKind = "af-packet") -> counters.PerPort:
     """`device: IF: packets: n, drops: n`, written after the capture sockets are closed; empty if
-    Suricata did not end by itself."""
+    Suricata did not end by itself. The drops of pcap are of the last second in which a packet came
+    (PcapCallbackLoop, Suricata's src/source-pcap.c): its thread reads them again as it ends."""
     found = [m for line in lines if line.module == "device" and (m := _EXIT.match(line.message))]
-    return {m[1]: counters.of_port(int(m[2]), int(m[3]), capture) for m in found}
+    pcap = (_PCAP_EXIT.match(line.message) for line in lines if line.module == "pcap")
+    fresh = {m[1]: int(m[2]) for m in pcap if m}
+    return {m[1]: counters.of_port(int(m[2]), fresh.get(m[1], int(m[3])), capture) for m in found}

@@ -326,6 +326,8 @@ class RunningSuricata:
         final = self._read(stats or {}, f"{STATS_LOG} stats")
         if not at_exit:
             return final
+        if self._asked.capture == "pcap":
+            final = counters.without_captured_by_thread(final)
         said = f'{ENGINE_LOG} "device: packets: n, drops: n"'
         return dataclasses.replace(
             counters.of_sockets(final, at_exit),

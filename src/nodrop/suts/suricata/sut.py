@@ -81,8 +81,8 @@ RINGS = {
     "af-packet": RING,
     "pcap": socket_ring(
         replace(KNOBS, ring="sut.buffer_bytes", threads='sut.capture = "af-packet"'),
-        counter="ps_drop of pcap_stats: stats.capture.kernel_drops in eve.json",
-        source="read in Suricata's src/source-pcap.c (PcapDumpCounters)",
+        counter='ps_drop of pcap_stats: "pcap total: …, drop: n" in engine.json, at the end',
+        source="read in Suricata's src/source-pcap.c (ReceivePcapThreadExitStats)",
     ),
     "af-xdp": replace(
         socket_ring(
