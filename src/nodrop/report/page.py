@@ -36,8 +36,7 @@ from nodrop.report.figures import (
 from nodrop.report.flows import flow, overlay, time_chart
 from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_words
 from nodrop.report.sections import rendered, sections
-from nodrop.report.setups import compared_at_once
-from nodrop.report.setups_section import setups_section
+from nodrop.report.setups import compared_at_once, conditions
 from nodrop.report.story import Cell, Source, Story
 from nodrop.report.tables import Value
 from nodrop.report.timeline import CPU_TITLE, RECEIVED, Timeline, busy, timeline
@@ -146,7 +145,7 @@ def page(story: Story) -> str:
     capacity = capacity_section(story)
     apart = outlying(story)
     found = capacity_page(story)
-    setups = setups_section(story)
+    setups = bool(conditions(story))
     only_watched = not story.trials and bool(watched(story))
     chosen = sections() if found is None else [one for one in sections() if one.with_search]
     own = [(one, html) for one in chosen if (html := one.html(story))]
@@ -185,7 +184,7 @@ def page(story: Story) -> str:
         detection_tables=[bounded.shortened(one) for one in detection_tables(story)],
         differences=_differences(story),
         cell_views=_cell_views(story, 0 if found else MOST_FIGURES),
-        over_time=_over_time(story, overlaid=setups is None, most=5 if found else MOST_CHARTS),
+        over_time=_over_time(story, overlaid=not setups, most=5 if found else MOST_CHARTS),
         trials_table=trials_page_table(story),
         findings=findings(story),
         order_plot=order_plot(story),

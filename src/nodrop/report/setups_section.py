@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,16 +12,8 @@ from markupsafe import Markup
 
 from nodrop.report import escape, numbers
 from nodrop.report.cell_charts import comparison_plot, studies_plot
-from nodrop.report.chart import Chart
 from nodrop.report.charts import Bar, Part, stacked_bars
-from nodrop.report.comparison import (
-    Compared,
-    compared,
-    comparison_table,
-    family_words,
-    figures_of,
-)
-from nodrop.report.costs import Figure
+from nodrop.report.comparison import compared, comparison_table, family_words, figures_of
 from nodrop.report.flows import time_chart
 from nodrop.report.sections import Picture, Section, rendered
 from nodrop.report.setups import (
@@ -35,8 +27,20 @@ from nodrop.report.setups import (
     shared,
 )
 from nodrop.report.story import Cell, Story, factor_label, once
-from nodrop.report.studies import StudyFigure, studies_table, studies_words, study_figures
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
+from nodrop.report.studies import studies_table, studies_words, study_figures
+from nodrop.report.tables import (
+    Column,
+    Field,
+    Row,
+    Table,
+    Value,
+    interval_fields,
+    number,
+    numeric,
+    table_of,
+    text,
+    words,
+)
 from nodrop.report.timeline import (
     CPU_TITLE,
     MEMORY_TITLE,
@@ -137,26 +141,18 @@ def _style(name: str, lost: Sequence[str]) -> str:
     return fixed.get(name) or f"p-lost{lost.index(name) % MOST_PLACES}"
 
 
+Fate = tuple[Condition, Place, str, int]
+FATE_FIELDS: tuple[Field[Fate], ...] = (
+    words("condition", "Condition", lambda x: x[0].label),
+    words("setup", "Setup", lambda x: x[1].name),
+    words("fate", "What became of them", lambda x: x[2]),
+    number("packets", "Packets", lambda x: x[3]),
+)
+
+
 def ledger_bars_table(found: Sequence[Condition]) -> Table:
-    return Table(
-        name="setups-ledger",
-        title="Where the packets went",
-        columns=(
-            Column(name="condition", title="Condition"),
-            Column(name="setup", title="Setup"),
-            Column(name="fate", title="What became of them"),
-            numeric("packets", "Packets"),
-        ),
-        rows=tuple(_ledger_bars_rows(found)),
-    )
-
-
-def _ledger_bars_rows(found: Sequence[Condition]) -> Iterable[Row]:
-    for condition in found:
-        for place in condition.places:
-            for name, n in shares(place).items():
-                packets = Value(raw=n, shown=numbers.count(n))
-                yield Row(values=(text(condition.label), text(place.name), text(name), packets))
+    fates = ((c, p, name, n) for c in found for p in c.places for name, n in shares(p).items())
+    return table_of("setups-ledger", "Where the packets went", FATE_FIELDS, fates)
 
 
 SUSPECTS = ("rdtsc", "cpuid")
@@ -382,35 +378,26 @@ def _cell(found: Summary | None) -> Value:
     return Value(raw=found.median, shown=summary_words(found).replace(" s", "", 1))
 
 
+Phase = tuple[Activation, str, Summary]
+PHASE_FIELDS: tuple[Field[Phase], ...] = (
+    words("setup", "Setup", lambda x: x[0].setup),
+    words("phase", "Phase", lambda x: x[1]),
+    number("n", "n", lambda x: x[2].n),
+    *interval_fields(
+        ("median_s", "low_s", "high_s"),
+        ("Median, s", "95 % interval from, s", "to, s"),
+        lambda x: x[2],
+        numbers.seconds,
+    ),
+)
+
+
 def activation_table(found: Sequence[Activation]) -> Table:
-    return Table(
-        name="activation",
-        title="Activation by phase",
-        columns=(
-            Column(name="setup", title="Setup"),
-            Column(name="phase", title="Phase"),
-            numeric("n", "n"),
-            numeric("median_s", "Median, s"),
-            numeric("low_s", "95 % interval from, s"),
-            numeric("high_s", "to, s"),
-        ),
-        rows=tuple(_activation_rows(found)),
-    )
+    phases = ((a, *one) for a in found for one in (("all", a.whole), *a.phases.items()))
+    return table_of("activation", "Activation by phase", PHASE_FIELDS, phases)
 
 
-def _activation_rows(found: Sequence[Activation]) -> Iterator[Row]:
-    for activation in found:
-        for name, summary in [("all", activation.whole), *activation.phases.items()]:
-            yield Row(
-                values=(
-                    text(activation.setup),
-                    text(name),
-                    Value(raw=summary.n, shown=str(summary.n)),
-                    *with_ends(summary, numbers.seconds),
-                )
-            )
-
-
+STUDY, OVER_TIME = "study-2016", "setups-time-"
 MOST_OVERLAYS = 6
 MOST_LINES = 8
 FROM_S = -1.0
@@ -418,173 +405,64 @@ FROM_S = -1.0
 discarded load, which the others have not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceRow:
-    name: str
-    anchor: str
-    n: int
-    items: tuple[Compared, ...]
-    """One per figure."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConditionRows:
-    label: str
-    rows: tuple[PlaceRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
-    """A figure with the numbers behind it."""
-
-    name: str
-    """For files."""
-    title: str
-    drawing: Chart
-    table: Table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetupsSection:
-    figures: tuple[Figure, ...]
-    conditions: tuple[ConditionRows, ...]
-    family: str
-    """Words for all that is compared at once."""
-    emulated: tuple[str, ...]
-    """Setups that ran on an emulated machine."""
-    costs: Drawing
-    fates: Drawing
-    activation: Drawing
-    phases: Table
-    instances: Drawing | None
-    over_time: tuple[Drawing, ...]
-    study: Drawing | None
-    study_words: str
-    clock: Table | None
-    clock_words: tuple[str, ...]
+def setups_pictures(story: Story) -> Iterator[Picture]:
+    """Every figure of the section."""
+    found = conditions(story)
+    if not found:
+        return
+    listed, instances = activations(found), shared(story)
+    study = study_figures(story, found)
+    yield Picture(name="setups", chart=comparison_plot(found), table=comparison_table(found))
+    title, axis = (
+        "Where the packets of each setup went",
+        "% of the packets sent, all measured trials",
+    )
+    chart = stacked_bars(title, axis, ledger_bars(found))
+    yield Picture(name="setups-ledger", chart=chart, table=ledger_bars_table(found))
+    title, axis = (
+        "From the launch to a SUT that listens",
+        "seconds, medians over all measured trials",
+    )
+    chart = stacked_bars(title, axis, activation_bars(listed), order=phase_names(listed))
+    yield Picture(name="activation", chart=chart, table=activation_table(listed))
+    if instances:
+        title, axis = "How the packets fall on several instances", "% of the packets received"
+        chart = stacked_bars(title, axis, instance_bars(instances), high=100)
+        yield Picture(name="instances", chart=chart, table=instances_table(instances))
+    yield from _over_time(story, found)
+    if study:
+        yield Picture(name=STUDY, chart=studies_plot(study), table=studies_table(study))
 
 
 @once
-def setups_section(story: Story) -> SetupsSection | None:
-    """None if the run has only one setup."""
-    found = conditions(story)
-    if not found:
-        return None
-    figures = figures_of(found)
-    study = study_figures(story, found)
-    clocks = clock_costs(found)
-    return SetupsSection(
-        figures=figures,
-        conditions=tuple(_rows(condition, figures) for condition in found),
-        family=family_words(found[0].family, story.cells),
-        emulated=tuple(dict.fromkeys(p.name for c in found for p in c.places if p.emulated)),
-        costs=_costs(found),
-        fates=_fates(found),
-        activation=_activation(found),
-        phases=phases_page_table(activations(found)),
-        instances=_instances(story),
-        over_time=tuple(_over_time(story, found)),
-        study=_study(study),
-        study_words=studies_words(study),
-        clock=costs_table(clocks) if any(c.ns for c in clocks) else None,
-        clock_words=tuple(costs_words(clocks)),
-    )
+def _drawn(story: Story) -> Mapping[str, Picture]:
+    return {picture.name: picture for picture in setups_pictures(story)}
 
 
-def setups_drawings(section: SetupsSection | None) -> Iterator[Drawing]:
-    """Every figure of the section, for files."""
-    if section is not None:
-        drawn = (section.costs, section.fates, section.activation, section.instances)
-        yield from (d for d in (*drawn, *section.over_time, section.study) if d is not None)
-
-
-def setups_tables(section: SetupsSection | None) -> list[Table]:
+def setups_tables(story: Story) -> Iterator[Table]:
     """Every table of the section that has something to say, for files."""
-    if section is None:
-        return []
-    instances = section.instances.table if section.instances else None
-    study = section.study.table if section.study else None
-    found = (section.costs.table, section.activation.table, instances, study, section.clock)
-    return [table for table in found if table is not None and table.rows]
+    drawn = _drawn(story)
+    for name in ("setups", "activation", "instances", STUDY):
+        if name in drawn and drawn[name].table.rows:
+            yield drawn[name].table
+    if (clock := costs_table(clock_costs(conditions(story)))).rows:
+        yield clock
 
 
-def _rows(condition: Condition, figures: Sequence[Figure]) -> ConditionRows:
-    def row(place: Place) -> PlaceRow:
-        return PlaceRow(
-            name=place.name,
-            anchor=place.cell.typical.anchor,
-            n=len(place.cell.valid),
-            items=tuple(
-                compared(condition.base.cell, place.cell, figure, condition.family)
-                for figure in figures
-            ),
-        )
-
-    return ConditionRows(label=condition.label, rows=tuple(map(row, condition.places)))
-
-
-def _costs(found: Sequence[Condition]) -> Drawing:
-    title = "What each setup costs"
-    return Drawing(
-        name="setups", title=title, drawing=comparison_plot(found), table=comparison_table(found)
-    )
-
-
-def _fates(found: Sequence[Condition]) -> Drawing:
-    title = "Where the packets of each setup went"
-    drawn = stacked_bars(title, "% of the packets sent, all measured trials", ledger_bars(found))
-    table = ledger_bars_table(found)
-    return Drawing(name="setups-ledger", title=title, drawing=drawn, table=table)
-
-
-def _activation(found: Sequence[Condition]) -> Drawing:
-    title = "From the launch to a SUT that listens"
-    listed = activations(found)
-    drawn = stacked_bars(
-        title,
-        "seconds, medians over all measured trials",
-        activation_bars(listed),
-        order=phase_names(listed),
-    )
-    table = activation_table(listed)
-    return Drawing(name="activation", title=title, drawing=drawn, table=table)
-
-
-def _instances(story: Story) -> Drawing | None:
-    listed = shared(story)
-    if not listed:
-        return None
-    title = "How the packets fall on several instances"
-    drawn = stacked_bars(title, "% of the packets received", instance_bars(listed), high=100)
-    table = instances_table(listed)
-    return Drawing(name="instances", title=title, drawing=drawn, table=table)
-
-
-def _study(found: Sequence[StudyFigure]) -> Drawing | None:
-    if not found:
-        return None
-    table = studies_table(found)
-    return Drawing(name=table.name, title=table.title, drawing=studies_plot(found), table=table)
-
-
-def _over_time(story: Story, found: Sequence[Condition]) -> Iterator[Drawing]:
+def _over_time(story: Story, found: Sequence[Condition]) -> Iterator[Picture]:
     """The typical trial of each setup, their first packets at 0 s; the heaviest load first."""
     styles = {name: style for style, name in enumerate(setup_names(found))}
     heaviest = sorted(found, key=lambda c: -(c.base.cell.offered_pps or 0.0))[:MOST_OVERLAYS]
-    for number, condition in enumerate(heaviest, 1):
+    for n, condition in enumerate(heaviest, 1):
         lines = []
         for place in condition.places[:MOST_LINES]:
             trial = place.cell.typical
             if line := timeline(story.sources[trial.source], trial):
                 lines.append((place.name, line))
-        if len(lines) < 2:
-            continue
-        together = Timeline(panels=tuple(_panels(lines, styles)), marks=())
-        at = f" at {condition.label}" if condition.label else ""
-        title = f"CPU and memory over time{at}"
-        name = f"setups-time-{number}"
-        drawn = time_chart([together], title)
-        yield Drawing(name=name, title=title, drawing=drawn, table=together.table())
+        if len(lines) > 1:
+            together = Timeline(panels=tuple(_panels(lines, styles)), marks=())
+            chart = time_chart([together], f"CPU and memory over time{_at(condition)}")
+            yield Picture(name=f"{OVER_TIME}{n}", chart=chart, table=together.table())
 
 
 def _panels(lines: Sequence[tuple[str, Timeline]], styles: Mapping[str, int]) -> Iterator[Panel]:
@@ -622,19 +500,31 @@ def _host(line: Timeline) -> Series | None:
     return next((busy(panel) for panel in line.panels if panel.title == CPU_TITLE), None)
 
 
-def _pictures(story: Story) -> Iterator[Picture]:
-    for drawn in setups_drawings(setups_section(story)):
-        yield Picture(name=drawn.name, chart=drawn.drawing, table=drawn.table)
-
-
 def _page(story: Story) -> Markup:
-    found = setups_section(story)
-    if found is None:
+    """Empty if the run has only one setup."""
+    found = conditions(story)
+    if not found:
         return Markup("")
-    return rendered("nodrop.report", "setups.html.j2", story, setups=found)
+    drawn, clocks = _drawn(story), clock_costs(found)
+    return rendered(
+        "nodrop.report",
+        "setups.html.j2",
+        story,
+        conditions=found,
+        figures=figures_of(found),
+        compared=compared,
+        family=family_words(found[0].family, story.cells),
+        emulated=dict.fromkeys(p.name for c in found for p in c.places if p.emulated),
+        drawn=drawn,
+        over_time=[one for name, one in drawn.items() if name.startswith(OVER_TIME)],
+        phases=phases_page_table(activations(found)),
+        study_words=studies_words(study_figures(story, found)),
+        clock=costs_table(clocks),
+        clock_words=costs_words(clocks),
+    )
 
 
 SECTION = Section(
-    id="setups", title="Setups", tables=lambda story: setups_tables(setups_section(story)),
-    pictures=_pictures, page=_page, place=40, with_search=False,
+    id="setups", title="Setups", tables=setups_tables,
+    pictures=lambda story: _drawn(story).values(), page=_page, place=40, with_search=False,
 )  # fmt: skip

@@ -116,10 +116,44 @@ def values_of(fields: Iterable[Field[ItemT]], item: ItemT) -> tuple[Value, ...]:
     return tuple(field.of(item) for field in fields)
 
 
+def interval_fields(
+    names: Sequence[str],
+    titles: Sequence[str],
+    of: Callable[[ItemT], Summary | None],
+    shown: numbers.Shown,
+    *,
+    scale: float = 1,
+    helps: Sequence[str] = ("", "", ""),
+) -> tuple[Field[ItemT], ...]:
+    """A median and the two ends of its interval."""
+
+    def end(at: int) -> Callable[[ItemT], Value]:
+        return lambda item: with_ends(of(item), shown, scale)[at]
+
+    named = enumerate(zip(names, titles, helps, strict=True))
+    return tuple(
+        Field(column=numeric(name, title, help), of=end(at)) for at, (name, title, help) in named
+    )
+
+
 def table_of(
-    name: str, title: str, fields: Sequence[Field[ItemT]], items: Iterable[ItemT], **more: Any
+    name: str,
+    title: str,
+    fields: Sequence[Field[ItemT]],
+    items: Iterable[ItemT],
+    *,
+    anchor: Callable[[ItemT], str] | None = None,
+    mark: Callable[[ItemT], str] | None = None,
+    **more: Any,
 ) -> Table:
-    rows = tuple(Row(values=values_of(fields, item)) for item in items)
+    rows = tuple(
+        Row(
+            values=values_of(fields, item),
+            anchor=anchor(item) if anchor else "",
+            mark=mark(item) if mark else "",
+        )
+        for item in items
+    )
     return Table(name=name, title=title, columns=columns_of(fields), rows=rows, **more)
 
 

@@ -18,11 +18,12 @@ from nodrop.report.comparison import compared
 from nodrop.report.costs import FIGURES
 from nodrop.report.setups import Condition, conditions, setup_names
 from nodrop.report.setups_section import (
+    SECTION,
     activations,
     clock_costs,
     costs_words,
     phases_of,
-    setups_section,
+    setups_pictures,
     shares,
 )
 from nodrop.report.story import Cell, Story, read_story
@@ -70,7 +71,8 @@ def written(isolation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_with_one_setup_has_no_such_section(demo: Path) -> None:
-    assert setups_section(read_story([demo])) is None
+    story = read_story([demo])
+    assert not [*setups_pictures(story)] and not SECTION.html(story)
 
 
 def test_bare_is_the_base_and_a_guest_says_what_ran_it(story: Story) -> None:
@@ -184,9 +186,8 @@ def test_a_setup_keeps_its_style_where_another_was_not_sampled(tmp_path: Path) -
             rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
             lines = (json.dumps({**row, "links": {}}) + "\n" for row in rows)
             file.write_text("".join(lines), encoding="utf-8")
-    section = setups_section(read_story([run]))
-    assert section is not None
-    drawing = section.over_time[0].drawing
+    drawn = {one.name: one.chart for one in setups_pictures(read_story([run]))}
+    drawing = drawn["setups-time-1"]
     styled = [(style, name) for pane in drawing.panes for _, style, name in pane.key]
     names = [name for _, name in styled]
     assert names.count("docker") < names.count("bare")
