@@ -46,6 +46,15 @@ def test_what_is_no_share_is_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "ways"), [("0.5", "50% or --goal 0.5%"), ("0.08", "8% or --goal 0.08%")]
+)
+def test_a_part_that_is_likely_a_percentage_is_asked_about(text: str, ways: str) -> None:
+    with pytest.raises(BadInput, match="is it a part") as said:
+        goal_ratio(text)
+    assert said.value.hint == f"--goal {ways}"
+
+
+@pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5 min", 90), ("1h", 3600)]
 )
 def test_a_budget_is_a_time(text: str, seconds: float) -> None:

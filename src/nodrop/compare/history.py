@@ -25,6 +25,7 @@ from nodrop.compare.sides import (
     SEEN,
     in_lines,
     in_short,
+    must_be_there,
     other_facts,
     read_side,
     refused,
@@ -178,9 +179,11 @@ def history(
     ]
     found = [*_cells(runs)]
     asked = [(cells, name) for cells in found for name in _figures(cells, metrics)]
-    if not asked:
+    there = [cell for cells in found for cell in cells if cell and cell.figures]
+    if not there or not (asked or metrics):
         named = f" of {', '.join(metrics)}" if metrics else ""
         raise BadInput(f"no metric{named} has a figure in these runs", hint=NO_FIGURE)
+    must_be_there(metrics, there)
     if len(asked) > MOST_LINES:
         raise BadInput(f"{len(asked)} lines at once: --metric NAME asks for fewer")
     error = (1 - CONFIDENCE) / len(asked)

@@ -66,6 +66,9 @@ class Side(Model):
     cells: list[SideCell]
     unread: list[str] = Field(default_factory=list)
     """Parts of its run that could not be read, and are in no figure."""
+    weak: list[str] = Field(default_factory=list)
+    """Reasons to believe its figures less: the run is unfinished, other programs had the CPU, a
+    carried load of low confidence."""
 
     def to_text(self) -> str:
         return self.model_dump_json(indent=1) + "\n"

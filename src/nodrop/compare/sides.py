@@ -12,6 +12,7 @@ from typing import Any
 from nodrop.capacity.cells import SearchedCell, searches
 from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.config.experiment import Measure
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.costs import DETECTION_FIGURE, DIFFERENCES, Figure
@@ -151,6 +152,17 @@ def must_be_facts(differs: Sequence[str], sides: Sequence[Side]) -> None:
             )
 
 
+def must_be_there(metrics: Sequence[str], cells: Sequence[SideCell]) -> None:
+    """A name that nothing has would compare nothing, and find it no worse: BadInput."""
+    there = dict.fromkeys(name for cell in cells for name in cell.figures)
+    for name in metrics:
+        if name not in there:
+            raise BadInput(
+                f"--metric {escape.plain(name)}: none of the runs has it",
+                hint=f"metrics there: {escape.plain(', '.join(there)) or 'none'}",
+            )
+
+
 def may_differ(key: str, allowed: set[str]) -> bool:
     """`sut` stands for all that begins with `sut.`."""
     return any(key == one or key.startswith(f"{one}.") for one in allowed)
@@ -247,14 +259,41 @@ def _of_run(path: Path) -> Side:
     manifest = story.sources[0].run.manifest
     pairs = measured_on(manifest)
     cells = [_cell(cell, pairs) for cell in story.cells if not cell.searched]
+    searched = searches(story)
     facts = [*_of_run_alone(manifest, story.sources[0].run.experiment)]
     return Side(
         name=story.sources[0].name,
         identity=identity(story.sources[0].run),
         facts=_facts(facts if pairs else [*facts, *_of_hosts(manifest)]),
-        cells=[*cells, *(_capacity(searched, pairs) for searched in searches(story))],
+        cells=[*cells, *(_capacity(one, pairs) for one in searched)],
         unread=unread(story.sources[0].run),
+        weak=[*_weak(story.sources[0].run, story.cells, searched)],
     )
+
+
+def _weak(run: RunDir, cells: Sequence[Cell], searched: Sequence[SearchedCell]) -> Iterator[str]:
+    if not {"finished_utc", "imported_from"} & run.manifest.keys():
+        yield f"the run is unfinished, and has {count_of(len(run.trials.records), 'trial')}"
+    for label, trials in (
+        *((cell.label, cell.trials) for cell in cells if not cell.searched),
+        *((one.label, one.trials) for one in searched),
+    ):
+        judged = [trial.record for trial in trials if trial.outcome != "void"]
+        if busy := sum(record.host_was_busy for record in judged):
+            yield _about(label) + (
+                f"others had much of the host in {busy} of {count_of(len(judged), 'trial')}"
+            )
+    for one in searched:
+        for answer in one.answers:
+            if answer.confidence is not None and answer.confidence.level == "low":
+                yield _about(one.label) + (
+                    f"with a goal of {answer.goal:.3g}, what is carried is of low confidence: "
+                    f"{answer.confidence.why}"
+                )
+
+
+def _about(label: str) -> str:
+    return "" if label in ("", UNVALUED) else f"{escape.plain(label)}: "
 
 
 def _must_be_readable(path: Path, run: RunDir) -> None:

@@ -24,6 +24,7 @@ from nodrop.compare.sides import (
     in_short,
     may_differ,
     metrics_known,
+    must_be_there,
     other_facts,
     read_side,
     refused,
@@ -82,7 +83,7 @@ def versus(
             f"{a.name} and {b.name} have no cell in common",
             hint="; ".join(missing[:4]) + "; --differs KEY lets a factor differ",
         )
-    _must_be_there(metrics, matched)
+    must_be_there(metrics, [cell for pair in matched for cell in pair])
     pairs = [pair for cells in matched for pair in _pairs(*cells, metrics)]
     if not pairs:
         raise BadInput(
@@ -99,7 +100,7 @@ def versus(
         a=a.name, b=b.name, verdict=verdict, exit_code=code, differs=said, rows=rows,
         missing=missing,
         notes=[
-            *_unread(a, b), *_notes(matched), *_pooled(matched),
+            *_unread(a, b), *_weak(a, b), *_notes(matched), *_pooled(matched),
             _family_words(family, len(rows)),
         ],
     )  # fmt: skip
@@ -184,17 +185,6 @@ def _pairs(a: SideCell, b: SideCell, metrics: Sequence[str]) -> Iterator[_Pair]:
         yield _Pair(
             cell=label, figure=figure_named(name), a=a.figures.get(name), b=b.figures.get(name)
         )
-
-
-def _must_be_there(metrics: Sequence[str], matched: Sequence[tuple[SideCell, SideCell]]) -> None:
-    """A name that nothing has would compare nothing, and find it no worse."""
-    there = dict.fromkeys(name for pair in matched for cell in pair for name in cell.figures)
-    for name in metrics:
-        if name not in there:
-            raise BadInput(
-                f"--metric {escape.plain(name)}: neither side has it",
-                hint=f"metrics there: {escape.plain(', '.join(there)) or 'none'}",
-            )
 
 
 def figure_named(name: str) -> Figure:
@@ -338,6 +328,11 @@ def _unread(*sides: Side) -> Iterator[str]:
             yield f"{name} could not be read whole: {words}"
         if len(side.unread) > MOST_NAMED:
             yield f"{name}: and {len(side.unread) - MOST_NAMED} such lines more"
+
+
+def _weak(*sides: Side) -> Iterator[str]:
+    for name, side in zip("AB", sides, strict=True):
+        yield from (f"{name}: {words}" for words in side.weak)
 
 
 def _notes(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:

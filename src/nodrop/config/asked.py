@@ -188,6 +188,10 @@ def _build(option: str, said: Sequence[str], folder: Path) -> dict[str, Any]:
     return found
 
 
+LARGE_GOAL = 0.05
+"""A number without a percent sign from here on is more likely a percentage than a part."""
+
+
 def goal_ratio(text: str, option: str = "--goal") -> float:
     """`0.5%` and `0.005` are both 0.005; 0 is no loss at all."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,12})?) ?(%?)", text.strip(), re.ASCII)
@@ -196,6 +200,11 @@ def goal_ratio(text: str, option: str = "--goal") -> float:
         raise BadInput(
             f"{option} {text or NOTHING}: must be the part that may be lost, such as 0, 0.5% or "
             "0.005, and less than all"
+        )
+    if ratio >= LARGE_GOAL and match and not match[2]:
+        raise BadInput(
+            f"{option} {text}: is it a part, {100 * ratio:.6g} %, or {match[1]} %?",
+            hint=f"{option} {100 * ratio:.6g}% or {option} {match[1]}%",
         )
     return ratio
 

@@ -44,6 +44,13 @@ def levels(*stretches: tuple[int, float]) -> list[list[float]]:
     return [[v + 0.01 * rng.random() for _ in range(3)] for n, v in stretches for _ in range(n)]
 
 
+@pytest.mark.parametrize("metrics", [["activation"], ["activation_s", "x"]])
+def test_a_metric_that_no_run_has_is_refused_by_name(metrics: list[str]) -> None:
+    with pytest.raises(BadInput, match=f"--metric {metrics[-1]}: none of the runs") as said:
+        history(runs([[1.0, 1.1], [1.0, 1.2]]), metrics=metrics)
+    assert said.value.hint == "metrics there: activation_s"
+
+
 @pytest.mark.parametrize(
     ("metrics", "words"),
     [([], ""), (["loss_pct"], " of loss_pct"), (["loss_pct", "x"], " of loss_pct, x")],
@@ -266,7 +273,7 @@ def test_of_run_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (["{run}"], "give at least two"),
         (["{run}", "{run}"], "are one run"),
         (["{run}", "no-such"], "no-such"),
-        (["{run}", "{other}", "--metric", "beauty"], "no metric"),
+        (["{run}", "{other}", "--metric", "beauty"], "none of the runs has it"),
     ],
 )
 def test_bad_input_is_one_line(

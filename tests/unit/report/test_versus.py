@@ -84,7 +84,7 @@ def test_a_number_in_markdown_is_that_number(value: float) -> None:
 def test_a_metric_that_neither_side_has_is_refused(asked: list[str]) -> None:
     """It compared nothing, and said "no worse" with exit code 0."""
     a, b = (side(n, {"activation_s": [1.0] * 40, "failed_pct": [0.0] * 40}) for n in "ab")
-    with pytest.raises(BadInput, match=f"--metric {asked[-1]}: neither side has it"):
+    with pytest.raises(BadInput, match=f"--metric {asked[-1]}: none of the runs has it"):
         versus(a, b, metrics=asked)
 
 
@@ -256,6 +256,22 @@ def test_order_and_number_of_trials_may_differ(key: str, value: Any, tmp_path: P
         again(tmp_path, "b", TWO, measure={**how, key: value}),
     )
     assert versus(read_side(str(a)), read_side(str(b))).rows
+
+
+@pytest.mark.parametrize("busy", [1, 2])
+def test_sides_that_are_believed_less_say_why(busy: int, tmp_path: Path) -> None:
+    a, b = again(tmp_path, "a", TWO), again(tmp_path, "b", TWO)
+    trials = [json.loads(line) for line in (a / "trials.jsonl").read_text().splitlines()]
+    for trial in trials[:busy]:
+        trial["steal_ratio"] = 0.3
+    (a / "trials.jsonl").write_text("".join(json.dumps(trial) + "\n" for trial in trials))
+    begun = json.loads((b / "manifest.json").read_text())
+    begun.pop("finished_utc")
+    (b / "manifest.json").write_text(json.dumps(begun))
+    said = versus(read_side(str(a)), read_side(str(b))).notes
+    of_a, of_b = ([words for words in said if words.startswith(f"{name}: ")] for name in "AB")
+    assert of_a == [f"A: others had much of the host in {busy} of 2 trials"]
+    assert of_b == ["B: the run is unfinished, and has 2 trials"]
 
 
 def test_one_metric_that_only_one_side_has_is_not_same() -> None:
