@@ -46,7 +46,7 @@ def test_what_is_no_share_is_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ways"), [("0.5", "50% or --goal 0.5%"), ("0.08", "8% or --goal 0.08%")]
+    ("text", "ways"), [("0.5", "50% or --goal 0.5%"), ("0.1", "10% or --goal 0.1%")]
 )
 def test_a_part_that_is_likely_a_percentage_is_asked_about(text: str, ways: str) -> None:
     with pytest.raises(BadInput, match="is it a part") as said:

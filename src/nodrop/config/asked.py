@@ -188,7 +188,7 @@ def _build(option: str, said: Sequence[str], folder: Path) -> dict[str, Any]:
     return found
 
 
-LARGE_GOAL = 0.05
+LARGE_GOAL = 0.1
 """A number without a percent sign from here on is more likely a percentage than a part."""
 
 

@@ -127,7 +127,8 @@ class RunningSuricata:
             missing = "has started, but not all of its capture sockets are open"
         return TrialFailed(
             f"Suricata {missing} after {timeout_s:g} s",
-            hint="large rule sets need longer; mpm-algo = ac loads faster than hyperscan",
+            hint="give it longer: --set measure.ready_timeout_s=600; mpm-algo = ac loads rules "
+            "faster than hyperscan",
             reason=log.reason_before_start(lines),
         )
 
