@@ -29,33 +29,44 @@ pytestmark = pytest.mark.usefixtures("suricata")
 
 
 def details(outcome: Any) -> Any:
-    (file,) = outcome.directory.glob("runs/*/trial.json")
-    return json.loads(file.read_text())["details"]
+    (found,) = of_each_trial(outcome)
+    return found
+
+
+def of_each_trial(outcome: Any) -> list[Any]:
+    files = sorted(outcome.directory.glob("runs/*/trial.json"))
+    return [json.loads(file.read_text())["details"] for file in files]
 
 
 @pytest.mark.parametrize(
     ("instances", "defrag"),
     [(2, "yes"), depth(3, "yes"), depth(4, "no"), depth(4, "yes"), depth(2, "no")],
 )
-def test_the_split_loses_nothing_and_each_thread_has_flows(
+def test_the_split_loses_nothing_each_thread_has_flows_and_the_same_every_time(
     run: Run, instances: int, defrag: str
 ) -> None:
     """Seen: of two instances with two threads each, one thread had 17 of 6,816 packets, as the
     split and the fanout went by the same bits of the same hash."""
     outcome = run(f"setup.instances={instances}", f"sut.defrag={defrag}", "sut.threads=2",
-                  "load.speed=40")  # fmt: skip
-    record = only(outcome)
-    assert record.valid, record.verdict
-    assert closes(record) and record.packets.residual_bytes == 0
-    parts = details(outcome)["instances"]
-    assert len(parts) == instances
-    assert all(part["closed"] and part["residual_packets"] == 0 for part in parts)
-    assert sum(part["received_packets"] for part in parts) == record.offered.sent
-    assert sum(part["decoded_packets"] for part in parts) == record.packets.decoded_packets
-    assert record.packets.merged_packets == (0 if defrag == "no" else 1423)
-    captured = [t.captured_packets or 0 for t in record.threads if t.role == "worker"]
-    assert len(captured) == 2 * instances
-    assert min(captured) > 0.3 * sum(captured) / len(captured), captured
+                  "load.speed=40", "measure.repetitions=2")  # fmt: skip
+    shares = []
+    for record, found in zip(outcome.records, of_each_trial(outcome), strict=True):
+        assert record.valid, record.verdict
+        assert closes(record) and record.packets.residual_bytes == 0
+        parts = found["instances"]
+        assert len(parts) == instances
+        assert all(part["closed"] and part["residual_packets"] == 0 for part in parts)
+        share = [part["received_packets"] for part in parts]
+        assert sum(share) == record.offered.sent
+        assert sum(part["decoded_packets"] for part in parts) == record.packets.decoded_packets
+        assert record.packets.merged_packets == (0 if defrag == "no" else 1423)
+        captured = [t.captured_packets or 0 for t in record.threads if t.role == "worker"]
+        assert len(captured) == 2 * instances
+        assert min(captured) > 0.3 * sum(captured) / len(captured), captured
+        assert found["imbalance_ratio"] == pytest.approx(instances * max(share) / sum(share) - 1)
+        shares.append(share)
+    once, again = shares
+    assert once == again
 
 
 def broadcast_fragments() -> Iterator[Packet]:
@@ -116,17 +127,6 @@ def test_a_receiver_that_filters_its_own_packets_closes_too(
     assert closes(record)
     merged = [a["counter"] for a in ledger(outcome)["accounts"] if a["kind"] == "merged"]
     assert [counter.partition(",")[0] for counter in merged] == ["of the trace"]
-
-
-def test_the_same_flows_go_the_same_way_every_time(run: Run) -> None:
-    outcome = run("setup.instances=2", "load.speed=40", "measure.repetitions=2")
-    once, again = (
-        json.loads(file.read_text())["details"]
-        for file in sorted(outcome.directory.glob("runs/*/trial.json"))
-    )
-    shares = [[part["received_packets"] for part in one["instances"]] for one in (once, again)]
-    assert shares[0] == shares[1]
-    assert once["imbalance_ratio"] == pytest.approx(2 * max(shares[0]) / sum(shares[0]) - 1)
 
 
 def ledger(outcome: Any) -> Any:

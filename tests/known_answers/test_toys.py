@@ -39,12 +39,12 @@ RECEIVE = """
 [matrix.cells.receive-125us]
 sut.receive_ns = 125_000
 sut.workers = 1
+"""
+RECEIVE_TOO = """
 [matrix.cells.receive-and-little-work]
 sut.receive_ns = 300_000
 sut.workers = 3
 sut.worker_ns = 10_000
-"""
-RECEIVE_TOO = """
 [matrix.cells.receive-200us]
 sut.receive_ns = 200_000
 sut.workers = 2
@@ -53,12 +53,12 @@ WORKER = """
 [matrix.cells.worker-150us]
 sut.workers = 1
 sut.worker_ns = 150_000
+"""
+WORKER_TOO = """
 [matrix.cells.worker-and-little-receiving]
 sut.workers = 1
 sut.worker_ns = 400_000
 sut.receive_ns = 20_000
-"""
-WORKER_TOO = """
 [matrix.cells.worker-250us]
 sut.workers = 1
 sut.worker_ns = 250_000
@@ -67,11 +67,11 @@ ELEPHANT = """
 [matrix.cells.two]
 sut.workers = 2
 sut.worker_ns = 200_000
+"""
+ELEPHANT_TOO = """
 [matrix.cells.four]
 sut.workers = 4
 sut.worker_ns = 150_000
-"""
-ELEPHANT_TOO = """
 [matrix.cells.three]
 sut.workers = 3
 sut.worker_ns = 300_000
@@ -86,12 +86,12 @@ LOCK = """
 [matrix.cells.lock-150us]
 sut.workers = 2
 sut.lock_ns = 150_000
+"""
+LOCK_TOO = """
 [matrix.cells.lock-and-little-alone]
 sut.workers = 2
 sut.lock_ns = 400_000
 sut.worker_ns = 4_000
-"""
-LOCK_TOO = """
 [matrix.cells.lock-250us]
 sut.workers = 3
 sut.lock_ns = 250_000

@@ -80,7 +80,7 @@ def late_packets(record: TrialRecord, pps: float) -> float:
     ("pps", "rate", "ring"),
     [
         (8_000, 9_000, 'ring_bytes="1MiB"'),  # as it was found: lost 37 % by blocks
-        (2_000, 2_100, "ring_frames=200"),
+        depth(2_000, 2_100, "ring_frames=200"),
         depth(20_000, 25_000, "ring_frames=4096"),
         depth(500, 501, "ring_frames=40"),
     ],
@@ -119,7 +119,7 @@ def test_a_rate_beyond_its_own_loses_the_rest(sink: Run, pps: int, rate: int, sl
 
 @pytest.mark.parametrize(
     ("burst", "rate", "slots"),
-    [(5_000, 500, 256), (3_000, 10, 1), depth(2_000, 100, 33), depth(900, 50, 16)],
+    [(5_000, 500, 256), depth(3_000, 10, 1), depth(2_000, 100, 33), depth(900, 50, 16)],
 )
 def test_a_burst_into_an_idle_queue_keeps_its_slots(
     sink: Run, burst: int, rate: int, slots: int

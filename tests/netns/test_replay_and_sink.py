@@ -69,6 +69,7 @@ def test_replicas_are_distinct_flows(link: Link, trace: Path) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.depth  # as four are
 def test_sixty_four_replicas_are_distinct_flows(link: Link, trace: Path, tmp_path: Path) -> None:
     """A sixth of the trace: 1.1 million packets."""
     cut, packets = tmp_path / "cut.pcap", 17_000
@@ -135,6 +136,7 @@ def test_a_stop_ends_a_replay_with_its_result(link: Link, tmp_path: Path) -> Non
 
 
 @pytest.mark.alone
+@pytest.mark.depth  # known_answers/test_yardstick.py has it in a whole run
 def test_a_slow_sink_serves_at_its_rate_and_drops_by_its_ring(link: Link, tmp_path: Path) -> None:
     trace = small_trace(tmp_path / "t.pcap", [1000] * 100)
     replay = {"trace": str(trace), "pps": 20_000, "loops": 0, "duration_s": 2}
@@ -149,6 +151,7 @@ def test_a_slow_sink_serves_at_its_rate_and_drops_by_its_ring(link: Link, tmp_pa
 
 
 @pytest.mark.alone
+@pytest.mark.depth  # known_answers/test_yardstick.py has it in a whole run
 def test_below_its_rate_a_slow_sink_loses_nothing(link: Link, tmp_path: Path) -> None:
     trace = small_trace(tmp_path / "t.pcap", [1000] * 100)
     replay = {"trace": str(trace), "pps": 4_000, "loops": 0, "duration_s": 2}

@@ -14,7 +14,8 @@ from tests.ssh.pairs import receiver_there, runs_on
 from tests.vm.libvirt_host import LOG, answering, bindings, definition, patiently, settle, start
 from tests.vm.test_libvirt import LIBVIRT, NAME
 
-pytestmark = pytest.mark.timeout(600)
+# The same domain on this machine is in vm/test_libvirt.py.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.depth]
 
 
 def test_its_domain_gets_a_nic_for_the_trial_alone(

@@ -97,6 +97,7 @@ def test_books_close_in_each_place_and_from_each_generator(run: Run, on: Runnabl
             assert abs(clock["drift_ns"]) <= bounds_ns, "one kernel, one clock"
 
 
+@pytest.mark.depth  # its Suricata follows, a search is in test_wrong_cable.py
 @FARTHEST
 def test_the_demo_closes_its_books(run: Run, suricata: None) -> None:
     """The search of `make demo`, with less time. Its senders may be late, and its trials void: this

@@ -241,6 +241,7 @@ def test_a_host_does_not_boot_for_a_trial_that_it_has(
     assert all(record.reset_s for record in outcome.records)
 
 
+@pytest.mark.depth  # a cut and a kill end it in the same place
 def test_ctrl_c_while_files_come_costs_no_trial(
     run: Run, there: Pair, breaks: Breaks, tmp_path: Path
 ) -> None:

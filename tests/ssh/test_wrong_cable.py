@@ -201,7 +201,7 @@ def nothing_arrived(record: TrialRecord) -> bool:
     ("bench", "sut"),
     [
         (HERE, "standing"),
-        (ELSEWHERE, "fresh"),
+        depth(ELSEWHERE, "fresh"),
         depth(HERE, "fresh"),
         depth(ELSEWHERE, "standing"),
     ],

@@ -145,7 +145,8 @@ def change_a_byte(disk: Path, path: str) -> None:
         file.write(b"\x01")
 
 
-@pytest.mark.parametrize("sut", ["sink", depth("suricata")])
+@pytest.mark.depth  # a split is in e2e/test_instances.py, a guest in each test here
+@pytest.mark.parametrize("sut", ["sink", "suricata"])
 def test_two_guests_share_the_packets(run: Run, sut: str) -> None:
     text = VM.replace("{sut}", sut).replace("{pace}", "pps = 500\nduration_s = 2")
     outcome = run("load.trace=make:demo", "setup.instances=2", text=text)
@@ -269,6 +270,7 @@ def test_a_dynamic_node_cannot_be_a_guests_init() -> None:
     assert not guest_assets._is_static(Path(sys.executable).resolve())
 
 
+@pytest.mark.depth  # under load, which follows, more is to be undone
 def test_killed_while_its_guest_boots(
     tmp_path: Path, real_trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,16 +220,18 @@ def of_round(
     records: Iterable[TrialRecord], cell: Mapping[str, Any], number: int
 ) -> tuple[Tried, ...]:
     """In the order in which they were measured; a ramp decides nothing and is none of them."""
-    found = [
-        tried(record)
-        for record in sorted(records, key=lambda r: r.index)
-        if record.searched
-        and record.searched.round == number
-        and record.searched.ramp is None
-        and record.searched.soak is None
-        and record.cell == dict(cell)
+    of_cell = dict(cell)
+    own = [
+        record
+        for record in records
+        if (asked := record.searched) is not None
+        and asked.round == number
+        and asked.ramp is None
+        and asked.soak is None
+        and record.cell == of_cell
     ]
-    return tuple(replace(one, doubtful=_doubtful(one, found)) for one in found)
+    found = [tried(record) for record in sorted(own, key=lambda r: r.index)]
+    return tuple(replace(one, doubtful=True) if _doubtful(one, found) else one for one in found)
 
 
 def _doubtful(one: Tried, of_round: Sequence[Tried]) -> bool:
@@ -460,8 +462,10 @@ def _change(trials: Sequence[Tried], goal: float) -> int | None:
     known = [(n, t.value, s) for n, t in enumerate(trials) if (s := t.share(goal)) is not None]
     for k in range(1, len(known) - AGREE + 1):
         before, after = known[:k], known[k:]
+        if not _fell(after[0], before, after):
+            continue
         fell = [one for one in after if _fell(one, before, after)]
-        if len(fell) < AGREE or fell[0] != after[0]:
+        if len(fell) < AGREE:
             continue
         least = min(value for _, value, _ in fell)
         recovered = any(

@@ -182,7 +182,7 @@ def test_goals_that_take_long_leave_time_for_those_behind(
     assert found[0.05].lower and found[0.05].upper and found[0.05].upper.value < 3.9
 
 
-@pytest.mark.parametrize("capacity", [0.002, 0.01, 0.05])
+@pytest.mark.parametrize("capacity", [0.002, 0.01, depth(0.05)])
 def test_loss_at_the_lowest_load(capacity: float) -> None:
     for answer in searched(SimulatedSut(capacity=capacity), rounds=2).values():
         assert (answer.limited_by, answer.lower, answer.place) == ("min", None, "socket ring")

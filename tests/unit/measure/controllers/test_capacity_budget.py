@@ -39,7 +39,7 @@ def test_a_budget_that_has_no_trial_for_a_cell_is_refused(
     assert {repr(record.cell) for record in done} == {repr(dict(one.factors)) for one in made}
 
 
-@pytest.mark.parametrize("budget_s", [None, 120.0, 300.0, 900.0])
+@pytest.mark.parametrize("budget_s", [None, 300.0, depth(120.0), depth(900.0)])
 @pytest.mark.parametrize(("rounds", "cells"), [(1, 1), (3, 1), (2, 3), depth(6, 2)])
 def test_the_rest_of_a_search_takes_what_its_outlook_says(
     budget_s: float | None, rounds: int, cells: int
@@ -65,7 +65,7 @@ def test_the_rest_of_a_search_takes_what_its_outlook_says(
     ("budget_s", "rounds", "cells", "width"),
     [
         (30.0, 3, 1, None), (60.0, 3, 2, None), (80.0, 1, 1, 0.05), (200.0, 3, 1, 0.05),
-        (300.0, 3, 2, 0.05), (900.0, 6, 3, 0.05),
+        (300.0, 3, 2, 0.05), depth(900.0, 6, 3, 0.05),
     ],
 )  # fmt: skip
 def test_a_budget_says_before_what_it_buys(
@@ -108,7 +108,7 @@ def test_a_round_that_the_budget_cut_is_no_spread_between_rounds(
         assert answer.between or answer.cut_rounds or answer.limited_by == "budget", texts(answer)
 
 
-@pytest.mark.parametrize("budget_s", [100.0, 125.0, 150.0, 250.0])
+@pytest.mark.parametrize("budget_s", [125.0, 250.0, depth(100.0), depth(150.0)])
 @pytest.mark.parametrize(
     ("capacity", "spikes"),
     [(14.5, (0.01, 2.2)), (14.5, (0.02, 3.0)), (9.0, (0.005, 1.5)), (31.0, (0.05, 1.9))],

@@ -12,6 +12,7 @@ from nodrop.capacity.searched import Tried, tried
 from nodrop.config.search import Search
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.results.trial import TrialRecord
+from tests.depth import depth
 from tests.simulated_sut import SimulatedSut, asked_for, cell, controller, run, searched, texts
 
 
@@ -80,8 +81,17 @@ def test_trials_that_the_hypervisor_spoils_are_tried_again(
         assert answer.lower.value <= capacity * 1.01 and answer.upper.value >= capacity
 
 
-@pytest.mark.parametrize("capacity", [2.3, 5.0, 12.0])
-@pytest.mark.parametrize("ticks", [0.15, 0.4])
+@pytest.mark.parametrize(
+    ("capacity", "ticks"),
+    [
+        (2.3, 0.15),
+        (12.0, 0.4),
+        depth(5.0, 0.15),
+        depth(12.0, 0.15),
+        depth(2.3, 0.4),
+        depth(5.0, 0.4),
+    ],
+)
 def test_a_tick_of_the_hypervisor_is_not_the_suts_loss(capacity: float, ticks: float) -> None:
     """Seen: a sink of 50,000 packets/s with a ring of 256 frames was said to carry 39,800, for two
     trials lost 17 and 62 packets in 10 ms that the hypervisor took."""
@@ -94,8 +104,17 @@ def test_a_tick_of_the_hypervisor_is_not_the_suts_loss(capacity: float, ticks: f
     assert len(right) >= 18, [(a.lower, a.limited_by) for a in found if a not in right]
 
 
-@pytest.mark.parametrize("capacity", [2.3, 12.0])
-@pytest.mark.parametrize("thefts", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize(
+    ("capacity", "thefts"),
+    [
+        (2.3, 4.0),
+        (12.0, 1.0),
+        depth(12.0, 4.0),
+        depth(2.3, 1.0),
+        depth(2.3, 2.0),
+        depth(12.0, 2.0),
+    ],
+)
 def test_a_hypervisor_that_comes_all_the_time_gives_no_false_bounds(
     capacity: float, thefts: float
 ) -> None:

@@ -18,6 +18,7 @@ from nodrop.ledger.cause import Rule
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.results.packets import LossCause
 from nodrop.results.trial import TrialRecord
+from tests.depth import depth
 from tests.simulated_sut import METHODS, SimulatedSut, asked_for, controller, run, searched, texts
 from tests.simulated_worlds import World, searched_world
 
@@ -110,7 +111,7 @@ def test_a_round_that_the_sender_ended_does_not_hide_what_others_found(
     assert (answer.upper is not None) == (limited_by == "sut")
 
 
-@pytest.mark.parametrize("step", [-0.004, 0.004, -0.01])
+@pytest.mark.parametrize("step", [-0.004, 0.004, depth(-0.01)])
 def test_a_sut_that_changes_with_time_is_said_to(step: float) -> None:
     sut = SimulatedSut(capacity=5.0, drift=lambda index: (1 + step) ** index)
     found = searched(sut, rounds=6)[0.0]
@@ -123,7 +124,7 @@ def test_a_sut_that_changes_with_time_is_said_to(step: float) -> None:
         assert (found.limited_by, found.lower) == ("changes", None)
 
 
-@pytest.mark.parametrize("spread", [0.02, 0.05, 0.1])
+@pytest.mark.parametrize("spread", [0.02, 0.05, depth(0.1)])
 def test_bounds_within_a_search_are_not_those_between_rounds(spread: float) -> None:
     found = searched(SimulatedSut(capacity=5.0, between_starts=spread), rounds=7)[0.0]
     assert found.fit and found.fit.relative_width is not None and found.fit.relative_width < 0.001
