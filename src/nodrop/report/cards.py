@@ -255,11 +255,7 @@ def _given_sure(
         rounds=0,
         rounds_asked=0,
         cut=0,
-        trials=len(trials),
-        measured=outcomes.count("measured"),
-        void=outcomes.count("void"),
-        failed=outcomes.count("failed"),
-        books_closed=sum(bool(t.record.packets.books_closed) for t in trials),
+        **_counted(trials),
         disagree=[],
         words=words,
     )
@@ -280,7 +276,7 @@ def _given_more(
     if fewest < needed and source.command:
         text = f"For a 95 % interval, repeat each load {needed} times."
         longer = again * needed / fewest if again else None
-        settings = command_of(source, f"measure.repetitions={needed}")
+        settings = source.command_with(f"measure.repetitions={needed}")
         yield Action(text=text, why="", command=settings, cost_s=longer)
 
 
@@ -390,7 +386,6 @@ def _shared(sut_cpus: str | None, workers: int, least: int) -> str:
 def _sure(searched: SearchedCell, answer: Answer, source: Source) -> Sure:
     every = (*searched.ramps, *searched.trials)
     found = answer.confidence
-    outcomes = [t.outcome for t in every]
     odd, places = (
         _disagree(searched, answer),
         {t.name: n for n, t in enumerate(ordered(searched), 1)},
@@ -404,14 +399,19 @@ def _sure(searched: SearchedCell, answer: Answer, source: Source) -> Sure:
         rounds=len(answer.rounds),
         rounds_asked=asked if isinstance(asked, int) else len(answer.rounds),
         cut=answer.cut_rounds,
-        trials=len(every),
-        measured=outcomes.count("measured"),
-        void=outcomes.count("void"),
-        failed=outcomes.count("failed"),
-        books_closed=sum(bool(t.record.packets.books_closed) for t in every),
+        **_counted(every),
         disagree=[t.name for t in odd],
         words=list(_sure_words(answer, [places[t.name] for t in odd])),
     )
+
+
+def _counted(trials: Sequence[Trial]) -> dict[str, Any]:
+    outcomes = Counter(trial.outcome for trial in trials)
+    return {
+        "trials": len(trials),
+        **{outcome: outcomes[outcome] for outcome in ("measured", "void", "failed")},
+        "books_closed": sum(bool(t.record.packets.books_closed) for t in trials),
+    }
 
 
 def _sure_words(answer: Answer, odd: Sequence[int]) -> Iterator[str]:
@@ -456,7 +456,7 @@ def _ways_out(
     proofs = states(source.run)
 
     def one(text: str, why: str, *settings: str) -> Action:
-        made = Action(text=text, why=why, command=command_of(source, *settings), cost_s=again)
+        made = Action(text=text, why=why, command=source.command_with(*settings), cost_s=again)
         state = proofs.get(" ".join(settings))
         return made.model_copy(update={"state": state}) if state else made
 
@@ -510,7 +510,7 @@ def _search_more(answer: Answer, source: Source, again: float | None) -> Iterato
     budget = search.get("budget_s")
     if answer.limited_by == "budget" and isinstance(budget, int | float):
         text, why = "Give the search more time.", "The budget ended it."
-        more_time = command_of(source, f"search.budget_s={budget * 2:.0f}")
+        more_time = source.command_with(f"search.budget_s={budget * 2:.0f}")
         yield Action(text=text, why=why, command=more_time, cost_s=again * 2 if again else None)
     if search and len(answer.rounds) < needed and answer.lower is not None:
         settings = [f"search.rounds={needed}"]
@@ -519,7 +519,7 @@ def _search_more(answer: Answer, source: Source, again: float | None) -> Iterato
             settings.append(f"search.budget_s={budget * needed / rounds * 1.3:.0f}")
         longer = again * (needed / rounds) if again else None
         text = f"For a 95 % interval, search {needed} rounds."
-        yield Action(text=text, why="", command=command_of(source, *settings), cost_s=longer)
+        yield Action(text=text, why="", command=source.command_with(*settings), cost_s=longer)
 
 
 def _burst(above: Sequence[Trial]) -> bool:
@@ -541,12 +541,6 @@ def _host_cpus(source: Source) -> int | None:
     found: Any = source.run.manifest.get("host")
     cpus = found.get("cpu", {}).get("cpus") if isinstance(found, dict) else None
     return cpus if isinstance(cpus, int) else None
-
-
-def command_of(source: Source, *settings: str) -> str:
-    """The run's own command with settings more; the settings alone if it is not recorded."""
-    more = [word for one in settings for word in ("--set", one)]
-    return shlex.join([*(word for word in source.command if word != "--resume"), *more])
 
 
 def cost_words(action: Action) -> str:

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from nodrop.report import numbers
 from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, SURE_LOSS, Figure, grouped
 from nodrop.report.hosts import other_hosts
 from nodrop.report.sentences import SETUP_COST, Sentence
 from nodrop.report.setups import Condition, Place
 from nodrop.report.story import Cell
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, scaled, text
 from nodrop.stats.comparison import Answer, Comparison, compare
 from nodrop.stats.family import Family
 from nodrop.stats.interval import CONFIDENCE, Interval, Summary
@@ -329,18 +328,14 @@ def comparison_table(found: Sequence[Condition]) -> Table:
 def _numbers(item: Compared) -> Iterator[Value]:
     n = item.summary.n if item.summary else 0
     yield Value(raw=n, shown=str(n))
-    yield _value(item.summary.median if item.summary else None, item.figure.shown)
-    yield _value(item.summary.high if item.summary else None, item.figure.shown)
+    yield scaled(item.summary.median if item.summary else None, item.figure.shown)
+    yield scaled(item.summary.high if item.summary else None, item.figure.shown)
     shift = item.found.shift if item.found else None
     interval = item.found.interval if item.found else None
     for value in (shift, *((interval.low, interval.high) if interval else (None, None))):
-        yield _value(value, item.figure.signed)
-    yield _value(item.relative, lambda ratio: f"{_percent(ratio)} %")
+        yield scaled(value, item.figure.signed)
+    yield scaled(item.relative, lambda ratio: f"{_percent(ratio)} %")
     yield text(item.verdict)
-
-
-def _value(value: float | None, shown: Callable[[float], str]) -> Value:
-    return Value(raw=value, shown=numbers.NOT_MEASURED if value is None else shown(value))
 
 
 def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:

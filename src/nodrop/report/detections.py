@@ -128,11 +128,11 @@ def _share(counted: Sequence[tuple[int, int]]) -> float:
 def _percent(value: object) -> Value:
     """Value of a figure that is in per cent already."""
     known = float(value) if isinstance(value, int | float) else None
-    return Value(raw=known, shown="–" if known is None else DETECTION_FIGURE.shown(known))
+    return scaled(known, DETECTION_FIGURE.shown)
 
 
 def _count(value: float | None) -> Value:
-    return Value(raw=value, shown="–" if value is None else numbers.count(value))
+    return scaled(value, numbers.count)
 
 
 def _median(values: Sequence[int]) -> Value:

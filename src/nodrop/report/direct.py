@@ -53,20 +53,8 @@ UNEVEN = Figure(
 BOOKS = "books"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Clause:
-    """One level's part of the answer."""
-
-    name: str
-    verdict: Literal["more", "less", "same", "cannot tell"]
-    amount: str
-    """By how much, or what was seen so far."""
-    needed: str = ""
-    """Obstacle to a verdict and what would help, in words; empty unless it is "cannot tell"."""
-    to_do: str = ""
-    """Command that would help; empty if there is none."""
-    said: Said
-    trials: tuple[Trial, ...] = ()
+Clause = tuple[Said, str]
+"""One level's part of the answer, and a command that would tell more; empty if there is none."""
 
 
 @once
@@ -265,7 +253,7 @@ def _rounds_family(story: Story) -> Family:
 
 def _carries(
     story: Story, contrast: Contrast, level: Level, base: Answer, own: Answer, family: Family
-) -> _Clause:
+) -> Clause:
     hosts = len({t.pair for t in _of_search(level) if t.valid}) > 1
     by_rate = any(key.startswith("load.") for key in contrast.factor)
     found = weigh(base, own, family, hosts=hosts, by_rate=by_rate)
@@ -276,24 +264,19 @@ def _carries(
         verdict = "more" if found.between.above else "less"
     needed, to_do = _needed(story, contrast, base, own, found)
     amount = times(found.between) if verdict != "cannot tell" else _seen(base, own, found)
-    return _Clause(
+    said = Said(
         name=level.name,
         verdict=verdict,
-        amount=amount,
+        why=str(found.lack or ""),
+        ratio=None if found.between.empty else (found.between.low, found.between.high),
+        seen_ratio=None if found.within.empty else (found.within.low, found.within.high),
+        difference=None,
+        interval=None,
+        more=found.advice.more_runs if found.advice else None,
+        words=amount,
         needed=needed,
-        to_do=to_do,
-        said=Said(
-            name=level.name,
-            verdict=verdict,
-            why=str(found.lack or ""),
-            ratio=None if found.between.empty else (found.between.low, found.between.high),
-            seen_ratio=None if found.within.empty else (found.within.low, found.within.high),
-            difference=None,
-            interval=None,
-            more=found.advice.more_runs if found.advice else None,
-        ),
-        trials=_of_search(level),
     )
+    return said, to_do
 
 
 def times(span: Span) -> str:
@@ -448,7 +431,7 @@ def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[Level, Cell]]] | None
 
 def _costs(
     source: Source, level: Level, cell: Cell, base: Cell, items: Sequence[Compared]
-) -> _Clause:
+) -> Clause:
     first = items[0]
     found = first.found
     verdict: Literal["more", "less", "same", "cannot tell"] = "cannot tell"
@@ -462,26 +445,19 @@ def _costs(
             )
             verdict = "more" if own > other else "less"
     advice = first.advice if verdict == "cannot tell" and found is not None else None
-    return _Clause(
+    said = Said(
         name=level.name,
         verdict=verdict,
-        amount=_amount(first, cell, base),
+        why="" if verdict != "cannot tell" else "runs" if found is not None else "nothing",
+        ratio=None,
+        seen_ratio=None,
+        difference=found.shift if found else None,
+        interval=(found.interval.low, found.interval.high) if found and found.interval else None,
+        more=advice.more_runs if advice else None,
+        words=_amount(first, cell, base),
         needed="" if advice is None else f"{more_runs_words(advice)} of each would be needed",
-        to_do=_repeated(source, cell, base, advice),
-        said=Said(
-            name=level.name,
-            verdict=verdict,
-            why="" if verdict != "cannot tell" else "runs" if found is not None else "nothing",
-            ratio=None,
-            seen_ratio=None,
-            difference=found.shift if found else None,
-            interval=(found.interval.low, found.interval.high)
-            if found and found.interval
-            else None,
-            more=advice.more_runs if advice else None,
-        ),
-        trials=cell.valid,
     )
+    return said, _repeated(source, cell, base, advice)
 
 
 def _repeated(source: Source, cell: Cell, base: Cell, advice: Advice | None) -> str:
@@ -521,32 +497,32 @@ def _same_words(figure: Figure) -> str:
 
 def _worded(
     base: str,
-    clauses: Sequence[_Clause],
+    clauses: Sequence[Clause],
     verbs: tuple[str, str, str, str],
     tail: str,
     same: str,
 ) -> str:
     """`A and B lose more than C at 8X: A by …, B by …; …`, without a stop at its end."""
-    one, several, more, less = verbs
+    one_does, several, more, less = verbs
     parts = []
+    said = [one for one, _ in clauses]
     for verdict, way in (("more", more), ("less", less)):
-        if found := [c for c in clauses if c.verdict == verdict]:
-            verb = one if len(found) == 1 else several
+        if found := [one for one in said if one.verdict == verdict]:
+            verb = one_does if len(found) == 1 else several
             names = listed([c.name for c in found])
             parts.append(f"{names} {verb} {way} than {base}{_at(tail)}: {_amounts(found)}")
-    if found := [c for c in clauses if c.verdict == "same"]:
+    if found := [one for one in said if one.verdict == "same"]:
         names = listed([base, *(c.name for c in found)])
-        amounts = _amounts([c for c in found if c.amount])
+        amounts = _amounts([c for c in found if c.words])
         parts.append(f"{names} {several} {same}{_at(tail)}" + (f", {amounts}" if amounts else ""))
-    unsure: dict[str, list[_Clause]] = {}
-    for clause in clauses:
-        if clause.verdict == "cannot tell":
-            unsure.setdefault(clause.needed, []).append(clause)
+    unsure: dict[str, list[Said]] = {}
+    for level in said:
+        if level.verdict == "cannot tell":
+            unsure.setdefault(level.needed, []).append(level)
     for needed, found in unsure.items():
         names = " or ".join(c.name for c in found)
-        verb = one
-        words = f"cannot tell yet whether {names} {verb} {more} or {less} than {base}{_at(tail)}"
-        parts.append(f"{words}: {_amounts(found)}" + (f"; {needed}" if needed else ""))
+        which = f"cannot tell yet whether {names} {one_does} {more} or {less} than {base}"
+        parts.append(f"{which}{_at(tail)}: {_amounts(found)}" + (f"; {needed}" if needed else ""))
     text = "; ".join(parts)
     return text[:1].upper() + text[1:] if text.startswith("cannot") else text
 
@@ -555,10 +531,10 @@ def _at(tail: str) -> str:
     return f" {tail}" if tail else ""
 
 
-def _amounts(found: Sequence[_Clause]) -> str:
+def _amounts(found: Sequence[Said]) -> str:
     if len(found) == 1:
-        return found[0].amount
-    return ", ".join(f"{c.name} {c.amount}" for c in found)
+        return found[0].words
+    return ", ".join(f"{one.name} {one.words}" for one in found)
 
 
 def _said(
@@ -566,7 +542,7 @@ def _said(
     contrast: Contrast,
     figure: str,
     at: str,
-    clauses: Sequence[_Clause],
+    clauses: Sequence[Clause],
     text: str,
     trials: tuple[Trial, ...],
     *,
@@ -579,8 +555,8 @@ def _said(
     if story.several:
         prefix = f"{source.name}: {prefix}"
     text = f"{prefix}{words or text}{_other_hosts(contrast)}."
-    levels = [c.said.model_copy(update={"words": c.amount, "needed": c.needed}) for c in clauses]
-    to_do = source.command_words() if words else next((c.to_do for c in reversed(clauses)), "")
+    levels = [one for one, _ in clauses]
+    to_do = source.command_words() if words else next((do for _, do in reversed(clauses)), "")
     if words:
         levels = [
             one.model_copy(update={"verdict": "cannot tell", "why": "disturbed", "more": None})

@@ -24,6 +24,7 @@ from nodrop.report.tables import (
     columns_of,
     number,
     numeric,
+    scaled,
     text,
     values_of,
     words,
@@ -144,12 +145,9 @@ def _fields_of_others() -> tuple[Field[Cell], ...]:
 
 
 def _of_figure(figure: Figure) -> Field[Cell]:
-    def shown(value: float | None) -> str:
-        return numbers.NOT_MEASURED if value is None else figure.shown(value)
-
     return number(
         f"{figure.name}_median", f"{figure.title}, {figure.unit}",
-        lambda c: s.median if (s := figure.summary(c)) else None, shown, help=figure.help,
+        lambda c: s.median if (s := figure.summary(c)) else None, figure.shown, help=figure.help,
     )  # fmt: skip
 
 
@@ -402,7 +400,7 @@ def ledger_lines(ledger: Ledger | None) -> list[tuple[Value, ...]]:
                     text(""),
                 )
             )
-        seen = Value(raw=hop.packets, shown=numbers.count(hop.packets))
+        seen = _count(hop.packets)
         blind = "" if hop.packets is not None else "not visible from the host"
         counted_bytes = NOTHING if hop.bytes is None else _count(hop.bytes)
         lines.append(
@@ -452,11 +450,11 @@ def _slack_words(step: ByteStep | None) -> str:
 
 
 def _signed(value: int | None) -> Value:
-    return Value(raw=value, shown=numbers.signed(value))
+    return scaled(value, numbers.signed)
 
 
 def _count(value: int | None) -> Value:
-    return Value(raw=value, shown=numbers.count(value))
+    return scaled(value, numbers.count)
 
 
 def _worst_lateness(cell: Cell) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodrop.capacity.cells import searches
@@ -12,7 +12,7 @@ from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.escape import plain
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
+from nodrop.report.tables import Field, Table, Value, numeric, scaled, table_of, words
 from nodrop.results.sittings import measured_on
 from nodrop.stats.comparison import HostSpread, host_spread
 from nodrop.stats.interval import CONFIDENCE, runs_needed
@@ -170,50 +170,24 @@ def hosts_tables(story: Story) -> tuple[Table, ...]:
     if not found:
         return ()
     differ = {id(one) for one in apart(found)}
-    return (
-        Table(
-            name="hosts",
-            title="Cells that ran on several hosts",
-            columns=(
-                Column(name="cell", title="Cell"),
-                Column(name="figure", title="Figure"),
-                Column(name="hosts", title="Mean of each host (trials)"),
-                numeric("mean", "Mean of hosts"),
-                Column(
-                    name="interval",
-                    title="95 % interval",
-                    help="for hosts of this kind; by the hosts' means alone",
-                ),
-                numeric(
-                    "between",
-                    "Between hosts",
-                    "standard deviation of hosts, without what trials add to it",
-                ),
-                numeric("within", "Within a host", "standard deviation of trials of one host"),
-                Column(name="differ", title="Differ", help="by more than trials of one host do"),
-            ),
-            rows=Made(lambda: (_row(one, differs=id(one) in differ) for one in found)),
-        ),
-    )
+    fields = (
+        *HOST_FIELDS,
+        words("differ", "Differ", lambda one: _differs(one, differ),
+              "by more than trials of one host do"),
+    )  # fmt: skip
+    return (table_of("hosts", "Cells that ran on several hosts", fields, found),)
 
 
-def _row(one: OnHosts, *, differs: bool) -> Row:
-    figure, spread = one.figure, one.spread
-    means = ", ".join(
-        f"{plain(host)} {figure.shown(sum(values) / len(values))} ({len(values)})"
+def _differs(one: OnHosts, differ: Collection[int]) -> str:
+    if id(one) in differ:
+        return "yes"
+    return "cannot tell" if one.spread else numbers.NOT_MEASURED
+
+
+def _means(one: OnHosts) -> str:
+    return ", ".join(
+        f"{plain(host)} {one.figure.shown(sum(values) / len(values))} ({len(values)})"
         for host, values in one.values.items()
-    )
-    return Row(
-        values=(
-            text(one.cell.label),
-            text(f"{figure.title}, {figure.unit}"),
-            text(means),
-            _number(figure, None if spread is None else spread.mean),
-            text(_reach(one)),
-            _number(figure, None if spread is None else spread.between),
-            _number(figure, None if spread is None else spread.within),
-            text("yes" if differs else "cannot tell" if spread else numbers.NOT_MEASURED),
-        )
     )
 
 
@@ -228,5 +202,23 @@ def _reach(one: OnHosts) -> str:
     return f"{one.figure.shown(low)} to {one.figure.shown(high)}"
 
 
-def _number(figure: Figure, value: float | None) -> Value:
-    return Value(raw=value, shown=numbers.NOT_MEASURED if value is None else figure.shown(value))
+def _of_spread(
+    name: str, title: str, of: Callable[[HostSpread], float], help: str = ""
+) -> Field[OnHosts]:
+    def value(one: OnHosts) -> Value:
+        return scaled(None if one.spread is None else of(one.spread), one.figure.shown)
+
+    return Field(column=numeric(name, title, help), of=value)
+
+
+HOST_FIELDS: tuple[Field[OnHosts], ...] = (
+    words("cell", "Cell", lambda one: one.cell.label),
+    words("figure", "Figure", lambda one: f"{one.figure.title}, {one.figure.unit}"),
+    words("hosts", "Mean of each host (trials)", _means),
+    _of_spread("mean", "Mean of hosts", lambda spread: spread.mean),
+    words("interval", "95 % interval", _reach, "for hosts of this kind; by the hosts' means alone"),
+    _of_spread("between", "Between hosts", lambda spread: spread.between,
+               "standard deviation of hosts, without what trials add to it"),
+    _of_spread("within", "Within a host", lambda spread: spread.within,
+               "standard deviation of trials of one host"),
+)  # fmt: skip

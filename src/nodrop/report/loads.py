@@ -213,15 +213,7 @@ def _two_loads(lower: Cell, higher: Cell) -> tuple[str, str]:
 
 
 def percent_with_interval(loss: Summary) -> str:
-    """`3.10 % [2.81, 3.52]`; without an interval the range of the runs, called that."""
-    said = f"{numbers.percent(loss.median)} %"
-    if loss.interval:
-        low, high = loss.interval.low, loss.interval.high
-        return f"{said} {numbers.between(low, high, numbers.percent)}"
-    if loss.n == 1:
-        return f"{said} (one run)"
-    smallest, largest = numbers.percent(loss.low), numbers.percent(loss.high)
-    return f"{said} ({smallest} to {largest} in {loss.n} runs)"
+    return numbers.with_spread(loss, numbers.percent, " %", f" in {loss.n} runs")
 
 
 def share(ratio: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from nodrop.findings.load_words import written
 from nodrop.report.escape import THIN
+from nodrop.stats.interval import Summary
 
 SMALL_RATE = 0.005
 """Relative: of a rate below 100."""
@@ -84,3 +85,14 @@ def short(value: float) -> str:
 
 def between(low: float, high: float, shown: Shown) -> str:
     return f"[{shown(low)}, {shown(high)}]"
+
+
+def with_spread(found: Summary, shown: Callable[[float], str], unit: str = "", of: str = "") -> str:
+    """`3.10 % [2.81, 3.52]`: a median with its interval; without one the range of the runs, called
+    that. `of`: words after the range."""
+    said = f"{shown(found.median)}{unit}"
+    if interval := found.interval:
+        return f"{said} [{shown(interval.low)}, {shown(interval.high)}]"
+    if found.n == 1:
+        return f"{said} (one run)"
+    return f"{said} ({shown(found.low)} to {shown(found.high)}{of})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -12,7 +12,20 @@ from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
+from nodrop.report.tables import (
+    Column,
+    Field,
+    Made,
+    Row,
+    Table,
+    Value,
+    number,
+    numeric,
+    scaled,
+    table_of,
+    text,
+    words,
+)
 from nodrop.report.trials import Trial
 from nodrop.results.rundir import Records
 from nodrop.results.settled import Known, Sut, known, rule_of
@@ -146,10 +159,10 @@ def _rows(found: Sequence[Repeated]) -> Iterator[Row]:
 
 
 def stopped(story: Story) -> Iterator[Sentence]:
-    for number, source in enumerate(story.sources):
+    for n, source in enumerate(story.sources):
         found = rule_of(source.run.manifest)
         if found is not None:
-            cells = [cell for cell in story.cells if cell.source == number]
+            cells = [cell for cell in story.cells if cell.source == n]
             yield from _said(cells, *found)
 
 
@@ -159,13 +172,12 @@ def _said(cells: Sequence[Cell], rule: Repetitions, sut: Sut) -> Iterator[Senten
         these = [(cell, of) for cell, of in told if all(one.reached for one in of) == reached]
         if not these:
             continue
-        words = "; ".join(f"{cell.label}: {_words(cell, of)}" for cell, of in these)
+        each = "; ".join(f"{cell.label}: {_words(cell, of)}" for cell, of in these)
         asked = f"{' and '.join(rule.until)} (at most {rule.max} trials)"
         does = "reached by" if reached else "not reached by"
         yield Sentence(
             rule=rules.RULE_REACHED if reached else rules.RULE_NOT_REACHED,
-            good=reached,
-            text=f"{asked} was {does} {plural(len(these), 'cell')}: {words}",
+            text=f"{asked} was {does} {plural(len(these), 'cell')}: {each}",
             evidence={
                 "until": list(rule.until),
                 "max": rule.max,
@@ -232,40 +244,28 @@ def words_of_trials(found: Sequence[Outlying]) -> Mapping[str, str]:
     said: dict[str, list[str]] = {}
     for one in found:
         said.setdefault(one.trial.anchor, []).append(one.words)
-    return {anchor: "; ".join(words) for anchor, words in said.items()}
+    return {anchor: "; ".join(each) for anchor, each in said.items()}
+
+
+def _found(name: str, title: str, of: Callable[[Outlier], float]) -> Field[Outlying]:
+    return Field(
+        column=numeric(name, title), of=lambda one: scaled(of(one.found), one.figure.shown)
+    )
+
+
+OUTLIER_FIELDS: tuple[Field[Outlying], ...] = (
+    words("run", "Run", lambda one: one.trial.name),
+    words("cell", "Cell", lambda one: one.cell.label),
+    words("figure", "Figure", lambda one: f"{one.figure.title}, {one.figure.unit}"),
+    _found("value", "Value", lambda found: found.value),
+    _found("median", "Median of the cell", lambda found: found.median),
+    number("deviations", "Away", lambda one: one.found.deviations, "{:.1f}".format,
+           help="in scaled median absolute deviations; if most values are the same, in mean ones"),
+)  # fmt: skip
 
 
 def outliers_table(found: Sequence[Outlying]) -> Table:
-    return Table(
-        name="outliers",
-        title="Trials that stand apart from their cell",
-        columns=(
-            Column(name="run", title="Run"),
-            Column(name="cell", title="Cell"),
-            Column(name="figure", title="Figure"),
-            numeric("value", "Value"),
-            numeric("median", "Median of the cell"),
-            numeric(
-                "deviations",
-                "Away",
-                "in scaled median absolute deviations; if most values are the same, in mean ones",
-            ),
-        ),
-        rows=Made(lambda: map(_row, found)),
-    )
-
-
-def _row(one: Outlying) -> Row:
-    figure, found = one.figure, one.found
-    return Row(
-        anchor=one.trial.anchor,
-        mark=one.trial.mark,
-        values=(
-            text(one.trial.name),
-            text(one.cell.label),
-            text(f"{figure.title}, {figure.unit}"),
-            Value(raw=found.value, shown=figure.shown(found.value)),
-            Value(raw=found.median, shown=figure.shown(found.median)),
-            Value(raw=found.deviations, shown=f"{found.deviations:.1f}"),
-        ),
-    )
+    return table_of(
+        "outliers", "Trials that stand apart from their cell", OUTLIER_FIELDS, found,
+        anchor=lambda one: one.trial.anchor, mark=lambda one: one.trial.mark,
+    )  # fmt: skip

@@ -91,7 +91,6 @@ def cpus_of_both(story: Story) -> Iterator[Sentence]:
         by = f", chosen by nodrop in {chosen}: the experiment names none" if chosen else ""
         yield Sentence(
             rule=rules.CPUS_APART,
-            good=True,
             text=f"in {plural(len(apart), 'trial')} the generator and the SUT had CPUs of their "
             f"own ({words}{by})",
             evidence={"trials": len(apart), "chosen_by_nodrop": chosen, "cpus": [*said]},

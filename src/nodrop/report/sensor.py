@@ -3,7 +3,7 @@ sent, rules that were not measured, keys of a yaml that were replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from nodrop.capacity.cells import subject
@@ -11,7 +11,7 @@ from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Story, once
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import Column, Field, Table, Value, number, table_of, words
 from nodrop.report.trials import Sensor, Trial
 from nodrop.results.packets import Port, Remark
 from nodrop.results.summary import cell_key, idle_ports, not_whole
@@ -60,12 +60,12 @@ def trace_changes(story: Story) -> Iterator[Sentence]:
             ports = load.get("ports")
             of_ports = ports if isinstance(ports, list) else []
             for one in (load.get("captured"), *of_ports):
-                words = one.get("words") if isinstance(one, dict) else None
-                for said in words if isinstance(words, list) else []:
+                listed = one.get("words") if isinstance(one, dict) else None
+                for said in listed if isinstance(listed, list) else []:
                     trace = escape.plain(one.get("trace"), longest=1000).rpartition("/")[2]
                     found[escape.plain(f"{trace}: {said}", longest=1000)] = trace
-    for words, trace in found.items():
-        yield Sentence(rule=rules.TRACE_CHANGED, text=words, evidence={"trace": trace})
+    for said, trace in found.items():
+        yield Sentence(rule=rules.TRACE_CHANGED, text=said, evidence={"trace": trace})
 
 
 def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
@@ -111,7 +111,6 @@ def _yaml(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
     )
     yield Sentence(
         rule=rules.YAML_REPLACED,
-        good=True,
         text=f"{plural(len(sensor.replaced), 'key')} of {_plain(sensor.yaml)} replaced, and all "
         f"others kept: {listed}",
         evidence={
@@ -179,37 +178,26 @@ def decoder_words(story: Story) -> list[str]:
     ]
 
 
+PortRow = tuple[str, Trial, Port]
+PORT_FIELDS: tuple[Field[PortRow], ...] = (
+    words("cell", "Cell", lambda x: x[0]),
+    words("run", "Run", lambda x: x[1].name),
+    words("port", "Port", lambda x: x[2].port),
+    Field(column=Column(name="trace", title="Trace"), of=lambda x: _name(x[2].trace)),
+    number("share_pct", "Share, %", lambda x: _share(x[2], x[1]), numbers.percent, scale=100),
+    number("received_packets", "Received", lambda x: x[2].received_packets),
+    number("captured_packets", "Captured", lambda x: x[2].captured_packets),
+    number("dropped_packets", "Dropped", lambda x: x[2].dropped_packets),
+)
+
+
 def ports_table(models: Mapping[str, Trial]) -> Table:
     """By the names of the models, each with a trial of its own."""
-    named = any(p.trace for trial in models.values() for p in trial.record.packets.ports)
-    figures = {"received": "Received", "captured": "Captured", "dropped": "Dropped"}
-    return Table(
-        name="ports",
-        title="What came in at each port",
-        columns=(
-            Column(name="cell", title="Cell"),
-            Column(name="run", title="Run"),
-            Column(name="port", title="Port"),
-            *([Column(name="trace", title="Trace")] if named else []),
-            numeric("share_pct", "Share, %"),
-            *(numeric(f"{n}_packets", t) for n, t in figures.items()),
-        ),
-        rows=tuple(
-            Row(
-                anchor=trial.anchor,
-                values=(
-                    text(model),
-                    text(trial.name),
-                    text(port.port),
-                    *([_name(port.trace)] if named else []),
-                    _share(port.received_packets, trial.record.packets.ports),
-                    *(_count(getattr(port, f"{name}_packets")) for name in figures),
-                ),
-            )
-            for model, trial in models.items()
-            for port in trial.record.packets.ports
-        ),
-    )
+    rows = [(name, trial, p) for name, trial in models.items() for p in trial.record.packets.ports]
+    named = any(port.trace for _, _, port in rows)
+    fields = [one for one in PORT_FIELDS if named or one.column.name != "trace"]
+    title = "What came in at each port"
+    return table_of("ports", title, fields, rows, anchor=lambda x: x[1].anchor)
 
 
 def without_work(story: Story) -> Iterator[Sentence]:
@@ -236,11 +224,6 @@ def _name(trace: str | None) -> Value:
     return Value(raw=trace, shown=escape.plain(Path(trace or "").name, longest=60))
 
 
-def _count(packets: int | None) -> Value:
-    return Value(raw=packets, shown=numbers.count(packets))
-
-
-def _share(packets: int, ports: Sequence[Port]) -> Value:
-    every = sum(port.received_packets for port in ports)
-    ratio = packets / every if every else 0.0
-    return Value(raw=ratio * 100, shown=numbers.percent(ratio))
+def _share(port: Port, trial: Trial) -> float:
+    every = sum(one.received_packets for one in trial.record.packets.ports)
+    return port.received_packets / every if every else 0.0

@@ -28,6 +28,8 @@ class Rule:
     code: str
     """Stable."""
     part: Part
+    good: bool = False
+    """Under *Trust*: it speaks for the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +46,10 @@ class Sentence:
     """The knob that touches the loss named in the sentence."""
     to_do: str = ""
     """Remedy to paste, as commands or settings; empty if there is none."""
-    good: bool = False
-    """Under *Trust*: it speaks for the run."""
+
+    @property
+    def good(self) -> bool:
+        return self.rule.good
 
     def as_json(self, story: Story) -> dict[str, Any]:
         return {
@@ -66,8 +70,8 @@ class Sentence:
 RULES: dict[str, Rule] = {}
 
 
-def _rule(part: Part, code: str) -> Rule:
-    RULES[code] = Rule(code=code, part=part)
+def _rule(part: Part, code: str, *, good: bool = False) -> Rule:
+    RULES[code] = Rule(code=code, part=part, good=good)
     return RULES[code]
 
 
@@ -136,30 +140,30 @@ TRIALS_FAILED = _rule(Part.TRUST, "trials-failed")
 TRIALS_VOID = _rule(Part.TRUST, "trials-void")
 RULES_NOT_LOADED = _rule(Part.TRUST, "rules-not-loaded")
 TRACE_CHANGED = _rule(Part.TRUST, "trace-changed")
-YAML_REPLACED = _rule(Part.TRUST, "yaml-replaced")
-CALIBRATED = _rule(Part.TRUST, "calibrated")
+YAML_REPLACED = _rule(Part.TRUST, "yaml-replaced", good=True)
+CALIBRATED = _rule(Part.TRUST, "calibrated", good=True)
 CALIBRATION_LACKS = _rule(Part.TRUST, "calibration-lacks")
 BOOKS_DIFFER = _rule(Part.TRUST, "books-differ")
 BOOKS_MISSING = _rule(Part.TRUST, "books-missing")
-BOOKS_AGAIN = _rule(Part.TRUST, "books-balanced-again")
-SENDER_LATENESS = _rule(Part.TRUST, "sender-lateness")
-SENDER_BURST = _rule(Part.TRUST, "sender-burst")
-SENDER_SHAPED = _rule(Part.TRUST, "sender-shaped")
-RULE_REACHED = _rule(Part.TRUST, "rule-reached")
+BOOKS_AGAIN = _rule(Part.TRUST, "books-balanced-again", good=True)
+SENDER_LATENESS = _rule(Part.TRUST, "sender-lateness", good=True)
+SENDER_BURST = _rule(Part.TRUST, "sender-burst", good=True)
+SENDER_SHAPED = _rule(Part.TRUST, "sender-shaped", good=True)
+RULE_REACHED = _rule(Part.TRUST, "rule-reached", good=True)
 RULE_NOT_REACHED = _rule(Part.TRUST, "rule-not-reached")
 SENDER_SILENT = _rule(Part.TRUST, "sender-silent")
 CPUS_SHARED = _rule(Part.TRUST, "cpus-shared")
-CPUS_APART = _rule(Part.TRUST, "cpus-apart")
+CPUS_APART = _rule(Part.TRUST, "cpus-apart", good=True)
 FOREIGN = _rule(Part.TRUST, "foreign-packets")
 HOST_CROWDED = _rule(Part.TRUST, "host-crowded")
-HOST_QUIET = _rule(Part.TRUST, "host-quiet")
+HOST_QUIET = _rule(Part.TRUST, "host-quiet", good=True)
 OWN_QUOTA = _rule(Part.TRUST, "own-quota")
 STANDS_APART = _rule(Part.TRUST, "stands-apart")
 HOSTS_DIFFER = _rule(Part.TRUST, "hosts-differ")
 SEVERAL_HOSTS = _rule(Part.TRUST, "several-hosts")
 COLD_START = _rule(Part.TRUST, "cold-start")
-GUEST_WARMED_UP = _rule(Part.TRUST, "guest-warmed-up")
-RESET = _rule(Part.TRUST, "reset")
+GUEST_WARMED_UP = _rule(Part.TRUST, "guest-warmed-up", good=True)
+RESET = _rule(Part.TRUST, "reset", good=True)
 
 
 def finding_rule(code: str) -> Rule:

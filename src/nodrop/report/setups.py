@@ -12,7 +12,7 @@ from nodrop.report import numbers
 from nodrop.report.charts import Bar, Part
 from nodrop.report.costs import DIFFERENCES, FIGURES, family_of
 from nodrop.report.story import Cell, Story, factor_label, once, said_by_name
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import Field, Table, number, table_of, words
 from nodrop.report.trials import Trial
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.family import Family
@@ -187,9 +187,9 @@ def _contrasts(source: int, levels: Sequence[Level]) -> list[Contrast]:
     for factor in factors:
         others = [f for one in factors if one != factor for f in one]
         gathered: dict[str, list[int]] = {}
-        for number, cell in enumerate(asked):
+        for n, cell in enumerate(asked):
             rest = repr([(f, cell.get(f)) for f in others])
-            gathered.setdefault(rest, []).append(number)
+            gathered.setdefault(rest, []).append(n)
         for alike in gathered.values():
             if len(alike) > 1:
                 named = [_named(levels[n], factor, asked[n]) for n in alike]
@@ -318,30 +318,25 @@ def _says(one: Shared, number: int, part: Mapping[str, int]) -> str:
     return f"{one.cell.label}, instance {number}: {share} % of the packets; {told}"
 
 
+InstancePart = tuple[Shared, int, Mapping[str, int]]
+
+
+def _packets(name: str) -> Field[InstancePart]:
+    return number(f"{name}_packets", name.capitalize(), lambda x: x[2].get(name))
+
+
+INSTANCE_FIELDS: tuple[Field[InstancePart], ...] = (
+    words("cell", "Cell", lambda x: x[0].cell.label),
+    words("run", "Run", lambda x: x[0].cell.typical.name),
+    number("instance", "Instance", lambda x: x[1]),
+    number("share_pct", "Share, %", lambda x: x[2].get("received", 0) / x[0].received,
+           numbers.percent, scale=100),
+    *map(_packets, COUNTED),
+)  # fmt: skip
+
+
 def instances_table(found: Sequence[Shared]) -> Table:
-    columns = [
-        Column(name="cell", title="Cell"),
-        Column(name="run", title="Run"),
-        numeric("instance", "Instance"),
-        numeric("share_pct", "Share, %"),
-    ]
-    columns += [numeric(f"{n}_packets", n.capitalize()) for n in COUNTED]
-    rows = [
-        Row(
-            anchor=one.cell.typical.anchor,
-            values=(
-                text(one.cell.label),
-                text(one.cell.typical.name),
-                Value(raw=number, shown=str(number)),
-                _share(part.get("received", 0) / one.received),
-                *(Value(raw=part.get(n), shown=numbers.count(part.get(n))) for n in COUNTED),
-            ),
-        )
-        for one in found
-        for number, part in enumerate(one.parts, 1)
-    ]
-    return Table(name="instances", title="Instances", columns=tuple(columns), rows=tuple(rows))
-
-
-def _share(ratio: float) -> Value:
-    return Value(raw=ratio * 100, shown=numbers.percent(ratio))
+    parts = ((one, n, part) for one in found for n, part in enumerate(one.parts, 1))
+    return table_of(
+        "instances", "Instances", INSTANCE_FIELDS, parts, anchor=lambda x: x[0].cell.typical.anchor
+    )

@@ -37,6 +37,7 @@ from nodrop.report.tables import (
     interval_fields,
     number,
     numeric,
+    scaled,
     table_of,
     text,
     words,
@@ -345,12 +346,7 @@ def _bar(of: Activation, names: Sequence[str]) -> Bar:
 
 
 def summary_words(found: Summary) -> str:
-    said = f"{numbers.seconds(found.median)} s"
-    if interval := found.interval:
-        return f"{said} {numbers.between(interval.low, interval.high, numbers.seconds)}"
-    if found.n == 1:
-        return f"{said} (one run)"
-    return f"{said} ({numbers.seconds(found.low)} to {numbers.seconds(found.high)})"
+    return numbers.with_spread(found, numbers.seconds, " s")
 
 
 def phases_page_table(found: Sequence[Activation]) -> Table:
@@ -374,8 +370,8 @@ def phases_page_table(found: Sequence[Activation]) -> Table:
 
 def _cell(found: Summary | None) -> Value:
     if found is None:
-        return Value(raw=None, shown=numbers.NOT_MEASURED)
-    return Value(raw=found.median, shown=summary_words(found).replace(" s", "", 1))
+        return scaled(None, numbers.seconds)
+    return Value(raw=found.median, shown=numbers.with_spread(found, numbers.seconds))
 
 
 Phase = tuple[Activation, str, Summary]

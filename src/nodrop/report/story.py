@@ -208,11 +208,14 @@ class Source:
             return ()
         return ("nodrop", *(escape.plain(word, longest=200) for word in argv[1:]))
 
-    def command_words(self, *settings: str) -> str:
+    def command_with(self, *settings: str) -> str:
         """The command with settings more, to be pasted; the settings alone without one."""
         more = [word for one in settings for word in ("--set", one)]
-        words = [word for word in self.command if word != "--resume"]
-        return f"`{shlex.join([*words, *more])}`"
+        return shlex.join([*(word for word in self.command if word != "--resume"), *more])
+
+    def command_words(self, *settings: str) -> str:
+        """The same within a sentence."""
+        return f"`{self.command_with(*settings)}`"
 
     @property
     def sut_names(self) -> tuple[str, ...]:

@@ -283,14 +283,7 @@ def here_words(found: Summary | None) -> str:
     """The median with its interval, or with the range of the runs if there are too few."""
     if found is None:
         return numbers.NOT_MEASURED
-    if interval := found.interval:
-        return f"{found.median:.2f} {numbers.between(interval.low, interval.high, _hundredths)}"
-    runs = "one run" if found.n == 1 else f"{found.low:.2f} to {found.high:.2f}"
-    return f"{found.median:.2f} ({runs})"
-
-
-def _hundredths(value: float | None) -> str:
-    return numbers.NOT_MEASURED if value is None else f"{value:.2f}"
+    return numbers.with_spread(found, "{:.2f}".format)
 
 
 def _relative(ratio: float | None) -> Value:

@@ -68,12 +68,16 @@ def text(value: object) -> Value:
     return Value(raw=str(value), shown=escape.plain(value))
 
 
-def scaled(value: float | None, shown: numbers.Shown, scale: float = 1) -> Value:
+def scaled(value: float | None, shown: Callable[[float], str], scale: float = 1) -> Value:
     """The csv has it times `scale`."""
-    return Value(raw=None if value is None else value * scale, shown=shown(value))
+    if value is None:
+        return Value(raw=None, shown=numbers.NOT_MEASURED)
+    return Value(raw=value * scale, shown=shown(value))
 
 
-def with_ends(found: Summary | None, shown: numbers.Shown, scale: float = 1) -> tuple[Value, ...]:
+def with_ends(
+    found: Summary | None, shown: Callable[[float], str], scale: float = 1
+) -> tuple[Value, ...]:
     """A median and the two ends of its interval."""
     interval = found.interval if found else None
     ends = (interval.low, interval.high) if interval else (None, None)
@@ -98,7 +102,7 @@ def number(
     name: str,
     title: str,
     of: Callable[[ItemT], float | None],
-    shown: numbers.Shown = numbers.count,
+    shown: Callable[[float], str] = numbers.count,
     *,
     scale: float = 1,
     help: str = "",

@@ -146,7 +146,7 @@ def _calibration(story: Story) -> Iterator[Sentence]:
     told = [said for source in story.sources for said in calibration_words(source)]
     for good, words in dict.fromkeys(told):
         rule = rules.CALIBRATED if good else rules.CALIBRATION_LACKS
-        yield Sentence(rule=rule, good=good, text=words)
+        yield Sentence(rule=rule, text=words)
 
 
 def _books(story: Story) -> Iterator[Sentence]:
@@ -163,7 +163,6 @@ def _books(story: Story) -> Iterator[Sentence]:
     if closed:
         yield Sentence(
             rule=rules.BOOKS_AGAIN,
-            good=True,
             text=f"the books of {len(closed)} of {len(story.trials)} "
             f"{noun(len(story.trials), 'trial')} were balanced again: residual 0",
             evidence={"closed": len(closed), "trials": len(story.trials)},
@@ -178,7 +177,6 @@ def _sender(story: Story) -> Iterator[Sentence]:
         p99, most = (max(ends) for ends in zip(*late, strict=True))
         yield Sentence(
             rule=rules.SENDER_LATENESS,
-            good=True,
             text=f"in {len(late)} of {plural(len(measured), 'measured trial')} the sender's "
             f"schedule error is known: its p99 was at most {numbers.micros(p99)} µs, its largest "
             f"{numbers.micros(most)} µs",
@@ -207,7 +205,6 @@ def _late_burst(measured: Sequence[Trial]) -> Iterator[Sentence]:
     lost = trial.lost_packets
     yield Sentence(
         rule=rules.SENDER_BURST,
-        good=True,
         text=f"the largest burst of a late sender in a measured trial was "
         f"{plural(burst.sent, 'packet')}, {numbers.micros(burst.late_us)} µs behind; "
         f"lost in that trial: {'not known' if lost is None else lost}",
@@ -232,7 +229,6 @@ def _shaped(measured: Sequence[Trial]) -> Iterator[Sentence]:
     p99, slowest = max(p for p, _, _ in found), min(pps for _, pps, _ in found)
     yield Sentence(
         rule=rules.SENDER_SHAPED,
-        good=True,
         text=f"in {plural(len(found), 'measured trial')} the trace asks for more at once than the "
         f"sender sends: that left at {numbers.count(slowest)} packets/s or faster, at p99 up to "
         f"{numbers.micros(p99)} µs after the trace's own time",
@@ -270,7 +266,6 @@ def _other_programs(story: Story) -> Iterator[Sentence]:
         known = f" (known of {len(found.ratios)} of {len(story.trials)} trials)"
         yield Sentence(
             rule=rules.HOST_QUIET,
-            good=True,
             text=f"the host was quiet: other programs {used}"
             + ("" if len(found.ratios) == len(story.trials) else known),
             evidence=evidence,
@@ -347,7 +342,6 @@ def _warmed(story: Story) -> Iterator[Sentence]:
     sent = sum(n for _, w in warmed if isinstance(n := w.get("offered_packets"), int))
     yield Sentence(
         rule=rules.GUEST_WARMED_UP,
-        good=True,
         text=f"{plural(len(warmed), 'trial')} began in a guest that had just booted: each first "
         "carried its whole load once, cold, and that load was discarded "
         f"({numbers.count(sent)} packets that are in no figure)",
@@ -360,7 +354,6 @@ def _reset(story: Story) -> Iterator[Sentence]:
     if times:
         yield Sentence(
             rule=rules.RESET,
-            good=True,
             text=f"receiver or driver began anew for {len(times)} of "
             f"{plural(len(story.trials), 'trial')}, and all was found as before; until then "
             f"{numbers.seconds(median(times))} s went by (median), which are in no figure",

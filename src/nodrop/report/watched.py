@@ -19,7 +19,7 @@ from nodrop.report.flows import time_chart
 from nodrop.report.sections import Picture, Section, rendered
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Source, Story, once
-from nodrop.report.tables import Column, Row, Table, Value, numeric, scaled, text
+from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
 from nodrop.report.timeline import Panel, Series, Timeline
 from nodrop.results.watched import WatchedCapture, WatchedInterval, WatchedPlace
 
@@ -70,21 +70,14 @@ class Watched:
         )
 
     def books(self) -> Table:
-        return Table(
-            name="watched-books",
-            title="Books of each program on each port, since it was first seen",
-            columns=BOOKS,
-            rows=tuple(_books_row(one) for one in self.captures),
-        )
+        title = "Books of each program on each port, since it was first seen"
+        return table_of("watched-books", title, BOOKS, self.captures,
+                        mark=lambda one: "loss" if one.dropped_packets else "")  # fmt: skip
 
     def places(self) -> Table:
         worst_first = sorted(self.last.places, key=lambda one: -one.total)
-        return Table(
-            name="watched-places",
-            title="Places that lost something",
-            columns=PLACES,
-            rows=tuple(_place_row(one) for one in worst_first),
-        )
+        title = "Places that lost something"
+        return table_of("watched-places", title, PLACES, worst_first, mark=lambda _: "loss")
 
     def chart(self) -> Chart:
         return time_chart([Timeline(panels=tuple(self._panels()), marks=())], "Over time")
@@ -225,79 +218,57 @@ def watched_words(story: Story) -> Iterator[Sentence]:
         )
 
 
-BOOKS = (
-    Column(name="program", title="Program"),
-    Column(name="port", title="Port"),
-    numeric("offered_packets", "Came to the port"),
-    numeric("merged_packets", "Merged"),
-    numeric("arrived_packets", "Arrived"),
-    numeric("dropped_packets", "Dropped"),
-    numeric("waiting_packets", "Wait"),
-    numeric("read_packets", "Read"),
-    numeric("residual_packets", "Residual", "Between the two readings around each counter."),
-    Column(name="closed", title="Closed"),
-)
-PLACES = (
-    Column(name="place", title="Place"),
-    Column(name="where", title="Where"),
-    numeric("lost", "Lost"),
-    numeric("worst_pps", "Worst, 1/s"),
-    Column(name="first_utc", title="From"),
-    Column(name="last_utc", title="To"),
-    numeric("bursts", "Bursts"),
-    Column(name="counter", title="Counter"),
-    Column(name="why", title="Why, at the last"),
-    Column(name="do", title="What changes it"),
-)
-
-
-def _books_row(one: WatchedCapture) -> Row:
-    closed = {None: "cannot say", True: "yes", False: "no"}[one.closed]
-    pairs = (one.offered_packets, one.merged_packets, one.arrived_packets)
-    after = (one.waiting_packets, one.read_packets, one.residual_packets)
-    return Row(
-        values=(
-            text(f"{one.program or 'a program'} {one.pid if one.pid is not None else ''}".strip()),
-            text(one.port),
-            *map(between, pairs),
-            scaled(one.dropped_packets, numbers.count),
-            *map(between, after),
-            text("at least" if one.at_least else closed),
-        ),
-        mark="loss" if one.dropped_packets else "",
-    )
-
-
-def _place_row(one: WatchedPlace) -> Row:
-    return Row(
-        values=(
-            text(one.place),
-            text(one.where),
-            scaled(one.total, numbers.count),
-            scaled(one.worst_pps, numbers.count),
-            text(clock(one.first_real_ns)),
-            text(clock(one.last_real_ns)),
-            scaled(one.bursts, numbers.count),
-            text(one.counter),
-            text(one.why),
-            text(one.do),
-        ),
-        mark="loss",
-    )
-
-
 def between(pair: Pair) -> Value:
     """One number where both readings agree; the csv has the upper one."""
     if pair is None:
-        return Value(raw=None, shown=numbers.NOT_MEASURED)
+        return scaled(None, numbers.count)
     low, high = map(numbers.count, pair)
     return Value(raw=pair[1], shown=high if low == high else f"{low} to {high}")
 
 
+def _closed(one: WatchedCapture) -> str:
+    known = {None: "cannot say", True: "yes", False: "no"}[one.closed]
+    return "at least" if one.at_least else known
+
+
+def _pair(name: str, title: str, help: str = "") -> Field[WatchedCapture]:
+    return Field(column=numeric(name, title, help), of=lambda one: between(getattr(one, name)))
+
+
+BOOKS: tuple[Field[WatchedCapture], ...] = (
+    words("program", "Program", lambda one: _program(one, "")),
+    words("port", "Port", lambda one: one.port),
+    _pair("offered_packets", "Came to the port"),
+    _pair("merged_packets", "Merged"),
+    _pair("arrived_packets", "Arrived"),
+    number("dropped_packets", "Dropped", lambda one: one.dropped_packets),
+    _pair("waiting_packets", "Wait"),
+    _pair("read_packets", "Read"),
+    _pair("residual_packets", "Residual", "Between the two readings around each counter."),
+    words("closed", "Closed", _closed),
+)
+PLACES: tuple[Field[WatchedPlace], ...] = (
+    words("place", "Place", lambda one: one.place),
+    words("where", "Where", lambda one: one.where),
+    number("lost", "Lost", lambda one: one.total),
+    number("worst_pps", "Worst, 1/s", lambda one: one.worst_pps),
+    words("first_utc", "From", lambda one: clock(one.first_real_ns)),
+    words("last_utc", "To", lambda one: clock(one.last_real_ns)),
+    number("bursts", "Bursts", lambda one: one.bursts),
+    words("counter", "Counter", lambda one: one.counter),
+    words("why", "Why, at the last", lambda one: one.why),
+    words("do", "What changes it", lambda one: one.do),
+)
+
+
+def _program(one: WatchedCapture, unseen: str) -> str:
+    pid = unseen if one.pid is None else str(one.pid)
+    return f"{one.program or 'a program'} {pid}".rstrip()
+
+
 def capture_name(one: WatchedCapture) -> str:
     """The name that places give it (drops/places.py)."""
-    pid = str(one.pid) if one.pid is not None else "(not visible)"
-    return f"{one.program or 'a program'} {pid} on {one.port}"
+    return f"{_program(one, '(not visible)')} on {one.port}"
 
 
 def place_name(one: WatchedPlace) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
@@ -40,17 +40,22 @@ from nodrop.report.setups import conditions
 from nodrop.report.story import Cell, Story, read_story
 from nodrop.report.tables import (
     Column,
+    Field,
     Made,
     Row,
     Table,
     Value,
+    columns_of,
     numeric,
     text,
     to_latex,
     to_markdown,
+    values_of,
+    words,
     write_csv,
 )
 from nodrop.report.timeline import timeline
+from nodrop.report.trials import Trial
 from nodrop.report.trust import findings
 from nodrop.results.capacity import Card
 from nodrop.untrusted.folder import Folder
@@ -115,23 +120,34 @@ def style() -> str:
     return (files("nodrop.report") / "templates" / "chart.css").read_text(encoding="utf-8")
 
 
+def _general(name: str, title: str, of: Callable[[Trial], float | None]) -> Field[Trial]:
+    """A number as it is; empty if it was not measured."""
+
+    def value(trial: Trial) -> Value:
+        found = of(trial)
+        return Value(raw=found, shown="" if found is None else f"{found:g}")
+
+    return Field(column=numeric(name, title), of=value)
+
+
+RUN_FIELD: Field[Trial] = words("run", "Run", lambda t: t.name)
+LOSS_FIELDS: tuple[Field[Trial], ...] = (
+    RUN_FIELD,
+    _general("offered_pps", "Offered, packets/s", lambda t: t.offered_pps),
+    _general("loss_ratio", "Loss", lambda t: t.loss_ratio),
+)
+ORDER_FIELDS: tuple[Field[Trial], ...] = (
+    RUN_FIELD,
+    _general("activation_s", "Activation, s", lambda t: t.activation_s),
+    words("outcome", "Outcome", lambda t: t.outcome),
+)
+
+
 def _loss_table(story: Story) -> Table:
-    columns = (
-        Column(name="cell", title="Cell"),
-        Column(name="run", title="Run"),
-        numeric("offered_pps", "Offered, packets/s"),
-        numeric("loss_ratio", "Loss"),
-    )
+    columns = (Column(name="cell", title="Cell"), *columns_of(LOSS_FIELDS))
     rows = Made(
         lambda: (
-            Row(
-                values=(
-                    text(cell.label),
-                    text(trial.name),
-                    _number(trial.offered_pps),
-                    _number(trial.loss_ratio),
-                )
-            )
+            Row(values=(text(cell.label), *values_of(LOSS_FIELDS, trial)))
             for cell in story.cells
             for trial in cell.valid
         )
@@ -140,28 +156,9 @@ def _loss_table(story: Story) -> Table:
 
 
 def _order_table(story: Story) -> Table:
-    columns = (
-        Column(name="run", title="Run"),
-        numeric("activation_s", "Activation, s"),
-        Column(name="outcome", title="Outcome"),
-    )
-    rows = Made(
-        lambda: (
-            Row(
-                values=(
-                    text(t.name),
-                    _number(t.activation_s),
-                    text(t.outcome),
-                )
-            )
-            for t in story.trials
-        )
-    )
+    rows = Made(lambda: (Row(values=values_of(ORDER_FIELDS, t)) for t in story.trials))
+    columns = columns_of(ORDER_FIELDS)
     return Table(name="order", title="Activation by order", columns=columns, rows=rows)
-
-
-def _number(value: float | None) -> Value:
-    return Value(raw=value, shown="" if value is None else f"{value:g}")
 
 
 class Part(StrEnum):
@@ -252,7 +249,7 @@ def markdown_report(story: Story) -> str:
     """The answer and the tables, for a wiki or a pull request."""
     found = answer(story)
     drawn = [_card(card) for card in (*cards(story), *given_cards(story))]
-    told = [markdown(words, longest=2000) for words in _told(found.sentences)]
+    told = [markdown(said, longest=2000) for said in _told(found.sentences)]
     # Several cells are compared first.
     parts = ["# Answer", *(drawn + told if len(drawn) == 1 else told + drawn)]
     if found.rests_on:
@@ -268,7 +265,7 @@ def markdown_report(story: Story) -> str:
 
 def _card(card: Card) -> str:
     rows = (
-        f"| {markdown(key)} | {markdown(words, longest=1000)} |" for key, words in card_lines(card)
+        f"| {markdown(key)} | {markdown(said, longest=1000)} |" for key, said in card_lines(card)
     )
     return "\n".join((f"| {markdown(card.subject)} | |", "| :-- | :-- |", *rows))
 
