@@ -137,8 +137,9 @@ def test_every_section_stands_and_nothing_fails(page: Any, pages: Pages, kind: s
 @pytest.mark.parametrize(
     ("kind", "scheme"),
     [
-        ("invalid_and_damaged", "dark"),
+        ("one_cell", "dark"),
         ("setups", "light"),
+        depth("invalid_and_damaged", "dark"),
         depth("losses", "dark"),
         depth("losses", "light"),
         depth("invalid_and_damaged", "light"),

@@ -54,7 +54,7 @@ class AfterTheFirst(Silent):
             self._lose()
 
 
-@pytest.mark.parametrize("kind", ["docker", "bare", depth("oci")])
+@pytest.mark.parametrize("kind", ["docker", depth("bare"), depth("oci")])
 def test_an_image_that_goes_in_the_middle_of_a_run(
     run: Run, kind: str, image: Image, docker: str
 ) -> None:

@@ -20,8 +20,8 @@ MERGED = 1423
 """Per pass: 1,551 valid fragments enter fanout defragmentation, 128 datagrams come out."""
 HELD = 51
 ONCE = {"speed": 20}
-SAME = {"multiplier": 4, "flows": "same", "speed": 20}
-DISTINCT = {"multiplier": 4, "speed": 20}
+SAME = {"multiplier": 2, "flows": "same", "speed": 20}
+DISTINCT = {"multiplier": 2, "speed": 20}
 SHORT = {
     "no": ["sut.overrides.default-packet-size=600"],
     "yes": [
@@ -51,7 +51,7 @@ def test_every_load_of_one_suricata(
     loads: Sequence[Mapping[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At so many times the original timing, four copies, four replicas of distinct flows."""
+    """At so many times the original timing, two copies, two replicas of distinct flows."""
     loads_of_one_world(monkeypatch, *loads)
     by = [f"load.kind={generator}", f"sut.defrag={defrag}"]
     outcome = run(STANDING, WHOLE_TRACE, *by, *(SHORT[defrag] if generator == "replay" else ()))

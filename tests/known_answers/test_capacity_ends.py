@@ -70,7 +70,8 @@ def lose_one_in(packets: int) -> None:
     at_the_sender(["nft", "-f", "-"], stdin=rules)
 
 
-@pytest.mark.parametrize(("lost_one_in", "goal"), [(30, 0.08), depth(1000, 0.005)])
+@pytest.mark.depth  # unit/measure/controllers/test_capacity.py has it without a lab
+@pytest.mark.parametrize(("lost_one_in", "goal"), [(30, 0.08), (1000, 0.005)])
 def test_a_constant_loss_is_no_capacity_but_a_goal_above_it_is(
     run: Run, short_trace: Path, lost_one_in: int, goal: float
 ) -> None:

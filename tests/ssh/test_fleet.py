@@ -59,6 +59,7 @@ def test_a_pair_elsewhere_shares_the_plan(there: Pair, tmp_path: Path) -> None:
     assert there.shown() == before
 
 
+@pytest.mark.depth  # netns/test_fleet.py has it, test_receiver_elsewhere.py of one pair
 def test_ctrl_c_ends_the_pair_elsewhere_in_its_trial(there: Pair, tmp_path: Path) -> None:
     before = there.shown()
     words = argv(there, tmp_path, "load.duration_s=60")

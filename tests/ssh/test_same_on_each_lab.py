@@ -27,7 +27,7 @@ HERE, ELSEWHERE, ONE = "receiver here", "receiver elsewhere", "one machine"
 FARTHEST = pytest.mark.parametrize("on", [ELSEWHERE, depth(HERE), depth(ONE)], indirect=True)
 
 
-@pytest.fixture(scope="module", params=[HERE, ELSEWHERE, depth(ONE)])
+@pytest.fixture(scope="module", params=[ELSEWHERE, depth(HERE), depth(ONE)])
 def on(
     request: pytest.FixtureRequest, programs: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Runnable]:

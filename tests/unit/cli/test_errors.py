@@ -202,7 +202,7 @@ def test_a_signal_after_the_last_trial_loses_nothing_and_says_so(
     assert capsys.readouterr().err == f"nodrop: ended by {number.name}; {words}\n"
 
 
-@pytest.mark.parametrize("argv", ["plugins --json", "plan experiments/affinity.toml"])
+@pytest.mark.parametrize("argv", ["plugins --json", depth("plan experiments/affinity.toml")])
 @pytest.mark.parametrize(
     ("place", "code", "said"),
     [
