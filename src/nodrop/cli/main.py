@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import select
 import signal
 import sys
@@ -205,6 +206,7 @@ def exit_code(argv: Sequence[str]) -> int:
     debug = "--debug" in given
     try:
         _must_know_the_shell(given)
+        _must_be_seconds("SOURCE_DATE_EPOCH")
         code: int = app(args=list(argv), prog_name="nodrop", standalone_mode=False) or 0
         sys.stdout.flush()
         if code == INTERRUPTED:  # as typer has it
@@ -232,6 +234,15 @@ def exit_code(argv: Sequence[str]) -> int:
         if debug:
             traceback.print_exception(error)
         return _complain_of(error)
+
+
+def _must_be_seconds(variable: str) -> None:
+    """numpy reads it as it is imported, and ends in a ValueError."""
+    text = os.environ.get(variable)
+    if text is not None and re.fullmatch(r"\d{1,12}", text, re.ASCII) is None:
+        raise BadInput(
+            f"{variable} = {one_line(text)!r}: must be seconds since 1970", hint=f"unset {variable}"
+        )
 
 
 def _must_know_the_shell(options: Sequence[str]) -> None:

@@ -85,6 +85,16 @@ def test_a_lab_problem_is_exit_3(
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("seconds", ["", "yesterday", "1e9"])
+def test_a_source_date_that_numpy_does_not_read_is_one_line(
+    seconds: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", seconds)
+    assert main.exit_code(["plugins"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "SOURCE_DATE_EPOCH" in line and "seconds since 1970" in line
+
+
 @pytest.mark.parametrize(
     "error",
     [
