@@ -11,8 +11,8 @@ import pytest
 
 from nodrop.errors import TrialFailed
 from nodrop.hosts.guest import _File, _Kept
-from nodrop.suts.suricata.death import _tail
 from nodrop.suts.suricata.log import EngineLog
+from nodrop.suts.suricata.running import _tail
 from nodrop.untrusted import bounds
 from nodrop.untrusted.folder import Folder, read_end
 from nodrop.untrusted.json_text import NotJson

@@ -9,8 +9,8 @@ import pytest
 
 from nodrop.hosts.inside import Inside
 from nodrop.setups.seam import Process
-from nodrop.suts.suricata import asleep
-from nodrop.suts.suricata.asleep import Asleep
+from nodrop.suts.suricata import running
+from nodrop.suts.suricata.running import Asleep
 
 LOOK_S = 0.1
 MS = 1_000_000
@@ -36,7 +36,7 @@ def said(
     monkeypatch: pytest.MonkeyPatch, *looks: Inside | None, at_least_s: float = 0.03
 ) -> list[bool]:
     process = Looked(looks)
-    monkeypatch.setattr(asleep.time, "monotonic", lambda: process.now_s)
+    monkeypatch.setattr(running.time, "monotonic", lambda: process.now_s)
     asks = Asleep(cast("Process", process), at_least_s=at_least_s)
 
     def answers() -> Iterator[bool]:

@@ -24,9 +24,8 @@ from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import HostProcess
 from nodrop.setups.local import LocalView
 from nodrop.suts.suricata import log
-from nodrop.suts.suricata.capture import Ring
+from nodrop.suts.suricata.capture import Asked, Effective, Ring
 from nodrop.suts.suricata.control import ControlSocket, Refused
-from nodrop.suts.suricata.effective import Asked, Effective
 from nodrop.suts.suricata.running import RunningSuricata
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "suricata"

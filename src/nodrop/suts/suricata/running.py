@@ -1,4 +1,5 @@
-"""One launched Suricata: ready when it listens, at rest when its books balance, then its end."""
+"""One launched Suricata: ready when it listens, at rest when its books balance, then its end, by
+its status, its log and its stderr."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import dataclasses
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nodrop.errors import LabProblem, TrialFailed
@@ -15,8 +17,9 @@ from nodrop.ledger.reasons import Reason
 from nodrop.setups.seam import Env, Process
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less
 from nodrop.suts.suricata import counters, log
-from nodrop.suts.suricata.asleep import Asleep
 from nodrop.suts.suricata.capture import (
+    Asked,
+    Effective,
     Ring,
     capture_threads,
     frame_room,
@@ -24,8 +27,7 @@ from nodrop.suts.suricata.capture import (
 )
 from nodrop.suts.suricata.config import ENGINE_LOG, SOCKET, STATS_LOG, SYNC_S
 from nodrop.suts.suricata.control import ControlSocket, Refused
-from nodrop.suts.suricata.death import KILLED, died, short, stopped
-from nodrop.suts.suricata.effective import Asked, Effective
+from nodrop.untrusted.folder import read_end
 
 POLL_S = 0.01
 DRAIN_POLL_S = 0.05
@@ -37,6 +39,58 @@ LIVE_TIMEOUT_S = 0.25
 MOST_NAMED_RULES = 20
 KERNEL_LAG_S = 1.0
 """Each capture thread reads its socket's counters once a second."""
+
+IDLE_RATIO = 0.1
+"""Share of one core below which Suricata counts as asleep. Its own housekeeping, between two looks,
+takes some 1 %."""
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_HINTS: Sequence[tuple[str, str]] = (
+    ("Operation not permitted", "capturing needs CAP_NET_RAW in this network namespace"),
+    ("No such device", "the capture interface does not exist where Suricata runs"),
+    ("Cannot allocate memory", "the ring or the rules do not fit into the memory limit"),
+    ("Failed to parse configuration", "see sut.config and sut.overrides"),
+)
+
+
+class Asleep:
+    """Asked at every look. A frame in a ring wakes its thread at once, and a packet between two
+    threads keeps one of them running: if every thread sleeps at each look, and has hardly run
+    since the last, nothing is left. That is known seconds before Suricata's counters show it: it
+    asks the kernel once a second, and its threads publish every 3 s.
+
+    Frames in an open block of TPACKET_V3 wake no thread: sleep must outlast its timeout.
+    """
+
+    def __init__(self, process: Process, *, at_least_s: float) -> None:
+        self._process = process
+        self._at_least_s = at_least_s
+        self._seen: tuple[float, int] | None = None
+        self._awake = 0
+        self.since_s: float | None = None
+        """From here on it has slept; None = it does not."""
+        self.worked_s: float | None = None
+        """It was at work here: awake at two looks in a row, which housekeeping is not."""
+
+    def __call__(self) -> bool:
+        now_s, inside = time.monotonic(), self._process.look()
+        before, self._seen = self._seen, None
+        if inside is None or inside.cpu_ns is None or inside.stopped:
+            self._woken(now_s)
+            return False
+        self._seen = time.monotonic(), inside.cpu_ns
+        if before and inside.cpu_ns - before[1] >= IDLE_RATIO * (now_s - before[0]) * 1e9:
+            self._woken(now_s)
+        else:
+            self._awake = 0
+        if self.since_s is None:
+            self.since_s = self._seen[0]
+            return False
+        return now_s - self.since_s >= self._at_least_s
+
+    def _woken(self, now_s: float) -> None:
+        self.since_s, self._awake = None, self._awake + 1
+        if self._awake > 1:
+            self.worked_s = now_s
 
 
 class RunningSuricata:
@@ -411,3 +465,51 @@ def _or_nothing_yet(control: ControlSocket) -> Json:
     except Refused:
         return {}  # nothing gathered yet: the first time is 3 s after the start
     return totals
+
+
+def died(process: Process, lines: Sequence[log.Line], status: int, *, during: str) -> TrialFailed:
+    """Why it ended, in its own words, and what to do about it."""
+    how = f"exit status {status}" if status >= 0 else f"signal {_signal_name(-status)}"
+    words = "; ".join(_last_words(process, lines))
+    hint = next((hint for sign, hint in _HINTS if sign in words), None)
+    if cause := process.cause_of_death():
+        words, hint = cause, "raise limits.memory, or load fewer rules"
+    elif hint is None and status in KILLED:
+        hint = "if no one killed it, the kernel did, for lack of memory: see dmesg"
+    return TrialFailed(
+        f"Suricata ended {during} ({how})" + (f": {words}" if words else ""), hint=hint
+    )
+
+
+def _last_words(process: Process, lines: Sequence[log.Line]) -> Sequence[str]:
+    said = log.errors(lines)
+    if not said:
+        # Before its log is open, and if the loader fails, stderr is all there is.
+        said = [
+            line
+            for line in _tail(process.stderr)
+            if "rror" in line or line.startswith("nodrop-node ")
+        ]
+    return [short(words) for words in said[-3:]]
+
+
+def stopped() -> TrialFailed:
+    return TrialFailed(
+        "Suricata stands still (SIGSTOP): its counters cannot be read",
+        hint="send SIGCONT before the end of the trial",
+    )
+
+
+def short(words: str) -> str:
+    return words if len(words) <= 200 else words[:197] + "..."
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def _tail(path: Path) -> list[str]:
+    return read_end(path, bytes_from_end=4096).decode(errors="replace").splitlines()

@@ -29,7 +29,7 @@ from nodrop.suts.suricata.acceptance import (
     asked,
     ran,
 )
-from nodrop.suts.suricata.capture import role
+from nodrop.suts.suricata.capture import Asked, role
 from nodrop.suts.suricata.config import (
     ENGINE_LOG,
     EVENT_LOG,
@@ -46,7 +46,6 @@ from nodrop.suts.suricata.config import (
     render,
     retire_s,
 )
-from nodrop.suts.suricata.effective import Asked
 from nodrop.suts.suricata.options import SuricataOptions
 from nodrop.suts.suricata.own_yaml import FILE_KEYS, OwnFiles, own_files, read_own, replaced
 from nodrop.suts.suricata.running import RunningSuricata
