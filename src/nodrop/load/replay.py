@@ -15,7 +15,6 @@ from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput
 from nodrop.hosts.seam import HostProcess, Json, Link, ReplayJob, UndoJournal
 from nodrop.ledger.over_time import LateBurst
-from nodrop.load.possible import must_be_possible
 from nodrop.load.seam import (
     LoadGenerator,
     OfferedLoad,
@@ -42,6 +41,8 @@ from nodrop.untrusted.json_text import counted
 from nodrop.untrusted.words import making_sense
 
 PREPARE_TIMEOUT_S = 120.0
+CLOCK_SLACK_NS = 1_000_000_000
+"""A host's clock is known within far less than this."""
 
 
 class Replay:
@@ -238,3 +239,26 @@ def _error(said: events.ScheduleError | None) -> ScheduleError | None:
     if said is None:
         return None
     return ScheduleError(p50=said["p50"], p99=said["p99"], max=said["max"])
+
+
+def must_be_possible(said: ReplayResult, *, began_ns: int, ended_ns: int) -> None:
+    """ValueError names what cannot be: packets sent outside of the offer (times by the sender's
+    clock), errors below zero, a rate over no time."""
+    first, last = said["first_sent_mono_ns"], said["last_sent_mono_ns"]
+    if first is None or last is None:
+        if said["sent_packets"] or first != last:
+            raise ValueError(
+                f"{said['sent_packets']} packets sent: first at {first}, last at {last}"
+            )
+    elif not began_ns - CLOCK_SLACK_NS <= first <= last <= ended_ns + CLOCK_SLACK_NS:
+        times = f"first at {first}, last at {last} ns"
+        raise ValueError(f"{times}; it was offered from {began_ns} to {ended_ns} ns")
+    _must_not_be_early("schedule_error_us", said["schedule_error_us"])
+    _must_not_be_early("asked_schedule_error_us", said["asked_schedule_error_us"])
+    if not said["achieved"]["interval_ns"]:
+        raise ValueError("achieved.interval_ns is 0")
+
+
+def _must_not_be_early(name: str, error: events.ScheduleError | None) -> None:
+    if error is not None and not 0 <= error["p50"] <= error["p99"] <= error["max"]:
+        raise ValueError(f"{name} is {error}")

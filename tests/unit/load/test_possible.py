@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from nodrop.load.possible import must_be_possible
+from nodrop.load.replay import must_be_possible
 from nodrop.protocol.events import ReplayResult
 
 S = 1_000_000_000
