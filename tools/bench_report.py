@@ -21,6 +21,7 @@ from tests.made.long_runs import make_long_run
 
 MOST_TIMES = 12.0
 MOST_BYTES = 1 << 30
+MOST_PAGE_BYTES = 1_500_000
 LIMIT_S = 3600
 
 
@@ -69,6 +70,9 @@ def main() -> int:
                 f"{few.peak_bytes >> 20}, {many.peak_bytes >> 20} MiB  {'' if kept else 'MISSED'}",
                 flush=True,
             )
+        page_bytes = (out / f"{long.parent.name}-report" / "index.html").stat().st_size
+        bad += page_bytes > MOST_PAGE_BYTES
+        print(f"page     {page_bytes:,} bytes  {'MISSED' if page_bytes > MOST_PAGE_BYTES else ''}")
     return int(bad > 0)
 
 

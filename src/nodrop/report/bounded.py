@@ -19,10 +19,13 @@ from nodrop.report.trials import Trial
 Item = TypeVar("Item")
 
 MOST_ROWS = 500
-"""Largest number of rows in a table, and of trials with a block of their own."""
-MOST_MARKS = 4000
+"""Largest number of rows in a table. A run of so many trials has all of them on its page."""
+MOST_TOLD = 60
+"""Trials of a longer run with a row and a block of their own, 5 kB each: its page has at most
+1.5 MB."""
+MOST_MARKS = 1500
 """Largest number of marks in one drawing."""
-FEWEST_MARKS = 30
+FEWEST_MARKS = 15
 """Marks that one strip or cell has room for, however many strips or cells there are."""
 
 
@@ -48,10 +51,18 @@ def leading(story: Story) -> list[tuple[Cell, Trial]]:
     return [*typical, *sorted(rest, key=lambda pair: pair[1].valid)]
 
 
+def is_long(story: Story) -> bool:
+    return len(story.trials) > MOST_ROWS
+
+
+def most_told(story: Story) -> int:
+    return MOST_TOLD if is_long(story) else MOST_ROWS
+
+
 @once
 def told(story: Story) -> frozenset[str]:
     """Anchors of the trials that have a row and a block on the page."""
-    return frozenset(trial.anchor for _, trial in islice(leading(story), MOST_ROWS))
+    return frozenset(trial.anchor for _, trial in islice(leading(story), most_told(story)))
 
 
 def thinned_words(story: Story) -> str:

@@ -49,10 +49,11 @@ MOST_CARDS = 40
 """Cells that the answer lays side by side."""
 MOST_OPEN = 8
 """Up to so many cells the typical trial of each stands open."""
-MOST_CHARTS = 60
+MOST_CHARTS, MOST_CHARTS_OF_LONG = 60, 12
+"""Trials over time, 17 kB each."""
 MOST_OPEN_CHARTS = 3
 MOST_OVERLAID = 8
-MOST_FIGURES = 100
+MOST_FIGURES, MOST_FIGURES_OF_LONG = 100, 20
 """Trials drawn: of each cell the typical one first, then in order. The others have their tables."""
 
 BADGES = {mark: f"{sign} {'no loss' if mark == 'good' else mark}" for mark, sign in MARKS.items()}
@@ -145,6 +146,11 @@ def page(story: Story) -> str:
     capacity = capacity_section(story)
     apart = outlying(story)
     found = capacity_page(story)
+    most_figures, most_charts = (
+        (MOST_FIGURES_OF_LONG, MOST_CHARTS_OF_LONG)
+        if bounded.is_long(story)
+        else (MOST_FIGURES, MOST_CHARTS)
+    )
     setups = bool(conditions(story))
     only_watched = not story.trials and bool(watched(story))
     chosen = sections() if found is None else [one for one in sections() if one.with_search]
@@ -183,8 +189,8 @@ def page(story: Story) -> str:
         cells_table=cells_page_table(story),
         detection_tables=[bounded.shortened(one) for one in detection_tables(story)],
         differences=_differences(story),
-        cell_views=_cell_views(story, 0 if found else MOST_FIGURES),
-        over_time=_over_time(story, overlaid=not setups, most=5 if found else MOST_CHARTS),
+        cell_views=_cell_views(story, 0 if found else most_figures),
+        over_time=_over_time(story, overlaid=not setups, most=5 if found else most_charts),
         trials_table=trials_page_table(story),
         findings=findings(story),
         order_plot=order_plot(story),
@@ -323,7 +329,7 @@ def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Chart, ...]:
 def _cell_views(story: Story, most: int) -> list[CellView]:
     """`most`: so many trials are drawn."""
     told = bounded.told(story)
-    cells = story.cells[: bounded.MOST_ROWS]
+    cells = story.cells[: bounded.most_told(story)]
     typical = dict.fromkeys(cell.typical.anchor for cell in cells)
     others = [a for t in story.trials if (a := t.anchor) in told and a not in typical]
     drawn = {*list(typical)[:most], *others[: max(most - len(typical), 0)]}

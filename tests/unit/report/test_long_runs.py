@@ -35,10 +35,12 @@ def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "MOST_ROWS", 12)
+    monkeypatch.setattr(bounded, "MOST_TOLD", 12)
     monkeypatch.setattr(bounded, "MOST_MARKS", 40)
     monkeypatch.setattr(bounded, "FEWEST_MARKS", 5)
-    monkeypatch.setattr(page, "MOST_FIGURES", 6)
-    monkeypatch.setattr(page, "MOST_CHARTS", 4)
+    for name, most in (("MOST_FIGURES", 6), ("MOST_CHARTS", 4)):
+        for limit in (name, f"{name}_OF_LONG"):
+            monkeypatch.setattr(page, limit, most)
 
 
 def long_run(out: Path, repetitions: int, cells: int = 3) -> Path:
@@ -157,3 +159,13 @@ def test_a_trial_holds_so_much_memory(tmp_path: Path) -> None:
         return found
 
     assert (held(long) - held(short)) / 200 <= 2_000
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize(("repetitions", "cells", "told"), [(4, 3, 12), (5, 3, 7), (7, 2, 7)])
+def test_a_run_is_told_whole_or_by_a_few_of_its_trials(
+    repetitions: int, cells: int, told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "MOST_TOLD", 7)
+    story = read_story([long_run(tmp_path, repetitions, cells)])
+    assert len(bounded.told(story)) == told
