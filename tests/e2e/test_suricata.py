@@ -23,6 +23,7 @@ from nodrop.setups.seam import Limits
 from nodrop.suts.seam import SutCounters
 from nodrop.suts.suricata import Suricata
 from nodrop.suts.suricata.running import RunningSuricata
+from tests.depth import depth
 from tests.real_inputs import REALMIX_PACKETS, shared_data
 
 MERGED = 1423
@@ -93,9 +94,9 @@ def balanced(final: SutCounters) -> bool:
     [
         ({"threads": 2}, MERGED),
         ({"threads": 2, "defrag": "no"}, 0),
-        ({"threads": 2, "runmode": "autofp"}, MERGED),
+        depth({"threads": 2, "runmode": "autofp"}, MERGED),
         # Suricata gives the flag to cluster_flow groups only, and one thread joins no group.
-        ({"threads": 2, "cluster_type": "cluster_qm"}, 0),
+        depth({"threads": 2, "cluster_type": "cluster_qm"}, 0),
         ({"threads": 1}, 0),
     ],
     ids=str,

@@ -17,6 +17,7 @@ import pytest
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.binary import find_node_binary
+from tests.depth import depth
 
 MORE = 0x2000
 A, B = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
@@ -236,7 +237,7 @@ def random_frames(seed: int) -> list[bytes]:
     return frames
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(4), *map(depth, range(4, 8))])
 def test_random(node: Path, tmp_path: Path, seed: int) -> None:
     real = check(node, tmp_path, random_frames(seed))
     assert real["ReasmReqds"] > 1000 and real["ReasmFails"] > 0

@@ -16,6 +16,7 @@ import pytest
 from nodrop.errors import NodeRefused
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.seam import Link
+from tests.depth import depth
 from tests.netns.replays import (
     DEADLINE_S,
     FLOWS,
@@ -32,7 +33,7 @@ from tests.real_inputs import REALMIX_PACKETS
 
 
 @pytest.mark.parametrize("load", [{"speed": 20}, *TOP_SPEED], ids=["20x", "send", "xdp"])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [2, depth(1)])
 @pytest.mark.parametrize("defrag", [False, True], ids=["whole", "defrag"])
 def test_what_is_sent_arrives(
     link: Link, trace: Path, load: dict[str, Any], threads: int, defrag: bool

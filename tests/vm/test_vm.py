@@ -61,7 +61,7 @@ CAP_NET_RAW = 13
 
 
 @pytest.mark.parametrize(
-    ("defrag", "multipliers"), [("yes", (1, 2)), depth("yes", (1, 4)), depth("no", (1,))]
+    ("defrag", "multipliers"), [("yes", (1, 1)), depth("yes", (1, 4)), depth("no", (1,))]
 )
 def test_books_close_on_real_traffic_at_every_load(
     run: Run, defrag: str, multipliers: Sequence[int], monkeypatch: pytest.MonkeyPatch
