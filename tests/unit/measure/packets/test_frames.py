@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.ledger.balance import Ledger, balance, ledger_from_json, ledger_to_json
 from nodrop.ledger.byte_books import Lengths, bytes_in, packets_in
-from nodrop.ledger.hops import CUT, Class, Hop
+from nodrop.ledger.hops import CUT, Account, Class, Hop
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import Verdict, figures, judge
 from nodrop.load.seam import AtTap, Fragments
@@ -40,12 +40,15 @@ def trial(
     path_lost: int = 0,
     refused: int = 0,
     between: Sequence[Hop] = (),
+    split: bool = False,
     split_keeps_frames: bool = False,
+    taken_out: Sequence[Account] = (),
 ) -> tuple[Ledger, Verdict]:
     """Frames of these lengths at the tap, on the way from the sender to a SUT."""
     sent, sent_bytes = packets_in(lengths), bytes_in(lengths) + 4 * tagged
     arrived, arrived_bytes = sent - path_lost, sent_bytes - path_lost * lengths[0][0]
     handed = arrived - (fragments.missing_packets if fragments else 0) - refused
+    handed -= sum(account.packets for account in taken_out)
     reassembled = {
         "ReasmReqds": fragments.offered_packets if fragments else 0,
         "ReasmOKs": fragments.datagrams - refused if fragments else 0,
@@ -72,7 +75,8 @@ def trial(
         tx=side("tx0", kind=kind, tx_packets=sent, tx_bytes=sent_bytes),
         nic=receiver,
         capture=receiver,
-        between=(between, ()),
+        between=(between, taken_out),
+        split=split,
         split_keeps_frames=split_keeps_frames,
         sut=SutCounters(
             captured_packets=handed,
@@ -206,6 +210,7 @@ FRAGMENTS = Fragments(
     merged_bytes=7 * 60 - 2 * 310,
     held_bytes=120,
 )
+NO_FRAGMENTS = Fragments(offered_packets=0, absorbed_packets=0, datagrams=0, held_packets=0)
 
 
 @pytest.mark.parametrize("off", [0, 1, -1])
@@ -263,11 +268,48 @@ def test_bytes_go_on_behind_a_split_that_hands_on_each_frame(tagged: int, length
             tagged=tagged,
             decoded_bytes=bytes_in(lengths) - off,
             between=ways,
+            split=True,
             split_keeps_frames=keeps,
             room=None,
         )
         assert ledger.residual_bytes == found and verdict.valid is not bool(found)
         assert (ledger.hops[-1].bytes is None) is not keeps, "not known"
+
+
+@pytest.mark.parametrize("lengths", [SMALL, [(90, 300), (1514, 55)]])
+@pytest.mark.parametrize(
+    ("split", "merged", "fragments", "known"),
+    [
+        (False, 0, None, True),
+        (False, 3, None, False),
+        (True, 0, NO_FRAGMENTS, True),
+        (True, 0, None, False),
+        (True, 0, replace(NO_FRAGMENTS, offered_packets=8, datagrams=8), False),
+    ],
+    ids=["macvtap", "macvtap-merged", "bridge", "bridge-unknown", "bridge-of-fragments"],
+)
+def test_bytes_go_on_where_no_fragment_was_put_together(
+    lengths: Lengths, split: bool, merged: int, fragments: Fragments | None, known: bool
+) -> None:
+    """A macvtap, a guest and a bridge hand on frames as they came, else."""
+    packets = packets_in(lengths) - merged
+    for off in (0, 9):
+        ledger, verdict = trial(
+            lengths,
+            decoded_bytes=bytes_in(lengths) - off,
+            between=[Hop(name="between", packets=packets, counter="rx_packets")],
+            taken_out=[
+                Account(
+                    into="between", kind=Class.MERGED, name="merged", packets=merged, counter="snmp"
+                )
+            ],
+            split=split,
+            fragments=fragments,
+            room=None,
+        )
+        assert (ledger.hops[-1].bytes is None) is not known
+        assert ledger.residual_bytes == (off if known else 0)
+        assert verdict.valid is not (known and off > 0)
 
 
 def test_ports_that_pad_may_have_padded() -> None:
