@@ -8,14 +8,11 @@ use nodrop_proto::JobError;
 use nodrop_trace::prepare::{Changes, Options, PrepareError, prepare};
 use nodrop_wire::capture::Reader;
 use nodrop_wire::packed::bound;
-use nodrop_wire::pcap::{file_header, record_header};
+use nodrop_wire::pcap::{LAST_NS, file_header, record_header};
 
 use crate::capture::{TOLERATING, contents};
 use crate::progress::Progress;
 use crate::trace_files::{must_be_another, report, unusable, write};
-
-/// Greatest time that the 32 bits of seconds in a pcap file hold.
-const LAST_NS: u64 = (u32::MAX as u64 + 1) * 1_000_000_000 - 1;
 
 #[derive(Args)]
 pub struct PrepareArgs {

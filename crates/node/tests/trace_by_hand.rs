@@ -178,7 +178,7 @@ fn a_mean_rate_is_that_of_a_replay_and_not_known_if_no_time_passes() {
     for (times_ms, mean, words) in [
         (&[7_u64][..], 0.0, "– packets/s, peak 1; – bytes/s, peak 60"),
         (&[7, 7, 7], 0.0, "– packets/s, peak 3;"),
-        (&[7, 6], 0.0, "– packets/s, peak 2;"),
+        (&[7, 6], 1000.0, "1000 packets/s, peak 2;"),
         (&[7, 8], 1000.0, "1000 packets/s, peak 2; 60000 bytes/s"),
         (&[0, 1000, 2000, 3000], 1.0, "1 packets/s, peak 1;"),
     ] {
@@ -198,6 +198,42 @@ fn a_mean_rate_is_that_of_a_replay_and_not_known_if_no_time_passes() {
             Some(mean),
             "{times_ms:?}"
         );
+    }
+}
+
+/// Seen: the figures of packets of an earlier time as if all of them left at once, at the end.
+#[test]
+fn a_capture_whose_time_steps_back_is_looked_at_in_the_order_of_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("back.pcap");
+    let facts = |times_ms: &[u64]| -> serde_json::Value {
+        let mut bytes = nodrop_wire::pcap::file_header().to_vec();
+        for ms in times_ms {
+            bytes.extend(nodrop_wire::pcap::record_header(ms * 1_000_000, 60, 60));
+            bytes.resize(bytes.len() + 60, u8::try_from(ms % 250).unwrap());
+        }
+        fs::write(&path, bytes).unwrap();
+        let found = trace_tool(&["info", path.to_str().unwrap(), "--json"]);
+        serde_json::from_slice(&found.stdout).unwrap()
+    };
+    // Times, packets that step back, the longest gap and the packet of the file before it.
+    for (times_ms, back, gap_ms, after_packet) in [
+        (&[5_000, 0, 1_000, 2_000][..], 1, 3_000, 4),
+        (&[10_000, 11_000, 12_000, 0, 1_000, 1_001], 1, 8_999, 6),
+        (&[900, 4_000, 100, 3_000, 2_000], 2, 1_100, 1),
+    ] {
+        let mut in_order = times_ms.to_vec();
+        in_order.sort_unstable();
+        let (mut found, mut expected) = (facts(times_ms), facts(&in_order));
+        assert_eq!(found["backwards"]["packets"], back, "{times_ms:?}");
+        assert_eq!(found["longest_gap"]["ns"], gap_ms * 1_000_000_u64);
+        assert_eq!(found["longest_gap"]["after_packet"], after_packet);
+        for facts in [&mut found, &mut expected] {
+            let facts = facts.as_object_mut().unwrap();
+            facts["longest_gap"]["after_packet"] = 0.into();
+            facts.retain(|name, _| name != "backwards" && name != "sha256");
+        }
+        assert_eq!(found, expected, "{times_ms:?}");
     }
 }
 

@@ -172,7 +172,7 @@ pub struct Info {
     pub flow_sizes: FlowSizes,
     /// Frames equal, byte by byte, to an earlier one.
     pub duplicate_frames: u64,
-    /// Time that runs backwards.
+    /// Time that runs backwards in the file; all else here is in the order of time.
     pub backwards: Backwards,
     /// The longest time without a packet, beyond the latest before.
     pub longest_gap: Gap,

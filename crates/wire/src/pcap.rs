@@ -218,6 +218,9 @@ pub fn file_header() -> [u8; FILE_HEADER_BYTES] {
     header
 }
 
+/// Greatest time that the 32 bits of seconds in a pcap file hold.
+pub const LAST_NS: u64 = (u32::MAX as u64 + 1) * 1_000_000_000 - 1;
+
 /// The bytes of a record header to stand after [`file_header`]; times past the year 2106 wrap, as the format has 32 bits of seconds.
 #[must_use]
 pub fn record_header(timestamp_ns: u64, captured: u32, original: u32) -> [u8; RECORD_HEADER_BYTES] {

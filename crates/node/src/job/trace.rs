@@ -14,6 +14,7 @@ use nodrop_trace::reassembly::Counts;
 use nodrop_trace::survey::Surveyor;
 use nodrop_wire::capture::Reader;
 use nodrop_wire::packed::Unpacked;
+use nodrop_wire::pcap::{LAST_NS, file_header, record_header};
 use nodrop_wire::record::{CaptureError, LINKTYPE_ETHERNET};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -142,7 +143,7 @@ fn survey_of_any_link(
     progress: &Progress,
 ) -> Result<(Bytes, Info), JobError> {
     if let Some(info) = survey(spec, &bytes, progress)? {
-        return Ok((bytes, info));
+        return in_order_of_time(spec, bytes, info);
     }
     let (bytes, changes, cut) = with_headers(spec, &bytes)?;
     let mut info = survey(spec, &bytes, progress)?
@@ -153,7 +154,46 @@ fn survey_of_any_link(
     info.odd_fraction_packets = changes.odd_fraction_packets;
     info.given_header_packets = changes.given_header_packets;
     info.left_out = changes.left_out;
-    Ok((bytes, info))
+    in_order_of_time(spec, bytes, info)
+}
+
+/// A capture whose time steps back is looked at in the order of its time, in which a replay sends it.
+fn in_order_of_time(
+    spec: &TraceSpec,
+    bytes: Bytes,
+    stored: Info,
+) -> Result<(Bytes, Info), JobError> {
+    if stored.backwards.packets == 0 {
+        return Ok((bytes, stored));
+    }
+    let failed = |error: CaptureError| unusable(&spec.trace, &error);
+    let mut records = (1..)
+        .zip(Reader::new(&bytes, spec.tolerate_truncated).map_err(failed)?)
+        .map(|(number, record)| record.map(|record| (number, record)))
+        .collect::<Result<Vec<(u64, _)>, _>>()
+        .map_err(failed)?;
+    records.sort_by_key(|(_, record)| record.timestamp_ns);
+    let first_ns = (records.first()).map_or(0, |(_, record)| record.timestamp_ns);
+    let mut surveyor = Surveyor::new(spec.speed.unwrap_or(1.0));
+    let mut file = file_header().to_vec();
+    for (_, record) in &records {
+        surveyor.add(record);
+        let length = u32::try_from(record.frame.len()).unwrap_or(u32::MAX);
+        // From its own beginning: a pcap file holds no time after 2106.
+        let at_ns = (record.timestamp_ns - first_ns).min(LAST_NS);
+        file.extend(record_header(at_ns, length, record.original_bytes));
+        file.extend_from_slice(record.frame);
+    }
+    let mut info = surveyor.finish(LINKTYPE_ETHERNET, stored.bad_record);
+    if let Some(before) = info.longest_gap.after_packet.checked_sub(1) {
+        let before = usize::try_from(before).unwrap_or(usize::MAX);
+        info.longest_gap.after_packet = records.get(before).map_or(0, |(number, _)| *number);
+    }
+    info.backwards = stored.backwards;
+    info.odd_fraction_packets = stored.odd_fraction_packets;
+    info.given_header_packets = stored.given_header_packets;
+    info.left_out = stored.left_out;
+    Ok((file.into(), info))
 }
 
 /// `None` if it holds packets of other links.
