@@ -213,3 +213,37 @@ def test_suricata_finds_the_flows_of_every_replica_in_every_tunnel(tmp_path: Pat
         if name not in NOT_DECODED
     }
     assert counts == expected | {port: REPLICAS * of for port, of in OUTER_FLOWS.items()}
+
+
+@pytest.mark.usefixtures("suricata")
+@pytest.mark.parametrize("link", ["raw IP, time steps back", "joined by an offload"])
+def test_suricata_finds_the_same_flows_in_what_prepare_writes(tmp_path: Path, link: str) -> None:
+    whole = [IP(datagram) for datagram in datagrams(IP, FIRST_PORT)]
+    if link.startswith("raw"):
+        half, linktype = len(whole) // 2, 101
+        packets = whole[half:] + whole[:half]
+        for at, packet in enumerate(whole):
+            packet.time = 1_700_000_000 + at
+    else:
+        linktype = 1
+        packets = [
+            FRAME / packet / bytes(3_000) if TCP in packet else FRAME / packet for packet in whole
+        ]
+        for packet in packets:
+            del packet[IP].len
+    seen = {}
+    wrpcap(str(tmp_path / "original.pcap"), packets, linktype=linktype)
+    argv = [find_node_binary(), "trace", "prepare", tmp_path / "original.pcap"]
+    done = subprocess.run([*argv, tmp_path / "prepared.pcap"], check=True, capture_output=True)
+    said = json.loads(done.stdout)
+    assert said["changed"] and said["reordered_packets"] + said["split_packets"] > 0
+    for name in ("original", "prepared"):
+        out = tmp_path / name
+        out.mkdir()
+        (tmp_path / f"{name}.pcap").rename(out / "x.pcap")
+        seen[name] = Counter(
+            (event["proto"], *sorted((event["src_port"], event["dest_port"])))
+            for event in suricata_events(out / "x.pcap", out)
+            if event["event_type"] == "flow"
+        )
+    assert seen["prepared"] == seen["original"] and seen["original"].total() == FLOWS
