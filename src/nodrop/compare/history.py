@@ -57,10 +57,9 @@ def history_page(found: History, *, title: str) -> str:
     style = "".join(
         (templates / name).read_text(encoding="utf-8") for name in ("chart.css", "style.css")
     )
-    parts = [Markup("<h1>"), title, Markup("</h1><p><strong>"), found.verdict, Markup("</strong>")]
-    parts += [f", {len(found.runs)} runs", Markup("</p>")]
-    for line in found.lines:
-        name = f"{line.cell} · {figure_named(line.metric).title}"
+    names = [f"{line.cell} · {figure_named(line.metric).title}" for line in found.lines]
+    parts = [tag("section", tag("h1", title), _card(found, names), id="answer")]
+    for name, line in zip(names, found.lines, strict=True):
         drawn = tag("figure", history_plot(line, found.runs).__html__())
         parts += [tag("section", tag("h2", name), _said(found, line), drawn)]
     runs = _list(_run_words(run) for run in found.runs)
@@ -70,8 +69,34 @@ def history_page(found: History, *, title: str) -> str:
     return visible(
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html(title)}</title><style>{style}</style></head><body>{symbols()}<main>{body}</main></body></html>\n"
+        f"<title>{html(title)}</title><style>{style}</style></head><body>{symbols()}"
+        '<header class="rail"><p class="brand">nodrop</p></header>'
+        f"<main>{body}</main></body></html>\n"
     )
+
+
+SIGNS: Mapping[str, tuple[str, str]] = {
+    "worse": ("different", "≠"),
+    "no worse": ("same", "="),
+    "cannot tell": ("unknown", "?"),
+}
+
+
+def _card(found: History, names: Sequence[str]) -> Markup:
+    """The verdict, then a row for each figure."""
+    head = tag(
+        "div",
+        tag("p", f"{len(found.runs)} runs, the latest against those before", class_="kicker"),
+        tag("p", f"{found.verdict[:1].upper()}{found.verdict[1:]}.", class_="verdict"),
+        class_="a1",
+    )
+    rows = []
+    for name, line in zip(names, found.lines, strict=True):
+        kind, sign = SIGNS[line.verdict]
+        said = tag("span", tag("b", name), f" {line.words}")
+        rows.append(tag("li", tag("b", sign), " ", said, class_=kind))
+    shown = tag("div", tag("ul", *rows, class_="rows"), class_="a3")
+    return tag("div", head, shown, class_="card verdicts-card")
 
 
 def _said(found: History, line: Line) -> Markup:
@@ -100,7 +125,7 @@ def history_plot(line: Line, runs: Sequence[HistoryRun]) -> Chart:
     highest = max((point.highest or 0.0 for point in line.points), default=0.0)
     name = f"{line.cell}, {line.metric} over {len(runs)} runs"
     plot = Plot(name, Scale(-0.5, max(len(runs), 1) - 0.5), Scale.over([highest], 4), height=150)
-    plot.axes("runs in the order of their own time; lines: lowest to highest trial",
+    plot.axes("runs in order; lines: lowest to highest trial",
               None, lambda v: f"{v:g}")  # fmt: skip
     for change in line.changes:
         plot.upright(change.run - 0.5, "moment")

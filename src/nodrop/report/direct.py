@@ -136,11 +136,13 @@ def _verdict_card(direct: Direct) -> VerdictCard:
     rows = []
     for one in direct.levels:
         kind, words = KINDS[one.verdict], ways[one.verdict]
+        # More runs beside the same programs would tell nothing.
+        unknown = "" if direct.disturbed else one.needed
         row = VerdictRow(
             kind=kind,
             sign=SIGNS[kind],
             name=escape.plain(one.name, longest=80),
-            words=": ".join(filter(None, (words, one.needed if kind == "unknown" else one.words))),
+            words=": ".join(filter(None, (words, unknown if kind == "unknown" else one.words))),
             seen=_so_far(direct, one) if kind == "unknown" else "",
         )
         rows.append(row)

@@ -265,6 +265,8 @@ def test_of_run_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     html = page.read_text()
     assert 'name="viewport"' in html and html.count('role="img" class="plot"') == 1
     assert "sut.version: 7.0.10 → 8.0.1" in html
+    assert '<header class="rail">' in html, "main has the second column of a wide window"
+    assert html.index(">Worse.<") < html.index('<li class="different">') < html.index("<figure>")
 
 
 @pytest.mark.parametrize(
