@@ -154,3 +154,19 @@ def test_the_verdict_leads_what_differs_in_one_factor(
     (card,) = verdict_cards(read_story([outcome_run(tmp_path, cells)]))
     assert card.headline == headline
     assert [(row.sign, row.name) for row in card.rows] == [(sign, "vm")]
+
+
+@pytest.mark.parametrize(
+    ("pps", "loss", "said"),
+    [
+        (7_000, 0.2, "Offer less load: all that was given is too much."),
+        (9_500, 0.01, "Offer less load: all that was given is too much."),
+        (7_000, 0.0, "Nothing: the answer stands."),
+    ],
+)
+def test_an_answer_that_carries_nothing_does_not_stand(
+    tmp_path: Path, pps: int, loss: float, said: str
+) -> None:
+    html = page(read_story([outcome_run(tmp_path / "run", [load(pps, [loss] * 6)])]))
+    assert said in html
+    assert ("the answer stands" in html) is (loss == 0)
