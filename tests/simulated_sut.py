@@ -11,7 +11,7 @@ from nodrop.capacity.answer import Answer
 from nodrop.capacity.controller import Capacity
 from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
-from nodrop.ledger.ramp import Busy, Watched, shown
+from nodrop.ledger.over_time import Busy, Watched, shown
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, TrialInput
 from nodrop.results.trial import Ramp, Searched, TrialRecord
 from tests.made import outcome_runs

@@ -23,8 +23,8 @@ Schema = Mapping[str, Any]
 
 HEAD = '''"""Generated from schema/node.schema.json by tools/node_schema.py (`make schema`).
 
-Not to edit. What nodrop-node reads and says (docs/node-protocol.md); each event has a `type` beside
-these fields.
+Not to edit. What nodrop-node says (docs/node-protocol.md); each event has a `type` beside these
+fields.
 """
 
 from __future__ import annotations
@@ -138,9 +138,14 @@ def _reachable(schema: Schema, roots: list[Any]) -> Iterator[str]:
 
 
 def python_of(schema: Schema) -> str:
-    """The module, formatted as everything else is."""
+    """The module, formatted as everything else is. It has what the node says: what it is given, the
+    node checks."""
+    said = [of for events in schema["jobs"].values() for key, of in events.items() if key != "spec"]
+    used = set(_reachable(schema, [schema["every_job"], *said]))
     words, tables = [], []
     for name, of in schema["$defs"].items():
+        if name not in used:
+            continue
         if "properties" in of:
             tables.append(_table(name, of))
         else:

@@ -17,7 +17,7 @@ from scapy.utils import rdpcap, wrpcap
 
 from nodrop.errors import BadInput, NotReady
 from nodrop.hosts.seam import Link
-from nodrop.labs.branches import Split, SplitCounters
+from nodrop.labs.bridge import Split, SplitCounters
 from nodrop.ledger.hops import Hop
 from nodrop.measure import places as shared
 from nodrop.measure.packets.reassembly import STACK_COUNTERS

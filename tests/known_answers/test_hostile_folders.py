@@ -27,7 +27,7 @@ from nodrop.studies.dataset import Cell, Dataset, discover
 from nodrop.studies.names import parse_folder_name
 from nodrop.studies.workbooks import UnsafeArchiveError, check_archive
 from nodrop.suts.suricata.sut import plain_rules
-from nodrop.untrusted import bounds
+from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder, Refused, read_file
 from tests.made.rundirs import Fake, make_run
 
@@ -218,17 +218,17 @@ def test_a_file_has_a_bound_and_the_bound_a_key(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "f").write_bytes(b"x" * size)
-    with pytest.raises(Refused, match=bounds.KEY):
+    with pytest.raises(Refused, match=json_text.KEY):
         Folder(tmp_path).read("f", most_bytes=size // 2)
-    monkeypatch.setenv(bounds.KEY, "3")
+    monkeypatch.setenv(json_text.KEY, "3")
     assert len(Folder(tmp_path).read("f", most_bytes=size // 2)) == size
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "nan", "1e9"])
 def test_a_key_that_is_no_factor(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(bounds.KEY, text)
-    with pytest.raises(BadInput, match=bounds.KEY):
-        bounds.times()
+    monkeypatch.setenv(json_text.KEY, text)
+    with pytest.raises(BadInput, match=json_text.KEY):
+        json_text.times()
 
 
 @pytest.mark.parametrize("kind", SPECIAL)
@@ -257,7 +257,7 @@ def test_packed_rules_have_an_end(
     with pytest.raises(BadInput, match="unpacks to more than"):
         plain_rules(path)
     assert [p for p in cache.rglob("*") if p.is_file()] == []
-    monkeypatch.setenv(bounds.KEY, "2")
+    monkeypatch.setenv(json_text.KEY, "2")
     assert plain_rules(path).stat().st_size == size
 
 

@@ -18,17 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.errors import LabProblem, NodropError
-from nodrop.hosts.guest import GuestHost
-from nodrop.hosts.guest_line import HEAD, LONGEST_BYTES, MOST_UNHEARD, GuestLine
+from nodrop.hosts.guest import HEAD, LONGEST_BYTES, MOST_UNHEARD, GuestHost, GuestLine
 from nodrop.hosts.node import NodeProcess
 from nodrop.load.replay import offered_load
 from nodrop.measure.sampling import usage
-from nodrop.measure.timings import harness_time
 from nodrop.protocol.events import ReplayResult
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.suts.sink import _counters
 from nodrop.suts.suricata import counters, log
+from nodrop.terminal.tables import harness_time
 from nodrop.untrusted import json_text
 from nodrop.untrusted.json_text import NotJson, decode, decode_object
 from tests.made.rundirs import Fake, make_run

@@ -13,7 +13,7 @@ from nodrop.errors import TrialFailed
 from nodrop.hosts.guest import _File, _Kept
 from nodrop.suts.suricata.log import EngineLog
 from nodrop.suts.suricata.running import _tail
-from nodrop.untrusted import bounds
+from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder, read_end
 from nodrop.untrusted.json_text import NotJson
 
@@ -91,7 +91,7 @@ def test_an_engine_log_that_grows_is_read_on(tmp_path: Path, lines: int) -> None
 
 @pytest.mark.parametrize("piece", [1, 1 << 16, 5 << 20])
 def test_a_guest_cannot_fill_our_memory(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
-    monkeypatch.setattr(bounds, "GUEST_FILE_BYTES", 3 * piece)
+    monkeypatch.setattr(json_text, "GUEST_FILE_BYTES", 3 * piece)
     got = _Kept()
     for _ in range(3):
         got.extend(bytes(piece))
@@ -104,7 +104,7 @@ def test_a_guest_cannot_fill_our_memory(monkeypatch: pytest.MonkeyPatch, piece: 
 def test_a_guest_cannot_fill_our_disk_by_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
-    monkeypatch.setattr(bounds, "GUEST_FILE_BYTES", 2 * piece + 1)
+    monkeypatch.setattr(json_text, "GUEST_FILE_BYTES", 2 * piece + 1)
     taken = _File(tmp_path / "stdout")
     for _ in range(5):
         taken.extend(b"x" * piece)

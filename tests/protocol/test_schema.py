@@ -14,11 +14,10 @@ import pytest
 
 from nodrop.errors import NodeRefused
 from nodrop.hosts.binary import find_node_binary
-from nodrop.hosts.node import start_job
+from nodrop.hosts.node import fit, start_job
 from nodrop.protocol import events
-from nodrop.protocol.door import fit
-from nodrop.testing import fake_node
 from nodrop.untrusted.json_text import NotJson
+from tests import fake_node
 from tools import node_schema
 
 COMMITTED = json.loads(node_schema.SCHEMA.read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ import pytest
 
 from nodrop.errors import NodeDied, NodeRefused
 from nodrop.hosts.node import NodeProcess, start_job
-from nodrop.testing import fake_node
+from tests import fake_node
 
 DEADLINE_S = 20.0
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.jsonl"))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import nodrop.ledger
-from nodrop import registry
 from nodrop.ledger.balance import balance
 from nodrop.ledger.cause import Rule, causes_of, knob_of
 from nodrop.ledger.hops import Account, Class, Hop
@@ -28,6 +27,7 @@ from nodrop.ledger.verdict import Verdict, figures, judge
 from nodrop.plugins import GROUPS, plugins
 from nodrop.results.trial import TrialRecord
 from tests.made.threads import Made, World
+from tools import places as registry
 
 ROOT = Path(__file__).parents[2]
 

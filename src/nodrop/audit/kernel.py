@@ -22,7 +22,7 @@ from nodrop.errors import TrialFailed
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.captures import Looks
 from nodrop.hosts.local import LocalHost
-from nodrop.labs.spreading import ioctl
+from nodrop.labs.driver import ioctl
 from nodrop.suts.suricata.control import ControlSocket
 
 COMMANDS = frozenset({"version", "uptime", "iface-list", "iface-stat", "dump-counters"})

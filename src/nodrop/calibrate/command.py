@@ -56,7 +56,7 @@ def calibrate(
     from nodrop.calibrate.calibration import calibrate as calibrated
     from nodrop.calibrate.case import Site
     from nodrop.config.lab_file import load_lab
-    from nodrop.fleet.scratch import scratch, sweep
+    from nodrop.hosts.folders import scratch, sweep
     from nodrop.hosts.rights import ensure_privileges
     from nodrop.measure.calibrated import store
     from nodrop.plugins import build_setup
@@ -167,7 +167,7 @@ class OnTerminal:
     def begins(self, case: Case, ahead: Sequence[Case]) -> None:
         from rich.live import Live as Display
 
-        from nodrop.terminal.live import bar_line
+        from nodrop.terminal.progress import bar_line
 
         words = self._ahead.begins(case, ahead)
         done = self._ahead.total - len(ahead) - 1

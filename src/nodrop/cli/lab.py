@@ -147,7 +147,7 @@ def undo(
     nodrop undo --dry-run
     nodrop undo my-lab.toml --all
     """
-    from nodrop.fleet.scratch import sweep
+    from nodrop.hosts.folders import sweep
     from nodrop.hosts.journal import UndoReport, journals, tuned_folder, undo_abandoned
     from nodrop.hosts.ssh_connection import end_orphans
 

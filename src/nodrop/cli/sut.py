@@ -82,7 +82,7 @@ def check(
     """
     from nodrop.calibrate.program import prove
     from nodrop.config.toml_file import parse_setting
-    from nodrop.fleet.scratch import scratch, sweep
+    from nodrop.hosts.folders import scratch, sweep
     from nodrop.hosts.rights import ensure_privileges
     from nodrop.suts.command import Command
     from nodrop.suts.command.description import find_program

@@ -70,7 +70,7 @@ def _on_terminal(follower: Follower) -> None:
     from rich.live import Live as Display
     from rich.text import Text
 
-    from nodrop.terminal.live import (
+    from nodrop.terminal.progress import (
         bar_line,
         phase_words,
         print_trial,

@@ -23,7 +23,7 @@ from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.plan import Plan
-from nodrop.untrusted import bounds
+from nodrop.untrusted import json_text
 from nodrop.untrusted.json_text import NotJson, decode_object, shown
 from nodrop.untrusted.words import one_line
 
@@ -117,8 +117,8 @@ class Heard:
     def word(self, frame: Frame) -> bytes | None:
         """None if it goes on."""
         self._parts += frame.payload
-        if len(self._parts) > bounds.raised(MOST_BYTES):
-            raise NotJson(f"a word of more than {bounds.said(MOST_BYTES)}")
+        if len(self._parts) > json_text.raised(MOST_BYTES):
+            raise NotJson(f"a word of more than {json_text.said(MOST_BYTES)}")
         if frame.kind != LAST:
             return None
         content, self._parts = bytes(self._parts), bytearray()
@@ -131,7 +131,7 @@ def order_of(content: bytes) -> Any:
 
 
 def word_of(content: bytes) -> Json:
-    return decode_object(content, most_bytes=bounds.raised(MOST_BYTES))
+    return decode_object(content, most_bytes=json_text.raised(MOST_BYTES))
 
 
 WAITING = 64

@@ -31,8 +31,7 @@ from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
 from nodrop.images.choice import find_image, resolve_bits
 from nodrop.images.image import Image
-from nodrop.labs.seam import Checked, Distant
-from nodrop.labs.storage import Storage
+from nodrop.labs.seam import Checked, Distant, Storage
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.manager import (
     RunOutcome,

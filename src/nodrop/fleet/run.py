@@ -21,7 +21,6 @@ from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady
 from nodrop.fleet.members import Members, in_parallel
 from nodrop.fleet.pairs import Pairs
-from nodrop.fleet.scratch import scratch
 from nodrop.fleet.started import (
     CONFIG,
     PAIR,
@@ -34,11 +33,11 @@ from nodrop.fleet.started import (
     started,
 )
 from nodrop.fleet.worker import Job, Sits
+from nodrop.hosts.folders import scratch
 from nodrop.hosts.interrupts import interrupts
 from nodrop.hosts.rights import in_user_namespace
 from nodrop.hosts.seam import Json
-from nodrop.labs.seam import OnHosts
-from nodrop.labs.storage import Storage
+from nodrop.labs.seam import OnHosts, Storage
 from nodrop.measure.manager import (
     Crew,
     RunOutcome,

@@ -16,7 +16,7 @@ from typing import Protocol
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import LabProblem, NotReady
-from nodrop.fleet.scratch import scratch, sweep
+from nodrop.hosts.folders import scratch, sweep
 from nodrop.hosts.journal import DiskJournal, undo_abandoned
 from nodrop.hosts.seam import Json
 from nodrop.measure.controllers.seam import TrialInput

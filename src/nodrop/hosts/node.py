@@ -13,15 +13,43 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import IO, Any, Literal, Protocol
+from functools import cache
+from typing import IO, Any, Literal, Protocol, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
 
 from nodrop.errors import LabProblem, NodeDied, NodeRefused
 from nodrop.hosts.seam import Json
-from nodrop.protocol.door import fit
 from nodrop.protocol.events import EVENTS, PROTOCOL, ClockAnswer, Hello, TaiAnswer
-from nodrop.untrusted import bounds
+from nodrop.untrusted import json_text
 from nodrop.untrusted.json_text import NotJson, decode_object, shown
 from nodrop.untrusted.words import making_sense, one_line
+
+Event = TypeVar("Event")
+
+
+def fit(kind: type[Event], said: Mapping[str, Any]) -> Event:
+    """`said` itself. NotJson, whose words need the source in front, names the first field that is
+    of another type. Unknown fields may be there: a newer node says more."""
+    try:
+        _adapter(cast(Any, kind)).validate_python(said, strict=True)
+    except ValidationError as error:
+        raise NotJson(_words(error)) from None
+    return cast(Event, said)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _words(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    field = ".".join(map(str, first["loc"]))
+    if first["type"] == "missing":
+        return f"has no {field}"
+    return f"{field}: {shown(first['input'])}: {first['msg']}"
+
 
 STA_UNSYNC = 0x40  # include/uapi/linux/timex.h
 
@@ -373,20 +401,22 @@ class NodeProcess:
     def _refused(self, stdout: IO[bytes]) -> str:
         """Takes events until the job ends, then ""; or says which line is no event, and stops."""
         greeted = False
-        left_bytes = bounds.raised(MOST_BYTES)
+        left_bytes = json_text.raised(MOST_BYTES)
         for line in iter(lambda: stdout.readline(LINE_LIMIT_BYTES), b""):
             event = _parse(line)
             if not greeted and event is None:
                 self._noise += line[: NOISE_LIMIT_BYTES + 1 - len(self._noise)]
                 if len(self._noise) > NOISE_LIMIT_BYTES:
                     del self._noise[NOISE_SHOWN_BYTES:]
-                    return f"more than {bounds.said(NOISE_LIMIT_BYTES)} and no hello{self._heard()}"
+                    return (
+                        f"more than {json_text.said(NOISE_LIMIT_BYTES)} and no hello{self._heard()}"
+                    )
             elif event is None:
                 return f"not a protocol line: {_text(line[:200])}"
             elif not greeted and event["type"] not in ("hello", "error"):
                 return f"sent {shown(event['type'])} when 'hello' was due"
             elif (left_bytes := left_bytes - len(line)) < 0:
-                return f"more than {bounds.said(MOST_BYTES)} of events"
+                return f"more than {json_text.said(MOST_BYTES)} of events"
             elif misfit := self._misfit(event) or self._one_too_many(event["type"]):
                 return misfit
             elif event["type"] == "sample":

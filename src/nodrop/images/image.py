@@ -30,9 +30,8 @@ from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import run_command
 from nodrop.images.bits import Bits
-from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import NotJson, decode_object, member, shown
+from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member, shown
 
 APT = Path("/etc/apt")
 PROXY_SETTINGS = ("Acquire::http::", "Acquire::https::")

@@ -18,8 +18,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nodrop.hosts.seam import Link, Port, UndoJournal
-from nodrop.labs.branches import HOP, TABLE, Split, SplitCounters, addresses, branches, ports
-from nodrop.labs.bridge import BridgeSplit
+from nodrop.labs.bridge import (
+    HOP,
+    TABLE,
+    BridgeSplit,
+    Split,
+    SplitCounters,
+    addresses,
+    branches,
+    ports,
+)
 from nodrop.ledger.hops import Account, Class
 
 FINER = 256

@@ -40,8 +40,7 @@ from nodrop.labs.far_hosts import (
 )
 from nodrop.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PACKAGES, PortName
 from nodrop.labs.nic import NO_CARRIER, taken
-from nodrop.labs.seam import Checked, Prepared
-from nodrop.labs.storage import Storage
+from nodrop.labs.seam import Checked, Prepared, Storage
 from nodrop.untrusted.json_text import decode
 from nodrop.untrusted.words import making_sense, one_line
 

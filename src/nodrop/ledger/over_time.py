@@ -1,10 +1,12 @@
-"""When packets were lost, and when the sender was late: what must be held side by side in time."""
+"""Losses over time: when they were, whether the sender was late, and at which load they began."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from statistics import median
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,3 +119,119 @@ def _narrowed(window: Losses, totals: Sequence[Losses]) -> Losses:
         begin_mono_ns=max(window.begin_mono_ns, min(t.begin_mono_ns for t in meant)),
         end_mono_ns=min(window.end_mono_ns, max(t.end_mono_ns for t in meant)),
     )
+
+
+# The load at which a SUT no longer keeps up, estimated from one trial under a growing load.
+#
+# A SUT takes C packets a second, and what came beyond that was lost. From the count of the lost and
+# from what was sent in each interval C follows, whenever the losses were seen. What its rings still
+# held is not in it, so C is too high rather than too low. If nothing was lost, CPU time per packet
+# of the busiest thread says where it would have none left.
+FULL = 0.95
+"""Share of one CPU at which a thread has no time left."""
+TELLING = 0.2
+"""Least share of one CPU that tells the CPU time of a packet: below that, waking up is most of what
+a thread does."""
+READINGS = 3
+"""The last so many say what a packet takes: the more come at once, the less each one takes."""
+SHORT = 0.8
+"""Share of the rate asked for in the end, below which the sender fell short."""
+AROUND_NS = 250_000_000
+"""The rate at a moment is that so long before it."""
+HALVINGS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """CPU use of the SUT between two readings, at the middle of that time."""
+
+    mono_ns: int
+    cpu_ratio: float
+    """Share of one CPU that its busiest thread used, or share of all the CPUs that it may use, if
+    that is more: threads that share a CPU are never full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A trial under a growing load."""
+
+    first_ns: int
+    """The first packet."""
+    interval_ns: int
+    sent: Sequence[int]
+    """Packets of each interval from then on."""
+    lost: int | None
+    """Packets, in the end; None = not known."""
+    end_pps: float
+    """The rate that was asked for in the end."""
+    lossy_ns: tuple[int, int] | None
+    """The first packets were lost between these moments; None = none were, as far as is known."""
+    busy: Sequence[Busy]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """In packets/s, as they were sent; None = not seen."""
+
+    clean_pps: float | None
+    """So far nothing was lost, and no thread was full."""
+    lossy_pps: float | None
+    """Here at the latest packets were lost."""
+    full_pps: float | None
+    """Here the busiest thread had no time left."""
+    sender_pps: float | None
+    """The most that was sent, if that is less than was asked for."""
+    expects_pps: float | None
+    """It may carry about so much: a guess."""
+    by: Literal["served", "cpu"] | None
+
+
+def shown(seen: Watched) -> Shown:
+    first = next((one for one in seen.busy if one.cpu_ratio >= FULL), None)
+    full_ns = None if first is None else first.mono_ns
+    begins = [ns for ns in (full_ns, seen.lossy_ns and seen.lossy_ns[0]) if ns is not None]
+    clean_ns = min(begins, default=seen.first_ns + len(seen.sent) * seen.interval_ns)
+    served, cpu = _served(seen), _by_cpu(seen)
+    return Shown(
+        clean_pps=None if seen.lost is None and not seen.busy else _pps(seen, clean_ns) or None,
+        lossy_pps=None if seen.lossy_ns is None else _pps(seen, seen.lossy_ns[1]),
+        full_pps=None if full_ns is None else _pps(seen, full_ns),
+        sender_pps=_sender(seen),
+        expects_pps=cpu if served is None else served,
+        by="served" if served is not None else "cpu" if cpu is not None else None,
+    )
+
+
+def _pps(seen: Watched, at_ns: int) -> float:
+    end = min(len(seen.sent), max(0, (at_ns - seen.first_ns) // seen.interval_ns))
+    begin = max(0, end - max(1, AROUND_NS // seen.interval_ns))
+    return sum(seen.sent[begin:end]) / ((end - begin) * seen.interval_ns / 1e9) if end else 0.0
+
+
+def _sender(seen: Watched) -> float | None:
+    ends = (seen.first_ns + n * seen.interval_ns for n in range(1, len(seen.sent) + 1))
+    most = max((_pps(seen, end_ns) for end_ns in ends), default=0.0)
+    return most if 0 < most < SHORT * seen.end_pps else None
+
+
+def _served(seen: Watched) -> float | None:
+    """C, if all that came above it within an interval was too much."""
+    if not seen.lost or not seen.sent or seen.lossy_ns is None:
+        return None
+    low, high = 0.0, float(max(seen.sent))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if sum(max(0.0, sent - middle) for sent in seen.sent) > seen.lost:
+            low = middle
+        else:
+            high = middle
+    return high / (seen.interval_ns / 1e9)
+
+
+def _by_cpu(seen: Watched) -> float | None:
+    says = [
+        _pps(seen, one.mono_ns + AROUND_NS // 2) / one.cpu_ratio
+        for one in seen.busy
+        if TELLING <= one.cpu_ratio < FULL
+    ]
+    return median(says[-READINGS:]) if says else None

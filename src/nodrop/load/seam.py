@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from nodrop.hosts.seam import HostProcess, Json, Link, UndoJournal
-from nodrop.ledger.byte_books import Lengths
+from nodrop.ledger.balance import Lengths
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import LateBurst
 from nodrop.protocol.events import Achieved, TraceResult

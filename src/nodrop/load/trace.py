@@ -23,8 +23,8 @@ from nodrop.hosts.folders import cache_folder, traces_folder
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.rights import READER, limited
 from nodrop.hosts.seam import Json, TraceJob
-from nodrop.labs.branches import addresses
-from nodrop.ledger.byte_books import SHORTEST_FRAME_BYTES, Lengths
+from nodrop.labs.bridge import addresses
+from nodrop.ledger.balance import SHORTEST_FRAME_BYTES, Lengths
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.load.prepared import Prepared, prepared, read_by, reading
 from nodrop.load.seam import (

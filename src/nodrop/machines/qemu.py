@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.guest import GuestHost
-from nodrop.hosts.guest_line import GuestLine, deadline_left
+from nodrop.hosts.guest import GuestHost, GuestLine, deadline_left
 from nodrop.hosts.local import run_command
 from nodrop.hosts.rights import QEMU
 from nodrop.hosts.seam import Child, Host, Json, Port, Surroundings, UndoJournal

@@ -6,8 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from nodrop.ledger.over_time import DropReading, Losses, losses
-from nodrop.ledger.ramp import Busy
+from nodrop.ledger.over_time import Busy, DropReading, Losses, losses
 from nodrop.ledger.running import BusyThread
 from nodrop.load.seam import OfferedLoad, Offerer
 from nodrop.measure.sampling import Sampler, busiest_thread

@@ -27,8 +27,7 @@ from nodrop.hosts.interrupts import Gate, Interrupted, interrupts
 from nodrop.hosts.journal import DiskJournal, must_be_kept
 from nodrop.hosts.lease import this_host
 from nodrop.hosts.seam import Json
-from nodrop.labs.seam import Storing
-from nodrop.labs.storage import Storage
+from nodrop.labs.seam import Storage, Storing
 from nodrop.measure.busy import budget_words, quota_words
 from nodrop.measure.calibrated import machine_sha256, stands_on
 from nodrop.measure.controllers.seam import Controller, TrialInput

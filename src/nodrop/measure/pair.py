@@ -24,7 +24,7 @@ from nodrop.hosts.seam import Host, Json, UndoJournal
 from nodrop.labs.seam import Connected
 from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.hops import Class
-from nodrop.ledger.ramp import Watched, shown
+from nodrop.ledger.over_time import Watched, shown
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.threads import ThreadBooks, unexplained_packets
 from nodrop.ledger.verdict import figures, judge

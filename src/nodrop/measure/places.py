@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nodrop.hosts.seam import Json, Link, Port, UndoJournal, counters_of
 from nodrop.images.bits import Bits
-from nodrop.labs.branches import Split
+from nodrop.labs.bridge import Split
 from nodrop.labs.split import CopySplit, HookSplit, Splitter, split, split_to_ports
 from nodrop.measure.packets.readings import Branched, Reading, Received
 from nodrop.setups.seam import Env, Limits, SamplesInside, Setup

@@ -26,20 +26,22 @@ from nodrop.ledger.sustained import duration
 from nodrop.load.seam import LoadGenerator, PeakDemand
 from nodrop.measure.cells import (
     Cell,
+    OfferLength,
     Parting,
     Table,
+    implausible,
     may_share,
     must_share,
     names_cpus,
+    offer_length,
     parting,
     port_traces_words,
+    traces_of,
 )
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors, TrialInput
-from nodrop.measure.lengths import OfferLength, implausible, offer_length, traces_of
 from nodrop.results.capacity import Forecast
 from nodrop.results.trial import TrialRecord
-from nodrop.setups.limits import pins_within_limits
-from nodrop.setups.seam import Limits, Setup
+from nodrop.setups.seam import Limits, Setup, pins_within_limits
 from nodrop.suts.seam import Sut, pins_of, ports_of
 from nodrop.tune.trial import asked as asked_knobs
 

@@ -26,11 +26,9 @@ from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import BetweenStacks, ByProgram, LoadGenerator
 from nodrop.measure.busy import host_notes
-from nodrop.measure.cells import Cell, Table, port_traces, sender_problems
-from nodrop.measure.lengths import traces_of
+from nodrop.measure.cells import Cell, Table, port_traces, sender_problems, traces_of
 from nodrop.measure.plan import Plan
-from nodrop.setups.limits import missing_cpus, pin_problems
-from nodrop.setups.seam import Setup
+from nodrop.setups.seam import Setup, missing_cpus, pin_problems
 from nodrop.suts.seam import Detecting, Particular, Sut, must_be_detectable, pins_of
 
 _AGAIN = "make it again with `nodrop image build`"

@@ -10,11 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, Protocol, Self, runtime_checkable
 
-from nodrop.hosts.node import ClockFix
+from nodrop.hosts.node import ClockFix, fit
 from nodrop.hosts.seam import Host, HostProcess, Json, Port, SampleJob
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.running import BusyThread
-from nodrop.protocol.door import fit
 from nodrop.protocol.events import CpuTimes, SampleRow
 from nodrop.setups.seam import SamplesInside
 from nodrop.untrusted.json_text import decode_object

@@ -15,9 +15,8 @@ from nodrop.hosts.inside import usage
 from nodrop.hosts.seam import HostProcess, Json
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.imbalance import FlowSizes
-from nodrop.ledger.over_time import Losses
+from nodrop.ledger.over_time import Busy, Losses
 from nodrop.ledger.quota import Quota
-from nodrop.ledger.ramp import Busy
 from nodrop.ledger.reasons import Problem
 from nodrop.ledger.running import Running
 from nodrop.ledger.sustained import WorkedOff

@@ -1,7 +1,7 @@
 """Generated from schema/node.schema.json by tools/node_schema.py (`make schema`).
 
-Not to edit. What nodrop-node reads and says (docs/node-protocol.md); each event has a `type` beside
-these fields.
+Not to edit. What nodrop-node says (docs/node-protocol.md); each event has a `type` beside these
+fields.
 """
 
 from __future__ import annotations
@@ -15,28 +15,6 @@ from typing_extensions import TypedDict
 PROTOCOL = 2
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 
-Flows: TypeAlias = Literal["distinct", "same"]
-LedBy: TypeAlias = Literal["flows", "replicas"]
-ProbeWhat: TypeAlias = Literal[
-    "host",
-    "counters",
-    "af_packet",
-    "process",
-    "proof",
-    "processes",
-    "account",
-    "usage",
-    "tsc",
-    "vmx",
-    "kvm",
-    "captures",
-    "rings",
-]
-SampleFormat: TypeAlias = Literal["jsonl", "csv", "sysmon"]
-SendBackend: TypeAlias = Literal[
-    "auto", "af_packet", "af_packet_qdisc", "af_xdp", "tap", "flood", "flood_in"
-]
-SpreadOver: TypeAlias = Literal["flows", "copy"]
 VmxSetting: TypeAlias = Literal["no", "yes", "forced"]
 
 
@@ -369,11 +347,6 @@ class OverhearResult(TypedDict):
     lost_packets: Count
 
 
-class OverhearSpec(TypedDict):
-    ethertype: Count
-    interfaces: list[str]
-
-
 class Overheard(TypedDict):
     interface: str
     packets: Count
@@ -450,13 +423,6 @@ class ProbeResult(TypedDict):
     vmx: NotRequired[Vmx]
 
 
-class ProbeSpec(TypedDict):
-    files: NotRequired[list[str]]
-    pids: NotRequired[list[Count]]
-    ports: NotRequired[list[str]]
-    what: list[ProbeWhat]
-
-
 class ProcessEntry(TypedDict):
     arguments: list[str]
     name: str
@@ -530,14 +496,6 @@ class ProfileOutcome(TypedDict):
 class ProfileReady(TypedDict):
     processes: Count
     threads: Count
-
-
-class ProfileSpec(TypedDict):
-    duration_s: NotRequired[float | None]
-    hardware: NotRequired[bool]
-    hertz: NotRequired[Count]
-    interval_ms: NotRequired[Count]
-    pids: list[Count]
 
 
 class ProfiledConcurrency(TypedDict):
@@ -693,36 +651,6 @@ class ReplaySample(TypedDict):
     sent_packets: Count
 
 
-class ReplaySpec(TypedDict):
-    backend: NotRequired[SendBackend]
-    bps: NotRequired[float | None]
-    burst: NotRequired[Count]
-    cpus: NotRequired[Count | list[Count]]
-    dst_macs: NotRequired[list[str]]
-    dst_macs_by: NotRequired[LedBy]
-    duration_s: NotRequired[float | None]
-    flow_seed: NotRequired[Count]
-    flows: NotRequired[Flows]
-    interface: str | list[str]
-    loop_flows: NotRequired[Flows]
-    loops: NotRequired[Count]
-    merge: NotRequired[list[str]]
-    multiplier: NotRequired[float]
-    pass_s: NotRequired[float | None]
-    pps: NotRequired[float | None]
-    profile: NotRequired[str | None]
-    ramp: NotRequired[bool]
-    realtime: NotRequired[bool]
-    seed: NotRequired[Count]
-    shallow_idle: NotRequired[bool]
-    speed: NotRequired[float | None]
-    spin: NotRequired[bool]
-    spread: NotRequired[SpreadOver]
-    tolerate_truncated: NotRequired[bool]
-    top_speed: NotRequired[bool]
-    trace: str
-
-
 class RingFill(TypedDict):
     full: Count
     of: Count
@@ -814,20 +742,6 @@ class SampleRow(TypedDict):
     tree: NotRequired[TreeTotals]
 
 
-class SampleSpec(TypedDict):
-    beside_pids: NotRequired[list[Count]]
-    cgroup_of_pid: NotRequired[Count | None]
-    cgroups: NotRequired[list[str]]
-    duration_s: NotRequired[float | None]
-    every: NotRequired[dict[str, Count]]
-    format: NotRequired[SampleFormat]
-    interval_ms: NotRequired[Count]
-    metrics: NotRequired[str | None]
-    path: NotRequired[str | None]
-    pids: NotRequired[list[Count]]
-    ports: NotRequired[list[str]]
-
-
 class ScheduleError(TypedDict):
     max: float
     p50: float
@@ -861,22 +775,6 @@ class SinkSample(TypedDict):
     per_thread: list[SinkThread]
     tp_drops: Count
     tp_packets: Count
-
-
-class SinkSpec(TypedDict):
-    block_bytes: NotRequired[Count]
-    count_flows: NotRequired[bool]
-    defrag: NotRequired[bool]
-    drain_s: NotRequired[float]
-    interface: str
-    lock_ns: NotRequired[Count]
-    receive_ns: NotRequired[Count]
-    ring_bytes: NotRequired[Count]
-    ring_frames: NotRequired[Count | None]
-    service_rate_pps: NotRequired[float | None]
-    threads: NotRequired[Count]
-    worker_ns: NotRequired[Count]
-    workers: NotRequired[Count]
 
 
 class SinkThread(TypedDict):
@@ -1011,24 +909,6 @@ class TraceSample(TypedDict):
 class TraceShare(TypedDict):
     frame_bytes: Count
     packets: Count
-
-
-class TraceSpec(TypedDict):
-    duration_s: NotRequired[float | None]
-    flow_seed: NotRequired[Count]
-    flows: NotRequired[Flows]
-    loop_flows: NotRequired[Flows]
-    loops: NotRequired[Count]
-    multiplier: NotRequired[float]
-    pass_s: NotRequired[float | None]
-    pps: NotRequired[float | None]
-    profile: NotRequired[str | None]
-    ramp: NotRequired[bool]
-    seed: NotRequired[Count]
-    speed: NotRequired[float | None]
-    tolerate_truncated: NotRequired[bool]
-    top_speed: NotRequired[bool]
-    trace: str
 
 
 class TreeTotals(TypedDict):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nodrop.ledger.balance import Ledger
-from nodrop.ledger.byte_books import ByteStep
+from nodrop.ledger.balance import ByteStep, Ledger
 from nodrop.ledger.hops import ADDING, NO_PACKETS, Account, Class
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.costs import Figure

@@ -31,9 +31,8 @@ from nodrop.results.store import before_anything
 from nodrop.results.stored import Copy, brought
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.results.versions import RUN_FORMAT
-from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import NotJson, decode_object
+from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object
 from nodrop.untrusted.words import plain
 
 ROOM = 40_000

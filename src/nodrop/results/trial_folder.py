@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nodrop.results.names import LIVE, RUNS, SUT, TRIAL, safe_name, samples_of
-from nodrop.untrusted.bounds import GUEST_FILE_BYTES
 from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import GUEST_FILE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,15 +35,19 @@ from nodrop.hosts.seam import (
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
-from nodrop.setups.limits import (
+from nodrop.setups.local import LocalView
+from nodrop.setups.seam import (
+    Limits,
+    PlaceReading,
+    ProcessSpec,
+    Proof,
+    SamplesInside,
     cpu_problems,
     host_cpus,
     memory_problems,
     out_of_memory_words,
     swappiness_problems,
 )
-from nodrop.setups.local import LocalView
-from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, Proof, SamplesInside
 from nodrop.untrusted.folder import Folder
 
 COVERED = ("/home", "/root", "/run", "/tmp", "/var/log", "/var/tmp")

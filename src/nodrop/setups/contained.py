@@ -21,15 +21,18 @@ from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.labs.wiring import local
 from nodrop.ledger.hops import Account, Hop
-from nodrop.setups.limits import (
+from nodrop.setups.local import LocalView
+from nodrop.setups.seam import (
+    Limits,
+    PlaceReading,
+    ProcessSpec,
+    SamplesInside,
     cpu_problems,
     host_cpus,
     memory_problems,
     out_of_memory_words,
     swappiness_problems,
 )
-from nodrop.setups.local import LocalView
-from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, SamplesInside
 from nodrop.untrusted.folder import Folder
 
 WORK_INSIDE = "/run/nodrop"

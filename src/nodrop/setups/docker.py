@@ -9,24 +9,28 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.inside import seen_inside
 from nodrop.hosts.local import LABEL_VARIABLE, LocalHost
-from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
+from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, Port, UndoJournal, rise
 from nodrop.images.bits import Bits
 from nodrop.images.image_tree import image_tar
-from nodrop.labs.wiring import moved_port, named_namespace
-from nodrop.ledger.places import Place
+from nodrop.labs.wiring import MACVTAP, add_macvtap, moved_port, named_namespace
+from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.ledger.places import Owner, Place, WaitsFor
 from nodrop.machines.docker_engine import (
     LABEL,
     Attached,
@@ -46,8 +50,16 @@ from nodrop.setups.contained import (
     contained_job,
     output_files,
 )
-from nodrop.setups.limits import host_cpus
-from nodrop.setups.seam import Limits, ProcessSpec, Setup
+from nodrop.setups.seam import (
+    Env,
+    Limits,
+    PlaceReading,
+    ProcessSpec,
+    Setup,
+    cpu_problems,
+    host_cpus,
+    memory_problems,
+)
 
 RECORD_BYTES = 8192
 """The longest record of /dev/kmsg (PRINTK_MESSAGE_MAX is 2048, escaped it is longer)."""
@@ -343,3 +355,166 @@ def _empty_tar() -> bytes:
 
 if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
     _SETUP: Setup = Docker()
+
+
+GVISOR_CANNOT_CAPTURE = (
+    "setup gvisor cannot capture: gVisor has no AF_PACKET ring (PACKET_RX_RING), through which "
+    "Suricata and libpcap read packets; use docker or oci"
+)
+
+
+# gVisor: known, and refused with its reason, because its kernel cannot capture as an IDS does.
+#
+# runsc's own network stack has packet sockets without receive rings (PACKET_RX_RING; gVisor issue
+# 6699), and Suricata and libpcap capture through nothing else. What a gVisor costs in CPU alone can
+# be measured by reading a trace offline, which needs no NIC and no ledger, and is not built here.
+class Gvisor:
+    """A Setup (setups/seam.py)."""
+
+    name = "gvisor"
+    places: Sequence[Place] = ()
+    alone = ""
+    heeds_cpus = True
+    several_ports = False
+
+    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
+        check(Options, options or {}, table="setup", base=base)
+
+    def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
+        del bits
+        absent = "" if shutil.which("runsc") else " (and program runsc is missing)"
+        return [GVISOR_CANNOT_CAPTURE + absent, *memory_problems(limits), *cpu_problems(limits)]
+
+    def cpus(self, limits: Limits) -> AbstractSet[int]:
+        return host_cpus(limits)
+
+    def provision(
+        self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
+    ) -> AbstractContextManager[Env]:
+        del link, bits, limits, work, journal
+        raise LabProblem(GVISOR_CANNOT_CAPTURE)
+
+
+if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
+    _GVISOR: Setup = Gvisor()
+
+
+MACVTAP_HOP = "macvtap"
+# Docker with a macvtap: the receiving NIC stays outside, and a macvtap on it goes inside.
+#
+# This is the studies' DockerV: the way of the packets is the one into a virtual machine, up to the
+# queue that its emulator would read. Nothing reads that queue here: the SUT captures on the
+# macvtap.
+MACVLAN = Place(
+    name="macvtap",
+    owner=Owner.SETUP,
+    counter="rx_dropped of the receiving NIC (rtnl_link_stats64), of frames to a group",
+    source="Linux drivers/net/macvlan.c (macvlan_broadcast_enqueue)",
+    knob="bcqueuelen of the macvtap: frames to a group wait there for a kernel worker",
+    waits_for=WaitsFor.CPU,
+)
+
+
+class MacvtapOptions(Options):
+    txqueuelen: Annotated[int, Field(ge=1)] | None = None
+    """Queue length of the macvtap; it matters if something reads the queue. Without it, the
+    kernel's 500."""
+
+
+class DockerMacvtap(Docker):
+    """A Setup (setups/seam.py)."""
+
+    name = "docker-macvtap"
+    places: Sequence[Place] = (MACVLAN,)
+
+    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
+        self._options = check(MacvtapOptions, options or {}, table="setup", base=base)
+
+    def _env(self, engine: DockerEngine, link: Link, **given: Any) -> DockerMacvtapEnv:
+        env = DockerMacvtapEnv(self.name, engine, link, **given)
+        env.txqueuelen = self._options.txqueuelen
+        env.capture_interfaces = (MACVTAP,)  # the NIC stays where it is
+        return env
+
+
+class DockerMacvtapEnv(DockerEnv):
+    """An Env (setups/seam.py)."""
+
+    delivers_at_once = False  # frames to a group wait for a worker of the kernel
+    txqueuelen: int | None = None
+    _macvtap: Port | None = None
+
+    def read(self) -> PlaceReading:
+        if self._macvtap is None:
+            return {}
+        return {
+            "nic": self.nic.counters(),
+            MACVTAP_HOP: self._macvtap.counters(),
+        }
+
+    def hops(
+        self, before: PlaceReading, after: PlaceReading
+    ) -> tuple[Sequence[Hop], Sequence[Account]]:
+        return macvtap_books(self.nic.name, MACVTAP, before, after)
+
+    def facts(self) -> Json:
+        return {**super().facts(), "macvtap_mode": "passthru", "txqueuelen": self.txqueuelen}
+
+    def _wire(self, inside: LocalHost) -> None:
+        self._macvtap = add_macvtap(self.nic, inside, queue=self.txqueuelen)
+        self.host = inside
+
+
+def macvtap_books(
+    nic: str, macvtap: str, before: PlaceReading, after: PlaceReading
+) -> tuple[Sequence[Hop], Sequence[Account]]:
+    """From the NIC to the macvtap's own receive counter.
+
+    Unicast frames are handed over at once and cannot be lost. Frames to a group take another way:
+    their fragments are put together first (IP_DEFRAG_MACVLAN), then a queue of `bcqueuelen` frames
+    carries them to a worker of the kernel; if it is full they are counted in the NIC's
+    rx_dropped, together with group frames that the host itself has no protocol for. What did not
+    arrive at the macvtap separates the two.
+    """
+    arrived = rise(before[MACVTAP_HOP], after[MACVTAP_HOP], macvtap, "rx_packets")
+    missing = rise(before["nic"], after["nic"], nic, "rx_packets") - arrived
+    accounts = []
+    merged = min(missing, _reassembled(before, after))
+    if merged > 0:
+        accounts.append(
+            Account(
+                into=MACVTAP_HOP,
+                kind=Class.MERGED,
+                name="rx_merged_macvlan_defrag",
+                packets=merged,
+                counter=f"Ip ReasmReqds - ReasmOKs (/proc/net/snmp where {nic} is)",
+                evidence="macvlan puts fragments to broadcast and multicast addresses together",
+            )
+        )
+    dropped = min(missing - max(0, merged), rise(before["nic"], after["nic"], nic, "rx_dropped"))
+    if dropped > 0:
+        accounts.append(
+            Account(
+                into=MACVTAP_HOP,
+                kind=Class.LOST,
+                name="rx_dropped_macvlan_queue",
+                place=MACVLAN,
+                packets=dropped,
+                counter=f"rx_dropped of {nic} (rtnl_link_stats64)",
+                evidence=f"{nic} handed on {missing} packets that {macvtap} never counted; its "
+                "rx_dropped counts such frames, and those to a group that no protocol takes",
+                knob=MACVLAN.knob,
+            )
+        )
+    hop = Hop(
+        name=MACVTAP_HOP, packets=arrived, counter=f"rx_packets of {macvtap} (rtnl_link_stats64)"
+    )
+    return (hop,), tuple(accounts)
+
+
+def _reassembled(before: PlaceReading, after: PlaceReading) -> int:
+    def total(side: PlaceReading) -> int:
+        snmp = side["nic"]["snmp"]
+        return int(snmp["Ip.ReasmReqds"]) - int(snmp["Ip.ReasmOKs"])
+
+    return total(after) - total(before)

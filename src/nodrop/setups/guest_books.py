@@ -9,7 +9,7 @@ from nodrop.hosts.seam import Host, rise
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.places import SOFTNET, Owner, Place, WaitsFor
 from nodrop.protocol.events import Counters
-from nodrop.setups.macvtap import MACVLAN, macvtap_books
+from nodrop.setups.docker import MACVLAN, macvtap_books
 from nodrop.setups.seam import PlaceReading
 from nodrop.untrusted.words import making_sense
 

@@ -18,7 +18,7 @@ from nodrop.hosts.seam import Host, HostProcess, Json, SampleJob
 from nodrop.machines.qemu import RunningMachine
 from nodrop.protocol.events import ProcessInside, SampleResult
 from nodrop.setups.seam import ProcessSpec, Proof, proof_of
-from nodrop.untrusted import bounds
+from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder, read_end
 
 WORK_INSIDE = "/var/nodrop"
@@ -60,7 +60,7 @@ class GuestProcess:
         self.stdout, self.stderr = work / f"{program}.stdout", work / f"{program}.stderr"
         self._machine = machine
         self._fetched_s: dict[str, float] = {}
-        self._left = bounds.raised(bounds.GUEST_TRIAL_BYTES)
+        self._left = json_text.raised(json_text.GUEST_TRIAL_BYTES)
         self.used: Json = {}
         self._collected = False
         self._given = set(process.files)

@@ -21,8 +21,7 @@ from pydantic import Field
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
-from nodrop.hosts.guest import NODE, GuestHost
-from nodrop.hosts.guest_line import GuestLine
+from nodrop.hosts.guest import NODE, GuestHost, GuestLine
 from nodrop.hosts.inside import usage
 from nodrop.hosts.rights import USERNS_VARIABLE
 from nodrop.hosts.seam import Action, AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal

@@ -38,8 +38,7 @@ from nodrop.setups.contained import (
     contained_job,
     output_files,
 )
-from nodrop.setups.limits import host_cpus
-from nodrop.setups.seam import Limits, ProcessSpec, Setup
+from nodrop.setups.seam import Limits, ProcessSpec, Setup, host_cpus
 from nodrop.untrusted.folder import read_end
 
 RUNC = "runc"

@@ -32,8 +32,15 @@ from nodrop.machines import qemu
 from nodrop.machines.qemu import Machine, NotBooted, RunningMachine
 from nodrop.setups import guest_books as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess, GuestSamples
-from nodrop.setups.limits import cpu_problems, memory_problems
-from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, SamplesInside, Setup
+from nodrop.setups.seam import (
+    Limits,
+    PlaceReading,
+    ProcessSpec,
+    SamplesInside,
+    Setup,
+    cpu_problems,
+    memory_problems,
+)
 from nodrop.untrusted.words import making_sense
 
 

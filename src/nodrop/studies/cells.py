@@ -24,7 +24,7 @@ from nodrop.studies.figures import (
     traffic,
 )
 from nodrop.studies.names import Channel, Condition
-from nodrop.studies.series import PLOTTED, Mode, Series, paper_series, sound_series
+from nodrop.studies.workbooks import PLOTTED, Mode, Series, paper_series, sound_series
 
 Window = tuple[float, float]
 """Uptime in seconds, both ends included."""

@@ -19,9 +19,8 @@ from nodrop.studies import paper
 from nodrop.studies.figures import Sample, Skip
 from nodrop.studies.paper import NoValueError
 from nodrop.studies.workbooks import read_workbook
-from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder, read_file
-from nodrop.untrusted.json_text import decode
+from nodrop.untrusted.json_text import SMALL_FILE_BYTES, decode
 
 # "6.60user 0.00system …" by default, "User time (seconds): 6.60" with -v, "user 6.60" with -p.
 _USER_S = re.compile(

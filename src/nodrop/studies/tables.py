@@ -18,7 +18,7 @@ from nodrop.studies.cells import (
 from nodrop.studies.dataset import Cell
 from nodrop.studies.figures import Figures
 from nodrop.studies.names import Channel
-from nodrop.studies.series import Mode
+from nodrop.studies.workbooks import Mode
 
 BIGFLOWS = "bigFlows.pcap"
 SNORTLOG = "snort.log"

@@ -21,7 +21,7 @@ from nodrop.audit.ports import line_numbers
 from nodrop.config.options import unknown_key
 from nodrop.errors import BadInput
 from nodrop.hosts.local import run_command
-from nodrop.labs import spreading
+from nodrop.labs import driver
 from nodrop.tune.knob import HOST, Piece, Raw, rank
 
 STRUCTS = {
@@ -33,7 +33,7 @@ STRUCTS = {
 }
 """Name → commands GET and SET, bytes."""
 SFEATURES = 0x3B
-FEATURE, RSS = "feature/", spreading.RSS
+FEATURE, RSS = "feature/", driver.RSS
 FILES = ("mtu", "tx_queue_len", "threaded", "gro_flush_timeout", "napi_defer_hard_irqs")
 QUEUE_FILES = ("rps_cpus", "rps_flow_cnt", "xps_cpus")
 FILE = re.compile(
@@ -72,7 +72,7 @@ class Live:
         return sorted((one for one in named if self.read(one) is not None), key=rank)
 
     def _piece_names(self, port: str) -> Iterator[str]:
-        yield from (*STRUCTS, RSS, *spreading.FLOWS, *FILES)
+        yield from (*STRUCTS, RSS, *driver.FLOWS, *FILES)
         yield from (f"{FEATURE}{name}" for name in changeable_features(port))
         folder = self.root / "sys/class/net" / port
         for queue in sorted((folder / "queues").glob("*")):
@@ -85,7 +85,7 @@ class Live:
         return [Piece(HOST, name) for name in found if self.text(name) is not None]
 
     def driver(self, port: str) -> str:
-        named = asking.driver(lambda asked, more: spreading.ioctl(port, asked, more=more))
+        named = asking.driver(lambda asked, more: driver.ioctl(port, asked, more=more))
         return named[0] if named and named[0] else "unknown driver"
 
     def flaps(self, port: str) -> int | None:
@@ -102,9 +102,9 @@ class Live:
             return feature(port, name.removeprefix(FEATURE))
         if name in STRUCTS:
             get, _, size = STRUCTS[name]
-            said_bytes = spreading.ioctl(port, struct.pack("=I", get), more=size - 4)
+            said_bytes = driver.ioctl(port, struct.pack("=I", get), more=size - 4)
         else:
-            said_bytes = spreading.read(port, name)
+            said_bytes = driver.read(port, name)
         return None if said_bytes is None else said_bytes.hex()
 
     def write(self, piece: Piece, raw: Raw) -> None:
@@ -118,15 +118,15 @@ class Live:
             if name in STRUCTS:
                 put = STRUCTS[name][1]
             else:
-                put = spreading.SRSSH if name == RSS else spreading.SRXFH
-            spreading.ask(port, struct.pack("=I", put) + saved[4:])
+                put = driver.SRSSH if name == RSS else driver.SRXFH
+            driver.ask(port, struct.pack("=I", put) + saved[4:])
 
 
 def may_be_set(piece: Piece) -> bool:
     """A journal that names anything else is not obeyed."""
     if piece.port == HOST:
         return HOST_FILE.fullmatch(piece.name) is not None
-    known = (*STRUCTS, RSS, *spreading.FLOWS)
+    known = (*STRUCTS, RSS, *driver.FLOWS)
     name = piece.name
     feature = re.fullmatch(FEATURE + r"[A-Za-z0-9_.-]+", name)
     return PORT_NAME.fullmatch(piece.port) is not None and (
@@ -183,12 +183,12 @@ def set_feature(port: str, name: str, raw: Raw) -> None:
     words = [0] * 2 * places
     words[number // 32 * 2] = 1 << number % 32
     words[number // 32 * 2 + 1] = int(raw[0]) << number % 32
-    spreading.ask(port, struct.pack(f"=II{len(words)}I", SFEATURES, places, *words))
+    driver.ask(port, struct.pack(f"=II{len(words)}I", SFEATURES, places, *words))
 
 
 def _features(port: str) -> tuple[list[str], bytes | None]:
     def ask(asked: bytes, more: int) -> bytes | None:
-        return spreading.ioctl(port, asked, more=more)
+        return driver.ioctl(port, asked, more=more)
 
     names = asking.strings(ask, asking.FEATURES)
     places = (len(names) + 31) // 32

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nodrop.errors import BadInput
-from nodrop.untrusted import bounds
+from nodrop.untrusted import json_text
 
 _PLAIN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -50,7 +50,7 @@ class Folder:
 
     def names(self) -> list[str]:
         """Sorted; nothing if there is no such folder. Links, FIFOs and devices are among them."""
-        most = bounds.raised(bounds.FOLDER_ENTRIES)
+        most = json_text.raised(json_text.FOLDER_ENTRIES)
         found: list[str] = []
         try:
             with self._held() as handle, os.scandir(handle) as entries:
@@ -95,7 +95,7 @@ class Folder:
         with os.fdopen(descriptor, "rb") as file:
             yield file
 
-    def read(self, name: str, *, most_bytes: int = bounds.SMALL_FILE_BYTES) -> bytes:
+    def read(self, name: str, *, most_bytes: int = json_text.SMALL_FILE_BYTES) -> bytes:
         with self.open(name) as file:
             return _whole(file, self.path / name, most_bytes)
 
@@ -233,7 +233,7 @@ class Folder:
             os.close(handle)
 
 
-def read_file(path: Path, *, most_bytes: int = bounds.SMALL_FILE_BYTES) -> bytes:
+def read_file(path: Path, *, most_bytes: int = json_text.SMALL_FILE_BYTES) -> bytes:
     """A file that the user named: links on the way are his; no FIFO, no device, not too large."""
     with open_file(path) as file:
         return _whole(file, path, most_bytes)
@@ -280,13 +280,18 @@ def append_whole(file: FileIO, content: bytes) -> None:
 
 def bounded_lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
     """Lines with their ends; one that is too long ends it with Refused."""
-    most, left = bounds.raised(bounds.LINE_BYTES), bounds.raised(bounds.LINES_FILE_BYTES)
+    most, left = (
+        json_text.raised(json_text.LINE_BYTES),
+        json_text.raised(json_text.LINES_FILE_BYTES),
+    )
     while line := file.readline(most + 1):
         left -= len(line)
         if len(line) > most:
-            raise Refused(path, f"has a line of more than {bounds.said(most)}{_more()}")
+            raise Refused(path, f"has a line of more than {json_text.said(most)}{_more()}")
         if left < 0:
-            raise Refused(path, f"has more than {bounds.said(bounds.LINES_FILE_BYTES)}{_more()}")
+            raise Refused(
+                path, f"has more than {json_text.said(json_text.LINES_FILE_BYTES)}{_more()}"
+            )
         yield line
 
 
@@ -315,17 +320,17 @@ def _must_be_regular(descriptor: int, path: Path) -> None:
 
 
 def _whole(file: BinaryIO, path: Path, most_bytes: int) -> bytes:
-    most = bounds.raised(most_bytes)
+    most = json_text.raised(most_bytes)
     content: bytes | None = file.read(most + 1)
     if content is None:  # /proc/kmsg is a regular file, and nothing is waited for
         raise Refused(path, "has nothing to read now")
     if len(content) > most:
-        raise Refused(path, f"is larger than {bounds.said(most)}{_more()}")
+        raise Refused(path, f"is larger than {json_text.said(most)}{_more()}")
     return content
 
 
 def _more() -> str:
-    return f" ({bounds.KEY}=… in the environment allows more)"
+    return f" ({json_text.KEY}=… in the environment allows more)"
 
 
 def _mode_at(name: str, handle: int) -> int:

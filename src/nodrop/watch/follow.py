@@ -21,9 +21,8 @@ from nodrop.results.rundir import Json
 from nodrop.results.summary import record_words
 from nodrop.results.trial import MARKS, RecordError, TrialRecord, mark_of
 from nodrop.stats.eta import Eta, Remaining
-from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import NotJson, decode_object, member
+from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member
 from nodrop.untrusted.words import plain
 from nodrop.watch.so_far import Gathered, Row, SoFar
 

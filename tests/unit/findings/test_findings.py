@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from nodrop import registry
 from nodrop.findings.observations import Observation, SpreadClaim, observations_of
 from nodrop.findings.rules import find
 from nodrop.results.trial import TrialRecord, Unscheduled
 from tests.made.outcome_runs import trial
+from tools import places as registry
 
 DAY_S = 86_400
 START = 1_460_000_000.0

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.guest import GuestHost
-from nodrop.hosts.guest_line import HEAD, LOST, GuestLine
+from nodrop.hosts.guest import HEAD, LOST, GuestHost, GuestLine
 from nodrop.images.guest_assets import cpio, module_depends
 
 Reply = Callable[["Guest", int, str, bytes], None]

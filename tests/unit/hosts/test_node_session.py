@@ -10,7 +10,7 @@ import pytest
 
 from nodrop.errors import LabProblem, NodeDied, NodeRefused
 from nodrop.hosts.node import NodeProcess, start_job
-from nodrop.testing import fake_node
+from tests import fake_node
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 from nodrop.errors import LabProblem
 from nodrop.hosts import reversal
 from nodrop.hosts.seam import Action, Completed
-from nodrop.labs import driver, spreading
+from nodrop.labs import driver
 
 FEATURES = """\
 Features for cab0:
@@ -179,7 +179,7 @@ def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nic:
     monkeypatch.setattr(driver, "MODULES", nic.modules)
     monkeypatch.setattr(driver, "must", nic.must)
     monkeypatch.setattr(driver, "_ethtool", nic.ethtool)
-    monkeypatch.setattr(spreading, "ioctl", nic.ioctl)
+    monkeypatch.setattr(driver, "ioctl", nic.ioctl)
     monkeypatch.setattr(driver, "ipv6_off", lambda _port: "1")
     monkeypatch.setattr(driver, "set_ipv6_off", lambda _port, said: nic.did.append(f"ipv6 {said}"))
     monkeypatch.setattr(driver.shutil, "which", lambda _program: "/sbin/modprobe")

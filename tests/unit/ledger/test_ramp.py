@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.ledger.ramp import Busy, Watched, shown
+from nodrop.ledger.over_time import Busy, Watched, shown
 
 INTERVAL_NS = 100_000_000
 SECONDS = 6.0

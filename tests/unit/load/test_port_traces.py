@@ -14,7 +14,7 @@ from nodrop.errors import BadInput
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import Link, Port
-from nodrop.labs.branches import addresses
+from nodrop.labs.bridge import addresses
 from nodrop.load.replay import Replay
 from nodrop.load.seam import LoadGenerator
 from nodrop.load.tcpreplay import Tcpreplay

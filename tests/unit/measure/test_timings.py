@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.measure.timings import harness_time, own_time_s
 from nodrop.results.rundir import open_run
+from nodrop.terminal.tables import harness_time, own_time_s
 from tests.made.rundirs import Fake, make_run
 
 STEPS = {

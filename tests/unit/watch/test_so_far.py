@@ -15,7 +15,7 @@ from nodrop.report.cards import card_lines, cards
 from nodrop.report.story import read_story
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
-from nodrop.terminal.live import print_trial, so_far_lines
+from nodrop.terminal.progress import print_trial, so_far_lines
 from nodrop.watch.follow import Follower, search_of
 from nodrop.watch.so_far import Gathered, Row, SoFar
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried

@@ -10,7 +10,6 @@ from nodrop.ledger.hops import ADDING, Account, Class, Hop
 from nodrop.ledger.places import KERNEL, NIC, PATH, SOCKET_RING, Place
 from nodrop.load.seam import AtTap, Fragments, OfferedLoad
 from nodrop.measure.packets import reassembly
-from nodrop.measure.packets.frames import Frames, Room, cut, invalid
 from nodrop.measure.packets.readings import (
     VETH,
     Ends,
@@ -19,6 +18,7 @@ from nodrop.measure.packets.readings import (
     refused,
     too_small_mtu,
 )
+from nodrop.measure.packets.reassembly import Frames, Room, cut, invalid
 from nodrop.suts.seam import SutCounters
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from nodrop.config.units import count_of
 from nodrop.hosts.seam import Json, rise
-from nodrop.labs.branches import SplitCounters
+from nodrop.labs.bridge import SplitCounters
 from nodrop.ledger.hops import Account, Class
 from nodrop.ledger.nic_counters import beyond, in_rx_dropped, witnesses
 from nodrop.ledger.places import BETWEEN, RECEIVING_PORT, SENDER, SOFTNET

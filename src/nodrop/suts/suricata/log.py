@@ -12,9 +12,8 @@ from nodrop.errors import TrialFailed
 from nodrop.ledger.reasons import Reason
 from nodrop.suts.suricata import counters
 from nodrop.suts.suricata.options import CaptureKind
-from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Refused, read_from
-from nodrop.untrusted.json_text import NotJson, decode_object, member, optional
+from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member, optional
 
 _STARTED = "Engine started"
 _VERSION = re.compile(r"This is Suricata version (\S+)")

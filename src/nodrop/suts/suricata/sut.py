@@ -50,8 +50,8 @@ from nodrop.suts.suricata.options import SuricataOptions
 from nodrop.suts.suricata.own_yaml import FILE_KEYS, OwnFiles, own_files, read_own, replaced
 from nodrop.suts.suricata.running import RunningSuricata
 from nodrop.suts.suricata.template import Yaml, template
-from nodrop.untrusted.bounds import unpack
 from nodrop.untrusted.folder import open_file, read_file
+from nodrop.untrusted.json_text import unpack
 
 RULES_BYTES = 256 << 20
 """The largest published rule sets have 40 MB."""

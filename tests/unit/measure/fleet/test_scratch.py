@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.fleet import scratch as made
-from nodrop.fleet.scratch import PREFIX, scratch, sweep
+from nodrop.hosts import folders
+from nodrop.hosts.folders import PREFIX, scratch, sweep
 
 HOLDS = """
-from nodrop.fleet.scratch import scratch
+from nodrop.hosts.folders import scratch
 with scratch() as folder:
     (folder / "eve.json").write_text("x")
     print(folder, flush=True)
@@ -83,7 +83,7 @@ def test_a_link_is_not_followed_and_others_folders_stay(
 def test_one_that_is_swept_before_it_has_its_lock_is_made_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lock, swept = made._locked, []
+    lock, swept = folders._locked, []
 
     def sweeps_once(folder: Path) -> int:
         held = lock(folder)
@@ -92,6 +92,6 @@ def test_one_that_is_swept_before_it_has_its_lock_is_made_again(
             swept.append(folder)
         return held
 
-    monkeypatch.setattr(made, "_locked", sweeps_once)
+    monkeypatch.setattr(folders, "_locked", sweeps_once)
     with scratch() as found:
         assert found.is_dir() and swept and found != swept[0]

@@ -7,14 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from nodrop.ledger.balance import Ledger, balance, ledger_from_json, ledger_to_json
-from nodrop.ledger.byte_books import Lengths, bytes_in, packets_in
+from nodrop.ledger.balance import (
+    Ledger,
+    Lengths,
+    balance,
+    bytes_in,
+    ledger_from_json,
+    ledger_to_json,
+    packets_in,
+)
 from nodrop.ledger.hops import CUT, Account, Class, Hop
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import Verdict, figures, judge
 from nodrop.load.seam import AtTap, Fragments
 from nodrop.measure.packets import books
-from nodrop.measure.packets.frames import Room
+from nodrop.measure.packets.reassembly import Room
 from nodrop.suts.seam import SutCounters
 from tests.unit.measure.packets.one_trial import side
 

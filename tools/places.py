@@ -1,6 +1,6 @@
 """Every place where packets can die: the hosts' own, and what setups, splitters and SUTs add.
 
-`python -m nodrop.registry > docs/reference/places.md` writes the page of them.
+`python -m tools.places > docs/reference/places.md` writes the page of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _lines(registered: Iterable[Registered]) -> Iterator[str]:
     yield "# Places where packets can die"
     yield ""
     yield (
-        "Written by `python -m nodrop.registry` from the entries that hosts, setups and SUTs give "
+        "Written by `python -m tools.places` from the entries that hosts, setups and SUTs give "
         "(`nodrop.ledger.places`): edit those. A plugin adds its own as the attribute `places` of "
         "its class. A verdict says a place by its name: `lost in the socket ring`."
     )

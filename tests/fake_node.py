@@ -1,6 +1,6 @@
 """A tiny node in Python that speaks the protocol, or breaks it in one chosen way.
 
-`python -m nodrop.testing.fake_node --behaviour WORD JOB --controlled` stands in for
+`python tests/fake_node.py --behaviour WORD JOB --controlled` stands in for
 `nodrop-node JOB --controlled`. The behaviours are what a controller must survive.
 A job of a name that no node has (`ERRAND`) says what it likes: its events have no types.
 With `--transcript FILE` it plays the node's part of a golden transcript (tests/protocol/).
@@ -39,13 +39,12 @@ CLOCK_AHEAD_NS = 5_000_000_000
 
 def command(behaviour: str, job: str) -> list[str]:
     """The argv of a fake node."""
-    module = "nodrop.testing.fake_node"
-    return [sys.executable, "-m", module, "--behaviour", behaviour, job, "--controlled"]
+    return [sys.executable, __file__, "--behaviour", behaviour, job, "--controlled"]
 
 
 def player(transcript: Path) -> list[str]:
     """The argv of a fake node that plays a transcript."""
-    return [sys.executable, "-m", "nodrop.testing.fake_node", "--transcript", str(transcript)]
+    return [sys.executable, __file__, "--transcript", str(transcript)]
 
 
 def play(transcript: Path) -> None:
