@@ -25,8 +25,7 @@ from nodrop.config.lab_file import LabSource, load_lab
 from nodrop.elsewhere.where import measuring
 from nodrop.measure.controllers.seam import Controller, May, TrialInput, any_trial
 from nodrop.measure.manager import RunOutcome
-from nodrop.measure.plan import make_plan
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.names import MANIFEST
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
@@ -85,7 +84,7 @@ def block(
     plan = make_plan(asked)
     until = UpTo(plan.controller, number)
     return measuring(lab)(
-        asked, lab, out=out, resume=out.exists(), progress=Silent(),
+        asked, lab, out=out, resume=out.exists(), progress=Progress(),
         plan=replace(plan, controller=until),  # type: ignore[arg-type]
     )  # fmt: skip
 

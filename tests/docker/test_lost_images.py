@@ -15,7 +15,7 @@ from nodrop.hosts.folders import cache_folder
 from nodrop.images.choice import find_image
 from nodrop.images.image import Image
 from nodrop.machines.docker_engine import DockerEngine
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from tests.depth import depth
 from tests.docker.test_containers import ONE
 from tests.e2e.conftest import Run
@@ -45,7 +45,7 @@ def test_an_image_without_its_files_is_told_before_anything_is_touched(
         run(f"setup.kind={kind}", text=ONE)
 
 
-class AfterTheFirst(Silent):
+class AfterTheFirst(Progress):
     def __init__(self, lose: Any) -> None:
         self._lose = lose
 

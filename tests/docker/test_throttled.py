@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.machines.docker_engine import DockerEngine
 from nodrop.measure.controllers.seam import TrialInput
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from tests.depth import depth
 from tests.docker.test_containers import containers
 from tests.e2e.conftest import Run, closes, only
@@ -17,7 +17,7 @@ from tests.e2e.faults import label
 from tests.e2e.test_throttled import TEXT, throttled_s, was_throttled
 
 
-class Updated(Silent):
+class Updated(Progress):
     """As `docker update --cpus` would, before the first packet and after the last."""
 
     def __init__(self, url: str) -> None:

@@ -17,7 +17,7 @@ from nodrop.images.choice import resolve_bits
 from nodrop.load.replay import Replay
 from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.manager import RunOutcome, run_experiment
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from tests.real_inputs import realmix
 
 SURICATA = """
@@ -87,7 +87,7 @@ def run(tmp_path: Path, real_trace: Path, monkeypatch: pytest.MonkeyPatch, _pati
             load_lab(lab),
             out=tmp_path / "results",
             resume=False,
-            progress=progress or Silent(),
+            progress=progress or Progress(),
         )
 
     return go

@@ -20,10 +20,10 @@ import os, signal, sys
 from pathlib import Path
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.measure.manager import run_experiment
 step, file, out, lab, *settings = sys.argv[1:]
-class Die(Silent):
+class Die(Progress):
     def phase(self, name):
         if name == step:
             os.kill(os.getpid(), signal.SIGKILL)

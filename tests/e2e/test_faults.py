@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from tests.depth import depth
 from tests.e2e.conftest import WHOLE_TRACE, Run, closes, only
 from tests.e2e.faults import Inject, labelled, namespace, nic_gone_once, xdp_drops
@@ -139,7 +139,7 @@ def test_rules_that_change_during_a_run_make_its_later_trials_invalid(
     rule = 'alert ip any any -> any any (msg:"one"; sid:1;)\n'
     rules.write_text(rule)
 
-    class Edit(Silent):
+    class Edit(Progress):
         def trial_ended(self, trial: object, record: object) -> None:
             rules.write_text(rule.replace("one", "two"))
 

@@ -9,7 +9,7 @@ import pytest
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.measure.manager import run_experiment
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.report.story import read_story
 from nodrop.report.timeline import timeline
 from nodrop.results.live import Live
@@ -29,7 +29,7 @@ repetitions = 1
 """
 
 
-class Listening(Silent):
+class Listening(Progress):
     """Hears what is reported, and looks at the run directory as a watcher would."""
 
     def __init__(self, results: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from nodrop.hosts.control_groups import NOT_V1, Mount, group_path, mounts
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.manager import RunOutcome
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import labelled
 
@@ -50,7 +50,7 @@ steal_max_ratio = 1
 PERIOD_US, QUOTA_US = 100_000, 2_000
 
 
-class Quota(Silent):
+class Quota(Progress):
     """Holds a program from before the first packet until the last; the drain does not matter.
 
     Its processes are in a group below the one that has the quota.
@@ -157,7 +157,7 @@ def test_without_a_quota_nobody_is_throttled(run: Run, quota: Quota) -> None:
 def test_a_quota_around_nodrop_itself_is_named_and_not_the_sender_alone(
     run: Run, quota: Quota
 ) -> None:
-    class Around(Silent):
+    class Around(Progress):
         """This process and all that it starts, while packets leave."""
 
         def trial_started(self, trial: TrialInput) -> None:

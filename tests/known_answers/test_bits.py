@@ -11,7 +11,7 @@ import pytest
 from nodrop.errors import NotReady
 from nodrop.hosts.folders import cache_folder
 from nodrop.images.image import list_images
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from tests.e2e.conftest import Run, only
 
 SHORT = "load.speed=60"
@@ -56,7 +56,7 @@ def test_a_cache_reached_through_a_link(
 def test_a_byte_more_in_a_library(run: Run, copied: Path) -> None:
     """Before the run it is refused; of a run that goes on, what follows is no measurement."""
 
-    class Changed(Silent):
+    class Changed(Progress):
         def trial_started(self, trial: Any) -> None:
             if trial.index == 2:
                 self.library = append_a_byte(copied)

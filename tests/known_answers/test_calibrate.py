@@ -18,7 +18,7 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.measure.calibrated import store
 from nodrop.measure.manager import run_experiment
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
 from tests.depth import depth
@@ -137,7 +137,7 @@ def test_a_run_stands_on_the_certificate_that_was_made(site: Site, tmp_path: Pat
 
     def standing() -> tuple[dict[str, object], str]:
         outcome = run_experiment(
-            load_experiment(file), site.lab, out=tmp_path, resume=False, progress=Silent()
+            load_experiment(file), site.lab, out=tmp_path, resume=False, progress=Progress()
         )
         page = write_report([outcome.directory], tmp_path / "report")
         (said,) = open_run(outcome.directory).manifest["calibration"]

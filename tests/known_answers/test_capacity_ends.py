@@ -18,7 +18,7 @@ from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.manager import RunOutcome
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.suts.sink import Sink
 from tests.depth import depth
 from tests.e2e.conftest import Run
@@ -41,7 +41,7 @@ def texts(answer: Answer) -> str:
     return "; ".join(statement.text for statement in answer.statements)
 
 
-class AtLoads(Silent):
+class AtLoads(Progress):
     """Does something as a trial of such a load is offered."""
 
     def __init__(self, loads: Callable[[float], bool], act: Callable[[], None]) -> None:

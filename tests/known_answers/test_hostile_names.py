@@ -10,7 +10,7 @@ import pytest
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.measure.manager import run_experiment
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 
 EXPERIMENT = """
 name = "names"
@@ -49,7 +49,7 @@ def test_a_colon_divides_nothing(
         load_lab(None),
         out=tmp_path / out,
         resume=False,
-        progress=Silent(),
+        progress=Progress(),
     )
     (trial,) = outcome.records
     assert (trial.outcome, trial.offered.sent, trial.packets.decoded_packets) == (

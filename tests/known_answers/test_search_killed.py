@@ -13,8 +13,7 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.manager import run_experiment
-from nodrop.measure.plan import make_plan
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.trial import TrialRecord
 from tests.depth import depth
@@ -26,10 +25,10 @@ import os, signal, sys
 from pathlib import Path
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.measure.manager import run_experiment
 trial, file, out = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-class Die(Silent):
+class Die(Progress):
     def trial_started(self, asked):
         self.index = asked.index
     def phase(self, name):
@@ -45,7 +44,7 @@ class _Enough(BaseException):
     pass
 
 
-class _FirstTrial(Silent):
+class _FirstTrial(Progress):
     """Ends the resumed run before it offers anything."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from nodrop.hosts.seam import Link
 from nodrop.images.choice import resolve_bits
 from nodrop.labs.netns import NetnsLab
 from nodrop.measure.manager import run_experiment
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.setups.bare import Bare
 from nodrop.setups.seam import Limits
 from nodrop.suts.command import Command
@@ -70,7 +70,7 @@ def test_two_instances_of_a_program_of_the_host(tmp_path: Path, trace: Path) -> 
         load_lab(None),
         out=tmp_path / "out",
         resume=False,
-        progress=Silent(),
+        progress=Progress(),
     )
     (record,) = outcome.records
     assert record.packets.books_closed and (record.offered.sent or 0) > 20_000, record.verdict

@@ -12,7 +12,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.measure.manager import run_experiment
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 
 EXPERIMENT = """
 name = "iperf3"
@@ -45,7 +45,7 @@ def test_both_ways_are_in_the_books(tmp_path: Path) -> None:
         load_lab(None),
         out=tmp_path / "results",
         resume=False,
-        progress=Silent(),
+        progress=Progress(),
     )
     assert len(outcome.records) == 2
     for record in outcome.records:

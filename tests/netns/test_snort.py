@@ -18,7 +18,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import TrialFailed
 from nodrop.hosts.local import run_command
 from nodrop.measure.manager import run_experiment
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.suts.command.description import shipped
 from tests.depth import depth
 from tests.netns.test_command_sut import launched, replay
@@ -134,7 +134,7 @@ def test_four_instances_behind_the_split(tmp_path: Path, trace: Path) -> None:
         load_lab(None),
         out=tmp_path / "out",
         resume=False,
-        progress=Silent(),
+        progress=Progress(),
     )
     (record,) = outcome.records
     books = record.packets

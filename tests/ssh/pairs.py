@@ -14,7 +14,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.elsewhere.where import measuring
 from nodrop.hosts.processes import ended
 from nodrop.measure.manager import RunOutcome
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from tests.ssh.machines import Machine, Machines, sender_and_here, two_machines
 
 SINK = """
@@ -190,7 +190,7 @@ def runs_on(pair: Runnable, folder: Path) -> Iterator[Run]:
             where,
             out=out or folder / "results",
             resume=resume,
-            progress=progress or Silent(),
+            progress=progress or Progress(),
         )
 
     yield go

@@ -16,7 +16,7 @@ from nodrop.hosts import lease, ssh_connection
 from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.node import ClockFix
 from nodrop.hosts.ssh import NODE_FOLDER, SshHost
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.results.live import Live
 from tests.e2e.conftest import closes, only
 from tests.ssh.machines import set_control
@@ -58,7 +58,7 @@ table inet lossy {
 """
 
 
-class Cuts(Silent):
+class Cuts(Progress):
     """The control line, while the first load is offered."""
 
     def __init__(self, *, for_s: float | None) -> None:

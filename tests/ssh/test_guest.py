@@ -15,7 +15,7 @@ from nodrop.cli.main import exit_code
 from nodrop.errors import NotReady
 from nodrop.images.choice import resolve_bits
 from nodrop.labs.nic import ONCE_BACK
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import SURICATA, closes, suricata
 from tests.ssh.guests import Guest, emulated, sender_and_guest
@@ -73,7 +73,7 @@ def test_real_suricata_comes_to_a_guest_and_closes_its_books(
     assert [one["sha256"] for one in bits] == [resolve_bits({}, "suricata", base=Path()).sha256]
 
 
-class Vanishes(Silent):
+class Vanishes(Progress):
     """The NIC goes away in the middle of the first trial, wherever its port is."""
 
     def __init__(self, guest: Guest) -> None:

@@ -23,7 +23,7 @@ from nodrop.hosts.ssh import KEPT_FOLDER
 from nodrop.labs.ssh import SshLab
 from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.controllers.seam import TrialInput
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.results.live import Live
 from tests.e2e.conftest import closes
 from tests.ssh.machines import MTU, Machine
@@ -49,7 +49,7 @@ def test_nothing_is_parted_if_the_sender_has_a_kernel_of_its_own(run: Run, here:
     assert record.sut_cpus == format_cpus(sorted(os.sched_getaffinity(0)))
 
 
-class CountsTraces(Silent):
+class CountsTraces(Progress):
     """On the sender, as the first trial begins."""
 
     def __init__(self, sender: Machine) -> None:
@@ -125,7 +125,7 @@ def test_a_program_that_the_sender_lacks_is_said_beforehand(
     assert said[0] == f"- {words}nobody there" and said[-1] == "1 to mend"
 
 
-class LooksBeside(Silent):
+class LooksBeside(Progress):
     """What a second run would be told while the first one has the port, and another home."""
 
     def __init__(self, lab: SshLab) -> None:
@@ -159,7 +159,7 @@ def label_of(words: str) -> str:
     return words.split()[2]
 
 
-class CutsTheLine(Silent):
+class CutsTheLine(Progress):
     """Ends sshd's end of the connection while the load is offered."""
 
     def __init__(self, sender: Machine) -> None:

@@ -21,7 +21,7 @@ from nodrop.elsewhere.front import Rebooting
 from nodrop.elsewhere.where import measuring
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.labs.seam import Distant
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import closes
 from tests.ssh.machines import Machine, lay_direct_cable
@@ -73,7 +73,7 @@ def boot_id(machine: Machine) -> str:
     return machine.run("cat", "/run/boot_id")
 
 
-class Boots(Silent):
+class Boots(Progress):
     """How often the receiver boots, as its boot id shows in each trial."""
 
     def __init__(self, receiver: Machine) -> None:
@@ -113,7 +113,7 @@ def test_each_trial_has_a_boot_of_its_own_that_its_time_does_not_count(
         assert said["reset_s"] == record.reset_s
 
 
-class EndsIt(Silent):
+class EndsIt(Progress):
     """The receiver goes down in the middle of a trial, by no word of ours."""
 
     def __init__(self, there: Pair) -> None:
@@ -236,7 +236,7 @@ def test_this_machine_is_never_booted(there: Pair, tmp_path: Path) -> None:
                 where,
                 out=tmp_path / "results",
                 resume=False,
-                progress=Silent(),
+                progress=Progress(),
             )
     assert not (tmp_path / "results").exists()
 

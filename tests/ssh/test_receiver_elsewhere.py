@@ -23,8 +23,7 @@ from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.interrupts import Interrupted
 from nodrop.hosts.lease import holder, this_host
 from nodrop.labs.ssh import SshLab
-from nodrop.measure.plan import make_plan
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.rundir import open_run
 from nodrop.terminal.arguments import out_folder, run_directory
 from tests.depth import depth
@@ -39,9 +38,9 @@ from pathlib import Path
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.elsewhere.where import measuring
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 step, number, file, lab, out = sys.argv[1:]
-class Ends(Silent):
+class Ends(Progress):
     seen = 0
     def phase(self, name):
         self.seen += name == step
@@ -132,7 +131,7 @@ def test_a_run_elsewhere_is_kept_in_a_store(
     assert read.sampled_hosts(first.records[0].run) == ("receiver",)
 
 
-class KillsThere(Silent):
+class KillsThere(Progress):
     """Ends nodrop on the receiver, while it measures, as no one could undo."""
 
     def __init__(self, receiver: Machine) -> None:
@@ -159,7 +158,7 @@ def test_what_a_killed_nodrop_left_there_is_undone_from_here(
     there.nothing_is_left()
 
 
-class KillsSshd(Silent):
+class KillsSshd(Progress):
     """Of the receiver, in a trial: all but the one that listens."""
 
     def __init__(self, receiver: Machine) -> None:
@@ -182,7 +181,7 @@ def test_a_killed_sshd_is_said_and_the_run_goes_on(run: Run, there: Pair) -> Non
     assert run(resume=True).exit_code == 0
 
 
-class Looks(Silent):
+class Looks(Progress):
     """In a trial: at files, as a second controller, and with a second run on the receiver, which
     comes from another sender and goes to another port."""
 
@@ -241,7 +240,7 @@ def test_what_a_trial_has_there_and_who_else_is_told_of_it(
     assert inode(there.receiver) == copied, "nodrop is copied once"
 
 
-class Stops(Silent):
+class Stops(Progress):
     """Nodrop on the receiver hangs while it measures."""
 
     def __init__(self, receiver: Machine) -> None:
@@ -310,7 +309,7 @@ def mounted(machine: Machine, *words: str) -> Iterator[None]:
         machine.run("umount", words[-1])
 
 
-class Fills(Silent):
+class Fills(Progress):
     """The disk there, in a trial."""
 
     def __init__(self, receiver: Machine) -> None:

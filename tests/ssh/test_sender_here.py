@@ -12,7 +12,7 @@ from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import LabSource, load_lab
 from nodrop.elsewhere.where import measuring
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
 from tests.e2e.test_books_close import MERGED
@@ -112,7 +112,7 @@ def test_books_close(lab: LabSource, machines: Machines, tmp_path: Path, load: s
         lab,
         out=tmp_path / "results",
         resume=False,
-        progress=Silent(),
+        progress=Progress(),
     )
     record = only(outcome)
     assert closes(record), record
@@ -135,7 +135,7 @@ def test_real_suricata_on_the_real_trace(
             lab,
             out=tmp_path / "results",
             resume=False,
-            progress=Silent(),
+            progress=Progress(),
         )
     )
     assert (record.outcome, record.packets.residual_packets) == ("measured", 0), record

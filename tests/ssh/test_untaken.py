@@ -22,7 +22,7 @@ from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.interrupts import Interrupted
 from nodrop.hosts.relay import LONGEST_BYTES
 from nodrop.measure.manager import RunOutcome
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.results.rundir import open_run
 from nodrop.results.writer import RunWriter
 from tests.e2e.conftest import closes
@@ -58,7 +58,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ssh_connection.OPTIONS, "ServerAliveCountMax", "2")
 
 
-class Counts(Silent):
+class Counts(Progress):
     """The trials that are measured, and what is said."""
 
     def __init__(self) -> None:

@@ -20,8 +20,7 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.elsewhere.where import looked_at
 from nodrop.errors import NotReady
-from nodrop.measure.plan import make_plan
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.trial import TrialRecord
 from tests.depth import depth
 from tests.e2e.conftest import closes
@@ -174,7 +173,7 @@ def test_a_cable_of_one_way_is_enough(bench: Bench, tmp_path: Path, state: None)
     assert record.packets.lost_packets == 0
 
 
-class PullsItOut(Silent):
+class PullsItOut(Progress):
     """The cable, after so many trials."""
 
     def __init__(self, panel: Panel, after: int = 1) -> None:
@@ -257,7 +256,7 @@ def test_a_port_without_carrier_is_a_void_trial_that_says_so(
     monkeypatch.setattr("nodrop.labs.nic.CARRIER_TIMEOUT_S", 3.0)
     sender = here.sender
 
-    class Unplugs(Silent):
+    class Unplugs(Progress):
         def trial_ended(self, trial: Any, record: TrialRecord) -> None:
             sender.run("ip", "link", "set", "cab0", "down")
 

@@ -21,7 +21,7 @@ from nodrop.images.bits import Bits
 from nodrop.images.choice import find_image
 from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
 from nodrop.measure.controllers.seam import TrialInput
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.report.write import write_report
 from nodrop.setups import vm
 from tests import described_program
@@ -196,7 +196,7 @@ def test_a_guest_with_too_little_memory_names_who_was_killed(run: Run) -> None:
     assert "raise limits.memory" in record.error
 
 
-class Faults(Silent):
+class Faults(Progress):
     """In the second trial the machine is killed, in the third the NIC under it goes away, in the
     fourth it has a CPU quota."""
 

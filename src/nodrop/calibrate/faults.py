@@ -21,7 +21,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.journal import journals
 from nodrop.hosts.local import LABEL_VARIABLE, run_command
 from nodrop.hosts.processes import ProcessId
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 
 PutIn = Callable[[], None]
 Fault = Callable[[], AbstractContextManager[PutIn]]
@@ -29,7 +29,7 @@ INJECTOR = Path(__file__).with_name("drop_by_xdp.py")
 COMMAND_TIMEOUT_S = 10.0
 
 
-class Inject(Silent):
+class Inject(Progress):
     """Runs a fault as a trial's step begins: a step and its fault, or several in a mapping."""
 
     def __init__(self, steps: str | Mapping[str, PutIn], fault: PutIn = lambda: None) -> None:

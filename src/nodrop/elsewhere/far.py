@@ -56,7 +56,7 @@ from nodrop.images.image import take_image
 from nodrop.measure.calibrated import standing_here
 from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import run_experiment
-from nodrop.measure.plan import Plan
+from nodrop.measure.plan import Plan, Progress
 from nodrop.measure.preflight import doctor
 from nodrop.results.live import Live
 from nodrop.results.rundir import read_manifest
@@ -141,8 +141,8 @@ class Told:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-class Reported:
-    """A Progress (measure/progress.py) and a Controller (measure/controllers/seam.py): both are
+class Reported(Progress):
+    """A Progress (measure/plan.py) and a Controller (measure/controllers/seam.py): both are
     the other half's."""
 
     def __init__(self, frames: Frames, told: Told, task: Task, untaken: Untaken) -> None:
@@ -233,9 +233,6 @@ class Reported:
     def _ended(self, line: str, *, fetched: bool = False) -> None:
         self._say("trial_ended", line=line, fetched=fetched)
         self._sent = True
-
-    def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
-        pass
 
     def manifest(self) -> None:
         """Sends the manifest as it is now, if it has changed."""

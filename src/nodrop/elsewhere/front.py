@@ -42,9 +42,8 @@ from nodrop.measure.manager import (
     storage_of,
     to_go_on_with,
 )
-from nodrop.measure.plan import Plan, make_plan
+from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.measure.preflight import resettable
-from nodrop.measure.progress import Progress
 from nodrop.results.live import Live
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.trial import TrialRecord

@@ -24,8 +24,7 @@ from nodrop.hosts.seam import Json
 from nodrop.labs.seam import Checkable, Distant
 from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import RunOutcome
-from nodrop.measure.plan import Plan, make_plan
-from nodrop.measure.progress import Progress, Silent
+from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.results.live import Live
 from nodrop.results.names import RUNS, TRIAL
 from nodrop.results.rundir import read_manifest
@@ -61,7 +60,7 @@ def there(job: Job) -> Iterator[FarPair]:
             pair.end()
 
 
-class FarPair(Silent):
+class FarPair(Progress):
     """A `Sitting` (fleet/worker.py); Controller and Progress of the run there, which has a
     thread of its own."""
 

@@ -22,8 +22,7 @@ from nodrop.hosts.seam import Json
 from nodrop.ledger.reasons import OF_THE_LAB
 from nodrop.measure.controllers.seam import Controller, Factors, May, TrialInput
 from nodrop.measure.manager import Ended
-from nodrop.measure.plan import Plan
-from nodrop.measure.progress import Progress
+from nodrop.measure.plan import Plan, Progress
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter
 

@@ -47,8 +47,7 @@ from nodrop.measure.manager import (
     run_plain,
     run_writer,
 )
-from nodrop.measure.plan import make_plan
-from nodrop.measure.progress import Progress
+from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.writer import plan_sha256
 
 PACKAGE = "dask-kubernetes"

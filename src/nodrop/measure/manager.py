@@ -32,9 +32,8 @@ from nodrop.measure.busy import budget_words, quota_words
 from nodrop.measure.calibrated import machine_sha256, stands_on
 from nodrop.measure.controllers.seam import Controller, TrialInput
 from nodrop.measure.pair import Pair, at_work
-from nodrop.measure.plan import Plan, make_plan
+from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.measure.preflight import Parts, preflight
-from nodrop.measure.progress import Progress
 from nodrop.protocol.events import AfPacketProof
 from nodrop.protocol.events import Host as HostFacts
 from nodrop.results.raw_files import RawFiles

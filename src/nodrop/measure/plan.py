@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
 
 from nodrop import plugins
 from nodrop.capacity.forecast import forecast, forecast_words, soak_words
 from nodrop.config.experiment import Experiment, LimitsTable, Measure
 from nodrop.config.matrix import NAMED, PROFILE
-from nodrop.config.options import check, shown
+from nodrop.config.options import CpuList, Options, YesNo, check, shown
 from nodrop.config.repetitions import Repetitions
 from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING, WHOLE
 from nodrop.config.search import Search
@@ -40,6 +43,7 @@ from nodrop.measure.cells import (
 )
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.results.capacity import Forecast
+from nodrop.results.live import Live
 from nodrop.results.trial import TrialRecord
 from nodrop.setups.seam import Limits, Setup, pins_within_limits
 from nodrop.suts.seam import Sut, pins_of, ports_of
@@ -47,12 +51,7 @@ from nodrop.tune.trial import asked as asked_knobs
 
 if TYPE_CHECKING:
     from nodrop.stats.interval import Looks
-from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import Field
-
-from nodrop.config.options import CpuList, Options, YesNo
 
 FEW_FLOWS = 5.0
 """A replica in part of fewer equal flows than this sends coarse steps of the load."""
@@ -516,3 +515,29 @@ def _peak_demand(loads: Sequence[LoadGenerator]) -> PeakDemand | None:
 
 def _built(experiment: Experiment, build: Callable[..., Any], table: Table) -> Any:
     return experiment.blaming(lambda: build(table, base=experiment.base))
+
+
+class Progress:
+    """Called from the thread that runs the trials, in this order; a call must return quickly. What
+    is to be shown, a subclass shows; this class shows nothing (-q, and tests)."""
+
+    def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
+        """`earlier`: records of a resumed run, whose trials are not run again."""
+
+    def note(self, words: str) -> None:
+        """Something about the run as a whole: what is being prepared, what could not be undone."""
+
+    def trial_started(self, trial: TrialInput) -> None:
+        """A trial begins."""
+
+    def phase(self, name: str) -> None:
+        """A step of the trial's lifecycle begins."""
+
+    def live(self, reading: Live) -> None:
+        """The trial under way was read."""
+
+    def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
+        """A trial has ended; its record is on disk."""
+
+    def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
+        """Everything that could be run was; also called if the run was interrupted."""

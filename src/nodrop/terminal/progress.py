@@ -20,8 +20,7 @@ from rich.text import Text
 
 from nodrop.config.units import format_seconds
 from nodrop.measure.controllers.seam import Controller, Outlook, TrialInput
-from nodrop.measure.plan import Plan
-from nodrop.measure.progress import Progress, Silent
+from nodrop.measure.plan import Plan, Progress
 from nodrop.report.always_void import always_void
 from nodrop.report.direct import direct_sentences
 from nodrop.report.escape import plain
@@ -142,7 +141,7 @@ def shown(*, quiet: bool, as_json: bool) -> Iterator[Progress]:
     if as_json:
         yield JsonLines(sys.stdout)
     elif quiet:
-        yield Silent()
+        yield Progress()
     elif err.is_terminal:
         with OnTerminal(err) as display:
             yield display
@@ -150,7 +149,7 @@ def shown(*, quiet: bool, as_json: bool) -> Iterator[Progress]:
         yield PlainLines(err)
 
 
-class PlainLines:
+class PlainLines(Progress):
     """One line when a trial ends: what a log wants."""
 
     def __init__(self, out: Console) -> None:
@@ -177,21 +176,12 @@ class PlainLines:
         del trial
         self.began = time.monotonic()
 
-    def phase(self, name: str) -> None:
-        pass
-
-    def live(self, reading: Live) -> None:
-        pass
-
     def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
         self.began = None
         self.done.append(record)
         if self.controller is not None:
             self.outlook = self.controller.outlook(self.done)
         self._tell(trial, record)
-
-    def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
-        pass
 
     def _say(self, words: str) -> None:
         # A name from a file may hold escape sequences.
@@ -285,7 +275,7 @@ class OnTerminal(PlainLines):
         self.display.update(Group(*so_far, line, reading_line(self.reading)), refresh=True)
 
 
-class JsonLines:
+class JsonLines(Progress):
     """One object per event; the last is `finished` with the directory and the cells."""
 
     def __init__(self, out: TextIO) -> None:

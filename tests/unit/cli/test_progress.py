@@ -15,8 +15,7 @@ from nodrop.ledger.running import BusyThread
 from nodrop.measure.cells import Cell
 from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import Asked, AskedCell, TrialInput
-from nodrop.measure.plan import Plan
-from nodrop.measure.progress import Progress
+from nodrop.measure.plan import Plan, Progress
 from nodrop.results.live import Live
 from nodrop.results.summary import summarize_cells
 from nodrop.results.trial import TrialRecord

@@ -23,7 +23,7 @@ from nodrop.measure import manager
 from nodrop.measure.controllers.seam import Asked, Outlook, TrialInput
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.pair import Pair
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.eta import Remaining
 from nodrop.testing.fake_hosts import FakeJournal, FakeLab, World
@@ -132,7 +132,7 @@ def test_a_run_of_nothing_else(tmp_path: Path, lab: Path, monkeypatch: pytest.Mo
     file = tmp_path / "toys.toml"
     file.write_text(EXPERIMENT)
     outcome = run_experiment(
-        load_experiment(file), load_lab(str(lab)), out=tmp_path, resume=False, progress=Silent()
+        load_experiment(file), load_lab(str(lab)), out=tmp_path, resume=False, progress=Progress()
     )
     assert [record.packets.lost_packets for record in outcome.records] == [7, 7]
     assert all(record.valid for record in outcome.records)

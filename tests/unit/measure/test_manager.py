@@ -21,8 +21,7 @@ from nodrop.measure import manager
 from nodrop.measure.cells import Cell
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.pair import Pair
-from nodrop.measure.plan import Plan
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Plan, Progress
 from nodrop.report.story import read_story
 from nodrop.results.rundir import read_manifest, read_trials
 from nodrop.results.summary import summarize_cells
@@ -99,7 +98,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def go(worlds: Sequence[World], *, resume: bool = False) -> RunOutcome:
         monkeypatch.setattr(manager, "preflight", FakeParts(worlds).preflight)
         return run_experiment(
-            load_experiment(file), load_lab(None), out=tmp_path, resume=resume, progress=Silent()
+            load_experiment(file), load_lab(None), out=tmp_path, resume=resume, progress=Progress()
         )
 
     return go

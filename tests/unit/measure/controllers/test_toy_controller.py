@@ -19,8 +19,7 @@ from nodrop.measure import manager
 from nodrop.measure.controllers.seam import Asked, May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.pair import Pair
-from nodrop.measure.plan import make_plan
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.eta import Remaining
 from nodrop.testing.fake_hosts import FakeJournal, World
@@ -99,7 +98,7 @@ def test_it_decides_what_is_measured_from_what_was_seen(
     file = tmp_path / "toy.toml"
     file.write_text(TOY)
     outcome = run_experiment(
-        load_experiment(file), load_lab(None), out=tmp_path, resume=False, progress=Silent()
+        load_experiment(file), load_lab(None), out=tmp_path, resume=False, progress=Progress()
     )
     assert [record.packets.lost_packets for record in outcome.records] == [0, 0, 5]
     assert [load["pps"] for load in parts.loads] == [100, 200, 400]

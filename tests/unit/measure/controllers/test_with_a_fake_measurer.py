@@ -15,7 +15,7 @@ from nodrop.errors import TrialFailed
 from nodrop.measure import manager, pair
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.pair import Pair
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress
 from nodrop.testing.fake_hosts import FakeJournal, World
 from tests.made.measuring import FakeMeasurer
 from tests.unit.measure.test_manager import FakeParts
@@ -45,7 +45,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(pair, "LabMeasurer", lambda *_: measurer)
         experiment = load_experiment(file, settings)
         return run_experiment(
-            experiment, load_lab(None), out=tmp_path, resume=resume, progress=Silent()
+            experiment, load_lab(None), out=tmp_path, resume=resume, progress=Progress()
         )
 
     return go

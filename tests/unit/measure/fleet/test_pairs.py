@@ -25,8 +25,7 @@ from nodrop.fleet.worker import Begun, Job, Left, Sent
 from nodrop.hosts.interrupts import Gate
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.manager import RunOutcome, keep_run
-from nodrop.measure.plan import make_plan
-from nodrop.measure.progress import Silent
+from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter
@@ -141,8 +140,8 @@ class Fleet:
         members = Members(client, source.file, jobs)
         members.begin()
         with self._writer(resume) as writer:
-            pairs = Pairs(members, plan, writer, Silent(), host_invariant=self.host_invariant)
-            return keep_run(plan, self._left(pairs), writer, Gate(), Silent())
+            pairs = Pairs(members, plan, writer, Progress(), host_invariant=self.host_invariant)
+            return keep_run(plan, self._left(pairs), writer, Gate(), Progress())
 
     @contextmanager
     def _left(self, pairs: Pairs) -> Iterator[Pairs]:
