@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from nodrop.compare.prove import BASE, effects, helping, lines, proved, together, told
+from nodrop.compare.proving import BASE, effects, helping, lines, proved, together, told
 from nodrop.compare.records import Repeats, SideCell
 from nodrop.measure.controllers.blocks import LOOKS
 from nodrop.report import comparison
