@@ -214,7 +214,7 @@ class Source:
         return shlex.join([*(word for word in self.command if word != "--resume"), *more])
 
     def command_words(self, *settings: str) -> str:
-        """The same within a sentence."""
+        """`command_with` within a sentence."""
         return f"`{self.command_with(*settings)}`"
 
     @property

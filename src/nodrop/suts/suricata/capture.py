@@ -69,7 +69,7 @@ def holds_packets(rings: Sequence[Ring]) -> int | None:
 
 
 def frame_room(rings: Sequence[Ring]) -> Json | None:
-    """The longest frame that every ring takes whole, for packets.frames.Room; None = not known.
+    """The longest frame that every ring takes whole, for packets.reassembly.Room; None = not known.
 
     tpacket_rcv (Linux net/packet/af_packet.c) puts a frame behind its own header and an address:
     66 bytes into a slot of version 2; of version 3, which packs frames into blocks, 82 bytes behind
