@@ -25,8 +25,8 @@ from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import LocalHost, run_command
 from nodrop.images import guest_assets, image
-from nodrop.images.bits import Bits
 from nodrop.images.guest_assets import GuestAssets, make_assets
+from nodrop.images.image_tree import Bits
 from nodrop.machines import qemu
 from nodrop.machines.qemu import Machine
 

@@ -20,7 +20,7 @@ from nodrop.hosts.rights import SUT_USER
 from nodrop.images.choice import find_image
 from nodrop.machines import docker_engine
 from nodrop.machines.docker_engine import DockerEngine
-from nodrop.measure.calibrated import probe_in
+from nodrop.measure.baselines import probe_in
 from nodrop.results.trial import TrialRecord
 from tests import described_program
 from tests.depth import depth

@@ -16,7 +16,7 @@ from nodrop.calibrate.cases import known_answers
 from nodrop.calibrate.figures import steady
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.measure.calibrated import store
+from nodrop.measure.baselines import store
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Progress
 from nodrop.report.write import write_report

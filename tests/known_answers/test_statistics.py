@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from nodrop.stats.comparison import MOST_APART, Answer, Comparison, Question, compare, median_ends
-from nodrop.stats.family import Family
-from nodrop.stats.interval import median_rank, summarize
+from nodrop.stats.interval import Family, median_rank, summarize
 from tests.known_answers.worlds import (
     ALONE,
     DIFFERENT,

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nodrop.stats.comparison import Question
-from nodrop.stats.family import Family
-from nodrop.stats.power import POWER, detectable, earlier_needed, more_runs, resolution, runs_to_see
+from nodrop.stats.comparison import (
+    POWER,
+    Question,
+    detectable,
+    earlier_needed,
+    more_runs,
+    resolution,
+    runs_to_see,
+)
+from nodrop.stats.interval import Family
 from tests.depth import depth
 from tests.known_answers.worlds import (
     ALONE,

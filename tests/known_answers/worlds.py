@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nodrop.stats.comparison import Question, answers, apart_bounds
-from nodrop.stats.family import Family
+from nodrop.stats.interval import Family
 
 Runs = NDArray[np.float64]
 World = Callable[[np.random.Generator, tuple[int, int]], Runs]

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, cast
 
-from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import Losses, Served
-from nodrop.ledger.running import Arrivals, Running
-from nodrop.ledger.threads import Role
+from nodrop.ledger.running import Arrivals, FlowSizes, Role, Running
 from nodrop.ledger.timeline import timeline
 from nodrop.protocol.events import SampleRow
 

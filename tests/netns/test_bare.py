@@ -19,7 +19,7 @@ import pytest
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.rights import sut_user
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import NetnsLab
 from nodrop.setups.bare import Bare, BareEnv, BareProcess
 from nodrop.setups.seam import Limits, ProcessSpec

@@ -8,7 +8,7 @@ import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.report.costs import DIFFERENCES, FIGURES
-from nodrop.stats.family import Family
+from nodrop.stats.interval import Family
 
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
 

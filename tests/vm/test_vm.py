@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from nodrop.images import guest_assets
-from nodrop.images.bits import Bits
 from nodrop.images.choice import find_image
 from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
+from nodrop.images.image_tree import Bits
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.plan import Progress
 from nodrop.report.write import write_report

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from nodrop.audit.symmetry import Dealt
-from nodrop.ledger.quota import Quota
+from nodrop.ledger.sender import Quota
 
 UNSEEN = 0
 """Process id of a program that this user may not see."""

@@ -19,7 +19,7 @@ from nodrop.config.experiment import load_experiment
 from nodrop.errors import LabProblem, NodropError, NotReady
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.interrupts import Interrupted, interrupts
-from nodrop.measure.calibrated import certificate_folder, key_of, probe_here
+from nodrop.measure.baselines import certificate_folder, key_of, probe_here
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.results.certificate import Certificate, KnownAnswer, SmallestLoss
 

@@ -58,7 +58,7 @@ def calibrate(
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.folders import scratch, sweep
     from nodrop.hosts.rights import ensure_privileges
-    from nodrop.measure.calibrated import store
+    from nodrop.measure.baselines import store
     from nodrop.plugins import build_setup
     from nodrop.terminal.tables import certificate_table, certificate_words, console
 

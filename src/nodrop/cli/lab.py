@@ -283,7 +283,7 @@ def tsc(setup: Setups = None, as_json: AsJson = False) -> None:
     nodrop probe tsc
     nodrop probe tsc --setup bare --setup docker
     """
-    from nodrop.measure.calibrated import probe_here, probe_in
+    from nodrop.measure.baselines import probe_here, probe_in
     from nodrop.terminal.tables import console, costs_table
 
     found = probe_in("tsc", setup) if setup else {"here": {**probe_here("tsc")["tsc"]}}
@@ -301,7 +301,7 @@ def vmx(setup: Setups = None, as_json: AsJson = False) -> None:
     nodrop probe vmx
     nodrop probe vmx --setup vm --json
     """
-    from nodrop.measure.calibrated import probe_here, probe_in
+    from nodrop.measure.baselines import probe_here, probe_in
 
     found = probe_in("vmx", setup) if setup else {"here": {**probe_here("vmx")["vmx"]}}
     if as_json:
@@ -328,7 +328,7 @@ def kvm(as_json: AsJson = False) -> None:
     nodrop probe kvm
     nodrop probe kvm --json
     """
-    from nodrop.measure.calibrated import probe_here
+    from nodrop.measure.baselines import probe_here
 
     found = probe_here("kvm")["kvm"]
     say_json(found) if as_json else say(_kvm_words(found))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.errors import BadInput, LabProblem
-from nodrop.ledger.quota import DISTURBS
+from nodrop.ledger.sender import DISTURBS
+from nodrop.measure import baselines
 from nodrop.terminal.arguments import (
     AsJson,
     ExperimentFile,
@@ -233,7 +234,6 @@ def doctor(
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.elsewhere.where import looked_at, receiver_elsewhere
-    from nodrop.measure import calibrated
     from nodrop.measure.plan import make_plan
 
     where = load_lab(lab)
@@ -256,6 +256,6 @@ def doctor(
         for words in notes:
             say(words)
         for one in standing:
-            say(calibrated.standing_words(one))
+            say(baselines.standing_words(one))
         say(_standing_words(problems, notes))
     return LabProblem.exit_code if problems else 0

@@ -34,10 +34,15 @@ from nodrop.report import escape
 from nodrop.report.comparison import Compared
 from nodrop.report.costs import LOSS, Figure
 from nodrop.report.sentences import plural
-from nodrop.stats.comparison import Answer, Question, compare
-from nodrop.stats.family import Family
-from nodrop.stats.interval import by_start, summarize
-from nodrop.stats.power import detectable, earlier_needed, runs_to_see
+from nodrop.stats.comparison import (
+    Answer,
+    Question,
+    compare,
+    detectable,
+    earlier_needed,
+    runs_to_see,
+)
+from nodrop.stats.interval import Family, by_start, summarize
 
 CAPACITY = "capacity_"
 CAPACITY_UNITS = {"multiplier": "X", "speed": "× speed", "pps": "packets/s"}

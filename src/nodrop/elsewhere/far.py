@@ -53,7 +53,7 @@ from nodrop.hosts.lease import this_host
 from nodrop.hosts.relay import RELAY_VARIABLE, Frames, RelayDoor
 from nodrop.hosts.seam import Json
 from nodrop.images.image import take_image
-from nodrop.measure.calibrated import standing_here
+from nodrop.measure.baselines import standing_here
 from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Plan, Progress

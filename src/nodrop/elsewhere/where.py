@@ -22,6 +22,7 @@ from nodrop.hosts.folders import scratch
 from nodrop.hosts.interrupts import Interrupted
 from nodrop.hosts.seam import Json
 from nodrop.labs.seam import Checkable, Distant
+from nodrop.measure import baselines
 from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Plan, Progress, make_plan
@@ -248,7 +249,7 @@ def looked_at(
     if receiver_elsewhere(lab):
         return _looked_at_elsewhere(lab, experiment, plan)
     from nodrop.hosts.rights import ensure_privileges
-    from nodrop.measure import busy, calibrated, preflight
+    from nodrop.measure import busy, preflight
 
     problems: list[str] = []
     notes: list[str] = []
@@ -263,7 +264,7 @@ def looked_at(
         problems += plugins.build_lab(lab).problems()
         notes = busy.host_notes()
     setups = {cell.setup["kind"] for cell in plan.cells} if plan else {"bare"}
-    return problems, notes, [] if problems else calibrated.standing_here(lab, setups)
+    return problems, notes, [] if problems else baselines.standing_here(lab, setups)
 
 
 def in_the_way(lab: LabSource, experiment: Experiment, plan: Plan) -> list[str]:

@@ -14,11 +14,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from nodrop.capacity.answer import Answer, Bound
+from nodrop.stats.comparison import Advice, Question, more_runs
 from nodrop.stats.comparison import Answer as Verdict
-from nodrop.stats.comparison import Question
-from nodrop.stats.family import Family
-from nodrop.stats.interval import median_rank
-from nodrop.stats.power import Advice, more_runs
+from nodrop.stats.interval import Family, median_rank
 
 SAME_RATIO = 0.1
 """Two capacities that differ by less are the same: each is known to within the width of a search,

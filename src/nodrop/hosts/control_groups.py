@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.seam import Action, Json, UndoJournal
-from nodrop.ledger.quota import Quota
+from nodrop.ledger.sender import Quota
 
 NOT_V1 = ""
 """The name under which a process's one group of version 2 stands in /proc/PID/cgroup."""

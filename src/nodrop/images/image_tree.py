@@ -13,11 +13,25 @@ import stat
 import tarfile
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from filecmp import cmp
 from pathlib import Path
 from typing import IO
 
-from nodrop.images.bits import Bits
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bits:
+    """Which bits of a program run: from an image (root filesystem) or a binary of the host."""
+
+    kind: str
+    """`image` or `binary`."""
+    path: Path
+    """Unpacked root filesystem folder, or the binary."""
+    sha256: str
+    """Hash of the image tar, or of the binary."""
+    version: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+
 
 PIECE_BYTES = 1 << 20
 NOT_UNPACKED = "dev"

@@ -14,7 +14,7 @@ from itertools import groupby
 from nodrop.config.units import noun
 from nodrop.ledger.peers import Peer, Peers, peers
 from nodrop.ledger.places import NEUTRAL, Knobs, Place, WaitsFor
-from nodrop.ledger.running import Running
+from nodrop.ledger.running import Role, Running
 from nodrop.ledger.shares import (
     TAKEN,
     Shares,
@@ -25,7 +25,6 @@ from nodrop.ledger.shares import (
     still_intervals,
 )
 from nodrop.ledger.thread_queue import SATURATED_SHARE, SLEEPS_SHARE, Pace, ThreadQueue
-from nodrop.ledger.threads import Role
 
 
 class Rule(StrEnum):

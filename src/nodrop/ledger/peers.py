@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nodrop.ledger.imbalance import FlowSizes, Imbalance, Makes, what_makes
 from nodrop.ledger.places import Knobs
-from nodrop.ledger.running import Running
+from nodrop.ledger.running import FlowSizes, Imbalance, Makes, Role, Running, what_makes
 from nodrop.ledger.shares import Spans, Went, shares
 from nodrop.ledger.thread_queue import SATURATED_SHARE
-from nodrop.ledger.threads import Role
 from nodrop.ledger.timeline import Asleep
 
 NOT_SEEN = Asleep()

@@ -1,16 +1,226 @@
-"""How the SUT ran while the load was offered, and what came meanwhile."""
+"""The SUT and its threads while the load was offered: how each ran, and how evenly work fell."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import product
+from math import log, sqrt
 from statistics import median
 
-from nodrop.ledger.imbalance import FlowSizes
+from nodrop.config.units import noun
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.shares import Spans
-from nodrop.ledger.threads import Role
 from nodrop.ledger.timeline import ThreadTime, Timeline
+
+# The reason why work falls unevenly to threads that share it by flow, judged from the flows'
+# sizes.
+UNEVEN = 0.1
+"""The busiest has this much more than its share."""
+MOST = 0.5
+RARE = 0.01
+"""A fair hash makes more than `by_chance` once in a hundred times, or less often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowSizes:
+    """How the packets of a load fall to its flows."""
+
+    flows: int
+    effective_flows: float
+    """So many flows of equal size would spread over threads as unevenly."""
+    largest_ratio: float
+    """Share of the packets in the largest flow."""
+    same_copies: float = 1.0
+    """Copies of each flow that were sent as the same flow."""
+
+    @property
+    def distinct(self) -> FlowSizes:
+        """If each copy were a flow of its own."""
+        copies = self.same_copies
+        return FlowSizes(
+            flows=round(self.flows * copies),
+            effective_flows=self.effective_flows * copies,
+            largest_ratio=self.largest_ratio / copies,
+        )
+
+
+class Makes(StrEnum):
+    """The reason why work falls unevenly to threads; EVEN if it does not."""
+
+    EVEN = "even"
+    ONE_FLOW = "one_flow"
+    SAME_FLOWS = "same_flows"
+    FEW_FLOWS = "few_flows"
+    NOT_THE_SIZES = "not_the_sizes"
+    """A fair hash would hardly do it to flows of these sizes."""
+    NOT_BY_FLOW = "not_by_flow"
+    COST = "cost"
+    """Packets fall evenly, and CPU time does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imbalance:
+    makes: Makes
+    words: str
+
+
+def by_chance(sizes: FlowSizes, threads: int) -> float:
+    """How much more than its share the busiest has at most, in 99 of 100 times or more, if a fair
+    hash gives each flow its thread: Bernstein's bound, for all threads together."""
+    variance = (threads - 1) / sizes.effective_flows
+    likely = log(threads / RARE)
+    part = sizes.largest_ratio * threads * likely / 3
+    return min(threads - 1, part + sqrt(part**2 + 2 * variance * likely))
+
+
+def what_makes(
+    packets: Sequence[float], cpu: Sequence[float], sizes: FlowSizes
+) -> Imbalance | None:
+    """The imbalance of threads that do the same work. CPU time stands for packets that are not
+    counted by thread. None without two threads, or without work."""
+    counted = over_mean(packets)
+    over, threads = (over_mean(cpu), len(cpu)) if counted is None else (counted, len(packets))
+    if over is None:
+        return None
+    spread = _Spread(over=over, threads=threads, of_packets=counted is not None)
+    found = spread.judged(sizes)
+    if found.makes is Makes.EVEN and spread.of_packets and (over_mean(cpu) or 0.0) >= UNEVEN:
+        words = "packets fall evenly and CPU time does not: some packets cost more"
+        return Imbalance(makes=Makes.COST, words=words)
+    by_sizes = (Makes.ONE_FLOW, Makes.FEW_FLOWS)
+    if found.makes in by_sizes and spread.judged(sizes.distinct).makes not in by_sizes:
+        words = (
+            f"{sizes.same_copies:g} copies are the same flows, and all copies of a flow are on its "
+            f"thread; {found.words}"
+        )
+        return Imbalance(makes=Makes.SAME_FLOWS, words=words)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spread:
+    over: float
+    """Excess of the busiest thread over its share, as a part of that share."""
+    threads: int
+    of_packets: bool
+
+    def judged(self, sizes: FlowSizes) -> Imbalance:
+        over, largest, share = self.over, sizes.largest_ratio, 1 / self.threads
+        busiest = (over + 1) * share
+        if over < UNEVEN:
+            return Imbalance(makes=Makes.EVEN, words="even")
+        if self.of_packets and busiest < largest:
+            words = (
+                f"the busiest has {busiest * 100:.0f} % of the packets, less than the largest flow "
+                f"({largest * 100:.0f} %): packets of one flow go to several threads"
+            )
+            return Imbalance(makes=Makes.NOT_BY_FLOW, words=words)
+        # The largest flow makes most of what the spread over threads varies by.
+        rules_spread = largest**2 * sizes.effective_flows >= MOST
+        if rules_spread and largest * (self.threads - 1) >= MOST * over:
+            words = (
+                f"one flow has {largest * 100:.0f} % of the packets and stays on one thread, whose "
+                f"even share is {share * 100:.0f} %"
+            )
+            return Imbalance(makes=Makes.ONE_FLOW, words=words)
+        flows = f"{sizes.flows} {noun(sizes.flows, 'flow')}"
+        spread = f"{flows} spread like {sizes.effective_flows:.0f} equal ones"
+        chance = by_chance(sizes, self.threads)
+        if over <= chance:
+            words = f"chance can do this with few flows: {spread}"
+            return Imbalance(makes=Makes.FEW_FLOWS, words=words)
+        other = "" if self.of_packets else "; or some packets cost more"
+        words = (
+            f"not the sizes of the flows: {spread}, and a fair hash would give the busiest at most "
+            f"{chance * 100:.0f} % more than its share{other}"
+        )
+        return Imbalance(makes=Makes.NOT_THE_SIZES, words=words)
+
+
+class Role(StrEnum):
+    """A thread's part in the handling of packets."""
+
+    RECEIVE = "receive"
+    """Takes packets from its socket and hands them on to workers."""
+    WORKER = "worker"
+    """Does the work on a packet; if nothing receives for it, it takes them from its own socket."""
+    FLOW_MANAGER = "flow manager"
+    OTHER = "other"
+    """No packet waits for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadBooks:
+    """One thread of the SUT. None = the SUT does not count it for this thread, or the thread was
+    not watched."""
+
+    name: str
+    """The SUT's name for the thread; with several instances `0:W#01`."""
+    role: Role | None
+    captured_packets: int | None
+    """The kernel had for its socket, those that found no room included."""
+    dropped_packets: int | None
+    decoded_packets: int | None
+    flows: int | None
+    """Flows that the thread began to follow."""
+    cpu_ratio: float | None
+    """Share of one CPU, while the load was offered."""
+    wait_ratio: float | None
+    """Share of the time of the load in which the thread was ready, and other threads had the
+    CPU."""
+
+
+COUNTED = ("captured_packets", "dropped_packets", "decoded_packets")
+
+
+def unexplained_packets(threads: Sequence[ThreadBooks], whole: Mapping[str, int | None]) -> int:
+    """Captured less dropped and decoded of each thread with a socket, and the SUT's own figures
+    (`whole`, by the names of COUNTED) less the sums of its threads: all without their signs."""
+    found = sum(
+        abs(t.captured_packets - (t.dropped_packets or 0) - t.decoded_packets)
+        for t in threads
+        if t.captured_packets is not None and t.decoded_packets is not None
+    )
+    for name in COUNTED:
+        parts = [n for thread in threads if (n := getattr(thread, name)) is not None]
+        all_of_it = whole.get(name)
+        if parts and all_of_it is not None:
+            found += abs(all_of_it - sum(parts))
+    return found
+
+
+def times(seen: Timeline, span: tuple[int, int]) -> Mapping[int, tuple[float, float]]:
+    """Thread id → parts of the span that it ran, and that it waited for a CPU."""
+    ran: dict[int, float] = {}
+    waited: dict[int, float] = {}
+    whole_ns = 0.0
+    for interval in seen.intervals:
+        part = interval.part((span,))
+        whole_ns += interval.ns * part
+        for tid, time in interval.threads.items():
+            ran[tid] = ran.get(tid, 0.0) + time.ran_ns * part
+            waited[tid] = waited.get(tid, 0.0) + time.waited_ns * part
+    if not whole_ns:
+        return {}
+    return {tid: (ns / whole_ns, waited[tid] / whole_ns) for tid, ns in ran.items()}
+
+
+def over_mean(parts: Sequence[float]) -> float | None:
+    """How much more than the mean the largest is: 0 = all the same. None without two of them."""
+    whole = sum(parts)
+    return max(parts) * len(parts) / whole - 1 if len(parts) > 1 and whole else None
+
+
+def gini(parts: Sequence[float]) -> float | None:
+    """0 = all the same; (n − 1) / n = one has everything. None without two of them."""
+    whole = sum(parts)
+    if len(parts) < 2 or not whole:
+        return None
+    apart = sum(abs(a - b) for a, b in product(parts, parts))
+    return apart / (2 * len(parts) * whole)
+
 
 WINDOW_NS = 500_000_000
 """A rate over less is not that of a SUT."""

@@ -10,8 +10,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from nodrop.hosts.seam import HostProcess, Json, Link, UndoJournal
 from nodrop.ledger.balance import Lengths
-from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import LateBurst
+from nodrop.ledger.running import FlowSizes
 from nodrop.protocol.events import Achieved, TraceResult
 from nodrop.results.window import LoadWindow
 

@@ -25,7 +25,7 @@ from nodrop.hosts.rights import READER, limited
 from nodrop.hosts.seam import Json, TraceJob
 from nodrop.labs.bridge import addresses
 from nodrop.ledger.balance import SHORTEST_FRAME_BYTES, Lengths
-from nodrop.ledger.imbalance import FlowSizes
+from nodrop.ledger.running import FlowSizes
 from nodrop.load.prepared import Prepared, prepared, read_by, reading
 from nodrop.load.seam import (
     AtTap,

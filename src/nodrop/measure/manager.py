@@ -28,8 +28,8 @@ from nodrop.hosts.journal import DiskJournal, must_be_kept
 from nodrop.hosts.lease import this_host
 from nodrop.hosts.seam import Json
 from nodrop.labs.seam import Storage, Storing
+from nodrop.measure.baselines import machine_sha256, stands_on
 from nodrop.measure.busy import budget_words, quota_words
-from nodrop.measure.calibrated import machine_sha256, stands_on
 from nodrop.measure.controllers.seam import Controller, TrialInput
 from nodrop.measure.pair import Pair, at_work
 from nodrop.measure.plan import Plan, Progress, make_plan

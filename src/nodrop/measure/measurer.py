@@ -19,13 +19,12 @@ from nodrop.errors import BadInput, NodeRefused, NodropError
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import AnyJob, HostProcess, Json, Link, UndoJournal
-from nodrop.images.bits import Bits
 from nodrop.images.choice import must_be_there
-from nodrop.images.image_tree import first_difference
+from nodrop.images.image_tree import Bits, first_difference
 from nodrop.labs.seam import MakesPorts
 from nodrop.ledger.places import ring_of
 from nodrop.ledger.reasons import Problem, Reason
-from nodrop.ledger.threads import Role
+from nodrop.ledger.running import Role
 from nodrop.load.seam import LoadGenerator, Offerer
 from nodrop.measure import sampling, together
 from nodrop.measure.cells import Cell, Table, core_of, may_spin
@@ -36,7 +35,7 @@ from nodrop.measure.places import Places, provision
 from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
 from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial
-from nodrop.outcomes.found import read_found
+from nodrop.outcomes.expected import read_found
 from nodrop.results.names import PROFILE
 from nodrop.setups.seam import Env, Proof, SamplesInside
 from nodrop.suts.seam import Detecting

@@ -15,16 +15,21 @@ from pathlib import Path
 from nodrop.hosts.control_groups import own_quotas
 from nodrop.hosts.inside import allowed_cpus, usage
 from nodrop.hosts.seam import HostProcess
-from nodrop.ledger import quota
-from nodrop.ledger.imbalance import FlowSizes
+from nodrop.ledger import sender
 from nodrop.ledger.over_time import Losses
-from nodrop.ledger.running import Arrivals, Running, lost_beyond_steal
-from nodrop.ledger.threads import Role, ThreadBooks, times
+from nodrop.ledger.running import (
+    Arrivals,
+    FlowSizes,
+    Role,
+    Running,
+    ThreadBooks,
+    lost_beyond_steal,
+    times,
+)
 from nodrop.ledger.timeline import CpuTime, Timeline, timeline
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts
 from nodrop.measure import together
-from nodrop.measure.busy import Others
-from nodrop.measure.live import Feed
+from nodrop.measure.busy import Feed, Others
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.places import Places
 from nodrop.measure.sampling import Sampler, by_our_clock, rows_of_processes
@@ -289,7 +294,7 @@ class Offering:
         self._offered_ns = self._sampler.mark("offered")
         self._throttling.look()
         used = seen.resources
-        used.programs, used.quota = others.used(), quota.rise(quotas, own_quotas())
+        used.programs, used.quota = others.used(), sender.rise(quotas, own_quotas())
         counted = together.live(self._each)
         seen.packets.decoded_when_offered = None if counted is None else counted.decoded_packets
 

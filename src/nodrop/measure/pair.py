@@ -26,13 +26,13 @@ from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.hops import Class
 from nodrop.ledger.over_time import Watched, shown
 from nodrop.ledger.reasons import Problem, Reason
-from nodrop.ledger.threads import ThreadBooks, unexplained_packets
+from nodrop.ledger.running import ThreadBooks, unexplained_packets
 from nodrop.ledger.verdict import figures, judge
 from nodrop.load.seam import FromFiles, LoadGenerator, OfferedLoad, ScheduleError
 from nodrop.measure.baselines import Baselines
+from nodrop.measure.busy import Tell
 from nodrop.measure.cells import Cell
 from nodrop.measure.controllers.seam import TrialInput
-from nodrop.measure.live import Tell
 from nodrop.measure.measurer import LabMeasurer, out_of_memory
 from nodrop.measure.packets.instances import imbalance_ratio
 from nodrop.measure.plan import Plan

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodrop.hosts.seam import Json, Link, Port, UndoJournal, counters_of
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 from nodrop.labs.bridge import Split
 from nodrop.labs.split import CopySplit, HookSplit, Splitter, split, split_to_ports
 from nodrop.measure.packets.readings import Branched, Reading, Received

@@ -18,9 +18,8 @@ from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.seam import Json
-from nodrop.images.bits import Bits
 from nodrop.images.choice import must_be_there, resolve_bits, script_problem
-from nodrop.images.image_tree import first_difference
+from nodrop.images.image_tree import Bits, first_difference
 from nodrop.labs.seam import Cabled, Connected, Lab, MakesPorts, Receiving, Resettable
 from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason

@@ -20,8 +20,7 @@ from nodrop.results.names import PROFILE
 from nodrop.results.rundir import Damage
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.comparison import Answer, Comparison, Question, compare
-from nodrop.stats.family import Family
-from nodrop.stats.interval import Summary, by_start, summarize
+from nodrop.stats.interval import Family, Summary, by_start, summarize
 
 OTHER = "other"
 """Group of stacks that no pattern names."""

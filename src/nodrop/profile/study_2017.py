@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nodrop.ledger.imbalance import UNEVEN
+from nodrop.ledger.running import UNEVEN
 from nodrop.stats.interval import Summary
 
 AUTOFP_GAIN = 1.13

@@ -14,10 +14,8 @@ from nodrop.report.sentences import SETUP_COST, Sentence
 from nodrop.report.setups import Condition, Place
 from nodrop.report.story import Cell
 from nodrop.report.tables import Column, Row, Table, Value, numeric, scaled, text
-from nodrop.stats.comparison import Answer, Comparison, compare
-from nodrop.stats.family import Family
-from nodrop.stats.interval import CONFIDENCE, Interval, Summary
-from nodrop.stats.power import Advice, more_runs
+from nodrop.stats.comparison import Advice, Answer, Comparison, compare, more_runs
+from nodrop.stats.interval import CONFIDENCE, Family, Interval, Summary
 
 NO_NUMBER = "no number of further runs can be promised"
 FEWEST_BEYOND = 4

@@ -10,8 +10,7 @@ from nodrop.report.escape import THIN
 from nodrop.report.story import Cell
 from nodrop.report.trials import Trial
 from nodrop.stats.comparison import Question
-from nodrop.stats.family import Family
-from nodrop.stats.interval import Summary, by_start, summarize
+from nodrop.stats.interval import Family, Summary, by_start, summarize
 
 LOSS_MARGIN = 0.1
 """Percentage points: less loss than that is the same."""

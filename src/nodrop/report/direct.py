@@ -13,7 +13,7 @@ from nodrop.capacity.answer import Answer
 from nodrop.capacity.words import limit_words
 from nodrop.findings.load_words import Writing, goal_words
 from nodrop.findings.weighed import SAME_RATIO, Lack, Span, Weighed, weigh
-from nodrop.ledger.threads import over_mean
+from nodrop.ledger.running import over_mean
 from nodrop.report import escape
 from nodrop.report import sentences as rules
 from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_words
@@ -26,9 +26,9 @@ from nodrop.report.story import Cell, Source, Story, factor_label, once
 from nodrop.report.trials import Trial, work_of
 from nodrop.results.capacity import Direct
 from nodrop.results.capacity import Level as Said
+from nodrop.stats.comparison import Advice
 from nodrop.stats.comparison import Answer as Verdict
-from nodrop.stats.family import Family
-from nodrop.stats.power import Advice
+from nodrop.stats.interval import Family
 
 MOST_DIRECT = 4
 """Answers in words; the tables have the others."""

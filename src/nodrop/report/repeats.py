@@ -29,9 +29,8 @@ from nodrop.report.tables import (
 from nodrop.report.trials import Trial
 from nodrop.results.rundir import Records
 from nodrop.results.settled import Known, Sut, known, rule_of
-from nodrop.stats.family import Family
-from nodrop.stats.interval import Outlier, outliers
-from nodrop.stats.power import POWER, resolution, runs_to_see
+from nodrop.stats.comparison import POWER, resolution, runs_to_see
+from nodrop.stats.interval import Family, Outlier, outliers
 
 SHOWN = ("loss_pct", "sut_cpu_s", "activation_s")
 MOST_CELLS = 30

@@ -15,8 +15,7 @@ from nodrop.report.story import Cell, Story, factor_label, once, said_by_name
 from nodrop.report.tables import Field, Table, number, table_of, words
 from nodrop.report.trials import Trial
 from nodrop.results.trial import accelerator_words
-from nodrop.stats.family import Family
-from nodrop.stats.interval import summarize
+from nodrop.stats.interval import Family, summarize
 
 KIND, INSTANCES = "setup.kind", "setup.instances"
 BASE_KIND = "bare"

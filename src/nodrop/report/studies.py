@@ -18,9 +18,8 @@ from nodrop.report.setups import BASE_KIND, KIND, Condition, Place
 from nodrop.report.story import Story
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.report.trials import Trial, count_once
-from nodrop.stats.comparison import Answer, Comparison, Question, compare
+from nodrop.stats.comparison import Advice, Answer, Comparison, Question, compare, more_runs
 from nodrop.stats.interval import Summary, by_start, summarize
-from nodrop.stats.power import Advice, more_runs
 
 PUBLISHED: Mapping[tuple[str, str], tuple[float, float]] = {
     ("II", "bare"): (9.85, 0.33),

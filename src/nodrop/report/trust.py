@@ -9,7 +9,7 @@ from typing import Any
 from nodrop.config.units import noun
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
-from nodrop.ledger.quota import KNOBS
+from nodrop.ledger.sender import KNOBS
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.hosts import hosts_sentences

@@ -32,7 +32,7 @@ from nodrop.hosts.seam import (
     Surroundings,
     UndoJournal,
 )
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
 from nodrop.setups.local import LocalView

@@ -18,7 +18,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.node import start_job
 from nodrop.hosts.rights import SUT, readable_by
 from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, UndoJournal
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 from nodrop.labs.wiring import local
 from nodrop.ledger.hops import Account, Hop
 from nodrop.setups.local import LocalView

@@ -25,7 +25,7 @@ from nodrop.hosts.guest import NODE, GuestHost, GuestLine
 from nodrop.hosts.inside import usage
 from nodrop.hosts.rights import USERNS_VARIABLE
 from nodrop.hosts.seam import Action, AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 from nodrop.labs.wiring import add_macvtap_here
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place

@@ -24,7 +24,7 @@ from nodrop.hosts.local import LABEL_VARIABLE, LocalHost, run_command
 from nodrop.hosts.node import start_child
 from nodrop.hosts.rights import give, in_user_namespace, sut_user
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 from nodrop.ledger.places import Place
 from nodrop.setups import contained
 from nodrop.setups.contained import (

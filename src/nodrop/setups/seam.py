@@ -17,7 +17,7 @@ from nodrop.hosts.control_groups import memory_controller
 from nodrop.hosts.inside import Inside
 from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
 from nodrop.protocol.events import Counters, SampleResult

@@ -23,8 +23,8 @@ from nodrop.errors import LabProblem, TrialFailed
 from nodrop.hosts.rights import USERNS_VARIABLE
 from nodrop.hosts.seam import AnyJob, Host, Json, Link, Port, UndoJournal
 from nodrop.images import guest_assets
-from nodrop.images.bits import Bits
 from nodrop.images.guest_assets import make_assets
+from nodrop.images.image_tree import Bits
 from nodrop.labs.wiring import add_macvtap
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, WithJsonSchema
 from nodrop.config.options import check
 from nodrop.errors import LabProblem
 from nodrop.hosts.seam import Action, Link, Port, UndoJournal
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
 from nodrop.setups.guest_books import GUEST_SOFTNET, guest_reading, softnet_books

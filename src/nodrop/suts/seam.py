@@ -10,12 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 from nodrop.config.replay import REPLAYING
 from nodrop.errors import BadInput
 from nodrop.hosts.seam import Json
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.places import Place
 from nodrop.ledger.reasons import Problem
-from nodrop.ledger.threads import Role
-from nodrop.outcomes.found import By, Found
+from nodrop.ledger.running import Role
+from nodrop.outcomes.expected import By, Found
 from nodrop.setups.seam import Env, Process
 
 

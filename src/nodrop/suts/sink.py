@@ -17,11 +17,11 @@ from pydantic import Field, model_validator
 from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, NodeRefused, TrialFailed
 from nodrop.hosts.seam import Host, HostProcess, Json, SinkJob
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.places import Knobs, Place, socket_ring
 from nodrop.ledger.reasons import Reason
-from nodrop.ledger.threads import Role
+from nodrop.ledger.running import Role
 from nodrop.protocol.events import SinkResult, SinkSample
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Process

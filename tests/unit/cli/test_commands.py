@@ -299,7 +299,7 @@ def test_doctor_lists_every_problem(
     assert listed == ["- no node", "- no trace", shared, "2 to mend"]
     problems.clear()
     standing = {"setup": "bare", "certificate": None, "not_calibrated": "run `nodrop calibrate`"}
-    monkeypatch.setattr("nodrop.measure.calibrated.standing_here", lambda *_: [standing])
+    monkeypatch.setattr("nodrop.measure.baselines.standing_here", lambda *_: [standing])
     assert main.exit_code(["doctor", str(experiment), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said.pop("notes") == [shared]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodrop.images import guest_assets
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 
 CONTENT = bytes(range(256)) * 64
 

@@ -13,7 +13,6 @@ from nodrop.elsewhere.inputs import Copies
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import file_sha256
 from nodrop.images import choice, image
-from nodrop.images.bits import Bits
 from nodrop.images.choice import (
     ensure_bits,
     find_image,
@@ -32,7 +31,7 @@ from nodrop.images.image import (
     take_image,
     upstream_version,
 )
-from nodrop.images.image_tree import first_difference
+from nodrop.images.image_tree import Bits, first_difference
 
 STATUS = """\
 Package: suricata

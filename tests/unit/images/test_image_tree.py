@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.images import image_tree
-from nodrop.images.bits import Bits
-from nodrop.images.image_tree import first_difference
+from nodrop.images.image_tree import Bits, first_difference
 
 LIBRARY = "usr/lib/libhtp.so.2"
 MEGABYTE = bytes(range(256)) * 4096

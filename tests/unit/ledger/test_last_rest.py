@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodrop.ledger.over_time import Losses, Served
-from nodrop.ledger.running import Arrivals, Running
-from nodrop.ledger.threads import Role
+from nodrop.ledger.running import Arrivals, Role, Running
 from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
 
 STEP = 100_000_000

@@ -12,9 +12,8 @@ from nodrop.ledger import places
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.over_time import LateBurst, Losses
-from nodrop.ledger.quota import Quota
 from nodrop.ledger.reasons import Outcome, Reason
-from nodrop.ledger.sender import Sending, losses_in_reach
+from nodrop.ledger.sender import Quota, Sending, losses_in_reach
 from nodrop.ledger.verdict import Verdict, judge
 
 S, MS = 10**9, 10**6

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.ledger.quota import DISTURBS
+from nodrop.ledger.sender import DISTURBS
 from nodrop.measure.busy import Others, budget_words, quota_words
 from nodrop.results.trial import Disturbed, HeldBack, Program, TrialRecord
 from tests.made import outcome_runs

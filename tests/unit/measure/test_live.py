@@ -9,7 +9,7 @@ from typing import Any, cast
 from nodrop.hosts.seam import HostProcess, Port
 from nodrop.ledger.running import BusyThread
 from nodrop.load.seam import OfferedLoad
-from nodrop.measure.live import Feed
+from nodrop.measure.busy import Feed
 from nodrop.measure.sampling import Sampler
 from nodrop.protocol.events import SampleRow
 from nodrop.results.live import Live

@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.errors import NodeRefused
 from nodrop.hosts.seam import Host, HostProcess, Json
-from nodrop.ledger.threads import Role
+from nodrop.ledger.running import Role
 from nodrop.measure.measurer import Profiling, Unseen
 
 AHEAD_NS = 1_000

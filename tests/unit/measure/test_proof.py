@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 from nodrop.ledger.reasons import Reason
 from nodrop.measure.measurer import prove
 from nodrop.setups.seam import Proof

@@ -16,7 +16,7 @@ from nodrop.config.asked import AbQuestion
 from nodrop.errors import BadInput
 from nodrop.measure.controllers.blocks import LOOKS
 from nodrop.report import comparison
-from nodrop.stats.power import Advice
+from nodrop.stats.comparison import Advice
 
 RUNS = int(os.environ.get("NODROP_SIMULATIONS", "30"))
 """Per shape; 1,000 is the larger version (docs/methodology.md has its figures)."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.measure import calibrated
+from nodrop.measure import baselines
 from nodrop.report.story import read_story
 from nodrop.report.trust import findings
 from nodrop.report.write import write_report
@@ -29,7 +29,7 @@ def said(tmp_path: Path, calibration: Any) -> list[tuple[bool, str]]:
 
 
 def test_the_certificate_is_named(tmp_path: Path) -> None:
-    one = calibrated._standing("bare", certificate("caught", "caught", "not possible here"))
+    one = baselines._standing("bare", certificate("caught", "caught", "not possible here"))
     [(good, words)] = said(tmp_path, [one])
     assert good
     assert words == (
@@ -39,7 +39,7 @@ def test_the_certificate_is_named(tmp_path: Path) -> None:
 
 
 def test_what_it_missed_is_held_against_the_run(tmp_path: Path) -> None:
-    one = calibrated._standing("bare", certificate("caught", "missed"))
+    one = baselines._standing("bare", certificate("caught", "missed"))
     [(good, words)] = said(tmp_path, [one])
     assert not good
     assert words.endswith("1 of 2 known answers caught, missed c1")
@@ -47,7 +47,7 @@ def test_what_it_missed_is_held_against_the_run(tmp_path: Path) -> None:
 
 def test_without_one_it_is_not_calibrated(tmp_path: Path) -> None:
     why = "the certificate of 2026-11-01 is for another kernel (5.10)"
-    [(good, words)] = said(tmp_path, [calibrated._standing("bare", why)])
+    [(good, words)] = said(tmp_path, [baselines._standing("bare", why)])
     assert (good, words) == (False, f"bare: not calibrated ({why})")
 
 

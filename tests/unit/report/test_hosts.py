@@ -26,7 +26,7 @@ from nodrop.report.trust import findings
 from nodrop.report.write import write_report
 from nodrop.results.settled import settled
 from nodrop.results.summary import summarize_cells
-from nodrop.stats.family import Family
+from nodrop.stats.interval import Family
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
 CODES = {"hosts-differ", "several-hosts"}

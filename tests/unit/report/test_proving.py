@@ -13,7 +13,7 @@ from nodrop.compare.records import Repeats, SideCell
 from nodrop.measure.controllers.blocks import LOOKS
 from nodrop.report import comparison
 from nodrop.results.proved import Effect
-from nodrop.stats.power import Advice
+from nodrop.stats.comparison import Advice
 from tests.depth import depth
 
 METRIC = "cpu_us_per_packet"

@@ -32,7 +32,7 @@ from nodrop.report.trials import Trial
 from nodrop.report.write import Part, report_json, write_report
 from nodrop.results.rundir import RunDir, pack
 from nodrop.stats.comparison import Answer
-from nodrop.stats.family import Family
+from nodrop.stats.interval import Family
 from tests.made.rundirs import SETUPS, Fake, make_run
 
 GUEST = "vm tcg (emulated)"

@@ -26,7 +26,7 @@ from nodrop.report import comparison
 from nodrop.report.escape import markdown
 from nodrop.results.lock import locked
 from nodrop.schemas import schemas
-from nodrop.stats.power import Advice
+from nodrop.stats.comparison import Advice
 from tests.made.outcome_runs import outcome_search, tried
 from tests.made.rundirs import DEMO, SETUPS, Fake, make_run
 

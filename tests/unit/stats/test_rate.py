@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.measure.live import STALE_S, SteppedRate
+from nodrop.measure.busy import STALE_S, SteppedRate
 
 
 def played(*looks: tuple[float, int | None]) -> list[float | None]:

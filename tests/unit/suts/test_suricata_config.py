@@ -490,7 +490,7 @@ def test_broken_packed_rules_are_a_problem(tmp_path: Path) -> None:
 
 
 def bits_of(path: Path) -> Any:
-    from nodrop.images.bits import Bits
+    from nodrop.images.image_tree import Bits
 
     return Bits(kind="binary", path=path, sha256="0", version="7.0.10")
 

@@ -28,7 +28,7 @@ from nodrop.config.options import (
 )
 from nodrop.config.toml_file import read_toml
 from nodrop.errors import BadInput
-from nodrop.ledger.threads import Role
+from nodrop.ledger.running import Role
 from nodrop.untrusted.json_text import NotJson, decode_object
 
 SHIPPED = Path(__file__).parent / "programs"

@@ -14,7 +14,7 @@ from nodrop.errors import LabProblem, TrialFailed
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import AS_OURS, Surroundings
-from nodrop.images.bits import Bits
+from nodrop.images.image_tree import Bits
 from nodrop.suts.suricata import log
 from nodrop.suts.suricata.config import ENGINE_LOG
 from nodrop.untrusted.folder import read_end

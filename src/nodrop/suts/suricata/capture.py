@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from nodrop.hosts.seam import Json
-from nodrop.ledger.threads import Role
+from nodrop.ledger.running import Role
 from nodrop.suts.suricata.log import BadRule
 from nodrop.suts.suricata.options import PAGE_BYTES, CaptureKind
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.ledger.threads import Role
+from nodrop.ledger.running import Role
 from nodrop.ledger.timeline import Timeline, timeline
 from nodrop.measure.offering import thread_books
 from nodrop.suts.seam import SutCounters
