@@ -11,7 +11,6 @@ import typer
 
 from nodrop.errors import BadInput, LabProblem
 from nodrop.ledger.sender import DISTURBS
-from nodrop.measure import baselines
 from nodrop.terminal.arguments import (
     AsJson,
     ExperimentFile,
@@ -234,6 +233,7 @@ def doctor(
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.elsewhere.where import looked_at, receiver_elsewhere
+    from nodrop.measure import baselines
     from nodrop.measure.plan import make_plan
 
     where = load_lab(lab)
