@@ -484,8 +484,15 @@ def _ways_out(
         more = [*cpus, max(cpus) + 1]
         spare = host is not None and max(more) < host
         why = "" if spare else f"Needs a host with {max(more) + 1} CPUs."
-        text = f"Give {limit.sut} another CPU."
-        yield one(text, why, f'limits.cpus="{",".join(map(str, more))}"')
+        sut = _sut_options(source)
+        wanted, enough = [f'limits.cpus="{",".join(map(str, more))}"'], len(workers) <= len(cpus)
+        if enough and isinstance(threads := sut.get("threads"), int):
+            wanted.append(f"sut.threads={threads + 1}")
+        if not enough or sut.get("capture", "af-packet") == "af-packet":
+            yield one(f"Give {limit.sut} another CPU.", why, *wanted)
+        elif "buffer_bytes" not in sut:
+            why = "It has a thread for each CPU, and this capture one for all."
+            yield one("Capture with af-packet.", why, "sut.capture=af-packet")
     if limit.by == "generator":
         text = "Send from a host of its own."
         yield Action(text=text, why="The sender fell behind.", command="", cost_s=None)
@@ -535,6 +542,14 @@ def _crowded(answer: Answer) -> bool:
 def _search(source: Source) -> Mapping[str, Any]:
     found = source.run.manifest.get("search")
     return found if isinstance(found, dict) else {}
+
+
+def _sut_options(source: Source) -> Mapping[str, Any]:
+    """Options of its one SUT; empty if it has several, or they were not recorded."""
+    listed: Any = source.run.manifest.get("suts")
+    one = listed[0] if isinstance(listed, list) and len(listed) == 1 else {}
+    options = one.get("options") if isinstance(one, dict) else None
+    return options if isinstance(options, dict) else {}
 
 
 def _host_cpus(source: Source) -> int | None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -172,6 +173,30 @@ def test_bursts_want_a_larger_ring_and_no_further_cpu(
     told = [a.command for a in card_of(run).actions if "search.rounds" not in a.command]
     assert len(told) == len(settings)
     assert all(one in command for one, command in zip(settings, told, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ({"threads": 1}, ["limits.cpus", "sut.threads=2"]),
+        ({"threads": "auto"}, ["limits.cpus"]),
+        ({"capture": "pcap"}, ["sut.capture=af-packet"]),
+        ({"capture": "af-xdp", "threads": 1}, ["sut.capture=af-packet"]),
+        ({"capture": "pcap", "buffer_bytes": 262144}, []),
+    ],
+)
+def test_a_further_cpu_is_for_a_sut_that_uses_it(
+    tmp_path: Path, options: dict[str, Any], settings: list[str]
+) -> None:
+    """Seen: "Give Suricata another CPU" for capture = "pcap", which has one thread."""
+    thread = {"name": "W#01", "cpu_ratio": 0.9, "wait_ratio": 0.01, "dropped_packets": 9}
+    loads = [with_threads(tried(x, [loss] * 3), thread) for x, loss in ((7, 0.0), (8, 0.1))]
+    suts = {"suts": [{"name": "suricata", "options": options}]}
+    card = card_of(outcome_search(tmp_path, loads, manifest=suts))
+    told = [a.command for a in card.actions if "search.rounds" not in a.command]
+    assert len(told) == bool(settings)
+    assert all(one in told[0] for one in settings)
+    assert told == [] or told[0].count("--set") == len(settings)
 
 
 @pytest.mark.parametrize("rounds", [1, 3, 6])
