@@ -1,4 +1,4 @@
-"""Where a run is measured, or a pair of a fleet: here, or on the receiver of its lab."""
+"""The place where a run or a pair of a fleet is measured: here, or on the receiver of its lab."""
 
 from __future__ import annotations
 

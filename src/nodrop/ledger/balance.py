@@ -30,9 +30,9 @@ from nodrop.ledger.places import PATH, Place
 
 # Bytes beside packets: if packets were swapped for as many others, their bytes give it away.
 #
-# If a hop counts the bytes of frames, they are balanced against the next hop that does. Packets on
-# the way whose bytes nobody counted may have had what the trace's frames allow: from so many of its
-# shortest to so many of its longest frames or, without those lengths, any length of a frame.
+# The bytes of a hop that counts them are balanced against those of the next such hop. Where n
+# packets between the two were not counted in bytes, they had at least the bytes of the trace's n
+# shortest frames and at most those of its n longest; without these lengths, any frame is possible.
 SHORTEST_FRAME_BYTES = 14
 """An Ethernet header: no port sends less."""
 Lengths = Sequence[tuple[int, int]]

@@ -195,7 +195,7 @@ def store(certificate: Certificate) -> Path:
 
 
 def stands_on(lab: LabSource, setups: Iterable[str], host: HostFacts) -> list[Json]:
-    """For the manifest: the certificate of each setup, or why there is none."""
+    """The certificate of each setup, or the reason why it has none, for the manifest."""
     node = find_node_binary()
     return [
         _standing(setup, find_certificate(certificate_folder(), key_of(lab, setup, host, node)))
@@ -204,7 +204,7 @@ def stands_on(lab: LabSource, setups: Iterable[str], host: HostFacts) -> list[Js
 
 
 def standing_here(lab: LabSource, setups: Iterable[str]) -> list[Json]:
-    """Each setup's certificate on this host, or why there is none; for `nodrop doctor`."""
+    """The certificate of each setup on this host, or the reason why it has none, for `doctor`."""
     return stands_on(lab, setups, probe_here("host")["host"])
 
 

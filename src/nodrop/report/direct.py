@@ -54,7 +54,7 @@ BOOKS = "books"
 
 
 Clause = tuple[Said, str]
-"""One level's part of the answer, and a command that would tell more; empty if there is none."""
+"""One level's part of the answer, and the command that would show more (empty without one)."""
 
 
 @once

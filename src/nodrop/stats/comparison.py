@@ -297,7 +297,7 @@ class Advice:
 
 
 def more_runs(base: Sequence[float], other: Sequence[float], asked: Question) -> Advice:
-    """Until a comparison that cannot tell yet would answer, with a probability of `POWER`.
+    """Further runs after which a comparison answers, with a probability of `POWER`.
 
     It leads to the next look that the family has kept some of its error for, and to no other.
     """

@@ -195,7 +195,7 @@ class Effective:
         return [name for name in self.threads if receives and name.startswith("W#")]
 
     def settings(self) -> Json:
-        """Seen where it runs, by the names of the [sut] table; what cannot be seen is left out."""
+        """Settings seen on the running process, by their names in [sut]; others are left out."""
         receivers = any(name.startswith("RX#") for name in self.capturing)
         # One thread alone may be `single` or `workers`, which differ in nothing then.
         alone = self.asked.runmode or ("workers" if len(self.capturing) > 1 else None)
