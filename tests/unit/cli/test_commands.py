@@ -121,14 +121,6 @@ def test_the_address_of_a_page_is_json_if_that_is_asked_for(
     assert capsys.readouterr().out.startswith("http://127.0.0.1:")
 
 
-def test_undo_says_that_there_is_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert main.exit_code(["undo"]) == 0
-    assert capsys.readouterr() == ("nothing to undo\n", "")
-
-
 def test_the_help_lists_each_command_once_in_lines_of_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
