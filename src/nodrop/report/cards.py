@@ -6,7 +6,6 @@ import shlex
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +25,7 @@ from nodrop.capacity.searched import judged_ratio, tried
 from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of, parse_cpus
 from nodrop.findings.load_words import apart, contradiction, pairs, written
+from nodrop.findings.observations import RATES
 from nodrop.report import escape, numbers
 from nodrop.report.always_void import always_void
 from nodrop.report.flows import hop_title
@@ -54,6 +54,8 @@ IDLE = 0.2
 MOST_PATH = 6
 ROOMY_FRAMES = 32_768
 """Frames of a socket ring, as many as lossless baselines have (suts/suricata/sut.py)."""
+SEARCH_S = 240.0
+"""Budget of a search that is offered, as `nodrop capacity` has it."""
 KNOWN = 0.001
 """Relative: a load that was given is written in steps of that."""
 
@@ -268,10 +270,9 @@ def _given_more(
     if only_seen:
         text, why = "Offer each load for longer.", "Rings can hold a short burst."
         yield Action(text=text, why=why, command="", cost_s=None)
-    if nothing_above(cells) is not None and (trace := _trace(source)):
+    if (top := nothing_above(cells)) is not None and (search := _search_from(source, top)):
         text, why = "Search for the load that is too much.", "No load given here lost a packet."
-        command = shlex.join(["nodrop", "capacity", trace])
-        yield Action(text=text, why=why, command=command, cost_s=None)
+        yield Action(text=text, why=why, command=search, cost_s=SEARCH_S)
     needed, fewest = runs_needed(), min(len(cell.trials) for cell in cells)
     if fewest < needed and source.command:
         text = f"For a 95 % interval, repeat each load {needed} times."
@@ -280,13 +281,28 @@ def _given_more(
         yield Action(text=text, why="", command=settings, cost_s=longer)
 
 
-def _trace(source: Source) -> str:
-    """The trace that every trial sent; empty if the experiment names none, or several."""
-    with suppress(tomllib.TOMLDecodeError):
-        load = tomllib.loads(source.run.experiment).get("load")
-        trace = load.get("trace") if isinstance(load, dict) else None
-        return escape.plain(trace) if isinstance(trace, str) else ""
-    return ""
+def _search_from(source: Source, top: Cell) -> str:
+    """The command that searches above a given load in the run's own SUT, setup and trace; empty
+    if the experiment names no trace."""
+    try:
+        asked = tomllib.loads(source.run.experiment)
+    except tomllib.TOMLDecodeError:
+        return ""
+    load, measure = (asked.get(table, {}) for table in ("load", "measure"))
+    if not isinstance(load, dict) or not isinstance(measure, dict) or "trace" not in load:
+        return ""
+    if load.get("top_speed") or top.factors.get("load.top_speed"):
+        return ""  # there is no higher load
+    if source.command[1:2] != ("run",):
+        return shlex.join(["nodrop", "capacity", escape.plain(load["trace"])])
+    given = {key: value for key, value in top.factors.items() if key in RATES}
+    settings = [f"{key}={escape.plain(value)}" for key, value in given.items()]
+    if "pps" in load or "load.pps" in given:
+        settings.append("search.by=pps")
+    if measure.get("outcome"):
+        settings.append("measure.outcome=[]")
+    budget = f"search.budget_s={SEARCH_S:.0f}"
+    return source.command_with("measure.mode=capacity", *settings, budget)
 
 
 def _took_s(trials: Sequence[Trial]) -> float | None:
@@ -505,8 +521,8 @@ def _idle(worker: Worker) -> bool:
 
 
 def _allowed(story: Story, ways: Sequence[Action]) -> list[Action]:
-    """The first few; none sets what the experiment varies."""
-    varied = [f"{factor}=" for factor in story.factors]
+    """The first few; none sets what the experiment varies, but for its rate."""
+    varied = [f"{factor}=" for factor in story.factors if factor not in RATES]
     found = [one for one in ways if not any(key in one.command for key in varied)]
     return found[:MOST_ACTIONS]
 

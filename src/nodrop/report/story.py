@@ -209,9 +209,19 @@ class Source:
         return ("nodrop", *(escape.plain(word, longest=200) for word in argv[1:]))
 
     def command_with(self, *settings: str) -> str:
-        """The command with settings more, to be pasted; the settings alone without one."""
+        """The command with these settings, to be pasted; the settings alone without one.
+
+        A setting replaces that of its key.
+        """
+        keys = {one.partition("=")[0] for one in settings}
+        words: list[str] = []
+        for word in self.command:
+            if words[-1:] == ["--set"] and word.partition("=")[0] in keys:
+                words.pop()
+            elif word != "--resume":
+                words.append(word)
         more = [word for one in settings for word in ("--set", one)]
-        return shlex.join([*(word for word in self.command if word != "--resume"), *more])
+        return shlex.join([*words, *more])
 
     def command_words(self, *settings: str) -> str:
         """`command_with` within a sentence."""

@@ -82,13 +82,36 @@ def test_loads_that_contradict_each_other_name_none(tmp_path: Path) -> None:
     assert card.carried is None and card.headline == "The loads contradict each other."
 
 
-@pytest.mark.parametrize("trace", ["my.pcap", "a b.pcap"])
-def test_what_was_not_tried_is_what_to_do_next(tmp_path: Path, trace: str) -> None:
-    card = card_of(
-        tmp_path, load(5_000, [0.0] * 6), experiment=f'name = "x"\n[load]\ntrace = "{trace}"\n'
+@pytest.mark.parametrize(
+    ("command", "load_of", "settings"),
+    [
+        ("run x.toml", {"load.pps": 5_000}, "load.pps=5000 search.by=pps"),
+        ("run x.toml --resume", {"load.speed": 8.0, "setup.kind": "bare"}, "load.speed=8.0"),
+        ("run x.toml --set sut.threads=1", {}, ""),
+        ("run x.toml --set search.budget_s=60", {}, ""),
+    ],
+)
+def test_the_search_that_is_offered_keeps_sut_setup_and_trace(
+    tmp_path: Path, command: str, load_of: dict[str, object], settings: str
+) -> None:
+    run = outcome_run(
+        tmp_path, [Load(cell=load_of, pps=5_000, trials=[0.0] * 6, fields={"sustained": True})]
     )
-    quoted = f"'{trace}'" if " " in trace else trace
-    assert [a.command for a in card.actions] == [f"nodrop capacity {quoted}"]
+    (run / "experiment.toml").write_text('[load]\ntrace = "my.pcap"\n')
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["command"] = ["/usr/bin/nodrop", *command.split()]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    (card,) = given_cards(read_story([run]))
+    words = ["measure.mode=capacity", *settings.split(), "search.budget_s=240"]
+    given = " ".join(f"--set {word}" for word in words)
+    again = command.removesuffix(" --resume").removesuffix(" --set search.budget_s=60")
+    assert [a.command for a in card.actions] == [f"nodrop {again} {given}"]
+
+
+def test_a_run_of_another_command_offers_a_search_of_its_trace(tmp_path: Path) -> None:
+    text = 'name = "x"\n[load]\ntrace = "a b.pcap"\n'
+    card = card_of(tmp_path, load(5_000, [0.0] * 6), experiment=text)
+    assert [a.command for a in card.actions] == ["nodrop capacity 'a b.pcap'"]
 
 
 @pytest.mark.parametrize("factor", ["sut.threads", "sut.ring_size"])
