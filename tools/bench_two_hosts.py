@@ -26,7 +26,7 @@ from nodrop.elsewhere.where import measuring
 from nodrop.measure.controllers.seam import Controller, May, TrialInput, any_trial
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Progress, make_plan
-from nodrop.results.names import MANIFEST
+from nodrop.results.layout import MANIFEST
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
 from tests.ssh.machines import Machines, two_machines

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nodrop.labs.bridge import LINUX_BRIDGE
-from nodrop.ledger.places import ON_EVERY_HOST, Owner, Place, places_of
+from nodrop.ledger.hops import ON_EVERY_HOST, Owner, Place, places_of
 from nodrop.plugins import Plugin, plugins
 
 SPLITTER = 'splitter = "bridge"'
@@ -44,7 +44,7 @@ def _lines(registered: Iterable[Registered]) -> Iterator[str]:
     yield ""
     yield (
         "Written by `python -m tools.places` from the entries that hosts, setups and SUTs give "
-        "(`nodrop.ledger.places`): edit those. A plugin adds its own as the attribute `places` of "
+        "(`nodrop.ledger.hops`): edit those. A plugin adds its own as the attribute `places` of "
         "its class. A verdict says a place by its name: `lost in the socket ring`."
     )
     yield ""

@@ -12,14 +12,12 @@ from pydantic import BaseModel, Field, TypeAdapter
 from nodrop.audit.answer import AuditAnswer
 from nodrop.compare.records import History, Side, Versus
 from nodrop.config.experiment import ExperimentFile
-from nodrop.config.fleet_file import FleetFile
+from nodrop.config.lab_file import FleetFile
 from nodrop.labs.netns import NetnsFile
 from nodrop.labs.ssh import SshFile
 from nodrop.results.capacity import CapacityAnswer, Direct
-from nodrop.results.certificate import Certificate
-from nodrop.results.proved import Proved
+from nodrop.results.other_records import Certificate, Proved, WatchedInterval
 from nodrop.results.trial import trial_schema
-from nodrop.results.watched import WatchedInterval
 
 
 def schemas() -> dict[str, dict[str, Any]]:

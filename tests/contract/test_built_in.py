@@ -10,7 +10,7 @@ import pytest
 from nodrop import plugins
 from nodrop.config.lab_file import find_lab, load_lab
 from nodrop.errors import BadInput
-from nodrop.ledger.places import Owner, Place
+from nodrop.ledger.hops import Owner, Place
 from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import Asked, AskedCell, TrialInput
 from nodrop.results.trial import TrialRecord

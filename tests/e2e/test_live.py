@@ -12,8 +12,8 @@ from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Progress
 from nodrop.report.story import read_story
 from nodrop.report.timeline import timeline
-from nodrop.results.live import Live
 from nodrop.results.rundir import open_run
+from nodrop.results.trial import Live
 from nodrop.watch.follow import Follower, View
 
 EXPERIMENT = """

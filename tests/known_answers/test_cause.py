@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from nodrop.ledger import places
+from nodrop.ledger import hops
 from nodrop.ledger.cause import Cause, Running, causes_of
 from nodrop.measure.offering import foreign_ratio, of_rows, steal_ratio
 from nodrop.setups.guest_books import MACVTAP_QUEUE
@@ -486,7 +486,7 @@ def test_what_nobody_saw_is_not_known() -> None:
     for losses in ([], [("", 0.0, 3.0, 9)], [("W#07", 0.0, 3.0, 9)]):
         assert rules(ring(world.running(*losses))) == ["not_known"]
     assert causes_of(RING, None) == ()
-    assert causes_of(places.SOFTNET, world.running((W, 0, 3, 9))) == ()
+    assert causes_of(hops.SOFTNET, world.running((W, 0, 3, 9))) == ()
 
 
 def test_a_slow_guest_is_no_cause_at_its_macvtap_queue() -> None:

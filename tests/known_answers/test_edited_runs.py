@@ -19,8 +19,8 @@ from nodrop.measure.preflight import Parts
 from nodrop.report.export import write_parquet
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
+from nodrop.results.records import FLAT
 from nodrop.results.rundir import open_run
-from nodrop.results.versions import FLAT
 from nodrop.results.writer import RunWriter
 from nodrop.watch.follow import Follower
 from tests.made.outcome_runs import Load, outcome_run

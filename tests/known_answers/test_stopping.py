@@ -15,10 +15,10 @@ import pytest
 from numpy.typing import NDArray
 
 from nodrop.cli import main
-from nodrop.config.repetitions import FEWEST, UNITS, Repetitions
+from nodrop.config.search import FEWEST, UNITS, Repetitions
 from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, TrialInput
-from nodrop.results.settled import METRICS, known, looks
+from nodrop.results.summary import METRICS, known, looks
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Looks, median_rank, runs_needed
 from nodrop.testing.contracts import check_controller

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from nodrop.ledger import places
+from nodrop.ledger import hops as places
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.ledger.over_time import LEAST_S, TOLERANCE, Pace, WorkedOff, least_duration_s, pace
 from nodrop.ledger.sender import Sending
-from nodrop.ledger.sustained import LEAST_S, TOLERANCE, Pace, WorkedOff, least_duration_s, pace
 from nodrop.ledger.verdict import judge
 
 

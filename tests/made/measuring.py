@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from nodrop.ledger.balance import balance
-from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.places import SOCKET_RING
+from nodrop.ledger.hops import SOCKET_RING, Account, Class, Hop
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import judge
 from nodrop.measure.cells import Cell, Table

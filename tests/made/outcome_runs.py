@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, balance, ledger_to_json
-from nodrop.ledger.hops import CUT, Account, Class, Hop
-from nodrop.ledger.places import SOCKET_RING
+from nodrop.ledger.hops import CUT, SOCKET_RING, Account, Class, Hop
+from nodrop.results.records import current
 from nodrop.results.trial import TrialRecord
-from nodrop.results.versions import current
 from nodrop.results.writer import RunWriter, plan_sha256
 
 

@@ -22,8 +22,8 @@ from nodrop.ledger.running import BusyThread, Running
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
 from nodrop.ledger.verdict import Verdict, figures, judge
+from nodrop.results.layout import TrialFolder
 from nodrop.results.trial import Thread, TrialRecord
-from nodrop.results.trial_folder import TrialFolder
 from nodrop.results.writer import RunWriter, plan_sha256
 from tests.made.made_books import PACKETS, books
 

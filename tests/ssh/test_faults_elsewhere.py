@@ -17,7 +17,7 @@ from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.node import ClockFix
 from nodrop.hosts.ssh import NODE_FOLDER, SshHost
 from nodrop.measure.plan import Progress
-from nodrop.results.live import Live
+from nodrop.results.trial import Live
 from tests.e2e.conftest import closes, only
 from tests.ssh.machines import set_control
 from tests.ssh.pairs import Pair, Run

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nodrop.audit.answer import Asked
-from nodrop.ledger.nic_counters import NIC_COUNTERS
+from nodrop.ledger.hops import NIC_COUNTERS
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import closes
 from tests.ssh.guests import Guest, emulated, sender_and_guest

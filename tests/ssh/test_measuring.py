@@ -24,7 +24,7 @@ from nodrop.labs.ssh import SshLab
 from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.plan import Progress
-from nodrop.results.live import Live
+from nodrop.results.trial import Live
 from tests.e2e.conftest import closes
 from tests.ssh.machines import MTU, Machine
 from tests.ssh.pairs import SINK, Pair, Run, runs_on

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from nodrop.config.fleet_file import load_fleet
+from nodrop.config.lab_file import load_fleet
 from nodrop.config.toml_file import parse_toml
 from nodrop.errors import BadInput
 

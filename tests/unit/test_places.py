@@ -11,10 +11,12 @@ import pytest
 import nodrop.ledger
 from nodrop.ledger.balance import balance
 from nodrop.ledger.cause import Rule, causes_of, knob_of
-from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.places import (
+from nodrop.ledger.hops import (
     ON_EVERY_HOST,
     SOCKET_RING,
+    Account,
+    Class,
+    Hop,
     Knobs,
     Owner,
     Place,

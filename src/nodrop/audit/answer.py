@@ -16,7 +16,7 @@ from nodrop.audit.kinds import KINDS, findings, is_note
 from nodrop.audit.port_kinds import not_parted
 from nodrop.audit.world import Missing, Role, World
 from nodrop.errors import NodropError
-from nodrop.results.model import Model, NotNegative
+from nodrop.results.records import Model, NotNegative
 
 FOUND, CANNOT_TELL = 1, 6
 """Exit codes: there are findings; there are none, and something could not be read."""

@@ -20,7 +20,7 @@ from nodrop.audit.world import (
     World,
 )
 from nodrop.config.units import count_of, format_cpus
-from nodrop.ledger.nic_counters import Beside, counter_of
+from nodrop.ledger.hops import Beside, counter_of
 
 MERGE = {
     "rx-gro": ("gro", "Suricata switches it off when it starts"),

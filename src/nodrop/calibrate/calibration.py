@@ -21,7 +21,7 @@ from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.interrupts import Interrupted, interrupts
 from nodrop.measure.baselines import certificate_folder, key_of, probe_here
 from nodrop.measure.manager import RunOutcome, run_experiment
-from nodrop.results.certificate import Certificate, KnownAnswer, SmallestLoss
+from nodrop.results.other_records import Certificate, KnownAnswer, SmallestLoss
 
 ATTEMPTS = 3
 """Most attempts at a case whose sender the host made late."""

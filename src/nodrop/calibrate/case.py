@@ -16,7 +16,7 @@ from nodrop.calibrate.faults import Fault
 from nodrop.config.lab_file import LabSource
 from nodrop.hosts.rights import in_user_namespace
 from nodrop.ledger.reasons import Outcome
-from nodrop.results.certificate import Spread
+from nodrop.results.other_records import Spread
 from nodrop.results.trial import TrialRecord
 
 ON_THIS_KERNEL = frozenset({"bare", "docker", "oci"})

@@ -8,7 +8,7 @@ from pathlib import Path
 from nodrop.calibrate import faults, traces
 from nodrop.calibrate.case import Case, Expected, Site
 from nodrop.calibrate.figures import pace_case, spread_case, steady
-from nodrop.ledger import places
+from nodrop.ledger import hops
 from nodrop.ledger.cause import Rule
 from nodrop.ledger.reasons import Outcome, Reason
 from nodrop.report.write import report_json
@@ -18,8 +18,8 @@ PACKETS = 100_000
 """Packets in the ladder of the smallest losses: 1 of 10^5."""
 PATIENT = "measure.late_p99_us=100000"
 """A busy host may be late if packets are the question."""
-RING = f"^{places.SOCKET_RING}$"
-PATH = f"^{places.PATH}$"
+RING = f"^{hops.SOCKET_RING}$"
+PATH = f"^{hops.PATH}$"
 NO_LOSS = Expected(lost=(0, 0))
 
 

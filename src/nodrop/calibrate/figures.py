@@ -15,7 +15,7 @@ from nodrop.report.comparison import compared
 from nodrop.report.costs import DIFFERENCES
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import read_story
-from nodrop.results.certificate import Clock, Pace, Spread
+from nodrop.results.other_records import Clock, Pace, Spread
 from nodrop.results.trial import TrialRecord
 
 RATES = (10_000, 30_000, 100_000, 200_000, 400_000, 800_000, 1_600_000)

@@ -17,8 +17,8 @@ from nodrop.report import escape
 from nodrop.report.story import Cell, Source, Story, factor_label, once
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import Forecast
+from nodrop.results.records import LoadWindow
 from nodrop.results.rundir import Records
-from nodrop.results.window import LoadWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

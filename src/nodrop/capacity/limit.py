@@ -16,7 +16,7 @@ from nodrop.capacity.searched import (
 )
 from nodrop.config.search import RANGE, Search
 from nodrop.ledger.cause import Rule
-from nodrop.ledger.places import ON_EVERY_HOST
+from nodrop.ledger.hops import ON_EVERY_HOST
 from nodrop.results.capacity import LimitedBy
 from nodrop.results.trial import TrialRecord
 

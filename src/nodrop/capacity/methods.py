@@ -12,7 +12,7 @@ from statistics import median
 
 from nodrop.capacity.searched import NEAR, Load, Picture, Tried, loads
 from nodrop.config.search import Search
-from nodrop.ledger.sustained import SEEN_BEHIND
+from nodrop.ledger.over_time import SEEN_BEHIND
 from nodrop.results.trial import Ramp
 
 ABOVE = 0.02

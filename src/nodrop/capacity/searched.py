@@ -1,7 +1,7 @@
 """The trials of a search: which loads a SUT carries, for a goal, as far as they show it.
 
 A trial counts for a load only if nothing was lost beyond the goal *and* the SUT was seen to keep
-the pace (ledger/sustained.py): a ring that holds a short trial carries nothing. A SUT that fails
+the pace (ledger/over_time.py): a ring that holds a short trial carries nothing. A SUT that fails
 under a load does not carry it. A void trial says nothing, except of the sender.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 
 from nodrop.config.search import Search
 from nodrop.ledger.cause import Rule
+from nodrop.ledger.over_time import LEAST_S, TOLERANCE
 from nodrop.ledger.reasons import Reason
 from nodrop.ledger.sender import NAMED_RATIO
-from nodrop.ledger.sustained import LEAST_S, TOLERANCE
 from nodrop.results.trial import OTHERS, Ramp, TrialRecord
 from nodrop.stats.knee import Limit, knee
 

@@ -22,7 +22,7 @@ from nodrop.capacity.pictures import (
 from nodrop.capacity.statements import ramp_words, writing
 from nodrop.capacity.words import curves_table, forecast_words, limit_words, stand_apart
 from nodrop.findings.load_words import value_words
-from nodrop.ledger.sustained import duration
+from nodrop.ledger.over_time import duration
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import shortened
 from nodrop.report.chart import Chart

@@ -10,7 +10,7 @@ from nodrop.capacity.searched import Tried, no_ratio
 from nodrop.config.search import Search
 from nodrop.config.units import noun
 from nodrop.findings.load_words import UNSURE, Writing, goal_words, known_apart, value_words
-from nodrop.ledger.places import ON_EVERY_HOST
+from nodrop.ledger.hops import ON_EVERY_HOST
 from nodrop.ledger.verdict import percent
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.interval import CONFIDENCE

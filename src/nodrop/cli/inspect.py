@@ -106,7 +106,7 @@ def plan(
     here = [] if fleet else in_the_way(load_lab(lab), asked, made)
     made = made.on(os.sched_getaffinity(0))
     if fleet is not None:
-        from nodrop.config.fleet_file import load_fleet
+        from nodrop.config.lab_file import load_fleet
         from nodrop.fleet.members import in_parallel
 
         pairs = load_fleet(fleet)
@@ -250,8 +250,7 @@ def put(
     \b
     nodrop put results/capacity-my-20261126T101500Z s3://lab/runs
     """
-    from nodrop.results.store import Store
-    from nodrop.results.stored import put_run
+    from nodrop.results.store import Store, put_run
 
     store = Store.of(place)
     with before_anything():

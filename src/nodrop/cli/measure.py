@@ -97,7 +97,7 @@ def _report(
     from nodrop.report.sensor import decoder_words, sensor_words
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report
-    from nodrop.results.settled import looks
+    from nodrop.results.summary import looks
     from nodrop.terminal.progress import (
         print_cells,
         print_direct,
@@ -148,7 +148,7 @@ def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callab
         return partial(measuring(where), asked, where)
     if lab is not None:
         raise BadInput("--lab: not with --fleet, whose file names its labs; leave one of them out")
-    from nodrop.config.fleet_file import load_fleet
+    from nodrop.config.lab_file import load_fleet
     from nodrop.elsewhere.where import receiver_elsewhere, sits
     from nodrop.fleet.run import run_fleet
     from nodrop.hosts.rights import ensure_privileges

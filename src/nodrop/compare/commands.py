@@ -145,7 +145,7 @@ def baseline(
     nodrop baseline results/capacity-my-20261126T101500Z base.json
     """
     from nodrop.compare.sides import read_side
-    from nodrop.results.lock import is_written
+    from nodrop.results.layout import is_written
 
     if run.is_file():
         raise BadInput(f"{run}: is a file, and no run directory")

@@ -12,7 +12,7 @@ from nodrop.compare.records import Row, Side, SideCell
 from nodrop.compare.sides import FAILED
 from nodrop.compare.versus import versus
 from nodrop.report.costs import LOSS
-from nodrop.results.proved import Effect, Proved, Together
+from nodrop.results.other_records import Effect, Proved, Together
 
 BASE = "without"
 TOGETHER = "together"

@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
-from nodrop.results.model import Count, Model
+from nodrop.results.records import Count, Model
 from nodrop.untrusted.folder import read_file
 from nodrop.untrusted.json_text import NotJson, decode_object
 

@@ -19,9 +19,9 @@ from nodrop.report.costs import DETECTION_FIGURE, DIFFERENCES, Figure
 from nodrop.report.sections import figures_of_others
 from nodrop.report.story import UNVALUED, Cell, factor_label, read_story
 from nodrop.report.trials import Trial
-from nodrop.results.names import MANIFEST
+from nodrop.results.layout import MANIFEST
 from nodrop.results.rundir import RunDir, identity, pack, unread
-from nodrop.results.sittings import measured_on
+from nodrop.results.summary import measured_on
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import of_hosts
 

@@ -17,8 +17,7 @@ from pydantic import (
 
 from nodrop.config.matrix import CELLS, NAMED, Matrix, check_matrix, flatten, pin
 from nodrop.config.options import CpuList, MemorySize, Name, Options, check
-from nodrop.config.repetitions import NumberOrRule, Repetitions
-from nodrop.config.search import Search
+from nodrop.config.search import NumberOrRule, Repetitions, Search
 from nodrop.config.toml_file import (
     Setting,
     parse_setting,

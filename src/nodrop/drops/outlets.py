@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput
-from nodrop.results.names import DROPS
-from nodrop.results.watched import WatchedCapture, WatchedInterval
+from nodrop.results.layout import DROPS
+from nodrop.results.other_records import WatchedCapture, WatchedInterval
 from nodrop.results.writer import RunWriter
 from nodrop.untrusted.folder import Folder
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodrop.drops.books import Balance, Key, Reading, rise
-from nodrop.ledger import nic_counters
-from nodrop.ledger.places import KERNEL, NIC, RECEIVING_PORT, SOCKET_RING, SOFTNET
+from nodrop.ledger import hops
+from nodrop.ledger.hops import KERNEL, NIC, RECEIVING_PORT, SOCKET_RING, SOFTNET
 from nodrop.protocol.events import (
     CapturePort,
     Captures,
@@ -159,7 +159,7 @@ def rx_dropped(
         if then["link"] is None or port["link"] is None:
             return None
         dropped = rise(then["link"]["stats"]["rx_dropped"], port["link"]["stats"]["rx_dropped"])
-        dropped -= min(dropped, nic_counters.in_rx_dropped(then["ethtool"], port["ethtool"]))
+        dropped -= min(dropped, hops.in_rx_dropped(then["ethtool"], port["ethtool"]))
         came = rise(then["rx_packets"][0], port["rx_packets"][1])
         lost = dropped - came - backlog
         # Each CPU may have counted a packet there that is not in rx_packets yet.
@@ -213,7 +213,7 @@ def _of_ports(before: Captures, now: Captures) -> Iterator[Loss]:
             continue
         old, new = then["link"]["stats"], port["link"]["stats"]
         missed = rise(old["rx_missed_errors"], new["rx_missed_errors"])
-        beyond = nic_counters.beyond(then["ethtool"], port["ethtool"], missed)
+        beyond = hops.beyond(then["ethtool"], port["ethtool"], missed)
         yield Loss(
             place=str(NIC),
             where=name,

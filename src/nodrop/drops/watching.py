@@ -19,7 +19,7 @@ from nodrop.drops.places import (
     thread_shares,
 )
 from nodrop.protocol.events import Captures, NotVisible, RingLevels
-from nodrop.results.watched import (
+from nodrop.results.other_records import (
     Hidden,
     ThreadShare,
     WatchedCapture,

@@ -58,9 +58,8 @@ from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Plan, Progress
 from nodrop.measure.preflight import doctor
-from nodrop.results.live import Live
 from nodrop.results.rundir import read_manifest
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import Live, TrialRecord
 from nodrop.results.writer import RunWriter
 from nodrop.untrusted.folder import Folder
 

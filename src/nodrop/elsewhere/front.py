@@ -44,10 +44,9 @@ from nodrop.measure.manager import (
 )
 from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.measure.preflight import resettable
-from nodrop.results.live import Live
+from nodrop.results.layout import TrialFolder
 from nodrop.results.rundir import find_run, open_run
-from nodrop.results.trial import TrialRecord
-from nodrop.results.trial_folder import TrialFolder
+from nodrop.results.trial import Live, TrialRecord
 from nodrop.results.writer import RunWriter
 from nodrop.untrusted.json_text import NotJson, member
 from nodrop.untrusted.words import one_line

@@ -26,9 +26,8 @@ from nodrop.hosts.journal import UndoReport, going_on, undo_abandoned
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
 from nodrop.measure.controllers.seam import TrialInput
-from nodrop.results.names import RUNS, safe_name
+from nodrop.results.layout import RUNS, files_of_trial, safe_name, write_json
 from nodrop.results.trial import TrialRecord
-from nodrop.results.trial_folder import files_of_trial, write_json
 from nodrop.results.writer import plan_sha256
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, decode

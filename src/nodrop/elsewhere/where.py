@@ -26,11 +26,9 @@ from nodrop.measure import baselines
 from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Plan, Progress, make_plan
-from nodrop.results.live import Live
-from nodrop.results.names import RUNS, TRIAL
+from nodrop.results.layout import RUNS, TRIAL, TrialFolder
 from nodrop.results.rundir import read_manifest
-from nodrop.results.trial import TrialRecord
-from nodrop.results.trial_folder import TrialFolder
+from nodrop.results.trial import Live, TrialRecord
 from nodrop.untrusted.json_text import SMALL_FILE_BYTES, decode_object, member
 
 if TYPE_CHECKING:

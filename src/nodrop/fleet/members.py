@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import Any
 
-from nodrop.config.fleet_file import FleetFile
+from nodrop.config.lab_file import FleetFile
 from nodrop.errors import LabProblem, NodropError, NotReady
 from nodrop.fleet import worker
 from nodrop.fleet.started import PAIR, Workers
@@ -18,7 +18,7 @@ from nodrop.hosts.seam import Json
 from nodrop.measure.controllers.seam import Controller, May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import this_nodrop
 from nodrop.measure.plan import Plan
-from nodrop.results.sittings import OF_A_HOST
+from nodrop.results.summary import OF_A_HOST
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.eta import Remaining
 

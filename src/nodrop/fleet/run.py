@@ -16,8 +16,7 @@ from typing import Any
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
-from nodrop.config.fleet_file import FleetFile, FleetSource, kubernetes_options
-from nodrop.config.lab_file import LabSource
+from nodrop.config.lab_file import FleetFile, FleetSource, LabSource, kubernetes_options
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady
 from nodrop.fleet.members import Members, in_parallel
 from nodrop.fleet.pairs import Pairs

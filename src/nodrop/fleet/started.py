@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from nodrop.config.fleet_file import FleetFile
+from nodrop.config.lab_file import FleetFile
 from nodrop.errors import LabProblem, NotReady
 
 PAIR = "pair"

@@ -24,8 +24,8 @@ from nodrop.measure.manager import manifest
 from nodrop.measure.pair import Pair, at_work
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import preflight
+from nodrop.results.layout import TrialFolder
 from nodrop.results.trial import TrialRecord
-from nodrop.results.trial_folder import TrialFolder
 
 OTHER_FILES = "its trace, files or image are others than those of the other pairs"
 IDLE_S = 60.0

@@ -18,8 +18,7 @@ from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.hosts.seam import Action, Link, Port, UndoJournal, rise
 from nodrop.labs.netns import OFFLOADS, ip_batch, queue_words, quiet_stack, wait_up
 from nodrop.labs.wiring import local
-from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.places import BETWEEN, SOFTNET, Owner, Place
+from nodrop.ledger.hops import BETWEEN, SOFTNET, Account, Class, Hop, Owner, Place
 from nodrop.protocol.events import Counters
 
 # The ways a stream of packets is split into: a port that hands on, and a receiver's NIC, for each.

@@ -46,7 +46,7 @@ has its name once it is whole and on disk. What has begun bears its hash, and is
 
 
 class Storage:
-    """A Keeper (results/raw_files.py), while it is entered. NotReady, in one sentence, if it is not
+    """A Keeper (results/layout.py), while it is entered. NotReady, in one sentence, if it is not
     to be had."""
 
     def __init__(self, host: str, path: str, *, config: Path | None) -> None:

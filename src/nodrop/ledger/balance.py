@@ -20,13 +20,14 @@ from nodrop.ledger.hops import (
     BYTES_ALONE,
     LISTED,
     NO_PACKETS,
+    PATH,
     PATH_FOREIGN,
     PATH_LOST,
     Account,
     Class,
     Hop,
+    Place,
 )
-from nodrop.ledger.places import PATH, Place
 
 # Bytes beside packets: if packets were swapped for as many others, their bytes give it away.
 #

@@ -12,10 +12,10 @@ from enum import StrEnum
 from itertools import groupby
 
 from nodrop.config.units import noun
-from nodrop.ledger.peers import Peer, Peers, peers
-from nodrop.ledger.places import NEUTRAL, Knobs, Place, WaitsFor
+from nodrop.ledger.hops import NEUTRAL, Knobs, Place, WaitsFor
+from nodrop.ledger.peers import SATURATED_SHARE, SLEEPS_SHARE, Pace, Peer, Peers, ThreadQueue, peers
 from nodrop.ledger.running import Role, Running
-from nodrop.ledger.shares import (
+from nodrop.ledger.timeline import (
     TAKEN,
     Shares,
     Spans,
@@ -24,7 +24,6 @@ from nodrop.ledger.shares import (
     shares,
     still_intervals,
 )
-from nodrop.ledger.thread_queue import SATURATED_SHARE, SLEEPS_SHARE, Pace, ThreadQueue
 
 
 class Rule(StrEnum):

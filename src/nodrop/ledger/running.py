@@ -11,8 +11,7 @@ from statistics import median
 
 from nodrop.config.units import noun
 from nodrop.ledger.over_time import Losses, Served
-from nodrop.ledger.shares import Spans
-from nodrop.ledger.timeline import ThreadTime, Timeline
+from nodrop.ledger.timeline import Spans, ThreadTime, Timeline
 
 # The reason why work falls unevenly to threads that share it by flow, judged from the flows'
 # sizes.

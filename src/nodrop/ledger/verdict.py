@@ -10,9 +10,8 @@ from typing import Any, Literal
 from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.cause import Cause, causes_of, lost_to_steal
-from nodrop.ledger.hops import CUT, Account, Class
-from nodrop.ledger.over_time import Losses
-from nodrop.ledger.places import Place
+from nodrop.ledger.hops import CUT, Account, Class, Place
+from nodrop.ledger.over_time import Losses, Pace, WorkedOff, pace
 from nodrop.ledger.reasons import Outcome, Problem, Reason, outcome_of
 from nodrop.ledger.running import Running
 from nodrop.ledger.sender import (
@@ -22,7 +21,6 @@ from nodrop.ledger.sender import (
     lost_by_bursts,
     problems_of_the_sender,
 )
-from nodrop.ledger.sustained import Pace, WorkedOff, pace
 
 INVALID_NAMED = 0.01
 """Share of the decoded packets: a trial with fewer invalid ones does not mention them."""

@@ -13,7 +13,7 @@ from nodrop.ledger.balance import Lengths
 from nodrop.ledger.over_time import LateBurst
 from nodrop.ledger.running import FlowSizes
 from nodrop.protocol.events import Achieved, TraceResult
-from nodrop.results.window import LoadWindow
+from nodrop.results.records import LoadWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ from nodrop.load.seam import (
     lasting,
 )
 from nodrop.protocol.events import ReassemblyForecast, TracePlanned, TraceResult
-from nodrop.results.window import LoadWindow
+from nodrop.results.records import LoadWindow
 from nodrop.untrusted.folder import read_file
 from nodrop.untrusted.json_text import decode_object, member
 from nodrop.untrusted.words import making_sense

@@ -35,8 +35,8 @@ from nodrop.measure.seam import Measurer, Trial
 from nodrop.outcomes.expected import Baseline, Found, keep
 from nodrop.protocol.events import Host as HostFacts
 from nodrop.protocol.events import ProbeResult
-from nodrop.results.certificate import Certificate, Key, file_name, find_certificate
-from nodrop.results.trial_folder import TrialFolder
+from nodrop.results.layout import TrialFolder
+from nodrop.results.other_records import Certificate, Key, file_name, find_certificate
 from nodrop.setups.seam import Limits, Setup
 from nodrop.suts.seam import Detecting
 from nodrop.untrusted.folder import Folder, read_file

@@ -23,8 +23,7 @@ from nodrop.ledger.sender import DISTURBS, KNOBS
 from nodrop.load.seam import OfferedLoad, Offerer
 from nodrop.measure.sampling import Sampler, busiest_thread
 from nodrop.protocol.events import SampleRow
-from nodrop.results.live import Live
-from nodrop.results.trial import OTHERS, STEAL, Program, TrialRecord
+from nodrop.results.trial import OTHERS, STEAL, Live, Program, TrialRecord
 from nodrop.suts.seam import SutCounters
 
 KERNEL_THREAD = 0x00200000

@@ -16,10 +16,10 @@ from nodrop.config.units import format_cpus, format_seconds, parse_cpus
 from nodrop.errors import BadInput, LabProblem
 from nodrop.labs.seam import Receiving
 from nodrop.labs.split import Splitter
-from nodrop.ledger.sustained import least_duration_s
+from nodrop.ledger.over_time import least_duration_s
 from nodrop.load.seam import LoadGenerator, Planned, TraceFacts
 from nodrop.measure.controllers.seam import Factors
-from nodrop.results.window import LoadWindow
+from nodrop.results.records import LoadWindow
 from nodrop.setups.seam import Limits, Setup, missing_cpus
 from nodrop.suts.seam import Sut
 
@@ -215,7 +215,7 @@ class OfferLength:
     offered_s: float | None
     """None if it is not known beforehand, as at top speed."""
     least_s: float | None
-    """Long enough to show that a SUT keeps the pace (ledger/sustained.py); None = not known."""
+    """Long enough to show that a SUT keeps the pace (ledger/over_time.py); None = not known."""
     planned: Planned | None = None
     """Packets, bytes and flows that are sent in that time; None if the trace could not be read."""
     trace_packets: int | None = None

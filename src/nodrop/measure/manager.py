@@ -36,9 +36,9 @@ from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.measure.preflight import Parts, preflight
 from nodrop.protocol.events import AfPacketProof
 from nodrop.protocol.events import Host as HostFacts
-from nodrop.results.raw_files import RawFiles
+from nodrop.results.layout import RawFiles
 from nodrop.results.rundir import find_run, read_manifest
-from nodrop.results.sittings import OF_A_HOST, begun_sitting
+from nodrop.results.summary import OF_A_HOST, begun_sitting
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import Question, RunWriter, plan_sha256
 

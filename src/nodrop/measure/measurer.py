@@ -22,7 +22,7 @@ from nodrop.hosts.seam import AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.images.choice import must_be_there
 from nodrop.images.image_tree import Bits, first_difference
 from nodrop.labs.seam import MakesPorts
-from nodrop.ledger.places import ring_of
+from nodrop.ledger.hops import ring_of
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.running import Role
 from nodrop.load.seam import LoadGenerator, Offerer
@@ -36,7 +36,7 @@ from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
 from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial
 from nodrop.outcomes.expected import read_found
-from nodrop.results.names import PROFILE
+from nodrop.results.layout import PROFILE
 from nodrop.setups.seam import Env, Proof, SamplesInside
 from nodrop.suts.seam import Detecting
 from nodrop.tune.trial import tuned

@@ -41,9 +41,8 @@ from nodrop.measure.seam import Measured, Measurer, ResourcesSeen, Standing, Tri
 from nodrop.outcomes.expected import compared, differences
 from nodrop.protocol.events import Achieved, AfPacketProof
 from nodrop.protocol.events import Host as HostFacts
-from nodrop.results.live import Live
-from nodrop.results.trial import Ramp, Searched, Soak, TrialRecord
-from nodrop.results.trial_folder import TrialFolder
+from nodrop.results.layout import TrialFolder
+from nodrop.results.trial import Live, Ramp, Searched, Soak, TrialRecord
 from nodrop.suts.seam import SutCounters
 
 

@@ -17,15 +17,14 @@ from nodrop.capacity.forecast import forecast, forecast_words, soak_words
 from nodrop.config.experiment import Experiment, LimitsTable, Measure
 from nodrop.config.matrix import NAMED, PROFILE
 from nodrop.config.options import CpuList, Options, YesNo, check, shown
-from nodrop.config.repetitions import Repetitions
 from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING, WHOLE
-from nodrop.config.search import Search
+from nodrop.config.search import Repetitions, Search
 from nodrop.config.toml_file import key_path, put
 from nodrop.config.units import count_of, format_cpus, parse_cpus
 from nodrop.errors import BadInput
 from nodrop.labs.seam import Receiving
 from nodrop.labs.split import Splitter
-from nodrop.ledger.sustained import duration
+from nodrop.ledger.over_time import duration
 from nodrop.load.seam import LoadGenerator, PeakDemand
 from nodrop.measure.cells import (
     Cell,
@@ -43,8 +42,7 @@ from nodrop.measure.cells import (
 )
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.results.capacity import Forecast
-from nodrop.results.live import Live
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import Live, TrialRecord
 from nodrop.setups.seam import Limits, Setup, pins_within_limits
 from nodrop.suts.seam import Sut, pins_of, ports_of
 from nodrop.tune.trial import asked as asked_knobs
@@ -368,7 +366,7 @@ def independent_runs(experiment: Experiment) -> int:
 def _looks(measure: Measure) -> Looks | None:
     if measure.rule is None:
         return None
-    from nodrop.results.settled import looks  # statistics, which a far control plane has not
+    from nodrop.results.summary import looks  # statistics, which a far control plane has not
 
     return looks(measure.rule, measure.sut)
 

@@ -14,11 +14,10 @@ from typing import Protocol
 from nodrop.hosts.inside import usage
 from nodrop.hosts.seam import HostProcess, Json
 from nodrop.ledger.balance import Ledger
-from nodrop.ledger.over_time import Busy, Losses
+from nodrop.ledger.over_time import Busy, Losses, WorkedOff
 from nodrop.ledger.reasons import Problem
 from nodrop.ledger.running import FlowSizes, Running, ThreadBooks
 from nodrop.ledger.sender import Quota
-from nodrop.ledger.sustained import WorkedOff
 from nodrop.ledger.verdict import Verdict
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.busy import Tell
@@ -27,9 +26,9 @@ from nodrop.measure.packets.instances import Instance, PortPackets
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.sampling import Usage
 from nodrop.outcomes.expected import Baseline, Found
+from nodrop.results.layout import TrialFolder
+from nodrop.results.records import LoadWindow
 from nodrop.results.trial import Program
-from nodrop.results.trial_folder import TrialFolder
-from nodrop.results.window import LoadWindow
 from nodrop.suts.seam import Drained, Readiness, SutCounters
 
 

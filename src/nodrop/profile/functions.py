@@ -16,7 +16,7 @@ from nodrop.report import numbers
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.report.trials import Trial
-from nodrop.results.names import PROFILE
+from nodrop.results.layout import PROFILE
 from nodrop.results.rundir import Damage
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.comparison import Answer, Comparison, Question, compare

@@ -42,7 +42,7 @@ from nodrop.results.capacity import (
     LimitedBy,
     Sure,
 )
-from nodrop.results.proved import states
+from nodrop.results.other_records import states
 from nodrop.stats.interval import runs_needed
 from nodrop.stats.knee import upper_bound
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from nodrop.errors import BadInput, NotReady
 from nodrop.report.escape import csv_text
+from nodrop.results.records import FLAT
 from nodrop.results.rundir import RunDir, must_be_each_once, open_run, unread
 from nodrop.results.trial import TrialRecord, trial_schema
-from nodrop.results.versions import FLAT
 from nodrop.untrusted.words import is_utf8, plain
 
 TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "VARCHAR"}

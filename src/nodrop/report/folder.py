@@ -20,7 +20,7 @@ from nodrop.report.page import csp_hash, resource
 from nodrop.report.sections import environment
 from nodrop.report.story import read_story
 from nodrop.results.capacity import Card, CardLoad
-from nodrop.results.names import MANIFEST, TRIALS
+from nodrop.results.layout import MANIFEST, TRIALS
 from nodrop.untrusted.folder import Folder
 
 MOST_RUNS = 500

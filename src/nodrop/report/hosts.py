@@ -13,7 +13,7 @@ from nodrop.report.escape import plain
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Field, Table, Value, numeric, scaled, table_of, words
-from nodrop.results.sittings import measured_on
+from nodrop.results.summary import measured_on
 from nodrop.stats.comparison import HostSpread, host_spread
 from nodrop.stats.interval import CONFIDENCE, runs_needed
 

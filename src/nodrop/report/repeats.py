@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from nodrop.config.repetitions import Repetitions
+from nodrop.config.search import Repetitions
 from nodrop.report import sentences as rules
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
 from nodrop.report.sentences import Sentence, plural
@@ -28,7 +28,7 @@ from nodrop.report.tables import (
 )
 from nodrop.report.trials import Trial
 from nodrop.results.rundir import Records
-from nodrop.results.settled import Known, Sut, known, rule_of
+from nodrop.results.summary import Known, Sut, known, rule_of
 from nodrop.stats.comparison import POWER, resolution, runs_to_see
 from nodrop.stats.interval import Family, Outlier, outliers
 

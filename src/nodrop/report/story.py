@@ -18,7 +18,7 @@ from nodrop.findings.observations import RATES, rates_of
 from nodrop.report import escape, numbers
 from nodrop.report.trials import Trial, read_trial
 from nodrop.results.rundir import Damage, RunDir, must_be_each_once, open_run
-from nodrop.results.settled import looks, rule_of
+from nodrop.results.summary import looks, rule_of
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Looks, Summary, summarize
 

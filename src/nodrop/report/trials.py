@@ -14,7 +14,7 @@ from nodrop.ledger.running import Role
 from nodrop.report import escape
 from nodrop.results.packets import Detections
 from nodrop.results.rundir import Damage, RunDir, pack, unpack
-from nodrop.results.sittings import first_host
+from nodrop.results.summary import first_host
 from nodrop.results.trial import SutThread, TrialRecord
 from nodrop.stats.interval import Host
 

@@ -20,7 +20,7 @@ from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Source, Story, once
 from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Trial
 from nodrop.results.rundir import Records
-from nodrop.results.sittings import measured_on
+from nodrop.results.summary import measured_on
 
 
 def calibration_words(source: Source) -> list[tuple[bool, str]]:

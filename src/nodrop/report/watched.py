@@ -21,7 +21,7 @@ from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Source, Story, once
 from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
 from nodrop.report.timeline import Panel, Series, Timeline
-from nodrop.results.watched import WatchedCapture, WatchedInterval, WatchedPlace
+from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedPlace
 
 MOST_POINTS = 240
 MOST_SERIES = 5

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from nodrop.results.model import Count, Model, NotNegative, Seconds
-from nodrop.results.window import LoadWindow
+from nodrop.results.records import Count, LoadWindow, Model, NotNegative, Seconds
 
 Range = tuple[NotNegative, NotNegative]
 LimitedBy = Literal[

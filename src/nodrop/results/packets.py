@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from nodrop.results.model import Count, Model, NotNegative, Packets, Signed
+from nodrop.results.records import Count, Model, NotNegative, Packets, Signed
 
 
 class MergedDetail(Model):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from nodrop.errors import BadInput
-from nodrop.results.names import (
+from nodrop.results.layout import (
     DROPS,
     ELSEWHERE,
     EXPERIMENT,
@@ -27,10 +27,9 @@ from nodrop.results.names import (
     sampled_host,
     samples_of,
 )
-from nodrop.results.store import before_anything
-from nodrop.results.stored import Copy, brought
+from nodrop.results.records import RUN_FORMAT
+from nodrop.results.store import Copy, before_anything, brought
 from nodrop.results.trial import RecordError, TrialRecord
-from nodrop.results.versions import RUN_FORMAT
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object
 from nodrop.untrusted.words import plain

@@ -1,19 +1,191 @@
-"""The trials of each cell in one row: how many count, what was lost and where."""
+"""A run in a few rows: its cells, its sittings, and how closely the figures are known."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import ValidationError
+
+from nodrop.config.search import Repetitions, Until
 from nodrop.config.units import count_of
+from nodrop.ledger.over_time import duration
 from nodrop.ledger.reasons import Outcome
-from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import INVALID_NAMED, percent
 from nodrop.results.trial import TrialRecord, accelerator_words, count_once
-from nodrop.stats.interval import Looks, Summary, summarize
+from nodrop.stats.interval import (
+    Looks,
+    Summary,
+    by_start,
+    half_width,
+    of_hosts,
+    relative_half_width,
+    summarize,
+)
+
+# Sittings of a run: each has a host of its own, and figures of two hosts are two hosts.
+#
+# A run directory can be copied to another machine and gone on with there, or its machine can have
+# another kernel or node binary by then. The manifest then has several `sittings`, and trials of a
+# host that is not the first one bear its name. They are taken as those of a pair of a fleet: each
+# host counts once, and a comparison holds each cell against the hosts that measured it.
+
+Json = dict[str, Any]
+
+OF_A_HOST = ("nodrop", "node", "lab", "host", "self_test", "calibration", "bits", "parting")
+"""Keys of a manifest: what each sitting, and each pair of a fleet, has of its own."""
+SAME_HOST = ("hostname", "kernel", "machine", "cpu", "cpu_model", "cpus")
+"""Keys of `host` that stay as they are from boot to boot."""
+
+
+def begun_sitting(manifest: Mapping[str, Any], now: Json) -> list[Json]:
+    """All sittings, the new one last. `now` has `machine_sha256`, `began_utc` and those of
+    OF_A_HOST; it gets the name of its host."""
+    earlier = sittings(manifest)
+    names = {_place(one): str(one["name"]) for one in earlier}
+    name = names.get(_place(now)) or _free_name(now, [*names.values()])
+    return [*earlier, {"name": name, **now}]
+
+
+def sittings(manifest: Mapping[str, Any]) -> list[Json]:
+    """Older manifests have no list: what the first one ran on stands in the manifest itself."""
+    listed = manifest.get("sittings")
+    if isinstance(listed, list):
+        return [one for one in listed if isinstance(one, dict) and one.get("name")]
+    if "self_test" not in manifest:
+        return []
+    first = {key: manifest[key] for key in OF_A_HOST if key in manifest}
+    first["began_utc"] = manifest.get("started_utc")
+    return [{"name": _free_name(first, []), **first}]
+
+
+def measured_on(manifest: Mapping[str, Any]) -> Mapping[str, Json]:
+    """Name → what the manifest says of each pair of a fleet, or of each host of a run that went on
+    elsewhere. Empty if one host measured all."""
+    fleet = manifest.get("fleet")
+    said = fleet.get("pairs") if isinstance(fleet, dict) else None
+    if isinstance(said, dict):
+        return {name: one for name, one in said.items() if isinstance(one, dict)}
+    hosts = {str(one["name"]): one for one in reversed(sittings(manifest))}
+    return dict(reversed(hosts.items())) if len(hosts) > 1 else {}
+
+
+def first_host(manifest: Mapping[str, Any]) -> str | None:
+    """The host of trials that name none; None if no other host measured any."""
+    if isinstance(manifest.get("fleet"), dict):
+        return None
+    return next(iter(measured_on(manifest)), None)
+
+
+def _place(sitting: Mapping[str, Any]) -> str:
+    """A key that two sittings share if their figures are those of one host."""
+    host, node = sitting.get("host"), sitting.get("node")
+    host = host if isinstance(host, dict) else {}
+    memory = host.get("memory")
+    return json.dumps(
+        [
+            sitting.get("machine_sha256"),
+            [host.get(key) for key in SAME_HOST],
+            memory.get("total_bytes") if isinstance(memory, dict) else host.get("memory_bytes"),
+            node.get("sha256") if isinstance(node, dict) else None,
+        ],
+        sort_keys=True,
+    )
+
+
+def _free_name(sitting: Mapping[str, Any], taken: Sequence[str]) -> str:
+    host = sitting.get("host")
+    name = str(host.get("hostname") or "") if isinstance(host, dict) else ""
+    name, n = name or "first host", 2
+    found = name
+    while found in taken:
+        found, n = f"{name} ({n})", n + 1
+    return found
+
+
+# How closely the figures of a cell are known, and whether that is close enough to stop.
+
+Sut = Literal["fresh", "standing"]
+
+
+def _cpu_per_packet(record: TrialRecord) -> float | None:
+    if record.sut_cpu_s is None or not record.offered.sent:
+        return None
+    return record.sut_cpu_s / record.offered.sent
+
+
+METRICS: Mapping[str, Callable[[TrialRecord], float | None]] = {
+    "loss_ratio": lambda record: record.packets.loss_ratio,
+    "detection_loss_ratio": lambda record: record.detection_loss_ratio,
+    "cpu_per_packet": _cpu_per_packet,
+    "sut_cpu_s": lambda record: record.sut_cpu_s,
+    "sut_rss_peak_bytes": lambda record: record.sut_rss_peak_bytes,
+    "host_cpu_ratio": lambda record: record.host_cpu_ratio,
+    "activation_s": lambda record: record.activation_s,
+}
+"""The metrics of `config.repetitions.UNITS`: name → its figure in a record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """One metric of one cell, held against its rule."""
+
+    until: Until
+    n: int
+    """Measured runs; starts of the SUT if runs share one; hosts if several measured it."""
+    hosts: bool
+    """It is hosts that are counted."""
+    half_width: float | None
+    """In the unit of the rule; None if so few runs have no interval."""
+
+    @property
+    def reached(self) -> bool:
+        return self.half_width is not None and self.half_width <= self.until.number
+
+
+def known(records: Sequence[TrialRecord], asked: Repetitions, sut: Sut) -> tuple[Known, ...]:
+    """One cell's metrics, each held against its rule. Failed and void trials have no figures."""
+    return tuple(_known(records, until, looks(asked, sut)) for until in asked.rules)
+
+
+def settled(records: Sequence[TrialRecord], asked: Repetitions, sut: Sut) -> bool:
+    return all(one.reached for one in known(records, asked, sut))
+
+
+def looks(asked: Repetitions, sut: Sut) -> Looks:
+    each = asked.each_start(sut)
+    return Looks(first=asked.min // each, last=-(-asked.max // each))
+
+
+def rule_of(manifest: Mapping[str, Any]) -> tuple[Repetitions, Sut] | None:
+    """By which a run was repeated; None if as often as a number said."""
+    said = manifest.get("measure")
+    said = said if isinstance(said, dict) else {}
+    table = said.get("repetitions")
+    if not isinstance(table, dict):
+        return None
+    try:
+        return Repetitions.of(table), "standing" if said.get("sut") == "standing" else "fresh"
+    except ValidationError:
+        return None
+
+
+def _known(records: Sequence[TrialRecord], until: Until, looks: Looks) -> Known:
+    measured = [record for record in records if record.valid]
+    found = zip(map(METRICS[until.metric], measured), count_once(measured), strict=True)
+    having = [(value, start) for value, start in found if value is not None]
+    hosts = of_hosts([start for _, start in having])
+    values = by_start([value for value, _ in having], [start for _, start in having])
+    interval = looks.interval(values)
+    if interval is None:
+        return Known(until=until, n=len(values), hosts=hosts, half_width=None)
+    half = relative_half_width(values, interval) if until.relative else half_width(interval)
+    # Rounded so that a half-width of just what is asked for is not missed by a float's last digit.
+    half = round(half / until.factor, 9)
+    return Known(until=until, n=len(values), hosts=hosts, half_width=half)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ means not measured and `0` means zero. schema/trial.schema.json is made from the
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol, Self
 
@@ -16,10 +17,20 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_va
 from nodrop.config.units import parse_cpus
 from nodrop.errors import NodropError
 from nodrop.ledger.reasons import FAILURES, Reason
-from nodrop.results.model import Count, Model, NotNegative, Packets, Seconds
+from nodrop.ledger.running import BusyThread
 from nodrop.results.packets import Detections, PacketBooks
-from nodrop.results.versions import FLAT, FORMAT, UnknownFormat, current
-from nodrop.results.window import LoadWindow
+from nodrop.results.records import (
+    FLAT,
+    FORMAT,
+    Count,
+    LoadWindow,
+    Model,
+    NotNegative,
+    Packets,
+    Seconds,
+    UnknownFormat,
+    current,
+)
 from nodrop.stats.interval import Host
 from nodrop.untrusted.json_text import NotJson, decode_object, shown
 
@@ -434,7 +445,7 @@ class TrialRecord(Model):
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
-        """A record from a line of this format or an older one (results/versions.py). RecordError,
+        """A record from a line of this format or an older one (results/records.py). RecordError,
         naming the first field at fault, if the line is no trial record."""
         try:
             return cls.model_validate(current(decode_object(line)))
@@ -507,3 +518,41 @@ def trial_schema() -> dict[str, Any]:
     schema["title"] = "nodrop trial record"
     schema["required"] = [name for name in schema["required"] if name not in ADDED_LATER]
     return schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A reading of a trial under way: a row of live.jsonl; None = not known, or not known yet.
+
+    The SUT's counters are as old as it makes them: Suricata's kernel counters 1 s, its decoder's up
+    to 4 s. So a rate is taken over the time between two changes of its counter.
+    """
+
+    mono_ns: int
+    phase: str
+    offering_s: float | None = None
+    """Since the first packet was due."""
+    intended_s: float | None = None
+    intended_packets: int | None = None
+    sent_packets: int | None = None
+    received_packets: int | None = None
+    """By the receiving NIC."""
+    captured_packets: int | None = None
+    dropped_packets: int | None = None
+    dropped_by_thread: Mapping[str, int] = field(default_factory=dict)
+    decoded_packets: int | None = None
+    sent_pps: float | None = None
+    received_pps: float | None = None
+    captured_pps: float | None = None
+    dropped_pps: float | None = None
+    decoded_pps: float | None = None
+    busiest_thread: BusyThread | None = None
+    """The SUT's busiest thread between this reading and the one before."""
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Live:
+        """The reading in a row of live.jsonl; fields of a later version are left out."""
+        known = {name: row[name] for name in cls.__slots__ if name in row}
+        if thread := known.get("busiest_thread"):
+            known["busiest_thread"] = BusyThread(**thread)
+        return cls(**known)

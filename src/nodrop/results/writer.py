@@ -18,8 +18,7 @@ from typing import Any, Self
 
 from nodrop.config.toml_file import printable
 from nodrop.errors import BadInput, LabProblem
-from nodrop.results.lock import cut_half_line, locked
-from nodrop.results.names import (
+from nodrop.results.layout import (
     EXPERIMENT,
     LAB,
     MANIFEST,
@@ -27,15 +26,18 @@ from nodrop.results.names import (
     SUT,
     TRIAL,
     TRIALS,
+    Follower,
+    TrialFolder,
+    cut_half_line,
+    json_text,
+    locked,
     safe_name,
+    write_json,
 )
-from nodrop.results.raw_files import Follower
+from nodrop.results.records import RUN_FORMAT
 from nodrop.results.rundir import HALF_LINE, Json, RunDir, open_run, read_manifest, read_trials
-from nodrop.results.store import before_anything
-from nodrop.results.stored import Copy
+from nodrop.results.store import Copy, before_anything
 from nodrop.results.trial import TrialRecord
-from nodrop.results.trial_folder import TrialFolder, json_text, write_json
-from nodrop.results.versions import RUN_FORMAT
 from nodrop.untrusted.folder import Folder, append_whole
 from nodrop.untrusted.words import is_utf8
 

@@ -33,8 +33,7 @@ from nodrop.hosts.seam import (
     UndoJournal,
 )
 from nodrop.images.image_tree import Bits
-from nodrop.ledger.hops import Account, Hop
-from nodrop.ledger.places import Place
+from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import (
     Limits,

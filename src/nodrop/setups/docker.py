@@ -28,8 +28,7 @@ from nodrop.hosts.local import LABEL_VARIABLE, LocalHost
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, Port, UndoJournal, rise
 from nodrop.images.image_tree import Bits, image_tar
 from nodrop.labs.wiring import MACVTAP, add_macvtap, moved_port, named_namespace
-from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.places import Owner, Place, WaitsFor
+from nodrop.ledger.hops import Account, Class, Hop, Owner, Place, WaitsFor
 from nodrop.machines.docker_engine import (
     LABEL,
     Attached,

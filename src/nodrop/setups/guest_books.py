@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from nodrop.hosts.seam import Host, rise
-from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.places import SOFTNET, Owner, Place, WaitsFor
+from nodrop.ledger.hops import SOFTNET, Account, Class, Hop, Owner, Place, WaitsFor
 from nodrop.protocol.events import Counters
 from nodrop.setups.docker import MACVLAN, macvtap_books
 from nodrop.setups.seam import PlaceReading

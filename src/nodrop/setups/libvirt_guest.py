@@ -27,8 +27,7 @@ from nodrop.hosts.rights import USERNS_VARIABLE
 from nodrop.hosts.seam import Action, AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.image_tree import Bits
 from nodrop.labs.wiring import add_macvtap_here
-from nodrop.ledger.hops import Account, Hop
-from nodrop.ledger.places import Place
+from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.machines.libvirt_domain import CHANNEL, Domain, domain_problems
 from nodrop.machines.qemu import RunningMachine
 from nodrop.setups import guest_books as books

@@ -25,7 +25,7 @@ from nodrop.hosts.node import start_child
 from nodrop.hosts.rights import give, in_user_namespace, sut_user
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.images.image_tree import Bits
-from nodrop.ledger.places import Place
+from nodrop.ledger.hops import Place
 from nodrop.setups import contained
 from nodrop.setups.contained import (
     NODE_INSIDE,

@@ -18,8 +18,7 @@ from nodrop.hosts.inside import Inside
 from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.image_tree import Bits
-from nodrop.ledger.hops import Account, Hop
-from nodrop.ledger.places import Place
+from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.protocol.events import Counters, SampleResult
 
 PROOF_TIMEOUT_S = 60.0

@@ -26,8 +26,7 @@ from nodrop.images import guest_assets
 from nodrop.images.guest_assets import make_assets
 from nodrop.images.image_tree import Bits
 from nodrop.labs.wiring import add_macvtap
-from nodrop.ledger.hops import Account, Hop
-from nodrop.ledger.places import Place
+from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.machines import qemu
 from nodrop.machines.qemu import Machine, NotBooted, RunningMachine
 from nodrop.setups import guest_books as books

@@ -11,8 +11,8 @@ from nodrop.config.replay import REPLAYING
 from nodrop.errors import BadInput
 from nodrop.hosts.seam import Json
 from nodrop.images.image_tree import Bits
+from nodrop.ledger.hops import Place
 from nodrop.ledger.over_time import Served
-from nodrop.ledger.places import Place
 from nodrop.ledger.reasons import Problem
 from nodrop.ledger.running import Role
 from nodrop.outcomes.expected import By, Found

@@ -18,8 +18,8 @@ from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, NodeRefused, TrialFailed
 from nodrop.hosts.seam import Host, HostProcess, Json, SinkJob
 from nodrop.images.image_tree import Bits
+from nodrop.ledger.hops import Knobs, Place, socket_ring
 from nodrop.ledger.over_time import Served
-from nodrop.ledger.places import Knobs, Place, socket_ring
 from nodrop.ledger.reasons import Reason
 from nodrop.ledger.running import Role
 from nodrop.protocol.events import SinkResult, SinkSample

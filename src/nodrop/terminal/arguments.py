@@ -27,8 +27,8 @@ def run_directory(text: str | Path) -> Path:
     """Its copy, which has what is there."""
     if MARK not in str(text):
         return Path(text)
-    from nodrop.results.names import safe_name
-    from nodrop.results.stored import brought
+    from nodrop.results.layout import safe_name
+    from nodrop.results.store import brought
 
     url = str(text).rstrip("/")
     above, _, name = url.rpartition("/")
@@ -47,9 +47,8 @@ def out_folder(text: str | Path) -> Path:
     if MARK not in str(text):
         return Path(text)
     from nodrop.hosts.rights import in_user_namespace
-    from nodrop.results.names import MANIFEST
-    from nodrop.results.store import Store
-    from nodrop.results.stored import copy_of
+    from nodrop.results.layout import MANIFEST
+    from nodrop.results.store import Store, copy_of
 
     if in_user_namespace():
         raise NotReady(
@@ -69,7 +68,7 @@ def out_folder(text: str | Path) -> Path:
 def _folder_here(url: str) -> Path:
     """Folder for copies from a store. Its content may be nowhere else yet, so it is no cache."""
     from nodrop.hosts.folders import state_folder
-    from nodrop.results.names import safe_name
+    from nodrop.results.layout import safe_name
 
     readable = safe_name(url.partition(MARK)[2])[:60]
     digest = hashlib.sha256(url.encode()).hexdigest()[:8]

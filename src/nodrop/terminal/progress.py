@@ -26,10 +26,9 @@ from nodrop.report.direct import direct_sentences
 from nodrop.report.escape import plain
 from nodrop.report.repeats import stopped
 from nodrop.report.story import Story, read_story
-from nodrop.results.live import Live
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import outcomes, record_words, summarize_cells
-from nodrop.results.trial import MARKS, TrialRecord
+from nodrop.results.trial import MARKS, Live, TrialRecord
 from nodrop.stats.interval import Looks
 from nodrop.terminal.saying import say, say_json
 from nodrop.terminal.tables import (

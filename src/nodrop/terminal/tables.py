@@ -13,20 +13,20 @@ from rich.table import Table
 from nodrop.config.units import count_of, format_seconds
 from nodrop.errors import LabProblem
 from nodrop.hosts.seam import Json
-from nodrop.ledger.sustained import duration
+from nodrop.ledger.over_time import duration
 from nodrop.ledger.verdict import percent
 from nodrop.results.rundir import Damage, RunDir
 from nodrop.terminal.console import console as console
 from nodrop.untrusted.words import making_sense
 
 if TYPE_CHECKING:
-    from nodrop.config.repetitions import Repetitions
+    from nodrop.config.search import Repetitions
     from nodrop.images.image import Image
     from nodrop.load.seam import Planned
     from nodrop.measure.cells import OfferLength
     from nodrop.measure.plan import Plan
     from nodrop.plugins import Plugin
-    from nodrop.results.certificate import Certificate, Pace
+    from nodrop.results.other_records import Certificate, Pace
     from nodrop.results.summary import CellSummary
     from nodrop.stats.interval import Summary
 

@@ -18,7 +18,7 @@ from typing import Any
 from nodrop.errors import BadInput
 from nodrop.hosts.seam import Json
 from nodrop.labs.seam import Lab
-from nodrop.ledger.places import Owner, Place
+from nodrop.ledger.hops import Owner, Place
 from nodrop.load.seam import LoadGenerator
 from nodrop.measure.controllers.seam import Asked, Controller, Outlook, TrialInput
 from nodrop.results.trial import TrialRecord

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.image_tree import Bits
-from nodrop.ledger.hops import Account, Hop
-from nodrop.ledger.places import Place
+from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.ledger.running import Role
 from nodrop.load.seam import (
     Fragments,

@@ -20,7 +20,7 @@ from nodrop.errors import LabProblem, NotReady
 from nodrop.ledger.reasons import Outcome
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import make_plan
-from nodrop.results.certificate import Certificate, Key, KnownAnswer
+from nodrop.results.other_records import Certificate, Key, KnownAnswer
 from nodrop.results.trial import TrialRecord
 from tests.made.outcome_runs import trial
 

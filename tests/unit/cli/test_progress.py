@@ -16,9 +16,8 @@ from nodrop.measure.cells import Cell
 from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import Asked, AskedCell, TrialInput
 from nodrop.measure.plan import Plan, Progress
-from nodrop.results.live import Live
 from nodrop.results.summary import summarize_cells
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import Live, TrialRecord
 from nodrop.setups.seam import Limits
 from nodrop.stats.eta import Eta, Remaining
 from nodrop.terminal.console import console

@@ -16,7 +16,7 @@ from nodrop.drops.outlets import Metrics, Record, exposition
 from nodrop.drops.watching import Watch, written
 from nodrop.errors import BadInput
 from nodrop.report.write import report_json, write_report
-from nodrop.results.watched import WatchedInterval
+from nodrop.results.other_records import WatchedInterval
 from tests.unit.drops.test_books import fill, look, port, program, sock
 
 

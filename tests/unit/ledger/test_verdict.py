@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodrop.ledger import places
+from nodrop.ledger import hops as places
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.reasons import Problem, Reason

@@ -12,7 +12,7 @@ from nodrop.ledger.hops import Class
 from nodrop.measure.cells import Cell
 from nodrop.measure.measurer import LabMeasurer
 from nodrop.measure.seam import Measured, Trial
-from nodrop.results.trial_folder import TrialFolder
+from nodrop.results.layout import TrialFolder
 from nodrop.setups.seam import Limits
 from nodrop.testing.fake_hosts import FakeJournal, World
 from nodrop.testing.fakes import FakeEnv, FakeProcess

@@ -12,7 +12,7 @@ from nodrop.load.seam import OfferedLoad
 from nodrop.measure.busy import Feed
 from nodrop.measure.sampling import Sampler
 from nodrop.protocol.events import SampleRow
-from nodrop.results.live import Live
+from nodrop.results.trial import Live
 from nodrop.suts.seam import SutCounters
 from nodrop.testing.fake_hosts import FakeHost, World, whole
 

@@ -13,7 +13,7 @@ from nodrop.capacity.cells import searches
 from nodrop.capacity.pictures import efficiency, with_spread
 from nodrop.compare.sides import read_side
 from nodrop.compare.versus import versus
-from nodrop.config.repetitions import Repetitions
+from nodrop.config.search import Repetitions
 from nodrop.report.answer import answer
 from nodrop.report.comparison import family_words
 from nodrop.report.figures import trials_page_table, trials_table
@@ -24,8 +24,7 @@ from nodrop.report.setups_section import activations
 from nodrop.report.story import Story, read_story
 from nodrop.report.trust import findings
 from nodrop.report.write import write_report
-from nodrop.results.settled import settled
-from nodrop.results.summary import summarize_cells
+from nodrop.results.summary import settled, summarize_cells
 from nodrop.stats.interval import Family
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 

@@ -24,7 +24,7 @@ from nodrop.config.experiment import Measure
 from nodrop.errors import BadInput
 from nodrop.report import comparison
 from nodrop.report.escape import markdown
-from nodrop.results.lock import locked
+from nodrop.results.layout import locked
 from nodrop.schemas import schemas
 from nodrop.stats.comparison import Advice
 from tests.made.outcome_runs import outcome_search, tried

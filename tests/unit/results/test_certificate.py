@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nodrop.results.certificate import (
+from nodrop.results.other_records import (
     Certificate,
     Key,
     file_name,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import BadInput, LabProblem
+from nodrop.results.layout import files_of_trial
 from nodrop.results.rundir import open_run
-from nodrop.results.trial_folder import files_of_trial
 from nodrop.results.writer import RunWriter
 from nodrop.untrusted.folder import Refused
 from tests.unit.results.test_rundir import record

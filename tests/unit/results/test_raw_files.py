@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.results import raw_files
-from nodrop.results.raw_files import LARGE_BYTES, RawFiles
+from nodrop.results import layout
+from nodrop.results.layout import LARGE_BYTES, RawFiles
 from nodrop.results.rundir import open_run
 from nodrop.results.writer import RunWriter
 from nodrop.untrusted.folder import Folder
@@ -105,7 +105,7 @@ def test_a_place_that_is_lost_is_said_once_and_nothing_else_is(
         note
         == f"storage nas: No space left on device; files stay in {writer.path} until it answers"
     )
-    monkeypatch.setattr(raw_files, "AGAIN_S", 0.0)
+    monkeypatch.setattr(layout, "AGAIN_S", 0.0)
     measure(writer, "0003")
     assert writer.notes() == []
     with pytest.raises(LabProblem, match=r"raw files of 3 trials lie in .* alone; nothing is lost"):

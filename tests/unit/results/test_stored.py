@@ -19,10 +19,10 @@ from nodrop.cli.main import exit_code
 from nodrop.errors import BadInput, NotReady
 from nodrop.hosts.rights import USERNS_VARIABLE
 from nodrop.report.write import write_report
-from nodrop.results import raw_files, stored
+from nodrop.results import layout
+from nodrop.results import store as stored
 from nodrop.results.rundir import find_run, open_run, read_trials
-from nodrop.results.store import Store, StoreLost
-from nodrop.results.stored import Copy, put_run
+from nodrop.results.store import Copy, Store, StoreLost, put_run
 from nodrop.results.writer import RunWriter
 from nodrop.terminal.arguments import out_folder, run_directory
 from tests.made.outcome_runs import trial
@@ -246,7 +246,7 @@ def test_no_store_needs_no_library_and_a_store_says_which() -> None:
 def test_a_store_that_goes_away_loses_nothing(
     s3: Server, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(raw_files, "AGAIN_S", 0.0)
+    monkeypatch.setattr(layout, "AGAIN_S", 0.0)
     writer = create(out_folder(f"{s3.url}/away"))
     measure(writer, "0000", 0)
     s3.end()
@@ -269,7 +269,7 @@ def test_a_store_that_goes_away_loses_nothing(
 def test_it_says_when_a_store_is_there_again(
     s3: Server, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(raw_files, "AGAIN_S", 0.0)
+    monkeypatch.setattr(layout, "AGAIN_S", 0.0)
     with create(out_folder(f"{s3.url}/again")) as writer:
         s3.end()
         measure(writer, "0000", 0)

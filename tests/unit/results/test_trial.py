@@ -9,9 +9,8 @@ from typing import Any, Literal
 import jsonschema
 import pytest
 
-from nodrop.results.model import Count, Model
+from nodrop.results.records import FLAT, FORMAT, NEVER_COUNTED, READ, Count, Model
 from nodrop.results.trial import RecordError, TrialRecord, trial_schema
-from nodrop.results.versions import FLAT, FORMAT, NEVER_COUNTED, READ
 from tests.made.outcome_runs import trial
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"

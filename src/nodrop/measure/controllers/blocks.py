@@ -28,7 +28,7 @@ from nodrop.measure.controllers.seam import (
     TrialInput,
     any_trial,
 )
-from nodrop.results.settled import looks, settled
+from nodrop.results.summary import looks, settled
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.eta import Eta, Remaining
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from nodrop.config.repetitions import Repetitions
-from nodrop.config.search import Search
+from nodrop.config.search import Repetitions, Search
 from nodrop.results.trial import Searched, TrialRecord
 from nodrop.stats.eta import Remaining
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from nodrop.ledger.hops import ADDING, Account, Class, Hop
-from nodrop.ledger.places import KERNEL, NIC, PATH, SOCKET_RING, Place
+from nodrop.ledger.hops import ADDING, KERNEL, NIC, PATH, SOCKET_RING, Account, Class, Hop, Place
 from nodrop.load.seam import AtTap, Fragments, OfferedLoad
 from nodrop.measure.packets import reassembly
 from nodrop.measure.packets.readings import (

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from nodrop.config.experiment import Measure
 from nodrop.hosts.seam import Json, counters_of, rise
 from nodrop.ledger.balance import balance
-from nodrop.ledger.places import places_of, ring_of
+from nodrop.ledger.hops import places_of, ring_of
+from nodrop.ledger.over_time import WorkedOff
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.sender import Bounds, Quota, Sending
-from nodrop.ledger.sustained import WorkedOff
 from nodrop.ledger.verdict import judge
 from nodrop.load.seam import LoadGenerator, OfferedLoad, TraceFacts
 from nodrop.measure import together

@@ -12,8 +12,7 @@ from typing import cast
 
 from nodrop.hosts.seam import rise
 from nodrop.ledger.balance import balance
-from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.places import Place
+from nodrop.ledger.hops import Account, Class, Hop, Place
 from nodrop.load.seam import OfferedLoad, TraceFacts
 from nodrop.measure.packets import books
 from nodrop.measure.packets.readings import Branched, Reading, Readings

@@ -10,9 +10,17 @@ from typing import Any, Literal
 from nodrop.config.units import count_of
 from nodrop.hosts.seam import Json, rise
 from nodrop.labs.bridge import SplitCounters
-from nodrop.ledger.hops import Account, Class
-from nodrop.ledger.nic_counters import beyond, in_rx_dropped, witnesses
-from nodrop.ledger.places import BETWEEN, RECEIVING_PORT, SENDER, SOFTNET
+from nodrop.ledger.hops import (
+    BETWEEN,
+    RECEIVING_PORT,
+    SENDER,
+    SOFTNET,
+    Account,
+    Class,
+    beyond,
+    in_rx_dropped,
+    witnesses,
+)
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.protocol.events import Counters, SoftnetRow, Xdp
 from nodrop.setups.seam import PlaceReading

@@ -14,8 +14,7 @@ from typing import Any, cast
 
 from nodrop.config.units import noun
 from nodrop.ledger.balance import Lengths, beyond, bytes_in, bytes_of_some, packets_in
-from nodrop.ledger.hops import CUT, Account, Class
-from nodrop.ledger.places import KERNEL, NEUTRAL, Knobs
+from nodrop.ledger.hops import CUT, KERNEL, NEUTRAL, Account, Class, Knobs
 from nodrop.load.seam import AtTap, Fragments
 from nodrop.measure.packets.readings import Readings
 from nodrop.suts.seam import SutCounters

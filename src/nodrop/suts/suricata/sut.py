@@ -16,7 +16,7 @@ from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.seam import Json
 from nodrop.images.image_tree import Bits
-from nodrop.ledger.places import Knobs, Place, socket_ring
+from nodrop.ledger.hops import Knobs, Place, socket_ring
 from nodrop.ledger.running import Role
 from nodrop.outcomes.expected import By, Found, limits_of_config, limits_of_rules, read_found
 from nodrop.setups.seam import Env, ProcessSpec

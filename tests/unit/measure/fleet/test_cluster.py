@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.config.fleet_file import load_fleet
+from nodrop.config.lab_file import load_fleet
 from nodrop.errors import LabProblem, NotReady
 from nodrop.fleet.run import connected
 from nodrop.fleet.started import in_a_line, started

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.config.fleet_file import load_fleet
+from nodrop.config.lab_file import load_fleet
 from nodrop.errors import BadInput
 from nodrop.fleet.run import must_share_nothing
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.config.fleet_file import FleetFile, load_fleet
+from nodrop.config.lab_file import FleetFile, load_fleet
 from nodrop.fleet.run import ALONE, ROOT, Pods, cluster_spec
 
 

@@ -8,7 +8,7 @@ import dask
 import distributed
 
 from nodrop.config.experiment import load_experiment
-from nodrop.config.fleet_file import load_fleet
+from nodrop.config.lab_file import load_fleet
 from nodrop.fleet.members import Members
 from nodrop.fleet.started import PAIR, QUIET
 from nodrop.fleet.worker import Job

@@ -16,7 +16,7 @@ import pytest
 
 import nodrop
 from nodrop.config.experiment import load_experiment
-from nodrop.config.fleet_file import load_fleet
+from nodrop.config.lab_file import load_fleet
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.fleet import worker
 from nodrop.fleet.members import Members

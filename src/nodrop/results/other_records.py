@@ -1,0 +1,327 @@
+"""Records that are no trial: of `tune prove`, `drops` and `calibrate`.
+
+schema/*.json is made from these models. `None` means not measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from nodrop.errors import BadInput
+from nodrop.results.records import Count, Model, NotNegative, Packets, Signed
+from nodrop.results.rundir import RunDir, read_manifest
+from nodrop.untrusted.folder import Folder, read_file
+
+# The answer of `nodrop tune prove --json`, and proved.json in the run directory.
+
+NAME = "proved.json"
+
+
+class Effect(Model):
+    """A knob's effect on one metric, against the trials without it."""
+
+    knob: str
+    """`rps=1`; of several together `ring-size=20000 + mpm=hs`."""
+    setting: str = ""
+    """Key and value of an experiment: `sut.ring_size=20000`; empty of several together."""
+    metric: str
+    unit: str
+    state: Literal["helps", "makes it worse", "does not", "cannot tell yet"]
+    without: float | None
+    """Median of the trials without it."""
+    by: float | None
+    """Median with it, less that without."""
+    interval: tuple[float, float] | None
+    """Interval of `by`; null with too few trials."""
+    relative: tuple[float, float] | None
+    """The interval as a share of the median without; null if that is 0."""
+    trials: tuple[Count, Count]
+    """Without and with it; void ones do not count."""
+    void: Count
+    """Trials with it whose books did not close."""
+    words: str
+
+
+class Together(Model):
+    """Knobs that help, at once: do their effects add up?"""
+
+    effect: Effect
+    sum: tuple[float, float] | None
+    """Interval of the sum of their effects, each alone."""
+    beyond: tuple[float, float] | None
+    """Interval of what they do together beyond that sum; without 0 in it, they interact."""
+
+
+class Proved(Model):
+    format: Literal[1] = 1
+    effects: list[Effect]
+    together: Together | None
+    notes: list[str]
+    exit_code: Count
+
+
+def states(run: RunDir) -> Mapping[str, str]:
+    """Setting → what proofs beside this run say of it, the newest first: of the same trace, on the
+    same host, with the same SUT."""
+    found: dict[str, str] = {}
+    of_run = _measured(run.manifest)
+    for file in sorted(run.path.absolute().parent.glob(f"prove-*/{NAME}"), reverse=True):
+        with suppress(BadInput, OSError, ValueError):
+            if _measured(read_manifest(file.parent)) == of_run:
+                for one in Proved.model_validate_json(read_file(file)).effects:
+                    state = "does not" if one.state == "makes it worse" else one.state
+                    found.setdefault(one.setting, state)
+    return found
+
+
+def _measured(manifest: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Traces, SUTs and host of a run."""
+    tables = ([*(manifest.get(many) or ()), manifest.get(one)]
+              for many, one in (("loads", "load"), ("suts", "sut")))  # fmt: skip
+    loads, suts = ([one for one in table if isinstance(one, dict)] for table in tables)
+    host = manifest.get("host")
+    return (
+        sorted({str(one.get("trace_sha256")) for one in loads}),
+        sorted({str(one.get("name")) for one in suts}),
+        host.get("hostname") if isinstance(host, dict) else None,
+    )
+
+
+# An interval of `nodrop drops`: a line of its `--json`, and of drops.jsonl in a run directory that
+# `nodrop drops --record` wrote.
+
+
+class ThreadShare(Model):
+    name: str
+    ran: NotNegative
+    """Part of the interval."""
+    waited: NotNegative
+    """Part of the interval in which it was ready, and its CPU had other work."""
+    state: str
+    """Letter in /proc: R, S, D, T …"""
+    cpu: Count
+
+
+class WatchedCapture(Model):
+    """The books of one program on one port, since it was first seen; [low, high] = between two
+    readings, null = not visible."""
+
+    program: str | None
+    pid: Count | None
+    port: str
+    namespace: Count
+    """Number of its network namespace."""
+    offered_packets: tuple[Signed, Signed] | None
+    """Received by the port."""
+    merged_packets: tuple[Signed, Signed]
+    """Taken out by reassembly, ahead of the sockets."""
+    arrived_packets: tuple[Signed, Signed] | None
+    """At its sockets, those included that were dropped."""
+    dropped_packets: Packets | None
+    dropped_now_packets: Packets | None
+    """Within this interval."""
+    waiting_packets: tuple[Signed, Signed] | None
+    """In its rings."""
+    read_packets: tuple[Signed, Signed] | None
+    residual_packets: tuple[Signed, Signed] | None
+    closed: bool | None
+    """Whether the residual holds 0; null: not visible, or its bounds lie too far apart to say."""
+    at_least: bool
+    """Arrived and dropped may be more: the program reads the counters, and does not say them."""
+    oldest_ms: Count | None
+    """Age of the oldest packet that waits."""
+    overflow_ms: Count | None
+    """Time until the first ring is full, if its reader stays away; null: no ring fills up."""
+    stopped: bool | None
+    """By SIGSTOP, a debugger or a frozen control group."""
+    decoded_packets: Packets | None
+    """Suricata's decoder.pkts, renewed every few seconds."""
+    threads: list[ThreadShare]
+
+
+class WatchedPlace(Model):
+    """A place that has lost something since the watch began."""
+
+    place: str
+    where: str
+    counter: str
+    rate_pps: NotNegative
+    """Within this interval."""
+    total: Packets
+    worst_pps: NotNegative
+    worst_real_ns: Count
+    first_real_ns: Count | None
+    last_real_ns: Count | None
+    bursts: Count
+    """Intervals with loss that followed one without."""
+    why: str
+    do: str
+    """The command that changes it, or words."""
+
+
+class Hidden(Model):
+    what: str
+    needs: str
+    """The right or counter that would show it."""
+    why: str
+
+
+class WatchedInterval(Model):
+    format: Literal[1] = 1
+    real_ns: Count
+    """When it ended, by the clock of the host."""
+    interval_s: NotNegative
+    captures: list[WatchedCapture]
+    ended: list[WatchedCapture]
+    """Captures that ended since the watch began: their last books before they fell silent."""
+    places: list[WatchedPlace]
+    """The worst now first."""
+    not_for_us_packets: Packets | None
+    """rx_dropped of the ports within the interval, which is no loss."""
+    notes: list[str]
+    not_visible: list[Hidden]
+    look_ns: Count
+    """How long the look took."""
+
+
+class Key(Model):
+    """The host, kernel, lab, setup and node binary that a certificate is valid for. It says nothing
+    if any of them differs."""
+
+    host: str
+    """sha256 of machine-id, CPU model and number of CPUs: the same after a reboot."""
+    kernel: str
+    """Release."""
+    lab_sha256: str
+    """sha256 of what the lab file says, comments left out."""
+    setup: str
+    node_sha256: str
+
+    def other(self, wanted: Key) -> list[str]:
+        """In what it differs from what is wanted, in words."""
+        words = {
+            "host": "another host",
+            "kernel": f"another kernel ({self.kernel})",
+            "lab_sha256": "another lab file",
+            "setup": f"setup {self.setup}",
+            "node_sha256": "another node binary",
+        }
+        return [
+            said for name, said in words.items() if getattr(self, name) != getattr(wanted, name)
+        ]
+
+
+class KnownAnswer(Model):
+    name: str
+    put_in: str
+    answer: Literal["caught", "missed", "not possible here"]
+    seen: str
+    """The answer that nodrop gave."""
+    why: str = ""
+    """The answer that should have come and did not, or the reason why it could not be tried."""
+    took_s: NotNegative
+    trials: list[dict[str, Any]] = Field(default_factory=list)
+    """Lines as in trials.jsonl."""
+    run_directory: str | None = None
+    """Kept if the answer was missed, and with --keep."""
+
+
+class SmallestLoss(Model):
+    """The smallest loss that was named to the packet, at the right place."""
+
+    packets: Packets
+    of_packets: Packets
+
+
+class Pace(Model):
+    """Rates that one sender offered to the lab's own link, for half a second each."""
+
+    largest_pps: NotNegative | None
+    """The largest rate that left within the bounds of measure.*, as all smaller ones did; null if
+    not even the smallest did."""
+    tried_pps: list[float]
+
+
+class Spread(Model):
+    """A/A: two cells that differ in nothing."""
+
+    verdicts: dict[str, str]
+    """Figure → what the comparison says of the two."""
+    loss_ratio: tuple[float, float] | None
+    """Smallest and largest of all runs."""
+    sut_cpu_s: tuple[float, float] | None
+    runs: Count
+
+
+class Clock(Model):
+    host: str
+    offset_ns: int
+    bound_ns: Count
+    """Half of the best round trip: the offset is not further off than this."""
+
+
+class Certificate(Model):
+    format: Literal[1] = 1
+    nodrop: str
+    """Version."""
+    made_utc: str
+    took_s: NotNegative
+    key: Key
+    lab: str
+    """Name in its file."""
+    rootless: bool
+    host: dict[str, Any]
+    """Facts, as in a run's manifest."""
+    known_answers: list[KnownAnswer]
+    smallest_loss: SmallestLoss | None
+    pace: Pace | None
+    spread: Spread | None
+    clocks: list[Clock]
+
+    def named(self, answer: str) -> list[str]:
+        return [known.name for known in self.known_answers if known.answer == answer]
+
+    def to_text(self) -> str:
+        return json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=1) + "\n"
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.to_text().encode()).hexdigest()
+
+
+def file_name(key: Key) -> str:
+    """One certificate per key; a newer one takes the place of the older."""
+    digest = hashlib.sha256(key.model_dump_json().encode()).hexdigest()[:16]
+    return f"{key.setup}-{digest}.json"
+
+
+def find_certificate(folder: Path, wanted: Key) -> Certificate | str:
+    """The certificate with exactly this key, or in words why there is none."""
+    there = sorted(_certificates(folder), key=lambda found: found.made_utc)
+    fitting = [found for found in there if found.key == wanted]
+    if fitting:
+        return fitting[-1]
+    alike = [found for found in there if found.key.setup == wanted.setup]
+    if not alike:
+        return f"run `nodrop calibrate --setup {wanted.setup}`"
+    # The newest of those that differ least: what is to be said is what has changed.
+    nearest = min(reversed(alike), key=lambda found: len(found.key.other(wanted)))
+    return f"the certificate of {nearest.made_utc} is for " + " and ".join(
+        nearest.key.other(wanted)
+    )
+
+
+def _certificates(folder: Path) -> Iterator[Certificate]:
+    """The certificates that can be read; other files in the folder are passed over."""
+    place = Folder(folder)
+    for name in place.names():
+        if name.endswith(".json") and place.is_file(name):
+            with suppress(OSError, ValidationError, RecursionError):
+                yield Certificate.model_validate_json(place.read(name))

@@ -1,0 +1,264 @@
+"""What all records of a run directory share: strict models, formats of a line, a load's window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nodrop.config.units import count_of
+from nodrop.ledger.reasons import Outcome, outcome_of
+
+# Formats of a line of trials.jsonl, and how the older ones are read.
+#
+# | format | what it is | how it is read |
+# |---|---|---|
+# | 1 | all fields beside each other | `_from_1`: to the envelope, its `offered` and its `body` |
+# | 2 | an envelope with a body by kind | as it is |
+
+FORMAT: Final[Literal[2]] = 2
+RUN_FORMAT = 1
+"""Format of manifest.json."""
+
+FLAT: Mapping[str, tuple[str, str]] = {
+    "intended_packets": ("offered", "intended"),
+    "offered_packets": ("offered", "sent"),
+    "unsent_packets": ("offered", "unsent"),
+    "duration_s": ("offered", "duration_s"),
+    "intended_duration_s": ("offered", "intended_duration_s"),
+    "offered_pps": ("offered", "per_s"),
+    "offered_bps": ("offered", "bps"),
+    "schedule_error_us": ("offered", "schedule_error_us"),
+    "asked_schedule_error_us": ("offered", "asked_schedule_error_us"),
+    "shaped_pps": ("offered", "shaped_per_s"),
+    "late_burst_packets": ("offered", "sent_late"),
+    "largest_late_burst": ("offered", "largest_late_burst"),
+    **{
+        name: ("body", name)
+        for name in (
+            "captured_packets",
+            "decoded_packets",
+            "lost_packets",
+            "merged_packets",
+            "merged_detail",
+            "foreign_packets",
+            "copied_packets",
+            "answered_packets",
+            "residual_packets",
+            "residual_bytes",
+            "cut_packets",
+            "invalid_packets",
+            "remarks",
+            "books_closed",
+            "loss_ratio",
+            "loss_place",
+            "lost_by_place",
+            "lost_before_sut_packets",
+            "loss_evidence",
+            "loss_cause",
+            "loss_causes",
+            "knob",
+            "backlog_packets",
+            "sustained",
+            "sustained_evidence",
+            "service_pps_at_least",
+            "imbalance_ratio",
+        )
+    },
+}
+"""Where the fields of format 1 stand now. Tables name their figures and columns so."""
+
+WITHIN_SUT = ("socket ring", "SUT")
+"""Packets lost here had arrived at the SUT; the other places of format 1 lay before it."""
+
+NEVER_COUNTED = "duplicated_packets"
+"""A class of format 1 that nothing ever counted: a copy shows as foreign."""
+
+
+class UnknownFormat(Exception):
+    """The line is of no format that this nodrop reads; says so in words."""
+
+
+def _from_1(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Lines from before there were three outcomes say theirs by their reasons; what was lost before
+    the SUT, lines from before that was counted say by the names of the places."""
+    found: dict[str, Any] = {"offered": {"unit": "packets"}, "body": {"kind": "packets"}}
+    for name, value in line.items():
+        if name in FLAT:
+            part, now = FLAT[name]
+            found[part][now] = value
+        elif name not in found and name != NEVER_COUNTED:
+            found[name] = value
+    burst, places = line.get("largest_late_burst"), line.get("lost_by_place")
+    if isinstance(burst, dict):
+        rest = {name: value for name, value in burst.items() if name != "packets"}
+        found["offered"]["largest_late_burst"] = rest | {"sent": burst.get("packets")}
+    if "lost_before_sut_packets" not in line and isinstance(places, dict) and places:
+        before = [n for place, n in places.items() if place not in WITHIN_SUT]
+        if all(isinstance(n, int) for n in before):
+            found["body"]["lost_before_sut_packets"] = sum(before)
+    if "outcome" not in line and "valid" in line:
+        reasons = line.get("invalid_reasons")
+        codes = [code for code in reasons or () if isinstance(code, str)]
+        found["outcome"] = str(Outcome.MEASURED if line["valid"] else outcome_of(codes))
+    return found | {"format": 2}
+
+
+READ: Mapping[int, Callable[[Mapping[str, Any]], dict[str, Any]]] = {1: _from_1}
+"""Format → what makes a line of the next one of it."""
+
+
+def current(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of any format, as this format has it."""
+    while (found := line.get("format", 1)) != FORMAT:
+        if isinstance(found, bool) or not isinstance(found, int) or found not in READ:
+            raise UnknownFormat(_words(found))
+        line = READ[found](line)
+    return line
+
+
+def _words(found: object) -> str:
+    if isinstance(found, int) and found > FORMAT:
+        return f"{found} is of a newer nodrop; this one reads up to {FORMAT}"
+    return f"is no number of a trial record's format (1 to {FORMAT})"
+
+
+MOST = 2**63 - 1
+"""A signed number of 64 bits: what tables of other programs hold."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Signed = Annotated[int, Field(ge=-MOST, le=MOST)]
+Packets = Count
+Seconds = Annotated[float, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class Model(BaseModel):
+    # Unknown fields are ignored: an older nodrop reads what a newer one wrote.
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        json_schema_serialization_defaults_required=True,
+    )
+
+    def model_post_init(self, _: Any) -> None:
+        # Which fields a line gave is never asked, and its set is half the memory of a record.
+        object.__setattr__(self, "__pydantic_fields_set__", _all_fields(type(self)))
+
+
+@cache
+def _all_fields(model: type[BaseModel]) -> set[str]:
+    """Shared by all its objects, which are frozen; a changed copy gets a set of its own."""
+    return set(model.model_fields)
+
+
+BEGUN_LEAST = 0.95
+"""Packets in flows that begin in the window. Of a window with 92 % Suricata took a third less CPU
+per packet than if it skips nothing (docs/methodology.md)."""
+
+
+class LoadWindow(Model):
+    span: str
+    """`12..17`: seconds after the first packet of the trace, exactly. As `load.window` it sends the
+    same packets."""
+    from_s: Seconds
+    to_s: Seconds
+    packets: Count
+    frame_bytes: Count
+    pps: NotNegative | None
+    """At the trace's own speed, as all that follows; null if the trace takes no time."""
+    bps: NotNegative | None
+    """Bits of Ethernet frames."""
+    trace_packets: Count
+    """Packets of the whole trace."""
+    trace_bytes: Count
+    trace_s: Seconds
+    mean_pps: NotNegative | None
+    """Mean rate of the whole trace; the peaks are of the whole trace too."""
+    mean_bps: NotNegative | None
+    peak_pps: NotNegative
+    """The most packets within any second."""
+    peak_bps: NotNegative
+    begun_packet_ratio: NotNegative | None
+    """Share of the window's packets that lie in flows which begin in it, of those that belong to a
+    flow; null if none does."""
+    begun_byte_ratio: NotNegative | None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.packets == self.trace_packets
+
+    @property
+    def length_s(self) -> float:
+        return self.to_s - self.from_s
+
+    @property
+    def name(self) -> str:
+        """`seconds 10.0 to 15.0 of the trace`."""
+        if self.is_whole:
+            return f"the whole trace ({self.trace_s:,.1f} s)"
+        digits = 1 if self.length_s >= 1 else 3
+        return f"seconds {self.from_s:,.{digits}f} to {self.to_s:,.{digits}f} of the trace"
+
+    @property
+    def rate_words(self) -> str:
+        """`3,000 packets/s, 12.1 Mbit/s`."""
+        if self.pps is None or self.bps is None:
+            return f"{count_of(self.packets, 'packet')} at one moment"
+        return f"{self.pps:,.0f} packets/s, {_digits(self.bps / 1e6)} Mbit/s"
+
+    @property
+    def beside_trace(self) -> str:
+        """How it stands to the whole trace; empty if it is all of it."""
+        if self.is_whole:
+            return ""
+        said = f"{_share(self.packets, self.trace_packets)} of its packets, "
+        said += f"{_share(self.frame_bytes, self.trace_bytes)} of its bytes and "
+        said += f"{_share(self.length_s, self.trace_s)} of its {self.trace_s:,.1f} s"
+        if self.pps is None or self.mean_pps is None:
+            return said
+        return (
+            f"{said}; the whole trace has {self.mean_pps:,.0f} packets/s on average and "
+            f"{self.peak_pps:,.0f} in its busiest second"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """`the load sends seconds 10.0 to 15.0 of the trace: 3,000 packets/s, …`."""
+        said = f"the load sends {self.name}: {self.rate_words}"
+        return "; ".join(filter(None, (said, self.beside_trace, self.begun_words)))
+
+    @property
+    def begun_words(self) -> str:
+        """Empty if nothing belongs to a flow."""
+        if self.begun_packet_ratio is None or self.begun_byte_ratio is None:
+            return ""
+        return (
+            f"{_share(self.begun_packet_ratio, 1)} of its packets and "
+            f"{_share(self.begun_byte_ratio, 1)} of its bytes are in flows that begin in it"
+        )
+
+    @property
+    def begun_warning(self) -> str:
+        """Empty if most of it begins in the window."""
+        ratio = self.begun_packet_ratio
+        if ratio is None or ratio >= BEGUN_LEAST:
+            return ""
+        longer = "" if self.is_whole else "; a longer window has more of its flows whole"
+        return (
+            f"{self.begun_words}: an IDS may skip what it did not see begin, and then looks faster "
+            f"than it is{longer}"
+        )
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{_digits(100 * part / whole)} %" if whole else "all"
+
+
+def _digits(value: float) -> str:
+    """Three of them."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
