@@ -12,7 +12,7 @@ from nodrop.capacity.controller import Capacity
 from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
 from nodrop.ledger.over_time import Busy, Watched, shown
-from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, TrialInput
+from nodrop.measure.controllers.blocks import Asked, AskedCell, Controller, TrialInput
 from nodrop.results.trial import Ramp, Searched, TrialRecord
 from tests.made import outcome_runs
 

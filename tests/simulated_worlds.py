@@ -14,7 +14,7 @@ from nodrop.capacity.answer import Answer
 from nodrop.capacity.rules import answers
 from nodrop.capacity.searched import tried
 from nodrop.config.search import Search
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.results.trial import Searched
 from tests.simulated_sut import SimulatedSut, controller, run
 

@@ -23,8 +23,7 @@ from statistics import median
 
 import psutil
 
-from nodrop.hosts.binary import find_node_binary
-from nodrop.hosts.node import start_job
+from nodrop.hosts.node import find_node_binary, start_job
 from nodrop.stats.interval import Summary, summarize
 
 EXPERIMENT = """

@@ -21,9 +21,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import LocalHost, run_command
+from nodrop.hosts.node import find_node_binary
 from nodrop.images import guest_assets, image
 from nodrop.images.guest_assets import GuestAssets, make_assets
 from nodrop.images.image_tree import Bits

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from nodrop.errors import BadInput, NodropError, NotReady
-from nodrop.untrusted.words import one_line
+from nodrop.untrusted.json_text import one_line
 
 if TYPE_CHECKING:  # `nodrop --help` needs none of them
     from nodrop.config.lab_file import LabSource

@@ -11,8 +11,7 @@ from nodrop import plugins
 from nodrop.config.lab_file import find_lab, load_lab
 from nodrop.errors import BadInput
 from nodrop.ledger.hops import Owner, Place
-from nodrop.measure.controllers.blocks import Blocks
-from nodrop.measure.controllers.seam import Asked, AskedCell, TrialInput
+from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, TrialInput
 from nodrop.results.trial import TrialRecord
 from nodrop.suts.command.description import shipped
 from nodrop.testing.contracts import (
@@ -23,8 +22,7 @@ from nodrop.testing.contracts import (
     check_setup,
     check_sut,
 )
-from nodrop.testing.fake_hosts import FakeLab, World
-from nodrop.testing.fakes import FakeLoad, FakeSetup, FakeSut
+from nodrop.testing.fakes import FakeLab, FakeLoad, FakeSetup, FakeSut, World
 
 NEEDED: dict[str, dict[str, Any]] = {
     "command": {"program": "tcpdump"},

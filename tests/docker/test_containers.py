@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import BadInput, LabProblem, NotReady
-from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.node import file_sha256
 from nodrop.hosts.rights import SUT_USER
 from nodrop.images.choice import find_image
 from nodrop.machines import docker_engine

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodrop.machines.docker_engine import DockerEngine
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.plan import Progress
 from tests.depth import depth
 from tests.docker.test_containers import containers

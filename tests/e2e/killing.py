@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nodrop.config.lab_file import DEFAULT_LAB
 from nodrop.hosts.processes import environment
-from nodrop.labs.wiring import FIRST_INDEX
+from nodrop.labs.netns import FIRST_INDEX
 
 SCRIPT = """
 import os, signal, sys

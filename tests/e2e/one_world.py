@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodrop.measure.controllers import blocks
-from nodrop.measure.controllers.seam import Asked, TrialInput
+from nodrop.measure.controllers.blocks import Asked, TrialInput
 
 STANDING = "measure.sut=standing"
 

@@ -19,7 +19,7 @@ from nodrop.errors import BadInput, NotReady
 from nodrop.hosts.seam import Link
 from nodrop.labs.bridge import Split, SplitCounters
 from nodrop.ledger.hops import Hop
-from nodrop.measure import places as shared
+from nodrop.measure.packets import instances as shared
 from nodrop.measure.packets.reassembly import STACK_COUNTERS
 from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.node import find_node_binary
 from nodrop.images.choice import resolve_bits
 
 RULES = """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodrop.hosts.control_groups import NOT_V1, Mount, group_path, mounts
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Progress
 from tests.e2e.conftest import Run, closes, only

@@ -11,9 +11,8 @@ import pytest
 
 from nodrop.calibrate import faults
 from nodrop.calibrate.calibration import calibrate, try_case
-from nodrop.calibrate.case import Answer, Case, Expected, Site, Tried
+from nodrop.calibrate.case import Answer, Case, Expected, Site, Tried, steady_load
 from nodrop.calibrate.cases import known_answers
-from nodrop.calibrate.figures import steady
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.measure.baselines import store
@@ -62,7 +61,7 @@ def sizes(site: Site, *packets: int, place: str, knob: str) -> dict[str, object]
     return {
         "put_in": "",
         "settings": [
-            *steady(site, 20_000, 4_000),
+            *steady_load(site, 20_000, 4_000),
             f"measure.repetitions={len(packets)}",
             *PATIENT,
         ],
@@ -123,7 +122,7 @@ def test_foreign_frames_void_a_trial(site: Site, frames: int, threads: int) -> N
         Case(
             name="inject",
             put_in="",
-            settings=[*steady(site, 20_000, 2_000), f"sut.threads={threads}", *PATIENT],
+            settings=[*steady_load(site, 20_000, 2_000), f"sut.threads={threads}", *PATIENT],
             expected=inject.expected[:1],
             faults={"drain": faults.injected(site.tx, frames)},
         ),

@@ -10,7 +10,7 @@ import pytest
 
 from nodrop.capacity.rules import answers
 from nodrop.config.experiment import load_experiment
-from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.node import find_node_binary
 from nodrop.results.trial import TrialRecord
 from tests.depth import depth
 from tests.disturbed import INCONCLUSIVE, Disturbed

@@ -16,7 +16,7 @@ from nodrop.calibrate.faults import at_the_sender, job
 from nodrop.capacity.answer import Answer
 from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Progress
 from nodrop.suts.sink import Sink

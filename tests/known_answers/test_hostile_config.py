@@ -17,7 +17,7 @@ from nodrop.cli import main
 from nodrop.config.toml_file import parse_setting, put
 from nodrop.config.units import parse_bytes
 from nodrop.errors import BadInput
-from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.node import find_node_binary
 from nodrop.suts.suricata.sut import Suricata
 
 GOOD = """

@@ -22,9 +22,9 @@ from nodrop.report.write import write_report
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.writer import RunWriter
 from nodrop.studies import importer
-from nodrop.studies.cells import CellResult
 from nodrop.studies.dataset import Cell, Dataset, discover
-from nodrop.studies.names import parse_folder_name
+from nodrop.studies.figures import parse_folder_name
+from nodrop.studies.tables import CellResult
 from nodrop.studies.workbooks import UnsafeArchiveError, check_archive
 from nodrop.suts.suricata.sut import plain_rules
 from nodrop.untrusted import json_text

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.hosts.binary import find_node_binary
-from nodrop.hosts.node import start_job
+from nodrop.hosts.node import find_node_binary, start_job
 from nodrop.protocol.events import ProfiledThread, ProfileOutcome
 from tests.depth import depth
 from tests.disturbed import Spent

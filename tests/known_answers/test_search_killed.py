@@ -11,7 +11,7 @@ import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.rundir import find_run, open_run

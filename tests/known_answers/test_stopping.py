@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from nodrop.cli import main
 from nodrop.config.search import FEWEST, UNITS, Repetitions
-from nodrop.measure.controllers.blocks import Blocks
-from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, TrialInput
+from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, Controller, TrialInput
 from nodrop.results.summary import METRICS, known, looks
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Looks, median_rank, runs_needed

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.node import file_sha256
 from nodrop.hosts.rights import sut_user
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import NetnsLab

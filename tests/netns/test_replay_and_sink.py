@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.node import find_node_binary
 from nodrop.hosts.seam import Link
 from tests.depth import depth
 from tests.netns.replays import (

@@ -13,8 +13,7 @@ import jsonschema
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.hosts.binary import find_node_binary
-from nodrop.hosts.node import fit, start_job
+from nodrop.hosts.node import find_node_binary, fit, start_job
 from nodrop.protocol import events
 from nodrop.untrusted.json_text import NotJson
 from tests import fake_node

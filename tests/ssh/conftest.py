@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.node import find_node_binary
 from nodrop.load.replay import Replay
 from nodrop.load.tcpreplay import Tcpreplay
 from tests.ssh.machines import SSHD, Machines, two_machines

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts import lease, ssh_connection
-from nodrop.hosts.binary import file_sha256, find_node_binary
-from nodrop.hosts.node import ClockFix
+from nodrop.hosts import processes, ssh_connection
+from nodrop.hosts.node import ClockFix, file_sha256, find_node_binary
 from nodrop.hosts.ssh import NODE_FOLDER, SshHost
 from nodrop.measure.plan import Progress
 from nodrop.results.trial import Live
@@ -83,8 +82,8 @@ def test_a_line_that_is_cut_for_two_seconds_costs_no_trial(run: Run) -> None:
 def test_a_line_that_is_cut_for_good_ends_the_run_in_sentences_and_resume_goes_on(
     run: Run, here: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "BEAT_S", 0.3)
-    monkeypatch.setattr(lease, "TERM_S", 3)
+    monkeypatch.setattr(processes, "BEAT_S", 0.3)
+    monkeypatch.setattr(processes, "TERM_S", 3)
     monkeypatch.setitem(ssh_connection.OPTIONS, "ServerAliveInterval", "1")
     monkeypatch.setitem(ssh_connection.OPTIONS, "ServerAliveCountMax", "2")
     cutting = Cuts(for_s=None)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.node import file_sha256
 from nodrop.results.rundir import open_run
 from tests.ssh.pairs import SINK, Pair
 

@@ -15,7 +15,7 @@ import pytest
 
 from nodrop.cli.main import exit_code
 from nodrop.errors import LabProblem
-from nodrop.hosts import lease
+from nodrop.hosts import processes
 from nodrop.hosts.processes import ended
 from nodrop.hosts.ssh import NODE_FOLDER, SshHost
 from nodrop.labs import far_hosts
@@ -36,8 +36,8 @@ def label(tmp_path: Path) -> str:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Terms that a test can wait for."""
-    monkeypatch.setattr(lease, "BEAT_S", 0.2)
-    monkeypatch.setattr(lease, "TERM_S", 2)
+    monkeypatch.setattr(processes, "BEAT_S", 0.2)
+    monkeypatch.setattr(processes, "TERM_S", 2)
 
 
 def of_nodrop(machine: Machine) -> dict[int, str]:
@@ -173,7 +173,7 @@ def test_a_second_controller_is_told_whose_the_host_is(
     second = SshHost("gen1", label="second", config=machines.config)
     with pytest.raises(LabProblem) as caught, second:
         pass
-    assert str(caught.value).startswith(f"gen1: run {label} of {lease.holder()}, since 20")
+    assert str(caught.value).startswith(f"gen1: run {label} of {processes.holder()}, since 20")
     assert " UTC, has this host; wait for its end" in str(caught.value)
     assert host.run(["hostname"]).stdout == "gen1\n", "the first one goes on"
     host.close()
@@ -215,7 +215,7 @@ def test_undo_of_a_lab_leaves_a_run_that_goes_on_unless_it_is_told(
 ) -> None:
     code, out, _ = undone(lab, capsys)
     assert code == 0
-    assert f"sender gen1: run {label} of {lease.holder()}, since " in out
+    assert f"sender gen1: run {label} of {processes.holder()}, since " in out
     assert " goes on (--all ends it)" in out
     assert not host.gone()
     code, out, _ = undone(lab, capsys, "--all", "--yes", "--json")

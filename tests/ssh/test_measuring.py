@@ -17,12 +17,12 @@ from nodrop.cli.main import exit_code
 from nodrop.config.lab_file import load_lab
 from nodrop.config.units import format_cpus
 from nodrop.errors import NotReady
-from nodrop.hosts.binary import find_node_binary
-from nodrop.hosts.lease import holder
+from nodrop.hosts.node import find_node_binary
+from nodrop.hosts.processes import holder
 from nodrop.hosts.ssh import KEPT_FOLDER
 from nodrop.labs.ssh import SshLab
 from nodrop.load.tcpreplay import Tcpreplay
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.plan import Progress
 from nodrop.results.trial import Live
 from tests.e2e.conftest import closes

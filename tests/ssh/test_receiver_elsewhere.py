@@ -21,7 +21,7 @@ from nodrop.elsewhere import conversation
 from nodrop.elsewhere.front import doctor_elsewhere
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.interrupts import Interrupted
-from nodrop.hosts.lease import holder, this_host
+from nodrop.hosts.processes import holder, this_host
 from nodrop.labs.ssh import SshLab
 from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.rundir import open_run

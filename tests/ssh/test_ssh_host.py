@@ -17,8 +17,8 @@ import pytest
 
 from nodrop.errors import LabProblem, NodeDied
 from nodrop.hosts import ssh
-from nodrop.hosts.binary import file_sha256, find_node_binary
-from nodrop.hosts.captures import Looks
+from nodrop.hosts.control_groups import Looks
+from nodrop.hosts.node import file_sha256, find_node_binary
 from nodrop.hosts.processes import ended, environment, labelled_processes
 from nodrop.hosts.ssh import NODE_FOLDER, SshHost
 from nodrop.hosts.ssh_connection import SshConnection

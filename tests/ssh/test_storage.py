@@ -15,7 +15,7 @@ from nodrop import plugins
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem, NotReady
 from nodrop.hosts import ssh_connection
-from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.node import file_sha256
 from nodrop.labs.seam import Checkable, Storage
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run

@@ -19,7 +19,7 @@ from nodrop.labs.netns import NetnsFile
 from nodrop.labs.ssh import SshFile
 from nodrop.schemas import schemas
 from nodrop.suts.sink import SinkOptions
-from nodrop.suts.suricata.options import SuricataOptions
+from nodrop.suts.suricata.counters import SuricataOptions
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/experiment-file.md").read_text(encoding="utf-8")

@@ -186,8 +186,7 @@ def test_the_published_curves_are_the_authors_own() -> None:
     """The figure workbooks' columns, digit by digit, from the samples."""
     import csv
 
-    from nodrop.studies.paper import rowwise_median
-    from nodrop.studies.workbooks import read_workbook
+    from nodrop.studies.workbooks import read_workbook, rowwise_median
 
     folder = published_data()
     with (folder / "published_series" / "fig_cpu_1x_2x.csv").open(newline="") as lines:
@@ -201,8 +200,8 @@ def test_the_published_curves_are_the_authors_own() -> None:
 
 def test_memory_stays_with_one_workbook(capsys: pytest.CaptureFixture[str]) -> None:
     """All workbooks of the bundle hold 2.2 million numbers, 70 MB as objects."""
-    from nodrop.studies.cells import Wanted, reduce_cell
     from nodrop.studies.dataset import discover
+    from nodrop.studies.tables import Wanted, reduce_cell
 
     cells = discover(published_data()).cells
     reduce_cell(cells[0], Wanted())
@@ -216,9 +215,8 @@ def test_all_row_wise_medians_of_the_bundle() -> None:
     """48 files of medians, made by another program; the last column counts samples."""
     import csv
 
-    from nodrop.studies.names import WorkbookName, parse_workbook_name
-    from nodrop.studies.paper import rowwise_median
-    from nodrop.studies.workbooks import read_workbook
+    from nodrop.studies.figures import WorkbookName, parse_workbook_name
+    from nodrop.studies.workbooks import read_workbook, rowwise_median
 
     folder = published_data()
     compared = 0

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from nodrop.studies.names import (
+from nodrop.studies.figures import (
     BadNameError,
     Channel,
     Condition,

@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.errors import BadInput
-from nodrop.hosts import binary
+from nodrop.hosts import node
 from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.plan import make_plan
 
@@ -37,7 +37,7 @@ def experiment(folder: Path, matrix: str, tables: str) -> Path:
 def test_kinds_in_the_matrix_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, matrix: str, tables: str, cells: int
 ) -> None:
-    monkeypatch.setenv(binary.ENVIRONMENT, "/nope")  # a plan can do without the node
+    monkeypatch.setenv(node.ENVIRONMENT, "/nope")  # a plan can do without the node
     plan = make_plan(load_experiment(experiment(tmp_path, matrix, tables)))
     assert len(plan.cells) == cells
     for cell in plan.cells:

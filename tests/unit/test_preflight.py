@@ -12,7 +12,7 @@ import pytest
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput, NotReady
-from nodrop.hosts import binary
+from nodrop.hosts import node
 from nodrop.labs.netns import NetnsLab
 from nodrop.load.replay import Replay
 from nodrop.measure.plan import make_plan
@@ -39,7 +39,7 @@ def test_what_is_missing_ends_a_run_with_exit_2(
         f'name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\ntrace = "{trace}"\n'
     )
     experiment, lab = load_experiment(file), load_lab()
-    monkeypatch.setenv(binary.ENVIRONMENT, "/nope")
+    monkeypatch.setenv(node.ENVIRONMENT, "/nope")
     with pytest.raises(NotReady, match="NODROP_NODE=/nope is not an executable file; unset") as no:
         preflight(experiment, lab, make_plan(experiment))
     assert no.value.exit_code == 2

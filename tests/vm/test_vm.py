@@ -20,7 +20,7 @@ from nodrop.images import guest_assets
 from nodrop.images.choice import find_image
 from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
 from nodrop.images.image_tree import Bits
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.plan import Progress
 from nodrop.report.write import write_report
 from nodrop.setups import vm

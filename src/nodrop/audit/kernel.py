@@ -19,11 +19,11 @@ from typing import Any, Protocol, TypeVar
 from nodrop.audit.symmetry import group
 from nodrop.audit.world import Socket
 from nodrop.errors import TrialFailed
-from nodrop.hosts.binary import find_node_binary
-from nodrop.hosts.captures import Looks
+from nodrop.hosts.control_groups import Looks
 from nodrop.hosts.local import LocalHost
+from nodrop.hosts.node import find_node_binary
 from nodrop.labs.driver import ioctl
-from nodrop.suts.suricata.control import ControlSocket
+from nodrop.suts.suricata.config import ControlSocket
 
 COMMANDS = frozenset({"version", "uptime", "iface-list", "iface-stat", "dump-counters"})
 """Commands that an audit may send to a Suricata: its socket also takes `shutdown`."""

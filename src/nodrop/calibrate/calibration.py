@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import nodrop
-from nodrop.calibrate import figures
+from nodrop.calibrate import case as figures
 from nodrop.calibrate.case import Answer, Case, Site, Tried, seen_words
 from nodrop.calibrate.faults import Inject, PutIn
 from nodrop.config.experiment import load_experiment
 from nodrop.errors import LabProblem, NodropError, NotReady
-from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.interrupts import Interrupted, interrupts
+from nodrop.hosts.node import find_node_binary
 from nodrop.measure.baselines import certificate_folder, key_of, probe_here
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.results.other_records import Certificate, KnownAnswer, SmallestLoss

@@ -1,4 +1,4 @@
-"""A known answer: what is put in, what nodrop must say of it, and what it said."""
+"""A known answer: what is put in, what nodrop must say, what it said; its captures."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ import ctypes.util
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 
 from nodrop import plugins
 from nodrop.calibrate.faults import Fault
 from nodrop.config.lab_file import LabSource
+from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.node import NodeProcess
 from nodrop.hosts.rights import in_user_namespace
 from nodrop.ledger.reasons import Outcome
-from nodrop.results.other_records import Spread
+from nodrop.report.comparison import compared
+from nodrop.report.costs import DIFFERENCES
+from nodrop.report.setups import compared_at_once
+from nodrop.report.story import read_story
+from nodrop.results.other_records import Clock, Pace, Spread
 from nodrop.results.trial import TrialRecord
 
 ON_THIS_KERNEL = frozenset({"bare", "docker", "oci"})
@@ -223,3 +232,181 @@ def _together(words: str, lost: Sequence[int]) -> str:
     if len(lost) <= MOST_LISTED:
         return words.format(", ".join(f"{packets:,}" for packets in lost))
     return f"{len(lost)} x {words.format(f'{min(lost):,} to {max(lost):,}')}"
+
+
+# Figures of a certificate that no fault is needed for: pace, A/A spread, clocks.
+
+# The capture files of the known answers: small, the same everywhere, written when needed.
+
+PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+ETHERNET = bytes.fromhex("020000000002 020000000001 0800")
+ETHERNET_BYTES = len(ETHERNET)
+UDP, MORE_FRAGMENTS = 17, 0x2000
+
+Timed = tuple[float, bytes]
+"""Seconds from the first packet on, and the frame."""
+
+
+def write(path: Path, frames: Iterable[Timed]) -> Path:
+    with path.open("wb") as file:
+        file.write(PCAP_HEADER)
+        for at_s, frame in frames:
+            s, us = divmod(round(at_s * 1e6), 1_000_000)
+            file.write(struct.pack("<IIII", s, us, len(frame), len(frame)) + frame)
+    return path
+
+
+def steady(packets: int) -> Iterator[Timed]:
+    """UDP of 64 flows in turn; to be sent at a constant rate."""
+    for n in range(packets):
+        yield n * 1e-4, datagram(n % 64, 128)
+
+
+def every(nth: int, packets: int, *, frame_bytes: int) -> Iterator[Timed]:
+    """Small frames, of which each n-th is a larger one."""
+    for n in range(packets):
+        yield n * 1e-4, datagram(n % 64, frame_bytes if n % nth == nth - 1 else 128)
+
+
+def bursts(count: int, *, packets: int, gap_s: float, apart_s: float) -> Iterator[Timed]:
+    """So many packets `apart_s` from each other, then quiet, again and again."""
+    for burst in range(count):
+        for n in range(packets):
+            yield burst * gap_s + n * apart_s, datagram(n % 64, 128)
+
+
+def fragments(*, unfinished: int, whole: int) -> Iterator[Timed]:
+    """First fragments whose datagrams never become whole, then datagrams in two fragments each."""
+    first, rest = bytes(1400), bytes(200)
+    told = chain(
+        ((_fragment(n, first, at=0, more=True),) for n in range(unfinished)),
+        (
+            (_fragment(n, first, at=0, more=True), _fragment(n, rest, at=1400, more=False))
+            for n in range(unfinished, unfinished + whole)
+        ),
+    )
+    for n, frame in enumerate(chain.from_iterable(told)):
+        yield n * 1e-4, frame
+
+
+def datagram(flow: int, frame_bytes: int) -> bytes:
+    room = frame_bytes - ETHERNET_BYTES - 20 - 8
+    payload = struct.pack(">HHHH", 10_000 + flow, 9, 8 + room, 0) + bytes(room)
+    return ETHERNET + _ipv4(flow, payload, number=0, offset=0) + payload
+
+
+def _fragment(number: int, payload: bytes, *, at: int, more: bool) -> bytes:
+    offset = at // 8 | (MORE_FRAGMENTS if more else 0)
+    return ETHERNET + _ipv4(number % 64, payload, number=number, offset=offset) + payload
+
+
+def _ipv4(host: int, payload: bytes, *, number: int, offset: int) -> bytes:
+    source, target = bytes((10, 1, 0, 1 + host % 250)), bytes((10, 2, 0, 1))
+    length = 20 + len(payload)
+    head = struct.pack(">BBHHHBBH", 0x45, 0, length, number & 0xFFFF, offset, 64, UDP, 0)
+    total = sum(struct.unpack(">10H", head + source + target))
+    total = (total & 0xFFFF) + (total >> 16)
+    return head[:10] + struct.pack(">H", ~(total + (total >> 16)) & 0xFFFF) + source + target
+
+
+RATES = (10_000, 30_000, 100_000, 200_000, 400_000, 800_000, 1_600_000)
+PACED_S = 0.5
+RUNS = 10
+"""Runs of each of the two cells that differ in nothing: from fewer, no difference could be seen."""
+
+
+def steady_load(site: Site, pps: int, packets: int) -> list[str]:
+    """So many packets of 128 bytes at a constant rate."""
+    path = site.work / "steady.pcap"
+    if not path.exists():
+        write(path, steady(1000))
+    return [f"load.trace={path}", f"load.loops={packets // 1000}", f"load.pps={pps}"]
+
+
+def pace_case(site: Site) -> Case:
+    return Case(
+        name="pace",
+        put_in=f"{RATES[0]:,} to {RATES[-1]:,} packets/s, {PACED_S:g} s each",
+        settings=[
+            *steady_load(site, RATES[0], int(RATES[-1] * PACED_S)),
+            f"load.duration_s={PACED_S}",
+            f"matrix.load.pps={list(RATES)}",
+            "measure.repetitions=1",
+        ],
+        about_s=13,
+    )
+
+
+def pace(records: Sequence[TrialRecord]) -> Pace:
+    """By the sender's own bounds; what the sink lost of it is another matter."""
+    reached: float | None = None
+    for record in sorted(records, key=_rate):
+        if any(reason.startswith(OF_THE_SENDER) for reason in record.invalid_reasons):
+            break
+        reached = _rate(record)
+    return Pace(largest_pps=reached, tried_pps=sorted(map(_rate, records)))
+
+
+def _rate(record: TrialRecord) -> float:
+    value = record.cell["load.pps"]
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def spread_case(site: Site) -> Case:
+    """The seed chooses the addresses of replicas, and there are none."""
+    return Case(
+        name="a-a",
+        put_in=f"two cells that differ in nothing, {RUNS} runs of each, 40 % lost",
+        settings=[
+            *steady_load(site, 20_000, 10_000),
+            "sut.service_rate_pps=10000",
+            "sut.ring_frames=1000",
+            "matrix.load.seed=[1,2]",
+            f"measure.repetitions={RUNS}",
+            "measure.late_p99_us=100000",
+        ],
+        judge=_differ,
+        about_s=28,
+    )
+
+
+def _differ(directory: Path, records: Sequence[TrialRecord]) -> Sequence[str]:
+    if not all(record.valid for record in records):
+        return [f"{sum(not r.valid for r in records)} of {len(records)} trials are not valid"]
+    said = spread(directory, records).verdicts
+    return [f"{name}: {words}" for name, words in said.items() if words.startswith("different")]
+
+
+def spread(directory: Path, records: Sequence[TrialRecord]) -> Spread:
+    story = read_story([directory])
+    base, other = story.cells
+    family = compared_at_once(story)
+    found = {f.name: compared(base, other, f, family).verdict for f in DIFFERENCES}
+    return Spread(
+        verdicts=found,
+        loss_ratio=_range([r.packets.loss_ratio for r in records]),
+        sut_cpu_s=_range([r.sut_cpu_s for r in records]),
+        runs=len(records),
+    )
+
+
+def _range(values: Sequence[float | None]) -> tuple[float, float] | None:
+    known = [value for value in values if value is not None]
+    return (min(known), max(known)) if known else None
+
+
+def clocks(site: Site) -> list[Clock]:
+    """Both ends of the lab, asked as a trial would ask them."""
+    found = []
+    with DiskJournal.create() as journal, plugins.build_lab(site.lab).up(journal) as link:
+        for port in (link.tx, link.rx):
+            spool = site.work / f"clock-{port.host.name}.jsonl"
+            spec = {"job": "sample", "interval_ms": 1000, "path": str(spool)}
+            with closing(port.host.job(spec)) as job:
+                assert isinstance(job, NodeProcess)
+                fix = job.clock()
+                found.append(
+                    Clock(host=port.host.name, offset_ns=fix.offset_ns, bound_ns=fix.bound_ns)
+                )
+    return found

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nodrop.calibrate import faults, traces
-from nodrop.calibrate.case import Case, Expected, Site
-from nodrop.calibrate.figures import pace_case, spread_case, steady
+from nodrop.calibrate import case, faults
+from nodrop.calibrate.case import Case, Expected, Site, pace_case, spread_case, steady_load
 from nodrop.ledger import hops
 from nodrop.ledger.cause import Rule
 from nodrop.ledger.reasons import Outcome, Reason
@@ -44,10 +43,10 @@ def known_answers(site: Site) -> tuple[Case, ...]:
     return tuple(made)
 
 
-def _trace(site: Site, name: str, frames: Iterator[traces.Timed]) -> str:
+def _trace(site: Site, name: str, frames: Iterator[case.Timed]) -> str:
     path = site.work / f"{name}.pcap"
     if not path.exists():
-        traces.write(path, frames)
+        case.write(path, frames)
     return f"load.trace={path}"
 
 
@@ -55,7 +54,7 @@ def _nothing(site: Site) -> Case:
     return Case(
         name="nothing",
         put_in="nothing: 50,000 packets at 50,000/s, three times",
-        settings=[*steady(site, 50_000, 50_000), "measure.repetitions=3", PATIENT],
+        settings=[*steady_load(site, 50_000, 50_000), "measure.repetitions=3", PATIENT],
         expected=[NO_LOSS] * 3,
         about_s=7,
     )
@@ -68,7 +67,7 @@ def _smallest(site: Site) -> Case:
         name="lose-on-egress",
         put_in=f"a filter on the sender's way out drops 100, 10, 1 of {PACKETS:,}",
         settings=[
-            *steady(site, 50_000, PACKETS),
+            *steady_load(site, 50_000, PACKETS),
             f"measure.repetitions={len(ladder)}",
             PATIENT,
         ],
@@ -91,7 +90,7 @@ def _path(site: Site) -> Case:
     return Case(
         name="lose-on-path",
         put_in="XDP on the receiver's port drops 1,000, 100, 1 of 20,000; then 100 uncounted",
-        settings=[*steady(site, 20_000, 20_000), f"measure.repetitions={len(drops)}", PATIENT],
+        settings=[*steady_load(site, 20_000, 20_000), f"measure.repetitions={len(drops)}", PATIENT],
         faults={"read counters": faults.per_trial(*drops)},
         expected=[
             *(Expected(lost=(k, k), place=PATH, knob="XDP") for k in native),
@@ -111,7 +110,7 @@ def _injected(site: Site) -> Case:
     return Case(
         name="inject",
         put_in="500, then 1 frames that the generator did not send",
-        settings=[*steady(site, 20_000, 10_000), "measure.repetitions=2", PATIENT],
+        settings=[*steady_load(site, 20_000, 10_000), "measure.repetitions=2", PATIENT],
         faults={"drain": faults.per_trial(*(faults.injected(site.tx, k) for k in (500, 1)))},
         expected=[FOREIGN] * 2,
         about_s=4,
@@ -126,7 +125,7 @@ def _netted(site: Site) -> Case:
     return Case(
         name="lose-and-inject",
         put_in="a filter drops 200, and 200, then 150 foreign frames go in",
-        settings=[*steady(site, 20_000, 10_000), "measure.repetitions=2", PATIENT],
+        settings=[*steady_load(site, 20_000, 10_000), "measure.repetitions=2", PATIENT],
         faults={"read counters": faults.per_trial(*drops), "drain": faults.per_trial(*frames)},
         expected=[FOREIGN] * 2,
         not_possible=site.no_filter(),
@@ -140,7 +139,7 @@ def _stall(site: Site) -> Case:
         name="sender-stall",
         put_in="the sender stands still for 500 ms, then for 30 ms; its burst overflows a ring",
         settings=[
-            *steady(site, 50_000, 200_000),
+            *steady_load(site, 50_000, 200_000),
             "measure.repetitions=2",
             "sut.service_rate_pps=60000",
             "sut.ring_frames=256",
@@ -165,7 +164,7 @@ def _twice(site: Site) -> Case:
         name="sink-at-twice-its-rate",
         put_in="20,000 packets/s into a sink that serves 10,000",
         settings=[
-            *steady(site, 20_000, 40_000),
+            *steady_load(site, 20_000, 40_000),
             "sut.service_rate_pps=10000",
             "sut.ring_frames=1000",
             "measure.repetitions=1",
@@ -178,7 +177,7 @@ def _twice(site: Site) -> Case:
 
 def _burst(site: Site) -> Case:
     """Half of what it serves, on average. Of a burst 2,000 are served meanwhile, and 1,000 wait."""
-    trace = _trace(site, "bursts", traces.bursts(4, packets=10_000, gap_s=1.0, apart_s=0.00001))
+    trace = _trace(site, "bursts", case.bursts(4, packets=10_000, gap_s=1.0, apart_s=0.00001))
     return Case(
         name="burst-into-sink",
         put_in="bursts of 10,000 at 100,000/s, one a second, into a sink that serves 20,000/s",
@@ -212,7 +211,7 @@ def _shared_cpu(site: Site) -> Case:
         name="shared-cpu",
         put_in=f"sender and SUT on CPU {cpu} alone",
         settings=[
-            *steady(site, 150_000, 300_000),
+            *steady_load(site, 150_000, 300_000),
             f"load.cpu={cpu}",
             f'limits.cpus="{cpu}"',
             "sut.ring_frames=128",
@@ -231,7 +230,7 @@ def _frozen(site: Site) -> Case:
         name="frozen-thread",
         put_in="one of two threads of the SUT is held for 1 s",
         settings=[
-            *steady(site, 20_000, 60_000),
+            *steady_load(site, 20_000, 60_000),
             "sut.threads=2",
             "sut.ring_bytes=262144",
             "measure.repetitions=1",
@@ -254,7 +253,7 @@ def _frozen(site: Site) -> Case:
 
 def _mtu(site: Site) -> Case:
     """Every 50th of 10,000 frames has 1,400 bytes: 200 do not pass an MTU of 1,000."""
-    trace = _trace(site, "two-sizes", traces.every(50, 10_000, frame_bytes=1400))
+    trace = _trace(site, "two-sizes", case.every(50, 10_000, frame_bytes=1400))
     return Case(
         name="receiver-mtu",
         put_in="MTU 1,000 at the receiver's port: 200 of 10,000 frames are longer",
@@ -269,7 +268,7 @@ def _mtu(site: Site) -> Case:
 def _fragments(site: Site) -> Case:
     """The kernel's memory for reassembly (4 MiB by default) is full of datagrams that never become
     whole, and what comes then is refused."""
-    trace = _trace(site, "fragments", traces.fragments(unfinished=8000, whole=1000))
+    trace = _trace(site, "fragments", case.fragments(unfinished=8000, whole=1000))
     return Case(
         name="fragment-flood",
         put_in="8,000 datagrams that never become whole, then 1,000 that would",
@@ -285,7 +284,7 @@ def _crash(site: Site) -> Case:
     return Case(
         name="sut-crashes",
         put_in="the SUT is killed in 2 of 4 trials",
-        settings=[*steady(site, 20_000, 20_000), "measure.repetitions=4", PATIENT],
+        settings=[*steady_load(site, 20_000, 20_000), "measure.repetitions=4", PATIENT],
         faults={"offer": faults.per_trial(faults.nothing, kill, faults.nothing, kill)},
         expected=[NO_LOSS, failed, NO_LOSS, failed],
         judge=lambda directory, _: _headline(directory, "2 of 4"),

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.errors import BadInput
-from nodrop.terminal.arguments import AsJson, LabName
-from nodrop.terminal.saying import say, say_json
+from nodrop.terminal.arguments import AsJson, LabName, say, say_json
 
 if TYPE_CHECKING:
     from rich.console import Console

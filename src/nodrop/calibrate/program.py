@@ -16,10 +16,10 @@ from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
-from nodrop.calibrate import traces
+from nodrop.calibrate import case
 from nodrop.config.lab_file import find_lab, load_lab
 from nodrop.errors import LabProblem, NotReady, TrialFailed
-from nodrop.hosts.captures import Watched
+from nodrop.hosts.control_groups import Watched
 from nodrop.hosts.interrupts import interrupts
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.seam import Link
@@ -71,9 +71,9 @@ def prove(options: Mapping[str, Any], *, base: Path, work: Path) -> Proof:
     bits = resolve_bits(options, sut.needs_bits() or "", base=base, version=sut.version)
     if problems := [*sut.problems(bits), *Bare().problems(bits, Limits())]:
         raise NotReady(problems[0])
-    trace = traces.write(
+    trace = case.write(
         work / "known.pcap",
-        ((n * 1e-4, traces.datagram(n % 64, FRAME_BYTES)) for n in range(PACKETS)),
+        ((n * 1e-4, case.datagram(n % 64, FRAME_BYTES)) for n in range(PACKETS)),
     )
     answers: list[Answer] = []
     wrong: list[str] = []

@@ -10,8 +10,7 @@ from nodrop.capacity.searched import Tried
 from nodrop.config.search import Of
 from nodrop.ledger.verdict import percent
 from nodrop.results.capacity import LimitedBy
-from nodrop.stats.interval import Interval
-from nodrop.stats.knee import Knee, upper_bound
+from nodrop.stats.interval import Interval, Knee, upper_bound
 
 ALIKE = 1.005
 """Bounds that are no further apart are the same for a reader."""

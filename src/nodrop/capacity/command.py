@@ -27,8 +27,10 @@ from nodrop.terminal.arguments import (
     Yes,
     all_settings,
     blaming_options,
+    reporting,
+    say,
+    say_json,
 )
-from nodrop.terminal.saying import reporting, say, say_json
 
 MADE_OF = Path("nodrop capacity")
 """Name that errors blame: there is no file."""

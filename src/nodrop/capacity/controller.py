@@ -27,7 +27,7 @@ from nodrop.capacity.searched import (
 )
 from nodrop.config.search import RANGE, Search
 from nodrop.errors import BadInput
-from nodrop.measure.controllers.seam import (
+from nodrop.measure.controllers.blocks import (
     Asked,
     AskedCell,
     Factors,

@@ -18,7 +18,7 @@ RAMP_SHARE = 0.2
 LEAST_TRIALS = 3
 """So many trials of a first round, beside its ramp, come to bounds in simulation."""
 FITTED = 6
-"""Fewer limits have no fitted interval (stats/knee.py)."""
+"""Fewer limits have no fitted interval (stats/interval.py)."""
 DIFFER = 0.01
 """A guess at how much trials of one load differ, one standard deviation."""
 

@@ -21,7 +21,7 @@ from nodrop.ledger.over_time import LEAST_S, TOLERANCE
 from nodrop.ledger.reasons import Reason
 from nodrop.ledger.sender import NAMED_RATIO
 from nodrop.results.trial import OTHERS, Ramp, TrialRecord
-from nodrop.stats.knee import Limit, knee
+from nodrop.stats.interval import Limit, knee
 
 SENDER_REASONS = frozenset(
     {Reason.SENDER_LATE, Reason.SENDER_SHORT, Reason.NOTHING_SENT, Reason.LOAD_FAILED}

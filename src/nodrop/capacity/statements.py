@@ -13,8 +13,7 @@ from nodrop.findings.load_words import UNSURE, Writing, goal_words, known_apart,
 from nodrop.ledger.hops import ON_EVERY_HOST
 from nodrop.ledger.verdict import percent
 from nodrop.results.trial import Ramp, TrialRecord
-from nodrop.stats.interval import CONFIDENCE
-from nodrop.stats.knee import Knee
+from nodrop.stats.interval import CONFIDENCE, Knee
 
 
 def ramp_words(by: str, ramp: Ramp) -> str:

@@ -28,9 +28,9 @@ from nodrop.report.chart import ticks
 from nodrop.report.numbers import short
 from nodrop.results.capacity import Card
 from nodrop.stats.loss_curve import LossCurve
-from nodrop.terminal.console import console, speaks_unicode
-from nodrop.terminal.saying import say
-from nodrop.untrusted.words import one_line
+from nodrop.terminal.arguments import say
+from nodrop.terminal.tables import console, speaks_unicode
+from nodrop.untrusted.json_text import one_line
 
 WIDTH, HEIGHT = 64, 8
 """Size of the plot itself, in characters."""

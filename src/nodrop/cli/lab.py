@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nodrop.errors import BadInput, LabProblem
-from nodrop.terminal.arguments import AsJson
-from nodrop.terminal.saying import complain, say, say_json
+from nodrop.terminal.arguments import AsJson, complain, say, say_json
 
 if TYPE_CHECKING:
     from nodrop.hosts.journal import UndoReport
@@ -255,7 +254,7 @@ def _passed_on(job: str) -> Callable[..., None]:
     def command(
         arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS...")] = None,
     ) -> None:
-        from nodrop.hosts.binary import find_node_binary
+        from nodrop.hosts.node import find_node_binary
         from nodrop.hosts.rights import READER, limited
 
         node = find_node_binary()

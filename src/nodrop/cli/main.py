@@ -24,14 +24,14 @@ from typer.main import get_group
 from nodrop import __version__
 from nodrop.calibrate import command as calibrate
 from nodrop.capacity import command as capacity
-from nodrop.cli import audit, drops, image, inspect, lab, measure, sut, tune, watch
+from nodrop.cli import drops, inspect, lab, measure, sut, tune
 from nodrop.compare import commands as compare
 from nodrop.errors import REMEDIES, BadInput, LabProblem, NodropError
 from nodrop.hosts.interrupts import Interrupted
 from nodrop.studies import command as studies
-from nodrop.terminal.saying import complain, say
+from nodrop.terminal.arguments import complain, say
 from nodrop.untrusted.folder import Refused
-from nodrop.untrusted.words import one_line
+from nodrop.untrusted.json_text import one_line
 
 UNEXPECTED = 4
 """Exit code of an error that nodrop has no words for."""
@@ -167,12 +167,9 @@ def options(
 measure.add_to(app)
 capacity.add_to(app)
 inspect.add_to(app)
-audit.add_to(app)
 drops.add_to(app)
-image.add_to(app)
 lab.add_to(app)
 studies.add_to(app)
-watch.add_to(app)
 sut.add_to(app)
 tune.add_to(app)
 calibrate.add_to(app)

@@ -26,8 +26,10 @@ from nodrop.terminal.arguments import (
     TolerateTruncated,
     Yes,
     all_settings,
+    reporting,
+    say,
+    say_json,
 )
-from nodrop.terminal.saying import reporting, say, say_json
 
 if TYPE_CHECKING:
     from nodrop.config.experiment import Experiment

@@ -10,8 +10,7 @@ import typer
 
 from nodrop.compare.prove import prove
 from nodrop.errors import BadInput
-from nodrop.terminal.arguments import AsJson
-from nodrop.terminal.saying import say, say_indented, say_json
+from nodrop.terminal.arguments import AsJson, say, say_indented, say_json
 
 if TYPE_CHECKING:
     from nodrop.tune.applying import Applied, Step

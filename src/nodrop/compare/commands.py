@@ -29,12 +29,15 @@ from nodrop.terminal.arguments import (
     Threads,
     TraceName,
     blaming_options,
+    complain,
+    reporting,
     run_directory,
+    say,
+    say_json,
     writable,
     write_anew,
     written_anew,
 )
-from nodrop.terminal.saying import complain, reporting, say, say_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -118,7 +121,7 @@ def one_way(*, as_json: bool, markdown: bool) -> None:
 def answered(found: Versus, *, markdown: bool, junit: Path | None, as_json: bool) -> int:
     """Prints it in the way that is asked for, and returns its exit code."""
     from nodrop.compare.versus import to_junit, to_markdown, unusual_words
-    from nodrop.terminal.console import console
+    from nodrop.terminal.tables import console
 
     if junit is not None:
         write_anew(junit, to_junit(found))
@@ -428,7 +431,7 @@ def _runs(found: History) -> Iterator[str]:
 def _drawn(line: Line) -> str:
     """A sign per run: the higher, the more; × has no value; | is a change."""
     from nodrop.compare.versus import figure_named
-    from nodrop.terminal.console import console, speaks_unicode
+    from nodrop.terminal.tables import console, speaks_unicode
 
     unicode = speaks_unicode(console())
     signs, nothing = (BLOCKS, "×") if unicode else (DIGITS, "x")

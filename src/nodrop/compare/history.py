@@ -48,7 +48,7 @@ from nodrop.stats.regression import (
     judge,
     values_needed,
 )
-from nodrop.untrusted.words import visible
+from nodrop.untrusted.json_text import visible
 
 
 def history_page(found: History, *, title: str) -> str:

@@ -24,9 +24,11 @@ from nodrop.terminal.arguments import (
     Threads,
     Window,
     blaming_options,
+    reporting,
+    say,
+    say_json,
     write_anew,
 )
-from nodrop.terminal.saying import reporting, say, say_json
 
 if TYPE_CHECKING:
     from nodrop.config.experiment import Experiment

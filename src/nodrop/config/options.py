@@ -41,7 +41,7 @@ from pydantic_core import ErrorDetails
 from nodrop.config.toml_file import printable
 from nodrop.config.units import parse_bytes, parse_cpus
 from nodrop.errors import BadInput
-from nodrop.untrusted.words import is_utf8
+from nodrop.untrusted.json_text import is_utf8
 
 Scalar = str | int | float | bool
 
@@ -149,7 +149,7 @@ class Inputs:
 
 
 INPUTS: ContextVar[Inputs] = ContextVar("inputs", default=Inputs())  # noqa: B039  has no state
-"""Others if the experiment was asked on another machine (elsewhere/inputs.py)."""
+"""Others if the experiment was asked on another machine (elsewhere/conversation.py)."""
 
 
 def input_path(written: Path, base: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 
 from nodrop.errors import BadInput
 from nodrop.untrusted.folder import read_file
-from nodrop.untrusted.words import is_utf8
+from nodrop.untrusted.json_text import is_utf8
 
 LONGEST_FILE_BYTES = 1 << 20
 LONGEST_LINE = 64 << 10

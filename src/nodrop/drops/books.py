@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodrop.hosts.captures import QUOTAS_HIDDEN, SocketSums
+from nodrop.hosts.control_groups import QUOTAS_HIDDEN, SocketSums
 from nodrop.protocol.events import (
     CapturePort,
     CaptureProgram,

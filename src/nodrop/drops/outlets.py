@@ -1,21 +1,211 @@
-"""Outlets of a watch beside the terminal: a run directory, and OpenMetrics on request."""
+"""Outlets of a watch: lines for a pipe, a view for a terminal, a run directory, OpenMetrics."""
 
 from __future__ import annotations
 
 import os
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from nodrop.drops.books import Balance, Bounds
+from nodrop.drops.places import ANALYSIS, Row, thread_shares
+from nodrop.drops.watching import Interval, oldest_ms
 from nodrop.errors import BadInput
 from nodrop.results.layout import DROPS
 from nodrop.results.other_records import WatchedCapture, WatchedInterval
 from nodrop.results.writer import RunWriter
 from nodrop.untrusted.folder import Folder
+
+NOT_VISIBLE = "not visible"
+SPARKS = "▁▂▃▄▅▆▇█"
+MOST_THREADS = 3
+
+
+def number(bounds: Bounds | None) -> str:
+    """One number where both readings agree."""
+    if bounds is None:
+        return NOT_VISIBLE
+    if bounds.low == bounds.high:
+        return f"{bounds.low:,}"
+    return f"{bounds.low:,}…{bounds.high:,}"
+
+
+def clock(real_ns: int) -> str:
+    return datetime.fromtimestamp(real_ns / 1e9).strftime("%H:%M:%S")
+
+
+def lines(found: Interval) -> Iterator[str]:
+    """An interval for a pipe: one line a program, one a place that lost, one a note."""
+    at = clock(found.real_ns)
+    for note in found.notes:
+        yield f"{at} {note}"
+    for one in found.balances:
+        yield f"{at} {capture_line(one, found)}"
+    for row in found.rows:
+        if row.rate_pps:
+            yield f"{at} {row_line(row)}"
+
+
+def capture_line(one: Balance, found: Interval) -> str:
+    reading = one.reading
+    words = [
+        f"{reading.port_name}: {number(one.offered)} came",
+        *([f"{number(one.merged)} merged"] if reading.taken is not None else []),
+        f"{reading.name}: {'at least ' if one.at_least else ''}{number(one.arrived)} arrived",
+        f"{NOT_VISIBLE if one.dropped is None else format(one.dropped, ',')} dropped",
+        f"{number(one.waiting)} wait{filled(one, found)}",
+        f"{number(one.read)} read",
+        closing(one),
+    ]
+    if cpu := cpu_words(one):
+        words.append(cpu)
+    return ", ".join(words)
+
+
+def filled(one: Balance, found: Interval) -> str:
+    """` (76 of 76 blocks, oldest 721 ms, full in 0 ms)` if any block waits."""
+    fills = [socket["waiting"][1] for socket in one.reading.sockets if socket["waiting"]]
+    full, of = (sum(fill[key] for fill in fills) for key in ("full", "of"))
+    if not full:
+        return ""
+    rings = [socket["ring"] for socket in one.reading.sockets]
+    version3 = any(ring is not None and ring["version"] == 3 for ring in rings)
+    words = [f"{full} of {of} {'blocks' if version3 else 'frames'}"]
+    if (age_ms := oldest_ms(one, found.real_ns)) is not None:
+        words.append(f"oldest {age_ms} ms")
+    if (left_ms := found.overflow_ms.get(one.reading.key)) is not None:
+        words.append(f"full in {left_ms} ms" if left_ms else "full")
+    return f" ({', '.join(words)})"
+
+
+def closing(one: Balance) -> str:
+    if one.residual is None:
+        if one.at_least:
+            return "books cannot close: its owner reads the counters and does not say them"
+        if any(socket["selective"] for socket in one.reading.sockets):
+            return "its filter leaves packets out, and nobody counts those"
+        side = "port" if one.offered is None else "socket"
+        return f"books cannot close: the {side} is not visible"
+    if one.closed:
+        return f"closed ({number(one.residual)})"
+    if one.closed is None:
+        return f"within ±{one.slack:,}: too far apart to say whether the books close"
+    return f"OPEN: residual {number(one.residual)}"
+
+
+def cpu_words(one: Balance) -> str:
+    if one.reading.program and one.reading.program["stopped"]:
+        return "stopped"
+    shares = [t for t in thread_shares(one) if t.ran >= 0.01 or t.waited >= 0.01]
+    return ", ".join(
+        f"{t.name} runs {t.ran * 100:.0f} %"
+        + (f" waits {t.waited * 100:.0f} %" if t.waited >= 0.01 else "")
+        for t in shares[:MOST_THREADS]
+    )
+
+
+def unit(row: Row) -> str:
+    return "times" if row.loss.place == ANALYSIS else "packets"
+
+
+def row_line(row: Row) -> str:
+    return (
+        f"▼ {row.loss.place}, {row.loss.where}: {row.rate_pps:,.0f} {unit(row)}/s "
+        f"({row.total:,} in all): {row.loss.why}; do: {row.loss.do}"
+    )
+
+
+def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
+    """Once, behind the last interval."""
+    yield f"since {clock(began_real_ns)}:"
+    for one in found.ended:
+        yield f"  (ended) {capture_line(one, found)}"
+    for one in found.balances:
+        yield f"  {capture_line(one, found)}"
+    for row in sorted(found.rows, key=lambda row: -row.total):
+        first, last = (clock(at) if at else "–" for at in (row.first_real_ns, row.last_real_ns))
+        yield (
+            f"  {row.loss.place}, {row.loss.where}: {row.total:,} {unit(row)} lost from {first} to "
+            f"{last}, in {row.bursts} burst{'s' * (row.bursts != 1)}, at most "
+            f"{row.worst_pps:,.0f}/s at {clock(row.worst_real_ns)} ({row.loss.counter})"
+        )
+    if worst := max(found.rows, key=lambda row: row.total, default=None):
+        yield f"  most die in the {worst.loss.place}: {worst.loss.why}"
+        yield f"  do: {worst.loss.do}"
+    elif found.balances:
+        yield "  nothing lost at any place that is visible"
+    if found.not_for_us:
+        yield f"  no loss: {found.not_for_us:,} of the last interval that no protocol wanted"
+    yield from (f"  {line}" for line in hidden(found))
+
+
+def hidden(found: Interval) -> Iterator[str]:
+    for one in found.not_visible:
+        yield f"{NOT_VISIBLE}: {one['what']} (needs {one['needs']}; {one['why']})"
+
+
+def sparkline(rates: Sequence[float]) -> str:
+    most = max(rates, default=0.0)
+    if not most:
+        return ""
+    return "".join(
+        SPARKS[round(rate / most * (len(SPARKS) - 1))] if rate else " " for rate in rates
+    )
+
+
+def view(found: Interval, began_real_ns: int, rates: dict[str, list[float]]) -> RenderableType:
+    """For a terminal of 80 columns: the worst place on top, then the books of each program."""
+    parts: list[RenderableType] = [
+        Text(f"since {clock(began_real_ns)}, now {clock(found.real_ns)}; Ctrl-C ends", style="dim"),
+        *(Text(note, style="bold") for note in found.notes),
+    ]
+    places = Table(box=None, pad_edge=False, padding=(0, 1))
+    for name, justify in (("dies in", "left"), ("/s", "right"), ("in all", "right"), ("", "left")):
+        places.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for row in found.rows:
+        style = "bold red" if row.rate_pps else ""
+        at = f"{row.loss.place}, {row.loss.where}"
+        places.add_row(
+            Text(("▼ " if row.rate_pps else "  ") + at, style=style),
+            Text(f"{row.rate_pps:,.0f}", style=style),
+            f"{row.total:,}",
+            sparkline(rates.get(f"{at} {row.loss.counter}", [])),
+        )
+    if found.rows:
+        parts.append(places)
+        parts.append(Text(f"  {found.rows[0].loss.why}"))
+        parts.append(Text(f"  do  {found.rows[0].loss.do}", style="bold"))
+    elif found.balances:
+        parts.append(Text("● nothing is lost at any place that is visible"))
+    else:
+        parts.append(Text("no program captures packets here; waiting for one"))
+    for one in found.balances:
+        parts += [Text(""), Text(f"{one.reading.port_name}  {one.reading.name}", style="bold")]
+        for name, value in (
+            ("came", number(one.offered)),
+            ("merged", number(one.merged) if one.reading.taken is not None else ""),
+            ("arrived", number(one.arrived)),
+            ("dropped", NOT_VISIBLE if one.dropped is None else f"{one.dropped:,}"),
+            ("waiting", number(one.waiting) + filled(one, found)),
+            ("read", number(one.read)),
+            ("books", closing(one)),
+            ("CPU", cpu_words(one)),
+        ):
+            if value:
+                parts.append(Text(f"  {name:<8} {value}"))
+    if hidden_lines := [*hidden(found)]:
+        parts.append(Text(""))
+        parts += [Text(line, style="dim") for line in hidden_lines]
+    return Group(*parts)
+
 
 CONTENT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LONGEST_SOCKET = 107

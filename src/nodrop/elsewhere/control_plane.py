@@ -23,7 +23,7 @@ from typing import IO
 import nodrop
 from nodrop import plugins
 from nodrop.errors import LabProblem, NodropError
-from nodrop.hosts.binary import ENVIRONMENT, PROGRAM, file_sha256, find_node_binary
+from nodrop.hosts.node import ENVIRONMENT, PROGRAM, file_sha256, find_node_binary
 from nodrop.hosts.seam import Completed
 from nodrop.hosts.ssh import FOUND, SshHost
 

@@ -28,6 +28,7 @@ from nodrop.elsewhere.conversation import (
     ALIVE_INTERVAL_S,
     LEASE_S,
     OURS,
+    Copies,
     End,
     Heard,
     Next,
@@ -37,7 +38,6 @@ from nodrop.elsewhere.conversation import (
     say,
     say_file,
 )
-from nodrop.elsewhere.inputs import Copies
 from nodrop.elsewhere.untaken import (
     Begun,
     Untaken,
@@ -49,12 +49,12 @@ from nodrop.elsewhere.untaken import (
 from nodrop.errors import LabProblem, NodropError, SystemRefused
 from nodrop.hosts.interrupts import ENDING, Interrupted, interrupts
 from nodrop.hosts.journal import living
-from nodrop.hosts.lease import this_host
+from nodrop.hosts.processes import this_host
 from nodrop.hosts.relay import RELAY_VARIABLE, Frames, RelayDoor
 from nodrop.hosts.seam import Json
 from nodrop.images.image import take_image
 from nodrop.measure.baselines import standing_here
-from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial
+from nodrop.measure.controllers.blocks import May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Plan, Progress
 from nodrop.measure.preflight import doctor
@@ -141,7 +141,7 @@ class Told:
 
 
 class Reported(Progress):
-    """A Progress (measure/plan.py) and a Controller (measure/controllers/seam.py): both are
+    """A Progress (measure/plan.py) and a Controller (measure/controllers/blocks.py): both are
     the other half's."""
 
     def __init__(self, frames: Frames, told: Told, task: Task, untaken: Untaken) -> None:

@@ -18,21 +18,20 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.elsewhere.control_plane import placed
-from nodrop.elsewhere.conversation import Far, Next, Task
-from nodrop.elsewhere.inputs import copied, copy_of, named_files
+from nodrop.elsewhere.conversation import Far, Next, Task, copied, copy_of, named_files
 from nodrop.elsewhere.untaken import begun_of, fingerprint
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady, TrialFailed
 from nodrop.hosts.interrupts import Interrupted, interrupts
 from nodrop.hosts.journal import new_label
-from nodrop.hosts.lease import OPEN_JOURNALS
 from nodrop.hosts.local import run_command
+from nodrop.hosts.processes import OPEN_JOURNALS
 from nodrop.hosts.relay import Held
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
 from nodrop.images.choice import find_image, resolve_bits
 from nodrop.images.image import Image
 from nodrop.labs.seam import Checked, Distant, Storage
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import (
     RunOutcome,
     keep_raw_files,
@@ -48,8 +47,7 @@ from nodrop.results.layout import TrialFolder
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.results.writer import RunWriter
-from nodrop.untrusted.json_text import NotJson, member
-from nodrop.untrusted.words import one_line
+from nodrop.untrusted.json_text import NotJson, member, one_line
 
 BOOT_TIMEOUT_S = 600.0
 """Servers test their memory before they boot."""

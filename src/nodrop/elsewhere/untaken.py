@@ -25,13 +25,12 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.journal import UndoReport, going_on, undo_abandoned
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.results.layout import RUNS, files_of_trial, safe_name, write_json
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import plan_sha256
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import NotJson, decode
-from nodrop.untrusted.words import one_line
+from nodrop.untrusted.json_text import NotJson, decode, one_line
 
 RUNS_FOLDER = Path("/var/lib/nodrop")
 RUN = "run."

@@ -23,7 +23,7 @@ from nodrop.hosts.interrupts import Interrupted
 from nodrop.hosts.seam import Json
 from nodrop.labs.seam import Checkable, Distant
 from nodrop.measure import baselines
-from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial
+from nodrop.measure.controllers.blocks import May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.results.layout import RUNS, TRIAL, TrialFolder

@@ -18,8 +18,7 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import FleetFile, FleetSource, LabSource, kubernetes_options
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady
-from nodrop.fleet.members import Members, in_parallel
-from nodrop.fleet.pairs import Pairs
+from nodrop.fleet.members import Members, Pairs, in_parallel
 from nodrop.fleet.started import (
     CONFIG,
     PAIR,

@@ -19,7 +19,7 @@ from nodrop.errors import LabProblem, NotReady
 from nodrop.hosts.folders import scratch, sweep
 from nodrop.hosts.journal import DiskJournal, undo_abandoned
 from nodrop.hosts.seam import Json
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import manifest
 from nodrop.measure.pair import Pair, at_work
 from nodrop.measure.plan import make_plan

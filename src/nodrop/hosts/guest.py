@@ -23,8 +23,15 @@ from nodrop.hosts.seam import AS_OURS, Completed, Json, ProbeJob, Surroundings
 from nodrop.protocol.events import ProbeResult
 from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import NotJson, counted, decode_object, member, optional
-from nodrop.untrusted.words import making_sense, one_line
+from nodrop.untrusted.json_text import (
+    NotJson,
+    counted,
+    decode_object,
+    making_sense,
+    member,
+    one_line,
+    optional,
+)
 
 # The line into a guest: one virtio-serial port that carries several conversations at once.
 #

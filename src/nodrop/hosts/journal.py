@@ -24,13 +24,15 @@ from typing import Self
 from nodrop.errors import OF_A_DISK, LabProblem, NodropError, NotReady, SystemRefused
 from nodrop.hosts.folders import is_root_of_host, state_folder
 from nodrop.hosts.interrupts import signals_held
-from nodrop.hosts.lease import holder, run_words, this_host
 from nodrop.hosts.processes import (
     ProcessId,
     boot_id,
     end_process,
+    holder,
     labelled_processes,
     pid_namespace,
+    run_words,
+    this_host,
     user_namespace,
     user_namespace_lives,
 )

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.inside import Looking
 from nodrop.hosts.node import NodeProcess, start_job
+from nodrop.hosts.processes import Looking
 from nodrop.hosts.rights import KEPT, KEPT_BY_OURS, environment, of_job
 from nodrop.hosts.seam import AS_OURS, Completed, Surroundings
 from nodrop.protocol.events import ProbeResult

@@ -1,10 +1,12 @@
-"""One job of `nodrop-node`, spoken to in JSON lines over its stdin and stdout; its clock."""
+"""The node binary, and one job of it: JSON lines over its stdin and stdout; its clock."""
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import os
+import platform
 import queue
 import signal
 import subprocess
@@ -14,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import IO, Any, Literal, Protocol, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,8 +25,69 @@ from nodrop.errors import LabProblem, NodeDied, NodeRefused
 from nodrop.hosts.seam import Json
 from nodrop.protocol.events import EVENTS, PROTOCOL, ClockAnswer, Hello, TaiAnswer
 from nodrop.untrusted import json_text
-from nodrop.untrusted.json_text import NotJson, decode_object, shown
-from nodrop.untrusted.words import making_sense, one_line
+from nodrop.untrusted.json_text import NotJson, decode_object, making_sense, one_line, shown
+
+PROGRAM = "nodrop-node"
+ENVIRONMENT = "NODROP_NODE"
+
+
+def find_node_binary(machine: str | None = None) -> Path:
+    """The first executable of `candidates`; the error lists every place tried.
+
+    `machine`: as the `uname -m` of a far host says; what the environment chooses is for this one.
+    """
+    here = machine in (None, platform.machine())
+    chosen = os.environ.get(ENVIRONMENT) if here else None
+    if chosen:
+        path = Path(chosen)
+        if not _runs(path):
+            raise LabProblem(
+                f"{ENVIRONMENT}={chosen} is not an executable file",
+                hint=f"unset {ENVIRONMENT} or point it at a {PROGRAM} binary",
+            )
+        return path.resolve()
+    tried = candidates(machine)
+    for path in tried:
+        if _runs(path):
+            return path
+    raise LabProblem(
+        f"no {PROGRAM} binary found{'' if here else f' for {machine}'} "
+        f"(looked at {', '.join(map(str, tried))})",
+        hint=f"run `make build`, or set {ENVIRONMENT} to the binary"
+        if here
+        else "build one for that machine in this checkout (cargo build --release --target …)",
+    )
+
+
+def candidates(machine: str | None = None) -> list[Path]:
+    """Packaged binary first, then the cargo target folder of the checkout we are in.
+
+    Release before debug (a debug build cannot pace), musl before glibc (one file for every host).
+    """
+    here = platform.machine()
+    machine = machine or here
+    triples = [f"{machine}-unknown-linux-musl", f"{machine}-unknown-linux-gnu"]
+    package = Path(__file__).resolve().parents[1]
+    places = [package / "node" / "bin" / triple / PROGRAM for triple in triples]
+    checkout = package.parents[1]
+    if (checkout / "Cargo.toml").is_file():
+        target = Path(os.environ.get("CARGO_TARGET_DIR", checkout / "target"))
+        for profile in ("release", "debug"):
+            places += [target / triple / profile / PROGRAM for triple in triples]
+            if machine == here:
+                places.append(target / profile / PROGRAM)
+    return places
+
+
+def file_sha256(path: Path) -> str:
+    """Content hash, for the manifest."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _runs(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
 
 Event = TypeVar("Event")
 

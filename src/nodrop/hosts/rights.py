@@ -162,7 +162,7 @@ QEMU = ("SETUID", "SETGID", "DAC_OVERRIDE")
 """To open its files and to become nobody; it has none of them after that."""
 
 KEEPER = ("KILL", "SYS_PTRACE", "DAC_READ_SEARCH")
-"""To read the label of any process, and to end it (hosts/lease.py)."""
+"""To read the label of any process, and to end it (hosts/processes.py)."""
 
 
 KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")

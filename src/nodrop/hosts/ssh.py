@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import IO, Any, Literal, Self
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.binary import PROGRAM, file_sha256, find_node_binary
-from nodrop.hosts.inside import Looking
-from nodrop.hosts.lease import TERM_S, Lease, keep_words
 from nodrop.hosts.local import LABEL_VARIABLE
-from nodrop.hosts.node import ClockFix, NodeProcess, start_child, start_job
+from nodrop.hosts.node import (
+    PROGRAM,
+    ClockFix,
+    NodeProcess,
+    file_sha256,
+    find_node_binary,
+    start_child,
+    start_job,
+)
+from nodrop.hosts.processes import TERM_S, Lease, Looking, keep_words
 from nodrop.hosts.relay import RelayedConnection
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import Completed
@@ -123,8 +129,8 @@ class SshHost:
         holds: bool = True,
         relay: Path | None = None,
     ) -> None:
-        """`holds`: for one run alone, which is ended there if we are gone (hosts/lease.py). If not,
-        it is good for commands only. `relay`: another machine holds the connection, and this
+        """`holds`: for one run alone, which is ended there if we are gone. If not, it is good
+        for commands only. `relay`: another machine holds the connection, and this
         socket leads to it."""
         self.name = name or host
         self.label = label

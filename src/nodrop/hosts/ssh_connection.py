@@ -33,7 +33,7 @@ from nodrop.hosts.processes import (
     this_process,
 )
 from nodrop.hosts.seam import Completed
-from nodrop.untrusted.words import one_line
+from nodrop.untrusted.json_text import one_line
 
 CONNECT_TIMEOUT_S = 10
 """For the TCP connection; the host is given as long again to let us in."""

@@ -11,11 +11,11 @@ from typing import Any
 
 from nodrop.config.options import INPUTS, input_path
 from nodrop.errors import BadInput, LabProblem
-from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.local import run_command
+from nodrop.hosts.node import file_sha256
 from nodrop.images.image import Image, build_image, default_release, list_images, recipes
 from nodrop.images.image_tree import Bits
-from nodrop.untrusted.words import one_line
+from nodrop.untrusted.json_text import one_line
 
 VERSION_TIMEOUT_S = 30.0
 MOST_SHEBANG_BYTES = 256

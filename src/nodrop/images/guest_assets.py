@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.binary import candidates, file_sha256, find_node_binary
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import run_command
+from nodrop.hosts.node import candidates, file_sha256, find_node_binary
 from nodrop.images.image_tree import Bits
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, decode_object, member

@@ -26,9 +26,9 @@ from pydantic import Field
 from nodrop.config.options import Options, check
 from nodrop.config.toml_file import read_toml
 from nodrop.errors import BadInput, LabProblem
-from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import run_command
+from nodrop.hosts.node import file_sha256
 from nodrop.images.image_tree import Bits
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member, shown

@@ -15,10 +15,9 @@ from typing import Any, Self
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.journal import UndoReport, journal_folder, journal_words
-from nodrop.hosts.lease import OPEN_JOURNALS, run_words
 from nodrop.hosts.local import LABEL_VARIABLE, LocalHost
 from nodrop.hosts.node import ClockFix, NodeProcess, start_job
-from nodrop.hosts.processes import is_dead
+from nodrop.hosts.processes import OPEN_JOURNALS, is_dead, run_words
 from nodrop.hosts.rights import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, of_job
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import BECOMING, KEPT_FOLDER, Become, SshHost
@@ -26,8 +25,14 @@ from nodrop.hosts.ssh_connection import NotReached
 from nodrop.labs.cable import CableEnd
 from nodrop.labs.netns import PACKAGES
 from nodrop.labs.seam import Checked
-from nodrop.untrusted.json_text import counted, decode, decode_object, member
-from nodrop.untrusted.words import making_sense, one_line
+from nodrop.untrusted.json_text import (
+    counted,
+    decode,
+    decode_object,
+    making_sense,
+    member,
+    one_line,
+)
 
 CAPABILITIES = {"NET_ADMIN": CAP_NET_ADMIN, "NET_RAW": CAP_NET_RAW, "SYS_ADMIN": CAP_SYS_ADMIN}
 OFFLOADS = {

@@ -19,10 +19,10 @@ from pydantic import model_validator
 from nodrop.config.lab_file import FarName, StorageTable
 from nodrop.config.options import InputFile, Name, Options, check
 from nodrop.errors import BadInput, LabProblem
-from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.folders import is_root_of_host
 from nodrop.hosts.journal import UndoReport, new_label
 from nodrop.hosts.local import run_command
+from nodrop.hosts.node import find_node_binary
 from nodrop.hosts.relay import RELAY_VARIABLE, Held, HeldHere
 from nodrop.hosts.seam import Completed, Json, Link, Port, UndoJournal
 from nodrop.hosts.ssh import BECOMING, PATH, Become, SshHost
@@ -41,8 +41,7 @@ from nodrop.labs.far_hosts import (
 from nodrop.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PACKAGES, PortName
 from nodrop.labs.nic import NO_CARRIER, taken
 from nodrop.labs.seam import Checked, Prepared, Storage
-from nodrop.untrusted.json_text import decode
-from nodrop.untrusted.words import making_sense, one_line
+from nodrop.untrusted.json_text import decode, making_sense, one_line
 
 LOOK_TIMEOUT_S = 30.0
 APT_TIMEOUT_S = 600.0

@@ -23,14 +23,13 @@ from nodrop.config.options import Options, YesNo, check
 from nodrop.config.replay import ANY_CPU, Cpu
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import LoadFailed
-from nodrop.hosts.inside import cpu_s as cpu_s_of
+from nodrop.hosts.processes import cpu_s as cpu_s_of
 from nodrop.hosts.processes import ended
 from nodrop.hosts.seam import Child, HostProcess, Json, Link, Port, UndoJournal, rise
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, Unscheduled
 from nodrop.protocol.events import Counters
 from nodrop.untrusted.folder import read_end
-from nodrop.untrusted.json_text import decode_object
-from nodrop.untrusted.words import making_sense
+from nodrop.untrusted.json_text import decode_object, making_sense
 
 SENDER, RECEIVER, PREFIX = "198.18.0.1", "198.18.0.2", 30
 """RFC 2544's own network: no host of the Internet has such an address."""

@@ -37,8 +37,7 @@ from nodrop.load.trace import (
 )
 from nodrop.protocol import events
 from nodrop.protocol.events import ReplayResult
-from nodrop.untrusted.json_text import counted
-from nodrop.untrusted.words import making_sense
+from nodrop.untrusted.json_text import counted, making_sense
 
 PREPARE_TIMEOUT_S = 120.0
 CLOCK_SLACK_NS = 1_000_000_000

@@ -17,7 +17,7 @@ from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.units import format_cpus
 from nodrop.errors import BadInput, LoadFailed
-from nodrop.hosts.inside import cpu_s as cpu_s_of
+from nodrop.hosts.processes import cpu_s as cpu_s_of
 from nodrop.hosts.processes import ended
 from nodrop.hosts.rights import GENERATOR
 from nodrop.hosts.seam import Child, HostProcess, Json, Link, UndoJournal

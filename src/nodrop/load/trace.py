@@ -18,9 +18,9 @@ from time import monotonic
 from nodrop.config.options import check
 from nodrop.config.replay import FOUND_BY_LENGTH, MADE_TRACE, WINDOW_S, Ramp, ReplayOptions
 from nodrop.errors import BadInput, LabProblem, NodeRefused
-from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.folders import cache_folder, traces_folder
 from nodrop.hosts.local import LocalHost
+from nodrop.hosts.node import file_sha256, find_node_binary
 from nodrop.hosts.rights import READER, limited
 from nodrop.hosts.seam import Json, TraceJob
 from nodrop.labs.bridge import addresses
@@ -40,8 +40,7 @@ from nodrop.load.seam import (
 from nodrop.protocol.events import ReassemblyForecast, TracePlanned, TraceResult
 from nodrop.results.records import LoadWindow
 from nodrop.untrusted.folder import read_file
-from nodrop.untrusted.json_text import decode_object, member
-from nodrop.untrusted.words import making_sense
+from nodrop.untrusted.json_text import decode_object, making_sense, member
 
 TRACE_READ_TIMEOUT_S = 600.0
 MEMINFO = Path("/proc/meminfo")
@@ -201,7 +200,7 @@ def _parts(options: ReplayOptions) -> tuple[TraceFacts, ...]:
 
 def _side_by_side(parts: Sequence[TraceFacts]) -> Path:
     """One trace of several, each from its own beginning, as a sender for each port would send them.
-    The frames of each have the address that leads to its port (labs/split.py)."""
+    The frames of each have the address that leads to its port (labs/bridge.py)."""
     contents = " ".join([_node_sha256(), *(part.sha256 for part in parts)])
     names = re.sub(r"[^A-Za-z0-9+.-]+", "-", "+".join(part.path.stem for part in parts))
     name = f"{names[:LONGEST_NAMES]}-{hashlib.sha256(contents.encode()).hexdigest()[:12]}.pcap"

@@ -20,11 +20,11 @@ from tempfile import TemporaryDirectory
 from nodrop import plugins
 from nodrop.config.lab_file import LabSource, load_lab
 from nodrop.errors import LabProblem, TrialFailed
-from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.folders import cache_folder, state_folder
 from nodrop.hosts.interrupts import interrupts
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import LocalHost, run_command
+from nodrop.hosts.node import file_sha256, find_node_binary
 from nodrop.hosts.seam import Json, UndoJournal
 from nodrop.labs.seam import Lab
 from nodrop.ledger.hops import Class

@@ -22,15 +22,15 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, NodropError, SystemRefused
-from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.interrupts import Gate, Interrupted, interrupts
 from nodrop.hosts.journal import DiskJournal, must_be_kept
-from nodrop.hosts.lease import this_host
+from nodrop.hosts.node import file_sha256, find_node_binary
+from nodrop.hosts.processes import this_host
 from nodrop.hosts.seam import Json
 from nodrop.labs.seam import Storage, Storing
 from nodrop.measure.baselines import machine_sha256, stands_on
 from nodrop.measure.busy import budget_words, quota_words
-from nodrop.measure.controllers.seam import Controller, TrialInput
+from nodrop.measure.controllers.blocks import Controller, TrialInput
 from nodrop.measure.pair import Pair, at_work
 from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.measure.preflight import Parts, preflight

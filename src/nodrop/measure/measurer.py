@@ -16,8 +16,8 @@ from typing import Self
 
 from nodrop.config.experiment import Measure
 from nodrop.errors import BadInput, NodeRefused, NodropError
-from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.local import LocalHost
+from nodrop.hosts.node import file_sha256
 from nodrop.hosts.seam import AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.images.choice import must_be_there
 from nodrop.images.image_tree import Bits, first_difference
@@ -30,8 +30,8 @@ from nodrop.measure import sampling, together
 from nodrop.measure.cells import Cell, Table, core_of, may_spin
 from nodrop.measure.offering import Offering, offer
 from nodrop.measure.packets import closing as packets
+from nodrop.measure.packets.instances import Places, provision
 from nodrop.measure.packets.readings import Reading
-from nodrop.measure.places import Places, provision
 from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
 from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial

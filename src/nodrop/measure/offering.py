@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 
 from nodrop.hosts.control_groups import own_quotas
-from nodrop.hosts.inside import allowed_cpus, usage
+from nodrop.hosts.processes import allowed_cpus, usage
 from nodrop.hosts.seam import HostProcess
 from nodrop.ledger import sender
 from nodrop.ledger.over_time import Losses
@@ -30,13 +30,13 @@ from nodrop.ledger.timeline import CpuTime, Timeline, timeline
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts
 from nodrop.measure import together
 from nodrop.measure.busy import Feed, Others
+from nodrop.measure.packets.instances import Places
 from nodrop.measure.packets.readings import Reading
-from nodrop.measure.places import Places
 from nodrop.measure.sampling import Sampler, by_our_clock, rows_of_processes
 from nodrop.measure.seam import Servants, Trial
 from nodrop.protocol.events import SampleRow
 from nodrop.suts.seam import Sut, SutCounters
-from nodrop.untrusted.words import making_sense
+from nodrop.untrusted.json_text import making_sense
 
 
 class Throttling:

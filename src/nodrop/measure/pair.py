@@ -19,7 +19,7 @@ from nodrop.errors import (
     SystemRefused,
     TrialFailed,
 )
-from nodrop.hosts.lease import this_host
+from nodrop.hosts.processes import this_host
 from nodrop.hosts.seam import Host, Json, UndoJournal
 from nodrop.labs.seam import Connected
 from nodrop.ledger.balance import ledger_to_json
@@ -32,7 +32,7 @@ from nodrop.load.seam import FromFiles, LoadGenerator, OfferedLoad, ScheduleErro
 from nodrop.measure.baselines import Baselines
 from nodrop.measure.busy import Tell
 from nodrop.measure.cells import Cell
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.measurer import LabMeasurer, out_of_memory
 from nodrop.measure.packets.instances import imbalance_ratio
 from nodrop.measure.plan import Plan

@@ -22,8 +22,8 @@ from nodrop.config.search import Repetitions, Search
 from nodrop.config.toml_file import key_path, put
 from nodrop.config.units import count_of, format_cpus, parse_cpus
 from nodrop.errors import BadInput
+from nodrop.labs.bridge import Splitter
 from nodrop.labs.seam import Receiving
-from nodrop.labs.split import Splitter
 from nodrop.ledger.over_time import duration
 from nodrop.load.seam import LoadGenerator, PeakDemand
 from nodrop.measure.cells import (
@@ -40,7 +40,7 @@ from nodrop.measure.cells import (
     port_traces_words,
     traces_of,
 )
-from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors, TrialInput
+from nodrop.measure.controllers.blocks import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.results.capacity import Forecast
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.setups.seam import Limits, Setup, pins_within_limits

@@ -16,12 +16,12 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, LabProblem, NotReady
-from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.node import file_sha256
 from nodrop.hosts.seam import Json
 from nodrop.images.choice import must_be_there, resolve_bits, script_problem
 from nodrop.images.image_tree import Bits, first_difference
+from nodrop.labs.bridge import split_problems
 from nodrop.labs.seam import Cabled, Connected, Lab, MakesPorts, Receiving, Resettable
-from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import BetweenStacks, ByProgram, LoadGenerator
 from nodrop.measure.busy import host_notes

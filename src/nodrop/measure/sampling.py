@@ -16,8 +16,7 @@ from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.running import BusyThread
 from nodrop.protocol.events import CpuTimes, SampleRow
 from nodrop.setups.seam import SamplesInside
-from nodrop.untrusted.json_text import decode_object
-from nodrop.untrusted.words import making_sense
+from nodrop.untrusted.json_text import decode_object, making_sense
 
 STOP_TIMEOUT_S = 10.0
 LONGEST_ROW_BYTES = 256 * 1024

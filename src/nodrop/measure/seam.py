@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nodrop.hosts.inside import usage
+from nodrop.hosts.processes import usage
 from nodrop.hosts.seam import HostProcess, Json
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.over_time import Busy, Losses, WorkedOff

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from nodrop.config.units import count_of
 from nodrop.errors import LabProblem
-from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.node import find_node_binary
 from nodrop.hosts.rights import KEPT_BY_OURS, READER, environment, limited
 from nodrop.results.packets import (
     LEAST_UNITS,
@@ -26,8 +26,7 @@ from nodrop.results.packets import (
     MissedByFlow,
     MissedUnit,
 )
-from nodrop.untrusted.json_text import NotJson, decode_object
-from nodrop.untrusted.words import making_sense
+from nodrop.untrusted.json_text import NotJson, decode_object, making_sense
 
 # Detections of a SUT: units of its event log, read by the node, and rules that limit their alerts.
 #

@@ -43,8 +43,7 @@ from nodrop.results.capacity import (
     Sure,
 )
 from nodrop.results.other_records import states
-from nodrop.stats.interval import runs_needed
-from nodrop.stats.knee import upper_bound
+from nodrop.stats.interval import runs_needed, upper_bound
 
 MOST_ACTIONS = 3
 WAITED, FULL = 0.1, 0.9

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 
-from nodrop.untrusted.words import LONGEST as LONGEST
-from nodrop.untrusted.words import THIN as THIN
-from nodrop.untrusted.words import plain as plain
-from nodrop.untrusted.words import visible as visible
+from nodrop.untrusted.json_text import LONGEST as LONGEST
+from nodrop.untrusted.json_text import THIN as THIN
+from nodrop.untrusted.json_text import plain as plain
+from nodrop.untrusted.json_text import visible as visible
 
 _LATEX = {
     "\\": r"\textbackslash{}",

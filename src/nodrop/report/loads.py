@@ -16,8 +16,7 @@ from nodrop.report.senders import counted, why
 from nodrop.report.sentences import Rule, Sentence, plural
 from nodrop.report.story import Cell, starts_of
 from nodrop.report.trials import Trial
-from nodrop.stats.interval import Summary
-from nodrop.stats.knee import share_interval, upper_bound
+from nodrop.stats.interval import Summary, share_interval, upper_bound
 
 _NUMBERS = re.compile(r"[\d.,\u202f]+")
 

@@ -1,4 +1,4 @@
-"""What all records of a run directory share: strict models, formats of a line, a load's window."""
+"""Base of all records of a run directory: strict models, formats of a line, a load's window."""
 
 from __future__ import annotations
 

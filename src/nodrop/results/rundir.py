@@ -31,8 +31,7 @@ from nodrop.results.records import RUN_FORMAT
 from nodrop.results.store import Copy, before_anything, brought
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object
-from nodrop.untrusted.words import plain
+from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, plain
 
 ROOM = 40_000
 """Records that stay as they were made, 240 MB: a run of no more trials makes each once."""

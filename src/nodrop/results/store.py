@@ -34,8 +34,7 @@ from nodrop.results.layout import (
     locked,
 )
 from nodrop.untrusted.folder import Folder, append_whole
-from nodrop.untrusted.json_text import NotJson, decode_object, member
-from nodrop.untrusted.words import one_line
+from nodrop.untrusted.json_text import NotJson, decode_object, member, one_line
 
 MARK = "://"
 """The mark of a path in a store: `s3://bucket/folder`."""

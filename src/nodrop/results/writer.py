@@ -39,7 +39,7 @@ from nodrop.results.rundir import HALF_LINE, Json, RunDir, open_run, read_manife
 from nodrop.results.store import Copy, before_anything
 from nodrop.results.trial import TrialRecord
 from nodrop.untrusted.folder import Folder, append_whole
-from nodrop.untrusted.words import is_utf8
+from nodrop.untrusted.json_text import is_utf8
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from nodrop.hosts.seam import (
 )
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.setups.local import LocalView
+from nodrop.setups.contained import LocalView
 from nodrop.setups.seam import (
     Limits,
     PlaceReading,

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,24 +18,91 @@ from typing import IO, Any
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.node import start_job
+from nodrop.hosts.processes import Inside, look
 from nodrop.hosts.rights import SUT, readable_by
 from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, UndoJournal
 from nodrop.images.image_tree import Bits
-from nodrop.labs.wiring import local
+from nodrop.labs.netns import local
 from nodrop.ledger.hops import Account, Hop
-from nodrop.setups.local import LocalView
 from nodrop.setups.seam import (
     Limits,
     PlaceReading,
     ProcessSpec,
+    Proof,
     SamplesInside,
     cpu_problems,
     host_cpus,
     memory_problems,
     out_of_memory_words,
+    proof_of,
     swappiness_problems,
 )
 from nodrop.untrusted.folder import Folder
+
+# A process of the receiving host, seen from outside; its work folder is the controller's.
+
+
+class LocalView:
+    """The looking half of a Process (setups/seam.py); launching and ending is the setup's."""
+
+    root: HostProcess
+    work: Path
+    own_cgroup = False
+    phases_s: Mapping[str, float] = {}
+    quiet = False
+    shown: Mapping[str, str] = {}
+    """Name in the work folder → path as the program sees it, of the host's files it was shown."""
+
+    def inside(self) -> HostProcess | None:
+        return self.root
+
+    def look(self) -> Inside | None:
+        return look(self.root)
+
+    def proof(self) -> Proof | None:
+        return proof_of(self.root, self.shown)
+
+    def fetch(self, name: str) -> Path:
+        return self.work / name
+
+    def connect(self, name: str, *, timeout_s: float) -> socket.socket:
+        return connect(self.work / name, timeout_s=timeout_s)
+
+    def servants(self) -> Sequence[HostProcess]:
+        return ()
+
+    def cause_of_death(self) -> str | None:
+        return None
+
+
+def connect(path: Path, *, timeout_s: float) -> socket.socket:
+    """To a Unix socket, however long its path: sun_path has 108 bytes, a descriptor has no path.
+
+    A listener that is busy accepts later: the kernel waits for that only if the connecting socket
+    blocks, and otherwise says EAGAIN at once (unix_stream_connect, net/unix/af_unix.c).
+    """
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout_s))
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            stream.connect(f"/proc/self/fd/{folder}/{path.name}")
+        except BlockingIOError:
+            raise TimeoutError(f"no connection within {timeout_s:g} s") from None
+        finally:
+            os.close(folder)
+        stream.settimeout(timeout_s)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _timeval(seconds: float) -> bytes:
+    """struct timeval of 64-bit hosts; 0 would mean for ever."""
+    whole, part = divmod(max(1, round(seconds * 1e6)), 1_000_000)
+    return struct.pack("ll", whole, part)
+
 
 WORK_INSIDE = "/run/nodrop"
 NODE_INSIDE = "/run/nodrop-node"

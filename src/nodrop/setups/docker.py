@@ -22,12 +22,12 @@ from pydantic import Field
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
-from nodrop.hosts.binary import file_sha256
-from nodrop.hosts.inside import seen_inside
 from nodrop.hosts.local import LABEL_VARIABLE, LocalHost
+from nodrop.hosts.node import file_sha256
+from nodrop.hosts.processes import seen_inside
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, Port, UndoJournal, rise
 from nodrop.images.image_tree import Bits, image_tar
-from nodrop.labs.wiring import MACVTAP, add_macvtap, moved_port, named_namespace
+from nodrop.labs.netns import MACVTAP, add_macvtap, moved_port, named_namespace
 from nodrop.ledger.hops import Account, Class, Hop, Owner, Place, WaitsFor
 from nodrop.machines.docker_engine import (
     LABEL,

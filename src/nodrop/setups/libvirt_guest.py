@@ -22,15 +22,15 @@ from pydantic import Field
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.hosts.guest import NODE, GuestHost, GuestLine
-from nodrop.hosts.inside import usage
+from nodrop.hosts.processes import usage
 from nodrop.hosts.rights import USERNS_VARIABLE
 from nodrop.hosts.seam import Action, AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.image_tree import Bits
-from nodrop.labs.wiring import add_macvtap_here
+from nodrop.labs.netns import add_macvtap_here
 from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.machines.libvirt_domain import CHANNEL, Domain, domain_problems
 from nodrop.machines.qemu import RunningMachine
-from nodrop.setups import guest_books as books
+from nodrop.setups import guest_process as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess, GuestSamples
 from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, SamplesInside, Setup
 

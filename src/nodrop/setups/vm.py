@@ -25,11 +25,11 @@ from nodrop.hosts.seam import AnyJob, Host, Json, Link, Port, UndoJournal
 from nodrop.images import guest_assets
 from nodrop.images.guest_assets import make_assets
 from nodrop.images.image_tree import Bits
-from nodrop.labs.wiring import add_macvtap
+from nodrop.labs.netns import add_macvtap
 from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.machines import qemu
 from nodrop.machines.qemu import Machine, NotBooted, RunningMachine
-from nodrop.setups import guest_books as books
+from nodrop.setups import guest_process as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess, GuestSamples
 from nodrop.setups.seam import (
     Limits,
@@ -40,7 +40,7 @@ from nodrop.setups.seam import (
     cpu_problems,
     memory_problems,
 )
-from nodrop.untrusted.words import making_sense
+from nodrop.untrusted.json_text import making_sense
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

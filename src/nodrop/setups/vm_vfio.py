@@ -21,7 +21,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.seam import Action, Link, Port, UndoJournal
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.setups.guest_books import GUEST_SOFTNET, guest_reading, softnet_books
+from nodrop.setups.guest_process import GUEST_SOFTNET, guest_reading, softnet_books
 from nodrop.setups.seam import Limits, PlaceReading, Setup
 from nodrop.setups.vm import GUEST_NIC, Vm, VmEnv, VmOptions
 

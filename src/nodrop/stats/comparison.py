@@ -23,8 +23,15 @@ from scipy.stats import f as f_distribution
 from scipy.stats import fisher_exact
 from scipy.stats import t as t_distribution
 
-from nodrop.stats.interval import CONFIDENCE, SECOND_LOOK, Family, Interval, median_rank
-from nodrop.stats.knee import lower_bound, upper_bound
+from nodrop.stats.interval import (
+    CONFIDENCE,
+    SECOND_LOOK,
+    Family,
+    Interval,
+    lower_bound,
+    median_rank,
+    upper_bound,
+)
 
 MOST_APART = 0.2
 """Cells are called the same only if fewer of their runs than this can lie outside the margin."""

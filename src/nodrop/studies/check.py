@@ -15,10 +15,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from nodrop.errors import BadInput
-from nodrop.studies import paper
+from nodrop.studies import workbooks
 from nodrop.studies.figures import Sample, Skip
-from nodrop.studies.paper import NoValueError
-from nodrop.studies.workbooks import read_workbook
+from nodrop.studies.workbooks import NoValueError, read_workbook
 from nodrop.untrusted.folder import Folder, read_file
 from nodrop.untrusted.json_text import SMALL_FILE_BYTES, decode
 
@@ -150,7 +149,7 @@ class Record(_OfColumn):
     record: int
 
     def value(self, files: Files) -> float:
-        return paper.record(
+        return workbooks.record(
             files.samples(self.file),
             self.column,
             self.record,
@@ -163,7 +162,7 @@ class LastRecord(_OfColumn):
     op: Literal["last_record"]
 
     def value(self, files: Files) -> float:
-        return paper.last_record(
+        return workbooks.last_record(
             files.samples(self.file), self.column, floor=self.floor, divide=self.divide
         )
 
@@ -172,7 +171,9 @@ class Plateau(_OfColumn):
     op: Literal["plateau"]
 
     def value(self, files: Files) -> float:
-        return paper.plateau(files.samples(self.file), self.column, floor=self.floor) / self.divide
+        return (
+            workbooks.plateau(files.samples(self.file), self.column, floor=self.floor) / self.divide
+        )
 
 
 class PlateauTime(_Model):
@@ -182,7 +183,7 @@ class PlateauTime(_Model):
     floor: bool = False
 
     def value(self, files: Files) -> float:
-        return paper.plateau_time(files.samples(self.file), self.columns, floor=self.floor)
+        return workbooks.plateau_time(files.samples(self.file), self.columns, floor=self.floor)
 
 
 class RunValue(_OfColumn):
@@ -190,21 +191,23 @@ class RunValue(_OfColumn):
 
     def value(self, files: Files) -> float:
         samples = files.samples(self.file)
-        return paper.run_value(samples, self.column, floor=self.floor) / self.divide
+        return workbooks.run_value(samples, self.column, floor=self.floor) / self.divide
 
 
 class RunSum(_OfColumn):
     op: Literal["run_sum"]
 
     def value(self, files: Files) -> float:
-        return paper.run_sum(files.samples(self.file), self.column, floor=self.floor) / self.divide
+        return (
+            workbooks.run_sum(files.samples(self.file), self.column, floor=self.floor) / self.divide
+        )
 
 
 class Peak(_OfColumn):
     op: Literal["peak"]
 
     def value(self, files: Files) -> float:
-        return paper.peak(
+        return workbooks.peak(
             files.samples(self.file), self.column, floor=self.floor, divide=self.divide
         )
 
@@ -373,7 +376,7 @@ def _outcome(entry: Entry, files: Files) -> Outcome:
 def _windowed(
     recipe: Window | WindowDifference, samples: Sequence[Sample], minus: Sequence[Sample] | None
 ) -> float:
-    figure = paper.window(
+    figure = workbooks.window(
         samples,
         recipe.column,
         lo_s=recipe.lo_s,

@@ -11,9 +11,8 @@ import typer
 
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
-from nodrop.terminal.arguments import AsJson
-from nodrop.terminal.saying import say, say_json
-from nodrop.untrusted.words import one_line
+from nodrop.terminal.arguments import AsJson, say, say_json
+from nodrop.untrusted.json_text import one_line
 
 if TYPE_CHECKING:
     from nodrop.studies.figures import Skip
@@ -130,7 +129,7 @@ def _check(folder: Path, file: Path, as_json: bool) -> None:
     from nodrop.studies.check import check, read_entries
     from nodrop.studies.importer import skipped_json
     from nodrop.studies.terminal import check_json, check_table, check_words
-    from nodrop.terminal.console import console, print_table
+    from nodrop.terminal.tables import console, print_table
 
     if not folder.is_dir():
         raise BadInput(f"{folder}: not a folder", hint="give the folder of the published data set")
@@ -155,7 +154,7 @@ def _table(
     from nodrop.studies.importer import skipped_json
     from nodrop.studies.tables import TABLES, make_table
     from nodrop.studies.terminal import figure_table
-    from nodrop.terminal.console import console, print_table
+    from nodrop.terminal.tables import console, print_table
 
     dataset = discover(folder)
     spec = TABLES[name]

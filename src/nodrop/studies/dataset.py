@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput
-from nodrop.studies.figures import Sample, Samples, Skip, sample_of_rows
-from nodrop.studies.names import (
+from nodrop.studies.figures import (
     FOLDER_PREFIX,
     WORKBOOK_SUFFIX,
     BadNameError,
     Channel,
     Condition,
     FigureName,
+    Sample,
+    Samples,
+    Skip,
     parse_folder_name,
     parse_workbook_name,
+    sample_of_rows,
 )
 from nodrop.studies.workbooks import read_workbook
 from nodrop.untrusted.folder import Folder

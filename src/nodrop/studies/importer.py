@@ -22,10 +22,20 @@ from nodrop.ledger.hops import SOCKET_RING
 from nodrop.results.packets import PacketBooks
 from nodrop.results.trial import Offered, TrialRecord
 from nodrop.results.writer import RunWriter, must_be_new
-from nodrop.studies.cells import CellResult, Run, Wanted, Window, default_window, reduce_cell
 from nodrop.studies.dataset import Cell, Dataset, discover
 from nodrop.studies.figures import Skip
-from nodrop.studies.tables import SOUND_FIGURE, TABLES, TableCell, table_cells
+from nodrop.studies.tables import (
+    SOUND_FIGURE,
+    TABLES,
+    CellResult,
+    Run,
+    TableCell,
+    Wanted,
+    Window,
+    default_window,
+    reduce_cell,
+    table_cells,
+)
 from nodrop.studies.workbooks import Mode
 
 # Packet counters of two hosts, each polled every few seconds and moved by the odd ARP: books that

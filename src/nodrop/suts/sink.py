@@ -23,11 +23,10 @@ from nodrop.ledger.over_time import Served
 from nodrop.ledger.reasons import Reason
 from nodrop.ledger.running import Role
 from nodrop.protocol.events import SinkResult, SinkSample
-from nodrop.setups.local import LocalView
+from nodrop.setups.contained import LocalView
 from nodrop.setups.seam import Env, Process
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less
-from nodrop.untrusted.json_text import counted
-from nodrop.untrusted.words import making_sense
+from nodrop.untrusted.json_text import counted, making_sense
 
 POLL_S = 0.05
 THREAD = "sink-"

@@ -1,12 +1,16 @@
-"""Arguments that several commands share."""
+"""Arguments that commands share, and words that reach the terminal as one harmless line."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import re
-from collections.abc import Callable
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.errors import REMEDIES, BadInput, NotReady
+from nodrop.hosts.interrupts import Interrupted, interrupts
 from nodrop.results.store import MARK, before_anything
-from nodrop.terminal.saying import complain
 from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import one_line, plain
 
 if TYPE_CHECKING:
     from nodrop.config.experiment import Experiment
@@ -268,3 +273,49 @@ SshConfig = Annotated[
 def only_for_a_host(become: Becoming | None, ssh_config: Path | None) -> None:
     if become is not None or ssh_config is not None:
         raise BadInput("--become, --ssh-config: are for a HOST; here, start nodrop as root")
+
+
+def say(words: object = "") -> None:
+    _print(one_line(words))
+
+
+def say_indented(words: str) -> None:
+    """A line of a text that keeps its indentation."""
+    _print(plain(words.expandtabs(), longest=2000))
+
+
+def say_json(found: object) -> None:
+    """One line for a program; all but ASCII is escaped, for a terminal obeys some of it."""
+    _print(json.dumps(found, default=str))
+
+
+def _print(line: str) -> None:
+    with named("stdout"):
+        print(line, flush=True)
+
+
+@contextmanager
+def named(stream: str) -> Iterator[None]:
+    """Names the stream in an error: its destination may be full, and the kernel does not say whose
+    error it is."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or stream
+        raise
+
+
+def complain(words: object) -> None:
+    print(f"nodrop: {one_line(words)}", file=sys.stderr)
+
+
+@contextmanager
+def reporting(run: Path) -> Iterator[None]:
+    """Whoever ends it hears that no trial is lost, and how to come by the report."""
+    try:
+        with interrupts():
+            yield
+    except Interrupted as ended:
+        ended.left = "every trial has ended, but the report may be missing"
+        ended.hint = f"nodrop report {shlex.quote(str(run))}"
+        raise

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nodrop.config.units import format_seconds
-from nodrop.measure.controllers.seam import Controller, Outlook, TrialInput
+from nodrop.measure.controllers.blocks import Controller, Outlook, TrialInput
 from nodrop.measure.plan import Plan, Progress
 from nodrop.report.always_void import always_void
 from nodrop.report.direct import direct_sentences
@@ -30,7 +30,7 @@ from nodrop.results.rundir import open_run
 from nodrop.results.summary import outcomes, record_words, summarize_cells
 from nodrop.results.trial import MARKS, Live, TrialRecord
 from nodrop.stats.interval import Looks
-from nodrop.terminal.saying import say, say_json
+from nodrop.terminal.arguments import say, say_json
 from nodrop.terminal.tables import (
     cells_table,
     console,

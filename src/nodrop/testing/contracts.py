@@ -20,7 +20,7 @@ from nodrop.hosts.seam import Json
 from nodrop.labs.seam import Lab
 from nodrop.ledger.hops import Owner, Place
 from nodrop.load.seam import LoadGenerator
-from nodrop.measure.controllers.seam import Asked, Controller, Outlook, TrialInput
+from nodrop.measure.controllers.blocks import Asked, Controller, Outlook, TrialInput
 from nodrop.results.trial import TrialRecord
 from nodrop.setups.seam import Limits, Setup
 from nodrop.suts.seam import Sut

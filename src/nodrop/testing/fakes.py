@@ -9,16 +9,47 @@ The packets go the whole way: intended → sent → arrived → captured → dec
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import types
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
+from typing_extensions import is_typeddict
+
+from nodrop.errors import TrialFailed
+from nodrop.hosts.seam import (
+    Action,
+    AnyJob,
+    Completed,
+    Host,
+    HostProcess,
+    Json,
+    Link,
+    Port,
+    UndoJournal,
+)
 from nodrop.images.image_tree import Bits
+from nodrop.labs.seam import Lab
 from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.ledger.running import Role
 from nodrop.load.seam import (
@@ -30,8 +61,8 @@ from nodrop.load.seam import (
     Tick,
     TraceFacts,
 )
-from nodrop.protocol.events import TraceResult
-from nodrop.setups.local import LocalView
+from nodrop.protocol.events import ProbeResult, SampleRow, TraceResult
+from nodrop.setups.contained import LocalView
 from nodrop.setups.seam import (
     Env,
     Limits,
@@ -43,7 +74,246 @@ from nodrop.setups.seam import (
     Setup,
 )
 from nodrop.suts.seam import Drained, Readiness, Sut, SutCounters
-from nodrop.testing.fake_hosts import RX_PORT, World, whole
+
+# A lab, its hosts and their jobs without a machine, all of one `World` that notes each step.
+
+Event = TypeVar("Event")
+
+
+def whole(kind: type[Event], said: Mapping[str, Any]) -> Event:
+    """With nothing (0, "", [], None) in each field that must be there and is not said."""
+    hints = get_type_hints(kind, include_extras=True)
+    filled = {
+        name: _filled(_plain(hint), said.get(name))
+        for name, hint in hints.items()
+        if name in said or get_origin(hint) is not NotRequired
+    }
+    return cast(Event, {**said, **filled})
+
+
+def _plain(hint: Any) -> Any:
+    while get_origin(hint) in (NotRequired, Annotated):
+        hint = get_args(hint)[0]
+    return hint
+
+
+def _filled(hint: Any, value: Any) -> Any:
+    if get_origin(hint) in (Union, types.UnionType):
+        if value is None:
+            return None
+        hint = next(one for one in map(_plain, get_args(hint)) if one is not type(None))
+    if is_typeddict(hint):
+        return whole(hint, value or {})
+    inner = get_args(hint)
+    match get_origin(hint):
+        case builtin if builtin is list:
+            return [_filled(_plain(inner[0]), one) for one in value or ()]
+        case builtin if builtin is dict:
+            return {key: _filled(_plain(inner[1]), one) for key, one in (value or {}).items()}
+        case builtin if builtin is Literal:
+            return inner[0] if value is None else value
+    return hint() if value is None else value
+
+
+TX_PORT, RX_PORT = "ndtx0", "ndrx0"
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """State that the fakes share."""
+
+    intended_packets: int = 1000
+    unsent_packets: int = 0
+    lost_on_the_way_packets: int = 0
+    ring_full_packets: int = 0
+    late_packets: int = 0
+    """Counted by the receiving NIC once the SUT has been stopped."""
+    fails_at: str | None = None
+    """The step with this word raises TrialFailed, after the word is said."""
+    dies_at: BaseException | None = None
+    """Raised there instead, such as Interrupted."""
+    words: list[str] = field(default_factory=list)
+    offers: int = 0
+    """So many loads were offered; every counter of the world goes on."""
+
+    def say(self, word: str) -> None:
+        self.words.append(word)
+        if word == self.fails_at:
+            raise self.dies_at or TrialFailed(f"{word}: failed on purpose")
+
+    @property
+    def sent_packets(self) -> int:
+        return self.intended_packets - self.unsent_packets
+
+    @property
+    def arrived_packets(self) -> int:
+        return self.sent_packets - self.lost_on_the_way_packets
+
+
+class FakeJournal:
+    """An UndoJournal that only remembers."""
+
+    label = "fake"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.entries: list[tuple[str, tuple[str, ...]]] = []
+
+    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
+        self.entries.append((what, (action, *arguments)))
+
+    def process(self, pid: int, what: str) -> None:
+        self.entries.append((what, (str(pid),)))
+
+    def undo(self) -> Sequence[str]:
+        self._world.say("journal undone")
+        return []
+
+
+class FakeJob:
+    """A NodeJob; a sampler writes the two rows that a short trial would have."""
+
+    pid = far_pid = 0
+
+    def __init__(self, world: World, spec: Mapping[str, Any]) -> None:
+        self.ready: Json = {}
+        self._world = world
+        self._spec = dict(spec)
+        self._name = spec["job"]
+        self._world.say(f"{self._name} job")
+
+    def again(self, spec: Mapping[str, Any], *, timeout_s: float) -> None:
+        self._spec = dict(spec)
+        self._world.say(f"{self._name} job again")
+
+    def start(self, *, at_mono_ns: int | None = None) -> None:
+        self._row()
+
+    def stop(self) -> None:
+        self._row()
+
+    def samples(self) -> Sequence[Json]:
+        return []
+
+    def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:
+        return {"type": "result", **{word: {"ns": {}} for word in self._spec.get("what", ())}}
+
+    def ended(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._world.say(f"{self._name} job closed")
+
+    def _row(self) -> None:
+        if path := self._spec.get("path"):
+            row: Json = {
+                "mono_ns": time.monotonic_ns(),
+                "cpus": [],
+                "tree": {},
+                "processes": [],
+            }
+            with Path(path).open("a") as file:
+                file.write(json.dumps(whole(SampleRow, row)) + "\n")
+
+
+class FakeHost:
+    """A Host whose counters are the world's."""
+
+    clock_offset_ns = 0
+    here = True
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self._world = world
+
+    def reads(self, file: Path) -> str:
+        return str(file)
+
+    def run(
+        self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
+    ) -> Completed:
+        self._world.say(f"run {argv[0]}")
+        return Completed(argv=tuple(argv), returncode=0, stdout="", stderr="", seconds=0.0)
+
+    def spawn(self, *_: Any, **__: Any) -> subprocess.Popen[bytes]:
+        raise NotImplementedError("nothing runs in a fake world")
+
+    def job(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        timeout_s: float = 30,
+        cpus: str | None = None,
+        cgroup: Path | None = None,
+    ) -> FakeJob:
+        return FakeJob(self._world, spec)
+
+    def probe(
+        self,
+        *what: str,
+        ports: Sequence[str] = (),
+        pids: Sequence[int] = (),
+        files: Sequence[str] = (),
+        timeout_s: float = 30,
+    ) -> ProbeResult:
+        counters = {
+            "links": {port: self._link(port) for port in ports},
+            "snmp": defaultdict(int),
+            "softnet": [],
+            "reassembly": dict.fromkeys(("queues", "memory_bytes", "high_thresh_bytes")),
+        }
+        said = {word: counters if word == "counters" else {} for word in what}
+        return cast(ProbeResult, said)
+
+    def _link(self, port: str) -> Json:
+        stats: dict[str, int] = defaultdict(int)
+        world = self._world
+        stats |= {
+            "tx_packets": world.offers * world.sent_packets if port == TX_PORT else 0,
+            "rx_packets": world.offers * world.arrived_packets if port == RX_PORT else 0,
+        }
+        if port == RX_PORT and "stop" in world.words:
+            stats["rx_packets"] += world.late_packets
+        return {"stats": stats, "ethtool": {}, "xdp": None}
+
+
+class FakeLab:
+    """A Lab."""
+
+    name = "fake"
+    ports = (TX_PORT, RX_PORT)
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def carrying(self, frame_bytes: int) -> FakeLab:
+        return self
+
+    def problems(self) -> Sequence[str]:
+        return []
+
+    def cpus_in_common(self) -> AbstractSet[int]:
+        return {0, 1}
+
+    @contextmanager
+    def up(self, journal: UndoJournal) -> Iterator[Link]:
+        self._world.say("lab up")
+        try:
+            yield Link(
+                tx=Port(host=FakeHost(self._world, "tx"), name=TX_PORT),
+                rx=Port(host=FakeHost(self._world, "rx"), name=RX_PORT),
+            )
+        finally:
+            self._world.say("lab down")
+
+    def facts(self) -> Json:
+        return {"name": self.name}
+
+
+if TYPE_CHECKING:  # mypy holds the fakes to the seams they stand in for
+    _LAB: Lab = FakeLab(World())
+    _JOURNAL: UndoJournal = FakeJournal(World())
+
 
 FRAME_BYTES = 100
 NO_FRAGMENTS = Fragments(offered_packets=0, absorbed_packets=0, datagrams=0, held_packets=0)

@@ -20,8 +20,7 @@ from nodrop.results.summary import record_words
 from nodrop.results.trial import MARKS, Live, RecordError, TrialRecord, mark_of
 from nodrop.stats.eta import Eta, Remaining
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member
-from nodrop.untrusted.words import plain
+from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member, plain
 from nodrop.watch.so_far import Gathered, Row, SoFar
 
 TAIL_BYTES = 64 * 1024

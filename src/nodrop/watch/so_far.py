@@ -19,7 +19,7 @@ from nodrop.findings.observations import RATES, rates_of
 from nodrop.ledger.verdict import percent
 from nodrop.results.summary import cell_key
 from nodrop.results.trial import TrialRecord, mark_of
-from nodrop.untrusted.words import plain
+from nodrop.untrusted.json_text import plain
 
 MOST_TRIED = 200
 """Marks of the last trials: a long run is watched at no more cost than a short one."""

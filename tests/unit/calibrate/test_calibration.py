@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.calibrate import calibration, figures
+from nodrop.calibrate import calibration
+from nodrop.calibrate import case as figures
 from nodrop.calibrate.calibration import smallest_loss, try_case
 from nodrop.calibrate.case import Answer, Case, Expected, Site, Tried, seen_words
 from nodrop.calibrate.cases import known_answers

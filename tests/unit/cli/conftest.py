@@ -12,8 +12,7 @@ import pytest
 
 from nodrop import plugins
 from nodrop.load.seam import TraceFacts
-from nodrop.testing.fake_hosts import World
-from nodrop.testing.fakes import FakeLoad
+from nodrop.testing.fakes import FakeLoad, World
 from tests.unit.cli.program import EXPERIMENT
 
 

@@ -24,10 +24,9 @@ from nodrop.errors import REMEDIES, LabProblem
 from nodrop.hosts import rights
 from nodrop.hosts.journal import UndoReport
 from nodrop.hosts.processes import boot_id, pid_namespace, user_namespace
-from nodrop.terminal import saying, tables
-from nodrop.terminal.console import Plain, print_table
-from nodrop.terminal.saying import reporting
-from nodrop.terminal.tables import console
+from nodrop.terminal import arguments, tables
+from nodrop.terminal.arguments import reporting
+from nodrop.terminal.tables import Plain, console, print_table
 from tests.depth import depth
 from tests.made.rundirs import Fake, make_run
 from tests.unit.cli.program import ROOT, in_a_shell, started
@@ -320,9 +319,9 @@ def test_a_reader_that_left_is_no_defect(words: list[str]) -> None:
 def test_foreign_words_leave_as_one_line_without_controls(
     foreign: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    saying.say(f"name {foreign} end")
-    saying.say_json({"name": foreign, "path": Path(foreign)})
-    saying.complain(foreign)
+    arguments.say(f"name {foreign} end")
+    arguments.say_json({"name": foreign, "path": Path(foreign)})
+    arguments.complain(foreign)
     said = capsys.readouterr()
     plain, found = said.out.splitlines()
     assert json.loads(found) == {"name": foreign, "path": foreign}

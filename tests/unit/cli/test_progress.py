@@ -13,16 +13,14 @@ from rich.console import Console
 
 from nodrop.ledger.running import BusyThread
 from nodrop.measure.cells import Cell
-from nodrop.measure.controllers.blocks import Blocks
-from nodrop.measure.controllers.seam import Asked, AskedCell, TrialInput
+from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, TrialInput
 from nodrop.measure.plan import Plan, Progress
 from nodrop.results.summary import summarize_cells
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.setups.seam import Limits
 from nodrop.stats.eta import Eta, Remaining
-from nodrop.terminal.console import console
 from nodrop.terminal.progress import JsonLines, OnTerminal, PlainLines, record_words
-from nodrop.terminal.tables import cells_table
+from nodrop.terminal.tables import cells_table, console
 from tests.made import outcome_runs
 
 

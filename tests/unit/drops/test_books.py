@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nodrop.drops.books import Balance, Books, Bounds, rise
+from nodrop.drops.outlets import closing, lines
 from nodrop.drops.watching import Interval, Watch, intervals, written
-from nodrop.drops.words import closing, lines
 
 NS = 4026531840
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from nodrop.drops.outlets import ending, lines, sparkline, view
 from nodrop.drops.places import doubled, losses, thread_shares
 from nodrop.drops.watching import Interval, Watch
-from nodrop.drops.words import ending, lines, sparkline, view
 from nodrop.errors import BadInput
-from nodrop.hosts.captures import QUOTAS_HIDDEN, Looks
+from nodrop.hosts.control_groups import QUOTAS_HIDDEN, Looks
 from nodrop.terminal.arguments import seconds
 from tests.unit.drops.test_books import look, port, program, ring, said, sock, thread
 from tests.unit.hosts.test_own_quotas import NO_GROUPS, V2, host

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts import binary
+from nodrop.hosts import node
 
 
 def executable(path: Path) -> Path:
@@ -18,7 +18,7 @@ def executable(path: Path) -> Path:
 def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = executable(tmp_path / "node")
     monkeypatch.setenv("NODROP_NODE", str(path))
-    assert binary.find_node_binary() == path
+    assert node.find_node_binary() == path
 
 
 def test_a_wrong_environment_is_an_error_not_a_fallback(
@@ -26,7 +26,7 @@ def test_a_wrong_environment_is_an_error_not_a_fallback(
 ) -> None:
     monkeypatch.setenv("NODROP_NODE", str(tmp_path))
     with pytest.raises(LabProblem, match="is not an executable file; unset NODROP_NODE"):
-        binary.find_node_binary()
+        node.find_node_binary()
 
 
 def test_release_comes_before_debug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,15 +34,15 @@ def test_release_comes_before_debug(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path))
     executable(tmp_path / "debug" / "nodrop-node")
     release = executable(tmp_path / "release" / "nodrop-node")
-    assert binary.find_node_binary() == release
+    assert node.find_node_binary() == release
 
 
 def test_every_place_tried_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NODROP_NODE", raising=False)
     monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path))
     with pytest.raises(LabProblem) as caught:
-        binary.find_node_binary()
-    tried = binary.candidates()
+        node.find_node_binary()
+    tried = node.candidates()
     assert len(tried) == 8
     assert all(str(path) in caught.value.message for path in tried)
 
@@ -54,11 +54,11 @@ def test_a_far_host_of_another_machine_gets_another_binary(
     monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path))
     executable(tmp_path / "release" / "nodrop-node")
     with pytest.raises(LabProblem, match="no nodrop-node binary found for riscv64"):
-        binary.find_node_binary("riscv64")
+        node.find_node_binary("riscv64")
     theirs = executable(tmp_path / "riscv64-unknown-linux-gnu/release/nodrop-node")
-    assert binary.find_node_binary("riscv64") == theirs
+    assert node.find_node_binary("riscv64") == theirs
 
 
 def test_the_hash_is_the_contents(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"abc")
-    assert binary.file_sha256(tmp_path / "x").startswith("ba7816bf8f01cfea")
+    assert node.file_sha256(tmp_path / "x").startswith("ba7816bf8f01cfea")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.hosts.binary import find_node_binary
-from nodrop.hosts.inside import cpu_s, look, usage
 from nodrop.hosts.local import LocalHost
+from nodrop.hosts.node import find_node_binary
+from nodrop.hosts.processes import cpu_s, look, usage
 from nodrop.hosts.seam import HostProcess
 
 NOBODY = 2**22 + 1

@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from nodrop.hosts.binary import find_node_binary
-from nodrop.hosts.inside import cpu_s
 from nodrop.hosts.local import LocalHost
-from nodrop.hosts.processes import ended
+from nodrop.hosts.node import find_node_binary
+from nodrop.hosts.processes import cpu_s, ended
 from nodrop.hosts.seam import HostProcess
 
 BUSY = "import time\nwhile time.process_time() < 0.3: pass\ninput()"

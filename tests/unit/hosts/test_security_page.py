@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.elsewhere import control_plane, inputs, untaken
-from nodrop.hosts.lease import keep_words
+from nodrop.elsewhere import control_plane, conversation, untaken
 from nodrop.hosts.local import LocalHost
+from nodrop.hosts.processes import keep_words
 from nodrop.hosts.rights import KEEPER, KEPT, KEPT_BY_OURS, LOOKS, QEMU, SUT, SUT_USER, of_job
 from nodrop.hosts.seam import Action
 from nodrop.hosts.ssh import COPY, KEPT_FOLDER, NODE_FOLDER, TAKE
@@ -126,9 +126,9 @@ def test_the_page_says_what_a_keeper_may() -> None:
 def test_the_page_says_where_a_receiver_elsewhere_has_what() -> None:
     assert f"`{control_plane.CONTROL_FOLDER}/SHA256` | nodrop itself" in PAGE
     assert "chmod 755" in control_plane.COPY
-    assert f"`{inputs.FILES_FOLDER}/SHA256` | the trace, rules" in PAGE
-    assert 'chmod 700 "$1"' in inputs.TAKE
-    assert "chmod 644" in inputs.TAKE
+    assert f"`{conversation.FILES_FOLDER}/SHA256` | the trace, rules" in PAGE
+    assert 'chmod 700 "$1"' in conversation.TAKE
+    assert "chmod 644" in conversation.TAKE
     assert f"`{untaken.RUNS_FOLDER}/{untaken.RUN}XXXXXX` | the run" in PAGE
     assert f"`{untaken.RUNS_FOLDER}/{untaken.UNTAKEN}` | the last trial" in PAGE
 

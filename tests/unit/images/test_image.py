@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from nodrop.config.options import INPUTS
-from nodrop.elsewhere.inputs import Copies
+from nodrop.elsewhere.conversation import Copies
 from nodrop.errors import BadInput, LabProblem
-from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.node import file_sha256
 from nodrop.images import choice, image
 from nodrop.images.choice import (
     ensure_bits,

@@ -8,7 +8,7 @@ from nodrop.hosts.seam import Port
 from nodrop.labs.bridge import BridgeSplit
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Hop
-from nodrop.testing.fake_hosts import FakeHost, World
+from nodrop.testing.fakes import FakeHost, World
 
 BEFORE = {"bad_source": 5, "entered": 10, "checked": 20, "known": 30, "forwarded": 40}
 HANDS = ("ndsp0", "ndsp1")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from nodrop.hosts.seam import Port
-from nodrop.labs.split import CopySplit, HookSplit, TraceSplit
+from nodrop.labs.bridge import CopySplit, HookSplit, TraceSplit
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Class, Hop
-from nodrop.testing.fake_hosts import FakeHost, World
+from nodrop.testing.fakes import FakeHost, World
 
 HANDS = ("ndsp0", "ndsp1", "ndsp2")
 

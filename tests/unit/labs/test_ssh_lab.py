@@ -12,8 +12,7 @@ from nodrop.cli.main import exit_code
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts import ssh_connection
-from nodrop.hosts.binary import find_node_binary
-from nodrop.hosts.node import ClockFix
+from nodrop.hosts.node import ClockFix, find_node_binary
 from nodrop.hosts.ssh_connection import SshConnection, socket_folder
 from nodrop.labs.far_hosts import clock_words, offloads_on
 from nodrop.labs.ssh import carries

@@ -11,8 +11,8 @@ from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap, wrpcap
 
 from nodrop.errors import BadInput
-from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost
+from nodrop.hosts.node import find_node_binary
 from nodrop.hosts.seam import Link, Port
 from nodrop.labs.bridge import addresses
 from nodrop.load.replay import Replay

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import BadInput, LabProblem
-from nodrop.hosts import binary
+from nodrop.hosts import node as binary
 from nodrop.load import trace as traces
 from nodrop.load.replay import Replay
 from nodrop.protocol.events import PROTOCOL

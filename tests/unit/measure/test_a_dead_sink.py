@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost
+from nodrop.hosts.node import find_node_binary
 from nodrop.measure import together
 from nodrop.suts.sink import Sink, SinkProcess
 

@@ -20,14 +20,13 @@ from nodrop.config.options import Options, check
 from nodrop.errors import BadInput
 from nodrop.hosts.seam import Link, UndoJournal
 from nodrop.measure import manager
-from nodrop.measure.controllers.seam import Asked, Outlook, TrialInput
+from nodrop.measure.controllers.blocks import Asked, Outlook, TrialInput
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.pair import Pair
 from nodrop.measure.plan import Progress
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.eta import Remaining
-from nodrop.testing.fake_hosts import FakeJournal, FakeLab, World
-from nodrop.testing.fakes import FakeLoad, FakeSetup, FakeSut
+from nodrop.testing.fakes import FakeJournal, FakeLab, FakeLoad, FakeSetup, FakeSut, World
 
 WORLD = World(ring_full_packets=7)
 EXPERIMENT = """

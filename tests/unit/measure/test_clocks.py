@@ -7,7 +7,7 @@ import pytest
 from nodrop.hosts.node import ClockFix
 from nodrop.ledger.reasons import Reason
 from nodrop.measure.sampling import Fix, facts, fix, moved
-from nodrop.testing.fake_hosts import FakeHost, World
+from nodrop.testing.fakes import FakeHost, World
 
 MS, S = 1_000_000, 1_000_000_000
 HOST = FakeHost(World(), "sender gen1")

@@ -14,8 +14,7 @@ from nodrop.measure.measurer import LabMeasurer
 from nodrop.measure.seam import Measured, Trial
 from nodrop.results.layout import TrialFolder
 from nodrop.setups.seam import Limits
-from nodrop.testing.fake_hosts import FakeJournal, World
-from nodrop.testing.fakes import FakeEnv, FakeProcess
+from nodrop.testing.fakes import FakeEnv, FakeJournal, FakeProcess, World
 from tests.unit.measure.test_manager import FakeParts
 
 SENTENCE = [

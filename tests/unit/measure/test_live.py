@@ -14,7 +14,7 @@ from nodrop.measure.sampling import Sampler
 from nodrop.protocol.events import SampleRow
 from nodrop.results.trial import Live
 from nodrop.suts.seam import SutCounters
-from nodrop.testing.fake_hosts import FakeHost, World, whole
+from nodrop.testing.fakes import FakeHost, World, whole
 
 
 class Sut:

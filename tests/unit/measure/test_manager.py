@@ -25,8 +25,7 @@ from nodrop.measure.plan import Plan, Progress
 from nodrop.report.story import read_story
 from nodrop.results.rundir import read_manifest, read_trials
 from nodrop.results.summary import summarize_cells
-from nodrop.testing.fake_hosts import FakeJournal, FakeLab, World
-from nodrop.testing.fakes import FakeLoad, FakeSetup, FakeSut
+from nodrop.testing.fakes import FakeJournal, FakeLab, FakeLoad, FakeSetup, FakeSut, World
 
 THREE = """
 name = "three"

@@ -12,7 +12,7 @@ import pytest
 from nodrop.hosts.seam import Host, HostProcess, Port
 from nodrop.measure.sampling import Sampler, usage, usage_inside
 from nodrop.protocol.events import SampleRow
-from nodrop.testing.fake_hosts import FakeJob, World, whole
+from nodrop.testing.fakes import FakeJob, World, whole
 
 SECOND_NS = 1_000_000_000
 MARKS = {"offer": 2 * SECOND_NS, "offered": 4 * SECOND_NS, "drained": 6 * SECOND_NS}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.binary import find_node_binary
-from nodrop.hosts.inside import allowed_cpus
 from nodrop.hosts.local import LocalHost
+from nodrop.hosts.node import find_node_binary
+from nodrop.hosts.processes import allowed_cpus
 from nodrop.hosts.seam import HostProcess
 from nodrop.measure.offering import Throttling
 from nodrop.measure.seam import Servant, Servants, setup_cpu_s

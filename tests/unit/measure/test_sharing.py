@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
-from nodrop.labs.split import Splitter
+from nodrop.labs.bridge import Splitter
 from nodrop.measure.cells import Cell, must_share, port_traces_words
 from nodrop.setups.seam import Limits, Setup
 

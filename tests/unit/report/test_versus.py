@@ -566,7 +566,7 @@ def test_a_baseline_that_cannot_be_opened_is_one_line(
 
 def test_comparing_imports_nothing_that_measures() -> None:
     words = (
-        "import sys, nodrop.compare.sides, nodrop.compare.versus, nodrop.terminal.console; "
+        "import sys, nodrop.compare.sides, nodrop.compare.versus, nodrop.terminal.tables; "
         "sys.exit([m for m in sys.modules if m.startswith('nodrop.measure')] or 0)"
     )
     subprocess.run([sys.executable, "-c", words], check=True, timeout=60)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.setups.local import connect
+from nodrop.setups.contained import connect
 
 
 @pytest.fixture

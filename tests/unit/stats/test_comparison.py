@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
 from nodrop.stats.comparison import Answer, Comparison, Question, compare
-from nodrop.stats.interval import Family
-from nodrop.stats.knee import lower_bound, upper_bound
+from nodrop.stats.interval import Family, lower_bound, upper_bound
 
 ALONE = Family(parts=2)
 NO_MARGIN = Question(family=ALONE)

@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from nodrop.stats.interval import median_interval
-from nodrop.stats.knee import Limit, knee
+from nodrop.stats.interval import Limit, knee, median_interval
 
 
 @pytest.mark.parametrize("n", [6, 9, 12, 25])

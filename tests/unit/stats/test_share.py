@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from nodrop.stats.knee import lower_bound, share_interval, upper_bound
+from nodrop.stats.interval import lower_bound, share_interval, upper_bound
 
 
 @pytest.mark.parametrize(

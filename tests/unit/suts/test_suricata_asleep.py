@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from nodrop.hosts.inside import Inside
+from nodrop.hosts.processes import Inside
 from nodrop.setups.seam import Process
 from nodrop.suts.suricata import running
 from nodrop.suts.suricata.running import Asleep

@@ -12,16 +12,15 @@ import pytest
 import yaml
 
 from nodrop.config.options import INPUTS
-from nodrop.elsewhere.inputs import Copies, Named
+from nodrop.elsewhere.conversation import Copies, Named
 from nodrop.errors import BadInput
 from nodrop.suts.seam import pins_of
 from nodrop.suts.suricata import Suricata, log
-from nodrop.suts.suricata.acceptance import Answer
 from nodrop.suts.suricata.config import Seen, dump, full_sync_s, render, retire_s
-from nodrop.suts.suricata.options import SuricataOptions
-from nodrop.suts.suricata.own_yaml import own_files, read_own, replaced
+from nodrop.suts.suricata.counters import SuricataOptions
+from nodrop.suts.suricata.log import Answer
+from nodrop.suts.suricata.own_yaml import own_files, read_own, replaced, template
 from nodrop.suts.suricata.sut import plain_rules
-from nodrop.suts.suricata.template import template
 
 HEADER = "%YAML 1.1\n---\n"
 

@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 
 from nodrop.errors import TrialFailed
-from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost
+from nodrop.hosts.node import find_node_binary
 from nodrop.hosts.seam import HostProcess
-from nodrop.setups.local import LocalView
+from nodrop.setups.contained import LocalView
 from nodrop.suts.suricata import log
 from nodrop.suts.suricata.capture import Asked, Effective, Ring
-from nodrop.suts.suricata.control import ControlSocket, Refused
+from nodrop.suts.suricata.config import ControlSocket, Refused
 from nodrop.suts.suricata.running import RunningSuricata
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "suricata"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.cli.watch import closing_words
+from nodrop.cli.inspect import closing_words
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.results.writer import RunWriter

@@ -16,10 +16,15 @@ from nodrop.load.seam import LoadGenerator, OfferedLoad, TraceFacts
 from nodrop.measure import together
 from nodrop.measure.packets import books
 from nodrop.measure.packets.books import Observed
-from nodrop.measure.packets.instances import NOTHING_SAID, between, each_port, instance_books
+from nodrop.measure.packets.instances import (
+    NOTHING_SAID,
+    Places,
+    between,
+    each_port,
+    instance_books,
+)
 from nodrop.measure.packets.readings import Reading, Readings, nothing_arrived
 from nodrop.measure.packets.reassembly import Room
-from nodrop.measure.places import Places
 from nodrop.measure.sampling import Usage
 from nodrop.measure.seam import Measured
 from nodrop.suts.seam import Sut, SutCounters

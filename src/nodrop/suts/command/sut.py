@@ -16,9 +16,9 @@ from typing import Any
 
 from nodrop.config.options import check
 from nodrop.errors import LabProblem, TrialFailed
-from nodrop.hosts.binary import file_sha256
-from nodrop.hosts.captures import SocketWatch, Watched
+from nodrop.hosts.control_groups import SocketWatch, Watched
 from nodrop.hosts.folders import state_folder
+from nodrop.hosts.node import file_sha256
 from nodrop.hosts.seam import Json
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Knobs, Owner, Place, socket_ring
@@ -38,7 +38,7 @@ from nodrop.suts.command.description import (
 )
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less
 from nodrop.untrusted.folder import Folder, read_end, read_from
-from nodrop.untrusted.words import one_line
+from nodrop.untrusted.json_text import one_line
 
 POLL_S = 0.02
 DRAIN_POLL_S = 0.05

@@ -10,8 +10,8 @@ from typing import Literal
 
 from nodrop.hosts.seam import Json
 from nodrop.ledger.running import Role
+from nodrop.suts.suricata.counters import PAGE_BYTES, CaptureKind
 from nodrop.suts.suricata.log import BadRule
-from nodrop.suts.suricata.options import PAGE_BYTES, CaptureKind
 
 ROLES = (
     ("RX#", Role.RECEIVE),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import LabProblem, TrialFailed
-from nodrop.hosts.inside import PacketSocket
+from nodrop.hosts.processes import PacketSocket
 from nodrop.hosts.seam import Json, Port
 from nodrop.ledger.reasons import Reason
 from nodrop.setups.seam import Env, Process
@@ -25,8 +25,14 @@ from nodrop.suts.suricata.capture import (
     frame_room,
     parse_ss,
 )
-from nodrop.suts.suricata.config import ENGINE_LOG, SOCKET, STATS_LOG, SYNC_S
-from nodrop.suts.suricata.control import ControlSocket, Refused
+from nodrop.suts.suricata.config import (
+    ENGINE_LOG,
+    SOCKET,
+    STATS_LOG,
+    SYNC_S,
+    ControlSocket,
+    Refused,
+)
 from nodrop.untrusted.folder import read_end
 
 POLL_S = 0.01

@@ -21,14 +21,6 @@ from nodrop.ledger.running import Role
 from nodrop.outcomes.expected import By, Found, limits_of_config, limits_of_rules, read_found
 from nodrop.setups.seam import Env, ProcessSpec
 from nodrop.suts.suricata import log
-from nodrop.suts.suricata.acceptance import (
-    CONFIG,
-    WITH_RULES_TIMEOUT_S,
-    WORK,
-    Answer,
-    asked,
-    ran,
-)
 from nodrop.suts.suricata.capture import Asked, role
 from nodrop.suts.suricata.config import (
     ENGINE_LOG,
@@ -46,10 +38,25 @@ from nodrop.suts.suricata.config import (
     render,
     retire_s,
 )
-from nodrop.suts.suricata.options import SuricataOptions
-from nodrop.suts.suricata.own_yaml import FILE_KEYS, OwnFiles, own_files, read_own, replaced
+from nodrop.suts.suricata.counters import SuricataOptions
+from nodrop.suts.suricata.log import (
+    CONFIG,
+    WITH_RULES_TIMEOUT_S,
+    WORK,
+    Answer,
+    asked,
+    ran,
+)
+from nodrop.suts.suricata.own_yaml import (
+    FILE_KEYS,
+    OwnFiles,
+    Yaml,
+    own_files,
+    read_own,
+    replaced,
+    template,
+)
 from nodrop.suts.suricata.running import RunningSuricata
-from nodrop.suts.suricata.template import Yaml, template
 from nodrop.untrusted.folder import open_file, read_file
 from nodrop.untrusted.json_text import unpack
 

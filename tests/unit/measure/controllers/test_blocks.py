@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodrop.measure.controllers.blocks import Blocks
-from nodrop.measure.controllers.seam import Asked, AskedCell, TrialInput
+from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, TrialInput
 from nodrop.results.trial import TrialRecord
 from tests.made import outcome_runs
 

@@ -10,7 +10,7 @@ from nodrop.capacity.forecast import forecast, forecast_words
 from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.results.trial import TrialRecord
 from tests.depth import depth
 from tests.simulated_sut import SimulatedSut, cell, controller, run, searched, texts

@@ -13,7 +13,7 @@ from nodrop.capacity.methods import Ask
 from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
-from nodrop.measure.controllers.seam import AskedCell
+from nodrop.measure.controllers.blocks import AskedCell
 from tests.simulated_sut import METHODS, SimulatedSut, cell, controller, run, texts
 
 ASKED: dict[str, Any] = {"goals_of": "detections", "rounds": 1}

@@ -10,7 +10,7 @@ from nodrop.capacity.methods import Field, own
 from nodrop.capacity.rules import answers
 from nodrop.capacity.searched import Tried, tried
 from nodrop.config.search import Search
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.results.trial import TrialRecord
 from tests.depth import depth
 from tests.simulated_sut import SimulatedSut, asked_for, cell, controller, run, searched, texts

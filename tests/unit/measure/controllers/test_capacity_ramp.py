@@ -12,7 +12,7 @@ from nodrop.capacity.methods import Ask
 from nodrop.capacity.rules import answers
 from nodrop.config.replay import Ramp
 from nodrop.config.search import Search
-from nodrop.measure.controllers.seam import AskedCell, TrialInput
+from nodrop.measure.controllers.blocks import AskedCell, TrialInput
 from nodrop.results.trial import TrialRecord
 from tests.simulated_sut import SimulatedSut, cell, controller, run, searched
 

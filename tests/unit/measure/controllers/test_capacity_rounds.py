@@ -15,7 +15,7 @@ from nodrop.capacity.rules import answers, to_prove
 from nodrop.capacity.searched import loads, proofs, proved, tried
 from nodrop.config.search import Search
 from nodrop.ledger.cause import Rule
-from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.results.packets import LossCause
 from nodrop.results.trial import TrialRecord
 from tests.depth import depth

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodrop.fleet.pairs import Deal, cell_key
-from nodrop.measure.controllers.blocks import Blocks
-from nodrop.measure.controllers.seam import Asked, AskedCell, TrialInput
+from nodrop.fleet.members import Deal, cell_key
+from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, TrialInput
 from nodrop.results.trial import TrialRecord
 from tests.unit.measure.controllers.test_blocks import record
 

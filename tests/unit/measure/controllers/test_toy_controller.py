@@ -16,13 +16,13 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput
 from nodrop.measure import manager
-from nodrop.measure.controllers.seam import Asked, May, Outlook, TrialInput, any_trial
+from nodrop.measure.controllers.blocks import Asked, May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.pair import Pair
 from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.eta import Remaining
-from nodrop.testing.fake_hosts import FakeJournal, World
+from nodrop.testing.fakes import FakeJournal, World
 from tests.unit.measure.test_manager import FakeParts
 
 TOY = """

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from nodrop.measure.controllers.blocks import LOOKS, Blocks, UntilTold
-from nodrop.measure.controllers.seam import Asked, AskedCell
+from nodrop.measure.controllers.blocks import LOOKS, Asked, AskedCell, Blocks, UntilTold
 from nodrop.results.trial import TrialRecord
 from tests.made.outcome_runs import trial
 

@@ -16,7 +16,7 @@ from nodrop.measure import manager, pair
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.pair import Pair
 from nodrop.measure.plan import Progress
-from nodrop.testing.fake_hosts import FakeJournal, World
+from nodrop.testing.fakes import FakeJournal, World
 from tests.made.measuring import FakeMeasurer
 from tests.unit.measure.test_manager import FakeParts
 

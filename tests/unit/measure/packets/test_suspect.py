@@ -11,7 +11,7 @@ from nodrop.load.seam import OfferedLoad
 from nodrop.measure.packets.closing import sending
 from nodrop.measure.sampling import usage
 from nodrop.protocol.events import SampleRow
-from nodrop.testing.fake_hosts import whole
+from nodrop.testing.fakes import whole
 
 OFFERED = OfferedLoad(
     intended_packets=1_000,
