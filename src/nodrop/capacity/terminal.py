@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-from rich.console import Console
-from rich.text import Text
 
 from nodrop.capacity.cells import SearchedCell
 from nodrop.capacity.knee import OF_DETECTIONS, WORDS, Dot
@@ -29,8 +25,7 @@ from nodrop.report.numbers import short
 from nodrop.results.capacity import Card
 from nodrop.stats.loss_curve import LossCurve
 from nodrop.terminal.arguments import say
-from nodrop.terminal.tables import console, speaks_unicode
-from nodrop.untrusted.json_text import one_line
+from nodrop.terminal.tables import console, print_keyed, speaks_unicode
 
 WIDTH, HEIGHT = 64, 8
 """Size of the plot itself, in characters."""
@@ -203,27 +198,3 @@ def _beside(searched: SearchedCell) -> Iterator[tuple[str, str]]:
         yield "fitted", lowered(fitted_words(curve))
     if words := forecast_words(searched):
         yield "budget", words
-
-
-KEY = 10
-"""Columns of a key; a key that the line before had is left out."""
-
-
-def print_keyed(out: Console, lines: Iterable[tuple[str, str]]) -> None:
-    """A key and its words a line: wrapped below themselves in a terminal, one line in a pipe. Words
-    that are indented are a command to paste, and never wrapped."""
-    before = ""
-    for key, words in lines:
-        clean = one_line(words)
-        room = out.width - KEY - 2 if out.is_terminal else 0
-        if words.startswith(" "):
-            wrapped = [f"  {clean}"]
-        elif room > 0:
-            wrapped = textwrap.wrap(clean, room, break_long_words=False, break_on_hyphens=False)
-        else:
-            wrapped = [clean]
-        for n, part in enumerate(wrapped):
-            name = "" if n or key == before else key
-            text = Text.assemble("  ", (f"{name:{KEY}}", "bold"), part)
-            out.print(text, soft_wrap=True, highlight=False)
-        before = key or before

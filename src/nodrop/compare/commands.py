@@ -62,6 +62,15 @@ Junit = Annotated[
         callback=written_anew("JUnit XML of nodrop's", b'<testsuite name="nodrop'),
     ),
 ]
+Page = Annotated[
+    Path | None,
+    typer.Option(
+        "--page",
+        metavar="FILE",
+        help="Write the answer as a page.",
+        callback=written_anew("page of nodrop compare", b"<title>nodrop compare"),
+    ),
+]
 SIDE = "Run directory, DIR::key=value,… for cells inside it, or a baseline file."
 
 
@@ -92,12 +101,13 @@ def compare(
     metrics: Metrics = None,
     markdown: Markdown = False,
     junit: Junit = None,
+    page: Page = None,
     as_json: AsJson = False,
 ) -> int:
     """B against A, per metric: different, the same within a margin, or cannot tell yet.
 
     \b
-    nodrop compare before/my-* after/my-* --differs sut
+    nodrop compare before/my-* after/my-* --differs sut --page compare.html
     nodrop compare base.json results/capacity-my-20261126T101500Z
 
     Exit code 0: same or better; 5: worse in some metric; 6: cannot tell yet, or a cell is on one
@@ -110,7 +120,7 @@ def compare(
     sides = read_side(a), read_side(b)
     must_be_facts(differs or (), sides)
     found = versus(*sides, differs=differs or (), metrics=metrics or ())
-    return answered(found, markdown=markdown, junit=junit, as_json=as_json)
+    return answered(found, markdown=markdown, junit=junit, page=page, as_json=as_json)
 
 
 def one_way(*, as_json: bool, markdown: bool) -> None:
@@ -118,22 +128,31 @@ def one_way(*, as_json: bool, markdown: bool) -> None:
         raise BadInput("--json and --markdown: only one of them can be printed")
 
 
-def answered(found: Versus, *, markdown: bool, junit: Path | None, as_json: bool) -> int:
+def answered(
+    found: Versus, *, markdown: bool, junit: Path | None, page: Path | None, as_json: bool
+) -> int:
     """Prints it in the way that is asked for, and returns its exit code."""
+    from nodrop.compare.page import versus_page
     from nodrop.compare.versus import to_junit, to_markdown, unusual_words
-    from nodrop.terminal.tables import console
+    from nodrop.terminal.tables import console, print_keyed
 
     if junit is not None:
         write_anew(junit, to_junit(found))
+    if page is not None:
+        write_anew(page, versus_page(found).encode())
     if as_json:
         say_json(found.model_dump())
     elif markdown:
         for line in to_markdown(found).splitlines():
             say(line)
     else:
+        print_keyed(console(), found.card.lines)
+        say()
         console().print(_table(found))
         for words in (*found.missing, *found.differs, *found.notes, *unusual_words(found)):
             say(words)
+        if page is not None:
+            say(f"page: {page}")
         say(f"{found.b} against {found.a}: {found.verdict}")
     return found.exit_code
 
@@ -217,6 +236,7 @@ def ab(
     ] = None,
     markdown: Markdown = False,
     junit: Junit = None,
+    page: Page = None,
     lab: LabName = None,
     out: OutFolder = Path("results"),
     settings: Settings = None,
@@ -271,15 +291,15 @@ def ab(
             plan=replace(plan, controller=until),
         )
     with reporting(outcome.directory):
-        page = write_report([outcome.directory])
-        if code := _not_judged(outcome.records, budget, page):
+        report = write_report([outcome.directory])
+        if code := _not_judged(outcome.records, budget, report):
             return code
         look = until.look_at_the_end(outcome.records)
         found = _laid(outcome.records, metrics or (), look)
         story = read_story([outcome.directory])
-        notes = [*found.notes, *decoder_words(story), *sensor_words(story), f"report: {page}"]
+        notes = [*found.notes, *decoder_words(story), *sensor_words(story), f"report: {report}"]
         found = found.model_copy(update={"notes": notes})
-        return answered(found, markdown=markdown, junit=junit, as_json=as_json)
+        return answered(found, markdown=markdown, junit=junit, page=page, as_json=as_json)
 
 
 def _must_be_pairs(most: int) -> None:
@@ -389,14 +409,15 @@ def history(
     metric are; 6: cannot tell, for too few runs or too wide a spread; 2: the runs cannot stand in
     one line, or bad input.
     """
-    from nodrop.compare.history import change_words, history_page, read_run
+    from nodrop.compare.history import change_words, read_run
     from nodrop.compare.history import history as laid_out
+    from nodrop.compare.page import history_page
 
     found = laid_out(
         [read_run(path) for path in runs], differs=differs or (), metrics=metrics or ()
     )
     if page is not None:
-        write_anew(page, history_page(found, title="nodrop history").encode())
+        write_anew(page, history_page(found).encode())
     if as_json:
         say_json(found.model_dump())
         return found.exit_code

@@ -9,14 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape as html
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Literal
-
-from markupsafe import Markup
 
 from nodrop.compare.records import Change, History, HistoryRun, Line, Point, Side, SideCell, Stretch
 from nodrop.compare.sides import (
@@ -33,7 +29,6 @@ from nodrop.compare.sides import (
 from nodrop.compare.versus import CANNOT_TELL, CAPACITY, NO_WORSE, WORSE, figure_named
 from nodrop.errors import BadInput
 from nodrop.report import escape
-from nodrop.report.chart import Chart, Mark, Pane, Plot, Scale, symbols, tag
 from nodrop.report.costs import LOSS, MARGINS, RELATIVE_MARGIN, Figure
 from nodrop.report.sentences import plural
 from nodrop.results.rundir import open_run
@@ -48,109 +43,6 @@ from nodrop.stats.regression import (
     judge,
     values_needed,
 )
-from nodrop.untrusted.json_text import visible
-
-
-def history_page(found: History, *, title: str) -> str:
-    """One HTML file that needs nothing else, in the style of a report."""
-    templates = files("nodrop.report") / "templates"
-    style = "".join(
-        (templates / name).read_text(encoding="utf-8") for name in ("chart.css", "style.css")
-    )
-    names = [f"{line.cell} · {figure_named(line.metric).title}" for line in found.lines]
-    parts = [tag("section", tag("h1", title), _card(found, names), id="answer")]
-    for name, line in zip(names, found.lines, strict=True):
-        drawn = tag("figure", history_plot(line, found.runs).__html__())
-        parts += [tag("section", tag("h2", name), _said(found, line), drawn)]
-    runs = _list(_run_words(run) for run in found.runs)
-    parts += [tag("section", tag("h2", "Runs"), runs)]
-    parts += [tag("section", tag("h2", "Notes"), _list(found.notes))]
-    body = Markup("").join(parts)
-    return visible(
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html(title)}</title><style>{style}</style></head><body>{symbols()}"
-        '<header class="rail"><p class="brand">nodrop</p></header>'
-        f"<main>{body}</main></body></html>\n"
-    )
-
-
-SIGNS: Mapping[str, tuple[str, str]] = {
-    "worse": ("different", "≠"),
-    "no worse": ("same", "="),
-    "cannot tell": ("unknown", "?"),
-}
-
-
-def _card(found: History, names: Sequence[str]) -> Markup:
-    """The verdict, then a row for each figure."""
-    head = tag(
-        "div",
-        tag("p", f"{len(found.runs)} runs, the latest against those before", class_="kicker"),
-        tag("p", f"{found.verdict[:1].upper()}{found.verdict[1:]}.", class_="verdict"),
-        class_="a1",
-    )
-    rows = []
-    for name, line in zip(names, found.lines, strict=True):
-        kind, sign = SIGNS[line.verdict]
-        said = tag("span", tag("b", name), f" {line.words}")
-        rows.append(tag("li", tag("b", sign), " ", said, class_=kind))
-    shown = tag("div", tag("ul", *rows, class_="rows"), class_="a3")
-    return tag("div", head, shown, class_="card verdicts-card")
-
-
-def _said(found: History, line: Line) -> Markup:
-    return Markup("").join([tag("p", line.words), _list(change_words(found, line))])
-
-
-def change_words(found: History, line: Line) -> Iterator[str]:
-    if not line.changes:
-        yield "no change seen"
-    for change in line.changes:
-        beside = f"; beside it: {', '.join(change.beside)}" if change.beside else ""
-        yield f"at {found.runs[change.run].name}: {change.words}{beside}"
-
-
-def _run_words(run: HistoryRun) -> str:
-    changed = f": {', '.join(run.changed)}" if run.changed else ""
-    return f"{run.started_utc} {run.name}{changed}"
-
-
-def _list(items: Iterator[str] | Sequence[str]) -> Markup:
-    return tag("ul", *(tag("li", item) for item in items))
-
-
-def history_plot(line: Line, runs: Sequence[HistoryRun]) -> Chart:
-    """A mark per run with its spread, and a step at each change."""
-    highest = max((point.highest or 0.0 for point in line.points), default=0.0)
-    name = f"{line.cell}, {line.metric} over {len(runs)} runs"
-    plot = Plot(name, Scale(-0.5, max(len(runs), 1) - 0.5), Scale.over([highest], 4), height=150)
-    plot.axes("runs in order; lines: lowest to highest trial",
-              None, lambda v: f"{v:g}")  # fmt: skip
-    for change in line.changes:
-        plot.upright(change.run - 0.5, "moment")
-    for begin, end, level in _levels(line):
-        plot.line([(begin - 0.4, level), (end - 0.6, level)], "fit")
-    known, void = [], []
-    for place, (point, run) in enumerate(zip(line.points, runs, strict=True)):
-        if point.median is None or point.lowest is None or point.highest is None:
-            void.append(Mark(place, 0.0, f"{run.name}: no value"))
-            continue
-        words = f"{run.name}: {figure_named(line.metric).shown(point.median)} {line.unit}"
-        plot.rise(place, point.lowest, point.highest, "s0 median")
-        known.append(Mark(place, point.median, f"{words}, n = {point.n}"))
-    plot.marks(known, "dot", "s0").marks(void, "cross", "void")
-    return Chart(name, (Pane((plot,), "", line.unit),))
-
-
-def _levels(line: Line) -> Iterator[tuple[int, int, float]]:
-    """First run, the run after the last, and the median between two changes."""
-    if not line.changes:
-        return
-    places = [0, *(change.run for change in line.changes), len(line.points)]
-    levels = [line.changes[0].before, *(change.after for change in line.changes)]
-    yield from zip(places, places[1:], levels, strict=False)
-
 
 MAY_CHANGE = (
     "sut.version", "sut.bits", "sut.binary", "sut.image", "host.kernel", "host.cpu.governor",
@@ -398,9 +290,7 @@ def _margin_of(figure: Figure, cells: Sequence[SideCell]) -> Callable[[float], f
         shares = [len(one.values) for cell in cells if (one := cell.figures.get(FAILED))]
         half = 50.0 / max(shares, default=1)
         return lambda _level: half
-    if figure.loses:
-        return lambda _level: MARGINS[figure.name]
-    return lambda level: RELATIVE_MARGIN * abs(level)
+    return figure.margin
 
 
 def _point(cell: SideCell | None, name: str) -> Point:
@@ -489,3 +379,11 @@ def _notes(lines: Sequence[Line], error: float) -> Iterator[str]:
         "a change is placed at the likeliest run; what changed beside it need not be its cause, "
         "and a slow drift is seen as a change too"
     )
+
+
+def change_words(found: History, line: Line) -> Iterator[str]:
+    if not line.changes:
+        yield "no change seen"
+    for change in line.changes:
+        beside = f"; beside it: {', '.join(change.beside)}" if change.beside else ""
+        yield f"at {found.runs[change.run].name}: {change.words}{beside}"

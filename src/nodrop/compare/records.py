@@ -5,6 +5,7 @@ schema/baseline.schema.json is made from these models.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, Self
 
@@ -125,6 +126,39 @@ class Row(Model):
     nothing is dropped."""
     unusual_b: list[float]
     words: str
+    margin_size: float | None = None
+    """Margin in the unit of the difference; null without a median of A, and for a share."""
+    a_values: list[float] = Field(default_factory=list)
+    """Every run of A that has it."""
+    b_values: list[float] = Field(default_factory=list)
+
+
+class VersusCard(Model):
+    """The answer of a comparison: the largest sure difference, one that is worse before others."""
+
+    headline: str
+    where: str
+    """Its cell, and what is sure of it; empty without a sure difference."""
+    different: Count
+    same: Count
+    cannot_tell: Count
+    """Numbers of metrics with each verdict."""
+    to_do: list[str]
+    """Ways to tell more, the cheapest first."""
+
+    @property
+    def tally(self) -> str:
+        counted = zip("≠=?", (self.different, self.same, self.cannot_tell),
+                      ("different", "same", "cannot tell yet"), strict=True)  # fmt: skip
+        return ", ".join(f"{n} {sign} {words}" for sign, n, words in counted if n)
+
+    @property
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Key and value of each line, for a terminal and for markdown."""
+        yield "answer", self.headline
+        yield from ((("", self.where),) if self.where else ())
+        yield "verdicts", self.tally
+        yield from (("" if n else "do", words) for n, words in enumerate(self.to_do))
 
 
 class Versus(Model):
@@ -133,6 +167,7 @@ class Versus(Model):
     b: str
     verdict: Literal["no worse", "worse", "cannot tell"]
     exit_code: Count
+    card: VersusCard
     differs: list[str]
     """Facts that differ, as the user allowed, in words."""
     missing: list[str]

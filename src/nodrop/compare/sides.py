@@ -211,6 +211,7 @@ def _per_packet(trial: Trial) -> float | None:
 PER_PACKET = Figure(
     name="cpu_us_per_packet", title="CPU per packet", unit="µs", scale=1e6, digits=3,
     of=_per_packet, help="CPU time of the SUT for each packet that was sent",
+    ways=("uses", "use", "more CPU per packet", "less CPU per packet"),
 )  # fmt: skip
 METRICS = (
     *(PER_PACKET if f.name == "sut_cpu_s" else f for f in DIFFERENCES),

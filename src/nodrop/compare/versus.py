@@ -7,6 +7,7 @@ with at most 5 %. The statistics are those of a report (stats/comparison.py).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from statistics import fmean, median, quantiles
 from typing import Any, Literal
 from xml.etree import ElementTree
 
-from nodrop.compare.records import Repeats, Row, Side, SideCell, Versus
+from nodrop.compare.records import Repeats, Row, Side, SideCell, Versus, VersusCard
 from nodrop.compare.sides import (
     FAILED,
     MOST_NAMED,
@@ -32,7 +33,7 @@ from nodrop.compare.sides import (
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.comparison import Compared
-from nodrop.report.costs import LOSS, Figure
+from nodrop.report.costs import LOSS, Figure, grouped
 from nodrop.report.sentences import plural
 from nodrop.stats.comparison import (
     Answer,
@@ -49,6 +50,7 @@ CAPACITY_UNITS = {"multiplier": "X", "speed": "× speed", "pps": "packets/s"}
 NO_WORSE, WORSE, CANNOT_TELL = 0, 5, 6
 """Exit codes; 1 to 4 are taken by what can go wrong (README)."""
 OUTER_FENCE = 3.0
+MOST_TO_DO = 3
 FEWEST_FENCED = 6
 """Quartiles of fewer runs are runs themselves."""
 IMPLIED: Mapping[str, tuple[str, ...]] = {
@@ -102,8 +104,8 @@ def versus(
     rows = [row for pair in pairs if (row := _row(pair, family)) is not None]
     verdict, code = _verdict(rows, missing)
     return Versus(
-        a=a.name, b=b.name, verdict=verdict, exit_code=code, differs=said, rows=rows,
-        missing=missing,
+        a=a.name, b=b.name, verdict=verdict, exit_code=code, card=_card(rows, missing),
+        differs=said, rows=rows, missing=missing,
         notes=[
             *_unread(a, b), *_weak(a, b), *_notes(matched), *_pooled(matched),
             _family_words(family, len(rows)),
@@ -200,7 +202,7 @@ def figure_named(name: str) -> Figure:
         return Figure(
             name=FAILED, title="Trials that the SUT fails", unit="%", scale=1, digits=0,
             of=lambda _: None, help="died, hung or was killed", points=True, verb="fail",
-            of_trials=True,
+            of_trials=True, ways=("fails", "fail", "more", "less"),
         )  # fmt: skip
     if name.startswith(CAPACITY):
         by, _, goal = name.removeprefix(CAPACITY).partition("_at_")
@@ -210,6 +212,7 @@ def figure_named(name: str) -> Figure:
             name=escape.plain(name), title=f"Capacity ({title})",
             unit=CAPACITY_UNITS.get(by, ""), scale=1, digits=0 if by == "pps" else 3,
             of=lambda _: None, help="what each round carried",
+            ways=("carries", "carry", "more", "less"),
         )  # fmt: skip
     raise BadInput(f"{escape.plain(name)}: no metric that nodrop knows")
 
@@ -239,6 +242,9 @@ def _row(pair: _Pair, family: Family) -> Row | None:
     shift = item.found.shift if item.found else None
     if pair.figure.of_trials and a_level is not None and b_level is not None:
         shift = b_level - a_level
+    margin = None
+    if a_level is not None and not pair.figure.of_trials:
+        margin = pair.figure.margin(a_level)
     return Row(
         cell=pair.cell,
         metric=pair.figure.name,
@@ -256,7 +262,63 @@ def _row(pair: _Pair, family: Family) -> Row | None:
         unusual_a=unusual(a),
         unusual_b=unusual(b),
         words=_words(item),
+        margin_size=margin,
+        a_values=list(a),
+        b_values=list(b),
     )
+
+
+def _card(rows: Sequence[Row], missing: Sequence[str]) -> VersusCard:
+    counts = Counter(row.answer for row in rows)
+    headline, where = "Cannot tell yet.", ""
+    if sure := [row for row in rows if row.answer == "different"]:
+        first = max(sure, key=lambda row: (bool(row.worse), abs(in_margins(row) or 0.0)))
+        headline, where = _headline(first), f"{first.cell}: {first.words}."
+    elif not missing and not counts["cannot tell"]:
+        headline = "B is the same as A."
+    unsure: dict[float, list[str]] = {}
+    for row in rows:
+        if row.answer == "cannot tell":
+            title = figure_named(row.metric).title
+            unsure.setdefault(row.more_runs or math.inf, []).append(title)
+    to_do = [
+        f"{_more(runs)}: {', '.join(dict.fromkeys(titles))}."
+        for runs, titles in sorted(unsure.items())[:MOST_TO_DO]
+    ]
+    to_do += ["Measure the cells that are not compared."] if missing else []
+    return VersusCard(
+        headline=headline, where=where, different=counts["different"], same=counts["same"],
+        cannot_tell=counts["cannot tell"], to_do=to_do,
+    )  # fmt: skip
+
+
+def _more(runs: float) -> str:
+    if runs == math.inf:
+        return "Narrow the spread first (a quiet host, longer loads)"
+    return f"Measure {runs:.0f} or more further runs of each"
+
+
+def in_margins(row: Row) -> float | None:
+    """Difference of the medians; None if there is no margin to measure it in."""
+    if row.difference is None or not row.margin_size:
+        return None
+    return row.difference / row.margin_size
+
+
+def _headline(row: Row) -> str:
+    """`B uses 12 % more memory.`, or where the shares of lossy runs differ `B loses more often.`"""
+    figure = figure_named(row.metric)
+    verb, _, more, less = figure.ways
+    way = more if bool(row.worse) is not row.metric.startswith(CAPACITY) else less
+    by_share = row.interval is None or row.interval[0] <= 0 <= row.interval[1]
+    if by_share or row.difference is None:
+        return f"B {verb} {'more' if row.worse else 'less'} often."
+    size, digits = abs(row.difference), 0
+    if figure.loses or not row.a_median:
+        return f"B {verb} {figure.at_least(size)} {figure.difference_unit} {way}."
+    percent = size / abs(row.a_median) * 100
+    digits = 0 if percent >= 10 else 1
+    return f"B {verb} {grouped(f'{percent:,.{digits}f}')} % {way}."
 
 
 def _level(figure: Figure, values: Sequence[float]) -> float | None:
@@ -381,6 +443,9 @@ def to_markdown(found: Versus) -> str:
 def _markdown(found: Versus) -> Iterator[str]:
     a, b = (escape.markdown(name) for name in (found.a, found.b))
     yield f"**nodrop: {found.verdict}** ({b} against {a})"
+    yield ""
+    for key, words in found.card.lines:
+        yield f"- {key}{': ' if key else ''}{escape.markdown(words, longest=1000)}"
     yield ""
     yield "| cell | metric | A | B | verdict | n |"
     yield "|---|---|---:|---:|---|---:|"

@@ -50,6 +50,8 @@ class Figure:
     """Verb for runs whose value is above 0."""
     of_trials: bool = False
     """100 or 0 for each trial, and so a share: a median says nothing of it."""
+    ways: tuple[str, str, str, str] = ("has", "have", "more", "less")
+    """Verb of one and of several, and what stands after it if the value is higher, or lower."""
 
     @property
     def difference_unit(self) -> str:
@@ -65,6 +67,10 @@ class Figure:
         if self.loses:
             return f"{MARGINS[self.name]:.1f} points"
         return f"{RELATIVE_MARGIN * 100:.0f} %"
+
+    def margin(self, level: float) -> float:
+        """Size of the margin about a base of this level."""
+        return MARGINS[self.name] if self.loses else RELATIVE_MARGIN * abs(level)
 
     def asked(self, family: Family) -> Question:
         """Differences up to the margin count as the same."""
@@ -120,55 +126,62 @@ def _sure_loss(trial: Trial) -> float | None:
     return trial.loss_ratio if beyond is None or not sent else beyond / sent
 
 
-def _share(name: str, title: str, digits: int, of: Told, help: str) -> Figure:
+SCALES = {"%": 100.0, "s": 1.0, "MiB": 2.0**-20}
+"""Units of figures: by what a value is multiplied to be in it."""
+
+
+def _figure(
+    name: str, title: str, unit: str, digits: int, of: Told, help: str,
+    verb: str, verbs: str, more: str, less: str,
+) -> Figure:  # fmt: skip
     return Figure(
-        name=name, title=title, unit="%", scale=100, digits=digits, of=of, help=help, points=True
-    )
-
-
-def _seconds(name: str, title: str, of: Told, help: str) -> Figure:
-    return Figure(name=name, title=title, unit="s", scale=1, digits=2, of=of, help=help)
-
-
-def _mebibytes(name: str, title: str, of: Told, help: str) -> Figure:
-    return Figure(name=name, title=title, unit="MiB", scale=2**-20, digits=1, of=of, help=help)
+        name=name, title=title, unit=unit, scale=SCALES[unit], digits=digits, of=of, help=help,
+        points=unit == "%", ways=(verb, verbs, more, less),
+    )  # fmt: skip
 
 
 FIGURES = (
-    _share(LOSS, "Loss", 2, lambda t: t.loss_ratio, "lost of sent packets"),
-    _share(
-        "host_cpu_pct", "Host CPU", 1, lambda t: t.host_cpu_ratio,
+    _figure(LOSS, "Loss", "%", 2, lambda t: t.loss_ratio, "lost of sent packets",
+           "loses", "lose", "more", "less"),
+    _figure(
+        "host_cpu_pct", "Host CPU", "%", 1, lambda t: t.host_cpu_ratio,
         "busy share of all CPUs of the receiving host while the load was offered, whoever used it: "
         "the sender and other programs as well",
+        "leaves the host's CPUs", "leave the host's CPUs", "busier", "idler",
     ),
-    _seconds(
-        "sut_cpu_s", "SUT CPU", lambda t: t.sut_cpu_s,
+    _figure(
+        "sut_cpu_s", "SUT CPU", "s", 2, lambda t: t.sut_cpu_s,
         "of the SUT from the first packet to the end of the drain; of a guest all that its machine "
-        "uses",
+        "uses", "uses", "use", "more CPU time", "less CPU time",
     ),
-    _seconds(
-        "setup_cpu_s", "Setup CPU", lambda t: t.setup_cpu_s,
+    _figure(
+        "setup_cpu_s", "Setup CPU", "s", 2, lambda t: t.setup_cpu_s,
         "of the SUT and of all that works for it on the host in that time: shim, daemons, "
         "emulator, vhost threads",
+        "uses", "use", "more CPU time in all", "less CPU time in all",
     ),
-    _mebibytes(
-        "memory_mib", "Peak memory", lambda t: t.sut_rss_peak_bytes,
+    _figure(
+        "memory_mib", "Peak memory", "MiB", 1, lambda t: t.sut_rss_peak_bytes,
         "resident pages of the SUT; of a guest those of its machine on the host",
+        "uses", "use", "more memory", "less memory",
     ),
-    _mebibytes(
-        "anonymous_mib", "Anonymous memory", lambda t: t.aside.anonymous_bytes,
+    _figure(
+        "anonymous_mib", "Anonymous memory", "MiB", 1, lambda t: t.aside.anonymous_bytes,
         "peak in the setup's own control group, without the page cache",
+        "uses", "use", "more memory of its own", "less memory of its own",
     ),
-    _seconds(
-        "activation_s", "Activation", lambda t: t.activation_s, "launch call to SUT ready"
+    _figure(
+        "activation_s", "Activation", "s", 2, lambda t: t.activation_s, "launch call to SUT ready",
+        "gets ready", "get ready", "later", "sooner",
     ),
 )  # fmt: skip
 LOSS_FIGURE = FIGURES[0]
 DETECTION_FIGURE = replace(
-    _share(
-        DETECTION_LOSS, "Detection loss", 2,
+    _figure(
+        DETECTION_LOSS, "Detection loss", "%", 2,
         lambda t: t.detections.detection_loss_ratio if t.detections else None,
         "missed of expected detections",
+        "misses", "miss", "more detections", "fewer detections",
     ),
     verb="miss detections",
 )  # fmt: skip

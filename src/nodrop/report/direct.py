@@ -35,21 +35,14 @@ MOST_DIRECT = 4
 CAPACITY = "capacity"
 MOST_DISTURBED = 0.5
 """If other programs had the SUT's CPUs in a greater part of a cell's trials, nothing is ranked."""
-VERBS = {
-    "loss_pct": ("loses", "lose", "more", "less"),
-    "host_cpu_pct": ("leaves the host's CPUs", "leave the host's CPUs", "busier", "idler"),
-    "sut_cpu_s": ("uses", "use", "more CPU time", "less CPU time"),
-    "setup_cpu_s": ("uses", "use", "more CPU time in all", "less CPU time in all"),
-    "memory_mib": ("uses", "use", "more memory", "less memory"),
-    "anonymous_mib": ("uses", "use", "more memory of its own", "less memory of its own"),
-    "activation_s": ("gets ready", "get ready", "later", "sooner"),
-    "over_mean_pct": ("spreads packets", "spread packets", "less evenly", "more evenly"),
-}
 UNEVEN = Figure(
     name="over_mean_pct", title="Busiest thread over its share", unit="%", scale=100, digits=1,
     of=lambda trial: over_mean(work_of(trial.record)), points=True,
     help="of packets captured; behind receive threads of flows begun",
+    ways=("spreads packets", "spread packets", "less evenly", "more evenly"),
 )  # fmt: skip
+RANKED = (*FIGURES, UNEVEN)
+CARRIES = ("carries", "carry", "more", "less")
 BOOKS = "books"
 
 
@@ -122,6 +115,10 @@ def verdict_cards(story: Story) -> tuple[VerdictCard, ...]:
     return tuple(found)
 
 
+def _ways(name: str) -> tuple[str, str, str, str]:
+    return next((figure.ways for figure in RANKED if figure.name == name), CARRIES)
+
+
 def _so_far(direct: Direct, level: Said) -> str:
     if level.seen_ratio is not None:
         return f"So far {times(Span(low=level.seen_ratio[0], high=level.seen_ratio[1]))}."
@@ -130,7 +127,7 @@ def _so_far(direct: Direct, level: Said) -> str:
 
 
 def _verdict_card(direct: Direct) -> VerdictCard:
-    verb, _, more, less = VERBS.get(direct.figure, ("carries", "carry", "more", "less"))
+    verb, _, more, less = _ways(direct.figure)
     ways = {"more": f"{verb} {more}", "less": f"{verb} {less}", "same": "the same",
             "cannot tell": "cannot tell yet"}  # fmt: skip
     rows = []
@@ -230,7 +227,7 @@ def _searched(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
         _carries(story, contrast, level, answers[0], answer, family) for level, answer in others
     ]
     trials = tuple(t for level in contrast.levels for t in _of_search(level))
-    text = _worded(base.name, clauses, ("carries", "carry", "more", "less"), goal, SAME_WORDS)
+    text = _worded(base.name, clauses, CARRIES, goal, SAME_WORDS)
     return _said(story, contrast, CAPACITY, "", clauses, text, trials)
 
 
@@ -384,8 +381,7 @@ def _fixed(
         clauses.append(_costs(story.sources[contrast.source], level, cell, base_cell, items))
     silent = [lv.name for lv in contrast.levels if lv.name not in {one.name for one, _ in levels}]
     figure = figures[0]
-    verbs = VERBS[figure.name]
-    text = _worded(base.name, clauses, verbs, f"at {at}" if at else "", _same_words(figure))
+    text = _worded(base.name, clauses, figure.ways, f"at {at}" if at else "", _same_words(figure))
     if silent:
         none = f"{listed(silent)} cannot be compared: no trial {f'at {at} ' if at else ''}measured"
         text = f"{text}; {none}" if clauses else f"Cannot tell: {none}"
@@ -396,7 +392,7 @@ def _fixed(
 def _figures(story: Story, contrast: Contrast) -> tuple[Figure, ...]:
     """The one that the experiment asks about, then the others."""
     named = story.sources[contrast.source].run.manifest.get("metric")
-    first = next((f for f in (*FIGURES, UNEVEN) if f.name == named), LOSS_FIGURE)
+    first = next((f for f in RANKED if f.name == named), LOSS_FIGURE)
     return (first, *(f for f in DIFFERENCES if f is not first))
 
 
@@ -612,8 +608,7 @@ def _crowded_words(contrast: Contrast, figure: str, at: str, trials: Sequence[Tr
         most |= len(busy) > MOST_DISTURBED * len(ratios)
     if not most:
         return ""
-    does = "carries" if figure == CAPACITY else VERBS[figure][0]
-    more = "more" if figure == CAPACITY else VERBS[figure][2]
+    does, _, more, _ = _ways(figure)
     names = listed([level.name for level in contrast.levels]).replace(" and ", " or ")
     return (
         f"Cannot tell which {does} {more}{_at(f'at {at}' if at else '')}, {names}: other programs "

@@ -9,16 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
-import nodrop
 from nodrop.capacity.card import lost_words
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.cards import cards, given_cards
-from nodrop.report.chart import symbols
 from nodrop.report.direct import verdict_cards
-from nodrop.report.page import csp_hash, resource
-from nodrop.report.sections import environment
+from nodrop.report.sections import framed
 from nodrop.report.story import read_story
+from nodrop.report.watched import watched_cards
 from nodrop.results.capacity import Card, CardLoad
 from nodrop.results.layout import MANIFEST, TRIALS
 from nodrop.untrusted.folder import Folder
@@ -67,16 +65,14 @@ def write_folder_page(folder: Path, runs: Sequence[Path], out: Path | None) -> P
     ends = [pps for line in lines for pps in _ends(line.card)]
     low, high = (min(ends), max(ends)) if ends else (1.0, 10.0)
     drawn = [_drawn(line, low, high) for line in lines]
-    script, css = resource("page.js"), resource("chart.css") + resource("style.css")
-    html = environment("nodrop.report").get_template("folder.html.j2").render(
+    html = framed(
+        "folder.html.j2", skip=("runs", "To the runs"),
         title=escape.plain(folder.resolve().name, longest=120),
         lines=drawn, left_out=len(runs) - len(lines), width=WIDTH, low=low, high=high,
-        symbols=symbols(), version=nodrop.__version__,
-        css=css, css_hash=csp_hash(css), js=script, js_hash=csp_hash(script),
     )  # fmt: skip
     try:
         where.mkdir(parents=True, exist_ok=True)
-        Folder(where).write(PAGE, escape.visible(html).encode(), durable=False)
+        Folder(where).write(PAGE, html.encode(), durable=False)
     except OSError as error:
         raise BadInput(f"{where}: {error.strerror or error}", hint="give another --out") from None
     return where / PAGE
@@ -86,7 +82,7 @@ def _line(run: Path, where: Path) -> RunLine:
     story = read_story([run])
     (source,) = story.sources
     found = (*cards(story), *given_cards(story))
-    verdicts = verdict_cards(story)
+    verdicts = (*watched_cards(story), *verdict_cards(story))
     card = found[0] if len(found) == 1 else None
     answer = verdicts[0].headline if verdicts else f"{len(found)} cells" if found else "No trial."
     report = os.path.relpath(run.resolve() / "report" / PAGE, where.resolve())

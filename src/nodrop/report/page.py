@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import shlex
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from importlib.resources import files
 
-from markupsafe import Markup
-
-import nodrop
 from nodrop.capacity.page import CapacityPage, capacity_page, who
 from nodrop.capacity.section import CapacitySection, capacity_section
 from nodrop.config.units import noun
@@ -22,7 +16,7 @@ from nodrop.report import bounded, escape, numbers
 from nodrop.report.answer import answer
 from nodrop.report.cards import cards, given_cards
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
-from nodrop.report.chart import OUTCOMES, Chart, sign, symbols
+from nodrop.report.chart import OUTCOMES, Chart, sign
 from nodrop.report.comparison import MOST_BASES, differences, family_words
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.detections import detection_tables
@@ -35,14 +29,14 @@ from nodrop.report.figures import (
 )
 from nodrop.report.flows import flow, overlay, time_chart
 from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_words
-from nodrop.report.sections import rendered, sections
+from nodrop.report.sections import common, framed, sections
 from nodrop.report.setups import compared_at_once, conditions
 from nodrop.report.story import Cell, Source, Story
 from nodrop.report.tables import Value
 from nodrop.report.timeline import CPU_TITLE, RECEIVED, Timeline, busy, timeline
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings, self_test_words, undone, warmed_up
-from nodrop.report.watched import watched
+from nodrop.report.watched import watched, watched_cards
 from nodrop.results.trial import MARKS
 
 MOST_CARDS = 40
@@ -141,7 +135,6 @@ class Differences:
 
 
 def page(story: Story) -> str:
-    script, css = resource("page.js"), resource("chart.css") + resource("style.css")
     repeated = repeats(story)
     capacity = capacity_section(story)
     apart = outlying(story)
@@ -155,14 +148,14 @@ def page(story: Story) -> str:
     only_watched = not story.trials and bool(watched(story))
     chosen = sections() if found is None else [one for one in sections() if one.with_search]
     own = [(one, html) for one in chosen if (html := one.html(story))]
-    html = rendered(
-        "nodrop.report",
+    return framed(
         "index.html.j2",
-        story,
+        **common(story),
+        skip=("answer", "To the answer"),
+        made_from=f" from {', '.join(source.name for source in story.sources)}",
         setups=setups,
         own_sections=[html for _, html in own],
         title=_title(story),
-        version=nodrop.__version__,
         sections=_navigation(
             found,
             capacity,
@@ -174,14 +167,9 @@ def page(story: Story) -> str:
         view=capacity.views[0] if capacity else None,
         anchors={t.name: t.anchor for t in story.trials if t.anchor in bounded.told(story)},
         who=who(story),
-        css=css,
-        css_hash=csp_hash(css),
-        js=script,
-        js_hash=csp_hash(script),
-        symbols=symbols(),
         answer=answer(story),
         cards=(*cards(story), *given_cards(story)),
-        verdicts=verdict_cards(story),
+        verdicts=(*watched_cards(story), *verdict_cards(story)),
         most_cards=MOST_CARDS,
         signs={mark: sign(shape, style) for mark, (shape, style, _) in OUTCOMES.items()},
         capacity=capacity,
@@ -204,7 +192,6 @@ def page(story: Story) -> str:
         commands=commands,
         self_test_words=self_test_words,
     )
-    return escape.visible(html)
 
 
 def commands(source: Source) -> str:
@@ -213,12 +200,6 @@ def commands(source: Source) -> str:
     if not source.command:
         return ""
     return f"{shlex.join(source.command)}\nnodrop report {shlex.quote(source.name)}"
-
-
-def csp_hash(text: Markup) -> str:
-    """Only this very script and style apply on the page, whatever else got into it."""
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 def _navigation(
@@ -235,11 +216,6 @@ def _navigation(
         return [SECTIONS[0], *own, SECTIONS[-1]]
     first = [("capacity", "Capacity")] if capacity else []
     return [SECTIONS[0], *first, SECTIONS[1], *own, *SECTIONS[2:]]
-
-
-def resource(name: str) -> Markup:
-    """Our own text, so it is not escaped; it holds no closing tag of its element."""
-    return Markup((files("nodrop.report") / "templates" / name).read_text(encoding="utf-8"))
 
 
 def _title(story: Story) -> str:

@@ -7,21 +7,26 @@ own questions too.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
+import nodrop
 from nodrop.capacity.card import kicker, lost_words
 from nodrop.config.options import shown
 from nodrop.errors import NotReady
 from nodrop.plugins import of_table
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.cards import aside_words
-from nodrop.report.chart import Chart
+from nodrop.report.chart import Chart, symbols, tag
 from nodrop.report.costs import Figure
 from nodrop.report.hosts import hosts_between, hosts_tables
 from nodrop.report.story import Story
@@ -137,9 +142,31 @@ def environment(package: str) -> jinja2.Environment:
         "lost": lost_words,
         "kicker": kicker,
         "aside": aside_words,
+        "unbroken": _unbroken,
         "thin": lambda words: words.replace(",", escape.THIN),
     }
     return found
+
+
+def framed(template: str, package: str = "nodrop.report", **values: Any) -> str:
+    """A page: one file that needs nothing else, and lets only its own script and style apply."""
+    script, css = _resource("page.js"), _resource("chart.css") + _resource("style.css")
+    frame = {
+        "css": css, "css_hash": _csp_hash(css), "js": script, "js_hash": _csp_hash(script),
+        "symbols": symbols(), "version": nodrop.__version__, "made_from": "", "sections": (),
+    }  # fmt: skip
+    page = environment(package).get_template(template)
+    return escape.visible(page.render(**frame | values))
+
+
+def _csp_hash(text: Markup) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _resource(name: str) -> Markup:
+    """Our own text, so it is not escaped; it holds no closing tag of its element."""
+    return Markup((files("nodrop.report") / "templates" / name).read_text(encoding="utf-8"))
 
 
 def rendered(package: str, template: str, story: Story, **values: Any) -> Markup:
@@ -154,6 +181,12 @@ def common(story: Story) -> Mapping[str, Any]:
         "told": bounded.told(story),
         "other_hosts": between.text if between else "",
     }
+
+
+def _unbroken(command: str) -> Markup:
+    """Each word of a command by itself: a browser may break a line after any hyphen in it."""
+    words = re.split(r"(\s+)", command)
+    return Markup("").join(word if n % 2 else tag("span", word) for n, word in enumerate(words))
 
 
 def _source(text: str) -> str:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.chart import Chart
+from nodrop.report.direct import VerdictCard, VerdictRow
 from nodrop.report.flows import time_chart
 from nodrop.report.sections import Picture, Section, rendered
 from nodrop.report.sentences import Sentence, plural
@@ -152,6 +153,37 @@ def watched_tables(story: Story) -> Iterator[Table]:
             yield one.places()
 
 
+MOST_ROWS = 8
+
+
+def watched_cards(story: Story) -> Iterator[VerdictCard]:
+    """A card for each watch, the largest loss first; the sentences have every place."""
+    for one in watched(story):
+        places = sorted(one.last.places, key=lambda place: -place.total)
+        headline = f"Nothing was lost in {numbers.seconds(one.seconds)} s."
+        if places:
+            first = places[0]
+            lost = f"{numbers.count(first.total)} {_unit(first)} lost"
+            headline = f"{lost}: {escape.plain(first.place)}"
+        yield VerdictCard(
+            kicker=f"Seen on {one.host}, {clock(one.began_ns)} to {clock(one.last.real_ns)} UTC",
+            headline=headline,
+            tally=f"{len(places)} places lost something." if len(places) > 1 else "",
+            rows=tuple(_place_row(one, place) for place in places[:MOST_ROWS]),
+            to_do=next((escape.plain(p.do, longest=400) for p in places if p.do), ""),
+        )
+
+
+def _place_row(one: Watched, place: WatchedPlace) -> VerdictRow:
+    return VerdictRow(
+        kind="different",
+        sign="▼",
+        name=escape.plain(f"{place.place}, {place.where}"),
+        words=escape.plain(f"{_lost_words(one, place)}: {place.why}", longest=400),
+        seen=f"At most {_worst_words(place)}.",
+    )
+
+
 def watched_sentences(story: Story) -> Iterator[Sentence]:
     """The answer: what was lost where and why, the largest loss first; or that nothing was."""
     for one in watched(story):
@@ -168,8 +200,25 @@ def watched_sentences(story: Story) -> Iterator[Sentence]:
 
 
 def _place_sentence(one: Watched, place: WatchedPlace) -> Sentence:
-    unit = "times" if place.place == ANALYSIS else "packets"
-    share = ""
+    subject = f"{place.place}, {place.where}"
+    return Sentence(
+        rule=rules.WATCHED_LOSS,
+        text=escape.plain(
+            f"{subject}: {_lost_words(one, place)}, at most {_worst_words(place)}: {place.why}.",
+            longest=1000,
+        ),
+        subject=escape.plain(subject),
+        evidence=place.model_dump(),
+        to_do=f"`{escape.plain(place.do, longest=400)}`" if place.do else "",
+    )
+
+
+def _unit(place: WatchedPlace) -> str:
+    return "times" if place.place == ANALYSIS else "packets"
+
+
+def _lost_words(one: Watched, place: WatchedPlace) -> str:
+    share, unit = "", _unit(place)
     came = sum(
         capture.arrived_packets[1]
         for capture in one.captures
@@ -177,20 +226,13 @@ def _place_sentence(one: Watched, place: WatchedPlace) -> Sentence:
     )
     if came and unit == "packets":
         share = f" of {numbers.count(came)} ({numbers.percent(place.total / came)} %)"
-    rate = numbers.count(place.worst_pps)
-    worst = f"at most {rate} {unit}/s at {clock(place.worst_real_ns)} UTC"
-    subject = f"{place.place}, {place.where}"
-    return Sentence(
-        rule=rules.WATCHED_LOSS,
-        text=escape.plain(
-            f"{subject}: {numbers.count(place.total)} {unit}{share} lost in "
-            f"{plural(place.bursts, 'burst')}, {worst}: {place.why}.",
-            longest=1000,
-        ),
-        subject=escape.plain(subject),
-        evidence=place.model_dump(),
-        to_do=f"`{escape.plain(place.do, longest=400)}`" if place.do else "",
-    )
+    bursts = plural(place.bursts, "burst")
+    return f"{numbers.count(place.total)} {unit}{share} lost in {bursts}"
+
+
+def _worst_words(place: WatchedPlace) -> str:
+    rate = f"{numbers.count(place.worst_pps)} {_unit(place)}/s"
+    return f"{rate} at {clock(place.worst_real_ns)} UTC"
 
 
 def watched_hidden(story: Story) -> Iterator[Sentence]:

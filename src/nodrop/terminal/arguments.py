@@ -80,7 +80,7 @@ def _folder_here(url: str) -> Path:
     return state_folder() / "stores" / f"{readable}-{digest}"
 
 
-SIGN_WITHIN_BYTES = 400
+SIGN_WITHIN_BYTES = 1000
 IN_STORE = ", also s3://bucket/folder/NAME"
 
 

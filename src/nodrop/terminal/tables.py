@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from nodrop.config.units import count_of, format_seconds
 from nodrop.errors import LabProblem
@@ -20,7 +22,7 @@ from nodrop.ledger.over_time import duration
 from nodrop.ledger.verdict import percent
 from nodrop.results.rundir import Damage, RunDir
 from nodrop.terminal.arguments import named
-from nodrop.untrusted.json_text import making_sense, plain
+from nodrop.untrusted.json_text import making_sense, one_line, plain
 
 if TYPE_CHECKING:
     from nodrop.config.search import Repetitions
@@ -425,3 +427,27 @@ def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(map(_plain, value)) if isinstance(value, list) else str(value)
+
+
+KEY = 10
+"""Columns of a key; a key that the line before had is left out."""
+
+
+def print_keyed(out: Console, lines: Iterable[tuple[str, str]]) -> None:
+    """A key and its words a line: wrapped below themselves in a terminal, one line in a pipe. Words
+    that are indented are a command to paste, and never wrapped."""
+    before = ""
+    for key, words in lines:
+        clean = one_line(words)
+        room = out.width - KEY - 2 if out.is_terminal else 0
+        if words.startswith(" "):
+            wrapped = [f"  {clean}"]
+        elif room > 0:
+            wrapped = textwrap.wrap(clean, room, break_long_words=False, break_on_hyphens=False)
+        else:
+            wrapped = [clean]
+        for n, part in enumerate(wrapped):
+            name = "" if n or key == before else key
+            text = Text.assemble("  ", (f"{name:{KEY}}", "bold"), part)
+            out.print(text, soft_wrap=True, highlight=False)
+        before = key or before

@@ -47,14 +47,25 @@ def recorded(folder: Path, intervals: Iterator[WatchedInterval]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("drops", "says"),
+    ("drops", "headline", "says"),
     [
-        ((0, 7, 3, 0), "10 packets of 400 (2.50 %) lost in 1 burst"),
-        ((1, 0, 40, 0, 0, 2), "43 packets of 600 (7.17 %) lost in 3 bursts"),
-        ((0, 0), "Nothing was lost at any place that is visible on sensor1 in 2.000 s"),
+        (
+            (0, 7, 3, 0), "10 packets lost: socket ring<",
+            "10 packets of 400 (2.50 %) lost in 1 burst",
+        ),
+        (
+            (1, 0, 40, 0, 0, 2), "43 packets lost: socket ring<",
+            "43 packets of 600 (7.17 %) lost in 3 bursts",
+        ),
+        (
+            (0, 0), "Nothing was lost in 2.000 s.<",
+            "Nothing was lost at any place that is visible on sensor1 in 2.000 s",
+        ),
     ],
-)
-def test_a_report_opens_a_recorded_watch(tmp_path: Path, drops: tuple[int, ...], says: str) -> None:
+)  # fmt: skip
+def test_a_report_opens_a_recorded_watch(
+    tmp_path: Path, drops: tuple[int, ...], headline: str, says: str
+) -> None:
     folder = recorded(tmp_path / "watch", watch(drops, hidden="what waits"))
     answer = report_json([folder])["answer"]
     assert says in answer["sentences"][0]["text"].replace("\u202f", ",")
@@ -64,6 +75,8 @@ def test_a_report_opens_a_recorded_watch(tmp_path: Path, drops: tuple[int, ...],
     assert any("what waits (needs root" in one["text"] for one in answer["cannot_say"])
     page = write_report([folder]).read_text()
     assert says.split(" (")[0] in page.replace("\u202f", ",")
+    card, _, _ = page.partition("All sentences of the answer")
+    assert f'class="verdict">{headline}' in card.replace("\u202f", ",")
     assert 'id="watched"' in page and 'id="cells"' not in page and "<svg" in page
     assert json.loads((folder / "manifest.json").read_text())["finished_utc"]
 

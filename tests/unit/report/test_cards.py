@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from markupsafe import Markup
 
 from nodrop.capacity import card as words_of_cards
 from nodrop.capacity.answer import Answer, Bound
@@ -21,6 +22,7 @@ from nodrop.capacity.page import WORDS, capacity_page
 from nodrop.report import cards as wording
 from nodrop.report.cards import card_lines, cards
 from nodrop.report.page import page
+from nodrop.report.sections import environment
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
 from nodrop.results.capacity import Card
@@ -348,3 +350,17 @@ def test_a_goal_without_a_load_changes_nothing_that_is_worth_a_line(tmp_path: Pa
         "No load below it was decided.",
         "The search tried nothing below it.",
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("nodrop capacity a.pcap --set sut.threads=1", 5),
+        ("nodrop run e.toml --out a-b --set 'limits.cpus=\"1-2\"'\nnodrop report r", 10),
+    ],
+)
+def test_a_word_of_a_command_is_never_broken(command: str, words: int) -> None:
+    """Seen: Chromium broke a line inside `--set`."""
+    drawn = environment("nodrop.report").from_string("{{ c | unbroken }}").render(c=command)
+    assert drawn.count("<span>") == words and "<span>--set</span>" in drawn
+    assert Markup(drawn).striptags() == " ".join(command.split())

@@ -30,7 +30,9 @@ def test_each_run_has_a_line_and_a_link_if_it_has_a_report(folder: Path, reporte
     page = write_folder_page(folder, runs_in(folder), None)
     html = page.read_text(encoding="utf-8")
     assert page == folder / "index.html" and html.count("<tr>") == 3
-    assert re.findall(r'<td><a href="([^"]*)"', html) == [f"{reported}/report/index.html"]
+    assert re.findall(r'<td class="wide"><a href="([^"]*)"', html) == [
+        f"{reported}/report/index.html"
+    ]
     assert "The socket ring overflows." in html and "7\u202f000" in html and "70\u202f000" in html
     assert "10.00 % lost in 3 of 3 trials" in html
     assert page.read_bytes() == write_folder_page(folder, runs_in(folder), None).read_bytes()
@@ -41,7 +43,7 @@ def test_links_lead_from_another_folder(folder: Path, tmp_path: Path, elsewhere:
     write_report([folder / "search"])
     out = tmp_path / elsewhere
     html = write_folder_page(folder, runs_in(folder), out).read_text(encoding="utf-8")
-    (link,) = re.findall(r'<td><a href="([^"]*)"', html)
+    (link,) = re.findall(r'<td class="wide"><a href="([^"]*)"', html)
     assert (out / link).resolve() == (folder / "search/report/index.html").resolve()
 
 

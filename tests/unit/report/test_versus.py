@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import jsonschema
 import pytest
 
 from nodrop.cli import main
+from nodrop.compare.page import versus_page
 from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.compare.sides import read_side
 from nodrop.compare.versus import shown, to_junit, to_markdown, unusual, versus
@@ -62,6 +64,56 @@ def test_three_verdicts(
     found = versus(side("a", {"activation_s": a}), side("b", {"activation_s": b}))
     assert found.rows[0].words.startswith(words)
     assert (found.verdict, found.exit_code) == (verdict, code)
+
+
+@pytest.mark.parametrize(
+    ("figures", "headline", "tally"),
+    [
+        ({"activation_s": 2.0, "memory_mib": 0.7}, "B gets ready 100 % later.", "2 ≠ different"),
+        ({"memory_mib": 0.7, "loss_pct": 1.0}, "B uses 30 % less memory.",
+         "1 ≠ different, 1 = same"),
+        ({"capacity_pps_at_0": 0.5, "memory_mib": 0.1}, "B carries 50 % less.", "2 ≠ different"),
+        ({"cpu_us_per_packet": 1.09}, "B uses 9.0 % more CPU per packet.", "1 ≠ different"),
+        ({"memory_mib": 1.0}, "B is the same as A.", "1 = same"),
+    ],
+)  # fmt: skip
+def test_the_card_names_the_largest_sure_difference(
+    figures: dict[str, float], headline: str, tally: str
+) -> None:
+    """Of what is worse, if anything is."""
+    runs = [100.0, 100.1] * 20
+    a = side("a", dict.fromkeys(figures, runs))
+    b = side("b", {name: [value * times for value in runs] for name, times in figures.items()})
+    card = versus(a, b).card
+    assert (card.headline, card.tally) == (headline, tally)
+    assert len(headline.split()) <= 8 and len(headline) <= 60
+
+
+@pytest.mark.parametrize(
+    ("lossy", "headline"), [((0, 30), "B loses more often."), ((32, 1), "B loses less often.")]
+)
+def test_a_card_of_shares(lossy: tuple[int, int], headline: str) -> None:
+    a, b = ([0.001] * n + [0.0] * (70 - n) for n in lossy)
+    assert versus(side("a", {"loss_pct": a}), side("b", {"loss_pct": b})).card.headline == headline
+
+
+@pytest.mark.parametrize(
+    ("times", "mark", "words"),
+    [(1.0, "m-box", ""), (1.2, "m-down", ""), (0.8, "m-up", ""), (3.0, "", "+40 margins ▸")],
+)
+def test_a_page_draws_a_difference_in_margins(times: float, mark: str, words: str) -> None:
+    runs = [10.0, 10.01] * 20
+    b = side("<b>", {"memory_mib": [value * times for value in runs]})
+    found = versus(side("a", {"memory_mib": runs}), b)
+    page = versus_page(found)
+    (drawn,) = re.findall(r'<td class="plotcell">(.*?)</td>', page)
+    assert set(re.findall("#(m-[a-z]+)", drawn)) - {"m-tick"} == ({mark} if mark else set())
+    assert words in drawn and 'class="band z-same"' in drawn
+    assert page == versus_page(found) and found.card.headline in page
+    assert "&lt;b&gt;" in page and "<b>&" not in page
+    assert re.search(r"default-src 'none'; style-src 'sha256-[^']+'; script-src 'sha256-", page)
+    body = page[page.index("<body>") :]
+    assert " style=" not in body and not re.search(r" on[a-z]+=", body.partition("<script>")[0])
 
 
 @pytest.mark.parametrize(
@@ -358,6 +410,12 @@ def test_of_run_directories_and_a_baseline(
     assert again_too == code, "its own may be written anew"
     assert main.exit_code(["compare", str(a), str(b), "--markdown"]) == code
     assert "| cell | metric |" in capsys.readouterr().out
+    page = tmp_path / "compare.html"
+    for _ in range(2):
+        assert main.exit_code(["compare", str(a), str(b), "--page", str(page)]) == code
+        said = capsys.readouterr().out
+        assert f"  answer    {direct['card']['headline']}" in said and f"page: {page}" in said
+    assert direct["card"]["headline"] in page.read_text()
 
 
 @pytest.mark.parametrize("file", ["none/there.xml", "a/b/c", "."])
@@ -365,6 +423,7 @@ def test_of_run_directories_and_a_baseline(
     "words",
     [
         ["compare", "A", "B", "--junit"],
+        ["compare", "A", "B", "--page"],
         ["ab", "--a", "x", "--b", "y", "z.pcap", "--junit"],
         ["history", "A", "B", "--page"],
         ["baseline", "A"],
@@ -383,6 +442,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything(
     "words",
     [
         ["compare", "A", "B", "--junit"],
+        ["compare", "A", "B", "--page"],
         ["ab", "--a", "x", "--b", "y", "z.pcap", "--junit"],
         ["history", "A", "B", "--page"],
     ],
