@@ -100,7 +100,7 @@ lock: ## Renew requirements.lock (what a user needs) and requirements-dev.lock (
 
 schema: .venv/tests ## Renew schema/*.json from the models, the types of node events from crates/
 	$(PYTHON) tools/node_schema.py
-	$(PYTHON) -m nodrop.schemas schema
+	$(PYTHON) -m tools.schemas schema
 
 clean: ## Forget everything that was built
 	rm -rf .venv target

@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = ROOT / "schema/node.schema.json"
-TYPES = ROOT / "src/nodrop/protocol/events.py"
+TYPES = ROOT / "src/nodrop/protocol.py"
 Schema = Mapping[str, Any]
 
 HEAD = '''"""Generated from schema/node.schema.json by tools/node_schema.py (`make schema`).

@@ -27,8 +27,8 @@ from nodrop.hosts.node import find_node_binary
 from nodrop.images import guest_assets, image
 from nodrop.images.guest_assets import GuestAssets, make_assets
 from nodrop.images.image_tree import Bits
-from nodrop.machines import qemu
-from nodrop.machines.qemu import Machine
+from nodrop.setups import qemu
+from nodrop.setups.qemu import Machine
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGES = ("python3", "qemu-system-x86", "e2fsprogs", "kmod", "iproute2")

@@ -17,7 +17,7 @@ import pytest
 
 from nodrop.errors import LabProblem
 from nodrop.images.image import list_images
-from nodrop.machines.docker_engine import DEFAULT_URL, DockerEngine, docker_problems
+from nodrop.setups.docker_engine import DEFAULT_URL, DockerEngine, docker_problems
 from tests.e2e.conftest import _patience, _root, real_trace, run
 
 __all__ = ["_patience", "_root", "real_trace", "run"]

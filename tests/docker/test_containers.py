@@ -18,10 +18,10 @@ from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.node import file_sha256
 from nodrop.hosts.rights import SUT_USER
 from nodrop.images.choice import find_image
-from nodrop.machines import docker_engine
-from nodrop.machines.docker_engine import DockerEngine
 from nodrop.measure.baselines import probe_in
 from nodrop.results.trial import TrialRecord
+from nodrop.setups import docker_engine
+from nodrop.setups.docker_engine import DockerEngine
 from tests import described_program
 from tests.depth import depth
 from tests.docker.conftest import private_daemon

@@ -14,8 +14,8 @@ from nodrop.errors import NotReady
 from nodrop.hosts.folders import cache_folder
 from nodrop.images.choice import find_image
 from nodrop.images.image import Image
-from nodrop.machines.docker_engine import DockerEngine
 from nodrop.measure.plan import Progress
+from nodrop.setups.docker_engine import DockerEngine
 from tests.depth import depth
 from tests.docker.test_containers import ONE
 from tests.e2e.conftest import Run

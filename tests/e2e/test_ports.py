@@ -14,7 +14,7 @@ from nodrop.errors import BadInput, NodropError
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.load.replay import Replay
-from nodrop.results.packets import Port
+from nodrop.results.records import Port
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
 from tests.depth import depth

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.calibrate import faults
-from nodrop.calibrate.calibration import calibrate, try_case
 from nodrop.calibrate.case import Answer, Case, Expected, Site, Tried, steady_load
-from nodrop.calibrate.cases import known_answers
+from nodrop.calibrate.cases import calibrate, known_answers, try_case
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.measure.baselines import store

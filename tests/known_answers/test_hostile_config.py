@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.cli import main
-from nodrop.config.toml_file import parse_setting, put
+from nodrop.config.options import parse_setting, put
 from nodrop.config.units import parse_bytes
 from nodrop.errors import BadInput
 from nodrop.hosts.node import find_node_binary

@@ -22,7 +22,7 @@ from nodrop.hosts.guest import HEAD, LONGEST_BYTES, MOST_UNHEARD, GuestHost, Gue
 from nodrop.hosts.node import NodeProcess
 from nodrop.load.replay import offered_load
 from nodrop.measure.sampling import usage
-from nodrop.protocol.events import ReplayResult
+from nodrop.protocol import ReplayResult
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.suts.sink import _counters

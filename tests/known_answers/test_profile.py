@@ -17,7 +17,7 @@ import pytest
 
 from nodrop.errors import NodeRefused
 from nodrop.hosts.node import find_node_binary, start_job
-from nodrop.protocol.events import ProfiledThread, ProfileOutcome
+from nodrop.protocol import ProfiledThread, ProfileOutcome
 from tests.depth import depth
 from tests.disturbed import Spent
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.ledger.reasons import Reason
+from nodrop.ledger.hops import Reason
 from nodrop.report.answer import answer
 from nodrop.report.senders import REASON_WORDS
 from nodrop.report.sentences import RULES

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, ledger_to_json
-from nodrop.ledger.hops import Class
+from nodrop.ledger.hops import Class, Problem, Reason
 from nodrop.ledger.over_time import Losses
-from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.running import BusyThread, Running
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.timeline import Interval, ThreadTime, Timeline

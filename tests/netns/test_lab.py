@@ -168,7 +168,7 @@ def test_a_spawned_program_is_our_child_and_carries_the_label(
 CONTROLLER = """
 import sys
 from pathlib import Path
-from nodrop.hosts.interrupts import interrupts
+from nodrop.errors import interrupts
 from nodrop.hosts.journal import DiskJournal
 from nodrop.labs.netns import NetnsLab
 from nodrop.hosts.rights import ensure_privileges

@@ -17,9 +17,8 @@ from nodrop.hosts.folders import is_root_of_host
 from nodrop.hosts.journal import DiskJournal, undo_abandoned
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import Link
-from nodrop.tune.applying import Restored
+from nodrop.tune.applying import Restored, tuned
 from nodrop.tune.kept import put_back, tunings
-from nodrop.tune.trial import tuned
 from tests.depth import depth
 
 pytestmark = pytest.mark.skipif(not is_root_of_host(), reason="needs root and unshare")

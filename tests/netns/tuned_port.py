@@ -11,9 +11,8 @@ import sys
 
 from nodrop.errors import NodropError
 from nodrop.tune.applying import parse, plan
-from nodrop.tune.device import Live, see_own_ports
+from nodrop.tune.device import Live, Piece, see_own_ports
 from nodrop.tune.kept import apply_and_keep
-from nodrop.tune.knob import Piece
 
 PORT = "eth1"
 

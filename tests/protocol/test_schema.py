@@ -12,9 +12,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from nodrop import protocol as events
 from nodrop.errors import NodeRefused
 from nodrop.hosts.node import find_node_binary, fit, start_job
-from nodrop.protocol import events
 from nodrop.untrusted.json_text import NotJson
 from tests import fake_node
 from tools import node_schema

@@ -29,7 +29,7 @@ import pytest
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import run_command
 from nodrop.images.guest_assets import DRIVERS, cpio, make_assets, module_depends
-from nodrop.machines.qemu import PROGRAM, last_words
+from nodrop.setups.qemu import PROGRAM, last_words
 from tests.ssh.machines import ETC, TIMEOUT_S, Machine, machine_and_control
 
 LAB = """\

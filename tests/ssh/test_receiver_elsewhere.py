@@ -19,8 +19,7 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.elsewhere import conversation
 from nodrop.elsewhere.front import doctor_elsewhere
-from nodrop.errors import BadInput, LabProblem, NotReady
-from nodrop.hosts.interrupts import Interrupted
+from nodrop.errors import BadInput, Interrupted, LabProblem, NotReady
 from nodrop.hosts.processes import holder, this_host
 from nodrop.labs.ssh import SshLab
 from nodrop.measure.plan import Progress, make_plan

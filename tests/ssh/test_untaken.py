@@ -16,9 +16,8 @@ import pytest
 
 from nodrop.cli.main import exit_code
 from nodrop.elsewhere.untaken import UNTAKEN
-from nodrop.errors import LabProblem
+from nodrop.errors import Interrupted, LabProblem
 from nodrop.hosts import ssh_connection
-from nodrop.hosts.interrupts import Interrupted
 from nodrop.hosts.node import find_node_binary
 from nodrop.hosts.relay import LONGEST_BYTES
 from nodrop.measure.manager import RunOutcome

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nodrop.config.asked import AbQuestion, CapacityQuestion, Sensor, goal_ratio, time_s
 from nodrop.config.experiment import asked_experiment
-from nodrop.config.toml_file import to_toml
+from nodrop.config.options import to_toml
 from nodrop.errors import BadInput
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nodrop.config.experiment import Experiment, load_experiment
 from nodrop.config.lab_file import find_lab, load_lab
-from nodrop.config.toml_file import parse_setting, put, read_toml
+from nodrop.config.options import parse_setting, put, read_toml
 from nodrop.config.units import format_seconds, parse_bytes, parse_cpus
 from nodrop.errors import BadInput
 from nodrop.plugins import build_lab

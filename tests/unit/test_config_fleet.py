@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from nodrop.config.lab_file import load_fleet
-from nodrop.config.toml_file import parse_toml
+from nodrop.config.options import parse_toml
 from nodrop.errors import BadInput
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schema/fleet.schema.json").read_text())

@@ -17,9 +17,9 @@ from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput
 from nodrop.labs.netns import NetnsFile
 from nodrop.labs.ssh import SshFile
-from nodrop.schemas import schemas
 from nodrop.suts.sink import SinkOptions
 from nodrop.suts.suricata.counters import SuricataOptions
+from tools.schemas import schemas
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/experiment-file.md").read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ PAGE = (ROOT / "docs/reference/experiment-file.md").read_text(encoding="utf-8")
 @pytest.mark.parametrize("name", sorted(schemas()))
 def test_the_committed_schema_is_fresh(name: str) -> None:
     committed = json.loads((ROOT / f"schema/{name}.schema.json").read_text(encoding="utf-8"))
-    assert committed == schemas()[name], "run `python -m nodrop.schemas schema`"
+    assert committed == schemas()[name], "run `python -m tools.schemas schema`"
     jsonschema.Draft202012Validator.check_schema(committed)
 
 

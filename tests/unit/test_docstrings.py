@@ -10,7 +10,7 @@ from pathlib import Path
 import nodrop
 
 PACKAGE = Path(nodrop.__file__).parent
-GENERATED = {PACKAGE / "protocol/events.py"}
+GENERATED = {PACKAGE / "protocol.py"}
 FRAGMENT = re.compile(r"(Of|That|What|Those|The same|As)\b")
 
 

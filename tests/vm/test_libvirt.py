@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop.machines.libvirt_domain import Domain
 from nodrop.measure.manager import RunOutcome
+from nodrop.setups.libvirt_domain import Domain
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.killing import die_at, leftovers, undo, unnamed, unnamed_of
 from tests.vm.libvirt_host import bindings, definition, patiently, private_libvirtd

@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 from nodrop import __version__
 from nodrop.audit import reading
-from nodrop.audit.kind import Finding
 from nodrop.audit.kinds import KINDS, findings, is_note
 from nodrop.audit.port_kinds import not_parted
-from nodrop.audit.world import Missing, Role, World
+from nodrop.audit.world import Finding, Missing, Role, World
 from nodrop.errors import NodropError
 from nodrop.results.records import Model, NotNegative
 

@@ -7,16 +7,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nodrop.audit.kind import Costs, Kind, Read, Seen, matters, share
 from nodrop.audit.world import (
     FANOUT,
     QUEUE,
+    Costs,
+    Kind,
     Port,
     Program,
+    Read,
     Role,
+    Seen,
     Settings,
     Socket,
     World,
+    matters,
+    share,
 )
 from nodrop.config.units import count_of, format_cpus
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from nodrop.audit import capture_kinds as capture
 from nodrop.audit import port_kinds as port
-from nodrop.audit.kind import Costs, Finding, Kind
-from nodrop.audit.world import World
+from nodrop.audit.world import Costs, Finding, Kind, World
 
 KINDS: tuple[Kind, ...] = (
     *capture.FIRST,

@@ -6,18 +6,22 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from nodrop.audit.kind import Costs, Kind, Read, Seen, matters
 from nodrop.audit.world import (
     CPU,
     FANOUT,
     HASH,
     PROMISCUOUS,
     QUEUE,
+    Costs,
+    Kind,
     Missing,
     Port,
+    Read,
     Role,
     RxDropped,
+    Seen,
     World,
+    matters,
 )
 from nodrop.config.units import count_of, format_cpus
 from nodrop.ledger.hops import Beside, counter_of

@@ -5,7 +5,7 @@ A value that could not be read is None; `World.missing` says what is missing and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -334,3 +334,69 @@ class World:
         for port in self.ports:
             if any(found is port for found, _, _ in self.captures()):
                 yield port
+
+
+# A kind of finding: what it reads, why that costs packets, and the command that changes it.
+
+
+class Costs(StrEnum):
+    """Cost of a finding."""
+
+    PACKETS = "packets"
+    ANALYSIS = "analysis"
+    """Packets arrive, and are not looked at."""
+    CPU_TIME = "CPU time"
+    NOTHING = "nothing"
+    """A note: a number of this host that is easily misread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A value, and where it stood."""
+
+    value: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A finding's evidence on this host."""
+
+    where: str
+    says: str
+    read: tuple[Read, ...]
+    change: str
+    """The command, with this host's names in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    id: str
+    """Stable: it never means anything else."""
+    title: str
+    costs: Costs
+    why: str
+    source: str
+    not_when: str
+    """When it does not apply."""
+    change: str
+    roles: tuple[Role, ...] = (Role.SENSOR,)
+    look: Callable[[World], Iterator[Seen]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    kind: Kind
+    seen: Seen
+
+
+def share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.2f} %" if whole else "not known"
+
+
+ONE_IN = 1_000_000
+"""Losses since the counter began that are fewer than one in so many are those of any host."""
+
+
+def matters(lost: int, arrived: int) -> bool:
+    return lost > 0 and lost * ONE_IN >= arrived

@@ -20,7 +20,7 @@ from nodrop.config.lab_file import LabSource
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.node import NodeProcess
 from nodrop.hosts.rights import in_user_namespace
-from nodrop.ledger.reasons import Outcome
+from nodrop.ledger.hops import Outcome
 from nodrop.report.comparison import compared
 from nodrop.report.costs import DIFFERENCES
 from nodrop.report.setups import compared_at_once

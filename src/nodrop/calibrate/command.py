@@ -16,8 +16,8 @@ from nodrop.terminal.arguments import AsJson, LabName, say, say_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nodrop.calibrate.calibration import Watcher
     from nodrop.calibrate.case import Case, Site, Tried
+    from nodrop.calibrate.cases import Watcher
 
 
 def add_to(app: typer.Typer) -> None:
@@ -52,8 +52,8 @@ def calibrate(
     Exit code 0: every known answer was caught, or cannot be put in here and the table says why;
     1: some were missed; 2: bad input, or something is missing here; 3: the lab failed.
     """
-    from nodrop.calibrate.calibration import calibrate as calibrated
     from nodrop.calibrate.case import Site
+    from nodrop.calibrate.cases import calibrate as calibrated
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.folders import scratch, sweep
     from nodrop.hosts.rights import ensure_privileges

@@ -18,9 +18,8 @@ from typing import Any
 
 from nodrop.calibrate import case
 from nodrop.config.lab_file import find_lab, load_lab
-from nodrop.errors import LabProblem, NotReady, TrialFailed
+from nodrop.errors import LabProblem, NotReady, TrialFailed, interrupts
 from nodrop.hosts.control_groups import Watched
-from nodrop.hosts.interrupts import interrupts
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.seam import Link
 from nodrop.images.choice import resolve_bits

@@ -36,8 +36,8 @@ from nodrop.measure.controllers.blocks import (
     TrialInput,
     any_trial,
 )
+from nodrop.results.summary import Remaining
 from nodrop.results.trial import Ramp, Searched, Soak, TrialRecord
-from nodrop.stats.eta import Remaining
 
 PACKETS = 1_000_000
 """It wants counts, of which it only uses the ratio."""

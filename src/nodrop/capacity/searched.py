@@ -17,8 +17,8 @@ from typing import Any
 
 from nodrop.config.search import Search
 from nodrop.ledger.cause import Rule
+from nodrop.ledger.hops import Reason
 from nodrop.ledger.over_time import LEAST_S, TOLERANCE
-from nodrop.ledger.reasons import Reason
 from nodrop.ledger.sender import NAMED_RATIO
 from nodrop.results.trial import OTHERS, Ramp, TrialRecord
 from nodrop.stats.interval import Limit, knee

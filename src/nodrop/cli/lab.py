@@ -16,7 +16,7 @@ from nodrop.terminal.arguments import AsJson, complain, say, say_json
 if TYPE_CHECKING:
     from nodrop.hosts.journal import UndoReport
     from nodrop.labs.seam import Distant
-    from nodrop.protocol.events import Kvm
+    from nodrop.protocol import Kvm
 
 MOST_LINES = 20
 """Largest number of lines on what could not be undone: a damaged journal may have one for each of

@@ -26,8 +26,7 @@ from nodrop.calibrate import command as calibrate
 from nodrop.capacity import command as capacity
 from nodrop.cli import drops, inspect, lab, measure, sut, tune
 from nodrop.compare import commands as compare
-from nodrop.errors import REMEDIES, BadInput, LabProblem, NodropError
-from nodrop.hosts.interrupts import Interrupted
+from nodrop.errors import REMEDIES, BadInput, Interrupted, LabProblem, NodropError
 from nodrop.studies import command as studies
 from nodrop.terminal.arguments import complain, say
 from nodrop.untrusted.folder import Refused

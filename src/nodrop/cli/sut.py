@@ -221,7 +221,7 @@ def check(
     is missing here; 3: the lab failed.
     """
     from nodrop.calibrate.program import prove
-    from nodrop.config.toml_file import parse_setting
+    from nodrop.config.options import parse_setting
     from nodrop.hosts.folders import scratch, sweep
     from nodrop.hosts.rights import ensure_privileges
     from nodrop.suts.command import Command

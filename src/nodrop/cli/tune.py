@@ -14,8 +14,8 @@ from nodrop.terminal.arguments import AsJson, say, say_indented, say_json
 
 if TYPE_CHECKING:
     from nodrop.tune.applying import Applied, Step
+    from nodrop.tune.device import Knob
     from nodrop.tune.kept import Tuning
-    from nodrop.tune.knob import Knob
 
 Knobs = Annotated[
     list[str] | None,

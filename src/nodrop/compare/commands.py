@@ -331,7 +331,7 @@ def _must_be_metrics(names: Sequence[str]) -> None:
 
 def _experiment(question: AbQuestion, settings: Sequence[str]) -> Experiment:
     from nodrop.config.experiment import asked_experiment
-    from nodrop.config.toml_file import to_toml
+    from nodrop.config.options import to_toml
 
     here = Path.cwd()
     table, cells = question.table(here), question.cells(here)

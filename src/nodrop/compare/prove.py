@@ -247,9 +247,9 @@ def _parted(what: Sequence[str], experiment: Path | None) -> tuple[str, list[str
 def _setting(word: str) -> tuple[str, str, Any]:
     """The word, the key of the experiment that it sets, and the value."""
     from nodrop.config.matrix import VARIED_TABLES
-    from nodrop.config.toml_file import parse_setting
+    from nodrop.config.options import parse_setting
+    from nodrop.tune.applying import asked
     from nodrop.tune.suricata_yaml import OF_SURICATA, checked
-    from nodrop.tune.trial import asked
 
     name, _, value = word.partition("=")
     if name.partition(".")[0] in VARIED_TABLES:
@@ -294,7 +294,7 @@ def _of_file(
     most: int,
 ) -> Experiment:
     from nodrop.config.experiment import load_experiment
-    from nodrop.config.toml_file import read_toml
+    from nodrop.config.options import read_toml
 
     searches = metric is Metric.CAPACITY
     mode = [] if searches else [f"measure.repetitions={most}", "measure.mode=blocks"]
@@ -313,7 +313,7 @@ def _with_cells(
     asked: Experiment, named: Mapping[str, Mapping[str, Any]], table: Mapping[str, Any]
 ) -> Experiment:
     from nodrop.config.matrix import Matrix
-    from nodrop.config.toml_file import to_toml
+    from nodrop.config.options import to_toml
 
     if asked.matrix:
         raise BadInput("nodrop tune prove: its cells are its own")

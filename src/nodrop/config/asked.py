@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.config.matrix import NAMED, PROFILE, VARIED_TABLES, Matrix
+from nodrop.config.options import parse_setting
 from nodrop.config.replay import MADE_TRACE
-from nodrop.config.toml_file import parse_setting
 from nodrop.errors import BadInput
 
 LONGEST_NAME = 48

@@ -16,16 +16,20 @@ from pydantic import (
 )
 
 from nodrop.config.matrix import CELLS, NAMED, Matrix, check_matrix, flatten, pin
-from nodrop.config.options import CpuList, MemorySize, Name, Options, check
-from nodrop.config.search import NumberOrRule, Repetitions, Search
-from nodrop.config.toml_file import (
+from nodrop.config.options import (
+    CpuList,
+    MemorySize,
+    Name,
+    Options,
     Setting,
+    check,
     parse_setting,
     printable,
     put,
     read_toml,
     to_toml,
 )
+from nodrop.config.search import NumberOrRule, Repetitions, Search
 from nodrop.errors import BadInput
 
 MATRIX = "matrix."

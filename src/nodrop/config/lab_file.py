@@ -11,8 +11,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 
-from nodrop.config.options import InputFile, Name, Options, YesNo, check, shown, unknown_key
-from nodrop.config.toml_file import read_toml
+from nodrop.config.options import (
+    InputFile,
+    Name,
+    Options,
+    YesNo,
+    check,
+    read_toml,
+    shown,
+    unknown_key,
+)
 from nodrop.errors import BadInput
 
 DEFAULT_LAB = "netns"

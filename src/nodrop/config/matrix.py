@@ -13,8 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodrop.config.options import shown, unknown_key
-from nodrop.config.toml_file import key_path
+from nodrop.config.options import key_path, shown, unknown_key
 from nodrop.errors import BadInput
 
 Cell = dict[str, Any]

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodrop.hosts.control_groups import QUOTAS_HIDDEN, SocketSums
-from nodrop.protocol.events import (
+from nodrop.protocol import (
     CapturePort,
     CaptureProgram,
     Captures,

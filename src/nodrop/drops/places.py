@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from nodrop.drops.books import Balance, Key, Reading, rise
 from nodrop.ledger import hops
 from nodrop.ledger.hops import KERNEL, NIC, RECEIVING_PORT, SOCKET_RING, SOFTNET
-from nodrop.protocol.events import (
+from nodrop.protocol import (
     CapturePort,
     Captures,
     CaptureSocket,

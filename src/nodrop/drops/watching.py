@@ -18,7 +18,7 @@ from nodrop.drops.places import (
     rx_dropped,
     thread_shares,
 )
-from nodrop.protocol.events import Captures, NotVisible, RingLevels
+from nodrop.protocol import Captures, NotVisible, RingLevels
 from nodrop.results.other_records import (
     Hidden,
     ThreadShare,

@@ -46,8 +46,7 @@ from nodrop.elsewhere.untaken import (
     fingerprint,
     run_folder,
 )
-from nodrop.errors import LabProblem, NodropError, SystemRefused
-from nodrop.hosts.interrupts import ENDING, Interrupted, interrupts
+from nodrop.errors import ENDING, Interrupted, LabProblem, NodropError, SystemRefused, interrupts
 from nodrop.hosts.journal import living
 from nodrop.hosts.processes import this_host
 from nodrop.hosts.relay import RELAY_VARIABLE, Frames, RelayDoor

@@ -20,8 +20,15 @@ from nodrop.config.lab_file import LabSource
 from nodrop.elsewhere.control_plane import placed
 from nodrop.elsewhere.conversation import Far, Next, Task, copied, copy_of, named_files
 from nodrop.elsewhere.untaken import begun_of, fingerprint
-from nodrop.errors import BadInput, LabProblem, NodropError, NotReady, TrialFailed
-from nodrop.hosts.interrupts import Interrupted, interrupts
+from nodrop.errors import (
+    BadInput,
+    Interrupted,
+    LabProblem,
+    NodropError,
+    NotReady,
+    TrialFailed,
+    interrupts,
+)
 from nodrop.hosts.journal import new_label
 from nodrop.hosts.local import run_command
 from nodrop.hosts.processes import OPEN_JOURNALS

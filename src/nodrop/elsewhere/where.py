@@ -16,10 +16,9 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.elsewhere.front import run_elsewhere
-from nodrop.errors import BadInput, LabProblem, NodropError
+from nodrop.errors import BadInput, Interrupted, LabProblem, NodropError
 from nodrop.fleet.worker import Begun, Job, Left, must_be_as_others
 from nodrop.hosts.folders import scratch
-from nodrop.hosts.interrupts import Interrupted
 from nodrop.hosts.seam import Json
 from nodrop.labs.seam import Checkable, Distant
 from nodrop.measure import baselines

@@ -1,8 +1,8 @@
-"""Runs as findings see them: one `Observation` each, measured or imported."""
+"""Runs as findings see them: one `Observation` each, measured or imported; and what loads say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -243,3 +243,267 @@ def _detections(record: TrialRecord) -> tuple[int, int] | None:
     if found is None or found.missed is None or found.expected is None:
         return None
     return found.missed, found.expected
+
+
+# Findings about the load and what it cost: what arrived, what was sent, whose CPU it was.
+
+# Below one packet in a thousand a gap may be counters read at different moments.
+MISSING_RATIO = 0.001
+# Fractions of different loads that are this close are one fraction.
+SAME_FRACTION = 0.002
+# A count per replica that differs by no more than this is the same count.
+SAME_COUNT_RATIO = 0.02
+SAME_COUNT_PACKETS = 2
+LEAST_LOST_PER_REPLICA = 5
+# Guest time booked twice adds 20 % and more; the hypervisor's host threads cost a few percent.
+DOUBLE_COUNT_RATIO = 0.10
+SATURATED_RATIO = 0.97
+ALERT_FACTOR = 3.0
+LEAST_ALERTS = 100
+NOMINAL_RATIO = 0.97
+
+
+def start_up_race(cells: Cells) -> Iterator[Finding]:
+    """Packets came before the SUT listened: a fixed part of the trace is missing at every load."""
+    for group, by_load in load_groups(cells).items():
+        fractions = {
+            load: fraction
+            for load, runs in by_load.items()
+            if (fraction := known_median(map(arrived_ratio, runs))) is not None
+        }
+        early = [
+            run
+            for runs in by_load.values()
+            for run in runs
+            if run.threads_at_first_packet is not None
+            and run.threads_final is not None
+            and run.threads_at_first_packet < run.threads_final
+        ]
+        total = sum(len(runs) for runs in by_load.values())
+        seen = len(early) > total / 2
+        whole = not seen and any(_was_whole(run) for runs in by_load.values() for run in runs)
+        short = bool(fractions) and max(fractions.values()) < 1 - MISSING_RATIO
+        steady = len(fractions) > 1 and span(fractions.values()) <= SAME_FRACTION
+        if whole or not ((seen and short) or (short and steady)):
+            continue
+        parts = [f"arrived of sent at {by_load_words(fractions, '{:.2%}')}"]
+        if seen:
+            first = known_median(run.threads_at_first_packet for run in early)
+            final = known_median(run.threads_final for run in early)
+            parts.append(
+                f"in {len(early)} of {total} runs the SUT had {first:g} of its {final:g} threads"
+                " when packets were already arriving"
+            )
+        yield Finding(
+            code="start-up-race",
+            severity=Severity.SERIOUS if seen else Severity.WARNING,
+            title=f"{group}: traffic began before the SUT was ready",
+            evidence=in_words(parts),
+            effect="The missing packets say nothing about capacity or about the setup: they were"
+            " sent before anything listened.",
+            cells=cell_names(by_load),
+        )
+
+
+def _was_whole(run: Observation) -> bool:
+    """It listened with all it has before the first packet came."""
+    threads = run.threads_at_first_packet
+    return run.ready_proved or (threads is not None and threads == run.threads_final)
+
+
+def loss_per_replica(cells: Cells) -> Iterator[Finding]:
+    """A finding if the same number of packets per replica is missing at every load: something on
+    the path causes it, not too much load."""
+    for group, by_load in load_groups(cells).items():
+        missing = {
+            load: count / load
+            for load, runs in by_load.items()
+            if load and (count := known_median(map(missing_packets, runs))) is not None
+        }
+        if len(missing) < 2 or min(missing.values()) < LEAST_LOST_PER_REPLICA:
+            continue
+        middle = median(missing.values())
+        if span(missing.values()) > max(SAME_COUNT_RATIO * middle, SAME_COUNT_PACKETS):
+            continue
+        yield Finding(
+            code="loss-per-replica",
+            severity=Severity.SERIOUS,
+            title=f"{group}: the same number of packets per replica is missing at every load",
+            evidence=f"not arrived, per replica, at {by_load_words(missing, '{:,.0f}')}",
+            effect="This loss does not grow with load, so it is not overload: look for what"
+            " removes certain packets, or the first seconds of each replica.",
+            cells=cell_names(by_load),
+        )
+
+
+def guest_time_counted_twice(cells: Cells) -> Iterator[Finding]:
+    """Linux books guest time as user time as well; adding all fields counts it twice."""
+    evidence: dict[str, str] = {}
+    for cell, runs in cells.items():
+        host = known_median(run.host_cores for run in runs if run.virtual)
+        own = known_median(run.process_cores for run in runs if run.virtual)
+        cpus = known_median(run.cpus for run in runs)
+        if host is None or own is None or (cpus and host >= SATURATED_RATIO * cpus):
+            continue
+        if host - own > max(DOUBLE_COUNT_RATIO * own, 0.05):
+            evidence[cell] = f"{cell}: the host says {host:.2f} cores, the hypervisor {own:.2f}"
+    if evidence:
+        yield Finding(
+            code="guest-time-twice",
+            severity=Severity.SERIOUS,
+            title="CPU of the host is inflated if the SUT runs in a guest",
+            evidence=in_words(evidence.values()),
+            effect="The CPU cost of the VM looks larger than it is: old psutil adds guest time to"
+            " the user time that holds it already. Compare the processes' own CPU.",
+            cells=tuple(evidence),
+        )
+
+
+def alert_explosion(cells: Cells) -> Iterator[Finding]:
+    """Identical copies of a trace are one flow to an IDS, retransmitting and overlapping itself."""
+    evidence: dict[str, str] = {}
+    for by_load in load_groups(cells).values():
+        alerts = {
+            load: count
+            for load, runs in by_load.items()
+            if (count := known_median(run.alerts for run in runs)) is not None
+        }
+        if len(alerts) < 2:
+            continue
+        base = min(alerts)
+        for load, count in alerts.items():
+            expected = alerts[base] * load / base
+            if count > ALERT_FACTOR * expected and count - expected > LEAST_ALERTS:
+                cell = by_load[load][0].cell
+                evidence[cell] = f"{cell}: {count:,.0f} alerts, {expected:,.0f} in proportion"
+    if evidence:
+        yield Finding(
+            code="alert-explosion",
+            severity=Severity.SERIOUS,
+            title="Alerts grow far more than the load",
+            evidence=in_words(evidence.values()),
+            effect="The load changed its nature with its size (replicas with identical addresses"
+            " and ports), so loads are not comparable: part of the cost is alerting.",
+            cells=tuple(evidence),
+        )
+
+
+def offered_below_nominal(cells: Cells) -> Iterator[Finding]:
+    """The sender is a suspect: NX is a wish, the offered rate a measurement."""
+    short: dict[str, str] = {}
+    full: dict[str, str] = {}
+    for by_load in load_groups(cells).values():
+        rates = {
+            load: rate
+            for load, runs in by_load.items()
+            if load and (rate := known_median(run.offered_pps for run in runs))
+        }
+        for load, runs in by_load.items():
+            cell, cpu = runs[0].cell, known_median(run.sender_cpu_ratio for run in runs)
+            if cpu is not None and cpu >= SATURATED_RATIO:
+                full[cell] = f"{cell}: {cpu:.0%} of the sender's CPUs"
+            if load not in rates or load == min(rates):
+                continue
+            nominal = rates[min(rates)] * load / min(rates)
+            if rates[load] < NOMINAL_RATIO * nominal:
+                short[cell] = (
+                    f"{cell}: {rates[load]:,.0f} packets/s, {nominal:,.0f} are nominal"
+                    f" ({rates[load] / nominal:.0%})"
+                )
+    if short:
+        yield Finding(
+            code="offered-below-nominal",
+            severity=Severity.SERIOUS,
+            title="The offered load is below its name",
+            evidence=in_words([*short.values(), *full.values()]),
+            effect="These cells say what the sender can do, not the SUT; their load is the"
+            " measured one.",
+            cells=tuple(short),
+        )
+    elif full:
+        yield Finding(
+            code="sender-saturated",
+            severity=Severity.WARNING,
+            title="The sender had no CPU left",
+            evidence=in_words(full.values()),
+            effect="The mean rate was kept, but when single packets left is not known.",
+            cells=tuple(full),
+        )
+
+
+def no_schedule(cells: Cells) -> Iterator[Finding]:
+    """The generator asks for no packet at any time: what it offered was decided by the receiver's
+    stack, the CPU that both share, and chance."""
+    evidence: dict[str, str] = {}
+    for cell, runs in cells.items():
+        loads = [run.unscheduled for run in runs if run.unscheduled is not None]
+        if loads:
+            evidence[cell] = f"{cell}: {'; '.join(_unscheduled(loads, runs))}"
+    if evidence:
+        yield Finding(
+            code="no-schedule",
+            severity=Severity.SERIOUS,
+            title="The load has no intended schedule",
+            evidence=in_words(evidence.values()),
+            effect="The load is no setting but a result: a slower SUT on the same CPUs changes what"
+            " it is offered, a fan-out by flow gives all of it to few threads, and no detection is"
+            ' at stake. Measure with load.kind = "replay".',
+            cells=tuple(evidence),
+        )
+
+
+def _unscheduled(loads: Sequence[Unscheduled], runs: Sequence[Observation]) -> Iterator[str]:
+    one = loads[0]
+    yield f"{one.generator}, {one.flows} flow{'s' if one.flows > 1 else ''}"
+    means = [run.offered_pps for run in runs if run.offered_pps]
+    if len(means) > 1:
+        apart = (max(means) - min(means)) / median(means)
+        yield (
+            f"mean rate {min(means):,.0f} to {max(means):,.0f} packets/s in {len(means)} trials"
+            f" ({apart:.0%} apart)"
+        )
+    least = [load.least_pps for load in loads if load.least_pps is not None]
+    most = [load.most_pps for load in loads if load.most_pps is not None]
+    if least and most:
+        spread = known_median(load.spread_ratio for load in loads)
+        deviation = "" if spread is None else f", standard deviation {spread:.1%}"
+        yield (
+            f"{min(least):,.0f} to {max(most):,.0f} packets/s in windows of 100 ms within a trial"
+            f"{deviation}"
+        )
+    if (mean := known_median(load.mean_frame_bytes for load in loads)) is not None:
+        joined = mean > one.longest_on_wire_bytes
+        segments = " on a link that carries {:,}: segments cross glued together (GSO)"
+        longer = segments.format(one.longest_on_wire_bytes) if joined else ""
+        yield f"{mean:,.0f} bytes a frame{longer}"
+    if lost := sum(load.said_lost_packets or 0 for load in loads):
+        full = sum(load.socket_full_packets or 0 for load in loads)
+        yield (
+            f"it reports {lost:,} lost: its own server's socket was full {full:,} times, for"
+            " datagrams that came as far as the capture socket"
+        )
+
+
+def captured_below_decoded(cells: Cells) -> Iterator[Finding]:
+    """More packets decoded than captured: the two were not read at the same moment."""
+    evidence: dict[str, str] = {}
+    for cell, runs in cells.items():
+        gaps = [
+            run.decoded_packets - run.captured_packets
+            for run in runs
+            if run.decoded_packets is not None
+            and run.captured_packets is not None
+            and run.decoded_packets > run.captured_packets
+        ]
+        if gaps:
+            evidence[cell] = f"{cell}: {len(gaps)} of {len(runs)} runs, by up to {max(gaps):,.0f}"
+    if evidence:
+        yield Finding(
+            code="captured-below-decoded",
+            severity=Severity.WARNING,
+            title="More packets were decoded than captured",
+            evidence=in_words(evidence.values()),
+            effect="The capture counter lags behind, so captured − decoded is no measure of loss"
+            " here; differences of this size are reading error.",
+            cells=tuple(evidence),
+        )

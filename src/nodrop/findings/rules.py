@@ -18,14 +18,12 @@ from nodrop.findings.observations import (
     Observation,
     Severity,
     SpreadClaim,
-    channels,
-    in_words,
-    known_median,
-)
-from nodrop.findings.traffic_rules import (
     alert_explosion,
     captured_below_decoded,
+    channels,
     guest_time_counted_twice,
+    in_words,
+    known_median,
     loss_per_replica,
     no_schedule,
     offered_below_nominal,

@@ -18,7 +18,7 @@ from nodrop.fleet import worker
 from nodrop.fleet.started import PAIR, Workers
 from nodrop.fleet.worker import Begun, Job, Left, Sent
 from nodrop.hosts.seam import Json
-from nodrop.ledger.reasons import OF_THE_LAB
+from nodrop.ledger.hops import OF_THE_LAB
 from nodrop.measure.controllers.blocks import (
     Controller,
     Factors,
@@ -29,10 +29,9 @@ from nodrop.measure.controllers.blocks import (
 )
 from nodrop.measure.manager import Ended, this_nodrop
 from nodrop.measure.plan import Plan, Progress
-from nodrop.results.summary import OF_A_HOST
+from nodrop.results.summary import OF_A_HOST, Remaining
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter
-from nodrop.stats.eta import Remaining
 
 FIRST_S = 60.0
 """So long the beginning waits for workers of all pairs; then it goes on with those that are there,

@@ -17,7 +17,7 @@ from typing import Any
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import FleetFile, FleetSource, LabSource, kubernetes_options
-from nodrop.errors import BadInput, LabProblem, NodropError, NotReady
+from nodrop.errors import BadInput, LabProblem, NodropError, NotReady, interrupts
 from nodrop.fleet.members import Members, Pairs, in_parallel
 from nodrop.fleet.started import (
     CONFIG,
@@ -32,7 +32,6 @@ from nodrop.fleet.started import (
 )
 from nodrop.fleet.worker import Job, Sits
 from nodrop.hosts.folders import scratch
-from nodrop.hosts.interrupts import interrupts
 from nodrop.hosts.rights import in_user_namespace
 from nodrop.hosts.seam import Json
 from nodrop.labs.seam import OnHosts, Storage

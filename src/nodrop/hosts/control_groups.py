@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from nodrop.errors import LabProblem
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, UndoJournal
 from nodrop.ledger.sender import Quota
-from nodrop.protocol.events import Captures, CaptureSocket, NotVisible, RingLevels
+from nodrop.protocol import Captures, CaptureSocket, NotVisible, RingLevels
 
 NOT_V1 = ""
 """The name under which a process's one group of version 2 stands in /proc/PID/cgroup."""

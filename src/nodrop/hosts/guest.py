@@ -20,7 +20,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import AS_OURS, Completed, Json, ProbeJob, Surroundings
-from nodrop.protocol.events import ProbeResult
+from nodrop.protocol import ProbeResult
 from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import (

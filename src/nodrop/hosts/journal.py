@@ -21,9 +21,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Self
 
-from nodrop.errors import OF_A_DISK, LabProblem, NodropError, NotReady, SystemRefused
+from nodrop.errors import OF_A_DISK, LabProblem, NodropError, NotReady, SystemRefused, signals_held
 from nodrop.hosts.folders import is_root_of_host, state_folder
-from nodrop.hosts.interrupts import signals_held
 from nodrop.hosts.processes import (
     ProcessId,
     boot_id,

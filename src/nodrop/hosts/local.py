@@ -19,7 +19,7 @@ from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.processes import Looking
 from nodrop.hosts.rights import KEPT, KEPT_BY_OURS, environment, of_job
 from nodrop.hosts.seam import AS_OURS, Completed, Surroundings
-from nodrop.protocol.events import ProbeResult
+from nodrop.protocol import ProbeResult
 
 CLONE_NEWPID = 0x20000000  # include/uapi/linux/sched.h
 Child = subprocess.Popen[bytes]

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from nodrop.errors import LabProblem, NodeDied, NodeRefused
 from nodrop.hosts.seam import Json
-from nodrop.protocol.events import EVENTS, PROTOCOL, ClockAnswer, Hello, TaiAnswer
+from nodrop.protocol import EVENTS, PROTOCOL, ClockAnswer, Hello, TaiAnswer
 from nodrop.untrusted import json_text
 from nodrop.untrusted.json_text import NotJson, decode_object, making_sense, one_line, shown
 
@@ -264,7 +264,7 @@ class NodeProcess:
         nothing."""
         self._lost = lost
         self.ready: Any = {}
-        """The `ready` event, of its type in protocol/events.py; `_expect` has checked it."""
+        """The `ready` event, of its type in protocol.py; `_expect` has checked it."""
         self._who = f"node job '{spec['job']}' on {where}"
         self._types = EVENTS.get(spec["job"], {})
         self._at_once = spec["job"] in AT_ONCE

@@ -20,7 +20,7 @@ from nodrop.errors import LabProblem, NodeDied
 from nodrop.hosts.node import NOISE_LIMIT_BYTES, start_child
 from nodrop.hosts.rights import KEEPER, LOOKS
 from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, ProbeJob
-from nodrop.protocol.events import ProbeResult, ProcessInside, ProcessUsage
+from nodrop.protocol import ProbeResult, ProcessInside, ProcessUsage
 from nodrop.untrusted.json_text import (
     NotJson,
     counted,

@@ -70,7 +70,7 @@ def _remove_group(label: str, path: str) -> Command:
 
 def _remove_containers(label: str, url: str) -> Command:
     _must_be_named(url, r"unix:///[^\0]+", "a Docker daemon of this machine")
-    return [sys.executable, "-m", "nodrop.machines.docker_engine", url, label]
+    return [sys.executable, "-m", "nodrop.setups.docker_engine", url, label]
 
 
 def _delete_container(label: str, state: str, name: str) -> Command:
@@ -89,7 +89,7 @@ def _detach_nic(label: str, uri: str, domain: str, port: str) -> Command:
     _must_be_named(port, r"ndlv[0-9a-f]{1,8}", "a macvtap of nodrop's")
     _must_be_named(uri, r"[a-z][a-z0-9+.-]*://[!-~]*", "the address of a libvirtd")
     _must_be_named(domain, r"[^-\x00-\x1f\x7f/][^\x00-\x1f\x7f/]*", "a domain of libvirt's")
-    return [sys.executable, "-m", "nodrop.machines.libvirt_domain", uri, domain, port]
+    return [sys.executable, "-m", "nodrop.setups.libvirt_domain", uri, domain, port]
 
 
 def _restore_driver(label: str, device: str, driver: str) -> Command:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
-from nodrop.protocol.events import (
+from nodrop.protocol import (
     Counters,
     OverhearReady,
     OverhearResult,
@@ -224,7 +224,7 @@ def counters_of(ports: Sequence[Port]) -> Counters:
 
 def rise(before: Counters, after: Counters, port: str, counter: str) -> int:
     """Increase of a port's counter, which is given by its name in LinkStats
-    (protocol/events.py)."""
+    (protocol.py)."""
     then, now = (cast(Mapping[str, int], side["links"][port]["stats"]) for side in (before, after))
     return now[counter] - then[counter]
 

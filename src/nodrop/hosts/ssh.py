@@ -26,7 +26,7 @@ from nodrop.hosts.relay import RelayedConnection
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import Completed
 from nodrop.hosts.ssh_connection import NO_SESSION, TOO_FEW_SESSIONS, SshConnection
-from nodrop.protocol.events import ProbeResult
+from nodrop.protocol import ProbeResult
 
 NODE_FOLDER = "/var/lib/nodrop/node"
 """On the host: root's, one folder below it for each content hash, so versions do not collide."""

@@ -23,8 +23,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nodrop.config.options import Options, check
-from nodrop.config.toml_file import read_toml
+from nodrop.config.options import Options, check, read_toml
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import run_command

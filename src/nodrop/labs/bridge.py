@@ -21,7 +21,7 @@ from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.hosts.seam import Action, Link, Port, UndoJournal, rise
 from nodrop.labs.netns import OFFLOADS, ip_batch, local, queue_words, quiet_stack, wait_up
 from nodrop.ledger.hops import BETWEEN, SOFTNET, Account, Class, Hop, Owner, Place
-from nodrop.protocol.events import Counters
+from nodrop.protocol import Counters
 
 # The ways a stream of packets is split into: a port that hands on, and a receiver's NIC, for each.
 #

@@ -21,7 +21,7 @@ from nodrop.config.units import count_of
 from nodrop.hosts.seam import Host, Json, OverhearJob, Port, SinkJob, rise
 from nodrop.labs.netns import ETHERNET_HEADER_BYTES
 from nodrop.labs.seam import Checked
-from nodrop.protocol.events import OverhearResult, ReplayResult, SinkResult
+from nodrop.protocol import OverhearResult, ReplayResult, SinkResult
 
 ETHERTYPE = 0x88B5
 RING_BYTES = 4 << 20

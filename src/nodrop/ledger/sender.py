@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
-from nodrop.ledger.hops import Class, WaitsFor
+from nodrop.ledger.hops import Class, Problem, Reason, WaitsFor
 from nodrop.ledger.over_time import LateBurst, Losses
-from nodrop.ledger.reasons import Problem, Reason
 
 KNOBS = "systemd CPUQuota=, docker --cpus, Kubernetes limits.cpu"
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Literal
 
-from nodrop.protocol.events import CpuTimes, ProcessReading, SampleRow, ThreadReading
+from nodrop.protocol import CpuTimes, ProcessReading, SampleRow, ThreadReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,8 @@ from typing import Any, Literal
 from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.cause import Cause, causes_of, lost_to_steal
-from nodrop.ledger.hops import CUT, Account, Class, Place
+from nodrop.ledger.hops import CUT, Account, Class, Outcome, Place, Problem, Reason, outcome_of
 from nodrop.ledger.over_time import Losses, Pace, WorkedOff, pace
-from nodrop.ledger.reasons import Outcome, Problem, Reason, outcome_of
 from nodrop.ledger.running import Running
 from nodrop.ledger.sender import (
     NAMED_RATIO,

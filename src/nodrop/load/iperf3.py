@@ -27,7 +27,7 @@ from nodrop.hosts.processes import cpu_s as cpu_s_of
 from nodrop.hosts.processes import ended
 from nodrop.hosts.seam import Child, HostProcess, Json, Link, Port, UndoJournal, rise
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, Unscheduled
-from nodrop.protocol.events import Counters
+from nodrop.protocol import Counters
 from nodrop.untrusted.folder import read_end
 from nodrop.untrusted.json_text import decode_object, making_sense
 

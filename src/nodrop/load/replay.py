@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from nodrop import protocol as events
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput
@@ -35,8 +36,7 @@ from nodrop.load.trace import (
     silence_after,
     words_of,
 )
-from nodrop.protocol import events
-from nodrop.protocol.events import ReplayResult
+from nodrop.protocol import ReplayResult
 from nodrop.untrusted.json_text import counted, making_sense
 
 PREPARE_TIMEOUT_S = 120.0

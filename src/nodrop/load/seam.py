@@ -12,7 +12,7 @@ from nodrop.hosts.seam import HostProcess, Json, Link, UndoJournal
 from nodrop.ledger.balance import Lengths
 from nodrop.ledger.over_time import LateBurst
 from nodrop.ledger.running import FlowSizes
-from nodrop.protocol.events import Achieved, TraceResult
+from nodrop.protocol import Achieved, TraceResult
 from nodrop.results.records import LoadWindow
 
 

@@ -37,7 +37,7 @@ from nodrop.load.seam import (
     TraceFacts,
     lasting,
 )
-from nodrop.protocol.events import ReassemblyForecast, TracePlanned, TraceResult
+from nodrop.protocol import ReassemblyForecast, TracePlanned, TraceResult
 from nodrop.results.records import LoadWindow
 from nodrop.untrusted.folder import read_file
 from nodrop.untrusted.json_text import decode_object, making_sense, member

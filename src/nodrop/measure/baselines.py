@@ -19,9 +19,8 @@ from tempfile import TemporaryDirectory
 
 from nodrop import plugins
 from nodrop.config.lab_file import LabSource, load_lab
-from nodrop.errors import LabProblem, TrialFailed
+from nodrop.errors import LabProblem, TrialFailed, interrupts
 from nodrop.hosts.folders import cache_folder, state_folder
-from nodrop.hosts.interrupts import interrupts
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import LocalHost, run_command
 from nodrop.hosts.node import file_sha256, find_node_binary
@@ -32,9 +31,9 @@ from nodrop.load.seam import TraceFacts
 from nodrop.measure.cells import Cell, Table
 from nodrop.measure.preflight import Parts
 from nodrop.measure.seam import Measurer, Trial
-from nodrop.outcomes.expected import Baseline, Found, keep
-from nodrop.protocol.events import Host as HostFacts
-from nodrop.protocol.events import ProbeResult
+from nodrop.outcomes import Baseline, Found, keep
+from nodrop.protocol import Host as HostFacts
+from nodrop.protocol import ProbeResult
 from nodrop.results.layout import TrialFolder
 from nodrop.results.other_records import Certificate, Key, file_name, find_certificate
 from nodrop.setups.seam import Limits, Setup

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from nodrop.config.units import format_cpus, format_seconds
 from nodrop.hosts.control_groups import own_quotas
+from nodrop.ledger.hops import Reason
 from nodrop.ledger.over_time import Busy, DropReading, Losses, losses
-from nodrop.ledger.reasons import Reason
 from nodrop.ledger.running import BusyThread
 from nodrop.ledger.sender import DISTURBS, KNOBS
 from nodrop.load.seam import OfferedLoad, Offerer
 from nodrop.measure.sampling import Sampler, busiest_thread
-from nodrop.protocol.events import SampleRow
+from nodrop.protocol import SampleRow
 from nodrop.results.trial import OTHERS, STEAL, Live, Program, TrialRecord
 from nodrop.suts.seam import SutCounters
 

@@ -21,8 +21,7 @@ import nodrop
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
-from nodrop.errors import BadInput, NodropError, SystemRefused
-from nodrop.hosts.interrupts import Gate, Interrupted, interrupts
+from nodrop.errors import BadInput, Gate, Interrupted, NodropError, SystemRefused, interrupts
 from nodrop.hosts.journal import DiskJournal, must_be_kept
 from nodrop.hosts.node import file_sha256, find_node_binary
 from nodrop.hosts.processes import this_host
@@ -34,8 +33,8 @@ from nodrop.measure.controllers.blocks import Controller, TrialInput
 from nodrop.measure.pair import Pair, at_work
 from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.measure.preflight import Parts, preflight
-from nodrop.protocol.events import AfPacketProof
-from nodrop.protocol.events import Host as HostFacts
+from nodrop.protocol import AfPacketProof
+from nodrop.protocol import Host as HostFacts
 from nodrop.results.layout import RawFiles
 from nodrop.results.rundir import find_run, read_manifest
 from nodrop.results.summary import OF_A_HOST, begun_sitting

@@ -22,24 +22,24 @@ from nodrop.hosts.seam import AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.images.choice import must_be_there
 from nodrop.images.image_tree import Bits, first_difference
 from nodrop.labs.seam import MakesPorts
-from nodrop.ledger.hops import ring_of
-from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.hops import Problem, Reason, ring_of
 from nodrop.ledger.running import Role
 from nodrop.load.seam import LoadGenerator, Offerer
-from nodrop.measure import sampling, together
+from nodrop.measure import offering as packets
+from nodrop.measure import sampling
 from nodrop.measure.cells import Cell, Table, core_of, may_spin
 from nodrop.measure.offering import Offering, offer
-from nodrop.measure.packets import closing as packets
+from nodrop.measure.packets import instances
 from nodrop.measure.packets.instances import Places, provision
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
 from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial
-from nodrop.outcomes.expected import read_found
+from nodrop.outcomes import read_found
 from nodrop.results.layout import PROFILE
 from nodrop.setups.seam import Env, Proof, SamplesInside
 from nodrop.suts.seam import Detecting
-from nodrop.tune.trial import tuned
+from nodrop.tune.applying import tuned
 
 
 def prove(
@@ -219,7 +219,7 @@ class LabMeasurer:
             step("prepare load")
             world.prepare(cell.load, stack)
             step("launch")
-            world.each = together.launch(parts.sut(cell), world.places.envs, stack)
+            world.each = instances.launch(parts.sut(cell), world.places.envs, stack)
             step("ready")
             world.wait_ready()
             again()
@@ -243,7 +243,7 @@ class _World:
 
     trial: Trial
     """The one under way, or the last."""
-    each: together.Each = ()
+    each: instances.Each = ()
 
     def __init__(
         self, parts: Parts, settings: Measure, journal: UndoJournal, cell: Cell, places: Places
@@ -293,11 +293,11 @@ class _World:
 
     def wait_ready(self) -> None:
         seen, processes = self.trial.seen, [one.process for one in self.each]
-        ready = together.wait_ready(self.each, timeout_s=self._settings.ready_timeout_s)
+        ready = instances.wait_ready(self.each, timeout_s=self._settings.ready_timeout_s)
         launched_ns = min(process.launched_mono_ns for process in processes)
         seen.world.readiness = ready
         seen.world.activation_s = (ready.ready_mono_ns - launched_ns) / 1e9
-        proof, bits = together.proof(self.each), self._parts.bits(self._cell)
+        proof, bits = instances.proof(self.each), self._parts.bits(self._cell)
         self._proof = prove(proof, bits, self._parts.files_sha256(self._cell))
         self._first = self.trial.index
 
@@ -338,9 +338,9 @@ class _World:
                 profiling.stop()
             step("drain")
             arrived = self.places.read()
-            seen.facts["sut"] = together.facts(self.each)
+            seen.facts["sut"] = instances.facts(self.each)
             observed = self._observed(before, arrived)
-            seen.packets.drained = together.drain(
+            seen.packets.drained = instances.drain(
                 self.each,
                 expected_packets=observed.expected_captured_packets,
                 timeout_s=self._settings.drain_timeout_s,
@@ -380,10 +380,10 @@ class _World:
         seen = self.trial.seen
         if self._stays:
             self.trial.step("read at rest")
-            seen.packets.each = together.counted(self.each)
+            seen.packets.each = instances.counted(self.each)
         else:
             self.trial.step("stop")
-            seen.packets.each = together.finish(self.each, timeout_s=STOP_TIMEOUT_S)
+            seen.packets.each = instances.finish(self.each, timeout_s=STOP_TIMEOUT_S)
             self._worn = "the SUT was ended to read its last counters"
         seen.problems += [problem for one in seen.packets.each for problem in one.problems]
 
@@ -399,7 +399,7 @@ class _World:
         places, first = self.places, self.each[0].process
         sampler = Sampler(
             places.nics,
-            together.roots(self.each),
+            instances.roots(self.each),
             own_cgroup=first.own_cgroup and len(self.each) == 1,
             path=self.trial.folder.samples(places.link.rx.host.name),
             interval_ms=self._settings.sample_interval_ms,
@@ -412,7 +412,7 @@ class _World:
     def _profiling(self, stack: ExitStack) -> Profiling | None:
         if not self._cell.profile:
             return None
-        programs, hardware = together.programs(self.each), self._settings.hardware
+        programs, hardware = instances.programs(self.each), self._settings.hardware
         try:
             return stack.enter_context(Profiling(programs, hardware=hardware))
         except Unseen as why:
@@ -438,7 +438,7 @@ class _World:
             link = self._link(self._cell.load)
             with self._load.prepare(link, work=work, journal=self._journal) as first:
                 offered = offer(first, lambda _sent: None)
-            together.drain(
+            instances.drain(
                 self.each, expected_packets=None, timeout_s=self._settings.drain_timeout_s
             )
             for one in self.each:

@@ -23,9 +23,8 @@ from nodrop.hosts.processes import this_host
 from nodrop.hosts.seam import Host, Json, UndoJournal
 from nodrop.labs.seam import Connected
 from nodrop.ledger.balance import ledger_to_json
-from nodrop.ledger.hops import Class
+from nodrop.ledger.hops import Class, Problem, Reason
 from nodrop.ledger.over_time import Watched, shown
-from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.running import ThreadBooks, unexplained_packets
 from nodrop.ledger.verdict import figures, judge
 from nodrop.load.seam import FromFiles, LoadGenerator, OfferedLoad, ScheduleError
@@ -38,9 +37,9 @@ from nodrop.measure.packets.instances import imbalance_ratio
 from nodrop.measure.plan import Plan
 from nodrop.measure.preflight import Parts
 from nodrop.measure.seam import Measured, Measurer, ResourcesSeen, Standing, Trial, setup_cpu_s
-from nodrop.outcomes.expected import compared, differences
-from nodrop.protocol.events import Achieved, AfPacketProof
-from nodrop.protocol.events import Host as HostFacts
+from nodrop.outcomes import compared, differences
+from nodrop.protocol import Achieved, AfPacketProof
+from nodrop.protocol import Host as HostFacts
 from nodrop.results.layout import TrialFolder
 from nodrop.results.trial import Live, Ramp, Searched, Soak, TrialRecord
 from nodrop.suts.seam import SutCounters

@@ -16,10 +16,9 @@ from nodrop import plugins
 from nodrop.capacity.forecast import forecast, forecast_words, soak_words
 from nodrop.config.experiment import Experiment, LimitsTable, Measure
 from nodrop.config.matrix import NAMED, PROFILE
-from nodrop.config.options import CpuList, Options, YesNo, check, shown
+from nodrop.config.options import CpuList, Options, YesNo, check, key_path, put, shown
 from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING, WHOLE
 from nodrop.config.search import Repetitions, Search
-from nodrop.config.toml_file import key_path, put
 from nodrop.config.units import count_of, format_cpus, parse_cpus
 from nodrop.errors import BadInput
 from nodrop.labs.bridge import Splitter
@@ -45,7 +44,7 @@ from nodrop.results.capacity import Forecast
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.setups.seam import Limits, Setup, pins_within_limits
 from nodrop.suts.seam import Sut, pins_of, ports_of
-from nodrop.tune.trial import asked as asked_knobs
+from nodrop.tune.applying import asked as asked_knobs
 
 if TYPE_CHECKING:
     from nodrop.stats.interval import Looks

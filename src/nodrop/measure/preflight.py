@@ -22,7 +22,7 @@ from nodrop.images.choice import must_be_there, resolve_bits, script_problem
 from nodrop.images.image_tree import Bits, first_difference
 from nodrop.labs.bridge import split_problems
 from nodrop.labs.seam import Cabled, Connected, Lab, MakesPorts, Receiving, Resettable
-from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.hops import Problem, Reason
 from nodrop.load.seam import BetweenStacks, ByProgram, LoadGenerator
 from nodrop.measure.busy import host_notes
 from nodrop.measure.cells import Cell, Table, port_traces, sender_problems, traces_of

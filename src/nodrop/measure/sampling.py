@@ -12,9 +12,9 @@ from typing import Literal, Protocol, Self, runtime_checkable
 
 from nodrop.hosts.node import ClockFix, fit
 from nodrop.hosts.seam import Host, HostProcess, Json, Port, SampleJob
-from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.hops import Problem, Reason
 from nodrop.ledger.running import BusyThread
-from nodrop.protocol.events import CpuTimes, SampleRow
+from nodrop.protocol import CpuTimes, SampleRow
 from nodrop.setups.seam import SamplesInside
 from nodrop.untrusted.json_text import decode_object, making_sense
 

@@ -14,8 +14,8 @@ from typing import Protocol
 from nodrop.hosts.processes import usage
 from nodrop.hosts.seam import HostProcess, Json
 from nodrop.ledger.balance import Ledger
+from nodrop.ledger.hops import Problem
 from nodrop.ledger.over_time import Busy, Losses, WorkedOff
-from nodrop.ledger.reasons import Problem
 from nodrop.ledger.running import FlowSizes, Running, ThreadBooks
 from nodrop.ledger.sender import Quota
 from nodrop.ledger.verdict import Verdict
@@ -25,7 +25,7 @@ from nodrop.measure.cells import Cell, Table
 from nodrop.measure.packets.instances import Instance, PortPackets
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.sampling import Usage
-from nodrop.outcomes.expected import Baseline, Found
+from nodrop.outcomes import Baseline, Found
 from nodrop.results.layout import TrialFolder
 from nodrop.results.records import LoadWindow
 from nodrop.results.trial import Program

@@ -13,8 +13,16 @@ from nodrop.config.units import parse_cpus
 from nodrop.findings.observations import RATES, known_median
 from nodrop.ledger.running import FlowSizes, Role, gini, over_mean, what_makes
 from nodrop.profile.functions import profile_of
-from nodrop.profile.scaling import ScalingSection, scaling_section, scalings
-from nodrop.profile.study_2017 import Judged, Model, judged, not_compared, time_sharing
+from nodrop.profile.study_2017 import (
+    Judged,
+    Model,
+    ScalingSection,
+    judged,
+    not_compared,
+    scaling_section,
+    scalings,
+    time_sharing,
+)
 from nodrop.report import escape, numbers
 from nodrop.report.chart import Chart
 from nodrop.report.charts import MOST_BARS, Bar, Part, stacked_bars

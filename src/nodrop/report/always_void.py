@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from nodrop.capacity.cells import searches, subject
-from nodrop.ledger.reasons import Reason
+from nodrop.ledger.hops import Reason
 from nodrop.report import escape
 from nodrop.report import sentences as rules
 from nodrop.report.loads import asked_words

@@ -9,7 +9,7 @@ from nodrop.report import numbers
 from nodrop.report.costs import DETECTION_FIGURE
 from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, scaled, text, with_ends
-from nodrop.results.packets import Detections, MissedByFlow
+from nodrop.results.records import Detections, MissedByFlow
 
 WORDS = (
     "A unit is a signature in a flow, or for the address that it tracks if it limits its alerts: "

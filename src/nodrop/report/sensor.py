@@ -13,7 +13,7 @@ from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Story, once
 from nodrop.report.tables import Column, Field, Table, Value, number, table_of, words
 from nodrop.report.trials import Sensor, Trial
-from nodrop.results.packets import Port, Remark
+from nodrop.results.records import Port, Remark
 from nodrop.results.summary import cell_key, idle_ports, not_whole
 
 MOST_NAMED = 5

@@ -12,7 +12,7 @@ from nodrop.ledger.balance import Ledger, ledger_from_json
 from nodrop.ledger.hops import CUT, Account, Class
 from nodrop.ledger.running import Role
 from nodrop.report import escape
-from nodrop.results.packets import Detections
+from nodrop.results.records import Detections
 from nodrop.results.rundir import Damage, RunDir, pack, unpack
 from nodrop.results.summary import first_host
 from nodrop.results.trial import SutThread, TrialRecord

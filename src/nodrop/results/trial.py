@@ -1,6 +1,6 @@
 """One line of trials.jsonl: everything most reports need to know of a trial.
 
-An envelope that fits any kind of load, and a body by kind: `packets` (results/packets.py). `None`
+An envelope that fits any kind of load, and a body by kind: `packets` (results/records.py). `None`
 means not measured and `0` means zero. schema/trial.schema.json is made from these models.
 """
 
@@ -16,16 +16,17 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_va
 
 from nodrop.config.units import parse_cpus
 from nodrop.errors import NodropError
-from nodrop.ledger.reasons import FAILURES, Reason
+from nodrop.ledger.hops import FAILURES, Reason
 from nodrop.ledger.running import BusyThread
-from nodrop.results.packets import Detections, PacketBooks
 from nodrop.results.records import (
     FLAT,
     FORMAT,
     Count,
+    Detections,
     LoadWindow,
     Model,
     NotNegative,
+    PacketBooks,
     Packets,
     Seconds,
     UnknownFormat,

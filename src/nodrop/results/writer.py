@@ -16,7 +16,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
-from nodrop.config.toml_file import printable
+from nodrop.config.options import printable
 from nodrop.errors import BadInput, LabProblem
 from nodrop.results.layout import (
     EXPERIMENT,

@@ -29,13 +29,6 @@ from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, Port, Und
 from nodrop.images.image_tree import Bits, image_tar
 from nodrop.labs.netns import MACVTAP, add_macvtap, moved_port, named_namespace
 from nodrop.ledger.hops import Account, Class, Hop, Owner, Place, WaitsFor
-from nodrop.machines.docker_engine import (
-    LABEL,
-    Attached,
-    DockerEngine,
-    docker_problems,
-    docker_url,
-)
 from nodrop.setups import contained
 from nodrop.setups.contained import (
     NODE_INSIDE,
@@ -47,6 +40,13 @@ from nodrop.setups.contained import (
     Ending,
     contained_job,
     output_files,
+)
+from nodrop.setups.docker_engine import (
+    LABEL,
+    Attached,
+    DockerEngine,
+    docker_problems,
+    docker_url,
 )
 from nodrop.setups.seam import (
     Env,

@@ -16,9 +16,9 @@ from nodrop.hosts.guest import GuestHost
 from nodrop.hosts.processes import Inside, inside, seen_inside
 from nodrop.hosts.seam import Host, HostProcess, Json, SampleJob, rise
 from nodrop.ledger.hops import SOFTNET, Account, Class, Hop, Owner, Place, WaitsFor
-from nodrop.machines.qemu import RunningMachine
-from nodrop.protocol.events import Counters, ProcessInside, SampleResult
+from nodrop.protocol import Counters, ProcessInside, SampleResult
 from nodrop.setups.docker import MACVLAN, macvtap_books
+from nodrop.setups.qemu import RunningMachine
 from nodrop.setups.seam import PlaceReading, ProcessSpec, Proof, proof_of
 from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder, read_end

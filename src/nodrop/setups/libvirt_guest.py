@@ -28,10 +28,10 @@ from nodrop.hosts.seam import Action, AnyJob, Host, HostProcess, Json, Link, Por
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import add_macvtap_here
 from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.machines.libvirt_domain import CHANNEL, Domain, domain_problems
-from nodrop.machines.qemu import RunningMachine
 from nodrop.setups import guest_process as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess, GuestSamples
+from nodrop.setups.libvirt_domain import CHANNEL, Domain, domain_problems
+from nodrop.setups.qemu import RunningMachine
 from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, SamplesInside, Setup
 
 HELLO_TIMEOUT_S = 60.0

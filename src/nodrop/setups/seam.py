@@ -19,7 +19,7 @@ from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.protocol.events import Counters, SampleResult
+from nodrop.protocol import Counters, SampleResult
 
 PROOF_TIMEOUT_S = 60.0
 """Hashing megabytes takes a machine without KVM seconds."""

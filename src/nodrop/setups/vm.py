@@ -27,10 +27,10 @@ from nodrop.images.guest_assets import make_assets
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import add_macvtap
 from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.machines import qemu
-from nodrop.machines.qemu import Machine, NotBooted, RunningMachine
 from nodrop.setups import guest_process as books
+from nodrop.setups import qemu
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess, GuestSamples
+from nodrop.setups.qemu import Machine, NotBooted, RunningMachine
 from nodrop.setups.seam import (
     Limits,
     PlaceReading,

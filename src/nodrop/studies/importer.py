@@ -19,7 +19,7 @@ from nodrop.errors import BadInput
 from nodrop.findings.observations import Finding, Observation, SpreadClaim
 from nodrop.findings.rules import find
 from nodrop.ledger.hops import SOCKET_RING
-from nodrop.results.packets import PacketBooks
+from nodrop.results.records import PacketBooks
 from nodrop.results.trial import Offered, TrialRecord
 from nodrop.results.writer import RunWriter, must_be_new
 from nodrop.studies.dataset import Cell, Dataset, discover

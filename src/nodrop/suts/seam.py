@@ -11,11 +11,10 @@ from nodrop.config.replay import REPLAYING
 from nodrop.errors import BadInput
 from nodrop.hosts.seam import Json
 from nodrop.images.image_tree import Bits
-from nodrop.ledger.hops import Place
+from nodrop.ledger.hops import Place, Problem
 from nodrop.ledger.over_time import Served
-from nodrop.ledger.reasons import Problem
 from nodrop.ledger.running import Role
-from nodrop.outcomes.expected import By, Found
+from nodrop.outcomes import By, Found
 from nodrop.setups.seam import Env, Process
 
 

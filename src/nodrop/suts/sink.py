@@ -18,11 +18,10 @@ from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, NodeRefused, TrialFailed
 from nodrop.hosts.seam import Host, HostProcess, Json, SinkJob
 from nodrop.images.image_tree import Bits
-from nodrop.ledger.hops import Knobs, Place, socket_ring
+from nodrop.ledger.hops import Knobs, Place, Reason, socket_ring
 from nodrop.ledger.over_time import Served
-from nodrop.ledger.reasons import Reason
 from nodrop.ledger.running import Role
-from nodrop.protocol.events import SinkResult, SinkSample
+from nodrop.protocol import SinkResult, SinkSample
 from nodrop.setups.contained import LocalView
 from nodrop.setups.seam import Env, Process
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.errors import REMEDIES, BadInput, NotReady
-from nodrop.hosts.interrupts import Interrupted, interrupts
+from nodrop.errors import REMEDIES, BadInput, Interrupted, NotReady, interrupts
 from nodrop.results.store import MARK, before_anything
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import one_line, plain

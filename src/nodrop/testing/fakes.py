@@ -61,7 +61,7 @@ from nodrop.load.seam import (
     Tick,
     TraceFacts,
 )
-from nodrop.protocol.events import ProbeResult, SampleRow, TraceResult
+from nodrop.protocol import ProbeResult, SampleRow, TraceResult
 from nodrop.setups.contained import LocalView
 from nodrop.setups.seam import (
     Env,

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
-from nodrop.errors import LabProblem, NodropError
-from nodrop.hosts.interrupts import signals_held
+from nodrop.errors import LabProblem, NodropError, signals_held
 from nodrop.hosts.journal import DiskJournal, journals, new_label, tuned_folder
 from nodrop.hosts.local import run_command
 from nodrop.hosts.seam import Action
@@ -30,7 +29,7 @@ from nodrop.tune.applying import (
     snapshot,
     state_of,
 )
-from nodrop.tune.knob import Device
+from nodrop.tune.device import Device
 from nodrop.untrusted.json_text import NotJson, decode_object
 
 UNDER_WAY = "tune-apply"

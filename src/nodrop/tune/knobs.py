@@ -14,7 +14,7 @@ from nodrop.config.options import unknown_key
 from nodrop.config.units import cpu_mask, format_cpus, parse_cpus
 from nodrop.errors import BadInput
 from nodrop.labs.driver import FLOWS, HEAD
-from nodrop.tune.knob import Edit, Knob, Raw
+from nodrop.tune.device import Edit, Knob, Raw
 from nodrop.tune.suricata_yaml import OF_SURICATA
 
 SURICATA_PAGE = "Suricata user guide, high performance configuration"

@@ -16,9 +16,8 @@ from nodrop.config.units import format_seconds, noun
 from nodrop.errors import BadInput
 from nodrop.results.layout import LIVE, MANIFEST, RUNS, TRIAL, TRIALS, is_written
 from nodrop.results.rundir import Json
-from nodrop.results.summary import record_words
+from nodrop.results.summary import Eta, Remaining, record_words
 from nodrop.results.trial import MARKS, Live, RecordError, TrialRecord, mark_of
-from nodrop.stats.eta import Eta, Remaining
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member, plain
 from nodrop.watch.so_far import Gathered, Row, SoFar

@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from nodrop.calibrate import calibration
 from nodrop.calibrate import case as figures
-from nodrop.calibrate.calibration import smallest_loss, try_case
+from nodrop.calibrate import cases
 from nodrop.calibrate.case import Answer, Case, Expected, Site, Tried, seen_words
-from nodrop.calibrate.cases import known_answers
+from nodrop.calibrate.cases import known_answers, smallest_loss, try_case
 from nodrop.calibrate.faults import at_once
 from nodrop.cli import main
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem, NotReady
-from nodrop.ledger.reasons import Outcome
+from nodrop.ledger.hops import Outcome
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import make_plan
 from nodrop.results.other_records import Certificate, Key, KnownAnswer
@@ -70,7 +69,7 @@ def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[
             found = left.pop(0) if len(left) > 1 else left[0]
             return RunOutcome(directory=tmp_path, records=tuple(found))
 
-        monkeypatch.setattr(calibration, "run_experiment", run)
+        monkeypatch.setattr(cases, "run_experiment", run)
         return left
 
     return go
@@ -168,7 +167,7 @@ def test_a_fault_that_cannot_be_put_in(site: Site, said: Any) -> None:
         name="c", put_in="", settings=[], expected=[LOST], faults={"offer": at_once(refuse)}
     )
     with pytest.raises(LabProblem):  # what the trial itself would do with it
-        calibration._run(site, faulty)
+        cases._run(site, faulty)
     tried = try_case(site, faulty)
     assert (tried.answer, tried.why) == (Answer.NOT_POSSIBLE, "fault: no nft here")
 
@@ -177,7 +176,7 @@ def test_a_lab_that_cannot_be_used_ends_it(site: Site, monkeypatch: pytest.Monke
     def not_ready(*_: Any, **__: Any) -> None:
         raise NotReady("Docker's daemon does not answer")
 
-    monkeypatch.setattr(calibration, "run_experiment", not_ready)
+    monkeypatch.setattr(cases, "run_experiment", not_ready)
     with pytest.raises(NotReady):
         try_case(site, CASE)
 
@@ -228,7 +227,7 @@ def test_pace_ends_at_the_first_rate_that_is_late() -> None:
 def test_every_case_is_an_experiment_with_one_expectation_per_trial(site: Site) -> None:
     for case in known_answers(site):
         file = site.work / "case.toml"
-        file.write_text(calibration.EXPERIMENT.format(name=case.name, setup="bare"))
+        file.write_text(cases.EXPERIMENT.format(name=case.name, setup="bare"))
         plan = make_plan(load_experiment(file, case.settings))
         if case.expected:
             trials = plan.controller.beforehand()
@@ -286,7 +285,7 @@ def test_exit_codes(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr("nodrop.hosts.rights.ensure_privileges", lambda: None)
-    monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: certificate(*answers))
+    monkeypatch.setattr(cases, "calibrate", lambda *_, **__: certificate(*answers))
     assert main.exit_code(["calibrate"]) == code
     out = capsys.readouterr().out
     assert all(word in out for word in answers)
@@ -300,7 +299,7 @@ def test_some_cases_alone_make_no_certificate(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr("nodrop.hosts.rights.ensure_privileges", lambda: None)
-    monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: certificate("caught"))
+    monkeypatch.setattr(cases, "calibrate", lambda *_, **__: certificate("caught"))
     assert main.exit_code(["calibrate", "--only", "nothing"]) == 0
     assert "no certificate" in capsys.readouterr().out
     assert not (tmp_path / "nodrop" / "calibrate").exists()

@@ -17,9 +17,9 @@ from nodrop.hosts import rights
 from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome
 from nodrop.results.rundir import open_run
-from nodrop.schemas import schemas
 from tests.depth import depth
 from tests.made.outcome_runs import outcome_search, tried
+from tools.schemas import schemas
 
 ROOT = Path(__file__).parents[3]
 SINK = ("--sut", "sink")

@@ -15,10 +15,9 @@ from nodrop.ledger.running import BusyThread
 from nodrop.measure.cells import Cell
 from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, TrialInput
 from nodrop.measure.plan import Plan, Progress
-from nodrop.results.summary import summarize_cells
+from nodrop.results.summary import Eta, Remaining, summarize_cells
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.setups.seam import Limits
-from nodrop.stats.eta import Eta, Remaining
 from nodrop.terminal.progress import JsonLines, OnTerminal, PlainLines, record_words
 from nodrop.terminal.tables import cells_table, console
 from tests.made import outcome_runs

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodrop.profile.scaling import growing, scalings
-from nodrop.profile.study_2017 import Model, Stands, judged, not_compared
+from nodrop.profile.study_2017 import Model, Stands, growing, judged, not_compared, scalings
 from tests.unit.findings.test_study_2017 import around, model
 
 

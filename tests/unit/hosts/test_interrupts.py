@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from nodrop.hosts.interrupts import Interrupted, interrupts, signals_held
+from nodrop.errors import Interrupted, interrupts, signals_held
 
 
 def hit(number: signal.Signals) -> None:

@@ -14,7 +14,7 @@ from nodrop.hosts.processes import keep_words
 from nodrop.hosts.rights import KEEPER, KEPT, KEPT_BY_OURS, LOOKS, QEMU, SUT, SUT_USER, of_job
 from nodrop.hosts.seam import Action
 from nodrop.hosts.ssh import COPY, KEPT_FOLDER, NODE_FOLDER, TAKE
-from nodrop.protocol.events import ProbeResult
+from nodrop.protocol import ProbeResult
 
 SOURCES = Path(__file__).parents[3] / "src/nodrop"
 PAGE = (Path(__file__).parents[3] / "docs/reference/security.md").read_text()

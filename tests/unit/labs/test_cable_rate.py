@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.hosts.local import LocalHost
 from nodrop.labs.cable import Burst, CableEnd, Crossed, judged, unlike
-from nodrop.protocol.events import ReplayResult
+from nodrop.protocol import ReplayResult
 
 FRAME_BYTES = 1514
 

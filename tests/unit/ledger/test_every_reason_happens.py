@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.ledger.hops import Class
-from nodrop.ledger.reasons import Reason
+from nodrop.ledger.hops import Class, Reason
 
 TESTS = Path(__file__).parents[2]
 SAID = {

@@ -8,8 +8,7 @@ import pytest
 
 from nodrop.ledger import hops as places
 from nodrop.ledger.balance import Ledger, balance
-from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.hops import Account, Class, Hop, Problem, Reason
 from nodrop.ledger.sender import Bounds, Sending
 from nodrop.ledger.verdict import judge, percent
 from nodrop.suts.suricata.sut import RING

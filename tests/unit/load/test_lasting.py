@@ -12,7 +12,7 @@ from nodrop.load.replay import offered_load
 from nodrop.load.seam import lasting
 from nodrop.load.tcpreplay import parse_summary
 from nodrop.load.trace import read_trace
-from nodrop.protocol.events import ReplayResult
+from nodrop.protocol import ReplayResult
 from tests.known_answers.frames import ip, write
 
 S = 1_000_000_000

@@ -11,7 +11,7 @@ from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts import node as binary
 from nodrop.load import trace as traces
 from nodrop.load.replay import Replay
-from nodrop.protocol.events import PROTOCOL
+from nodrop.protocol import PROTOCOL
 
 SCRIPTS = [
     "yes nonsense; true",

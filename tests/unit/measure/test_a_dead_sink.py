@@ -14,7 +14,7 @@ import pytest
 
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.node import find_node_binary
-from nodrop.measure import together
+from nodrop.measure.packets import instances
 from nodrop.suts.sink import Sink, SinkProcess
 
 
@@ -34,7 +34,7 @@ def test_no_pipe_of_a_dead_sink_stays_open(number: signal.Signals, looks: int) -
     sut: Any = SimpleNamespace(launch=lambda _env: SimpleNamespace(process=process))
     env: Any = None
     with ExitStack() as stack:
-        together.launch(sut, [env], stack)
+        instances.launch(sut, [env], stack)
         os.kill(job.pid, number)
         deadline = time.monotonic() + 10
         while not job.ended():  # the signal is on its way

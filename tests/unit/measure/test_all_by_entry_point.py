@@ -24,8 +24,8 @@ from nodrop.measure.controllers.blocks import Asked, Outlook, TrialInput
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.pair import Pair
 from nodrop.measure.plan import Progress
+from nodrop.results.summary import Remaining
 from nodrop.results.trial import TrialRecord
-from nodrop.stats.eta import Remaining
 from nodrop.testing.fakes import FakeJournal, FakeLab, FakeLoad, FakeSetup, FakeSut, World
 
 WORLD = World(ring_full_packets=7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodrop.hosts.node import ClockFix
-from nodrop.ledger.reasons import Reason
+from nodrop.ledger.hops import Reason
 from nodrop.measure.sampling import Fix, facts, fix, moved
 from nodrop.testing.fakes import FakeHost, World
 

@@ -12,11 +12,10 @@ import pytest
 
 from nodrop.errors import TrialFailed
 from nodrop.ledger.balance import balance
-from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.reasons import Reason
+from nodrop.ledger.hops import Account, Class, Hop, Reason
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import judge
-from nodrop.measure import together
+from nodrop.measure.packets import instances
 from nodrop.measure.packets.instances import Instance, _summed, imbalance_ratio
 from nodrop.suts.seam import Drained, RunningSut, SutCounters
 
@@ -33,7 +32,7 @@ def counters(captured: int, dropped: int | None = 0) -> SutCounters:
 
 
 def test_counters_of_all_instances_are_added() -> None:
-    assert together.total([counters(10, 2), counters(5)]) == SutCounters(
+    assert instances.total([counters(10, 2), counters(5)]) == SutCounters(
         captured_packets=15,
         dropped_ring_full_packets=2,
         decoded_packets=13,
@@ -44,10 +43,10 @@ def test_counters_of_all_instances_are_added() -> None:
 
 
 def test_what_one_instance_does_not_say_is_not_known_of_all() -> None:
-    assert together.total([counters(10), counters(5, None)]).dropped_ring_full_packets is None
+    assert instances.total([counters(10), counters(5, None)]).dropped_ring_full_packets is None
     wire = replace(counters(10), counts_wire_bytes=True)
-    assert together.total([wire, wire]).counts_wire_bytes
-    assert not together.total([wire, counters(5)]).counts_wire_bytes
+    assert instances.total([wire, wire]).counts_wire_bytes
+    assert not instances.total([wire, counters(5)]).counts_wire_bytes
 
 
 def test_one_account_per_class_whichever_instance_counted() -> None:
@@ -116,10 +115,10 @@ def test_a_drain_ends_when_packets_rest_though_other_figures_do_not(
 ) -> None:
     """More was expected than is there: only rest can end it."""
     now = iter(range(1000))
-    monkeypatch.setattr(together.time, "monotonic", lambda: float(next(now)))
-    monkeypatch.setattr(together.time, "sleep", lambda _: None)
+    monkeypatch.setattr(instances.time, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(instances.time, "sleep", lambda _: None)
     each = [cast("RunningSut", Housekeeping()) for _ in range(2)]
-    assert together.drain(each, expected_packets=200, timeout_s=30).rested_mono_ns < 10e9
+    assert instances.drain(each, expected_packets=200, timeout_s=30).rested_mono_ns < 10e9
 
 
 def test_guests_that_must_not_be_asked_drain_each_by_themselves() -> None:
@@ -144,7 +143,7 @@ def test_guests_that_must_not_be_asked_drain_each_by_themselves() -> None:
     ]
     each = [cast("RunningSut", part) for part in parts]
     last = Drained(rested_mono_ns=9, busy_mono_ns=5, left_packets=7)
-    assert together.drain(each, expected_packets=200, timeout_s=30) == last
+    assert instances.drain(each, expected_packets=200, timeout_s=30) == last
     assert [part.asked for part in parts] == [1, 1]
 
 
@@ -184,5 +183,5 @@ def test_nobody_waits_for_guests_that_drain_when_the_trial_is_over(
     parts = [Waits(happens), Waits(lambda: None)]
     each = [cast("RunningSut", part) for part in parts]
     with pytest.raises(ends):
-        together.drain(each, expected_packets=200, timeout_s=30)
+        instances.drain(each, expected_packets=200, timeout_s=30)
     assert all(part.killed.is_set() for part in parts)

@@ -6,8 +6,7 @@ from typing import Any, cast
 import pytest
 
 from nodrop.config.experiment import Measure
-from nodrop.errors import TrialFailed
-from nodrop.hosts.interrupts import Interrupted
+from nodrop.errors import Interrupted, TrialFailed
 from nodrop.ledger.hops import Class
 from nodrop.measure.cells import Cell
 from nodrop.measure.measurer import LabMeasurer

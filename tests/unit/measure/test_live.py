@@ -11,7 +11,7 @@ from nodrop.ledger.running import BusyThread
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.busy import Feed
 from nodrop.measure.sampling import Sampler
-from nodrop.protocol.events import SampleRow
+from nodrop.protocol import SampleRow
 from nodrop.results.trial import Live
 from nodrop.suts.seam import SutCounters
 from nodrop.testing.fakes import FakeHost, World, whole

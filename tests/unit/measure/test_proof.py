@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.images.image_tree import Bits
-from nodrop.ledger.reasons import Reason
+from nodrop.ledger.hops import Reason
 from nodrop.measure.measurer import prove
 from nodrop.setups.seam import Proof
 

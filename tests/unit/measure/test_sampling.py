@@ -11,7 +11,7 @@ import pytest
 
 from nodrop.hosts.seam import Host, HostProcess, Port
 from nodrop.measure.sampling import Sampler, usage, usage_inside
-from nodrop.protocol.events import SampleRow
+from nodrop.protocol import SampleRow
 from nodrop.testing.fakes import FakeJob, World, whole
 
 SECOND_NS = 1_000_000_000

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop.outcomes.expected import Baseline, Found, Unit, compared, differences
+from nodrop.outcomes import Baseline, Found, Unit, compared, differences
 from nodrop.plugins import build_sut
 from nodrop.suts.seam import must_be_detectable
 

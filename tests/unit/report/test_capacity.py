@@ -20,8 +20,8 @@ from nodrop.report.cards import cards
 from nodrop.report.escape import THIN
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
-from nodrop.schemas import schemas
 from tests.made.outcome_runs import outcome_search, tried, windowed
+from tools.schemas import schemas
 
 
 def search_of(run: Path) -> SearchedCell:

@@ -26,9 +26,9 @@ from nodrop.report.sections import environment
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
 from nodrop.results.capacity import Card
-from nodrop.schemas import schemas
 from nodrop.watch.serve import page as watch_page
 from tests.made.outcome_runs import Load, outcome_search, tried
+from tools.schemas import schemas
 
 STOP = ("really sent", "that was", "which is", "of it ", "at once", "in vain", "as well", "!")
 SYNONYMS = ("absorbed", "met it", "may ", "might", "possibly")

@@ -17,8 +17,8 @@ from nodrop.compare.history import Run, history
 from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.errors import BadInput
 from nodrop.report.escape import THIN
-from nodrop.schemas import schemas
 from tests.made.rundirs import DEMO, make_run
+from tools.schemas import schemas
 
 
 def runs(

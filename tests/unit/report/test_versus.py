@@ -27,10 +27,10 @@ from nodrop.errors import BadInput
 from nodrop.report import comparison
 from nodrop.report.escape import markdown
 from nodrop.results.layout import locked
-from nodrop.schemas import schemas
 from nodrop.stats.comparison import Advice
 from tests.made.outcome_runs import outcome_search, tried
 from tests.made.rundirs import DEMO, SETUPS, Fake, make_run
+from tools.schemas import schemas
 
 TWO = replace(DEMO, cells=({"load.multiplier": 1},), repetitions=2, samples=False)
 FEW = replace(DEMO, cells=({"load.multiplier": 1},), repetitions=24, samples=False)

@@ -15,8 +15,8 @@ from nodrop.results.other_records import (
     file_name,
     find_certificate,
 )
-from nodrop.schemas import schemas
 from tests.unit.calibrate.test_calibration import certificate
+from tools.schemas import schemas
 
 KEY = certificate().key
 

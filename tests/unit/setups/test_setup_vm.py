@@ -11,8 +11,8 @@ import pytest
 from nodrop.errors import BadInput, LabProblem
 from nodrop.images.guest_assets import GuestAssets, GuestKernel
 from nodrop.ledger.hops import Class
-from nodrop.machines.qemu import Machine, command
 from nodrop.setups.guest_process import queued_packets, vm_books
+from nodrop.setups.qemu import Machine, command
 from nodrop.setups.vm import Vm, choose_accelerator
 from nodrop.setups.vm_vfio import VmVfio
 

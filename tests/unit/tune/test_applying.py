@@ -19,7 +19,7 @@ from nodrop.tune.applying import (
     settle,
     snapshot,
 )
-from nodrop.tune.knob import HOST, Piece
+from nodrop.tune.device import HOST, Piece
 from nodrop.untrusted.json_text import NotJson
 from tests.unit.tune.simulated_port import BUDGET, PORT, Killed, SimulatedPort
 

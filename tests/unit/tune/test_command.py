@@ -16,8 +16,8 @@ from nodrop.compare.prove import _setting
 from nodrop.config.experiment import load_experiment
 from nodrop.errors import BadInput
 from nodrop.measure.plan import make_plan
+from nodrop.tune.applying import asked
 from nodrop.tune.knobs import find
-from nodrop.tune.trial import asked
 
 TRACE = "make:demo"
 

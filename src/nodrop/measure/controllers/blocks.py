@@ -22,9 +22,8 @@ from random import Random
 from typing import Any, Literal, Protocol
 
 from nodrop.config.search import Repetitions, Search
-from nodrop.results.summary import looks, settled
+from nodrop.results.summary import Eta, Remaining, looks, settled
 from nodrop.results.trial import Searched, TrialRecord
-from nodrop.stats.eta import Eta, Remaining
 
 # WHAT NEXT: a controller reads the finished trials and names the next one (RFC 9971).
 #

@@ -17,12 +17,13 @@ from nodrop.ledger.hops import (
     SOFTNET,
     Account,
     Class,
+    Problem,
+    Reason,
     beyond,
     in_rx_dropped,
     witnesses,
 )
-from nodrop.ledger.reasons import Problem, Reason
-from nodrop.protocol.events import Counters, SoftnetRow, Xdp
+from nodrop.protocol import Counters, SoftnetRow, Xdp
 from nodrop.setups.seam import PlaceReading
 
 

@@ -24,9 +24,9 @@ from nodrop.config.options import (
     YesNo,
     check,
     input_path,
+    read_toml,
     unknown_key,
 )
-from nodrop.config.toml_file import read_toml
 from nodrop.errors import BadInput
 from nodrop.ledger.running import Role
 from nodrop.untrusted.json_text import NotJson, decode_object

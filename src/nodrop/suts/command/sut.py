@@ -21,9 +21,8 @@ from nodrop.hosts.folders import state_folder
 from nodrop.hosts.node import file_sha256
 from nodrop.hosts.seam import Json
 from nodrop.images.image_tree import Bits
-from nodrop.ledger.hops import Knobs, Owner, Place, socket_ring
+from nodrop.ledger.hops import Knobs, Owner, Place, Problem, Reason, socket_ring
 from nodrop.ledger.over_time import Served
-from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.running import Role
 from nodrop.setups.seam import Env, Process, ProcessSpec
 from nodrop.suts.command.description import (

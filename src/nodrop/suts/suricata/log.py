@@ -16,7 +16,7 @@ from nodrop.hosts.local import LocalHost
 from nodrop.hosts.node import find_node_binary
 from nodrop.hosts.seam import AS_OURS, Surroundings
 from nodrop.images.image_tree import Bits
-from nodrop.ledger.reasons import Reason
+from nodrop.ledger.hops import Reason
 from nodrop.suts.suricata import counters
 from nodrop.suts.suricata.config import ENGINE_LOG
 from nodrop.suts.suricata.counters import CaptureKind

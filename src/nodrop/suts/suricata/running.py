@@ -13,7 +13,7 @@ from typing import Any
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.hosts.processes import PacketSocket
 from nodrop.hosts.seam import Json, Port
-from nodrop.ledger.reasons import Reason
+from nodrop.ledger.hops import Reason
 from nodrop.setups.seam import Env, Process
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less
 from nodrop.suts.suricata import counters, log

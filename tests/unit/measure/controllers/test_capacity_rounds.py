@@ -16,7 +16,7 @@ from nodrop.capacity.searched import loads, proofs, proved, tried
 from nodrop.config.search import Search
 from nodrop.ledger.cause import Rule
 from nodrop.measure.controllers.blocks import TrialInput
-from nodrop.results.packets import LossCause
+from nodrop.results.records import LossCause
 from nodrop.results.trial import TrialRecord
 from tests.depth import depth
 from tests.simulated_sut import METHODS, SimulatedSut, asked_for, controller, run, searched, texts

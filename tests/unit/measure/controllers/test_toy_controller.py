@@ -20,8 +20,8 @@ from nodrop.measure.controllers.blocks import Asked, May, Outlook, TrialInput, a
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.pair import Pair
 from nodrop.measure.plan import Progress, make_plan
+from nodrop.results.summary import Remaining
 from nodrop.results.trial import TrialRecord
-from nodrop.stats.eta import Remaining
 from nodrop.testing.fakes import FakeJournal, World
 from tests.unit.measure.test_manager import FakeParts
 

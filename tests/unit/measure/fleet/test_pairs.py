@@ -17,11 +17,10 @@ import pytest
 import nodrop
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_fleet
-from nodrop.errors import BadInput, LabProblem, NotReady
+from nodrop.errors import BadInput, Gate, LabProblem, NotReady
 from nodrop.fleet import worker
 from nodrop.fleet.members import Members, Pairs
 from nodrop.fleet.worker import Begun, Job, Left, Sent
-from nodrop.hosts.interrupts import Gate
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import RunOutcome, keep_run
 from nodrop.measure.plan import Progress, make_plan

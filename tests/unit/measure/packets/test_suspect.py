@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from nodrop.load.seam import OfferedLoad
-from nodrop.measure.packets.closing import sending
+from nodrop.measure.offering import sending
 from nodrop.measure.sampling import usage
-from nodrop.protocol.events import SampleRow
+from nodrop.protocol import SampleRow
 from nodrop.testing.fakes import whole
 
 OFFERED = OfferedLoad(

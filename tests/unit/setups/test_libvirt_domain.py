@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from nodrop.errors import BadInput, LabProblem
-from nodrop.machines import libvirt_domain
-from nodrop.machines.libvirt_domain import Domain, domain_problems, main, nic_xml
+from nodrop.setups import libvirt_domain
+from nodrop.setups.libvirt_domain import Domain, domain_problems, main, nic_xml
 from nodrop.setups.libvirt_guest import Libvirt
 from nodrop.setups.seam import Limits
 

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 from nodrop.errors import LabProblem
 from nodrop.hosts.processes import labelled_processes
 from nodrop.hosts.rights import in_user_namespace
-from nodrop.protocol.events import ProcessEntry
+from nodrop.protocol import ProcessEntry
 
 if TYPE_CHECKING:
     import docker

@@ -17,7 +17,7 @@ from nodrop.config.units import count_of
 from nodrop.errors import LabProblem
 from nodrop.hosts.node import find_node_binary
 from nodrop.hosts.rights import KEPT_BY_OURS, READER, environment, limited
-from nodrop.results.packets import (
+from nodrop.results.records import (
     LEAST_UNITS,
     MOST_NAMED,
     DetectionClass,

@@ -1,4 +1,4 @@
-"""JSON Schemas of what people and nodrop write: `python -m nodrop.schemas schema` renews them."""
+"""JSON Schemas of what people and nodrop write: `python -m tools.schemas schema` renews them."""
 
 from __future__ import annotations
 

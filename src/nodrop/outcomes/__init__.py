@@ -1,1 +1,0 @@
-"""Detections of a SUT in a load, found and missed: units, expectations, rules that limit alerts."""

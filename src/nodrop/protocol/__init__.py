@@ -1,1 +1,0 @@
-"""Types of what nodrop-node and its controller say to each other."""

@@ -1,0 +1,81 @@
+"""The files of the package: none need each other in a circle, and every room stands on a floor."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+IMPORT = re.compile(r"^ *from (nodrop[\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
+MOST_FLOORS = 8
+MOST_MODULES = 270
+
+
+def modules(folder: Path) -> dict[str, str]:
+    """Module → its text."""
+    found = {}
+    for path in folder.rglob("*.py"):
+        words = path.relative_to(folder.parent).with_suffix("").parts
+        found[".".join(words[:-1] if words[-1] == "__init__" else words)] = path.read_text()
+    return found
+
+
+def imports(texts: dict[str, str]) -> dict[str, set[str]]:
+    """Module → modules that it imports, at its top, in a function or for types alone."""
+    found: dict[str, set[str]] = {}
+    for module, text in texts.items():
+        found[module] = set()
+        for source, names in IMPORT.findall(text):
+            named = {f"{source}.{name}" for name in re.findall(r"\w+", names)} & texts.keys()
+            found[module] |= named or {source}
+    return found
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    texts = modules(ROOT / "src/nodrop")
+    assert len(tuple(TopologicalSorter(imports(texts)).static_order())) == len(texts)
+
+
+@pytest.mark.parametrize(
+    ("files", "circle"),
+    [
+        ({"a": "from nodrop.b import B", "b": "def f():\n    from nodrop.a import A"}, 2),
+        (
+            {
+                "a": "from nodrop import b",
+                "b": "from nodrop.c import (\n    C,\n)",
+                "c": "from nodrop import a",
+            },
+            3,
+        ),
+        ({"a": "from nodrop.b import B", "b": "# from nodrop.a import A"}, 0),
+    ],
+)
+def test_a_circle_is_found(tmp_path: Path, files: dict[str, str], circle: int) -> None:
+    folder = tmp_path / "nodrop"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    order = TopologicalSorter(imports(modules(folder)))
+    if not circle:
+        assert len(tuple(order.static_order())) == len(files)
+        return
+    with pytest.raises(CycleError) as found:
+        order.prepare()
+    assert len(set(found.value.args[1])) == circle
+
+
+def test_every_room_stands_on_one_of_eight_floors() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    [floors] = [one["layers"] for one in contracts["contracts"] if one["name"] == "floors"]
+    named = {name.split(".")[1] for floor in floors for name in re.findall(r"nodrop\.\w+", floor)}
+    rooms = {module.split(".")[1] for module in modules(ROOT / "src/nodrop") if "." in module}
+    assert (rooms, len(floors)) == (named, MOST_FLOORS)
+
+
+def test_the_package_has_few_files() -> None:
+    assert len(modules(ROOT / "src/nodrop")) <= MOST_MODULES, "put it into the file of its subject"
