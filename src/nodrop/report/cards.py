@@ -25,7 +25,6 @@ from nodrop.capacity.searched import judged_ratio, tried
 from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of, parse_cpus
 from nodrop.findings.load_words import apart, contradiction, pairs, written
-from nodrop.findings.observations import RATES
 from nodrop.report import escape, numbers
 from nodrop.report.always_void import always_void
 from nodrop.report.flows import hop_title
@@ -53,6 +52,7 @@ IDLE = 0.2
 MOST_PATH = 6
 ROOMY_FRAMES = 32_768
 """Frames of a socket ring, as many as lossless baselines have (suts/suricata/sut.py)."""
+SEARCHING = "measure.mode=capacity"
 SEARCH_S = 240.0
 """Budget of a search that is offered, as `nodrop capacity` has it."""
 KNOWN = 0.001
@@ -281,8 +281,8 @@ def _given_more(
 
 
 def _search_from(source: Source, top: Cell) -> str:
-    """The command that searches above a given load in the run's own SUT, setup and trace; empty
-    if the experiment names no trace."""
+    """The command that searches in a given load's own cell: its SUT, setup and trace. Empty if
+    the experiment names no trace."""
     try:
         asked = tomllib.loads(source.run.experiment)
     except tomllib.TOMLDecodeError:
@@ -294,14 +294,19 @@ def _search_from(source: Source, top: Cell) -> str:
         return ""  # there is no higher load
     if source.command[1:2] != ("run",):
         return shlex.join(["nodrop", "capacity", escape.plain(load["trace"])])
-    given = {key: value for key, value in top.factors.items() if key in RATES}
-    settings = [f"{key}={escape.plain(value)}" for key, value in given.items()]
-    if "pps" in load or "load.pps" in given:
+    matrix = asked.get("matrix", {})
+    named = matrix.get("cells", {}).get(top.factors.get("cell"), {})
+    settings = [
+        f"{key}={str(value).lower() if isinstance(value, bool) else escape.plain(value)}"
+        for key, value in top.factors.items()
+        if key not in named and isinstance(value, (int, float, str))
+    ]
+    if "pps" in load or "load.pps" in top.factors:
         settings.append("search.by=pps")
     if measure.get("outcome"):
         settings.append("measure.outcome=[]")
     budget = f"search.budget_s={SEARCH_S:.0f}"
-    return source.command_with("measure.mode=capacity", *settings, budget)
+    return source.command_with(SEARCHING, *settings, budget)
 
 
 def _took_s(trials: Sequence[Trial]) -> float | None:
@@ -520,9 +525,13 @@ def _idle(worker: Worker) -> bool:
 
 
 def _allowed(story: Story, ways: Sequence[Action]) -> list[Action]:
-    """The first few; none sets what the experiment varies, but for its rate."""
-    varied = [f"{factor}=" for factor in story.factors if factor not in RATES]
-    found = [one for one in ways if not any(key in one.command for key in varied)]
+    """The first few; none sets what the experiment varies, but for a search from its own cell."""
+    varied = [f"{factor}=" for factor in story.factors]
+    found = [
+        one
+        for one in ways
+        if SEARCHING in one.command or not any(key in one.command for key in varied)
+    ]
     return found[:MOST_ACTIONS]
 
 

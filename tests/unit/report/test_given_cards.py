@@ -86,7 +86,16 @@ def test_loads_that_contradict_each_other_name_none(tmp_path: Path) -> None:
     ("command", "load_of", "settings"),
     [
         ("run x.toml", {"load.pps": 5_000}, "load.pps=5000 search.by=pps"),
-        ("run x.toml --resume", {"load.speed": 8.0, "setup.kind": "bare"}, "load.speed=8.0"),
+        (
+            "run x.toml --resume",
+            {"load.speed": 8.0, "setup.kind": "oci"},
+            "load.speed=8.0 setup.kind=oci",
+        ),
+        (
+            "run x.toml",
+            {"cell": "low", "load.speed": 8.0, "sut.defrag": True},
+            "cell=low sut.defrag=true",
+        ),
         ("run x.toml --set sut.threads=1", {}, ""),
         ("run x.toml --set search.budget_s=60", {}, ""),
     ],
@@ -97,7 +106,9 @@ def test_the_search_that_is_offered_keeps_sut_setup_and_trace(
     run = outcome_run(
         tmp_path, [Load(cell=load_of, pps=5_000, trials=[0.0] * 6, fields={"sustained": True})]
     )
-    (run / "experiment.toml").write_text('[load]\ntrace = "my.pcap"\n')
+    (run / "experiment.toml").write_text(
+        '[load]\ntrace = "my.pcap"\n[matrix.cells.low]\n"load.speed" = 8.0\n'
+    )
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["command"] = ["/usr/bin/nodrop", *command.split()]
     (run / "manifest.json").write_text(json.dumps(manifest))
