@@ -20,7 +20,7 @@ from nodrop.elsewhere import front
 from nodrop.elsewhere.front import Rebooting
 from nodrop.elsewhere.where import measuring
 from nodrop.errors import BadInput, LabProblem, NotReady
-from nodrop.labs.seam import Distant
+from nodrop.labs.seam import OnHosts
 from nodrop.measure.plan import Progress
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import closes
@@ -172,7 +172,7 @@ def rebooting_it(
 ) -> Rebooting:
     monkeypatch.setattr(front, "SETTLED_TIMEOUT_S", 0.0)
     lab = plugins.build_lab(load_lab(there.lab(tmp_path)))
-    assert isinstance(lab, Distant)
+    assert isinstance(lab, OnHosts)
     return Rebooting(lab, lambda _words: None)
 
 

@@ -12,7 +12,7 @@ from nodrop import plugins
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput, NotReady
 from nodrop.hosts.seam import rise
-from nodrop.labs.seam import Checkable, Checked
+from nodrop.labs.seam import Checked, OnHosts
 from nodrop.results.rundir import open_run
 from tests.depth import depth
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
@@ -159,5 +159,5 @@ def test_a_lab_file_that_makes_no_sense(
 
 def checked(on: Pair, folder: Path) -> Sequence[Checked]:
     lab = plugins.build_lab(load_lab(on.lab(folder)))
-    assert isinstance(lab, Checkable)
+    assert isinstance(lab, OnHosts)
     return lab.check()

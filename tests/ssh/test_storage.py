@@ -16,7 +16,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem, NotReady
 from nodrop.hosts import ssh_connection
 from nodrop.hosts.node import file_sha256
-from nodrop.labs.seam import Checkable, Storage
+from nodrop.labs.seam import OnHosts, Storage
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
 from nodrop.untrusted.folder import Folder
@@ -145,5 +145,5 @@ def test_what_cannot_keep_is_said_before_anything_is_touched(
         run(lab={"more": more})
     assert os.linesep not in str(said.value)
     lab = plugins.build_lab(load_lab(there.lab(tmp_path, more=more)))
-    assert isinstance(lab, Checkable)
+    assert isinstance(lab, OnHosts)
     assert str(said.value) in [words for one in lab.check() for words in one.problems]

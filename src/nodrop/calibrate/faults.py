@@ -173,12 +173,10 @@ def first_dropped_by_xdp(sender: str, port: str, packets: int, mode: str) -> Fau
 
 
 @contextmanager
-def xdp_drops(
-    one_in: int, mode: str, *, where: str = "rcv", port: str = "ndrx0"
-) -> Iterator[PutIn]:
+def xdp_drops(one_in: int, mode: str, *, where: str = "rcv") -> Iterator[PutIn]:
     """One frame in so many, at random."""
     with ExitStack() as stack:
-        argv = [sys.executable, str(INJECTOR), port, str(one_in), mode]
+        argv = [sys.executable, str(INJECTOR), "ndrx0", str(one_in), mode]
         yield lambda: _attach(["ip", "netns", "exec", namespace(where), *argv], stack)
 
 

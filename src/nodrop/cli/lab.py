@@ -15,7 +15,7 @@ from nodrop.terminal.arguments import AsJson, complain, say, say_json
 
 if TYPE_CHECKING:
     from nodrop.hosts.journal import UndoReport
-    from nodrop.labs.seam import Distant
+    from nodrop.labs.seam import OnHosts
     from nodrop.protocol import Kvm
 
 MOST_LINES = 20
@@ -62,11 +62,11 @@ def check(
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
     from nodrop.elsewhere.where import looked_at
-    from nodrop.labs.seam import Checkable, Checked
+    from nodrop.labs.seam import Checked, OnHosts
 
     source = load_lab(where)
     made = plugins.build_lab(source)
-    if isinstance(made, Checkable):
+    if isinstance(made, OnHosts):
         found = made.check()
     else:
         seen, _, _ = looked_at(source, None, None)
@@ -103,10 +103,10 @@ def prepare(
     """
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
-    from nodrop.labs.seam import Preparable
+    from nodrop.labs.seam import OnHosts
 
     made = plugins.build_lab(load_lab(where))
-    if not isinstance(made, Preparable):
+    if not isinstance(made, OnHosts):
         raise BadInput(f"lab {made.name} is this machine alone; `nodrop doctor` says what it needs")
     found = made.prepare(do_it=do_it)
     if as_json:
@@ -227,19 +227,19 @@ def _undone_elsewhere(where: str, everything: bool) -> Sequence[UndoReport]:
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.journal import abandoned_labels
-    from nodrop.labs.seam import Distant, Undoable
+    from nodrop.labs.seam import OnHosts
 
     made = plugins.build_lab(load_lab(where))
-    if not isinstance(made, Undoable):
+    if not isinstance(made, OnHosts):
         return []
     reports = [*made.undo(abandoned_labels(), everything=everything, waiting=complain)]
     # The receiver's is the last: a run that goes on there will undo by itself.
-    if isinstance(made, Distant) and made.receiver_elsewhere and not reports[-1].goes_on:
+    if isinstance(made, OnHosts) and made.receiver_elsewhere and not reports[-1].goes_on:
         reports += _undone_by_nodrop_there(made, everything)
     return reports
 
 
-def _undone_by_nodrop_there(lab: Distant, everything: bool) -> Sequence[UndoReport]:
+def _undone_by_nodrop_there(lab: OnHosts, everything: bool) -> Sequence[UndoReport]:
     from nodrop.elsewhere.untaken import undone_on
     from nodrop.hosts.journal import UndoReport, new_label
 

@@ -37,7 +37,7 @@ from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
 from nodrop.images.choice import find_image, resolve_bits
 from nodrop.images.image import Image
-from nodrop.labs.seam import Checked, Distant, Storage
+from nodrop.labs.seam import Checked, OnHosts, Storage
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import (
     RunOutcome,
@@ -78,7 +78,7 @@ STATE = ("kernel", "cpus", "governor", "boost", "smt", "port", "mtu", "offloads_
 class Rebooting:
     """The receiver's reboots in one run. `note` says what takes time."""
 
-    lab: Distant
+    lab: OnHosts
     note: Callable[[str], None]
     _before: Mapping[str, Any] | None = None
 
@@ -229,7 +229,7 @@ def run_elsewhere(
     made, how = plugins.build_lab(lab), experiment.measure.reset
     if how != "none":
         experiment.blaming(lambda: resettable(made, how))
-    assert isinstance(made, Distant)
+    assert isinstance(made, OnHosts)
     found = find_run(out, experiment.name) if resume else None
     resets = Rebooting(made, progress.note) if how == "reboot" else None
     with (
@@ -287,7 +287,7 @@ class _Asking:
         experiment, plan = self.experiment, self.plan
         files = experiment.blaming(lambda: named_files(experiment, plan))
         lab = plugins.build_lab(self.lab)
-        assert isinstance(lab, Distant)
+        assert isinstance(lab, OnHosts)
         with ExitStack() as standing:
             try:
                 sender = lab.held_sender()

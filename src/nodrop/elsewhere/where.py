@@ -20,7 +20,7 @@ from nodrop.errors import BadInput, Interrupted, LabProblem, NodropError
 from nodrop.fleet.worker import Begun, Job, Left, must_be_as_others
 from nodrop.hosts.folders import scratch
 from nodrop.hosts.seam import Json
-from nodrop.labs.seam import Checkable, Distant
+from nodrop.labs.seam import OnHosts
 from nodrop.measure import baselines
 from nodrop.measure.controllers.blocks import May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import RunOutcome
@@ -212,7 +212,7 @@ def receiver_elsewhere(lab: LabSource) -> bool:
         made = plugins.build_lab(lab)
     except BadInput:
         return False
-    return isinstance(made, Distant) and made.receiver_elsewhere
+    return isinstance(made, OnHosts) and made.receiver_elsewhere
 
 
 def measuring(lab: LabSource) -> Measuring:
@@ -281,5 +281,5 @@ def _looked_at_elsewhere(
     if experiment and plan:
         return doctor_elsewhere(experiment, lab, plan)
     made = plugins.build_lab(lab)
-    assert isinstance(made, Checkable)
+    assert isinstance(made, OnHosts)
     return [words for one in made.check() for words in one.problems], [], []

@@ -170,37 +170,6 @@ class MakesPorts(Protocol):
         ...
 
 
-@runtime_checkable
-class Cabled(Protocol):
-    """A Lab whose hosts may have more than one cable between them."""
-
-    name: str
-    cables: int
-
-
-@runtime_checkable
-class Connected(Protocol):
-    """A Lab that keeps what takes time to make from one trial to the next."""
-
-    def connected(self, journal: UndoJournal) -> AbstractContextManager[Host]:
-        """The sender, for a run."""
-        ...
-
-    def lacks(self, program: str) -> str:
-        """The sender's name if it has no such program, else empty. LabProblem if it is not
-        reached."""
-        ...
-
-
-@runtime_checkable
-class Storing(Protocol):
-    """A Lab that may have a host for raw files of its trials."""
-
-    def storage(self) -> Storage | None:
-        """To be entered, for a run."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """The result of a look at one host of a lab, or at its cable."""
@@ -213,45 +182,6 @@ class Checked:
     """All that stands in the way, each with what to do; they name the host themselves."""
     facts: Json = field(default_factory=dict)
     """For machines."""
-
-
-@runtime_checkable
-class Checkable(Protocol):
-    """A Lab of hosts that are elsewhere: looking at them takes more than `problems` may."""
-
-    def check(self) -> Sequence[Checked]:
-        """Everything that stands in the way, on all hosts, at once."""
-        ...
-
-
-@runtime_checkable
-class Undoable(Protocol):
-    """A Lab of hosts that are elsewhere: what killed runs left there is undone from here."""
-
-    def undo(
-        self, labels: Collection[str], *, everything: bool, waiting: Callable[[str], None]
-    ) -> Sequence[UndoReport]:
-        """On all those hosts at once: ends what is left of runs whose controller is gone, and of
-        those of `labels`; with `everything` also runs that go on. `waiting` says what takes time.
-        """
-        ...
-
-
-@runtime_checkable
-class Resettable(Protocol):
-    """A Lab whose receiver, or the port there, can begin anew between trials."""
-
-    def cannot_reboot(self) -> str:
-        """Why not, in words; "" if it can."""
-        ...
-
-    def driver_problems(self) -> Sequence[str]:
-        """Why the driver of the receiver's port must not be loaded anew; we are on that host."""
-        ...
-
-    def load_driver(self, journal: UndoJournal) -> None:
-        """Loads anew the driver of the receiver's port, which is at home."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,33 +197,65 @@ class Prepared:
 
 
 @runtime_checkable
-class Preparable(Protocol):
-    """A Lab whose hosts are the user's own."""
-
-    def prepare(self, *, do_it: bool) -> Sequence[Prepared]:
-        """On all hosts at once. With `do_it` packages are installed, and nothing else is done."""
-        ...
-
-
-@runtime_checkable
 class OnHosts(Protocol):
-    """A Lab of hosts that have one run at a time."""
+    """A Lab of the user's own hosts, which have one run at a time and may be other machines."""
+
+    name: str
+    cables: int
+    """How many there are between its hosts."""
 
     def ends(self) -> Sequence[tuple[str, str]]:
         """Host and port of the sender, then of the receiver, of each cable; a host without a name
         is the machine that the lab is used on."""
         ...
 
+    def check(self) -> Sequence[Checked]:
+        """Everything that stands in the way, on all hosts, at once: it takes more than `problems`
+        may."""
+        ...
 
-@runtime_checkable
-class Distant(Protocol):
-    """A Lab whose receiver may be another machine: nodrop itself must then go there to measure
-    (elsewhere/front.py)."""
+    def prepare(self, *, do_it: bool) -> Sequence[Prepared]:
+        """On all hosts at once. With `do_it` packages are installed, and nothing else is done."""
+        ...
 
-    name: str
+    def undo(
+        self, labels: Collection[str], *, everything: bool, waiting: Callable[[str], None]
+    ) -> Sequence[UndoReport]:
+        """On all those hosts at once: ends what is left of runs whose controller is gone, and of
+        those of `labels`; with `everything` also runs that go on. `waiting` says what takes time.
+        """
+        ...
+
+    def storage(self) -> Storage | None:
+        """A host for raw files of its trials, to be entered for a run."""
+        ...
+
+    def connected(self, journal: UndoJournal) -> AbstractContextManager[Host]:
+        """The sender, for a run: what takes time to make is kept from one trial to the next."""
+        ...
+
+    def lacks(self, program: str) -> str:
+        """The sender's name if it has no such program, else empty. LabProblem if it is not
+        reached."""
+        ...
+
+    def cannot_reboot(self) -> str:
+        """Why the receiver cannot begin anew between trials, in words; "" if it can."""
+        ...
+
+    def driver_problems(self) -> Sequence[str]:
+        """Why the driver of the receiver's port must not be loaded anew; we are on that host."""
+        ...
+
+    def load_driver(self, journal: UndoJournal) -> None:
+        """Loads anew the driver of the receiver's port, which is at home."""
+        ...
 
     @property
-    def receiver_elsewhere(self) -> bool: ...
+    def receiver_elsewhere(self) -> bool:
+        """nodrop itself must then go there to measure (elsewhere/front.py)."""
+        ...
+
     def receiver(self, label: str) -> SshHost:
         """Connected once it is entered."""
         ...

@@ -26,7 +26,7 @@ from nodrop.hosts.journal import DiskJournal, must_be_kept
 from nodrop.hosts.node import file_sha256, find_node_binary
 from nodrop.hosts.processes import this_host
 from nodrop.hosts.seam import Json
-from nodrop.labs.seam import Storage, Storing
+from nodrop.labs.seam import OnHosts, Storage
 from nodrop.measure.baselines import machine_sha256, stands_on
 from nodrop.measure.busy import budget_words, quota_words
 from nodrop.measure.controllers.blocks import Controller, TrialInput
@@ -213,7 +213,7 @@ def run_experiment(
 def storage_of(lab: LabSource) -> Iterator[Storage | None]:
     """For a run, if its lab has one. NotReady, before anything is touched, if it is not reached."""
     made = plugins.build_lab(lab)
-    found = made.storage() if isinstance(made, Storing) else None
+    found = made.storage() if isinstance(made, OnHosts) else None
     with found or nullcontext():
         yield found
 

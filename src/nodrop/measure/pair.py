@@ -21,7 +21,7 @@ from nodrop.errors import (
 )
 from nodrop.hosts.processes import this_host
 from nodrop.hosts.seam import Host, Json, UndoJournal
-from nodrop.labs.seam import Connected
+from nodrop.labs.seam import OnHosts
 from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.hops import Class, Problem, Reason
 from nodrop.ledger.over_time import Watched, shown
@@ -432,7 +432,7 @@ def at_work(
 ) -> Iterator[Pair]:
     """For one sitting: what is connected stays so from one trial to the next."""
     with ExitStack() as stack:
-        if isinstance(parts.lab, Connected):
+        if isinstance(parts.lab, OnHosts):
             sender = stack.enter_context(parts.lab.connected(journal))
             _send_files(sender, [parts.load(cell.load) for cell in plan.cells], note)
         measurer = LabMeasurer(parts, measure, journal)

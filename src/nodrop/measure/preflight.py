@@ -21,7 +21,7 @@ from nodrop.hosts.seam import Json
 from nodrop.images.choice import must_be_there, resolve_bits, script_problem
 from nodrop.images.image_tree import Bits, first_difference
 from nodrop.labs.bridge import split_problems
-from nodrop.labs.seam import Cabled, Connected, Lab, MakesPorts, Receiving, Resettable
+from nodrop.labs.seam import Lab, MakesPorts, OnHosts, Receiving
 from nodrop.ledger.hops import Problem, Reason
 from nodrop.load.seam import BetweenStacks, ByProgram, LoadGenerator
 from nodrop.measure.busy import host_notes
@@ -99,7 +99,7 @@ class Parts:
         return self.lab.receiving(asked)
 
     def _must_fit_cables(self, cell: Cell) -> None:
-        cables = self.lab.cables if isinstance(self.lab, Cabled) else 1
+        cables = self.lab.cables if isinstance(self.lab, OnHosts) else 1
         if cables == 1 or cell.ports == 1:
             return
         way = f"lab {self.lab.name} has a cable to each of {cables} ports"
@@ -277,7 +277,7 @@ class Parts:
         if not isinstance(load, ByProgram):
             return []
         program = load.program
-        if not isinstance(self.lab, Connected):
+        if not isinstance(self.lab, OnHosts):
             lacking = which(program) is None
             return [f"{program} is not installed: apt-get install {program}"] * lacking
         if reached and program not in self._lacks:
@@ -287,7 +287,7 @@ class Parts:
         return []
 
     def _split_problems(self, cell: Cell) -> list[str]:
-        several = isinstance(self.lab, Cabled) and self.lab.cables > 1
+        several = isinstance(self.lab, OnHosts) and self.lab.cables > 1
         if cell.instances == 1 and (cell.ports == 1 or several):
             return []
         found = [*split_problems(cell.splitter)]
@@ -333,13 +333,13 @@ def _receiving_problems(asked: Receiving) -> Sequence[str]:
     return missing_cpus("setup.rps_cpus", cpus, here, "this host has no") if cpus else ()
 
 
-def resettable(lab: object, how: str) -> Resettable:
+def resettable(lab: object, how: str) -> OnHosts:
     """BadInput if it makes no sense: the machine that would boot is the one that measures."""
-    if not isinstance(lab, Resettable):
+    if not isinstance(lab, OnHosts):
         why = "nothing there can be reset (netns makes its ports anew for each start of the SUT)"
     else:
         why = lab.cannot_reboot() if how == "reboot" else ""
-    if why or not isinstance(lab, Resettable):
+    if why or not isinstance(lab, OnHosts):
         raise BadInput(f'measure.reset = "{how}": not in this lab: {why}')
     return lab
 

@@ -12,13 +12,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.hosts.control_groups import MemoryGroup, memory_controller, memory_group
 from nodrop.hosts.rights import SUT, give, readable_by, sut_user
@@ -33,14 +31,11 @@ from nodrop.hosts.seam import (
     UndoJournal,
 )
 from nodrop.images.image_tree import Bits
-from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.setups.contained import LocalView
+from nodrop.setups.contained import LocalView, OnTheNic, OnThisKernel
 from nodrop.setups.seam import (
     Limits,
-    PlaceReading,
     ProcessSpec,
     Proof,
-    SamplesInside,
     cpu_problems,
     host_cpus,
     memory_problems,
@@ -127,17 +122,11 @@ WRITABLE = ("run", "tmp", "var/log", "var/tmp", "var/lib/suricata")
 KILL_TIMEOUT_S = 5.0
 
 
-class Bare:
+class Bare(OnThisKernel):
     """A Setup (setups/seam.py)."""
 
     name = "bare"
-    places: Sequence[Place] = ()
-    alone = ""
-    heeds_cpus = True
     several_ports = True
-
-    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
-        check(Options, options or {}, table="setup", base=base)
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
         found = []
@@ -155,9 +144,6 @@ class Bare:
             *cpu_problems(limits),
             *swappiness_problems(limits),
         ]
-
-    def cpus(self, limits: Limits) -> AbstractSet[int]:
-        return host_cpus(limits)
 
     @contextmanager
     def provision(
@@ -179,11 +165,8 @@ class Bare:
             yield env
 
 
-class BareEnv:
+class BareEnv(OnTheNic):
     """An Env (setups/seam.py)."""
-
-    cold = False
-    delivers_at_once = True
 
     def __init__(
         self,
@@ -237,18 +220,6 @@ class BareEnv:
     def job(self, spec: Mapping[str, Any]) -> AnyJob:
         group = self._group.path if self._group else None
         return self.host.job(spec, cpus=self._limits.cpus, cgroup=group)
-
-    def read(self) -> PlaceReading:
-        return {}
-
-    def samples_inside(self) -> Mapping[str, SamplesInside]:
-        return {}
-
-    def hops(
-        self, before: PlaceReading, after: PlaceReading
-    ) -> tuple[Sequence[Hop], Sequence[Account]]:
-        del before, after  # the SUT captures on the NIC itself
-        return (), ()
 
     def facts(self) -> Json:
         return {

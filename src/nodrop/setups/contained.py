@@ -11,11 +11,13 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.hosts.node import start_job
 from nodrop.hosts.processes import Inside, look
@@ -23,7 +25,7 @@ from nodrop.hosts.rights import SUT, readable_by
 from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, UndoJournal
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import local
-from nodrop.ledger.hops import Account, Hop
+from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.setups.seam import (
     Limits,
     PlaceReading,
@@ -39,11 +41,25 @@ from nodrop.setups.seam import (
 )
 from nodrop.untrusted.folder import Folder
 
-# A process of the receiving host, seen from outside; its work folder is the controller's.
+
+class OnThisKernel:
+    """A Setup (setups/seam.py) whose SUT runs on the receiving host's own kernel."""
+
+    places: Sequence[Place] = ()
+    alone = ""
+    heeds_cpus = True
+    several_ports = False
+
+    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
+        check(Options, options or {}, table="setup", base=base)
+
+    def cpus(self, limits: Limits) -> AbstractSet[int]:
+        return host_cpus(limits)
 
 
 class LocalView:
-    """The looking half of a Process (setups/seam.py); launching and ending is the setup's."""
+    """The looking half of a Process (setups/seam.py) of the receiving host, seen from outside: its
+    work folder is the controller's, launching and ending is the setup's."""
 
     root: HostProcess
     work: Path
@@ -122,12 +138,27 @@ class Ending:
     out_of_memory: bool
 
 
-class ContainedEnv:
-    """The common part of every Env (setups/seam.py) of a container: this kernel's NIC, seen by this
-    kernel."""
+class OnTheNic:
+    """The common part of every Env (setups/seam.py) whose SUT captures on this kernel's own NIC."""
 
     cold = False
     delivers_at_once = True
+
+    def read(self) -> PlaceReading:
+        return {}
+
+    def samples_inside(self) -> Mapping[str, SamplesInside]:
+        return {}
+
+    def hops(
+        self, before: PlaceReading, after: PlaceReading
+    ) -> tuple[Sequence[Hop], Sequence[Account]]:
+        del before, after  # it captures on the NIC itself
+        return (), ()
+
+
+class ContainedEnv(OnTheNic):
+    """The common part of every Env (setups/seam.py) of a container."""
 
     def __init__(
         self,
@@ -154,18 +185,6 @@ class ContainedEnv:
         self._work = WorkFolder(work)
         self._journal = journal
         self._undo = ExitStack()
-
-    def read(self) -> PlaceReading:
-        return {}
-
-    def samples_inside(self) -> Mapping[str, SamplesInside]:
-        return {}
-
-    def hops(
-        self, before: PlaceReading, after: PlaceReading
-    ) -> tuple[Sequence[Hop], Sequence[Account]]:
-        del before, after  # it captures on the NIC itself
-        return (), ()
 
     def facts(self) -> Json:
         return {

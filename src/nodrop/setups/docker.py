@@ -13,7 +13,6 @@ import shutil
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,6 +37,7 @@ from nodrop.setups.contained import (
     ContainedJob,
     ContainedProcess,
     Ending,
+    OnThisKernel,
     contained_job,
     output_files,
 )
@@ -55,7 +55,6 @@ from nodrop.setups.seam import (
     ProcessSpec,
     Setup,
     cpu_problems,
-    host_cpus,
     memory_problems,
 )
 
@@ -107,17 +106,10 @@ DEATH_TIMEOUT_S = 5.0
 EXEC_TIMEOUT_S = 5.0
 
 
-class Docker:
+class Docker(OnThisKernel):
     """A Setup (setups/seam.py)."""
 
     name = "docker"
-    places: Sequence[Place] = ()
-    alone = ""
-    heeds_cpus = True
-    several_ports = False
-
-    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
-        check(Options, options or {}, table="setup", base=base)
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
         found = [*contained.problems(self.name, bits, limits), *docker_problems()]
@@ -133,9 +125,6 @@ class Docker:
         if limits.memory_bytes is not None and not facts["memory_limit"]:
             found.append("limits.memory: this Docker has no memory controller")
         return found
-
-    def cpus(self, limits: Limits) -> AbstractSet[int]:
-        return host_cpus(limits)
 
     @contextmanager
     def provision(
@@ -366,25 +355,15 @@ GVISOR_CANNOT_CAPTURE = (
 # runsc's own network stack has packet sockets without receive rings (PACKET_RX_RING; gVisor issue
 # 6699), and Suricata and libpcap capture through nothing else. What a gVisor costs in CPU alone can
 # be measured by reading a trace offline, which needs no NIC and no ledger, and is not built here.
-class Gvisor:
+class Gvisor(OnThisKernel):
     """A Setup (setups/seam.py)."""
 
     name = "gvisor"
-    places: Sequence[Place] = ()
-    alone = ""
-    heeds_cpus = True
-    several_ports = False
-
-    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
-        check(Options, options or {}, table="setup", base=base)
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
         del bits
         absent = "" if shutil.which("runsc") else " (and program runsc is missing)"
         return [GVISOR_CANNOT_CAPTURE + absent, *memory_problems(limits), *cpu_problems(limits)]
-
-    def cpus(self, limits: Limits) -> AbstractSet[int]:
-        return host_cpus(limits)
 
     def provision(
         self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal

@@ -12,12 +12,10 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.hosts.control_groups import oom_events_of, oom_kills
 from nodrop.hosts.local import LABEL_VARIABLE, LocalHost, run_command
@@ -25,7 +23,6 @@ from nodrop.hosts.node import start_child
 from nodrop.hosts.rights import give, in_user_namespace, sut_user
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.images.image_tree import Bits
-from nodrop.ledger.hops import Place
 from nodrop.setups import contained
 from nodrop.setups.contained import (
     NODE_INSIDE,
@@ -35,10 +32,11 @@ from nodrop.setups.contained import (
     ContainedJob,
     ContainedProcess,
     Ending,
+    OnThisKernel,
     contained_job,
     output_files,
 )
-from nodrop.setups.seam import Limits, ProcessSpec, Setup, host_cpus
+from nodrop.setups.seam import Limits, ProcessSpec, Setup
 from nodrop.untrusted.folder import read_end
 
 RUNC = "runc"
@@ -51,17 +49,10 @@ Runc = subprocess.Popen[bytes]
 WRITABLE = ("/run", "/tmp", "/var/log", "/var/tmp", "/var/lib/suricata")
 
 
-class Oci:
+class Oci(OnThisKernel):
     """A Setup (setups/seam.py)."""
 
     name = "oci"
-    places: Sequence[Place] = ()
-    alone = ""
-    heeds_cpus = True
-    several_ports = False
-
-    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
-        check(Options, options or {}, table="setup", base=base)
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
         found = [*contained.problems(self.name, bits, limits)]
@@ -70,9 +61,6 @@ class Oci:
         if in_user_namespace():
             found.append("setup oci needs root: run nodrop as root")
         return found
-
-    def cpus(self, limits: Limits) -> AbstractSet[int]:
-        return host_cpus(limits)
 
     @contextmanager
     def provision(

@@ -158,22 +158,25 @@ class Record(_OfColumn):
         )
 
 
-class LastRecord(_OfColumn):
-    op: Literal["last_record"]
+class OfRecords(_OfColumn):
+    op: Literal["last_record", "peak"]
 
     def value(self, files: Files) -> float:
-        return workbooks.last_record(
-            files.samples(self.file), self.column, floor=self.floor, divide=self.divide
-        )
+        made = {"last_record": workbooks.last_record, "peak": workbooks.peak}[self.op]
+        samples = files.samples(self.file)
+        return made(samples, self.column, floor=self.floor, divide=self.divide)
 
 
-class Plateau(_OfColumn):
-    op: Literal["plateau"]
+class OfRun(_OfColumn):
+    op: Literal["plateau", "run_value", "run_sum"]
 
     def value(self, files: Files) -> float:
-        return (
-            workbooks.plateau(files.samples(self.file), self.column, floor=self.floor) / self.divide
-        )
+        made = {
+            "plateau": workbooks.plateau,
+            "run_value": workbooks.run_value,
+            "run_sum": workbooks.run_sum,
+        }[self.op]
+        return made(files.samples(self.file), self.column, floor=self.floor) / self.divide
 
 
 class PlateauTime(_Model):
@@ -184,32 +187,6 @@ class PlateauTime(_Model):
 
     def value(self, files: Files) -> float:
         return workbooks.plateau_time(files.samples(self.file), self.columns, floor=self.floor)
-
-
-class RunValue(_OfColumn):
-    op: Literal["run_value"]
-
-    def value(self, files: Files) -> float:
-        samples = files.samples(self.file)
-        return workbooks.run_value(samples, self.column, floor=self.floor) / self.divide
-
-
-class RunSum(_OfColumn):
-    op: Literal["run_sum"]
-
-    def value(self, files: Files) -> float:
-        return (
-            workbooks.run_sum(files.samples(self.file), self.column, floor=self.floor) / self.divide
-        )
-
-
-class Peak(_OfColumn):
-    op: Literal["peak"]
-
-    def value(self, files: Files) -> float:
-        return workbooks.peak(
-            files.samples(self.file), self.column, floor=self.floor, divide=self.divide
-        )
 
 
 class TimeUser(_Model):
@@ -242,12 +219,9 @@ Recipe = (
     Window
     | WindowDifference
     | Record
-    | LastRecord
-    | Plateau
+    | OfRecords
+    | OfRun
     | PlateauTime
-    | RunValue
-    | RunSum
-    | Peak
     | TimeUser
     | OpannotateShare
     | OprofileShare

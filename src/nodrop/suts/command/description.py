@@ -434,17 +434,19 @@ def shipped() -> Mapping[str, Path]:
     return {path.stem: path for path in sorted(SHIPPED.glob("*.toml"))}
 
 
-def find_program(written: object, *, base: Path, key: str = "sut.program") -> Path:
+def find_program(written: object, *, base: Path) -> Path:
     known = shipped()
     if written is None:
-        raise BadInput(f"{key}: missing; it must be given: {', '.join(known)}, or a .toml file")
+        raise BadInput(
+            f"sut.program: missing; it must be given: {', '.join(known)}, or a .toml file"
+        )
     if not isinstance(written, str):
-        raise BadInput(f"{key}: must be a text in quotes")
+        raise BadInput("sut.program: must be a text in quotes")
     if written in known:
         return known[written]
     if not written.endswith(".toml"):
         near = unknown_key(written, list(known))
-        raise BadInput(f'{key} = "{written}": is no shipped program, and no .toml file{near}')
+        raise BadInput(f'sut.program = "{written}": is no shipped program, and no .toml file{near}')
     return input_path(Path(written), base)
 
 
