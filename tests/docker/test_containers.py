@@ -17,7 +17,7 @@ import pytest
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.node import file_sha256
 from nodrop.hosts.rights import SUT_USER
-from nodrop.images.choice import find_image
+from nodrop.images.image import find_image
 from nodrop.measure.baselines import probe_in
 from nodrop.results.trial import TrialRecord
 from nodrop.setups import docker_engine

@@ -12,8 +12,7 @@ import pytest
 
 from nodrop.errors import NotReady
 from nodrop.hosts.folders import cache_folder
-from nodrop.images.choice import find_image
-from nodrop.images.image import Image
+from nodrop.images.image import Image, find_image
 from nodrop.measure.plan import Progress
 from nodrop.setups.docker_engine import DockerEngine
 from tests.depth import depth

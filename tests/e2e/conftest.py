@@ -13,7 +13,7 @@ import pytest
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import NodropError
-from nodrop.images.choice import resolve_bits
+from nodrop.images.image import resolve_bits
 from nodrop.load.replay import Replay
 from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.manager import RunOutcome, run_experiment

@@ -14,8 +14,7 @@ import pytest
 from nodrop.errors import NodropError, TrialFailed
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.seam import Link
-from nodrop.images.choice import resolve_bits
-from nodrop.images.image import list_images
+from nodrop.images.image import list_images, resolve_bits
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import NetnsLab
 from nodrop.setups.bare import Bare

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodrop.hosts.journal import DiskJournal
-from nodrop.images.choice import resolve_bits
+from nodrop.images.image import resolve_bits
 from nodrop.labs.netns import NetnsLab
 from nodrop.load.replay import Replay
 from nodrop.setups.bare import Bare

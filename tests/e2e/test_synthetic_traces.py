@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodrop.hosts.node import find_node_binary
-from nodrop.images.choice import resolve_bits
+from nodrop.images.image import resolve_bits
 
 RULES = """
 alert tcp $EXTERNAL_NET any -> $HOME_NET 8080 (msg:"1"; flow:established,to_server; \

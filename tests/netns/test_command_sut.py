@@ -20,7 +20,7 @@ from nodrop.errors import TrialFailed
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import run_command
 from nodrop.hosts.seam import Link
-from nodrop.images.choice import resolve_bits
+from nodrop.images.image import resolve_bits
 from nodrop.labs.netns import NetnsLab
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Progress

@@ -13,7 +13,7 @@ import pytest
 
 from nodrop.cli.main import exit_code
 from nodrop.errors import NotReady
-from nodrop.images.choice import resolve_bits
+from nodrop.images.image import resolve_bits
 from nodrop.labs.nic import ONCE_BACK
 from nodrop.measure.plan import Progress
 from nodrop.results.rundir import open_run

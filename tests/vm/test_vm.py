@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.images import guest_assets
-from nodrop.images.choice import find_image
 from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
+from nodrop.images.image import find_image
 from nodrop.images.image_tree import Bits
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.plan import Progress

@@ -22,7 +22,7 @@ from nodrop.errors import LabProblem, NotReady, TrialFailed, interrupts
 from nodrop.hosts.control_groups import Watched
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.seam import Link
-from nodrop.images.choice import resolve_bits
+from nodrop.images.image import resolve_bits
 from nodrop.plugins import build_lab
 from nodrop.setups.bare import Bare
 from nodrop.setups.seam import Limits

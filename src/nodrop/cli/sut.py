@@ -52,7 +52,7 @@ def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
     \b
     nodrop image ensure suricata
     """
-    from nodrop.images.choice import ensure_bits
+    from nodrop.images.image import ensure_bits
 
     bits = ensure_bits(recipe)
     if as_json:
@@ -68,8 +68,8 @@ def guest(recipe: Recipe, as_json: AsJson = False) -> None:
     \b
     nodrop image guest suricata
     """
-    from nodrop.images.choice import find_image
     from nodrop.images.guest_assets import make_assets
+    from nodrop.images.image import find_image
 
     found = make_assets(find_image(recipe).bits())
     if as_json:
@@ -110,8 +110,7 @@ def list_the_images(as_json: AsJson = False) -> None:
     nodrop image list
     nodrop image list --json
     """
-    from nodrop.images.choice import default_image
-    from nodrop.images.image import list_images, unusable_images
+    from nodrop.images.image import default_image, list_images, unusable_images
     from nodrop.terminal.tables import console, images_table
 
     found = list_images()
@@ -138,7 +137,7 @@ def show(
     nodrop image show suricata
     nodrop image show suricata:8 --json
     """
-    from nodrop.images.choice import find_image
+    from nodrop.images.image import find_image
 
     _print(find_image(name), as_json)
 

@@ -35,8 +35,7 @@ from nodrop.hosts.processes import OPEN_JOURNALS
 from nodrop.hosts.relay import Held
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
-from nodrop.images.choice import find_image, resolve_bits
-from nodrop.images.image import Image
+from nodrop.images.image import Image, find_image, resolve_bits
 from nodrop.labs.seam import Checked, OnHosts, Storage
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import (

@@ -19,18 +19,19 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import FleetFile, FleetSource, LabSource, kubernetes_options
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady, interrupts
 from nodrop.fleet.members import Members, Pairs, in_parallel
-from nodrop.fleet.started import (
+from nodrop.fleet.worker import (
     CONFIG,
     PAIR,
     QUIET,
     WORKER,
+    Job,
+    Sits,
     Workers,
     environment,
     imported,
     in_a_line,
     started,
 )
-from nodrop.fleet.worker import Job, Sits
 from nodrop.hosts.folders import scratch
 from nodrop.hosts.rights import in_user_namespace
 from nodrop.hosts.seam import Json

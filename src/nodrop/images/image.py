@@ -14,7 +14,7 @@ import shlex
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -23,14 +23,21 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nodrop.config.options import Options, check, read_toml
+from nodrop.config.options import INPUTS, Options, check, input_path, read_toml
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import run_command
 from nodrop.hosts.node import file_sha256
 from nodrop.images.image_tree import Bits
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member, shown
+from nodrop.untrusted.json_text import (
+    SMALL_FILE_BYTES,
+    NotJson,
+    decode_object,
+    member,
+    one_line,
+    shown,
+)
 
 APT = Path("/etc/apt")
 PROXY_SETTINGS = ("Acquire::http::", "Acquire::https::")
@@ -532,3 +539,117 @@ def _locked(name: str) -> Iterator[Path]:
     with Folder(folder).open_to_change(".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder
+
+
+# Which bits of a SUT an experiment gets: its own binary, an image it names, or the default.
+
+VERSION_TIMEOUT_S = 30.0
+MOST_SHEBANG_BYTES = 256
+
+
+Version = tuple[Sequence[str], str]
+"""Arguments that make a program say its version, and a regular expression that finds it."""
+BY_V: Version = (("-V",), r"(\d+\.\d+\.\d+)")
+
+
+def resolve_bits(
+    options: Mapping[str, Any], recipe: str, *, base: Path, version: Version | None = None
+) -> Bits:
+    """`binary` of the SUT's table, then the image cache, then PATH."""
+    if binary := options.get("binary"):
+        path = input_path(Path(str(binary)), base)
+        if not (path.is_file() and os.access(path, os.X_OK)):
+            raise BadInput(f'sut.binary = "{binary}": {path} is not an executable file')
+        return binary_bits(path.resolve(), version)
+    wanted = options.get("image")
+    name = INPUTS.get().image(str(wanted or recipe))
+    if wanted or name != recipe:
+        try:
+            return find_image(name).bits()
+        except BadInput as error:
+            raise BadInput(f'sut.image = "{wanted}": {error.message}', hint=error.hint) from None
+    if found := find_bits(recipe, version):
+        return found
+    others = ", ".join(f'"{image.tag}"' for image in list_images(recipe))
+    cached = f"has only {others}, which sut.image must name" if others else "has none"
+    raise LabProblem(
+        f"no {recipe} found: sut.binary is not set, the image cache {cached}, PATH has none",
+        hint=f"run `nodrop image build {recipe}`, or install {recipe}"
+        if recipe in recipes()
+        else f"install {recipe}, or name its program with sut.binary",
+    )
+
+
+def must_be_there(bits: Bits | None) -> None:
+    """LabProblem if what an experiment was given is no longer on the disk."""
+    if bits is not None and not bits.path.exists():
+        mend = "run `nodrop image build`" if bits.kind == "image" else "install it again"
+        raise LabProblem(f"the {bits.kind} {bits.path} is gone", hint=mend)
+
+
+def script_problem(bits: Bits | None) -> str:
+    """Reason why a script cannot be measured; empty if the binary is no script."""
+    if bits is None or bits.kind != "binary" or not bits.path.is_file():
+        return ""
+    with bits.path.open("rb") as file:
+        first = file.readline(MOST_SHEBANG_BYTES)
+    if not first.startswith(b"#!"):
+        return ""
+    interpreter = one_line(first[2:].decode(errors="replace").strip(), longest=80)
+    return (
+        f"{bits.path} is a script ({interpreter}): its interpreter would run, or what it starts, "
+        "and neither is the file of which the run keeps the sha256; name the program itself "
+        "(sut.binary; in a program file: argv = [interpreter, script])"
+    )
+
+
+def find_bits(recipe: str, version: Version | None = None) -> Bits | None:
+    """The bits for an experiment that asks for none: the image of the release that is built if none
+    is named, else the host's program. Another release, such as a newer Suricata's, would change
+    figures without a word: it is taken only if it is named."""
+    if image := default_image(recipe):
+        return image.bits()
+    found = shutil.which(recipe)
+    return binary_bits(Path(found).resolve(), version) if found else None
+
+
+def default_image(recipe: str) -> Image | None:
+    """The newest of the default release."""
+    release = default_release()
+    return next((image for image in list_images(recipe) if image.release == release), None)
+
+
+def ensure_bits(recipe: str) -> Bits:
+    """The bits for an experiment that asks for none; an image is built if there are none."""
+    return find_bits(recipe) or build_image(recipe).bits()
+
+
+def binary_bits(path: Path, version: Version | None = None) -> Bits:
+    """A program of the host, with the version it says it has."""
+    arguments, regex = version or BY_V
+    argv = [str(path), *arguments]
+    said = run_command(argv, where="host", timeout_s=VERSION_TIMEOUT_S, check=False)
+    found = re.search(regex, said.stdout + said.stderr, re.MULTILINE)
+    return Bits(
+        kind="binary",
+        path=path,
+        sha256=file_sha256(path),
+        version=found[1] if found else None,
+    )
+
+
+def find_image(name: str) -> Image:
+    """By recipe name (its default), as NAME:VERSION or NAME:RELEASE (the newest of these), or by
+    the beginning of a sha256. A version may be cut after a number: suricata:8."""
+    if found := _found(name):
+        return found
+    raise BadInput(f"no image {name}", hint="run `nodrop image list`")
+
+
+def _found(name: str) -> Image | None:
+    images = list_images()
+    recipe, _, tag = name.partition(":")
+    if tag:
+        return next((i for i in images if i.name == recipe and i.is_called(tag)), None)
+    by_hash = (image for image in images if image.sha256.startswith(name))
+    return default_image(name) or next(by_hash, None)

@@ -19,7 +19,7 @@ from nodrop.errors import BadInput, NodeRefused, NodropError
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.node import file_sha256
 from nodrop.hosts.seam import AnyJob, HostProcess, Json, Link, UndoJournal
-from nodrop.images.choice import must_be_there
+from nodrop.images.image import must_be_there
 from nodrop.images.image_tree import Bits, first_difference
 from nodrop.labs.seam import MakesPorts
 from nodrop.ledger.hops import Problem, Reason, ring_of

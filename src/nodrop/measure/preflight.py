@@ -18,7 +18,7 @@ from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.node import file_sha256
 from nodrop.hosts.seam import Json
-from nodrop.images.choice import must_be_there, resolve_bits, script_problem
+from nodrop.images.image import must_be_there, resolve_bits, script_problem
 from nodrop.images.image_tree import Bits, first_difference
 from nodrop.labs.bridge import split_problems
 from nodrop.labs.seam import Lab, MakesPorts, OnHosts, Receiving

@@ -9,13 +9,15 @@ from fnmatch import fnmatchcase
 
 from markupsafe import Markup
 
-from nodrop.profile.flame import WAITS, flame, flame_difference
 from nodrop.profile.functions import (
+    WAITS,
     Named,
     Profiled,
     RoleProfile,
     Stack,
     TrialProfile,
+    flame,
+    flame_difference,
     profiled,
     shifts_table,
 )

@@ -12,22 +12,20 @@ from nodrop.config.options import INPUTS
 from nodrop.elsewhere.conversation import Copies
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.node import file_sha256
-from nodrop.images import choice, image
-from nodrop.images.choice import (
-    ensure_bits,
-    find_image,
-    must_be_there,
-    resolve_bits,
-    script_problem,
-)
+from nodrop.images import image
 from nodrop.images.image import (
     Image,
     build_image,
     deb_lines,
     dpkg_packages,
+    ensure_bits,
+    find_image,
     import_image,
     list_images,
     load_recipe,
+    must_be_there,
+    resolve_bits,
+    script_problem,
     take_image,
     upstream_version,
 )
@@ -248,7 +246,7 @@ def test_an_image_chosen_on_another_machine_is_by_its_hash(
 ) -> None:
     old, new = built["7.0.10"], built["8.0.8"]
     # Of a distribution that has no image here: what it takes without a word is another.
-    monkeypatch.setattr(choice, "default_release", lambda: "noble")
+    monkeypatch.setattr(image, "default_release", lambda: "noble")
     names = {"suricata": old.sha256, "suricata:7": new.sha256}
     token = INPUTS.set(Copies({}, names))
     try:

@@ -7,8 +7,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from nodrop.profile.flame import WAITS, flame, flame_difference
-from nodrop.profile.functions import Named, Profiled, RoleProfile, Stack, TrialProfile, shifts_table
+from nodrop.profile.functions import (
+    WAITS,
+    Named,
+    Profiled,
+    RoleProfile,
+    Stack,
+    TrialProfile,
+    flame,
+    flame_difference,
+    shifts_table,
+)
 from nodrop.report.chart import Chart
 
 

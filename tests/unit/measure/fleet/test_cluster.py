@@ -15,7 +15,7 @@ import pytest
 from nodrop.config.lab_file import load_fleet
 from nodrop.errors import LabProblem, NotReady
 from nodrop.fleet.run import connected
-from nodrop.fleet.started import in_a_line, started
+from nodrop.fleet.worker import in_a_line, started
 
 ASKED = {
     "kubernetes": 'options = { image = "ours" }',

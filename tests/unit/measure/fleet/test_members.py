@@ -10,8 +10,7 @@ import distributed
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_fleet
 from nodrop.fleet.members import Members
-from nodrop.fleet.started import PAIR, QUIET
-from nodrop.fleet.worker import Job
+from nodrop.fleet.worker import PAIR, QUIET, Job
 from tests.unit.measure.fleet.test_pairs import EXPERIMENT
 
 OFTEN = {"distributed.client.scheduler-info-interval": "1ms"}
