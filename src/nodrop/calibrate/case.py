@@ -337,7 +337,7 @@ def pace_case(site: Site) -> Case:
     )
 
 
-def pace(records: Sequence[TrialRecord]) -> Pace:
+def pace_of(records: Sequence[TrialRecord]) -> Pace:
     """By the sender's own bounds; what the sink lost of it is another matter."""
     reached: float | None = None
     for record in sorted(records, key=_rate):
@@ -374,11 +374,11 @@ def spread_case(site: Site) -> Case:
 def _differ(directory: Path, records: Sequence[TrialRecord]) -> Sequence[str]:
     if not all(record.valid for record in records):
         return [f"{sum(not r.valid for r in records)} of {len(records)} trials are not valid"]
-    said = spread(directory, records).verdicts
+    said = spread_of(directory, records).verdicts
     return [f"{name}: {words}" for name, words in said.items() if words.startswith("different")]
 
 
-def spread(directory: Path, records: Sequence[TrialRecord]) -> Spread:
+def spread_of(directory: Path, records: Sequence[TrialRecord]) -> Spread:
     story = read_story([directory])
     base, other = story.cells
     family = compared_at_once(story)
@@ -396,7 +396,7 @@ def _range(values: Sequence[float | None]) -> tuple[float, float] | None:
     return (min(known), max(known)) if known else None
 
 
-def clocks(site: Site) -> list[Clock]:
+def clocks_of(site: Site) -> list[Clock]:
     """Both ends of the lab, asked as a trial would ask them."""
     found = []
     with DiskJournal.create() as journal, plugins.build_lab(site.lab).up(journal) as link:

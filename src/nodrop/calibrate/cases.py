@@ -13,18 +13,25 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import nodrop
-from nodrop.calibrate import case, faults
-from nodrop.calibrate import case as figures
+from nodrop.calibrate import faults
 from nodrop.calibrate.case import (
     Answer,
     Case,
     Expected,
     Site,
+    Timed,
     Tried,
+    bursts,
+    clocks_of,
+    every,
+    fragments,
     pace_case,
+    pace_of,
     seen_words,
     spread_case,
+    spread_of,
     steady_load,
+    write,
 )
 from nodrop.calibrate.faults import Inject, PutIn
 from nodrop.config.experiment import load_experiment
@@ -79,7 +86,7 @@ def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool
                 tried = replace(tried, directory=_kept(tried, site, made))
             found.append(tried)
             watcher.ended(tried)
-        clocks = figures.clocks(site)
+        clocks = clocks_of(site)
     by_name = {tried.case.name: tried for tried in found}
     spread, pace = by_name.get("a-a"), by_name.get("pace")
     return Certificate(
@@ -92,7 +99,7 @@ def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool
         host={**host},
         known_answers=[_known(tried, keep=keep) for tried in found if tried.case.name != "pace"],
         smallest_loss=smallest_loss(found),
-        pace=figures.pace(pace.records) if pace and pace.records else None,
+        pace=pace_of(pace.records) if pace and pace.records else None,
         spread=spread.spread if spread else None,
         clocks=clocks,
     )
@@ -128,7 +135,7 @@ def _judged(case: Case, outcome: RunOutcome, took_s: float) -> Tried:
     misses = case.misses(outcome.directory, outcome.records)
     spread = None
     if case.name == "a-a" and all(record.valid for record in outcome.records):
-        spread = figures.spread(outcome.directory, outcome.records)
+        spread = spread_of(outcome.directory, outcome.records)
     return Tried(
         case=case,
         answer=Answer.MISSED if misses else Answer.CAUGHT,
@@ -251,10 +258,10 @@ def known_answers(site: Site) -> tuple[Case, ...]:
     return tuple(made)
 
 
-def _trace(site: Site, name: str, frames: Iterator[case.Timed]) -> str:
+def _trace(site: Site, name: str, frames: Iterator[Timed]) -> str:
     path = site.work / f"{name}.pcap"
     if not path.exists():
-        case.write(path, frames)
+        write(path, frames)
     return f"load.trace={path}"
 
 
@@ -385,7 +392,7 @@ def _twice(site: Site) -> Case:
 
 def _burst(site: Site) -> Case:
     """Half of what it serves, on average. Of a burst 2,000 are served meanwhile, and 1,000 wait."""
-    trace = _trace(site, "bursts", case.bursts(4, packets=10_000, gap_s=1.0, apart_s=0.00001))
+    trace = _trace(site, "bursts", bursts(4, packets=10_000, gap_s=1.0, apart_s=0.00001))
     return Case(
         name="burst-into-sink",
         put_in="bursts of 10,000 at 100,000/s, one a second, into a sink that serves 20,000/s",
@@ -461,7 +468,7 @@ def _frozen(site: Site) -> Case:
 
 def _mtu(site: Site) -> Case:
     """Every 50th of 10,000 frames has 1,400 bytes: 200 do not pass an MTU of 1,000."""
-    trace = _trace(site, "two-sizes", case.every(50, 10_000, frame_bytes=1400))
+    trace = _trace(site, "two-sizes", every(50, 10_000, frame_bytes=1400))
     return Case(
         name="receiver-mtu",
         put_in="MTU 1,000 at the receiver's port: 200 of 10,000 frames are longer",
@@ -476,7 +483,7 @@ def _mtu(site: Site) -> Case:
 def _fragments(site: Site) -> Case:
     """The kernel's memory for reassembly (4 MiB by default) is full of datagrams that never become
     whole, and what comes then is refused."""
-    trace = _trace(site, "fragments", case.fragments(unfinished=8000, whole=1000))
+    trace = _trace(site, "fragments", fragments(unfinished=8000, whole=1000))
     return Case(
         name="fragment-flood",
         put_in="8,000 datagrams that never become whole, then 1,000 that would",

@@ -25,12 +25,20 @@ from nodrop.labs.seam import MakesPorts
 from nodrop.ledger.hops import Problem, Reason, ring_of
 from nodrop.ledger.running import Role
 from nodrop.load.seam import LoadGenerator, Offerer
-from nodrop.measure import offering as packets
 from nodrop.measure import sampling
 from nodrop.measure.cells import Cell, Table, core_of, may_spin
-from nodrop.measure.offering import Offering, offer
+from nodrop.measure.offering import (
+    Offering,
+    close_books,
+    moved,
+    observe,
+    offer,
+    unjoined,
+    worked_off,
+)
 from nodrop.measure.packets import instances
-from nodrop.measure.packets.instances import Places, provision
+from nodrop.measure.packets.books import Observed
+from nodrop.measure.packets.instances import Places, each_port, instance_books, provision
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
 from nodrop.measure.sampling import Sampler, usage_inside
@@ -449,11 +457,9 @@ class _World:
             step("warm up")
             time.sleep(self._settings.warmup_s)
 
-    def _observed(self, before: Reading, after: Reading) -> packets.Observed:
+    def _observed(self, before: Reading, after: Reading) -> Observed:
         sut = self._parts.sut(self._cell)
-        return packets.observe(
-            self.places, self._load.trace_facts(), sut, self.trial.seen, before, after
-        )
+        return observe(self.places, self._load.trace_facts(), sut, self.trial.seen, before, after)
 
     def _balance(self) -> None:
         seen, measure, load = self.trial.seen, self._settings, self._load
@@ -461,21 +467,21 @@ class _World:
         assert counted.readings is not None
         before, after = counted.readings
         self.look_around()
-        seen.problems += packets.moved(self.places, after)
+        seen.problems += moved(self.places, after)
         if killed := out_of_memory(seen):
             seen.problems.append(Problem(code=Reason.SUT_DIED, words=killed))
         observed = self._observed(before, after)
-        counted.instances = packets.instance_books(
+        counted.instances = instance_books(
             self.places, before, after, counted.each, ring=ring_of(self._parts.sut(self._cell))
         )
         if counted.counters is not None:
             facts = load.trace_facts()
             parts = () if facts is None else facts.parts
-            counted.ports = packets.each_port(self.places, before, after, counted.counters, parts)
-        counted.worked_off = packets.worked_off(self.places, seen)
+            counted.ports = each_port(self.places, before, after, counted.counters, parts)
+        counted.worked_off = worked_off(self.places, seen)
         joined = isinstance(self._parts.lab, MakesPorts)  # by nodrop itself
-        unjoined = () if joined else packets.unjoined(self.places, observed)
-        packets.close_books(observed, load, measure, seen, unjoined)
+        strangers = () if joined else unjoined(self.places, observed)
+        close_books(observed, load, measure, seen, strangers)
 
     def look_around(self) -> None:
         with suppress(NodropError, OSError):

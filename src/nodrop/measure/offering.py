@@ -40,8 +40,6 @@ from nodrop.measure.packets.instances import (
     NOTHING_SAID,
     Places,
     between,
-    each_port,
-    instance_books,
 )
 from nodrop.measure.packets.readings import Reading, Readings, nothing_arrived
 from nodrop.measure.packets.reassembly import Room
@@ -105,18 +103,6 @@ def _stolen_ratio(offered: OfferedLoad, usage: Usage | None) -> float | None:
     if isinstance(cpu, int) and cpu in usage.stolen_ratios:
         return usage.stolen_ratios[cpu]
     return max(usage.stolen_ratios.values())
-
-
-__all__ = [
-    "Observed",
-    "close_books",
-    "each_port",
-    "instance_books",
-    "moved",
-    "observe",
-    "unjoined",
-    "worked_off",
-]
 
 
 def observe(

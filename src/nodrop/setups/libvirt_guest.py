@@ -28,8 +28,15 @@ from nodrop.hosts.seam import Action, AnyJob, Host, HostProcess, Json, Link, Por
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import add_macvtap_here
 from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.setups import guest_process as books
-from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess, GuestSamples
+from nodrop.setups.guest_process import (
+    AHEAD_OF_A_GUEST,
+    WORK_INSIDE,
+    GuestProcess,
+    GuestSamples,
+    guest_reading,
+    queued_packets,
+    vm_books,
+)
 from nodrop.setups.libvirt_domain import CHANNEL, Domain, domain_problems
 from nodrop.setups.qemu import RunningMachine
 from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, SamplesInside, Setup
@@ -56,7 +63,7 @@ class Libvirt:
     """A Setup (setups/seam.py)."""
 
     name = "libvirt"
-    places: Sequence[Place] = books.AHEAD_OF_A_GUEST
+    places: Sequence[Place] = AHEAD_OF_A_GUEST
     alone = "one domain is one place for the SUT"
     heeds_cpus = False
     several_ports = False
@@ -191,9 +198,9 @@ class LibvirtEnv:
             found = {
                 "nic": self.nic.counters(),
                 "macvtap": self._tap.counters(),
-                "guest": books.guest_reading(self.host, self._guest_nic),
+                "guest": guest_reading(self.host, self._guest_nic),
             }
-            waiting = books.queued_packets(self._tap.name, self._guest_nic, found)
+            waiting = queued_packets(self._tap.name, self._guest_nic, found)
             if waiting == 0 or time.monotonic() > deadline:
                 return found
 
@@ -205,7 +212,7 @@ class LibvirtEnv:
     def hops(
         self, before: PlaceReading, after: PlaceReading
     ) -> tuple[Sequence[Hop], Sequence[Account]]:
-        return books.vm_books(self.nic.name, self._tap.name, self._guest_nic, before, after)
+        return vm_books(self.nic.name, self._tap.name, self._guest_nic, before, after)
 
     def facts(self) -> Json:
         found: Json = {

@@ -27,9 +27,16 @@ from nodrop.images.guest_assets import make_assets
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import add_macvtap
 from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.setups import guest_process as books
 from nodrop.setups import qemu
-from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess, GuestSamples
+from nodrop.setups.guest_process import (
+    AHEAD_OF_A_GUEST,
+    WORK_INSIDE,
+    GuestProcess,
+    GuestSamples,
+    guest_reading,
+    queued_packets,
+    vm_books,
+)
 from nodrop.setups.qemu import Machine, NotBooted, RunningMachine
 from nodrop.setups.seam import (
     Limits,
@@ -107,7 +114,7 @@ class Vm:
     """A Setup (setups/seam.py)."""
 
     name = "vm"
-    places: Sequence[Place] = books.AHEAD_OF_A_GUEST
+    places: Sequence[Place] = AHEAD_OF_A_GUEST
     alone = ""
     heeds_cpus = True
     brings_cpus: Literal[True] = True
@@ -245,7 +252,7 @@ class VmEnv:
         deadline = time.monotonic() + FETCH_TIMEOUT_S
         while True:
             found = self._read()
-            if books.queued_packets(self._tap_name, GUEST_NIC, found) == 0:
+            if queued_packets(self._tap_name, GUEST_NIC, found) == 0:
                 return found
             if time.monotonic() > deadline:
                 return found
@@ -262,7 +269,7 @@ class VmEnv:
         return {
             "nic": here,
             "macvtap": here,
-            "guest": books.guest_reading(self.host, GUEST_NIC),
+            "guest": guest_reading(self.host, GUEST_NIC),
         }
 
     def samples_inside(self) -> Mapping[str, SamplesInside]:
@@ -277,7 +284,7 @@ class VmEnv:
     def hops(
         self, before: PlaceReading, after: PlaceReading
     ) -> tuple[Sequence[Hop], Sequence[Account]]:
-        return books.vm_books(self._port.name, self._tap_name, GUEST_NIC, before, after)
+        return vm_books(self._port.name, self._tap_name, GUEST_NIC, before, after)
 
     def facts(self) -> Json:
         machine = self._machine

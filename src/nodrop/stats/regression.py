@@ -214,10 +214,8 @@ class Judgement:
     why: Why
     best: tuple[int, int] | None
     """The first value of the best stretch, and the first after it; None of too few values."""
-    best_level: float | None
     newest: int
     """So many values were held against it."""
-    newest_level: float | None
     found_ratio: float | None
     """How often a regression of `TIMES` margins is found within three values; None if unknown."""
     places: tuple[int, ...]
@@ -233,8 +231,8 @@ def judge(values: Sequence[float], margin: Margin, *, error: float) -> Judgement
     begin = bounds[-1][0]
     if not values:
         return Judgement(
-            verdict=Verdict.CANNOT_TELL, why=Why.FEW, best=None, best_level=None, newest=0,
-            newest_level=None, found_ratio=None, places=(), more=values_needed(error / 2),
+            verdict=Verdict.CANNOT_TELL, why=Why.FEW, best=None, newest=0,
+            found_ratio=None, places=(), more=values_needed(error / 2),
         )  # fmt: skip
     lasts = [n for n in NEWEST if n <= len(values) - begin]
     for newest in dict.fromkeys([*([len(values) - begin] if places else []), *reversed(lasts)]):
@@ -247,8 +245,8 @@ def judge(values: Sequence[float], margin: Margin, *, error: float) -> Judgement
         least = min(now, median(values[-NEWEST[-1] :])) if newest > NEWEST[-1] else now
         if least - level > margin(level) and _above(values, bounds, newest) <= error / 2:
             return Judgement(
-                verdict=Verdict.WORSE, why=Why.SEEN, best=best, best_level=level, newest=newest,
-                newest_level=now, found_ratio=None, places=places, more=0,
+                verdict=Verdict.WORSE, why=Why.SEEN, best=best, newest=newest,
+                found_ratio=None, places=places, more=0,
             )  # fmt: skip
     return _not_worse(values, places, margin, error)
 
@@ -281,7 +279,7 @@ def _not_worse(
         why = Why.SEEN
     return Judgement(
         verdict=Verdict.NO_WORSE if why is Why.SEEN else Verdict.CANNOT_TELL,
-        why=why, best=best, best_level=level, newest=highest, newest_level=now,
+        why=why, best=best, newest=highest,
         found_ratio=found, places=places, more=few,
     )  # fmt: skip
 

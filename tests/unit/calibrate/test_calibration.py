@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.calibrate import case as figures
 from nodrop.calibrate import cases
-from nodrop.calibrate.case import Answer, Case, Expected, Site, Tried, seen_words
+from nodrop.calibrate.case import Answer, Case, Expected, Site, Tried, pace_of, seen_words
 from nodrop.calibrate.cases import known_answers, smallest_loss, try_case
 from nodrop.calibrate.faults import at_once
 from nodrop.cli import main
@@ -218,10 +217,10 @@ def test_pace_ends_at_the_first_rate_that_is_late() -> None:
         return record(**changes)
 
     rates = [at(400.0), at(100.0), at(200.0, "sender_late")]
-    assert figures.pace(rates).largest_pps == 100
-    assert figures.pace(rates).tried_pps == [100, 200, 400]
-    assert figures.pace([at(100.0, "sender_short")]).largest_pps is None
-    assert figures.pace([at(100.0, "residual")]).largest_pps == 100
+    assert pace_of(rates).largest_pps == 100
+    assert pace_of(rates).tried_pps == [100, 200, 400]
+    assert pace_of([at(100.0, "sender_short")]).largest_pps is None
+    assert pace_of([at(100.0, "residual")]).largest_pps == 100
 
 
 def test_every_case_is_an_experiment_with_one_expectation_per_trial(site: Site) -> None:

@@ -193,31 +193,6 @@ _RESULTS = ("decoder.", "defrag.", "detect.", "flow.", "stream.", "tcp.")
 _SIZES = ("memuse", "avg_pkt_size", "max_pkt_size", "max_mac_addrs_src", "max_mac_addrs_dst")
 """No counts, though they stand among them."""
 
-MEANINGS: Mapping[str, str] = {
-    CAPTURED: "packets the kernel had for the capture sockets, ring-full drops included",
-    DROPPED: "of those, packets that found no room in the ring",
-    DECODED: "packets taken from the ring and decoded",
-    INVALID: "packets with at least one broken header (they are decoded all the same)",
-    "decoder.ipv4": "IPv4 headers, tunnelled ones and datagrams reassembled here included",
-    "decoder.ipv6": "IPv6 headers, tunnelled ones included",
-    "decoder.arp": "ARP packets",
-    "decoder.vlan": "packets with at least one VLAN tag",
-    "decoder.vlan_qinq": "packets with two VLAN tags",
-    "decoder.unknown_ethertype": "frames whose EtherType Suricata does not decode",
-    "defrag.ipv4.fragments": "IPv4 fragments given to Suricata's own reassembly",
-    "defrag.ipv4.reassembled": "IPv4 datagrams it made whole",
-    "detect.alert": "alerts raised",
-    "detect.alert_queue_overflow": "alerts lost because one packet raised too many",
-    "tcp.invalid_checksum": "TCP segments ignored for a wrong checksum",
-    "tcp.pkt_on_wrong_thread": "packets of a flow seen by another thread than the flow's own",
-    "tcp.reassembly_gap": "holes in TCP streams: segments that never came",
-    "tcp.ssn_memcap_drop": "TCP sessions not followed for lack of memory (stream.memcap)",
-    "tcp.segment_memcap_drop": "segments not kept for lack of memory (stream.reassembly.memcap)",
-    FLOWS: "flows begun: of a thread, those that it has from then on",
-    "flow.memcap": "packets without a flow for lack of memory (flow.memcap)",
-    "flow.emerg_mode_entered": "times the flow table was full and flows were ended early",
-}
-
 
 def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:
     """`stats` is the totals table; `source` names where it came from."""
