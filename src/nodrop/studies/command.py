@@ -126,9 +126,8 @@ def _window(text: str) -> tuple[float, float]:
 
 
 def _check(folder: Path, file: Path, as_json: bool) -> None:
-    from nodrop.studies.check import check, read_entries
+    from nodrop.studies.check import check, check_json, check_table, check_words, read_entries
     from nodrop.studies.importer import skipped_json
-    from nodrop.studies.terminal import check_json, check_table, check_words
     from nodrop.terminal.tables import console, print_table
 
     if not folder.is_dir():
@@ -150,10 +149,10 @@ def _check(folder: Path, file: Path, as_json: bool) -> None:
 def _table(
     folder: Path, name: TableName, mode: Mode, window: tuple[float, float] | None, as_json: bool
 ) -> None:
+    from nodrop.studies.check import figure_table
     from nodrop.studies.dataset import discover
     from nodrop.studies.importer import skipped_json
     from nodrop.studies.tables import TABLES, make_table
-    from nodrop.studies.terminal import figure_table
     from nodrop.terminal.tables import console, print_table
 
     dataset = discover(folder)
