@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Self
 
 from markupsafe import Markup, escape
@@ -482,9 +481,3 @@ def _symbols() -> Markup:
 def symbols() -> Markup:
     """Once per page."""
     return tag("svg", _symbols(), width=0, height=0, class_="defs", aria_hidden="true")
-
-
-def steps_of(points: Sequence[Point]) -> list[Point]:
-    """A line that holds each value until the next."""
-    flat = [q for (x0, y0), (x1, _) in pairwise(points) for q in ((x0, y0), (x1, y0))]
-    return [*flat, *points[-1:]]

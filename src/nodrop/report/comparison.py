@@ -13,7 +13,7 @@ from nodrop.report.hosts import other_hosts
 from nodrop.report.sentences import SETUP_COST, Sentence
 from nodrop.report.setups import Condition, Place
 from nodrop.report.story import Cell
-from nodrop.report.tables import Column, Row, Table, Value, numeric, scaled, text
+from nodrop.report.tables import Field, Table, number, own, table_of, words
 from nodrop.stats.comparison import Advice, Answer, Comparison, compare, more_runs
 from nodrop.stats.interval import CONFIDENCE, Family, Interval, Summary
 
@@ -292,48 +292,49 @@ def _words(item: Compared) -> str:
     return f"{shift}: {item.lossy_words}{worst}" if item.found.by_share else f"{shift}{worst}"
 
 
-COLUMNS = (
-    *(Column(name=n, title=n.capitalize()) for n in ("condition", "setup", "base", "figure")),
-    numeric("n", "n"),
-    numeric("median", "Median"),
-    numeric("largest", "Largest run"),
-    numeric("difference", "Difference"),
-    numeric("difference_low", "from"),
-    numeric("difference_high", "to"),
-    numeric("relative", "Relative"),
-    Column(name="verdict", title="Verdict"),
+Side = tuple[Condition, Place, Compared]
+
+
+def _ends(of: Callable[[Interval], float]) -> Callable[[Side], float | None]:
+    return lambda x: of(i) if (found := x[2].found) and (i := found.interval) else None
+
+
+def _signed(name: str, title: str, of: Callable[[Side], float | None]) -> Field[Side]:
+    return own(name, title, of, lambda x: x[2].figure.signed)
+
+
+def _summary(name: str, title: str, of: Callable[[Summary], float]) -> Field[Side]:
+    def value(x: Side) -> float | None:
+        return of(x[2].summary) if x[2].summary else None
+
+    return own(name, title, value, lambda x: x[2].figure.shown)
+
+
+SIDE_FIELDS: tuple[Field[Side], ...] = (
+    words("condition", "Condition", lambda x: x[0].label),
+    words("setup", "Setup", lambda x: x[1].name),
+    words("base", "Base", lambda x: x[0].base.name),
+    words("figure", "Figure", lambda x: x[2].figure.name),
+    number("n", "n", lambda x: x[2].summary.n if x[2].summary else 0, str),
+    _summary("median", "Median", lambda summary: summary.median),
+    _summary("largest", "Largest run", lambda summary: summary.high),
+    _signed("difference", "Difference", lambda x: x[2].found.shift if x[2].found else None),
+    _signed("difference_low", "from", _ends(lambda interval: interval.low)),
+    _signed("difference_high", "to", _ends(lambda interval: interval.high)),
+    number("relative", "Relative", lambda x: x[2].relative, lambda ratio: f"{_percent(ratio)} %"),
+    words("verdict", "Verdict", lambda x: x[2].verdict),
 )
 
 
 def comparison_table(found: Sequence[Condition]) -> Table:
     """A row per condition, setup and figure: for files."""
-    rows = [
-        Row(
-            values=(
-                *map(text, (c.label, place.name, c.base.name, figure.name)),
-                *_numbers(compared(c.base.cell, place.cell, figure, c.family)),
-            )
-        )
+    sides = (
+        (c, place, compared(c.base.cell, place.cell, figure, c.family))
         for c in found
         for figure in figures_of(found)
         for place in c.places
-    ]
-    return Table(
-        name="setups", title="Setups against their base", columns=COLUMNS, rows=tuple(rows)
     )
-
-
-def _numbers(item: Compared) -> Iterator[Value]:
-    n = item.summary.n if item.summary else 0
-    yield Value(raw=n, shown=str(n))
-    yield scaled(item.summary.median if item.summary else None, item.figure.shown)
-    yield scaled(item.summary.high if item.summary else None, item.figure.shown)
-    shift = item.found.shift if item.found else None
-    interval = item.found.interval if item.found else None
-    for value in (shift, *((interval.low, interval.high) if interval else (None, None))):
-        yield scaled(value, item.figure.signed)
-    yield scaled(item.relative, lambda ratio: f"{_percent(ratio)} %")
-    yield text(item.verdict)
+    return table_of("setups", "Setups against their base", SIDE_FIELDS, sides)
 
 
 def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:

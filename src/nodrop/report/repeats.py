@@ -12,20 +12,7 @@ from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import (
-    Column,
-    Field,
-    Made,
-    Row,
-    Table,
-    Value,
-    number,
-    numeric,
-    scaled,
-    table_of,
-    text,
-    words,
-)
+from nodrop.report.tables import Field, Made, Table, number, numeric, own, scaled, table_of, words
 from nodrop.report.trials import Trial
 from nodrop.results.rundir import Records
 from nodrop.results.summary import Known, Sut, known, rule_of
@@ -122,39 +109,25 @@ def repeats_words(found: Sequence[Repeated]) -> list[str]:
     return said
 
 
+Run = tuple[Repeated, str, float, float]
+"""Its name, value and distance from the median."""
+RUN_FIELDS: tuple[Field[Run], ...] = (
+    words("cell", "Cell", lambda x: x[0].cell.label),
+    words("figure", "Figure", lambda x: x[0].figure.name),
+    words("run", "Run", lambda x: x[1]),
+    own("value", "Value", lambda x: x[2], lambda x: x[0].figure.shown),
+    own("deviation", "From the median", lambda x: x[3], lambda x: x[0].figure.signed),
+    own("sees", "Seen from", lambda x: x[0].sees, lambda x: x[0].figure.at_least, missing=""),
+)
+
+
 def repeats_table(found: Sequence[Repeated]) -> Table:
-    return Table(
-        name="repeats",
-        title="Repetitions of the same cell",
-        columns=(
-            Column(name="cell", title="Cell"),
-            Column(name="figure", title="Figure"),
-            Column(name="run", title="Run"),
-            numeric("value", "Value"),
-            numeric("deviation", "From the median"),
-            numeric("sees", "Seen from"),
-        ),
-        rows=Made(lambda: _rows(found)),
-    )
+    def runs() -> Iterator[Run]:
+        for one in found:
+            for run in zip(one.runs, one.values, one.deviations, strict=True):
+                yield (one, *run)
 
-
-def _rows(found: Sequence[Repeated]) -> Iterator[Row]:
-    for repeated in found:
-        for run, value, apart in zip(
-            repeated.runs, repeated.values, repeated.deviations, strict=True
-        ):
-            figure = repeated.figure
-            sees = repeated.sees
-            yield Row(
-                values=(
-                    text(repeated.cell.label),
-                    text(figure.name),
-                    text(run),
-                    Value(raw=value, shown=figure.shown(value)),
-                    Value(raw=apart, shown=figure.signed(apart)),
-                    Value(raw=sees, shown="" if sees is None else figure.at_least(sees)),
-                )
-            )
+    return table_of("repeats", "Repetitions of the same cell", RUN_FIELDS, Made(runs))
 
 
 def stopped(story: Story) -> Iterator[Sentence]:

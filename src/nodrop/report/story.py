@@ -165,13 +165,6 @@ class Cell:
 
         return min(measured, key=distance)
 
-    @cached_property
-    def loss_example(self) -> Trial:
-        """The typical trial, or the one that lost most if the typical one lost nothing."""
-        if self.typical.lost_packets:
-            return self.typical
-        return max(self.trials, key=lambda t: t.valid and (t.lost_packets or 0))
-
 
 def starts_of(trials: Iterable[Trial]) -> int:
     return len({t.start for t in trials})

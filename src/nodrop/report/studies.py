@@ -12,11 +12,11 @@ from enum import StrEnum
 
 from nodrop.report import numbers
 from nodrop.report.comparison import more_runs_words
-from nodrop.report.costs import RELATIVE_MARGIN
+from nodrop.report.costs import RELATIVE_MARGIN, grouped
 from nodrop.report.sentences import listed
 from nodrop.report.setups import BASE_KIND, KIND, Condition, Place
 from nodrop.report.story import Story
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import Field, Table, Value, number, numeric, own, table_of, words
 from nodrop.report.trials import Trial, count_once
 from nodrop.stats.comparison import Advice, Answer, Comparison, Question, compare, more_runs
 from nodrop.stats.interval import Summary, by_start, summarize
@@ -244,38 +244,43 @@ def _judged(
 
 EMULATED = "emulated, and TCG is not KVM"
 
-COLUMNS = (
-    Column(name="figure", title="Figure"),
-    Column(name="setup", title="Setup"),
-    numeric("published", "2016"),
-    numeric("published_relative_pct", "2016, against bare"),
-    numeric("here", "Here"),
-    numeric("here_relative_pct", "Here, against bare"),
-    Column(name="judgement", title="Does it hold here?"),
-)
+Compared = tuple[Published, Beside]
 
 
-def studies_table(figures: Sequence[StudyFigure]) -> Table:
-    rows = (_table_row(figure.published, row) for figure in figures for row in figure.rows)
-    title = "The study of 2016 beside this run"
-    return Table(name="study-2016", title=title, columns=COLUMNS, rows=tuple(rows))
+def _relative(name: str, title: str, of: Callable[[Beside], float | None]) -> Field[Compared]:
+    def shown(ratio: float) -> str:
+        return grouped(f"{ratio * 100:+,.0f} %" if abs(ratio) >= 0.1 else f"{ratio * 100:+.1f} %")
+
+    def value(x: Compared) -> Value:
+        ratio = of(x[1])
+        percent = None if ratio is None else ratio * 100
+        return Value(raw=percent, shown="" if ratio is None else shown(ratio))
+
+    return Field(column=numeric(name, title), of=value)
 
 
-def _table_row(published: Published, row: Beside) -> Row:
+def _title(published: Published) -> str:
     name = published.name[0].upper() + published.name[1:]
     same = published.there == published.here
     units = published.there if same else f"2016: {published.there}; here: {published.here}"
-    return Row(
-        values=(
-            text(f"{name}, {units}"),
-            text(row.setup),
-            Value(raw=row.published, shown=f"{row.published:.2f}"),
-            _relative(row.published_ratio),
-            Value(raw=row.here.median if row.here else None, shown=here_words(row.here)),
-            _relative(row.here_ratio),
-            text(row.said),
-        )
-    )
+    return f"{name}, {units}"
+
+
+FIELDS: tuple[Field[Compared], ...] = (
+    words("figure", "Figure", lambda x: _title(x[0])),
+    words("setup", "Setup", lambda x: x[1].setup),
+    number("published", "2016", lambda x: x[1].published, "{:.2f}".format),
+    _relative("published_relative_pct", "2016, against bare", lambda row: row.published_ratio),
+    own("here", "Here", lambda x: x[1].here.median if x[1].here else None,
+        lambda x: lambda _: here_words(x[1].here)),
+    _relative("here_relative_pct", "Here, against bare", lambda row: row.here_ratio),
+    words("judgement", "Does it hold here?", lambda x: x[1].said),
+)  # fmt: skip
+
+
+def studies_table(figures: Sequence[StudyFigure]) -> Table:
+    rows = ((figure.published, row) for figure in figures for row in figure.rows)
+    return table_of("study-2016", "The study of 2016 beside this run", FIELDS, rows)
 
 
 def here_words(found: Summary | None) -> str:
@@ -283,13 +288,6 @@ def here_words(found: Summary | None) -> str:
     if found is None:
         return numbers.NOT_MEASURED
     return numbers.with_spread(found, "{:.2f}".format)
-
-
-def _relative(ratio: float | None) -> Value:
-    if ratio is None:
-        return Value(raw=None, shown="")
-    said = f"{ratio * 100:+,.0f} %" if abs(ratio) >= 0.1 else f"{ratio * 100:+.1f} %"
-    return Value(raw=ratio * 100, shown=said.replace(",", "\u202f").replace("-", "−"))
 
 
 OPENINGS = (

@@ -55,12 +55,12 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Made(Generic[ItemT]):
     """Rows made anew whenever they are gone through: those of a long run are never all there."""
 
-    make: Callable[[], Iterator[Row]]
+    make: Callable[[], Iterator[ItemT]]
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ItemT]:
         return self.make()
 
 
@@ -112,6 +112,22 @@ def number(
     return Field(column=column, of=lambda item: scaled(of(item), shown, scale))
 
 
+def own(
+    name: str,
+    title: str,
+    of: Callable[[ItemT], float | None],
+    shown: Callable[[ItemT], Callable[[float], str]],
+    missing: str = numbers.NOT_MEASURED,
+) -> Field[ItemT]:
+    """A number that each item shows in its own way."""
+
+    def value(item: ItemT) -> Value:
+        found = of(item)
+        return Value(raw=found, shown=missing if found is None else shown(item)(found))
+
+    return Field(column=numeric(name, title), of=value)
+
+
 def columns_of(fields: Iterable[Field[Any]]) -> tuple[Column, ...]:
     return tuple(field.column for field in fields)
 
@@ -150,14 +166,17 @@ def table_of(
     mark: Callable[[ItemT], str] | None = None,
     **more: Any,
 ) -> Table:
-    rows = tuple(
-        Row(
-            values=values_of(fields, item),
-            anchor=anchor(item) if anchor else "",
-            mark=mark(item) if mark else "",
-        )
-        for item in items
-    )
+    """Items that are made anew are rows made anew."""
+
+    def made() -> Iterator[Row]:
+        for item in items:
+            yield Row(
+                values=values_of(fields, item),
+                anchor=anchor(item) if anchor else "",
+                mark=mark(item) if mark else "",
+            )
+
+    rows = Made(made) if isinstance(items, Made) else tuple(made())
     return Table(name=name, title=title, columns=columns_of(fields), rows=rows, **more)
 
 
