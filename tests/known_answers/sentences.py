@@ -22,9 +22,9 @@ def said(out: Path, *loads: Load, **options: Any) -> list[Sentence]:
 
 
 def rules(sentences: Sequence[Sentence]) -> list[str]:
-    return [sentence.rule.code for sentence in sentences]
+    return [sentence.rule for sentence in sentences]
 
 
 def text_of(sentences: Sequence[Sentence], rule: str) -> str:
-    (found,) = [s.text for s in sentences if s.rule.code == rule]
+    (found,) = [s.text for s in sentences if s.rule == rule]
     return found.replace(THIN, ",")

@@ -205,7 +205,7 @@ def test_a_cell_that_is_always_void_for_one_reason_is_the_finding(
     how_many = ("both" if n == 2 else f"all {n}") if n == of else f"{n} of {of}"
     said_at = f"ring_size 64: {how_many} trials at 48,000 packets/s (8X) are void for one reason"
     assert said_at in text
-    (finding,) = [s for s in said if s.rule.code == "always-void"]
+    (finding,) = [s for s in said if s.rule == "always-void"]
     assert setting in finding.to_do
     assert rules(said).index("always-void") <= 1
     assert not {"load-void", "some-void"} & {*rules(said)}
@@ -237,7 +237,7 @@ def test_setups_that_others_disturbed_are_not_ranked(
     direct, sentence = first(run)
     most = ratio >= 0.25 and crowded > 3
     assert disturbed(story) is direct.disturbed is most
-    assert (sentence.rule.code == "direct-disturbed") is most
+    assert (sentence.rule == "direct-disturbed") is most
     if most:
         assert all(level.verdict == "cannot tell" for level in direct.levels)
         assert f"in {2 * crowded} of 12 trials (up to {ratio * 100:.0f} %)" in sentence.text

@@ -76,5 +76,5 @@ def test_some_rules_that_do_not_load_are_named_and_the_others_measured(
     assert record.outcome == "measured", record.verdict
     assert [facts[f"rules_{what}"] for what in ("loaded", "failed", "skipped")] == [5, 2, 0]
     story = read_story([next((tmp_path / "results").iterdir())])
-    (said,) = [one for one in findings(story) if one.rule.code == "rules-not-loaded"]
+    (said,) = [one for one in findings(story) if one.rule == "rules-not-loaded"]
     assert "2 of 7 rules did not load and are not measured: 1.rules line 1 (sid 1: " in said.text

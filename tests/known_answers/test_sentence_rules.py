@@ -346,6 +346,6 @@ def documented(page: str) -> dict[str, list[str]]:
 def test_the_page_lists_every_rule_as_the_code_has_it() -> None:
     page = documented("sentences")
     assert list(page) == list(RULES)
-    for code, rule in RULES.items():
+    for code, of in RULES.items():
         part, when, evidence = page[code]
-        assert part == str(rule.part) and when.strip() and evidence.strip()
+        assert part == str(of) and when.strip() and evidence.strip()

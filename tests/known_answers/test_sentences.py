@@ -160,7 +160,7 @@ def test_a_lower_load_that_loses_where_a_higher_does_not_is_a_finding(
     run = outcome_run(tmp_path, [pps(rate, trials) for rate, trials in loads.items()])
     story = read_story([run])
     first, *rest = answer(story).sentences
-    assert first.rule.code == "loads-contradict"
+    assert first.rule == "loads-contradict"
     assert low in first.text and high in first.text
     assert not any(f"{max(loads):,}" in s.text.replace(THIN, ",") for s in rest if "carr" in s.text)
     assert "loads-contradict" in rules(findings(story))
@@ -210,7 +210,7 @@ def test_another_trace_is_no_higher_load(tmp_path: Path) -> None:
     ]
     found = said(tmp_path, *loads)
     assert "loads-contradict" not in rules(found)
-    each = [s.subject for s in found if s.rule.code in ("no-loss", "loses")]
+    each = [s.subject for s in found if s.rule in ("no-loss", "loses")]
     assert each == ["trace large.pcap", "trace small.pcap"]
 
 
@@ -403,7 +403,7 @@ def test_few_starts_have_no_interval_and_that_is_said(
     losses = [0.01 + n / 1000 for n in range(trials)]
     story = read_story([outcome_run(tmp_path, [pps(9_000, losses, each=each)])])
     assert story.cells[0].loss is not None and story.cells[0].loss.interval is None
-    (sentence,) = [s for s in answer(story).cannot_say if s.rule.code == "too-few-starts"]
+    (sentence,) = [s for s in answer(story).cannot_say if s.rule == "too-few-starts"]
     assert "share fewer than 6 starts of the SUT" in sentence.text
     assert list(sentence.evidence["starts"].values()) == [starts]
 
@@ -467,7 +467,7 @@ def test_loads_are_compared_by_what_was_offered(
     story = read_story([outcome_run(tmp_path / "run", cells)])
     told = answer(story).sentences
     assert "loads-contradict" not in rules([*told, *findings(story)])
-    assert [s.rule.code for s in told] == ["no-loss", "loses"]
+    assert [s.rule for s in told] == ["no-loss", "loses"]
     assert f"{lower:,} packets/s (" in told[0].text.replace(THIN, ",")
     # The other way about it is one, and both lists say so.
     cells = [

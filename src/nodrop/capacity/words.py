@@ -11,26 +11,25 @@ from nodrop.capacity.searched import Tried, tried
 from nodrop.capacity.statements import writing
 from nodrop.config.units import noun
 from nodrop.report import escape, numbers
-from nodrop.report import sentences as rules
-from nodrop.report.sentences import Rule, Sentence, plural
+from nodrop.report.sentences import Sentence, plural
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import outliers
 from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
 
 RULES = {
-    "capacity-confidence": rules.CONFIDENCE,
-    "capacity-between-rounds": rules.BETWEEN_ROUNDS,
-    "capacity-fit": rules.FITTED,
-    "capacity-rounds-differ": rules.ROUNDS_DIFFER,
-    "capacity-contradicted": rules.CONTRADICTED,
-    "capacity-drift": rules.ROUNDS_DIFFER,
-    "capacity-changed": rules.CHANGED,
-    "capacity-lowered": rules.LOWERED,
-    "capacity-noise": rules.NOISE,
-    "capacity-set-aside": rules.SET_ASIDE,
-    "capacity-rounds-missing": rules.ROUNDS_MISSING,
-    "capacity-cost": rules.SEARCH_COST,
+    "capacity-confidence": "capacity-confidence",
+    "capacity-between-rounds": "capacity-between-rounds",
+    "capacity-fit": "capacity-fitted",
+    "capacity-rounds-differ": "capacity-rounds-differ",
+    "capacity-contradicted": "capacity-contradicted",
+    "capacity-drift": "capacity-rounds-differ",
+    "capacity-changed": "capacity-changed",
+    "capacity-lowered": "capacity-lowered",
+    "capacity-noise": "capacity-noise",
+    "capacity-set-aside": "capacity-set-aside",
+    "capacity-rounds-missing": "capacity-rounds-missing",
+    "capacity-cost": "search-cost",
 }
 """Statements that are no headline, each with the rule of its sentence."""
 DOUBTS = (
@@ -48,21 +47,21 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
     said: set[str] = set()
     for answer in searched.answers:
         for statement in answer.statements:
-            rule = RULES.get(statement.rule, rules.CAPACITY)
-            if rule is rules.CAPACITY:
+            rule = RULES.get(statement.rule, "capacity")
+            if rule == "capacity":
                 yield _sentence(searched, rule, headline(searched.subject, answer), statement)
                 words = broke(answer)
                 if words and words not in said:
                     said.add(words)
                     knob = escape.plain(answer.knob)
                     text = f"{searched.subject}: {lowered(words)}"
-                    yield _sentence(searched, rules.BROKE, text, statement, knob=knob)
-            elif rule is not rules.SEARCH_COST:
+                    yield _sentence(searched, "capacity-broke", text, statement, knob=knob)
+            elif rule != "search-cost":
                 text = f"{searched.subject}, {goal_name(answer)}: {statement.text}."
                 yield _sentence(searched, rule, text, statement)
     if (window := searched.window) is not None:
         yield Sentence(
-            rule=rules.WINDOW,
+            rule="capacity-window",
             text=window_words(searched),
             subject=searched.subject,
             evidence=window.model_dump(),
@@ -86,7 +85,7 @@ def soak_sentence(searched: SearchedCell) -> Iterator[Sentence]:
     """After the answers, in which it has no part."""
     for trial in searched.soaks:
         yield Sentence(
-            rule=rules.SOAK,
+            rule="capacity-soak",
             text=f"{searched.subject}: {soak_words(trial.record)}.",
             subject=searched.subject,
             evidence=soak_evidence(trial.record),
@@ -144,9 +143,9 @@ def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
     """A sentence on what the search took, which is the same for all its goals."""
     for answer in searched.answers[:1]:
         for statement in answer.statements:
-            if RULES.get(statement.rule) is rules.SEARCH_COST:
+            if RULES.get(statement.rule) == "search-cost":
                 text = f"a search of {searched.subject}: {statement.text}"
-                yield _sentence(searched, rules.SEARCH_COST, text, statement)
+                yield _sentence(searched, "search-cost", text, statement)
 
 
 def headline(subject: str, answer: Answer) -> str:
@@ -179,7 +178,7 @@ def doubts(answer: Answer) -> Iterator[str]:
 
 
 def _sentence(
-    searched: SearchedCell, rule: Rule, text: str, statement: Statement, *, knob: str = ""
+    searched: SearchedCell, rule: str, text: str, statement: Statement, *, knob: str = ""
 ) -> Sentence:
     runs = set(statement.runs)
     return Sentence(

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from nodrop.capacity.cells import searches, subject
 from nodrop.ledger.hops import Reason
 from nodrop.report import escape
-from nodrop.report import sentences as rules
 from nodrop.report.loads import asked_words
 from nodrop.report.senders import counted, reason_words
 from nodrop.report.sentences import Sentence
@@ -50,7 +49,7 @@ def _said(story: Story, name: str, cell: Cell, trials: Sequence[Trial], at: str)
         how_many = "both" if n == 2 else f"all {n}"
     words = _example(code, same)
     return Sentence(
-        rule=rules.ALWAYS_VOID,
+        rule="always-void",
         subject=name,
         text=f"{name}: {how_many} trials{at} are void for one reason: {words}. They say nothing of "
         f"the SUT.",

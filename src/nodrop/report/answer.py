@@ -11,7 +11,6 @@ from nodrop.capacity.words import answer_sentences, cost_sentence
 from nodrop.config.units import noun
 from nodrop.findings.load_words import pairs
 from nodrop.report import escape
-from nodrop.report import sentences as rules
 from nodrop.report.always_void import always_void
 from nodrop.report.comparison import cost_sentences, family_words
 from nodrop.report.direct import direct_sentences
@@ -48,7 +47,7 @@ def answer(story: Story) -> Answer:
     if not story.trials:
         text = "No trial of this run can be read, so there is no answer."
         return Answer(
-            sentences=(Sentence(rule=rules.NO_TRIAL, text=text),),
+            sentences=(Sentence(rule="no-trial", text=text),),
             rests_on=(),
             cannot_say=tuple(_unreadable(story)),
         )
@@ -91,7 +90,7 @@ def _of_loads(story: Story) -> Iterator[Sentence]:
 def _not_twice(sentences: Iterable[Sentence], void: set[str]) -> Iterator[Sentence]:
     """Loads whose void trials are a finding of their own need no other line."""
     for sentence in sentences:
-        about_void = sentence.rule in (rules.LOAD_VOID, rules.SOME_VOID)
+        about_void = sentence.rule in ("load-void", "some-void")
         if not about_void or not {t.anchor for t in sentence.trials} <= void:
             yield sentence
 
@@ -124,7 +123,7 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
     rest = "".join(f", {n} {outcome}" for outcome, n in others.items() if n)
     noun = "load" if found else "cell"
     yield Sentence(
-        rule=rules.RESTS_ON_TRIALS,
+        rule="trials-counted",
         text=f"{plural(len(measured), 'measured trial')} of {len(story.trials)}{rest} in "
         f"{plural(len(story.cells), noun)}, {per_cell} per {noun}",
         evidence={"trials": len(story.trials), "measured": len(measured), **others},
@@ -134,7 +133,7 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
     if compared := conditions(story):
         family = compared[0].family
         yield Sentence(
-            rule=rules.COMPARED_AT_ONCE,
+            rule="compared-at-once",
             text=family_words(family, story.cells),
             evidence={"parts": family.parts, "runs_needed": family.runs_needed()},
         )
@@ -150,7 +149,7 @@ def _books(story: Story) -> Sentence:
     if len(there) < n:
         words += f"; of {n - len(there)} there are no books"
     return Sentence(
-        rule=rules.RESTS_ON_BOOKS,
+        rule="books-closed",
         text=words,
         evidence={"trials": n, "closed": len(closed), "there": len(there)},
         trials=closed,
@@ -162,7 +161,7 @@ def _unreadable(story: Story) -> Iterator[Sentence]:
         for damage in source.damage:
             where, words = escape.plain(damage.where), escape.plain(damage.words)
             yield Sentence(
-                rule=rules.CANNOT_READ,
+                rule="cannot-read",
                 text=f"{source.name}: {where} cannot be read ({words})",
                 evidence={"run_directory": source.name, "file": where, "problem": words},
             )
@@ -177,7 +176,7 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
     others = other_programs(story)
     if others.crowded:
         yield Sentence(
-            rule=rules.QUIET_HOST,
+            rule="quiet-host",
             text="how a quiet host does: other programs competed for "
             f"{others.whole} (up to {max(others.ratios) * 100:.0f} %; {others.words})",
             evidence={"most_ratio": max(others.ratios), "trials": len(others.ratios)},
@@ -186,17 +185,17 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
     yield from _beyond_windows(story)
     yield from without_work(story)
     for words in serious_findings(story):
-        yield Sentence(rule=rules.PUBLISHED_CLAIM, text=words)
+        yield Sentence(rule="serious-finding", text=words)
     yield from flows_differ(story)
     yield Sentence(
-        rule=rules.NOT_EXTRAPOLATED,
+        rule="not-extrapolated",
         text="other hosts, other CPU counts and other traces: nothing is extrapolated",
     )
     emulated = tuple(t for t in story.trials if t.accelerator == "tcg")
     if emulated:
         ran = "trial ran in a guest" if len(emulated) == 1 else "trials ran in guests"
         yield Sentence(
-            rule=rules.EMULATED,
+            rule="emulated",
             text=f"what KVM costs: {len(emulated)} {ran} under software emulation (TCG)",
             evidence={"trials": len(emulated)},
             trials=emulated,
@@ -213,14 +212,14 @@ def _beyond_windows(story: Story) -> Iterator[Sentence]:
         assert window is not None
         if not window.is_whole:
             yield Sentence(
-                rule=rules.BEYOND_WINDOW,
+                rule="beyond-window",
                 text=f"the rest of the trace: the load sends {window.name}, {window.beside_trace}",
                 evidence=window.model_dump(),
                 trials=tuple(trials),
             )
         if window.begun_warning:
             yield Sentence(
-                rule=rules.FEW_BEGIN,
+                rule="few-flows-begin",
                 text=f"how a sensor does that saw the flows begin: {window.begun_warning}",
                 evidence={"begun_packet_ratio": window.begun_packet_ratio},
                 trials=tuple(trials),
@@ -233,7 +232,7 @@ def _too_few(story: Story) -> Iterator[Sentence]:
     few = [c for c in story.cells if 0 < len(c.valid) < needed]
     if few:
         yield Sentence(
-            rule=rules.TOO_FEW,
+            rule="too-few-for-an-interval",
             text=f"{plural(len(few), 'cell')} with fewer than {needed} measured trials: no 95 % "
             "interval exists for them, only the range of the runs",
             evidence={"needed": needed, "cells": {c.label: len(c.valid) for c in few}},
@@ -243,7 +242,7 @@ def _too_few(story: Story) -> Iterator[Sentence]:
     hosts = [c for c in counted_together if len(c.pairs) > 1]
     if hosts:
         yield Sentence(
-            rule=rules.TOO_FEW_HOSTS,
+            rule="too-few-hosts",
             text=f"{plural(len(hosts), 'cell')} that fewer than {needed} hosts measured, each of "
             "which counts once: no 95 % interval of a median exists for them, only the range of "
             "the runs; that of a mean of such hosts stands in Hosts",
@@ -253,7 +252,7 @@ def _too_few(story: Story) -> Iterator[Sentence]:
     shared = [c for c in counted_together if len(c.pairs) < 2]
     if shared:
         yield Sentence(
-            rule=rules.TOO_FEW_STARTS,
+            rule="too-few-starts",
             text=f"{plural(len(shared), 'cell')} whose measured trials share fewer than {needed} "
             "starts of the SUT: no 95 % interval exists for them, only the range of the runs",
             evidence={"needed": needed, "starts": {c.label: c.starts for c in shared}},
@@ -266,7 +265,7 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
     if void:
         says, enter = ("says", "enters") if len(void) == 1 else ("say", "enter")
         yield Sentence(
-            rule=rules.VOID_SAYS_NOTHING,
+            rule="void-says-nothing",
             text=f"{plural(len(void), 'void trial')} {says} nothing about the SUT and {enter} no "
             "figure",
             evidence={"void": len(void)},
@@ -276,7 +275,7 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
     if failed:
         count, enter = ("counts", "enters") if len(failed) == 1 else ("count", "enter")
         yield Sentence(
-            rule=rules.FAILED_NO_FIGURE,
+            rule="failed-in-no-figure",
             text=f"how much was lost in {plural(len(failed), 'failed trial')}, which {count} "
             f"against the load and {enter} no figure of loss, CPU or memory",
             evidence={"failed": len(failed)},
@@ -290,7 +289,7 @@ def _not_tried(story: Story) -> Iterator[Sentence]:
         whose = [subject(story, cells[0]) for cells, _ in tops]
         highest = ", ".join(dict.fromkeys(load_words(top) for _, top in tops))
         yield Sentence(
-            rule=rules.BEYOND_NOT_TRIED,
+            rule="beyond-not-tried",
             text=f"where loss begins for {', '.join(whose)}: nothing above {highest} was asked for",
             evidence={w: top.offered_pps for w, (_, top) in zip(whose, tops, strict=True)},
             trials=tuple(t for _, top in tops for t in top.known),

@@ -10,7 +10,7 @@ from typing import Any
 
 from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, SURE_LOSS, Figure, grouped
 from nodrop.report.hosts import other_hosts
-from nodrop.report.sentences import SETUP_COST, Sentence
+from nodrop.report.sentences import Sentence
 from nodrop.report.setups import Condition, Place
 from nodrop.report.story import Cell
 from nodrop.report.tables import Field, Table, number, own, table_of, words
@@ -352,7 +352,7 @@ def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
         if hosts := other_hosts(base.cell, place.cell):
             rest += f"; other hosts measured them ({hosts}), so this includes how hosts differ"
         yield Sentence(
-            rule=SETUP_COST,
+            rule="setup-against-base",
             subject=place.name,
             text=f"{place.name} against {base.name}{at}: {words}{rest}.",
             evidence={item.figure.name: item.evidence for item in items if item.found},

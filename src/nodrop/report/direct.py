@@ -15,7 +15,6 @@ from nodrop.findings.load_words import Writing, goal_words
 from nodrop.findings.weighed import SAME_RATIO, Lack, Span, Weighed, weigh
 from nodrop.ledger.running import over_mean
 from nodrop.report import escape
-from nodrop.report import sentences as rules
 from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_words
 from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, Figure
 from nodrop.report.hosts import other_hosts
@@ -65,7 +64,7 @@ def direct_sentences(story: Story) -> Iterator[Sentence]:
     if more := compared_ones[MOST_DIRECT:]:
         differ = list(dict.fromkeys(" and ".join(c.factor) for c in more))
         yield Sentence(
-            rule=rules.DIRECT_LEFT,
+            rule="direct-left",
             text=f"Not compared in words: {plural(len(more), 'more group')} of cells that differ "
             f"in {listed([escape.plain(one) for one in differ])} alone; the tables have them.",
             evidence={"groups": len(more), "factors": differ},
@@ -209,7 +208,7 @@ def _books(story: Story, number: int) -> tuple[Direct, Sentence]:
         disturbed=False, levels=[], text=text, to_do="",
     )  # fmt: skip
     sentence = Sentence(
-        rule=rules.DIRECT, text=text, evidence=direct.model_dump(), trials=open_ones or trials
+        rule="direct", text=text, evidence=direct.model_dump(), trials=open_ones or trials
     )
     return direct, sentence
 
@@ -572,7 +571,7 @@ def _said(
         text=text,
         to_do=to_do,
     )
-    rule = rules.DIRECT_DISTURBED if words else rules.DIRECT
+    rule = "direct-disturbed" if words else "direct"
     sentence = Sentence(
         rule=rule, text=text, evidence=direct.model_dump(), trials=trials, to_do=to_do
     )

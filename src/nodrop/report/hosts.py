@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from nodrop.capacity.cells import searches
 from nodrop.report import numbers
-from nodrop.report import sentences as rules
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.escape import plain
 from nodrop.report.sentences import Sentence, plural
@@ -91,7 +90,7 @@ def hosts_between(story: Story) -> Sentence | None:
         for pairs, labels in sorted(cells.items())
     )
     return Sentence(
-        rule=rules.OTHER_HOSTS,
+        rule="other-hosts",
         text="how much of a difference between cells is that of their hosts: others measured them "
         f"({named}). Only cells of the same hosts differ by what was varied alone",
         evidence={
@@ -119,7 +118,7 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
     one = _one_machine(story, each)
     hosts = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     yield Sentence(
-        rule=rules.SEVERAL_HOSTS,
+        rule="several-hosts",
         text=f"{plural(len(each), 'cell')} ran on several hosts ({hosts}): in "
         f"medians, intervals and verdicts each host counts once, so {runs_needed()} hosts make a "
         "95 % interval, however many trials each has; how much hosts differ is in Hosts"
@@ -132,7 +131,7 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
     titles = ", ".join(dict.fromkeys(one.figure.title for one in differ))
     of = len({id(one.cell) for one in differ})
     yield Sentence(
-        rule=rules.HOSTS_DIFFER,
+        rule="hosts-differ",
         text=f"hosts differ by more than trials of one host do in {plural(of, 'cell')} ({titles}), "
         "see Hosts: another host may give other figures",
         evidence={

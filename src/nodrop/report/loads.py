@@ -11,9 +11,8 @@ from typing import Any
 from nodrop.config.units import noun
 from nodrop.findings.load_words import LEAST_KNOWN, Contradiction, LoadResult, contradiction
 from nodrop.report import escape, numbers
-from nodrop.report import sentences as rules
 from nodrop.report.senders import counted, why
-from nodrop.report.sentences import Rule, Sentence, plural
+from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Cell, starts_of
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary, share_interval, upper_bound
@@ -229,13 +228,13 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
     lost += f", so fewer than {share(bound)} of such {cell.independent_name} do (95 % confidence)"
     kept = [t.record.packets.sustained for t in cell.known]
     if all(kept):
-        rule, text = rules.CARRIES, f"{subject} carries {load} without loss: {lost}{_shown(cell)}."
+        rule, text = "carries", f"{subject} carries {load} without loss: {lost}{_shown(cell)}."
     elif False in kept:
-        rule = rules.ABSORBED
+        rule = "absorbed"
         text = f"{subject} absorbed a burst of {_burst(cell)}: {lost}; it is not shown to carry"
         text += f" {load}: in {kept.count(False)} of {n} trials it was behind at the end."
     else:
-        rule = rules.NO_LOSS
+        rule = "no-loss"
         shown = f" (shown in {kept.count(True)} of {n} trials)" if True in kept else ""
         text = f"{subject}, {load}: {lost}; whether it can keep this up for longer than "
         text += f"{_burst(cell)} is not known{shown}."
@@ -296,11 +295,11 @@ def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
         every = f"{k} of {plural(n, 'trial')} {'loses' if k == 1 else 'lose'} packets{where}"
         middle = f": {percent_with_interval(loss)}" if loss else ""
         middle += " in the median" if loss and n > 1 else ""
-        rule, text = rules.LOSES, f"{at}, {every}{middle}{causes}."
+        rule, text = "loses", f"{at}, {every}{middle}{causes}."
     else:
         among = share_interval(starts_of(cell.lossy), starts_of(cell.known))
         evidence |= {"lossy_share": [among.low, among.high], "confidence": among.coverage}
-        rule = rules.LOSES_SOMETIMES
+        rule = "loses-sometimes"
         text = (
             f"{at}, {k} of {n} trials {'loses' if k == 1 else 'lose'} packets{where}, so "
             f"{share(among.low)} to {share(among.high)} of such {cell.independent_name} do (95 % "
@@ -323,7 +322,7 @@ def _failed(subject: str, cells: Sequence[Cell]) -> Sentence:
         said = f"in {len(cell.failed)} of {plural(tried, 'trial')} at {load_words(cell)}"
         parts.append(f"{said} ({why(cell.failed)}{_others(cell)})")
     return Sentence(
-        rule=rules.FAILED,
+        rule="failed",
         subject=subject,
         text=f"{subject} failed " + "; ".join(parts) + ".",
         evidence={"loads": [_facts(cell) for cell in cells]},
@@ -365,13 +364,13 @@ def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Senten
             f"{clash.higher.trials}"
         )
     if clash.sure:
-        rule = rules.LOADS_CONTRADICT
+        rule = "loads-contradict"
         text = (
             f"{subject}: the loads contradict each other: {seen}. Something other than the load "
             "decides, so no highest load can be named."
         )
     else:
-        rule = rules.LOADS_OUT_OF_ORDER
+        rule = "loads-out-of-order"
         text = f"{subject}: {seen}. That can be chance, so the higher load is not called carried."
     return Sentence(
         rule=rule,
@@ -390,17 +389,17 @@ def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
             times = {1: "once", 2: "twice"}.get(n, f"{n} times")
             text = f"{subject}: {asked_words(cell)} was asked for {times}, and "
             text += "the trial is void" if n == 1 else "every trial is void"
-            yield _said(rules.LOAD_VOID, subject, f"{text} ({why(void)}).", cell, void)
+            yield _said("load-void", subject, f"{text} ({why(void)}).", cell, void)
         elif void:
             are = "is" if len(void) == 1 else "are"
             text = f"{subject}: {len(void)} of {n} trials at {load_words(cell)} {are} void"
-            yield _said(rules.SOME_VOID, subject, f"{text} ({why(void)}).", cell, void)
+            yield _said("some-void", subject, f"{text} ({why(void)}).", cell, void)
         if unknown := cell.unknown:
             text = (
                 f"{subject}: in {len(unknown)} of {plural(n, 'trial')} at {load_words(cell)} the "
                 "loss is not known, for the packet books do not close."
             )
-            yield _said(rules.LOSS_NOT_KNOWN, subject, text, cell, unknown)
+            yield _said("loss-not-known", subject, text, cell, unknown)
 
 
 def asked_words(cell: Cell) -> str:
@@ -415,7 +414,7 @@ def _named(cell: Cell, pps: float | None, known: float = numbers.SMALL_RATE) -> 
     return rate or "the load"
 
 
-def _said(rule: Rule, subject: str, text: str, cell: Cell, trials: tuple[Trial, ...]) -> Sentence:
+def _said(rule: str, subject: str, text: str, cell: Cell, trials: tuple[Trial, ...]) -> Sentence:
     reasons = {escape.plain(code): n for code, n in counted(trials).items()}
     evidence = {**_facts(cell), "reasons": reasons}
     return Sentence(rule=rule, subject=subject, text=text, evidence=evidence, trials=trials)

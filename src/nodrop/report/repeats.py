@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from nodrop.config.search import Repetitions
-from nodrop.report import sentences as rules
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.setups import compared_at_once
@@ -148,7 +147,7 @@ def _said(cells: Sequence[Cell], rule: Repetitions, sut: Sut) -> Iterator[Senten
         asked = f"{' and '.join(rule.until)} (at most {rule.max} trials)"
         does = "reached by" if reached else "not reached by"
         yield Sentence(
-            rule=rules.RULE_REACHED if reached else rules.RULE_NOT_REACHED,
+            rule="rule-reached" if reached else "rule-not-reached",
             text=f"{asked} was {does} {plural(len(these), 'cell')}: {each}",
             evidence={
                 "until": list(rule.until),

@@ -9,7 +9,6 @@ from typing import Any
 
 from nodrop.config.units import noun, parse_cpus
 from nodrop.report import escape
-from nodrop.report import sentences as rules
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Story, once
 from nodrop.report.trials import Trial
@@ -78,7 +77,7 @@ def cpus_of_both(story: Story) -> Iterator[Sentence]:
             (shared if turns else apart).append(trial)
     if shared:
         yield Sentence(
-            rule=rules.CPUS_SHARED,
+            rule="cpus-shared",
             text=f"in {plural(len(shared), 'trial')} the generator and the SUT may have taken "
             "turns on a CPU, or the generator cannot say (load.cpu and limits.cpus part them)",
             evidence={"trials": len(shared)},
@@ -90,7 +89,7 @@ def cpus_of_both(story: Story) -> Iterator[Sentence]:
         words = "; ".join([*said][:3]) + ("; …" if len(said) > 3 else "")
         by = f", chosen by nodrop in {chosen}: the experiment names none" if chosen else ""
         yield Sentence(
-            rule=rules.CPUS_APART,
+            rule="cpus-apart",
             text=f"in {plural(len(apart), 'trial')} the generator and the SUT had CPUs of their "
             f"own ({words}{by})",
             evidence={"trials": len(apart), "chosen_by_nodrop": chosen, "cpus": [*said]},
@@ -126,7 +125,7 @@ def flows_differ(story: Story) -> Iterator[Sentence]:
     distinct, same = by_flows.get("distinct"), by_flows.get("same")
     if distinct and same:
         yield Sentence(
-            rule=rules.FLOWS_DIFFER,
+            rule="flows-differ",
             text="what the flows alone make of a load: replicas of the trace had flows of their "
             f"own with {_listed(distinct)}, the same flows with {_listed(same)}, so these loads "
             'are not the same traffic (load.flows = "same" makes them so)',

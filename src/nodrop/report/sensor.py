@@ -8,7 +8,6 @@ from pathlib import Path
 
 from nodrop.capacity.cells import subject
 from nodrop.report import escape, numbers
-from nodrop.report import sentences as rules
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Story, once
 from nodrop.report.tables import Column, Field, Table, Value, number, table_of, words
@@ -36,7 +35,7 @@ def sensor_words(story: Story) -> list[str]:
     """For a terminal, whose reader has the page for more."""
     told = []
     for one in sensor_sentences(story):
-        if one.rule is not rules.YAML_REPLACED:
+        if one.rule != "yaml-replaced":
             told.append(f"{one.text}.")
             continue
         keys = [_plain(row["key"]) for row in one.evidence["replaced"]]
@@ -65,7 +64,7 @@ def trace_changes(story: Story) -> Iterator[Sentence]:
                     trace = escape.plain(one.get("trace"), longest=1000).rpartition("/")[2]
                     found[escape.plain(f"{trace}: {said}", longest=1000)] = trace
     for said, trace in found.items():
-        yield Sentence(rule=rules.TRACE_CHANGED, text=said, evidence={"trace": trace})
+        yield Sentence(rule="trace-changed", text=said, evidence={"trace": trace})
 
 
 def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
@@ -76,7 +75,7 @@ def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
         beyond = f" and {numbers.count(more)} more, in {LOG} of each trial" if more > 0 else ""
         did = "did not load and is" if failed == 1 else "did not load and are"
         yield Sentence(
-            rule=rules.RULES_NOT_LOADED,
+            rule="rules-not-loaded",
             text=f"{numbers.count(failed)} of {numbers.count(loaded + failed)} rules {did} not "
             f"measured: {named}{beyond}",
             evidence={"loaded": loaded, "failed": failed, "first": [*sensor.failed_first]},
@@ -84,7 +83,7 @@ def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
         )
     if sensor.rules_skipped:
         yield Sentence(
-            rule=rules.RULES_NOT_LOADED,
+            rule="rules-not-loaded",
             text=f"{plural(sensor.rules_skipped, 'rule')} skipped by Suricata for want of what "
             "they require",
             evidence={"loaded": loaded, "skipped": sensor.rules_skipped},
@@ -94,7 +93,7 @@ def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
         lacking = [*map(_plain, sensor.rules_lacking)]
         is_are = "is" if len(lacking) == 1 else "are"
         yield Sentence(
-            rule=rules.RULES_NOT_LOADED,
+            rule="rules-not-loaded",
             text=f"rule-files of {_plain(sensor.yaml)} names what {is_are} not there, and was not "
             f"measured: {', '.join(lacking[:MOST_NAMED])}"
             + (f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""),
@@ -110,7 +109,7 @@ def _yaml(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
         f"{_plain(key)} ({_plain(was)} → {_plain(now)})" for key, was, now in sensor.replaced
     )
     yield Sentence(
-        rule=rules.YAML_REPLACED,
+        rule="yaml-replaced",
         text=f"{plural(len(sensor.replaced), 'key')} of {_plain(sensor.yaml)} replaced, and all "
         f"others kept: {listed}",
         evidence={
@@ -142,7 +141,7 @@ def _sentences(story: Story) -> Iterator[Sentence]:
     for cell in story.cells:
         measured.setdefault(subject(story, cell), []).extend(cell.valid)
     for whose, trials in measured.items():
-        for about, rule in (("cut", rules.FRAMES_CUT), ("invalid", rules.FRAMES_INVALID)):
+        for about, rule in (("cut", "frames-cut"), ("invalid", "frames-invalid")):
             found = [(t, share) for t in trials if (share := not_whole(t.record).get(about))]
             if found:
                 worst, share = max(found, key=lambda one: one[1])
@@ -151,7 +150,7 @@ def _sentences(story: Story) -> Iterator[Sentence]:
 
 
 def _sentence(
-    whose: str, about: str, rule: rules.Rule, remark: Remark, trials: list[Trial], measured: int
+    whose: str, about: str, rule: str, remark: Remark, trials: list[Trial], measured: int
 ) -> Sentence:
     books = [trial.record.packets for trial in trials]
     worst = ", at the most" if len(trials) > 1 else ""
@@ -212,7 +211,7 @@ def without_work(story: Story) -> Iterator[Sentence]:
         return
     ports = [*dict.fromkeys(escape.plain(port) for ports in found.values() for port in ports)]
     yield Sentence(
-        rule=rules.IDLE_PORT,
+        rule="idle-port",
         text=f"what several ports carry: {' and '.join(ports)} received nothing, and the threads "
         f"there had no work, in {len(found)} of {plural(len(cells), 'cell')} with several ports",
         evidence={"idle": list(found.values()), "cells": len(cells)},

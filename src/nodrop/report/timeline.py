@@ -177,7 +177,7 @@ def _named(name: str, points: list[tuple[float, float]], style: int) -> tuple[Se
 
 
 Json = dict[str, Any]
-Make = Callable[[Sequence[Json], Sequence[float]], Iterable[Panel]]
+Counter = Callable[[Json], float | None]
 
 MOST_ROWS = 120
 """Points of a line: more cannot be distinguished on the page."""
@@ -216,7 +216,8 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
         named = tuple(
             (words, (marks[name] - start) / 1e9) for name, words in MARKS.items() if name in marks
         )
-        sampled = list(_panels(rows, shifted))
+        seen = _Sampled(rows, shifted)
+        sampled = list(_drawn(OUTSIDE, seen))
         offered, *late = sent_over_time(source.run.detail(trial.name, "offered"), start)
         counted = counted_over_time(source.run.live(trial.name), start)
         received = [p for p in sampled if p.title == RECEIVED]
@@ -227,7 +228,7 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
         for name in inside:
             others += _inside_panels(source, trial, name, start)
         panels = (*received, *late, *counted, *others)
-        return Timeline(panels=panels, marks=named, own_cpu=_own_cpu(rows, shifted))
+        return Timeline(panels=panels, marks=named, own_cpu=_own_cpu(seen))
     return None
 
 
@@ -248,24 +249,8 @@ def _inside_panels(source: Source, trial: Trial, name: str, start_ns: int) -> It
     offset = _offset_ns(trial, name)
     times = [(row["mono_ns"] + offset - start_ns) / 1e9 for row in rows]
     where = escape.plain(name, longest=24)
-    for panel in _drawn((_cpu_inside, _memory_inside), rows, times):
+    for panel in _drawn(INSIDE, _Sampled(rows, times)):
         yield replace(panel, title=f"{panel.title} inside ({where})")
-
-
-def _cpu_inside(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
-    yield _cpu_panel(CPU_TITLE, rows, times, [cpu["cpu"] for cpu in rows[0]["cpus"]])
-
-
-def _memory_inside(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
-    yield from _memory_panel(
-        rows,
-        times,
-        (
-            (RESIDENT, lambda row: row["tree"]["rss_bytes"] or None),
-            (USED, lambda row: row["memory"]["total_bytes"] - row["memory"]["available_bytes"]),
-            ("anonymous", lambda row: row["memory"]["anon_bytes"]),
-        ),
-    )
 
 
 def _offset_ns(trial: Trial, host: str) -> int:
@@ -309,69 +294,81 @@ def _marks(trial: Trial) -> dict[str, int]:
     return {name: at for name, at in found.items() if isinstance(at, int)}
 
 
-def _panels(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
-    return _drawn((_received, _cpu, _threads, _memory, _softnet), rows, times)
+@dataclass(frozen=True, slots=True)
+class _Sampled:
+    rows: Sequence[Json]
+    times: Sequence[float]
+    """Seconds since the first packet, one for each row."""
+
+    def rates(self, counter: Counter) -> tuple[tuple[float, float], ...]:
+        """Per second, at the end of each interval; intervals in which a counter was absent are left
+        out."""
+        points = []
+        for i in range(1, len(self.rows)):
+            before, after = counter(self.rows[i - 1]), counter(self.rows[i])
+            took = self.times[i] - self.times[i - 1]
+            if before is not None and after is not None and took > 0:
+                points.append((self.times[i], max(after - before, 0) / took))
+        return tuple(points)
+
+    def mebibytes(self, value: Counter) -> tuple[tuple[float, float], ...]:
+        found = ((t, value(row)) for t, row in zip(self.times, self.rows, strict=True))
+        return tuple((t, v / 2**20) for t, v in found if v is not None)
+
+    def series(self, named: Iterable[tuple[str, Counter]], first: int = 0) -> tuple[Series, ...]:
+        """Rates of counters, in the styles from `first` on."""
+        return tuple(
+            Series(name=name, points=self.rates(counter), style=style)
+            for style, (name, counter) in enumerate(named, first)
+        )
 
 
-def _drawn(makers: Iterable[Make], rows: Sequence[Json], times: Sequence[float]) -> Iterator[Panel]:
+Make = Callable[[_Sampled], Iterable[Panel]]
+
+
+def _drawn(makers: Iterable[Make], of: _Sampled) -> Iterator[Panel]:
     for make in makers:
         try:
-            yield from (panel for panel in make(rows, times) if panel.believable)
+            yield from (panel for panel in make(of) if panel.series and panel.believable)
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
             # Rows of another version: what they do not have is not drawn.
             continue
 
 
-def _rates(
-    rows: Sequence[Json], times: Sequence[float], counter: Callable[[Json], float | None]
-) -> tuple[tuple[float, float], ...]:
-    """Per second, at the end of each interval; intervals in which a counter was absent are left
-    out."""
-    points = []
-    for i in range(1, len(rows)):
-        before, after = counter(rows[i - 1]), counter(rows[i])
-        took = times[i] - times[i - 1]
-        if before is not None and after is not None and took > 0:
-            points.append((times[i], max(after - before, 0) / took))
-    return tuple(points)
+def _received(of: _Sampled) -> Iterable[Panel]:
+    def packets(port: str) -> Counter:
+        return lambda row: float(row["links"][port]["rx_packets"]) if port in row["links"] else None
+
+    ports = sorted({port for row in of.rows for port in row["links"]})[:4]
+    named = [(escape.plain(f"received by {port}", longest=40), packets(port)) for port in ports]
+    # What was offered is drawn beside them in style 0.
+    yield Panel(title=RECEIVED, unit="packets/s", series=of.series(named, first=1))
 
 
-def _received(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
-    ports = sorted({port for row in rows for port in row["links"]})
-    series = []
-    for style, port in enumerate(ports[:4], 1):  # what was offered is drawn beside them as 0
-
-        def packets(row: Json, port: str = port) -> float | None:
-            found = row["links"].get(port)
-            return None if found is None else float(found["rx_packets"])
-
-        name = escape.plain(f"received by {port}", longest=40)
-        series.append(Series(name=name, points=_rates(rows, times, packets), style=style))
-    if series:
-        yield Panel(title=RECEIVED, unit="packets/s", series=tuple(series))
-
-
-def _cpu(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
-    cpus = [cpu["cpu"] for cpu in rows[0]["cpus"]]
-    yield _cpu_panel(CPU_TITLE, rows, times, cpus)
+def _cpu(of: _Sampled) -> Iterable[Panel]:
+    cpus = [cpu["cpu"] for cpu in of.rows[0]["cpus"]]
+    yield _cpu_panel(of, CPU_TITLE, cpus)
     if 1 < len(cpus) <= MOST_CPUS:
         for cpu in cpus:
-            yield _cpu_panel(f"CPU {cpu}", rows, times, [cpu])
+            yield _cpu_panel(of, f"CPU {cpu}", [cpu])
 
 
-def _cpu_panel(
-    title: str, rows: Sequence[Json], times: Sequence[float], cpus: Sequence[int]
-) -> Panel:
+def _cpu_inside(of: _Sampled) -> Iterable[Panel]:
+    yield _cpu_panel(of, CPU_TITLE, [cpu["cpu"] for cpu in of.rows[0]["cpus"]])
+
+
+def _cpu_panel(of: _Sampled, title: str, cpus: Sequence[int]) -> Panel:
     wanted = set(cpus)
-    series = []
-    for style, (name, fields) in enumerate(CPU_KINDS):
 
-        def busy(row: Json, fields: Sequence[str] = fields) -> float:
-            total = sum(cpu[f] for cpu in row["cpus"] if cpu["cpu"] in wanted for f in fields)
-            return float(total) / 1e7
+    def busy(fields: Sequence[str]) -> Counter:
+        return lambda row: (
+            float(sum(cpu[f] for cpu in row["cpus"] if cpu["cpu"] in wanted for f in fields)) / 1e7
+        )
 
-        each = tuple((t, value / len(cpus)) for t, value in _rates(rows, times, busy))
-        series.append(Series(name=name, points=each, style=style))
+    series = [
+        replace(one, points=tuple((t, value / len(cpus)) for t, value in one.points))
+        for one in of.series((name, busy(fields)) for name, fields in CPU_KINDS)
+    ]
     used = tuple(s for s in series if s.name in ("user", "system", "interrupts") or _any(s))
     return Panel(title=title, unit="%", series=used, stacked=True, high=100)
 
@@ -380,81 +377,71 @@ def _any(series: Series) -> bool:
     return any(value > 0.05 for _, value in series.points)
 
 
-def _own_cpu(rows: Sequence[Json], times: Sequence[float]) -> Series | None:
+def _own_cpu(of: _Sampled) -> Series | None:
     try:
-        points = _rates(rows, times, lambda row: float(row["tree"]["cpu_ns"]) / 1e7)
+        points = of.rates(lambda row: float(row["tree"]["cpu_ns"]) / 1e7)
     except (LookupError, TypeError, ValueError, OverflowError):
         return None
     finite = all(math.isfinite(value) for _, value in points)
     return Series(name="SUT", points=points, style=0) if points and finite else None
 
 
-def _threads(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
+def _threads(of: _Sampled) -> Iterable[Panel]:
     """The SUT's busiest threads."""
     spent: dict[int, tuple[str, float]] = {}
-    readings: list[Mapping[int, float]] = []
-    for row in rows:
+    at: dict[int, Mapping[int, float]] = {}
+    for row in of.rows:
         now = {
             thread["tid"]: (str(thread["name"]), float(thread["cpu_ns"]))
             for process in row["processes"]
             for thread in process["threads"]
         }
         spent.update(now)
-        readings.append({tid: cpu for tid, (_, cpu) in now.items()})
+        at[id(row)] = {tid: cpu / 1e7 for tid, (_, cpu) in now.items()}
     busiest = sorted(spent, key=lambda tid: (-spent[tid][1], tid))[:MOST_THREADS]
-    at = {id(row): reading for row, reading in zip(rows, readings, strict=True)}
-    series = []
-    for style, tid in enumerate(busiest):
 
-        def percent(row: Json, tid: int = tid) -> float | None:
-            cpu = at[id(row)].get(tid)
-            return None if cpu is None else cpu / 1e7
+    def percent(tid: int) -> Counter:
+        return lambda row: at[id(row)].get(tid)
 
-        points = _rates(rows, times, percent)
-        name = escape.plain(spent[tid][0], longest=24)
-        series.append(Series(name=name, points=points, style=style))
-    if series:
-        yield Panel(title="SUT threads", unit="% of one CPU", series=tuple(series), high=100)
+    named = [(escape.plain(spent[tid][0], longest=24), percent(tid)) for tid in busiest]
+    yield Panel(title="SUT threads", unit="% of one CPU", series=of.series(named), high=100)
 
 
-def _memory(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
-    yield from _memory_panel(
-        rows,
-        times,
-        (
-            (RESIDENT, lambda row: row["tree"]["rss_bytes"]),
-            ("its cgroup: anonymous", lambda row: (row.get("cgroup") or {}).get("anon_bytes")),
-            ("its cgroup: file", lambda row: (row.get("cgroup") or {}).get("file_bytes")),
-        ),
-    )
-
-
-def _memory_panel(
-    rows: Sequence[Json],
-    times: Sequence[float],
-    wanted: Sequence[tuple[str, Callable[[Json], Any]]],
-) -> Iterable[Panel]:
-    series = []
-    for style, (name, value) in enumerate(wanted):
-        found = [(t, value(row)) for t, row in zip(times, rows, strict=True)]
-        points = tuple((t, v / 2**20) for t, v in found if v is not None)
-        if points:
-            series.append(Series(name=name, points=points, style=style))
-    if series:
+def _memory(wanted: Sequence[tuple[str, Counter]]) -> Make:
+    def panels(of: _Sampled) -> Iterable[Panel]:
+        points = [(name, of.mebibytes(value)) for name, value in wanted]
+        series = [Series(name=name, points=p, style=n) for n, (name, p) in enumerate(points) if p]
         yield Panel(title=MEMORY_TITLE, unit="MiB", series=tuple(series))
 
+    return panels
 
-def _softnet(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
+
+def _softnet(of: _Sampled) -> Iterable[Panel]:
     """Only if the backlog was under pressure: else it is a flat line for every trial."""
-    series = []
+
+    def total(field: str) -> Counter:
+        return lambda row: float(sum(cpu[field] for cpu in row["softnet"]))
+
     kinds = (("backlog full", "dropped"), ("poll cut short", "time_squeeze"))
-    for style, (name, field) in enumerate(kinds):
+    series = of.series((name, total(field)) for name, field in kinds)
+    under_pressure = tuple(filter(_any, series))
+    yield Panel(title="Softnet, whole host", unit="events/s", series=under_pressure)
 
-        def total(row: Json, field: str = field) -> float:
-            return float(sum(cpu[field] for cpu in row["softnet"]))
 
-        found = Series(name=name, points=_rates(rows, times, total), style=style)
-        if _any(found):
-            series.append(found)
-    if series:
-        yield Panel(title="Softnet, whole host", unit="events/s", series=tuple(series))
+OUTSIDE: tuple[Make, ...] = (
+    _received, _cpu, _threads,
+    _memory((
+        (RESIDENT, lambda row: row["tree"]["rss_bytes"]),
+        ("its cgroup: anonymous", lambda row: (row.get("cgroup") or {}).get("anon_bytes")),
+        ("its cgroup: file", lambda row: (row.get("cgroup") or {}).get("file_bytes")),
+    )),
+    _softnet,
+)  # fmt: skip
+INSIDE: tuple[Make, ...] = (
+    _cpu_inside,
+    _memory((
+        (RESIDENT, lambda row: row["tree"]["rss_bytes"] or None),
+        (USED, lambda row: row["memory"]["total_bytes"] - row["memory"]["available_bytes"]),
+        ("anonymous", lambda row: row["memory"]["anon_bytes"]),
+    )),
+)  # fmt: skip

@@ -11,7 +11,6 @@ from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.ledger.sender import KNOBS
 from nodrop.report import escape, numbers
-from nodrop.report import sentences as rules
 from nodrop.report.hosts import hosts_sentences
 from nodrop.report.repeats import outlying, stopped
 from nodrop.report.senders import cpus_of_both, other_programs, reason_words, reasons_of
@@ -111,7 +110,7 @@ def findings(story: Story) -> list[Sentence]:
 
 
 def _not_measured(story: Story) -> Iterator[Sentence]:
-    for rule, outcome in ((rules.TRIALS_FAILED, "failed"), (rules.TRIALS_VOID, "void")):
+    for rule, outcome in (("trials-failed", "failed"), ("trials-void", "void")):
         codes: dict[str, list[Trial]] = {}
         for trial in story.trials:
             if trial.outcome == outcome:
@@ -136,7 +135,8 @@ def _rules(story: Story) -> Iterator[Sentence]:
         for finding in find(observations_of(records)):
             words = f"{finding.title} ({finding.code}): {finding.evidence}. {finding.effect}"
             yield Sentence(
-                rule=rules.finding_rule(finding.code),
+                rule=finding.code,
+                finding=True,
                 text=escape.plain(words, longest=2000),
                 evidence=finding.as_json(),
             )
@@ -145,7 +145,7 @@ def _rules(story: Story) -> Iterator[Sentence]:
 def _calibration(story: Story) -> Iterator[Sentence]:
     told = [said for source in story.sources for said in calibration_words(source)]
     for good, words in dict.fromkeys(told):
-        rule = rules.CALIBRATED if good else rules.CALIBRATION_LACKS
+        rule = "calibrated" if good else "calibration-lacks"
         yield Sentence(rule=rule, text=words)
 
 
@@ -154,15 +154,15 @@ def _books(story: Story) -> Iterator[Sentence]:
     contradicting = tuple(t for t, does in zip(story.trials, differ, strict=True) if does)
     if contradicting:
         words = "the record says otherwise than its books, balanced again here, or its trial.json"
-        yield Sentence(rule=rules.BOOKS_DIFFER, text=words, trials=contradicting)
+        yield Sentence(rule="books-differ", text=words, trials=contradicting)
     if missing := tuple(t for t in story.trials if BOOKS_MISSING in t.invalid_reasons):
         words = f"the books of {plural(len(missing), 'trial')} that were measured are not there: "
         words += "what their records say is not proved, and enters no figure"
-        yield Sentence(rule=rules.BOOKS_MISSING, text=words, trials=missing)
+        yield Sentence(rule="books-missing", text=words, trials=missing)
     closed = tuple(t for t, does in zip(story.trials, differ, strict=True) if t.closed and not does)
     if closed:
         yield Sentence(
-            rule=rules.BOOKS_AGAIN,
+            rule="books-balanced-again",
             text=f"the books of {len(closed)} of {len(story.trials)} "
             f"{noun(len(story.trials), 'trial')} were balanced again: residual 0",
             evidence={"closed": len(closed), "trials": len(story.trials)},
@@ -176,7 +176,7 @@ def _sender(story: Story) -> Iterator[Sentence]:
     if late:
         p99, most = (max(ends) for ends in zip(*late, strict=True))
         yield Sentence(
-            rule=rules.SENDER_LATENESS,
+            rule="sender-lateness",
             text=f"in {len(late)} of {plural(len(measured), 'measured trial')} the sender's "
             f"schedule error is known: its p99 was at most {numbers.micros(p99)} µs, its largest "
             f"{numbers.micros(most)} µs",
@@ -188,7 +188,7 @@ def _sender(story: Story) -> Iterator[Sentence]:
     if silent:
         has = "has" if len(silent) == 1 else "have"
         yield Sentence(
-            rule=rules.SENDER_SILENT,
+            rule="sender-silent",
             text=f"{plural(len(silent), 'measured trial')} {has} no schedule error: the generator "
             "cannot say it, or had no schedule",
             evidence={"trials": len(silent)},
@@ -204,7 +204,7 @@ def _late_burst(measured: Sequence[Trial]) -> Iterator[Sentence]:
     burst, trial = max(found, key=lambda pair: pair[0].sent)
     lost = trial.lost_packets
     yield Sentence(
-        rule=rules.SENDER_BURST,
+        rule="sender-burst",
         text=f"the largest burst of a late sender in a measured trial was "
         f"{plural(burst.sent, 'packet')}, {numbers.micros(burst.late_us)} µs behind; "
         f"lost in that trial: {'not known' if lost is None else lost}",
@@ -228,7 +228,7 @@ def _shaped(measured: Sequence[Trial]) -> Iterator[Sentence]:
         return
     p99, slowest = max(p for p, _, _ in found), min(pps for _, pps, _ in found)
     yield Sentence(
-        rule=rules.SENDER_SHAPED,
+        rule="sender-shaped",
         text=f"in {plural(len(found), 'measured trial')} the trace asks for more at once than the "
         f"sender sends: that left at {numbers.count(slowest)} packets/s or faster, at p99 up to "
         f"{numbers.micros(p99)} µs after the trace's own time",
@@ -241,7 +241,7 @@ def _foreign(story: Story) -> Iterator[Sentence]:
     trials = tuple(t for t in story.trials if t.record.packets.foreign_packets)
     if trials:
         yield Sentence(
-            rule=rules.FOREIGN,
+            rule="foreign-packets",
             text="packets that the generator did not send were seen",
             evidence={t.name: t.record.packets.foreign_packets for t in trials},
             trials=trials,
@@ -257,7 +257,7 @@ def _other_programs(story: Story) -> Iterator[Sentence]:
     evidence = {"most_ratio": most, "trials": len(found.ratios)}
     if found.crowded:
         yield Sentence(
-            rule=rules.HOST_CROWDED,
+            rule="host-crowded",
             text=f"other programs {used}; {found.words}",
             evidence=evidence,
             trials=found.crowded,
@@ -265,7 +265,7 @@ def _other_programs(story: Story) -> Iterator[Sentence]:
     else:
         known = f" (known of {len(found.ratios)} of {len(story.trials)} trials)"
         yield Sentence(
-            rule=rules.HOST_QUIET,
+            rule="host-quiet",
             text=f"the host was quiet: other programs {used}"
             + ("" if len(found.ratios) == len(story.trials) else known),
             evidence=evidence,
@@ -282,7 +282,7 @@ def _own_quota(story: Story) -> Iterator[Sentence]:
         return
     worst = max((quota for _, quota in found), key=lambda quota: quota.throttled_s)
     yield Sentence(
-        rule=rules.OWN_QUOTA,
+        rule="own-quota",
         text=f"a CPU quota around nodrop itself ({worst.cpus:g} CPUs, {worst.group}) held it back "
         f"in {len(found)} of {plural(len(story.trials), 'trial')}, for up to "
         f"{worst.throttled_s:.2f} s of one: raise it ({KNOBS})",
@@ -299,7 +299,7 @@ def _outlying(story: Story) -> Iterator[Sentence]:
     titles = ", ".join(dict.fromkeys(one.figure.title for one in found))
     stand, others = ("stands", "its cell") if len(trials) == 1 else ("stand", "their cells")
     yield Sentence(
-        rule=rules.STANDS_APART,
+        rule="stands-apart",
         text=f"{plural(len(trials), 'trial')} {stand} apart from the others of {others} "
         f"({titles}); marked, and in every figure like the others",
         evidence={
@@ -326,7 +326,7 @@ def _cold(story: Story) -> Iterator[Sentence]:
     took = first.activation_s or 0.0
     if took > COLD_START * middle:
         yield Sentence(
-            rule=rules.COLD_START,
+            rule="cold-start",
             text=f"cold start: the first trial took {numbers.seconds(took)} s to get ready, the "
             f"median is {numbers.seconds(middle)} s",
             evidence={"first_s": took, "median_s": middle, "trials": len(times)},
@@ -341,7 +341,7 @@ def _warmed(story: Story) -> Iterator[Sentence]:
         return
     sent = sum(n for _, w in warmed if isinstance(n := w.get("offered_packets"), int))
     yield Sentence(
-        rule=rules.GUEST_WARMED_UP,
+        rule="guest-warmed-up",
         text=f"{plural(len(warmed), 'trial')} began in a guest that had just booted: each first "
         "carried its whole load once, cold, and that load was discarded "
         f"({numbers.count(sent)} packets that are in no figure)",
@@ -353,7 +353,7 @@ def _reset(story: Story) -> Iterator[Sentence]:
     times = [t.record.reset_s for t in story.trials if t.record.reset_s is not None]
     if times:
         yield Sentence(
-            rule=rules.RESET,
+            rule="reset",
             text=f"receiver or driver began anew for {len(times)} of "
             f"{plural(len(story.trials), 'trial')}, and all was found as before; until then "
             f"{numbers.seconds(median(times))} s went by (median), which are in no figure",

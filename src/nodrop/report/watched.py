@@ -13,7 +13,6 @@ from markupsafe import Markup
 from pydantic import ValidationError
 
 from nodrop.report import escape, numbers
-from nodrop.report import sentences as rules
 from nodrop.report.chart import Chart
 from nodrop.report.direct import VerdictCard, VerdictRow
 from nodrop.report.flows import time_chart
@@ -192,7 +191,7 @@ def watched_sentences(story: Story) -> Iterator[Sentence]:
             yield _place_sentence(one, place)
         if not places:
             yield Sentence(
-                rule=rules.WATCHED_NOTHING,
+                rule="watched-nothing",
                 text=f"Nothing was lost at any place that is visible on {one.host} in "
                 f"{numbers.seconds(one.seconds)} s.",
                 evidence={"seconds": one.seconds, "captures": len(one.captures)},
@@ -202,7 +201,7 @@ def watched_sentences(story: Story) -> Iterator[Sentence]:
 def _place_sentence(one: Watched, place: WatchedPlace) -> Sentence:
     subject = f"{place.place}, {place.where}"
     return Sentence(
-        rule=rules.WATCHED_LOSS,
+        rule="watched-loss",
         text=escape.plain(
             f"{subject}: {_lost_words(one, place)}, at most {_worst_words(place)}: {place.why}.",
             longest=1000,
@@ -239,13 +238,13 @@ def watched_hidden(story: Story) -> Iterator[Sentence]:
     for one in watched(story):
         if one.unread:
             yield Sentence(
-                rule=rules.WATCHED_HIDDEN,
+                rule="watched-hidden",
                 text=f"{plural(one.unread, 'line')} of drops.jsonl cannot be read",
                 evidence={"lines": one.unread},
             )
         for hidden in one.last.not_visible:
             yield Sentence(
-                rule=rules.WATCHED_HIDDEN,
+                rule="watched-hidden",
                 text=escape.plain(
                     f"not visible: {hidden.what} (needs {hidden.needs}; {hidden.why})", longest=400
                 ),
@@ -255,9 +254,7 @@ def watched_hidden(story: Story) -> Iterator[Sentence]:
 
 def watched_words(story: Story) -> Iterator[Sentence]:
     for one in watched(story):
-        yield Sentence(
-            rule=rules.WATCHED_WORDS, text=one.words, evidence={"intervals": len(one.intervals)}
-        )
+        yield Sentence(rule="watched", text=one.words, evidence={"intervals": len(one.intervals)})
 
 
 def between(pair: Pair) -> Value:

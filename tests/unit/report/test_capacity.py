@@ -146,13 +146,13 @@ def test_a_search_speaks_for_its_loads(tmp_path: Path) -> None:
     assert text[2] == "Suricata, no loss: confidence fair: only one round came to an end."
     assert text[1] == "Suricata: what broke at 5,000 packets/s (5X): 10.00% lost."
     assert found.sentences[1].knob == "sut.ring_size"
-    assert {s.rule.code for s in found.sentences} == {
+    assert {s.rule for s in found.sentences} == {
         "capacity",
         "capacity-broke",
         "capacity-confidence",
         "capacity-noise",
     }
-    assert "too-few-for-an-interval" not in {s.rule.code for s in found.cannot_say}
+    assert "too-few-for-an-interval" not in {s.rule for s in found.cannot_say}
     page = write_report([run]).read_text()
     assert "Cells have unequal numbers of runs" not in page
     assert 'id="differences"' not in page
@@ -325,10 +325,10 @@ def test_the_window_is_named_wherever_the_answer_is(
     run = outcome_search(tmp_path, [windowed(one, begun_packet_ratio=begun) for one in loads])
     words = "seconds 10.0 to 15.0 of the trace, at 1X 3,000 packets/s, 9.6 Mbit/s; 48.4 % of its"
     found = answer(read_story([run]))
-    (window,) = (one for one in found.sentences if one.rule.code == "capacity-window")
+    (window,) = (one for one in found.sentences if one.rule == "capacity-window")
     assert words in window.text
     assert "1,550 packets/s on average and 3,001 in its busiest second" in window.text
-    beyond = [s.rule.code for s in found.cannot_say]
+    beyond = [s.rule for s in found.cannot_say]
     assert "beyond-window" in beyond and ("few-flows-begin" in beyond) == warned
     printed(run)
     shown = capsys.readouterr().out

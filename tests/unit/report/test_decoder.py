@@ -52,7 +52,7 @@ def test_each_kind_has_a_sentence_and_no_other(tmp_path: Path) -> None:
     cut, invalid = not_whole("cut", 50), not_whole("invalid", 20_000)
     both = {**cut, **invalid, "remarks": cut["remarks"] + invalid["remarks"]}
     story = read_story([run(tmp_path, both)])
-    assert [s.rule.code for s in decoder_sentences(story)] == ["frames-cut", "frames-invalid"]
+    assert [s.rule for s in decoder_sentences(story)] == ["frames-cut", "frames-invalid"]
     whole = read_story([run(tmp_path / "whole", {"cut_packets": 0, "invalid_packets": 0})])
     assert decoder_sentences(whole) == () and decoder_words(whole) == []
 

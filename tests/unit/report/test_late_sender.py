@@ -18,7 +18,7 @@ def said(out: Path, *each: dict[str, Any], lost: float = 0.0) -> dict[str, str]:
         cell={"load.pps": 10_000}, trials=[lost] * len(each), each=dict(enumerate(each, start=1))
     )
     found = findings(read_story([outcome_run(out, [load])]))
-    return {s.rule.code: s.text.replace(THIN, ",") for s in found}
+    return {s.rule: s.text.replace(THIN, ",") for s in found}
 
 
 def burst(packets: int, late_us: float) -> dict[str, Any]:

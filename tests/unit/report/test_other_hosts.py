@@ -117,7 +117,7 @@ def test_each_load_names_its_host(tmp_path: Path, pairs: str, moved: bool) -> No
 def test_a_cell_that_moved_in_the_run_is_on_other_hosts_as_well(tmp_path: Path) -> None:
     """Its first pair was drained."""
     path = setups(tmp_path / "r", ["a", "ab"])
-    (said,) = [s for s in answer(read_story([path])).cannot_say if s.rule.code == "other-hosts"]
+    (said,) = [s for s in answer(read_story([path])).cannot_say if s.rule == "other-hosts"]
     assert "(a: bare; a, b: docker)" in said.text
 
 
@@ -143,7 +143,7 @@ def test_searches_of_other_hosts(tmp_path: Path) -> None:
         for one in (tried(4.9, [0.0, 0.0]), tried(5, [0.3, 0.3]))
     ]
     path = outcome_search(tmp_path / "r", loads, search={"goals": [0]})
-    (said,) = [s for s in answer(read_story([path])).cannot_say if s.rule.code == "other-hosts"]
+    (said,) = [s for s in answer(read_story([path])).cannot_say if s.rule == "other-hosts"]
     assert "(a: bare; b: docker)" in said.text
     direct, *others = answer(read_story([path])).sentences
     assert "includes how their hosts differ (docker: b against a)" in direct.text

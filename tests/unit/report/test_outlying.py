@@ -43,7 +43,7 @@ def test_a_loss_apart_is_marked_wherever_the_trial_is_seen(tmp_path: Path, wild:
     assert any(said.startswith("0008-r08 stands apart: Loss") for said in drawn.told)
     assert str(repeats_plot(repeats(story))).count("#m-halo") == 1
     assert table_text(trials_page_table(story)).count("(median 1.") == 1
-    (said,) = [f for f in findings(story) if f.rule.code == "stands-apart"]
+    (said,) = [f for f in findings(story) if f.rule == "stands-apart"]
     assert said.text.startswith("1 trial stands apart from the others of its cell (Loss)")
     assert [t.record.run for t in said.trials] == ["0008-r08"]
 
@@ -82,7 +82,7 @@ def test_few_trials_equal_ones_and_honest_scatter_have_no_marks(
 ) -> None:
     story = story_of(tmp_path, losses)
     assert outlying(story) == ()
-    assert "stands-apart" not in {f.rule.code for f in findings(story)}
+    assert "stands-apart" not in {f.rule for f in findings(story)}
 
 
 def test_files_and_page_have_the_table_if_there_is_something_in_it(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_it_says_which_cells_reached_the_rule(
     tmp_path: Path, until: str, reached: int, not_reached: int
 ) -> None:
     story = read_story([ruled(tmp_path, until)])
-    said = {f.rule.code: f for f in findings(story) if f.rule.code.startswith("rule-")}
+    said = {f.rule: f for f in findings(story) if f.rule.startswith("rule-")}
     counts = [
         len(said[code].evidence["cells"]) if code in said else 0
         for code in ("rule-reached", "rule-not-reached")
