@@ -57,6 +57,12 @@ def format_seconds(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
+def from_to(least_s: float, most_s: float) -> str:
+    """`about 4 min 5 s` if both are written the same."""
+    least, most = format_seconds(least_s), format_seconds(most_s)
+    return f"{least} to {most}" if least != most else f"about {least}"
+
+
 def parse_cpus(text: str) -> tuple[int, ...]:
     """`0-2,5` → (0, 1, 2, 5), as in cpuset(7). ValueError in words for people."""
     cpus: set[int] = set()

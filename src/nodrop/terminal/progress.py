@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nodrop.config.units import format_seconds
+from nodrop.config.units import from_to
 from nodrop.measure.controllers.blocks import Controller, Outlook, TrialInput
 from nodrop.measure.plan import Plan, Progress
 from nodrop.report.always_void import always_void
@@ -124,7 +124,7 @@ def outlook_words(outlook: Outlook, *, begun_s: float) -> str:
     least_s = max(0.0, rest.seconds - passed_s)
     if most is not None and most != rest:
         most_s = max(0.0, most.seconds - passed_s)
-        return f"{format_seconds(least_s)} to {format_seconds(most_s)}"
+        return from_to(least_s, most_s)
     words = replace(rest, seconds=least_s).words
     return words if most == rest else f"at least {words}"
 

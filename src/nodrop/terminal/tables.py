@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from nodrop.config.units import count_of, format_seconds
+from nodrop.config.units import count_of, format_seconds, from_to
 from nodrop.errors import LabProblem
 from nodrop.hosts.seam import Json
 from nodrop.ledger.over_time import duration
@@ -347,9 +347,13 @@ def plan_words(plan: Plan) -> str:
         count += count_of(certain.trials, "trial")
     else:
         count = f"{cells}, at least {count_of(certain.trials, 'trial')}"
-        time = f"{format_seconds(took)} at least"
-        if most is not None:
-            time = f"{format_seconds(took)} to {format_seconds(max(took, most.seconds))}"
+        if most is None:
+            time = f"{format_seconds(took)} at least"
+        elif most.seconds < took:
+            allowed = format_seconds(most.seconds)
+            time = f"{format_seconds(took)}, of which the budget allows {allowed}"
+        else:
+            time = from_to(took, most.seconds)
     return f"{count}, {order}, {time}{' and the load itself' if plan.load_s is None else ''}"
 
 

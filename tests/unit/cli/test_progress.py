@@ -6,6 +6,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,13 +14,13 @@ from rich.console import Console
 
 from nodrop.ledger.running import BusyThread
 from nodrop.measure.cells import Cell
-from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, TrialInput
+from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, Outlook, TrialInput
 from nodrop.measure.plan import Plan, Progress
 from nodrop.results.summary import Eta, Remaining, summarize_cells
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.setups.seam import Limits
 from nodrop.terminal.progress import JsonLines, OnTerminal, PlainLines, record_words
-from nodrop.terminal.tables import cells_table, console
+from nodrop.terminal.tables import cells_table, console, plan_words
 from tests.made import outcome_runs
 
 
@@ -112,6 +113,20 @@ def test_plain_lines_tell_each_trial_as_it_ends() -> None:
         "[1/4] 0001-4x-r01: 2.50 % lost (25 of 1,000), socket ring, 30 s left",
         "[2/4] 0002-1x-r01: void: the sender was late: schedule error p99 40.0 ms, 30 s left",
     ]
+
+
+@pytest.mark.parametrize(
+    ("most_s", "said"),
+    [(60.0, "about 1 min 0 s"), (600.0, "1 min 0 s to 10 min 0 s"),
+     (28.0, "1 min 0 s, of which the budget allows 28 s")],
+)  # fmt: skip
+def test_a_budget_below_the_least_trials_is_said(most_s: float, said: str) -> None:
+    outlook = Outlook(
+        at_least=Remaining(trials=4, seconds=60.0, spread_s=None),
+        at_most=Remaining(trials=90, seconds=most_s, spread_s=None),
+    )
+    plan = replace(PLAN, controller=SimpleNamespace(outlook=lambda _: outlook))
+    assert plan_words(plan) == f"2 cells, at least 4 trials, order of seed 1, {said}"
 
 
 def test_the_terminal_shows_the_trial_under_way() -> None:
