@@ -495,9 +495,12 @@ def _ways_out(
         text = f"Run {names.get(n, f'{n} workers')} instead of {len(workers)}."
         yield one(text, "They compete for a CPU." if n == 1 else "They compete for CPUs.",
                   f"sut.threads={n}")  # fmt: skip
-    bursts = limit.by == "sut" and _burst(above)
-    if bursts and limit.knob.startswith("sut.ring_size"):
+    bursts = limit.by == "sut" and _mostly(above, "burst")
+    perhaps = limit.by == "sut" and _mostly(above, "burst", "not_known") and not _full(workers)
+    if (bursts or perhaps) and limit.knob.startswith("sut.ring_size"):
         why = "Bursts overflow it; its thread has time left."
+        if not bursts:
+            why = "Its thread has time left; bursts too short to be seen may overflow it."
         yield one("Give the socket ring more room.", why, f"sut.ring_size={ROOMY_FRAMES}")
     host = _host_cpus(source)
     if limit.by == "sut" and not bursts and cpus and workers and not _idle(workers[0]):
@@ -516,6 +519,12 @@ def _ways_out(
     if limit.by == "generator":
         text = "Send from a host of its own."
         yield Action(text=text, why="The sender fell behind.", command="", cost_s=None)
+
+
+def _full(workers: Sequence[Worker]) -> bool:
+    """The busiest had no time left."""
+    ran = workers[0].cpu_ratio if workers else None
+    return ran is not None and ran + (workers[0].wait_ratio or 0.0) >= FULL
 
 
 def _idle(worker: Worker) -> bool:
@@ -553,9 +562,9 @@ def _search_more(answer: Answer, source: Source, again: float | None) -> Iterato
         yield Action(text=text, why="", command=source.command_with(*settings), cost_s=longer)
 
 
-def _burst(above: Sequence[Trial]) -> bool:
-    """Most of the trials lost packets to bursts, not to a thread without time left."""
-    found = [any(c.rule == "burst" for c in t.record.packets.loss_causes) for t in above]
+def _mostly(above: Sequence[Trial], *rules: str) -> bool:
+    """Most of the trials lost packets for one of these causes."""
+    found = [any(c.rule in rules for c in t.record.packets.loss_causes) for t in above]
     return 2 * sum(found) > len(found)
 
 

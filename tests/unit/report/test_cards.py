@@ -155,19 +155,23 @@ def test_an_action_has_the_state_that_a_proof_beside_the_run_gives_it(
 
 
 @pytest.mark.parametrize(
-    ("rules", "settings"),
+    ("rules", "ran", "settings"),
     [
-        (["burst", "burst", "burst"], ["sut.ring_size=32768"]),
-        (["burst", "not_known", "burst"], ["sut.ring_size=32768"]),
-        (["burst", "full", "full"], ["limits.cpus"]),
-        (["own_pace"] * 3, ["limits.cpus"]),
+        (["burst", "burst", "burst"], 0.4, ["sut.ring_size=32768"]),
+        (["burst", "not_known", "burst"], 0.4, ["sut.ring_size=32768"]),
+        (["burst", "full", "full"], 0.4, ["limits.cpus"]),
+        (["own_pace"] * 3, 0.4, ["limits.cpus"]),
+        (["not_known"] * 3, 0.54, ["sut.ring_size=32768", "limits.cpus"]),
+        (["not_known", "not_known", "burst"], 0.7, ["sut.ring_size=32768", "limits.cpus"]),
+        (["not_known"] * 3, 0.9, ["limits.cpus"]),
     ],
 )
-def test_bursts_want_a_larger_ring_and_no_further_cpu(
-    tmp_path: Path, rules: list[str], settings: list[str]
+def test_bursts_want_a_larger_ring_before_a_further_cpu(
+    tmp_path: Path, rules: list[str], ran: float, settings: list[str]
 ) -> None:
-    """Seen: "Give Suricata another CPU" for a ring of 2,058 that a burst of 7,145 overflowed."""
-    thread = {"name": "W#01", "cpu_ratio": 0.4, "wait_ratio": 0.01, "dropped_packets": 9}
+    """Seen: "Give Suricata another CPU" for a ring of 2,058 that a burst of 7,145 overflowed, and
+    for a thread that slept 29 % of the time in which it lost."""
+    thread = {"name": "W#01", "cpu_ratio": ran, "wait_ratio": 0.01, "dropped_packets": 9}
     good, bad = (with_threads(tried(x, [loss] * 3), thread) for x, loss in ((7, 0.0), (8, 0.01)))
     causes = [{"loss_causes": [{"rule": rule, "words": rule}]} for rule in rules]
     each = {n: {**bad.each.get(n, {}), **more} for n, more in enumerate(causes, 1)}
