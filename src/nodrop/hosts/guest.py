@@ -18,6 +18,7 @@ from typing import IO, Any, SupportsIndex, cast
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.node import NodeProcess, start_job
+from nodrop.hosts.processes import probe_spec
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import AS_OURS, Completed, Json, ProbeJob, Surroundings
 from nodrop.protocol import ProbeResult
@@ -399,14 +400,7 @@ class GuestHost:
         timeout_s: float = 30,
     ) -> ProbeResult:
         """A process for each: none stays in the guest, whose memory is measured."""
-        spec = {
-            "job": "probe",
-            "what": list(what),
-            "ports": list(ports),
-            "pids": list(pids),
-            "files": list(files),
-        }
-        job: ProbeJob = self.job(spec, timeout_s=timeout_s)
+        job: ProbeJob = self.job(probe_spec(what, ports, pids, files), timeout_s=timeout_s)
         with closing(job):
             return job.result(timeout_s=timeout_s)
 

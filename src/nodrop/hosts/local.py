@@ -16,10 +16,9 @@ from typing import Any, Self
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.node import NodeProcess, start_job
-from nodrop.hosts.processes import Looking
+from nodrop.hosts.processes import Looking, Probed
 from nodrop.hosts.rights import KEPT, KEPT_BY_OURS, environment, of_job
 from nodrop.hosts.seam import AS_OURS, Completed, Surroundings
-from nodrop.protocol import ProbeResult
 
 CLONE_NEWPID = 0x20000000  # include/uapi/linux/sched.h
 Child = subprocess.Popen[bytes]
@@ -66,7 +65,7 @@ LABEL_VARIABLE = "NODROP_LAB"
 STDERR_SHOWN_CHARACTERS = 2000
 
 
-class LocalHost:
+class LocalHost(Probed):
     """A Host (hosts/seam.py) of this kernel; `netns` is the path of a network namespace, or None.
 
     Long-lived children get PR_SET_PDEATHSIG from `enter`, and the kernel means the parent
@@ -154,16 +153,6 @@ class LocalHost:
             where=self.name,
             timeout_s=timeout_s,
         )
-
-    def probe(
-        self,
-        *what: str,
-        ports: Sequence[str] = (),
-        pids: Sequence[int] = (),
-        files: Sequence[str] = (),
-        timeout_s: float = 30,
-    ) -> ProbeResult:
-        return self._looking.probe(*what, ports=ports, pids=pids, files=files, timeout_s=timeout_s)
 
     def __enter__(self) -> Self:
         """With the job that looks: what is timed does not wait for its start."""

@@ -47,24 +47,9 @@ class Looking:
         self._lock = threading.Lock()
         self._probe: ProbeJob | None = None
 
-    def probe(
-        self,
-        *what: str,
-        ports: Sequence[str],
-        pids: Sequence[int],
-        files: Sequence[str],
-        timeout_s: float,
-    ) -> ProbeResult:
-        """`Host.probe`."""
-        spec = {
-            "job": "probe",
-            "what": list(what),
-            "ports": list(ports),
-            "pids": list(pids),
-            "files": list(files),
-        }
+    def probe(self, spec: Mapping[str, Any], timeout_s: float) -> ProbeResult:
         # Others try something out, each in a process of its own.
-        if LOOKS.issuperset(what):
+        if LOOKS.issuperset(spec["what"]):
             return self._look({**spec, "again": True}, timeout_s)
         job: ProbeJob = self._host.job(spec, timeout_s=timeout_s)
         with closing(job):
@@ -100,6 +85,29 @@ class Looking:
         except BaseException:
             self._close()  # refused, late or interrupted: its next answer would be to this question
             raise
+
+
+class Probed:
+    """A Host whose looks share one job."""
+
+    _looking: Looking
+
+    def probe(
+        self,
+        *what: str,
+        ports: Sequence[str] = (),
+        pids: Sequence[int] = (),
+        files: Sequence[str] = (),
+        timeout_s: float = 30,
+    ) -> ProbeResult:
+        return self._looking.probe(probe_spec(what, ports, pids, files), timeout_s)
+
+
+def probe_spec(
+    what: Sequence[str], ports: Sequence[str], pids: Sequence[int], files: Sequence[str]
+) -> Mapping[str, Any]:
+    asked = {"what": what, "ports": ports, "pids": pids, "files": files}
+    return {"job": "probe", **{name: list(values) for name, values in asked.items()}}
 
 
 LOOK_TIMEOUT_S = 10.0

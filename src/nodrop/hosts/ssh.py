@@ -21,12 +21,11 @@ from nodrop.hosts.node import (
     start_child,
     start_job,
 )
-from nodrop.hosts.processes import TERM_S, Lease, Looking, keep_words
+from nodrop.hosts.processes import TERM_S, Lease, Looking, Probed, keep_words
 from nodrop.hosts.relay import RelayedConnection
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import Completed
 from nodrop.hosts.ssh_connection import NO_SESSION, TOO_FEW_SESSIONS, SshConnection
-from nodrop.protocol import ProbeResult
 
 NODE_FOLDER = "/var/lib/nodrop/node"
 """On the host: root's, one folder below it for each content hash, so versions do not collide."""
@@ -108,7 +107,7 @@ class FarProgram(subprocess.Popen[bytes]):
         return status
 
 
-class SshHost:
+class SshHost(Probed):
     """A Host (hosts/seam.py) for a sender: node jobs, and programs that the host has.
 
     Entered, it is connected, its node is in place, it is held for this run, and its clock is known.
@@ -299,16 +298,6 @@ class SshHost:
         if self._lease is not None and self._lease.gone():
             return f": its keeper there has ended it: {TERM_S} s without a word of us, or killed"
         return ""
-
-    def probe(
-        self,
-        *what: str,
-        ports: Sequence[str] = (),
-        pids: Sequence[int] = (),
-        files: Sequence[str] = (),
-        timeout_s: float = 30,
-    ) -> ProbeResult:
-        return self._looking.probe(*what, ports=ports, pids=pids, files=files, timeout_s=timeout_s)
 
     def reads(self, file: Path) -> str:
         """Root's, and gone with the connection. Files that follow each other in one place are told
