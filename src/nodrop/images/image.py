@@ -305,22 +305,32 @@ def build_image(name: str, *, release: str | None = None) -> Image:
     plan = recipe.releases[chosen]
     lines = deb_lines(plan, host)
     mode = _mode(recipe.name)
-    with _locked(recipe.name) as folder:
-        building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
-        try:
-            building.chmod(0o755)  # a normal user may run what root built
-            tar = building / "rootfs.tar"
-            _bootstrap(plan, plan.codename or chosen, lines, mode, tar)
-            _unpack(tar, building / "rootfs")
-            image = _describe(recipe, chosen, plan, tar, building / "rootfs")
-            text = json.dumps(asdict(image), indent=1) + "\n"
-            Folder(building).write(MANIFEST, text.encode())
-            if image.folder.exists():
-                shutil.rmtree(image.folder)  # the same bits; the newer manifest is kept
-            building.rename(image.folder)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
+    with _locked(recipe.name) as folder, _building(folder) as building:
+        tar = building / "rootfs.tar"
+        _bootstrap(plan, plan.codename or chosen, lines, mode, tar)
+        _unpack(tar, building / "rootfs")
+        image = _describe(recipe, chosen, plan, tar, building / "rootfs")
+        _keep(image, building)
     return image
+
+
+@contextmanager
+def _building(folder: Path) -> Iterator[Path]:
+    """A folder in which an image is put together; gone afterwards, unless it was kept."""
+    building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
+    try:
+        building.chmod(0o755)  # a normal user may run what root built
+        yield building
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _keep(image: Image, building: Path) -> None:
+    """The same bits may be there, under another version perhaps: the newer manifest is kept."""
+    Folder(building).write(MANIFEST, (json.dumps(asdict(image), indent=1) + "\n").encode())
+    if image.folder.exists():
+        shutil.rmtree(image.folder)
+    building.rename(image.folder)
 
 
 IMPORTED = "imported"
@@ -342,33 +352,25 @@ def import_image(tar: Path, *, name: str, program: str, version: str) -> Image:
             f"{tar}: is no tar that can be read: {getattr(error, 'strerror', None) or error}",
             hint="a packed one is unpacked first; `docker export CONTAINER >rootfs.tar` makes one",
         ) from None
-    with _locked(name) as folder:
-        building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
-        try:
-            building.chmod(0o755)
-            kept, rootfs = building / "rootfs.tar", building / "rootfs"
-            shutil.copyfile(tar, kept)
-            _unpack(kept, rootfs)
-            found = (rootfs / program.lstrip("/")).resolve()
-            if not (found.is_relative_to(rootfs.resolve()) and found.is_file()):
-                raise BadInput(f"{tar}: {program} is not in it, or is a link that leaves it")
-            image = Image(
-                name=name,
-                sha256=file_sha256(kept),
-                release=IMPORTED,
-                program=program.lstrip("/"),
-                version=version,
-                built_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-                suites=[],
-                packages=_packages_in(rootfs),
-                mmdebstrap="",
-            )
-            Folder(building).write(MANIFEST, (json.dumps(asdict(image), indent=1) + "\n").encode())
-            if image.folder.exists():
-                shutil.rmtree(image.folder)  # the same bits, under another version perhaps
-            building.rename(image.folder)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
+    with _locked(name) as folder, _building(folder) as building:
+        kept, rootfs = building / "rootfs.tar", building / "rootfs"
+        shutil.copyfile(tar, kept)
+        _unpack(kept, rootfs)
+        found = (rootfs / program.lstrip("/")).resolve()
+        if not (found.is_relative_to(rootfs.resolve()) and found.is_file()):
+            raise BadInput(f"{tar}: {program} is not in it, or is a link that leaves it")
+        image = Image(
+            name=name,
+            sha256=file_sha256(kept),
+            release=IMPORTED,
+            program=program.lstrip("/"),
+            version=version,
+            built_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+            suites=[],
+            packages=_packages_in(rootfs),
+            mmdebstrap="",
+        )
+        _keep(image, building)
     return image
 
 
@@ -388,15 +390,10 @@ def take_image(manifest: Mapping[str, Any], tar: Path) -> None:
             return
         if file_sha256(tar) != image.sha256:
             raise LabProblem(f"image {image.name}: {tar} is not the one that was asked for")
-        building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
-        try:
-            building.chmod(0o755)
+        with _building(folder) as building:
             shutil.move(tar, building / "rootfs.tar")
             _unpack(building / "rootfs.tar", building / "rootfs")
-            Folder(building).write(MANIFEST, (json.dumps(asdict(image), indent=1) + "\n").encode())
-            building.rename(image.folder)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
+            _keep(image, building)
 
 
 def deb_lines(plan: Release, host: Mapping[str, str]) -> list[str]:

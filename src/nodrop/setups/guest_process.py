@@ -1,4 +1,4 @@
-"""The SUT in a guest: its program there, its emulator and its files here."""
+"""The SUT in a guest: its place, its program there, its emulator and its files here."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.guest import GuestHost
 from nodrop.hosts.processes import Inside, inside, seen_inside
-from nodrop.hosts.seam import Host, HostProcess, Json, SampleJob, rise
+from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Port, SampleJob, rise
 from nodrop.ledger.hops import SOFTNET, Account, Class, Hop, Owner, Place, WaitsFor
 from nodrop.protocol import Counters, ProcessInside, SampleResult
 from nodrop.setups.docker import MACVLAN, macvtap_books
 from nodrop.setups.qemu import RunningMachine
-from nodrop.setups.seam import PlaceReading, ProcessSpec, Proof, proof_of
+from nodrop.setups.seam import PlaceReading, ProcessSpec, Proof, SamplesInside, proof_of
 from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder, read_end
 from nodrop.untrusted.json_text import making_sense
@@ -380,3 +381,82 @@ class GuestSamples:
 
     def __exit__(self, *_: object) -> None:
         self._job.close()
+
+
+FETCH_TIMEOUT_S = 15.0
+
+
+class GuestEnv:
+    """The common part of every Env (setups/seam.py) whose SUT runs in a guest."""
+
+    cold = True
+    delivers_at_once = False
+    cpus: AbstractSet[int] = frozenset()
+    work_inside = WORK_INSIDE
+    near: Host
+    _port: Port
+    """The receiving port, which a macvtap leads into the guest."""
+    _guest_nic: str
+    _tap: Port | None = None
+    _work: Path
+    _spool: str
+    """File of the guest's sampler, in the guest."""
+    _process: GuestProcess | None = None
+
+    def _booted(self) -> RunningMachine:
+        """The guest, which boots first if this setup boots one."""
+        raise NotImplementedError
+
+    def _read(self) -> PlaceReading:
+        raise NotImplementedError
+
+    def _phases_s(self, running: RunningMachine) -> Mapping[str, float]:
+        """Phases of the activation before the SUT's files are copied."""
+        del running
+        return {}
+
+    @property
+    def _tap_name(self) -> str:
+        assert self._tap is not None
+        return self._tap.name
+
+    def launch(self, process: ProcessSpec) -> GuestProcess:
+        launched_mono_ns = time.monotonic_ns()
+        running = self._booted()
+        booted_s = time.monotonic()
+        for name, content in process.files.items():
+            whole = content if isinstance(content, bytes) else content.read_bytes()
+            running.host.write_file(f"{WORK_INSIDE}/{name}", whole)
+        copying_s = time.monotonic() - booted_s
+        self._process = GuestProcess(
+            running,
+            process,
+            near=self.near,
+            work=self._work,
+            launched_mono_ns=launched_mono_ns,
+            phases_s={**self._phases_s(running), "copy_files": copying_s},
+        )
+        return self._process
+
+    def job(self, spec: Mapping[str, Any]) -> AnyJob:
+        return self._booted().host.job(spec)
+
+    def read(self) -> PlaceReading:
+        """Once QEMU has fetched what the macvtap's queue holds: until then the guest still gets
+        packets. What never arrives is left to the books."""
+        deadline = time.monotonic() + FETCH_TIMEOUT_S
+        while True:
+            found = self._read()
+            waiting = queued_packets(self._tap_name, self._guest_nic, found)
+            if waiting == 0 or time.monotonic() > deadline:
+                return found
+
+    def samples_inside(self) -> Mapping[str, SamplesInside]:
+        program = self._process.inside_pid if self._process is not None else None
+        pids = [] if program is None else [program]
+        return {"guest": GuestSamples(self._booted().host, pids=pids, spool=self._spool)}
+
+    def hops(
+        self, before: PlaceReading, after: PlaceReading
+    ) -> tuple[Sequence[Hop], Sequence[Account]]:
+        return vm_books(self._port.name, self._tap_name, self._guest_nic, before, after)

@@ -24,28 +24,24 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.guest import NODE, GuestHost, GuestLine
 from nodrop.hosts.processes import usage
 from nodrop.hosts.rights import USERNS_VARIABLE
-from nodrop.hosts.seam import Action, AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
+from nodrop.hosts.seam import Action, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import add_macvtap_here
-from nodrop.ledger.hops import Account, Hop, Place
+from nodrop.ledger.hops import Place
 from nodrop.setups.guest_process import (
     AHEAD_OF_A_GUEST,
     WORK_INSIDE,
-    GuestProcess,
-    GuestSamples,
+    GuestEnv,
     guest_reading,
-    queued_packets,
-    vm_books,
 )
 from nodrop.setups.libvirt_domain import CHANNEL, Domain, domain_problems
 from nodrop.setups.qemu import RunningMachine
-from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, SamplesInside, Setup
+from nodrop.setups.seam import Limits, PlaceReading, Setup
 
 HELLO_TIMEOUT_S = 60.0
 """A service that is started again, or a guest that boots again after the trial before."""
 NIC_TIMEOUT_S = 20.0
 POLL_S = 0.1
-FETCH_TIMEOUT_S = 15.0
 SPOOL = "/var/tmp/nodrop-samples.jsonl"
 
 
@@ -138,12 +134,11 @@ class DomainProcess:
         """It goes on."""
 
 
-class LibvirtEnv:
+class LibvirtEnv(GuestEnv):
     """An Env (setups/seam.py)."""
 
-    cold = True
-    delivers_at_once = False
-    cpus: AbstractSet[int] = frozenset()
+    _spool = SPOOL
+    _tap: Port
 
     def __init__(
         self,
@@ -155,12 +150,11 @@ class LibvirtEnv:
         journal: UndoJournal,
         undo: ExitStack,
     ) -> None:
-        self.nic, self.near = port, port.host
+        self.nic = self._port = port
+        self.near = port.host
         self.bits = bits
-        self.work_inside = WORK_INSIDE
         self._options = options
         self._work = work.absolute()
-        self._process: GuestProcess | None = None
         self._domain = Domain(options.uri, options.domain)
         undo.callback(self._domain.close)
         here, self._tap = add_macvtap_here(port, journal, queue=options.txqueuelen)
@@ -173,46 +167,15 @@ class LibvirtEnv:
         self._guest_nic = self._attached(journal, undo)
         self.capture_interfaces: Sequence[str] = (self._guest_nic,)
 
-    def launch(self, process: ProcessSpec) -> GuestProcess:
-        launched_mono_ns, began_s = time.monotonic_ns(), time.monotonic()
-        for name, content in process.files.items():
-            whole = content if isinstance(content, bytes) else content.read_bytes()
-            self._running.host.write_file(f"{WORK_INSIDE}/{name}", whole)
-        self._process = GuestProcess(
-            self._running,
-            process,
-            near=self.near,
-            work=self._work,
-            launched_mono_ns=launched_mono_ns,
-            phases_s={"copy_files": time.monotonic() - began_s},
-        )
-        return self._process
+    def _booted(self) -> RunningMachine:
+        return self._running
 
-    def job(self, spec: Mapping[str, Any]) -> AnyJob:
-        return self.host.job(spec)
-
-    def read(self) -> PlaceReading:
-        """Once QEMU has fetched what the macvtap's queue holds."""
-        deadline = time.monotonic() + FETCH_TIMEOUT_S
-        while True:
-            found = {
-                "nic": self.nic.counters(),
-                "macvtap": self._tap.counters(),
-                "guest": guest_reading(self.host, self._guest_nic),
-            }
-            waiting = queued_packets(self._tap.name, self._guest_nic, found)
-            if waiting == 0 or time.monotonic() > deadline:
-                return found
-
-    def samples_inside(self) -> Mapping[str, SamplesInside]:
-        program = self._process.inside_pid if self._process is not None else None
-        pids = [] if program is None else [program]
-        return {"guest": GuestSamples(self._running.host, pids=pids, spool=SPOOL)}
-
-    def hops(
-        self, before: PlaceReading, after: PlaceReading
-    ) -> tuple[Sequence[Hop], Sequence[Account]]:
-        return vm_books(self.nic.name, self._tap.name, self._guest_nic, before, after)
+    def _read(self) -> PlaceReading:
+        return {
+            "nic": self.nic.counters(),
+            "macvtap": self._tap.counters(),
+            "guest": guest_reading(self.host, self._guest_nic),
+        }
 
     def facts(self) -> Json:
         found: Json = {

@@ -7,7 +7,6 @@ guest's capture socket. Packets that QEMU does not fetch in time die in the queu
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
@@ -21,28 +20,22 @@ from nodrop.config.options import Options, check
 from nodrop.config.units import parse_cpus
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.hosts.rights import USERNS_VARIABLE
-from nodrop.hosts.seam import AnyJob, Host, Json, Link, Port, UndoJournal
+from nodrop.hosts.seam import Host, Json, Link, Port, UndoJournal
 from nodrop.images import guest_assets
 from nodrop.images.guest_assets import make_assets
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import add_macvtap
-from nodrop.ledger.hops import Account, Hop, Place
+from nodrop.ledger.hops import Place
 from nodrop.setups import qemu
 from nodrop.setups.guest_process import (
     AHEAD_OF_A_GUEST,
-    WORK_INSIDE,
-    GuestProcess,
-    GuestSamples,
+    GuestEnv,
     guest_reading,
-    queued_packets,
-    vm_books,
 )
 from nodrop.setups.qemu import Machine, NotBooted, RunningMachine
 from nodrop.setups.seam import (
     Limits,
     PlaceReading,
-    ProcessSpec,
-    SamplesInside,
     Setup,
     cpu_problems,
     memory_problems,
@@ -88,7 +81,6 @@ def choose_accelerator(host: Host, asked: str) -> Accelerator:
 
 GUEST_NIC = "eth0"
 """The only NIC, and net.ifnames=0 keeps the kernel's name for it."""
-GUEST = "guest"
 SPOOL = "/run/samples.jsonl"
 SPOOL_ON_DISK = "/var/tmp/nodrop-samples.jsonl"
 """Rows on the disk, which is a snapshot, take none of the guest's memory."""
@@ -96,7 +88,6 @@ MEMORY_BYTES = 1 << 30
 VCPUS = 2
 BOOT_TIMEOUT_S = 60.0
 BOOT_TRIES = 2
-FETCH_TIMEOUT_S = 15.0
 LEAST_MEMORY_BYTES = 128 << 20
 """With less, the kernel has no room to unpack itself."""
 
@@ -181,13 +172,11 @@ def _vcpus(limits: Limits) -> int:
     return min(VCPUS, named) if limits.cpus_left else named
 
 
-class VmEnv:
+class VmEnv(GuestEnv):
     """An Env (setups/seam.py). The machine boots at the launch: that is part of the activation."""
 
-    cold = True
-    delivers_at_once = False
-    cpus: AbstractSet[int] = frozenset()
     setup = Vm.name
+    _guest_nic = GUEST_NIC
 
     def __init__(
         self,
@@ -202,17 +191,15 @@ class VmEnv:
     ) -> None:
         self._port, self.near = link.rx, link.rx.host
         self.capture_interfaces: Sequence[str] = (GUEST_NIC,)
-        self.work_inside = WORK_INSIDE
         self.bits = bits
+        self._spool = SPOOL if bits is None else SPOOL_ON_DISK
         self._machine = machine
         self._accelerator = accelerator
         self._options = options
         self._work = work.absolute()
         self._journal = journal
-        self._tap: Port | None = None
         self._running: RunningMachine | None = None
         self._boots = 0
-        self._process: GuestProcess | None = None
 
     @property
     def nic(self) -> Port:
@@ -226,41 +213,8 @@ class VmEnv:
         here: Any = self._port.host
         self._tap = add_macvtap(self._port, here, queue=self._options.txqueuelen)
 
-    def launch(self, process: ProcessSpec) -> GuestProcess:
-        launched_mono_ns = time.monotonic_ns()
-        running = self._booted()
-        booted_s = time.monotonic()
-        for name, content in process.files.items():
-            whole = content if isinstance(content, bytes) else content.read_bytes()
-            running.host.write_file(f"{WORK_INSIDE}/{name}", whole)
-        self._process = GuestProcess(
-            running,
-            process,
-            near=self.near,
-            work=self._work,
-            launched_mono_ns=launched_mono_ns,
-            phases_s={"boot": running.boot_s, "copy_files": time.monotonic() - booted_s},
-        )
-        return self._process
-
-    def job(self, spec: Mapping[str, Any]) -> AnyJob:
-        return self._booted().host.job(spec)
-
-    def read(self) -> PlaceReading:
-        """Once QEMU has fetched what the macvtap's queue holds: until then the guest still gets
-        packets. What never arrives is left to the books."""
-        deadline = time.monotonic() + FETCH_TIMEOUT_S
-        while True:
-            found = self._read()
-            if queued_packets(self._tap_name, GUEST_NIC, found) == 0:
-                return found
-            if time.monotonic() > deadline:
-                return found
-
-    @property
-    def _tap_name(self) -> str:
-        assert self._tap is not None
-        return self._tap.name
+    def _phases_s(self, running: RunningMachine) -> Mapping[str, float]:
+        return {"boot": running.boot_s}
 
     def _read(self) -> PlaceReading:
         assert self._tap is not None
@@ -271,20 +225,6 @@ class VmEnv:
             "macvtap": here,
             "guest": guest_reading(self.host, GUEST_NIC),
         }
-
-    def samples_inside(self) -> Mapping[str, SamplesInside]:
-        program = self._process.inside_pid if self._process is not None else None
-        sampled = GuestSamples(
-            self._booted().host,
-            pids=[] if program is None else [program],
-            spool=SPOOL if self.bits is None else SPOOL_ON_DISK,
-        )
-        return {GUEST: sampled}
-
-    def hops(
-        self, before: PlaceReading, after: PlaceReading
-    ) -> tuple[Sequence[Hop], Sequence[Account]]:
-        return vm_books(self._port.name, self._tap_name, GUEST_NIC, before, after)
 
     def facts(self) -> Json:
         machine = self._machine
