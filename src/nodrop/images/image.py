@@ -326,7 +326,7 @@ def _building(folder: Path) -> Iterator[Path]:
 
 
 def _keep(image: Image, building: Path) -> None:
-    """The same bits may be there, under another version perhaps: the newer manifest is kept."""
+    """If the same bits are there, perhaps under another version, the newer manifest is kept."""
     Folder(building).write(MANIFEST, (json.dumps(asdict(image), indent=1) + "\n").encode())
     if image.folder.exists():
         shutil.rmtree(image.folder)

@@ -19,7 +19,7 @@ from typing import Any
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.control_groups import MemoryGroup, memory_controller, memory_group
-from nodrop.hosts.rights import SUT, give, readable_by, sut_user
+from nodrop.hosts.rights import SUT, give, sut_user
 from nodrop.hosts.seam import (
     AnyJob,
     Child,
@@ -31,7 +31,7 @@ from nodrop.hosts.seam import (
     UndoJournal,
 )
 from nodrop.images.image_tree import Bits
-from nodrop.setups.contained import LocalView, OnTheNic, OnThisKernel
+from nodrop.setups.contained import WORK_INSIDE, LocalView, OnTheNic, OnThisKernel, WorkFolder
 from nodrop.setups.seam import (
     Limits,
     ProcessSpec,
@@ -42,7 +42,6 @@ from nodrop.setups.seam import (
     out_of_memory_words,
     swappiness_problems,
 )
-from nodrop.untrusted.folder import Folder
 
 COVERED = ("/home", "/root", "/run", "/tmp", "/var/log", "/var/tmp")
 PROGRAM_FOLDERS = frozenset({"bin", "sbin", "libexec", ".libs"})
@@ -116,7 +115,6 @@ def refusal(program: Path, below: Sequence[Path], user: int | None) -> str | Non
     return None
 
 
-WORK_INSIDE = "/run/nodrop"
 WRITABLE = ("run", "tmp", "var/log", "var/tmp", "var/lib/suricata")
 """Folders of the image that a program may write to: empty ones of the trial lie over them."""
 KILL_TIMEOUT_S = 5.0
@@ -185,19 +183,21 @@ class BareEnv(OnTheNic):
         self.cpus = host_cpus(limits)
         self._limits = limits
         self._group = group
-        self._work = work.absolute()
+        self._folder = WorkFolder(work)
+        self._work = self._folder.path
         self._journal = journal
         # Not below the work folder, which is the SUT's.
         self._private = self._work.with_name(f"{self._work.name}.private")
         self._image = bits.path if bits is not None and bits.kind == "image" else None
         self._user = sut_user()
         self.work_inside = WORK_INSIDE
-        self._shown: list[Path] = []
         self._processes: list[BareProcess] = []
 
     def launch(self, process: ProcessSpec) -> BareProcess:
         binds = self._places() if self._image else self._places_of_host(process)
-        binds |= {self._work: WORK_INSIDE, **self._place(process.files)}
+        placed = self._folder.place(process.files, copies=self._empty("files"), user=self._user)
+        shown = {path: f"{inside}:ro" for path, inside in placed.items()}
+        binds |= {self._work: WORK_INSIDE, **shown}
         give(self._work, self._user)
         around = Surroundings(
             root=self._image or self._empty("root"),
@@ -211,8 +211,7 @@ class BareEnv(OnTheNic):
         launched = BareProcess(
             self.host, process, around, work=self._work, cpus=cpus, group=self._group
         )
-        shown = (path.relative_to(self._work) for path in self._shown)
-        launched.shown = {str(name): f"{self.work_inside}/{name}" for name in shown}
+        launched.shown = self._folder.names()
         self._processes.append(launched)
         self._journal.process(launched.root.pid, process.argv[0])
         return launched
@@ -234,8 +233,7 @@ class BareEnv(OnTheNic):
     def close(self) -> None:
         for process in self._processes:
             process.kill()
-        for path in self._shown:
-            path.unlink(missing_ok=True)
+        self._folder.close()
         if self._user is not None:
             give(self._work, os.geteuid())
         shutil.rmtree(self._private, ignore_errors=True)
@@ -266,22 +264,6 @@ class BareEnv(OnTheNic):
         place = self._private / name
         place.mkdir(parents=True, exist_ok=True)
         return place
-
-    def _place(self, files: Mapping[str, bytes | Path]) -> dict[Path, str]:
-        """Contents are written; files of the host are shown, not copied: rules are large."""
-        binds: dict[Path, str] = {}
-        for name, content in files.items():
-            *above, last = Path(name).parts
-            folder = Folder(self._work, tuple(above))
-            folder.make_all()
-            if isinstance(content, bytes):
-                folder.write(last, content, durable=False)
-                continue
-            self._shown.append(folder.path / last)
-            copy = self._empty("files") / str(len(binds))
-            seen = readable_by(self._user, content.absolute(), copy)
-            binds[seen] = f"{WORK_INSIDE}/{name}:ro"
-        return binds
 
 
 class BareProcess(LocalView):
