@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nodrop import protocol as events
 from nodrop.config.options import check
@@ -22,19 +21,14 @@ from nodrop.load.seam import (
     Offerer,
     ScheduleError,
     Tick,
-    TraceFacts,
     lasting,
 )
 from nodrop.load.trace import (
-    facts_of,
-    find_trace,
-    intended_duration_s,
-    intended_pps,
+    TraceLoad,
     memory_problem,
     pace_of,
     pass_words,
     silence_after,
-    words_of,
 )
 from nodrop.protocol import ReplayResult
 from nodrop.untrusted.json_text import counted, making_sense
@@ -44,11 +38,10 @@ CLOCK_SLACK_NS = 1_000_000_000
 """A host's clock is known within far less than this."""
 
 
-class Replay:
+class Replay(TraceLoad):
     """Sends one trace, NX at once, at the trace's own timing, a constant rate or top speed."""
 
     name = "replay"
-    unit: Literal["packets", "transactions"] = "packets"
     late_ratio = 0.05
     writes_dst_macs = True
     senders = 1
@@ -59,34 +52,13 @@ class Replay:
         if len(self.options.cpus) > 1:
             raise BadInput(f'load.cpu = "{self.options.cpu}": one thread sends: name one CPU')
 
-    @cached_property
-    def trace(self) -> Path:
-        return find_trace(self.options)
-
     def files(self) -> Sequence[Path]:
         return [self.trace]
-
-    def duration_s(self) -> float | None:
-        return intended_duration_s(self.options)
-
-    def mean_pps(self) -> float | None:
-        return intended_pps(self.options)
-
-    def trace_facts(self) -> TraceFacts:
-        return facts_of(self.options)
 
     def problems(self) -> Sequence[str]:
         facts = self.trace_facts()
         too_large = memory_problem(facts.path, facts.memory_bytes)
         return [too_large] if too_large else []
-
-    def facts(self) -> Json:
-        facts = self.trace_facts()
-        return {
-            "generator": self.name,
-            "options": self.options.model_dump(exclude_none=True),
-            **words_of(facts),
-        }
 
     @contextmanager
     def prepare(self, link: Link, *, work: Path, journal: UndoJournal) -> Iterator[Offerer]:

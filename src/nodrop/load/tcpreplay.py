@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
@@ -20,15 +20,11 @@ from nodrop.errors import BadInput, LoadFailed
 from nodrop.hosts.processes import cpu_s as cpu_s_of
 from nodrop.hosts.processes import ended
 from nodrop.hosts.rights import GENERATOR
-from nodrop.hosts.seam import Child, HostProcess, Json, Link, UndoJournal
+from nodrop.hosts.seam import Child, HostProcess, Link, UndoJournal
 from nodrop.load.prepared import prepared
-from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts, lasting
+from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, lasting
 from nodrop.load.trace import (
-    facts_of,
-    find_trace,
-    intended_duration_s,
-    intended_pps,
-    words_of,
+    TraceLoad,
 )
 from nodrop.untrusted.folder import read_end
 
@@ -80,11 +76,10 @@ _FAILED = re.compile(r"Failed packets:\s+(\d+)")
 PR_SET_TIMERSLACK = 29
 
 
-class Tcpreplay:
+class Tcpreplay(TraceLoad):
     """`-T nano`: the default timer burns a core per process (isolation.md, headline 4)."""
 
     name = program = "tcpreplay"
-    unit: Literal["packets", "transactions"] = "packets"
     late_ratio = 0.5
     """4.4.3 drifts: 8 to 25 % longer than the trace's own timing on a quiet machine, more on a busy
     one. The rate that was really offered stands beside every result."""
@@ -117,10 +112,6 @@ class Tcpreplay:
             )
 
     @cached_property
-    def trace(self) -> Path:
-        return find_trace(self.options)
-
-    @cached_property
     def plain_trace(self) -> Path:
         """The capture as libpcap reads it: not packed, and no pcapng whose interfaces differ."""
         if is_plain(self.trace):
@@ -130,26 +121,10 @@ class Tcpreplay:
     def files(self) -> Sequence[Path]:
         return [self.plain_trace]
 
-    def duration_s(self) -> float | None:
-        return intended_duration_s(self.options)
-
-    def mean_pps(self) -> float | None:
-        return intended_pps(self.options)
-
-    def trace_facts(self) -> TraceFacts:
-        return facts_of(self.options)
-
     def problems(self) -> Sequence[str]:
         self.trace_facts()
         _ = self.plain_trace  # made before the first trial
         return []
-
-    def facts(self) -> Json:
-        return {
-            "generator": self.name,
-            "options": self.options.model_dump(exclude_none=True),
-            **words_of(self.trace_facts()),
-        }
 
     def argv(self, interface: str, trace: str) -> list[str]:
         match self.options.pace:

@@ -10,10 +10,12 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from math import inf
 from pathlib import Path
 from threading import get_ident
 from time import monotonic
+from typing import Literal
 
 from nodrop.config.options import check
 from nodrop.config.replay import FOUND_BY_LENGTH, MADE_TRACE, WINDOW_S, Ramp, ReplayOptions
@@ -561,3 +563,31 @@ def _peak_demand(said: TracePlanned, options: ReplayOptions) -> PeakDemand | Non
 
 def _this_host() -> LocalHost:
     return LocalHost(name="this host", node=find_node_binary(), label="trace")
+
+
+class TraceLoad:
+    """The common part of every LoadGenerator (load/seam.py) that sends a trace."""
+
+    name: str
+    unit: Literal["packets", "transactions"] = "packets"
+    options: ReplayOptions
+
+    @cached_property
+    def trace(self) -> Path:
+        return find_trace(self.options)
+
+    def duration_s(self) -> float | None:
+        return intended_duration_s(self.options)
+
+    def mean_pps(self) -> float | None:
+        return intended_pps(self.options)
+
+    def trace_facts(self) -> TraceFacts:
+        return facts_of(self.options)
+
+    def facts(self) -> Json:
+        return {
+            "generator": self.name,
+            "options": self.options.model_dump(exclude_none=True),
+            **words_of(self.trace_facts()),
+        }
