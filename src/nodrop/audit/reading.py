@@ -39,6 +39,7 @@ from nodrop.audit.world import (
 from nodrop.config.units import parse_cpus
 from nodrop.errors import BadInput, NodropError, TrialFailed
 from nodrop.hosts.control_groups import groups_of, own_quotas, sees_groups
+from nodrop.suts.suricata.counters import flattened
 from nodrop.suts.suricata.own_yaml import read_own
 
 TRACE = "root, or CAP_SYS_PTRACE"
@@ -556,7 +557,7 @@ class _Reader:
             }
             return replace(
                 program,
-                counters=dict(_flat(counters)),
+                counters=dict(flattened(counters)),
                 interfaces=interfaces,
                 uptime_s=float(uptime),
             )
@@ -762,11 +763,3 @@ def _names(settings: Settings | None, ports: Sequence[str]) -> bool:
 
 def _captures(name: str) -> bool:
     return name.lower().startswith(CAPTURERS)
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
-    for name, value in table.items():
-        if isinstance(value, dict) and name != "threads":
-            yield from _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            yield f"{prefix}{name}", value

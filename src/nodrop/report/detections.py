@@ -63,7 +63,7 @@ Of = Callable[[Detections], float | None]
 def _over(
     name: str, title: str, whole: Callable[[Sequence[float]], float], of: Of, help: str = ""
 ) -> Field[Cell]:
-    """Of all trials of a cell, the middle or the largest."""
+    """The middle or the largest of all trials of a cell."""
 
     def value(cell: Cell) -> float | None:
         known = [value for one in _known(cell) if (value := of(one)) is not None]

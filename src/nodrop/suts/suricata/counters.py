@@ -196,7 +196,7 @@ _SIZES = ("memuse", "avg_pkt_size", "max_pkt_size", "max_mac_addrs_src", "max_ma
 
 def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:
     """`stats` is the totals table; `source` names where it came from."""
-    flat = dict(_flat({k: v for k, v in stats.items() if k != "threads"}))
+    flat = dict(flattened(stats))
     threads = stats.get("threads")
     if not isinstance(threads, dict):
         threads = {}
@@ -243,10 +243,11 @@ def last_stats(path: Path) -> Mapping[str, Any] | None:
     return last
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+def flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    """Counters of all threads together, by their names."""
     for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
+        if isinstance(value, dict) and name != "threads":
+            yield from flattened(value, f"{prefix}{name}.")
         elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             yield f"{prefix}{name}", value
 
@@ -257,7 +258,7 @@ def _is_result(key: str) -> bool:
 
 def _of_thread(table: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, int]:
     """Empty for threads that neither capture nor decode (flow manager, recycler)."""
-    flat = dict(_flat(table))
+    flat = dict(flattened(table))
     return {field: flat[key] for field, key in fields.items() if key in flat}
 
 
