@@ -14,6 +14,7 @@ from nodrop.capacity.searched import judged_ratio
 from nodrop.capacity.section import efficiencies
 from nodrop.capacity.statements import ramp_words
 from nodrop.capacity.words import fitted
+from nodrop.config.units import parse_cpus
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import MOST_ROWS, more_words
 from nodrop.report.cards import cards, ordered
@@ -300,12 +301,28 @@ def _lede(rows: Sequence[TrialRow]) -> str:
     return said
 
 
+def _ran(story: Story) -> Iterator[tuple[str, str]]:
+    """CPUs and effective settings that all measured trials of the page had."""
+    records = [trial.record for cell in story.cells for trial in cell.valid]
+    cpus = {record.sut_cpus for record in records}
+    if len(cpus) == 1 and (only := cpus.pop()):
+        yield ("CPU" if len(parse_cpus(only)) == 1 else "CPUs"), only
+    for name in ("threads", "ring_size"):
+        values = {str(record.effective.get(name)) for record in records}
+        if len(values) == 1 and (value := values.pop()) != "None":
+            yield name, value
+
+
 def who(story: Story) -> list[tuple[str, str]]:
-    """Entries of the rail: run, host, SUT, and when it was measured."""
+    """Entries of the rail: run, host, SUT and how it ran, and when it was measured."""
     source = story.sources[0]
     manifest: Mapping[str, Any] = source.run.manifest
-    host = manifest.get("host")
+    host, bits = manifest.get("host"), manifest.get("bits")
     named = host.get("hostname") if isinstance(host, dict) else None
-    found = [("run", source.name), ("host", named), ("sut", ", ".join(source.sut_names)),
+    sut = ", ".join(source.sut_names)
+    if len(source.sut_names) == 1 and isinstance(bits, list) and len(bits) == 1:
+        version = bits[0].get("version") if isinstance(bits[0], dict) else None
+        sut = f"{sut} {version}" if version else sut
+    found = [("run", source.name), ("host", named), ("sut", sut), *_ran(story),
              ("measured", manifest.get("started_utc"))]  # fmt: skip
     return [(key, escape.plain(value, longest=80)) for key, value in found if value]
