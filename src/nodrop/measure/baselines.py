@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from nodrop import plugins
 from nodrop.config.lab_file import LabSource, load_lab
+from nodrop.detections import Baseline, Found, keep
 from nodrop.errors import LabProblem, TrialFailed, interrupts
 from nodrop.hosts.folders import cache_folder, state_folder
 from nodrop.hosts.journal import DiskJournal
@@ -31,7 +32,6 @@ from nodrop.load.seam import TraceFacts
 from nodrop.measure.cells import Cell, Table
 from nodrop.measure.preflight import Parts
 from nodrop.measure.seam import Measurer, Trial
-from nodrop.outcomes import Baseline, Found, keep
 from nodrop.protocol import Host as HostFacts
 from nodrop.protocol import ProbeResult
 from nodrop.results.layout import TrialFolder

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from nodrop.config.experiment import Measure
+from nodrop.detections import read_found
 from nodrop.errors import BadInput, NodeRefused, NodropError
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.node import file_sha256
@@ -43,7 +44,6 @@ from nodrop.measure.packets.readings import Reading
 from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
 from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial
-from nodrop.outcomes import read_found
 from nodrop.results.layout import PROFILE
 from nodrop.setups.seam import Env, Proof, SamplesInside
 from nodrop.suts.seam import Detecting

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from nodrop.config.experiment import Measure
 from nodrop.config.units import format_cpus
+from nodrop.detections import compared, differences
 from nodrop.errors import (
     BadInput,
     LabProblem,
@@ -37,7 +38,6 @@ from nodrop.measure.packets.instances import imbalance_ratio
 from nodrop.measure.plan import Plan
 from nodrop.measure.preflight import Parts
 from nodrop.measure.seam import Measured, Measurer, ResourcesSeen, Standing, Trial, setup_cpu_s
-from nodrop.outcomes import compared, differences
 from nodrop.protocol import Achieved, AfPacketProof
 from nodrop.protocol import Host as HostFacts
 from nodrop.results.layout import TrialFolder

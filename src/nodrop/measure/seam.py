@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from nodrop.detections import Baseline, Found
 from nodrop.hosts.processes import usage
 from nodrop.hosts.seam import HostProcess, Json
 from nodrop.ledger.balance import Ledger
@@ -25,7 +26,6 @@ from nodrop.measure.cells import Cell, Table
 from nodrop.measure.packets.instances import Instance, PortPackets
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.sampling import Usage
-from nodrop.outcomes import Baseline, Found
 from nodrop.results.layout import TrialFolder
 from nodrop.results.records import LoadWindow
 from nodrop.results.trial import Program

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.detections import Baseline, Found, Unit, compared, differences
 from nodrop.errors import BadInput
-from nodrop.outcomes import Baseline, Found, Unit, compared, differences
 from nodrop.plugins import build_sut
 from nodrop.suts.seam import must_be_detectable
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.outcomes import Found, limits_of_config, limits_of_rules, read_found
+from nodrop.detections import Found, limits_of_config, limits_of_rules, read_found
 
 HEAD = "alert tcp any any -> any any "
 
