@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +23,34 @@ from nodrop.testing.contracts import (
     check_sut,
 )
 from nodrop.testing.fakes import FakeLab, FakeLoad, FakeSetup, FakeSut, World
+
+if TYPE_CHECKING:  # plugins are cast to their seams: mypy holds the classes to them here
+    from nodrop.labs import netns, ssh
+    from nodrop.labs.seam import Lab
+    from nodrop.load.iperf3 import Iperf3
+    from nodrop.load.replay import Replay
+    from nodrop.load.seam import LoadGenerator
+    from nodrop.load.tcpreplay import Tcpreplay
+    from nodrop.setups.bare import Bare
+    from nodrop.setups.docker import Docker, DockerMacvtap, Gvisor
+    from nodrop.setups.libvirt_guest import Libvirt
+    from nodrop.setups.oci import Oci
+    from nodrop.setups.seam import Setup
+    from nodrop.setups.vm import Vm
+    from nodrop.setups.vm_vfio import VmVfio
+    from nodrop.suts.command import Command
+    from nodrop.suts.seam import Sut
+    from nodrop.suts.sink import Sink
+    from nodrop.suts.suricata import Suricata
+
+    HERE = Path()
+    SETUPS: tuple[Setup, ...]
+    SETUPS = (Bare(), Docker(), DockerMacvtap(), Gvisor(), Libvirt(), Oci(), Vm(), VmVfio())
+    SUTS: tuple[Sut, ...]
+    SUTS = (Command({}, base=HERE), Sink({}, base=HERE), Suricata({}, base=HERE))
+    LOADS: tuple[LoadGenerator, ...]
+    LOADS = (Iperf3({}, base=HERE), Replay({}, base=HERE), Tcpreplay({}, base=HERE))
+    LABS: tuple[Lab, ...] = (netns.from_file({}, base=HERE), ssh.from_file({}, base=HERE))
 
 NEEDED: dict[str, dict[str, Any]] = {
     "command": {"program": "tcpdump"},

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -53,7 +53,6 @@ from nodrop.setups.seam import (
     Limits,
     PlaceReading,
     ProcessSpec,
-    Setup,
     cpu_problems,
     memory_problems,
 )
@@ -340,10 +339,6 @@ def _empty_tar() -> bytes:
     return packed.getvalue()
 
 
-if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
-    _SETUP: Setup = Docker()
-
-
 GVISOR_CANNOT_CAPTURE = (
     "setup gvisor cannot capture: gVisor has no AF_PACKET ring (PACKET_RX_RING), through which "
     "Suricata and libpcap read packets; use docker or oci"
@@ -370,10 +365,6 @@ class Gvisor(OnThisKernel):
     ) -> AbstractContextManager[Env]:
         del link, bits, limits, work, journal
         raise LabProblem(GVISOR_CANNOT_CAPTURE)
-
-
-if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
-    _GVISOR: Setup = Gvisor()
 
 
 MACVTAP_HOP = "macvtap"

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -36,7 +36,7 @@ from nodrop.setups.guest_process import (
 )
 from nodrop.setups.libvirt_domain import CHANNEL, Domain, domain_problems
 from nodrop.setups.qemu import RunningMachine
-from nodrop.setups.seam import Limits, PlaceReading, Setup
+from nodrop.setups.seam import Limits, PlaceReading
 
 HELLO_TIMEOUT_S = 60.0
 """A service that is started again, or a guest that boots again after the trial before."""
@@ -283,7 +283,3 @@ def _listener(stream: socket.socket) -> int:
 
 def _remove(tap: Port) -> None:
     tap.host.run(["ip", "link", "del", tap.name], check=False)
-
-
-if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
-    _SETUP: Setup = Libvirt()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.control_groups import oom_events_of, oom_kills
@@ -36,7 +36,7 @@ from nodrop.setups.contained import (
     contained_job,
     output_files,
 )
-from nodrop.setups.seam import Limits, ProcessSpec, Setup
+from nodrop.setups.seam import Limits, ProcessSpec
 from nodrop.untrusted.folder import read_end
 
 RUNC = "runc"
@@ -313,7 +313,3 @@ def _end(runc: Runc) -> None:
     except subprocess.TimeoutExpired:
         runc.kill()
         runc.wait(END_TIMEOUT_S)
-
-
-if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
-    _SETUP: Setup = Oci()

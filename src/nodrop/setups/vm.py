@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -36,7 +36,6 @@ from nodrop.setups.qemu import Machine, NotBooted, RunningMachine
 from nodrop.setups.seam import (
     Limits,
     PlaceReading,
-    Setup,
     cpu_problems,
     memory_problems,
 )
@@ -277,7 +276,3 @@ class VmEnv(GuestEnv):
                         hint=f"the whole console is in {self._work / 'console.log'}",
                     ) from problem
         return self._running
-
-
-if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
-    _SETUP: Setup = Vm()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 
@@ -22,7 +22,7 @@ from nodrop.hosts.seam import Action, Link, Port, UndoJournal
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.setups.guest_process import GUEST_SOFTNET, guest_reading, softnet_books
-from nodrop.setups.seam import Limits, PlaceReading, Setup
+from nodrop.setups.seam import Limits, PlaceReading
 from nodrop.setups.vm import GUEST_NIC, Vm, VmEnv, VmOptions
 
 ROOT = Path("/")
@@ -233,7 +233,3 @@ class VfioEnv(VmEnv):
         """The guest's NIC is the receiving NIC of the books; before it, only the wire."""
         hop, accounts = softnet_books(GUEST_NIC, before, after)
         return (hop,), accounts
-
-
-if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
-    _SETUP: Setup = VmVfio()

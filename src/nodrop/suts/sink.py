@@ -101,14 +101,16 @@ class Sink:
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(SinkOptions, options, table="sut", base=base)
         self.defrag = self.options.defrag
-        self.cpus = None
+        self.cpus: str | None = None
         asked = self.options
         slots, works = asked.ring_frames, asked.receive_ns or asked.workers
         if slots is None and (works or asked.service_rate_pps is not None):
             slots = max(1, asked.ring_bytes // SLOT_BYTES)
         self.holds_packets = None if slots is None else slots * asked.threads + _queued(asked)
         # One packet's service, or a block that is not full.
-        self.rest_seen_s = asked.threads / rate if (rate := asked.service_rate_pps) else 0.02
+        self.rest_seen_s: float | None = (
+            asked.threads / rate if (rate := asked.service_rate_pps) else 0.02
+        )
 
     def needs_bits(self) -> str | None:
         return None

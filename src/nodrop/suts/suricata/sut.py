@@ -142,7 +142,7 @@ class Suricata:
         self.ports = self.options.ports
         self.cpu_sets = {f"sut.{key}": cpus for key, cpus in self.options.role_cpus.items()}
         self.holds_packets = self._holds_packets()
-        self.rest_seen_s = REST_SEEN_S
+        self.rest_seen_s: float | None = REST_SEEN_S
         self._refusals: dict[str, list[str]] = {}
 
     def misplaced(self, setup: str, *, mtu: int | None, standing: bool) -> str:
