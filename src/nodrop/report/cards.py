@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,7 @@ from nodrop.results.capacity import (
 )
 from nodrop.results.other_records import states
 from nodrop.stats.interval import runs_needed, upper_bound
+from nodrop.untrusted.json_text import table_in, tables_in, value_in
 
 MOST_ACTIONS = 3
 WAITED, FULL = 0.1, 0.9
@@ -410,7 +411,7 @@ def _sure(searched: SearchedCell, answer: Answer, source: Source) -> Sure:
         _disagree(searched, answer),
         {t.name: n for n, t in enumerate(ordered(searched), 1)},
     )
-    asked = _search(source).get("rounds")
+    asked = table_in(source.run.manifest, "search").get("rounds")
     return Sure(
         confidence=None
         if found is None
@@ -502,12 +503,13 @@ def _ways_out(
         if not bursts:
             why = "Its thread has time left; bursts too short to be seen may overflow it."
         yield one("Give the socket ring more room.", why, f"sut.ring_size={ROOMY_FRAMES}")
-    host = _host_cpus(source)
+    host = value_in(source.run.manifest, "host", "cpu", "cpus")
     if limit.by == "sut" and not bursts and cpus and workers and not _idle(workers[0]):
         more = [*cpus, max(cpus) + 1]
-        spare = host is not None and max(more) < host
+        spare = isinstance(host, int) and max(more) < host
         why = "" if spare else f"Needs a host with {max(more) + 1} CPUs."
-        sut = _sut_options(source)
+        suts = tables_in(source.run.manifest, "suts")
+        sut = table_in(suts[0], "options") if len(suts) == 1 else {}
         wanted, enough = [f'limits.cpus="{",".join(map(str, more))}"'], len(workers) <= len(cpus)
         if enough and isinstance(threads := sut.get("threads"), int):
             wanted.append(f"sut.threads={threads + 1}")
@@ -546,7 +548,7 @@ def _allowed(story: Story, ways: Sequence[Action]) -> list[Action]:
 
 def _search_more(answer: Answer, source: Source, again: float | None) -> Iterator[Action]:
     """Ways to see more by a longer search."""
-    search, needed = _search(source), runs_needed()
+    search, needed = table_in(source.run.manifest, "search"), runs_needed()
     budget = search.get("budget_s")
     if answer.limited_by == "budget" and isinstance(budget, int | float):
         text, why = "Give the search more time.", "The budget ended it."
@@ -570,25 +572,6 @@ def _mostly(above: Sequence[Trial], *rules: str) -> bool:
 
 def _crowded(answer: Answer) -> bool:
     return answer.confidence is not None and "others had the CPUs" in answer.confidence.why
-
-
-def _search(source: Source) -> Mapping[str, Any]:
-    found = source.run.manifest.get("search")
-    return found if isinstance(found, dict) else {}
-
-
-def _sut_options(source: Source) -> Mapping[str, Any]:
-    """Options of its one SUT; empty if it has several, or they were not recorded."""
-    listed: Any = source.run.manifest.get("suts")
-    one = listed[0] if isinstance(listed, list) and len(listed) == 1 else {}
-    options = one.get("options") if isinstance(one, dict) else None
-    return options if isinstance(options, dict) else {}
-
-
-def _host_cpus(source: Source) -> int | None:
-    found: Any = source.run.manifest.get("host")
-    cpus = found.get("cpu", {}).get("cpus") if isinstance(found, dict) else None
-    return cpus if isinstance(cpus, int) else None
 
 
 def cost_words(action: Action) -> str:

@@ -28,6 +28,7 @@ from nodrop.results.capacity import Level as Said
 from nodrop.stats.comparison import Advice
 from nodrop.stats.comparison import Answer as Verdict
 from nodrop.stats.interval import Family
+from nodrop.untrusted.json_text import value_in
 
 MOST_DIRECT = 4
 """Answers in words; the tables have the others."""
@@ -347,8 +348,7 @@ def _needed(
 def _beyond(source: Source, reason: str) -> tuple[str, str]:
     """Remedy that lets a search find a load that is too much, in words, and its command, which is
     empty if there is none."""
-    searched = source.run.manifest.get("search")
-    had = searched.get("budget_s") if isinstance(searched, dict) else None
+    had = value_in(source.run.manifest, "search", "budget_s")
     if reason == "generator":
         parted = ('limits.cpus="1"', "load.cpu=0", 'setup.rps_cpus="1"')
         return "a SUT that is full before the sender is, on one CPU", source.command_words(*parted)

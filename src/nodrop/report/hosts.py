@@ -15,6 +15,7 @@ from nodrop.report.tables import Field, Table, Value, numeric, scaled, table_of,
 from nodrop.results.summary import measured_on
 from nodrop.stats.comparison import HostSpread, host_spread
 from nodrop.stats.interval import CONFIDENCE, runs_needed
+from nodrop.untrusted.json_text import value_in
 
 MOST_NAMED = 6
 """Cells of a pair; the table of cells has all of them."""
@@ -157,9 +158,7 @@ def _one_machine(story: Story, cells: Sequence[Cell]) -> bool:
     for cell in cells:
         pairs = measured_on(story.sources[cell.source].run.manifest)
         for pair in cell.pairs:
-            said = pairs.get(pair)
-            host = said.get("host") if isinstance(said, dict) else None
-            boots.add(str(host["boot_id"]) if isinstance(host, dict) and "boot_id" in host else "")
+            boots.add(str(value_in(pairs, pair, "host", "boot_id") or ""))
     return len(boots) == 1 and "" not in boots
 
 

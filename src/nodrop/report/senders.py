@@ -12,6 +12,7 @@ from nodrop.report import escape
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Story, once
 from nodrop.report.trials import Trial
+from nodrop.untrusted.json_text import table_in, tables_in
 
 REASON_WORDS = {
     "residual": "some packets are in no class",
@@ -116,10 +117,9 @@ def flows_differ(story: Story) -> Iterator[Sentence]:
     """N copies with the same flows are another load than N replicas with flows of their own."""
     by_flows: dict[str, dict[str, None]] = {}
     for source in story.sources:
-        listed = source.run.manifest.get("loads")
-        for load in listed if isinstance(listed, list) else []:
-            options = load.get("options") if isinstance(load, Mapping) else None
-            if isinstance(options, Mapping) and _several(options):
+        for load in tables_in(source.run.manifest, "loads"):
+            options = table_in(load, "options")
+            if _several(options):
                 name = escape.plain(load.get("generator") or "a generator")
                 by_flows.setdefault(str(options.get("flows")), {})[name] = None
     distinct, same = by_flows.get("distinct"), by_flows.get("same")

@@ -14,6 +14,7 @@ from nodrop.report.tables import Column, Field, Table, Value, number, table_of, 
 from nodrop.report.trials import Sensor, Trial
 from nodrop.results.records import Port, Remark
 from nodrop.results.summary import cell_key, idle_ports, not_whole
+from nodrop.untrusted.json_text import list_in, table_in, tables_in
 
 MOST_NAMED = 5
 """Rules in a sentence, keys in a line of a terminal."""
@@ -52,15 +53,9 @@ def trace_changes(story: Story) -> Iterator[Sentence]:
     """Sentences on changes made to captures before they were sent, and on oddities in them."""
     found: dict[str, str] = {}
     for source in story.sources:
-        loads = source.run.manifest.get("loads")
-        for load in loads if isinstance(loads, list) else []:
-            if not isinstance(load, dict):
-                continue
-            ports = load.get("ports")
-            of_ports = ports if isinstance(ports, list) else []
-            for one in (load.get("captured"), *of_ports):
-                listed = one.get("words") if isinstance(one, dict) else None
-                for said in listed if isinstance(listed, list) else []:
+        for load in tables_in(source.run.manifest, "loads"):
+            for one in (table_in(load, "captured"), *tables_in(load, "ports")):
+                for said in list_in(one, "words"):
                     trace = escape.plain(one.get("trace"), longest=1000).rpartition("/")[2]
                     found[escape.plain(f"{trace}: {said}", longest=1000)] = trace
     for said, trace in found.items():

@@ -21,6 +21,7 @@ from nodrop.results.rundir import Damage, RunDir, must_be_each_once, open_run
 from nodrop.results.summary import looks, rule_of
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Looks, Summary, summarize
+from nodrop.untrusted.json_text import list_in, table_in, tables_in
 
 Json = dict[str, Any]
 
@@ -193,11 +194,8 @@ class Source:
     def command(self) -> tuple[str, ...]:
         """The words that made the run; empty if they are not recorded."""
         manifest = self.run.manifest
-        facts = manifest.get("nodrop")
-        argv = manifest.get("command")
-        if not isinstance(argv, list) and isinstance(facts, dict):
-            argv = facts.get("argv")
-        if not isinstance(argv, list) or not argv:
+        argv = list_in(manifest, "command") or list_in(manifest, "nodrop", "argv")
+        if not argv:
             return ()
         return ("nodrop", *(escape.plain(word, longest=200) for word in argv[1:]))
 
@@ -225,9 +223,8 @@ class Source:
         """Names of the SUTs as the manifest has them, or, in a run of an older version, the
         experiment file."""
         manifest = self.run.manifest
-        listed = manifest.get("suts")
-        named = [manifest.get("sut"), *(listed if isinstance(listed, list) else [])]
-        names = [str(sut["name"]) for sut in named if isinstance(sut, dict) and sut.get("name")]
+        named = [table_in(manifest, "sut"), *tables_in(manifest, "suts")]
+        names = [str(sut["name"]) for sut in named if sut.get("name")]
         if not names:
             with suppress(tomllib.TOMLDecodeError, AttributeError):
                 kind = tomllib.loads(self.run.experiment).get("sut", {}).get("kind")
@@ -448,6 +445,4 @@ def serious_findings(story: Story) -> list[str]:
 
 
 def stored_findings(source: Source) -> list[Mapping[str, Any]]:
-    content = source.run.beside("findings")
-    listed = content.get("findings") if isinstance(content, dict) else None
-    return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    return [*tables_in(source.run.beside("findings"), "findings")]

@@ -15,6 +15,7 @@ from nodrop.report import escape
 from nodrop.report.story import Source
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.report.trials import Trial
+from nodrop.untrusted.json_text import table_in, value_in
 
 RECEIVED, OFFERED = "Offered and received", "offered"
 
@@ -234,8 +235,7 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
 
 def _machines_inside(trial: Trial) -> tuple[str, ...]:
     """Names of the machines in the SUT's place that were sampled by their own kernels."""
-    found = trial.details.get("inside")
-    return tuple(sorted(found)) if isinstance(found, dict) else ()
+    return tuple(sorted(table_in(trial.details, "inside")))
 
 
 def _inside_panels(source: Source, trial: Trial, name: str, start_ns: int) -> Iterable[Panel]:
@@ -254,8 +254,7 @@ def _inside_panels(source: Source, trial: Trial, name: str, start_ns: int) -> It
 
 
 def _offset_ns(trial: Trial, host: str) -> int:
-    found = trial.details.get("clock_offsets_ns")
-    offset = found.get(host, 0) if isinstance(found, dict) else 0
+    offset = value_in(trial.details, "clock_offsets_ns", host)
     return offset if isinstance(offset, int) else 0
 
 
@@ -287,10 +286,7 @@ def busy(panel: Panel) -> Series:
 
 
 def _marks(trial: Trial) -> dict[str, int]:
-    usage = trial.details.get("usage")
-    found = usage.get("marks_mono_ns") if isinstance(usage, dict) else None
-    if not isinstance(found, dict):
-        return {}
+    found = table_in(trial.details, "usage", "marks_mono_ns")
     return {name: at for name, at in found.items() if isinstance(at, int)}
 
 

@@ -17,6 +17,7 @@ from nodrop.results.rundir import Damage, RunDir, pack, unpack
 from nodrop.results.summary import first_host
 from nodrop.results.trial import SutThread, TrialRecord
 from nodrop.stats.interval import Host
+from nodrop.untrusted.json_text import list_in, table_in, tables_in, value_in
 
 Json = dict[str, Any]
 
@@ -210,8 +211,7 @@ class Sensor:
 def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
     record = found = unpack(packed)
     ledger, problem = _ledger(run, record)
-    kept = run.detail(record.run, "trial")
-    kept = kept if isinstance(kept, dict) else {}
+    kept = table_in(run.detail(record.run, "trial"))
     if ledger is not None:
         record = _by_its_files(record, ledger, kept)
     elif not run.manifest.get("imported_from"):
@@ -227,16 +227,16 @@ def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
         run=run,
         ledger_problem=problem,
         closed=ledger is not None and ledger.closed,
-        aside=_aside(run, record, _table(kept, "details")),
+        aside=_aside(run, record, table_in(kept, "details")),
     )
 
 
 def _aside(run: RunDir, record: TrialRecord, details: Json) -> Aside:
-    usage, facts = _table(details, "usage"), _table(details, "facts")
-    anonymous = _table(usage, "cgroup").get("anon_peak_bytes")
-    cpus = _table(_table(usage, "sampler"), "first").get("cpus")
-    phases = _table(_table(details, "readiness"), "phases_s")
-    warm_up = _table(facts, "warm_up")
+    usage, facts = table_in(details, "usage"), table_in(details, "facts")
+    anonymous = value_in(usage, "cgroup", "anon_peak_bytes")
+    cpus = value_in(usage, "sampler", "first", "cpus")
+    phases = table_in(details, "readiness", "phases_s")
+    warm_up = table_in(facts, "warm_up")
     return Aside(
         anonymous_bytes=anonymous if isinstance(anonymous, int) else None,
         cpus=len(cpus) if isinstance(cpus, list) else None,
@@ -246,7 +246,7 @@ def _aside(run: RunDir, record: TrialRecord, details: Json) -> Aside:
         phases_s={sys.intern(name): took for name, took in phases.items()},
         asks_clock=isinstance(facts.get("tsc"), dict),
         warm_up=warm_up if warm_up.get("discarded") else None,
-        sensor=_sensor(_table(facts, "sut")),
+        sensor=_sensor(table_in(facts, "sut")),
     )
 
 
@@ -260,8 +260,8 @@ def _sensor(said: Json) -> Sensor | None:
         yaml=_text(said.get("yaml")),
         replaced=tuple(
             (key, _text(row.get("was")), _text(row.get("now")))
-            for row in _list(said.get("yaml_replaced"))
-            if isinstance(row, dict) and (key := _text(row.get("key")))
+            for row in tables_in(said, "yaml_replaced")
+            if (key := _text(row.get("key")))
         ),
     )
     return _shared(found) if found.rules_loaded is not None or found.yaml else None
@@ -273,12 +273,8 @@ def _shared(sensor: Sensor) -> Sensor:
     return sensor
 
 
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _texts(value: object) -> tuple[str, ...]:
-    return tuple(one for one in _list(value) if isinstance(one, str))
+    return tuple(one for one in list_in(value) if isinstance(one, str))
 
 
 def _text(value: object) -> str | None:
@@ -292,11 +288,8 @@ def _count(value: object) -> int | None:
 def _foreign_cpu_ratio(run: RunDir, record: TrialRecord, details: Json) -> float | None:
     if "foreign_cpu_ratio" in details:
         return _number(details["foreign_cpu_ratio"])
-    usage = details.get("usage")
-    if not isinstance(usage, dict) or "host_cpu_s" not in usage:
-        return None
-    offered = run.detail(record.run, "offered")
-    if not isinstance(offered, dict):
+    usage, offered = table_in(details, "usage"), run.detail(record.run, "offered")
+    if "host_cpu_s" not in usage or not isinstance(offered, dict):
         return None
     try:
         ours = float(usage["sut_offering_cpu_s"]) + float(offered["cpu_s"])
@@ -306,13 +299,7 @@ def _foreign_cpu_ratio(run: RunDir, record: TrialRecord, details: Json) -> float
 
 
 def _details(run: RunDir, record: TrialRecord) -> Json:
-    found = run.detail(record.run, "trial")
-    return _table(found, "details") if isinstance(found, dict) else {}
-
-
-def _table(of: Json, name: str) -> Json:
-    found = of.get(name)
-    return found if isinstance(found, dict) else {}
+    return table_in(run.detail(record.run, "trial"), "details")
 
 
 def _number(value: object) -> float | None:

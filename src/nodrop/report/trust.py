@@ -20,6 +20,7 @@ from nodrop.report.story import Source, Story, once
 from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Trial
 from nodrop.results.rundir import Records
 from nodrop.results.summary import measured_on
+from nodrop.untrusted.json_text import list_in, table_in, tables_in
 
 
 def calibration_words(source: Source) -> list[tuple[bool, str]]:
@@ -38,10 +39,7 @@ def calibration_words(source: Source) -> list[tuple[bool, str]]:
 
 
 def _of_host(manifest: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
-    found = manifest.get("calibration")
-    for item in found if isinstance(found, list) else []:
-        if isinstance(item, dict):
-            yield _words(item)
+    yield from map(_words, tables_in(manifest, "calibration"))
 
 
 def _words(item: Mapping[str, Any]) -> tuple[bool, str]:
@@ -51,7 +49,8 @@ def _words(item: Mapping[str, Any]) -> tuple[bool, str]:
         why = escape.plain(item.get("not_calibrated"), longest=500)
         return False, f"{setup}: not calibrated ({why})"
     caught, missed, impossible = (
-        _names(certificate.get(name)) for name in ("caught", "missed", "not_possible")
+        [*map(escape.plain, list_in(certificate, name))]
+        for name in ("caught", "missed", "not_possible")
     )
     made = escape.plain(certificate.get("made_utc"))
     words = f"{setup} stands on the certificate of {made}: "
@@ -64,21 +63,14 @@ def _words(item: Mapping[str, Any]) -> tuple[bool, str]:
 
 
 def _figures(certificate: Mapping[str, Any]) -> Iterator[str]:
-    loss = certificate.get("smallest_loss")
-    if isinstance(loss, dict):
-        packets, of_packets = loss.get("packets"), loss.get("of_packets")
-        if isinstance(packets, int) and isinstance(of_packets, int):
-            yield (
-                f"smallest loss named to the packet {numbers.count(packets)} "
-                f"of {numbers.count(of_packets)}"
-            )
+    loss = table_in(certificate, "smallest_loss")
+    packets, of_packets = loss.get("packets"), loss.get("of_packets")
+    if isinstance(packets, int) and isinstance(of_packets, int):
+        said = f"{numbers.count(packets)} of {numbers.count(of_packets)}"
+        yield f"smallest loss named to the packet {said}"
     pace = certificate.get("largest_pps_paced")
     if isinstance(pace, int | float):
         yield f"sender within its bounds up to {numbers.count(pace)} packets/s"
-
-
-def _names(found: Any) -> list[str]:
-    return [escape.plain(name) for name in found] if isinstance(found, list) else []
 
 
 COLD_START = 2.0
@@ -376,9 +368,7 @@ def self_test_words(source: Source) -> str:
 
 
 def _self_test_words(manifest: Mapping[str, Any]) -> str:
-    test = manifest.get("self_test")
-    ring = test.get("ring") if isinstance(test, dict) else None
-    if not isinstance(ring, dict):
+    if not (ring := table_in(manifest, "self_test", "ring")):
         return ""
     sent, read, packets, drops = (
         escape.plain(ring.get(name))
@@ -399,8 +389,5 @@ def undone(source: Source) -> tuple[list[str], list[str]] | None:
     found = source.run.manifest.get("undo")
     if not isinstance(found, dict):
         return None
-    return _texts(found.get("changed")), _texts(found.get("left"))
-
-
-def _texts(found: Any) -> list[str]:
-    return [escape.plain(item) for item in found] if isinstance(found, list) else []
+    changed, left = ([*map(escape.plain, list_in(found, name))] for name in ("changed", "left"))
+    return changed, left

@@ -22,6 +22,7 @@ from nodrop.report.story import Source, Story, once
 from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
 from nodrop.report.timeline import Panel, Series, Timeline
 from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedPlace
+from nodrop.untrusted.json_text import value_in
 
 MOST_POINTS = 240
 MOST_SERIES = 5
@@ -122,8 +123,7 @@ def watched(story: Story) -> tuple[Watched, ...]:
     for source in story.sources:
         intervals, unread = _read(source)
         if intervals:
-            host = source.run.manifest.get("host")
-            name = host.get("hostname") if isinstance(host, dict) else None
+            name = value_in(source.run.manifest, "host", "hostname")
             found.append(
                 Watched(
                     source=source.name,

@@ -220,6 +220,29 @@ def optional(table: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind | No
     return None if table.get(name) is None else member(table, name, kind)
 
 
+def value_in(found: object, *path: str) -> Any:
+    """The value at this path of nested tables; None if one of them is not there, or no table."""
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def table_in(found: object, *path: str) -> dict[str, Any]:
+    """Empty if there is no table."""
+    value = value_in(found, *path)
+    return value if isinstance(value, dict) else {}
+
+
+def list_in(found: object, *path: str) -> list[Any]:
+    """Empty if there is no list."""
+    value = value_in(found, *path)
+    return value if isinstance(value, list) else []
+
+
+def tables_in(found: object, *path: str) -> list[dict[str, Any]]:
+    return [one for one in list_in(found, *path) if isinstance(one, dict)]
+
+
 def counted(table: Mapping[str, Any], name: str) -> int:
     """A whole number that is not negative."""
     found = member(table, name, int)
