@@ -63,6 +63,13 @@ class SearchedCell:
 
 
 @once
+def given_cells(story: Story) -> tuple[Cell, ...]:
+    """Cells whose load no search chose: a search says what its loads mean."""
+    of_searches = {id(cell) for one in searches(story) for cell in one.cells}
+    return tuple(cell for cell in story.cells if id(cell) not in of_searches)
+
+
+@once
 def searches(story: Story) -> tuple[SearchedCell, ...]:
     """In the order of the cells. A run whose manifest does not say what was searched for has
     none: its loads are reported like those of any other run."""

@@ -295,8 +295,14 @@ def report(
 
     A folder of run directories gets a page with a line for each.
     """
-    from nodrop.report.folder import runs_in, write_folder_page
-    from nodrop.report.write import EVERYTHING, Part, report_json, write_report
+    from nodrop.report.write import (
+        EVERYTHING,
+        Part,
+        report_json,
+        runs_in,
+        write_folder_page,
+        write_report,
+    )
 
     if len(directories) == 1 and not only and (runs := runs_in(directories[0])):
         page = write_folder_page(directories[0], runs, out)

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from nodrop.capacity.cells import searches, subject
+from nodrop.capacity.cells import given_cells, searches, subject
 from nodrop.ledger.hops import Reason
 from nodrop.report import escape
 from nodrop.report.loads import asked_words
@@ -27,11 +27,9 @@ MOST_LATE_US = 50_000.0
 @once
 def always_void(story: Story) -> tuple[Sentence, ...]:
     found = []
-    of_searches = {id(cell) for one in searches(story) for cell in one.cells}
-    for cell in story.cells:
-        if id(cell) not in of_searches:
-            at = f" at {asked_words(cell)}"
-            found.append(_said(story, subject(story, cell), cell, cell.trials, at))
+    for cell in given_cells(story):
+        at = f" at {asked_words(cell)}"
+        found.append(_said(story, subject(story, cell), cell, cell.trials, at))
     for one in searches(story):
         found.append(_said(story, one.subject, one.cells[0], one.trials, ""))
     return tuple(sentence for sentence in found if sentence is not None)

@@ -6,21 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from nodrop.capacity.cells import SearchedCell, searches, subject
+from nodrop.capacity.cells import SearchedCell, given_cells, searches, subject
 from nodrop.capacity.words import answer_sentences, cost_sentence
 from nodrop.config.units import noun
-from nodrop.findings.load_words import pairs
 from nodrop.report import escape
 from nodrop.report.always_void import always_void
 from nodrop.report.comparison import cost_sentences, family_words
 from nodrop.report.direct import direct_sentences
 from nodrop.report.hosts import hosts_between
-from nodrop.report.loads import groups, ladder_of, load_words, nothing_above, sentences_of
+from nodrop.report.loads import groups, ladders, load_words, nothing_above, sentences_of
 from nodrop.report.senders import flows_differ, other_programs
 from nodrop.report.sensor import decoder_sentences, without_work
 from nodrop.report.sentences import Sentence, listed, plural
 from nodrop.report.setups import conditions
-from nodrop.report.story import Cell, Story, once, serious_findings
+from nodrop.report.story import Story, once, serious_findings
 from nodrop.report.trials import Trial
 from nodrop.report.watched import watched, watched_hidden, watched_sentences, watched_words
 from nodrop.stats.interval import runs_needed
@@ -52,8 +51,9 @@ def answer(story: Story) -> Answer:
             cannot_say=tuple(_unreadable(story)),
         )
     found = searches(story)
-    planned = replace(story, cells=not_searched(story, found))
-    searched, loads = _of_searches(found), _of_loads(planned)
+    planned = replace(story, cells=given_cells(story))
+    searched: Iterable[Sentence] = chain.from_iterable(map(answer_sentences, found))
+    loads: Iterable[Sentence] = _of_loads(planned)
     if hosts_between(story):
         searched, loads = map(_on_its_hosts, searched), map(_on_its_hosts, loads)
     direct = (*direct_sentences(story), *always_void(story))
@@ -69,21 +69,9 @@ def answer(story: Story) -> Answer:
     )
 
 
-def not_searched(story: Story, found: Sequence[SearchedCell]) -> tuple[Cell, ...]:
-    """A search says what its loads mean: no sentence is about one of them alone."""
-    of_searches = {id(cell) for searched in found for cell in searched.cells}
-    return tuple(cell for cell in story.cells if id(cell) not in of_searches)
-
-
-def _of_searches(found: Sequence[SearchedCell]) -> Iterator[Sentence]:
-    return chain.from_iterable(map(answer_sentences, found))
-
-
 def _of_loads(story: Story) -> Iterator[Sentence]:
-    found = groups(story.cells)
-    looks = pairs([ladder_of(cells) for cells in found])
     return chain.from_iterable(
-        sentences_of(subject(story, cells[0]), cells, looks=looks) for cells in found
+        sentences_of(subject(story, one.cells[0]), one) for one in ladders(story.cells)
     )
 
 

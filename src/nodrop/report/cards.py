@@ -18,17 +18,17 @@ from nodrop.capacity.card import (
     lost_words,
     rate_words,
 )
-from nodrop.capacity.cells import SearchedCell, searches, subject
+from nodrop.capacity.cells import SearchedCell, given_cells, searches, subject
 from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.searched import judged_ratio, tried
 from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of, parse_cpus
-from nodrop.findings.load_words import apart, contradiction, pairs, written
+from nodrop.findings.load_words import apart, written
 from nodrop.report import escape, numbers
 from nodrop.report.always_void import always_void
 from nodrop.report.flows import hop_title
-from nodrop.report.loads import groups, ladder_of, nothing_above, rising, share
+from nodrop.report.loads import Ladder, ladders, nothing_above, share
 from nodrop.report.story import Cell, Source, Story, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import (
@@ -133,26 +133,19 @@ def _card(story: Story, searched: SearchedCell) -> Card:
 def given_cards(story: Story) -> tuple[Card, ...]:
     """One for all cells that differ in the load that the experiment gives them, and in nothing
     else."""
-    of_searches = {id(cell) for one in searches(story) for cell in one.cells}
-    found = groups([cell for cell in story.cells if id(cell) not in of_searches])
-    looks = pairs([ladder_of(cells) for cells in found])
-    return tuple(_given(story, cells, looks) for cells in found)
+    return tuple(_given(story, ladder) for ladder in ladders(given_cells(story)))
 
 
-def _given(story: Story, cells: Sequence[Cell], looks: int) -> Card:
-    loads = rising(cells)
-    told = [cell for cell in loads if cell.known or cell.failed]
-    bad = next((cell for cell in told if cell.lossy or cell.failed), None)
-    below = told[: told.index(bad)] if bad else told
-    clash = contradiction(ladder_of(cells), looks=looks)
-    contradicted = clash is not None and clash.sure
-    top = below[-1] if below and not contradicted else None
+def _given(story: Story, ladder: Ladder) -> Card:
+    cells, told, bad = ladder.cells, ladder.told, ladder.bad
+    contradicted = ladder.clash is not None and ladder.clash.sure
+    top = None if contradicted else ladder.top
     kept = [t.record.packets.sustained for t in top.known] if top else []
     source = story.sources[cells[0].source]
     losses = [t.loss_ratio for t in bad.lossy if t.loss_ratio is not None] if bad else []
     low, high = _given_loads(top, bad)
     sut = "The SUT" if cells[0].group else subject(story, cells[0])
-    limit = _given_limit(sut, told, bad, void=bool(told) and loads[-1] is not told[-1])
+    limit = _given_limit(sut, told, bad, void=bool(told) and ladder.loads[-1] is not told[-1])
     above = (bad.lossy or bad.failed) if bad else ()
     again = _took_s([t for cell in cells for t in cell.trials])
     ways = [

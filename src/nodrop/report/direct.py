@@ -345,6 +345,15 @@ def _needed(
             return f"{more_runs_words(advice, 'round')} of each would be needed", command
 
 
+BEYOND = {
+    "max": "a higher search.max",
+    "budget": "more time (`--resume` goes on)",
+    "unfinished": "more time (`--resume` goes on)",
+    "hypervisor": "a host whose CPUs no other guest takes",
+    "other_programs": "a host that does nothing else",
+}
+
+
 def _beyond(source: Source, reason: str) -> tuple[str, str]:
     """Remedy that lets a search find a load that is too much, in words, and its command, which is
     empty if there is none."""
@@ -352,17 +361,9 @@ def _beyond(source: Source, reason: str) -> tuple[str, str]:
     if reason == "generator":
         parted = ('limits.cpus="1"', "load.cpu=0", 'setup.rps_cpus="1"')
         return "a SUT that is full before the sender is, on one CPU", source.command_words(*parted)
-    if reason == "max":
-        return "a higher search.max", ""
     if reason == "budget" and isinstance(had, int | float):
         return "a longer search", source.command_words(f"search.budget_s={had * 3:.0f}")
-    if reason in ("budget", "unfinished"):
-        return "more time (`--resume` goes on)", ""
-    if reason == "hypervisor":
-        return "a host whose CPUs no other guest takes", ""
-    if reason == "other_programs":
-        return "a host that does nothing else", ""
-    return "what makes its trials void has to go", ""
+    return BEYOND.get(reason, "what makes its trials void has to go"), ""
 
 
 # Loads that were given

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, starmap
 
 from nodrop.ledger.balance import ByteStep, Ledger
 from nodrop.ledger.hops import ADDING, NO_PACKETS, Account, Class
@@ -24,6 +25,7 @@ from nodrop.report.tables import (
     number,
     numeric,
     scaled,
+    table_of,
     text,
     values_of,
     words,
@@ -317,27 +319,29 @@ SPREAD_FIGURES = (
 )
 
 
+def _spread(name: str, title: str, shown: numbers.Shown) -> Iterator[Field[Cell]]:
+    def ends(of: Callable[[Summary], tuple[float, float] | None]) -> Callable[[Cell], str]:
+        def said(cell: Cell) -> str:
+            found = cell.summary(name)
+            both = of(found) if found else None
+            return f"{shown(both[0])} to {shown(both[1])}" if both else "–"
+
+        return said
+
+    yield words(f"{name}_range", f"{title}: all runs", ends(lambda found: (found.low, found.high)))
+    quartiles = ends(lambda found: found.quartiles)
+    yield words(f"{name}_quartiles", "middle half", quartiles, "from quartile to quartile")
+
+
 def spread_table(story: Story) -> Table:
     """Smallest to largest run of each cell, with its middle half."""
-    columns = [Column(name="cell", title="Cell"), numeric("n", "n")]
-    for name, title, _ in SPREAD_FIGURES:
-        columns.append(Column(name=f"{name}_range", title=f"{title}: all runs"))
-        columns.append(
-            Column(name=f"{name}_quartiles", title="middle half", help="from quartile to quartile")
-        )
-    rows = []
-    for cell in story.cells:
-        values = [text(cell.label), _count(len(cell.valid))]
-        for name, _, shown in SPREAD_FIGURES:
-            found = cell.summary(name)
-            quartiles = found.quartiles if found else None
-            for ends in ((found.low, found.high) if found else None, quartiles):
-                values.append(text(f"{shown(ends[0])} to {shown(ends[1])}" if ends else "–"))
-        rows.append(Row(values=tuple(values), mark=""))
-    return bounded.shortened(
-        Table(name="spread", title="Spread between runs", columns=tuple(columns), rows=tuple(rows)),
-        file="cells",
-    )
+    fields: list[Field[Cell]] = [
+        words("cell", "Cell", lambda cell: cell.label),
+        number("n", "n", lambda cell: len(cell.valid)),
+        *chain.from_iterable(starmap(_spread, SPREAD_FIGURES)),
+    ]
+    table = table_of("spread", "Spread between runs", fields, story.cells)
+    return bounded.shortened(table, file="cells")
 
 
 LEDGER_COLUMNS = (
@@ -372,48 +376,41 @@ def _ledger_rows(story: Story) -> Iterator[Row]:
             yield Row(values=(*head, *line))
 
 
-def ledger_lines(ledger: Ledger | None) -> list[tuple[Value, ...]]:
+Line = tuple[Value, ...]
+
+
+def ledger_lines(ledger: Ledger | None) -> list[Line]:
     """Hop, then what happened on the way to the next one, then the step's residual."""
-    if ledger is None:
-        return []
-    lines: list[tuple[Value, ...]] = []
-    into = {step.end.name: step for step in ledger.steps}
-    of_bytes = {step.end.name: step for step in ledger.byte_steps}
-    for hop in ledger.hops:
-        if step := into.get(hop.name):
-            name = text(f"{step.start.name} → {step.end.name}")
+    lines: list[Line] = []
+    into = {step.end.name: step for step in ledger.steps} if ledger else {}
+    of_bytes = {step.end.name: step for step in ledger.byte_steps} if ledger else {}
+    for hop in ledger.hops if ledger else ():
+        if ledger and (step := into.get(hop.name)):
+            name = f"{step.start.name} → {step.end.name}"
             ways = {step.end.name, *step.over}
             aside = [a for a in ledger.accounts if a.into in ways and a.kind in NO_PACKETS]
             for a in (*step.accounts, *(a for a in aside if a.kind is not Class.NOT_FOR_US)):
-                head = name, text(a.name), text(a.kind.value), _moved(a), *_moved_bytes(a)
-                lines.append((*head, text(a.counter), text(a.evidence), text(a.knob)))
-            bytes = of_bytes.get(hop.name)
-            lines.append(
-                (
-                    name,
-                    *[text("residual")] * 2,
-                    _signed(step.residual_packets),
-                    *_no_more(_signed(bytes.residual_bytes) if bytes else NOTHING),
-                    text(""),
-                    text(_slack_words(bytes)),
-                    text(""),
+                said = (a.counter, a.evidence, a.knob)
+                lines.append(
+                    _ledger_line(name, a.name, a.kind.value, _moved(a), _moved_bytes(a), *said)
                 )
-            )
-        seen = _count(hop.packets)
+            bytes = of_bytes.get(hop.name)
+            residual = _no_more(_signed(bytes.residual_bytes) if bytes else NOTHING)
+            packets, slack = _signed(step.residual_packets), _slack_words(bytes)
+            lines.append(_ledger_line(name, "residual", "residual", packets, residual, "", slack))
         blind = "" if hop.packets is not None else "not visible from the host"
-        counted_bytes = NOTHING if hop.bytes is None else _count(hop.bytes)
-        lines.append(
-            (
-                *[text(hop.name)] * 2,
-                text("hop"),
-                seen,
-                *_no_more(counted_bytes),
-                text(hop.counter),
-                text(blind),
-                text(""),
-            )
-        )
+        counted = _no_more(NOTHING if hop.bytes is None else _count(hop.bytes))
+        seen = _count(hop.packets)
+        lines.append(_ledger_line(hop.name, hop.name, "hop", seen, counted, hop.counter, blind))
     return lines
+
+
+def _ledger_line(
+    step: str, entry: str, kind: str, packets: Value, bytes: tuple[Value, Value],
+    counter: str, evidence: str = "", knob: str = "",
+) -> Line:  # fmt: skip
+    said = (text(counter), text(evidence), text(knob))
+    return (text(step), text(entry), text(kind), packets, *bytes, *said)
 
 
 NOTHING = Value(raw=None, shown="")

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from nodrop.config.units import noun
-from nodrop.findings.load_words import LEAST_KNOWN, Contradiction, LoadResult, contradiction
+from nodrop.findings.load_words import LEAST_KNOWN, Contradiction, LoadResult, contradiction, pairs
 from nodrop.report import escape, numbers
 from nodrop.report.senders import counted, why
 from nodrop.report.sentences import Sentence, plural
@@ -134,8 +134,42 @@ def groups(cells: Sequence[Cell]) -> list[list[Cell]]:
     return [list(found) for _, found in by_group]
 
 
-def ladder_of(cells: Sequence[Cell]) -> list[LoadResult]:
-    """In the order of `rising`, nothing left out."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """Cells that differ only in how much load there is, the least first."""
+
+    cells: tuple[Cell, ...]
+    """In the order of the experiment."""
+    loads: tuple[Cell, ...]
+    told: tuple[Cell, ...]
+    """Those that say something."""
+    bad: Cell | None
+    """The first that lost packets or failed."""
+    clash: Contradiction | None
+
+    @property
+    def top(self) -> Cell | None:
+        """The highest load below the first bad one."""
+        below = self.told[: self.told.index(self.bad)] if self.bad else self.told
+        return below[-1] if below else None
+
+
+def ladders(cells: Sequence[Cell]) -> list[Ladder]:
+    """Among all pairs of their loads contradictions are looked for."""
+    found = groups(cells)
+    looks = pairs([_results(each) for each in found])
+    return [_ladder(each, looks) for each in found]
+
+
+def _ladder(cells: Sequence[Cell], looks: int) -> Ladder:
+    loads = tuple(rising(cells))
+    told = tuple(cell for cell in loads if cell.known or cell.failed)
+    bad = next((cell for cell in told if cell.lossy or cell.failed), None)
+    clash = contradiction(_results(cells), looks=looks)
+    return Ladder(cells=tuple(cells), loads=loads, told=told, bad=bad, clash=clash)
+
+
+def _results(cells: Sequence[Cell]) -> list[LoadResult]:
     return [
         LoadResult(
             name=cell.label,
@@ -154,22 +188,16 @@ def _loss_ratio(trial: Trial) -> float:
     return (trial.lost_packets or 0) / max(trial.record.offered.sent or 1, 1)
 
 
-def sentences_of(subject: str, cells: Sequence[Cell], *, looks: int) -> Iterator[Sentence]:
-    """`looks`: pairs of loads of the whole report, among which contradictions are looked for."""
-    loads = rising(cells)
-    told = [c for c in loads if c.known or c.failed]
-    first_bad = next((c for c in told if c.lossy or c.failed), None)
-    below = told[: told.index(first_bad)] if first_bad else told
-    clash = contradiction(ladder_of(cells), looks=looks)
-    by_name = dict(zip((c.label for c in loads), loads, strict=True))
+def sentences_of(subject: str, ladder: Ladder) -> Iterator[Sentence]:
+    clash, by_name = ladder.clash, {cell.label: cell for cell in ladder.loads}
     if clash and clash.sure:
         yield _clash(subject, clash, by_name)
-    if below:
-        yield _not_lost(subject, below[-1])
-    yield from _bad(subject, told)
+    if ladder.top:
+        yield _not_lost(subject, ladder.top)
+    yield from _bad(subject, ladder.told)
     if clash and not clash.sure:
         yield _clash(subject, clash, by_name)
-    yield from _not_told(subject, loads)
+    yield from _not_told(subject, ladder.loads)
 
 
 def _bad(subject: str, told: Sequence[Cell]) -> Iterator[Sentence]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from nodrop.capacity.page import CapacityPage, capacity_page, who
 from nodrop.capacity.section import CapacitySection, capacity_section
@@ -18,7 +20,7 @@ from nodrop.report.cards import cards, given_cards
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.chart import OUTCOMES, Chart, sign
 from nodrop.report.comparison import MOST_BASES, differences, family_words
-from nodrop.report.costs import DIFFERENCES, Figure
+from nodrop.report.costs import DIFFERENCES
 from nodrop.report.detections import detection_tables
 from nodrop.report.direct import verdict_cards
 from nodrop.report.figures import (
@@ -32,7 +34,6 @@ from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_wor
 from nodrop.report.sections import common, framed, sections
 from nodrop.report.setups import compared_at_once, conditions
 from nodrop.report.story import Cell, Source, Story
-from nodrop.report.tables import Value
 from nodrop.report.timeline import CPU_TITLE, RECEIVED, Timeline, busy, timeline
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings, self_test_words, undone, warmed_up
@@ -74,64 +75,8 @@ SEARCH_SECTIONS = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialView:
-    """One trial as the page shows it."""
-
-    trial: Trial
-    label: str
-    mark: str
-    """`good`, `loss`, `failed` or `void`."""
-    badge: str
-    open: bool
-    merged: str
-    flow: Chart
-    lines: list[tuple[Value, ...]]
-    not_for_us: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellView:
-    label: str
-    typical: TrialView
-    others: tuple[TrialView, ...]
-    repetitions: int
-    """Beside the typical one, those included that the page does not show."""
-    more: str
-    not_measured: str
-    """Count of the cell's other trials that were not measured: `1 failed, 2 void`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeView:
-    label: str
-    anchor: str
-    chart: Chart
-    open: bool
-    warmed: bool
-    """A guest's first load, which was discarded, stands before 0 s."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverTime:
-    overlays: tuple[Chart, ...]
-    typical: tuple[TimeView, ...]
-    others: tuple[TimeView, ...]
-    left_out: int
-    """Trials that have samples but no room on the page."""
-    elsewhere: str
-    """How to get samples that lie on the storage of a lab."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Differences:
-    figures: Sequence[Figure]
-    cells: Sequence[Cell]
-    bases: list[list[list[str]]]
-    """Base → cell → figure → words."""
-    more: str
-    family: str
-    """Words for all that is compared at once."""
+View = Mapping[str, Any]
+"""Values that a template shows; it asks for no other (`StrictUndefined`)."""
 
 
 def page(story: Story) -> str:
@@ -223,49 +168,47 @@ def _title(story: Story) -> str:
     return escape.plain(" and ".join(dict.fromkeys(names)), longest=120)
 
 
-def _differences(story: Story) -> Differences | None:
+def _differences(story: Story) -> View | None:
     cells = [cell for cell in story.cells if not cell.searched][: bounded.MOST_ROWS]
     if len(cells) < 2:
         return None
     family = compared_at_once(story)
     bases = range(len(cells)) if len(cells) <= MOST_BASES else range(1)
-    return Differences(
-        figures=DIFFERENCES,
-        cells=cells,
-        more=bounded.more_words(len(story.cells) - bounded.MOST_ROWS, "cells.csv"),
-        bases=[differences(cells, base, family) for base in bases],
-        family=family_words(family, story.cells),
-    )
+    return {
+        "figures": DIFFERENCES,
+        "cells": cells,
+        "more": bounded.more_words(len(story.cells) - bounded.MOST_ROWS, "cells.csv"),
+        # Base → cell → figure → words.
+        "bases": [differences(cells, base, family) for base in bases],
+        "family": family_words(family, story.cells),
+    }
 
 
-def _over_time(story: Story, *, overlaid: bool, most: int) -> OverTime:
+def _over_time(story: Story, *, overlaid: bool, most: int) -> View:
+    """`left_out`: trials that have samples but no room on the page."""
     chosen = bounded.leading(story)[:most]
     lines = {t.anchor: timeline(story.sources[t.source], t) for _, t in chosen}
-    views: list[list[TimeView]] = [[], []]
+    typical: list[View] = []
+    others: list[View] = []
     for cell, trial in chosen:
-        found = lines[trial.anchor]
+        found, is_typical = lines[trial.anchor], trial is cell.typical
         if found and (chart := time_chart([found], f"{trial.name} over time")):
-            other = trial is not cell.typical
-            opened = not other and len(story.cells) <= MOST_OPEN_CHARTS
-            label = f"{cell.label}, repetition {trial.repetition}"
-            views[other].append(
-                TimeView(
-                    label=label,
-                    anchor=trial.anchor,
-                    chart=chart,
-                    open=opened,
-                    warmed=warmed_up(trial) is not None,
-                )
-            )
+            view = {
+                "label": f"{cell.label}, repetition {trial.repetition}",
+                "anchor": trial.anchor,
+                "chart": chart,
+                "open": is_typical and len(story.cells) <= MOST_OPEN_CHARTS,
+                "warmed": warmed_up(trial) is not None,
+            }
+            (typical if is_typical else others).append(view)
     named = [(c, found) for c in story.cells if (found := lines.get(c.typical.anchor))]
-    left_out = len(story.trials) - len(chosen) if any(views) else 0
-    return OverTime(
-        overlays=_overlays(named) if overlaid else (),
-        typical=tuple(views[0]),
-        others=tuple(views[1]),
-        left_out=left_out,
-        elsewhere=_elsewhere(story, [trial for _, trial in chosen]),
-    )
+    return {
+        "overlays": _overlays(named) if overlaid else (),
+        "typical": typical,
+        "others": others,
+        "left_out": len(story.trials) - len(chosen) if typical or others else 0,
+        "elsewhere": _elsewhere(story, [trial for _, trial in chosen]),
+    }
 
 
 def _elsewhere(story: Story, trials: Sequence[Trial]) -> str:
@@ -302,54 +245,48 @@ def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Chart, ...]:
     )
 
 
-def _cell_views(story: Story, most: int) -> list[CellView]:
+def _cell_views(story: Story, most: int) -> list[View]:
     """`most`: so many trials are drawn."""
     told = bounded.told(story)
     cells = story.cells[: bounded.most_told(story)]
     typical = dict.fromkeys(cell.typical.anchor for cell in cells)
-    others = [a for t in story.trials if (a := t.anchor) in told and a not in typical]
-    drawn = {*list(typical)[:most], *others[: max(most - len(typical), 0)]}
-    opened = len(story.cells) <= MOST_OPEN
-    return [_cell_view(cell, told, drawn, opened=opened) for cell in cells]
+    rest = [a for t in story.trials if (a := t.anchor) in told and a not in typical]
+    drawn = {*list(typical)[:most], *rest[: max(most - len(typical), 0)]}
+    found: list[View] = []
+    for cell in cells:
+        others = tuple(t for t in cell.trials if t is not cell.typical)
+        outcomes = Counter(t.outcome for t in others)
+        opened = len(story.cells) <= MOST_OPEN
+        found.append(
+            {
+                "label": cell.label,
+                "typical": _view(cell, cell.typical, drawn, opened=opened),
+                "others": [_view(cell, t, drawn) for t in others if t.anchor in told],
+                # Beside the typical one, those included that the page does not show.
+                "repetitions": len(others),
+                "more": bounded.more_words(sum(t.anchor not in told for t in others), "ledger.csv"),
+                "not_measured": ", ".join(
+                    f"{outcomes[one]} {one}" for one in ("failed", "void") if outcomes[one]
+                ),
+            }
+        )
+    return found
 
 
-def _cell_view(
-    cell: Cell, told: AbstractSet[str], drawn: AbstractSet[str], *, opened: bool
-) -> CellView:
-    def view(trial: Trial) -> TrialView:
-        label = f"{cell.label}, repetition {trial.repetition}"
-        is_typical = trial is cell.typical
-        return _view(trial, label, opened=opened and is_typical, drawn=trial.anchor in drawn)
-
-    others = tuple(t for t in cell.trials if t is not cell.typical)
-    return CellView(
-        label=cell.label,
-        typical=view(cell.typical),
-        others=tuple(view(t) for t in others if t.anchor in told),
-        repetitions=len(others),
-        more=bounded.more_words(sum(t.anchor not in told for t in others), "ledger.csv"),
-        not_measured=", ".join(
-            f"{n} {outcome}"
-            for outcome in ("failed", "void")
-            if (n := sum(1 for t in others if t.outcome == outcome))
-        ),
-    )
-
-
-def _view(trial: Trial, label: str, *, opened: bool, drawn: bool) -> TrialView:
-    title = f"Packet flow of {trial.name}"
+def _view(cell: Cell, trial: Trial, drawn: AbstractSet[str], *, opened: bool = False) -> View:
     ledger = trial.ledger
-    return TrialView(
-        trial=trial,
-        label=label,
-        mark=trial.mark,
-        badge=BADGES[trial.mark],
-        open=opened,
-        merged=_merged_words(trial, ledger),
-        flow=flow(ledger, title) if ledger and drawn else Chart(),
-        lines=ledger_lines(ledger),
-        not_for_us=_not_for_us(ledger),
-    )
+    wanted = ledger is not None and trial.anchor in drawn
+    return {
+        "trial": trial,
+        "label": f"{cell.label}, repetition {trial.repetition}",
+        "mark": trial.mark,
+        "badge": BADGES[trial.mark],
+        "open": opened,
+        "merged": _merged_words(trial, ledger),
+        "flow": flow(ledger, f"Packet flow of {trial.name}") if ledger and wanted else Chart(),
+        "lines": ledger_lines(ledger),
+        "not_for_us": _not_for_us(ledger),
+    }
 
 
 def _merged_words(trial: Trial, ledger: Ledger | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nodrop.capacity.cells import SearchedCell, searches
+from nodrop.capacity.cells import SearchedCell, given_cells, searches
 from nodrop.findings.observations import RATES
 from nodrop.report import numbers
 from nodrop.report.charts import Bar, Part
@@ -149,10 +149,8 @@ def contrasts(story: Story) -> tuple[Contrast, ...]:
     """Run by run, in the order of the experiment's factors. Empty if only loads differ."""
     found: list[Contrast] = []
     for source in range(len(story.sources)):
-        cells = [cell for cell in story.cells if cell.source == source]
         searched = [one for one in searches(story) if one.source == source]
-        of_searches = {id(cell) for one in searched for cell in one.cells}
-        fixed = [cell for cell in cells if id(cell) not in of_searches]
+        fixed = [cell for cell in given_cells(story) if cell.source == source]
         found += _contrasts(source, _by_load(fixed))
         found += _contrasts(source, [_level(one.cells, one) for one in searched])
     return tuple(found)

@@ -351,21 +351,20 @@ def summary_words(found: Summary) -> str:
 
 def phases_page_table(found: Sequence[Activation]) -> Table:
     """Setups down, phases across."""
-    names = phase_names(found)
-    columns = [Column(name="setup", title="Setup"), numeric("n", "n")]
-    columns += [numeric(name, f"{name}, s") for name in ["all", *names]]
-    rows = tuple(
-        Row(
-            values=(
-                text(activation.setup),
-                Value(raw=activation.whole.n, shown=str(activation.whole.n)),
-                *(_cell(each) for each in (activation.whole, *map(activation.phases.get, names))),
-            )
-        )
-        for activation in found
-    )
+
+    def phase(name: str) -> Field[Activation]:
+        def value(of: Activation) -> Value:
+            return _cell(of.whole if name == "all" else of.phases.get(name))
+
+        return Field(column=numeric(name, f"{name}, s"), of=value)
+
+    fields: list[Field[Activation]] = [
+        words("setup", "Setup", lambda of: of.setup),
+        number("n", "n", lambda of: of.whole.n, str),
+        *map(phase, ["all", *phase_names(found)]),
+    ]
     title = "Medians, with their 95 % interval or the range of the runs"
-    return Table(name="phases", title=title, columns=tuple(columns), rows=rows)
+    return table_of("phases", title, fields, found)
 
 
 def _cell(found: Summary | None) -> Value:

@@ -1,19 +1,24 @@
-"""Writing a report: the page; its tables as csv, markdown and LaTeX; its figures as SVG and csv."""
+"""Writing a report: its page, tables and figures; and the page of a folder of runs, a line each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import math
+import os
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from nodrop.capacity.card import lost_words
 from nodrop.capacity.cells import searches
 from nodrop.capacity.pictures import capacity_bars, core_bars, efficiency_table, knee_of, way_of
 from nodrop.capacity.section import capacity_table, capacity_tables, efficiencies, steps_table
 from nodrop.errors import REMEDIES, BadInput
+from nodrop.report import escape
 from nodrop.report.answer import answer
 from nodrop.report.bounded import shortened
 from nodrop.report.cards import card_lines, cards, given_cards
@@ -22,6 +27,7 @@ from nodrop.report.chart import Chart
 from nodrop.report.charts import knee_plot
 from nodrop.report.comparison import comparison_table
 from nodrop.report.detections import detection_tables
+from nodrop.report.direct import verdict_cards
 from nodrop.report.escape import markdown
 from nodrop.report.figures import (
     LEDGER_COLUMNS,
@@ -34,32 +40,31 @@ from nodrop.report.figures import (
 from nodrop.report.flows import flow, time_chart
 from nodrop.report.page import page
 from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_table
-from nodrop.report.sections import Picture, objects, sections, sections_of_others
+from nodrop.report.sections import Picture, framed, objects, sections, sections_of_others
 from nodrop.report.sentences import Sentence
 from nodrop.report.setups import conditions
 from nodrop.report.story import Cell, Story, read_story
 from nodrop.report.tables import (
-    Column,
     Field,
     Made,
     Row,
     Table,
-    Value,
-    columns_of,
-    numeric,
-    text,
+    number,
+    table_of,
     to_latex,
     to_markdown,
-    values_of,
     words,
     write_csv,
 )
 from nodrop.report.timeline import timeline
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings
+from nodrop.report.watched import watched_cards
 from nodrop.results.capacity import Card
+from nodrop.results.layout import MANIFEST, TRIALS
 from nodrop.untrusted.folder import Folder
 
+PAGE = "index.html"
 MOST_CELLS = 60
 """Largest number of cells whose typical trial is drawn."""
 
@@ -81,8 +86,8 @@ def figure_files(story: Story) -> Iterator[Picture]:
 
 def _of_searches(story: Story) -> Iterator[Picture]:
     found = searches(story)
-    for number, searched in enumerate(found, 1):
-        end = "" if number == 1 else f"-{number}"
+    for n, searched in enumerate(found, 1):
+        end = "" if n == 1 else f"-{n}"
         yield from _figure(f"knee{end}", knee_plot(knee_of(searched)), steps_table(searched))
         yield from _figure(f"search{end}", way_of(searched), steps_table(searched))
     if found:
@@ -120,45 +125,27 @@ def style() -> str:
     return (files("nodrop.report") / "templates" / "chart.css").read_text(encoding="utf-8")
 
 
-def _general(name: str, title: str, of: Callable[[Trial], float | None]) -> Field[Trial]:
-    """A number as it is; empty if it was not measured."""
-
-    def value(trial: Trial) -> Value:
-        found = of(trial)
-        return Value(raw=found, shown="" if found is None else f"{found:g}")
-
-    return Field(column=numeric(name, title), of=value)
-
-
-RUN_FIELD: Field[Trial] = words("run", "Run", lambda t: t.name)
-LOSS_FIELDS: tuple[Field[Trial], ...] = (
-    RUN_FIELD,
-    _general("offered_pps", "Offered, packets/s", lambda t: t.offered_pps),
-    _general("loss_ratio", "Loss", lambda t: t.loss_ratio),
+LOSS_FIELDS: tuple[Field[tuple[Cell, Trial]], ...] = (
+    words("cell", "Cell", lambda x: x[0].label),
+    words("run", "Run", lambda x: x[1].name),
+    number("offered_pps", "Offered, packets/s", lambda x: x[1].offered_pps),
+    number("loss_ratio", "Loss", lambda x: x[1].loss_ratio),
 )
 ORDER_FIELDS: tuple[Field[Trial], ...] = (
-    RUN_FIELD,
-    _general("activation_s", "Activation, s", lambda t: t.activation_s),
+    words("run", "Run", lambda t: t.name),
+    number("activation_s", "Activation, s", lambda t: t.activation_s),
     words("outcome", "Outcome", lambda t: t.outcome),
 )
 
 
 def _loss_table(story: Story) -> Table:
-    columns = (Column(name="cell", title="Cell"), *columns_of(LOSS_FIELDS))
-    rows = Made(
-        lambda: (
-            Row(values=(text(cell.label), *values_of(LOSS_FIELDS, trial)))
-            for cell in story.cells
-            for trial in cell.valid
-        )
-    )
-    return Table(name="loss", title="Loss over offered load", columns=columns, rows=rows)
+    rows = Made(lambda: ((cell, trial) for cell in story.cells for trial in cell.valid))
+    return table_of("loss", "Loss over offered load", LOSS_FIELDS, rows)
 
 
 def _order_table(story: Story) -> Table:
-    rows = Made(lambda: (Row(values=values_of(ORDER_FIELDS, t)) for t in story.trials))
-    columns = columns_of(ORDER_FIELDS)
-    return Table(name="order", title="Activation by order", columns=columns, rows=rows)
+    rows = Made(lambda: iter(story.trials))
+    return table_of("order", "Activation by order", ORDER_FIELDS, rows)
 
 
 class Part(StrEnum):
@@ -196,8 +183,8 @@ def write_report(
         _write_figures(folder.folder("figures"), story)
     if Part.HTML not in only:
         return folder.path
-    _write(folder, "index.html", page(story))
-    return folder.path / "index.html"
+    _write(folder, PAGE, page(story))
+    return folder.path / PAGE
 
 
 def _made(run_dir: Path, out: Path | None) -> Folder:
@@ -321,3 +308,78 @@ def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
         "findings": told(findings(story)),
         **{one.id: one.as_json(story) for one in sections_of_others()},
     }
+
+
+MOST_RUNS = 500
+WIDTH = 150
+"""px, a line's picture."""
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Run directories in the folder; none if it is one itself."""
+    if _is_run(Folder(folder)) or not folder.is_dir():
+        return []
+    found = Folder(folder)
+    try:
+        return [folder / name for name in sorted(found.folders()) if _is_run(found.folder(name))]
+    except OSError:
+        return []
+
+
+def _is_run(folder: Folder) -> bool:
+    return folder.is_there(MANIFEST) or folder.is_there(TRIALS)
+
+
+def write_folder_page(folder: Path, runs: Sequence[Path], out: Path | None) -> Path:
+    """Writes the page into `out` (none: the folder itself) and returns its path."""
+    where = out or folder
+    lines = [_run_line(run, where) for run in runs[-MOST_RUNS:]]
+    ends = [pps for line in lines for pps in (line["carried_pps"], line["too_much_pps"]) if pps]
+    low, high = (min(ends), max(ends)) if ends else (1.0, 10.0)
+    for line in lines:
+        for end in ("carried", "too_much"):
+            line[f"{end}_px"] = _px(line[f"{end}_pps"], low, high)
+    html = framed(
+        "folder.html.j2", skip=("runs", "To the runs"),
+        title=escape.plain(folder.resolve().name, longest=120),
+        lines=lines, left_out=len(runs) - len(lines), width=WIDTH, low=low, high=high,
+    )  # fmt: skip
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+        Folder(where).write(PAGE, html.encode(), durable=False)
+    except OSError as error:
+        raise BadInput(f"{where}: {error.strerror or error}", hint="give another --out") from None
+    return where / PAGE
+
+
+def _run_line(run: Path, where: Path) -> dict[str, Any]:
+    """`link`: to its report; empty if there is none yet. `card`: None if it has several cells, or
+    none that says anything."""
+    story = read_story([run])
+    (source,) = story.sources
+    found = (*cards(story), *given_cards(story))
+    verdicts = (*watched_cards(story), *verdict_cards(story))
+    card = found[0] if len(found) == 1 else None
+    answer = verdicts[0].headline if verdicts else f"{len(found)} cells" if found else "No trial."
+    report = os.path.relpath(run.resolve() / "report" / PAGE, where.resolve())
+    begun = escape.plain(source.run.manifest.get("started_utc") or "")[:16]
+    return {
+        "name": source.name,
+        "link": quote(report) if Folder(run).folder("report").is_there(PAGE) else "",
+        "begun": begun.replace("T", escape.THIN),
+        "sut": escape.plain(", ".join(source.sut_names), longest=60),
+        "trials": len(story.trials),
+        "card": card,
+        "answer": card.breaks.verdict if card else answer,
+        "lost": lost_words(card) if card else "",
+        "carried_pps": card.carried.pps if card and card.carried else None,
+        "too_much_pps": card.too_much.pps if card and card.too_much else None,
+    }
+
+
+def _px(pps: float | None, low: float, high: float) -> float | None:
+    """Place on a tenfold axis from the least to the most of all runs."""
+    if not pps:
+        return None
+    part = math.log(pps / low) / math.log(high / low) if high > low else 0.5
+    return round(8 + part * (WIDTH - 16), 1)

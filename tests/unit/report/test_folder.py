@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.inspect import report
-from nodrop.report.folder import runs_in, write_folder_page
-from nodrop.report.write import write_report
+from nodrop.report.write import runs_in, write_folder_page, write_report
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
 
