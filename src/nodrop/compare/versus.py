@@ -98,13 +98,14 @@ def versus(
             hint="; ".join([*missing, NO_FIGURE]),
         )
     missing += _without_figures(matched, metrics)
-    if any(pair.figure.name == LOSS for pair in pairs):
-        missing += _behind(matched)
+    behind = [*_behind(matched)] if any(pair.figure.name == LOSS for pair in pairs) else []
     family = _family(pairs, look)
     rows = [row for pair in pairs if (row := _row(pair, family)) is not None]
+    card = _card(rows, lacking=bool(missing), behind=bool(behind))
+    missing += behind
     verdict, code = _verdict(rows, missing)
     return Versus(
-        a=a.name, b=b.name, verdict=verdict, exit_code=code, card=_card(rows, missing),
+        a=a.name, b=b.name, verdict=verdict, exit_code=code, card=card,
         differs=said, rows=rows, missing=missing,
         notes=[
             *_unread(a, b), *_weak(a, b), *_notes(matched), *_pooled(matched),
@@ -268,24 +269,27 @@ def _row(pair: _Pair, family: Family) -> Row | None:
     )
 
 
-def _card(rows: Sequence[Row], missing: Sequence[str]) -> VersusCard:
+def _card(rows: Sequence[Row], *, lacking: bool, behind: bool) -> VersusCard:
+    """`lacking`: cells that one side lacks; `behind`: sides whose rings held what they did not
+    serve."""
     counts = Counter(row.answer for row in rows)
     headline, where = "Cannot tell yet.", ""
     if sure := [row for row in rows if row.answer == "different"]:
         first = max(sure, key=lambda row: (bool(row.worse), abs(in_margins(row) or 0.0)))
         headline, where = _headline(first), f"{first.cell}: {first.words}."
-    elif not missing and not counts["cannot tell"]:
+    elif not (lacking or behind or counts["cannot tell"]):
         headline = "B is the same as A."
     unsure: dict[float, list[str]] = {}
     for row in rows:
         if row.answer == "cannot tell":
             title = figure_named(row.metric).title
             unsure.setdefault(row.more_runs or math.inf, []).append(title)
-    to_do = [
+    to_do = ["Offer each load for longer: rings held what was not served."] if behind else []
+    to_do += [
         f"{_more(runs)}: {', '.join(dict.fromkeys(titles))}."
         for runs, titles in sorted(unsure.items())[:MOST_TO_DO]
     ]
-    to_do += ["Measure the cells that are not compared."] if missing else []
+    to_do += ["Measure the cells that one side lacks."] if lacking else []
     return VersusCard(
         headline=headline, where=where, different=counts["different"], same=counts["same"],
         cannot_tell=counts["cannot tell"], to_do=to_do,

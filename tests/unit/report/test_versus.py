@@ -90,6 +90,25 @@ def test_the_card_names_the_largest_sure_difference(
 
 
 @pytest.mark.parametrize(
+    ("behind", "more", "to_do"),
+    [
+        (0, (), []),
+        (30, (), ["Offer each load for longer: rings held what was not served."]),
+        (0, ("2X",), ["Measure the cells that one side lacks."]),
+    ],
+)
+def test_a_card_says_what_would_tell_more(
+    behind: int, more: tuple[str, ...], to_do: list[str]
+) -> None:
+    a, b = (side(name, {"loss_pct": [0.0] * 40}) for name in "ab")
+    cell = b.cells[0].model_copy(update={"behind": behind})
+    others = [cell.model_copy(update={"factors": {"load.multiplier": x}, "label": x}) for x in more]
+    card = versus(a, b.model_copy(update={"cells": [cell, *others]})).card
+    assert card.to_do == to_do
+    assert card.headline == ("B is the same as A." if not to_do else "Cannot tell yet.")
+
+
+@pytest.mark.parametrize(
     ("lossy", "headline"), [((0, 30), "B loses more often."), ((32, 1), "B loses less often.")]
 )
 def test_a_card_of_shares(lossy: tuple[int, int], headline: str) -> None:
