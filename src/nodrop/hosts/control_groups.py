@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.processes import Jobs
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, UndoJournal
 from nodrop.ledger.sender import Quota
 from nodrop.protocol import Captures, CaptureSocket, NotVisible, RingLevels
@@ -307,12 +308,6 @@ QUOTAS_HIDDEN = NotVisible(
     "it finds other namespaces itself, or by `nsenter --net=/run/netns/NAME nodrop …`",
     why="no control group is mounted here, nor for a process that may be read",
 )
-
-
-class Jobs(Protocol):
-    """The part of a host (hosts/seam.py) that is needed here."""
-
-    def job(self, spec: dict[str, Any], *, timeout_s: float = 30) -> AnyJob: ...
 
 
 class Looks:
