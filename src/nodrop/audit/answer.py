@@ -1,4 +1,4 @@
-"""The answer of `nodrop audit --json`, and the same findings as SARIF 2.1.0."""
+"""Every kind of finding, by likely effect, and the answer of `nodrop audit --json`, or as SARIF."""
 
 from __future__ import annotations
 
@@ -10,16 +10,44 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nodrop import __version__
+from nodrop.audit import capture_kinds as capture
+from nodrop.audit import port_kinds as port
 from nodrop.audit import reading
-from nodrop.audit.kinds import KINDS, findings, is_note
 from nodrop.audit.port_kinds import not_parted
-from nodrop.audit.world import Finding, Missing, Role, World
+from nodrop.audit.world import Costs, Finding, Kind, Missing, Role, World
 from nodrop.errors import NodropError
 from nodrop.results.records import Model, NotNegative
 
 FOUND, CANNOT_TELL = 1, 6
 """Exit codes: there are findings; there are none, and something could not be read."""
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+KINDS: tuple[Kind, ...] = (
+    *capture.FIRST,
+    *port.FIRST,
+    *port.MIDDLE,
+    *capture.MIDDLE,
+    *port.LATER,
+    *capture.ANALYSIS,
+    *port.SENDING,
+    *capture.SECONDS,
+    *port.PLACES,
+    *capture.NOTES,
+    *port.NOTES,
+)
+
+
+def findings(world: World) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(kind=kind, seen=seen)
+        for kind in KINDS
+        if world.role in kind.roles
+        for seen in kind.look(world)
+    )
+
+
+def is_note(kind: Kind) -> bool:
+    return kind.costs is Costs.NOTHING
 
 
 class Asked(Model):

@@ -23,6 +23,7 @@ from nodrop.hosts.control_groups import Looks
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.node import find_node_binary
 from nodrop.labs.driver import ioctl
+from nodrop.setups.contained import connect
 from nodrop.suts.suricata.config import ControlSocket
 
 COMMANDS = frozenset({"version", "uptime", "iface-list", "iface-stat", "dump-counters"})
@@ -116,14 +117,7 @@ class Live:
     def suricata(self, path: Path, commands: Sequence[tuple[str, Mapping[str, str]]]) -> list[Any]:
         if not {name for name, _ in commands} <= COMMANDS:
             raise TrialFailed("an audit sends no other command than those that read")
-
-        def connect() -> socket.socket:
-            made = socket.socket(socket.AF_UNIX)
-            made.settimeout(ANSWER_WITHIN_S)
-            made.connect(str(path))
-            return made
-
-        with ControlSocket(connect) as control:
+        with ControlSocket(lambda: connect(path, timeout_s=ANSWER_WITHIN_S)) as control:
             return [control.command(name, **more) for name, more in commands]
 
 

@@ -142,7 +142,7 @@ class Ladder:
     """In the order of the experiment."""
     loads: tuple[Cell, ...]
     told: tuple[Cell, ...]
-    """Those that say something."""
+    """Loads that say something."""
     bad: Cell | None
     """The first that lost packets or failed."""
     clash: Contradiction | None

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.audit import kernel as asking
-from nodrop.audit.answer import AuditAnswer, answer
-from nodrop.audit.kinds import findings
+from nodrop.audit.answer import AuditAnswer, answer, findings
 from nodrop.audit.reading import read_world
 from nodrop.audit.symmetry import Dealt
 from nodrop.audit.world import Role, Socket, World

@@ -1,39 +1,11 @@
-"""Every kind of finding, by likely effect, and their page.
-
-`python -m nodrop.audit.kinds > docs/reference/audit.md` writes the page.
-"""
+"""The page of findings: `python -m tools.audit_findings > docs/reference/audit.md` writes it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 
-from nodrop.audit import capture_kinds as capture
-from nodrop.audit import port_kinds as port
-from nodrop.audit.world import Costs, Finding, Kind, World
-
-KINDS: tuple[Kind, ...] = (
-    *capture.FIRST,
-    *port.FIRST,
-    *port.MIDDLE,
-    *capture.MIDDLE,
-    *port.LATER,
-    *capture.ANALYSIS,
-    *port.SENDING,
-    *capture.SECONDS,
-    *port.PLACES,
-    *capture.NOTES,
-    *port.NOTES,
-)
-
-
-def findings(world: World) -> tuple[Finding, ...]:
-    return tuple(
-        Finding(kind=kind, seen=seen)
-        for kind in KINDS
-        if world.role in kind.roles
-        for seen in kind.look(world)
-    )
+from nodrop.audit.answer import KINDS
 
 
 def page() -> str:
@@ -44,7 +16,7 @@ def _lines() -> Iterator[str]:
     yield "# Findings of `nodrop audit`"
     yield ""
     yield (
-        "Written by `python -m nodrop.audit.kinds` from the findings themselves "
+        "Written by `python -m tools.audit_findings` from the findings themselves "
         "(`src/nodrop/audit/`): edit those. They stand in the order of their likely effect, and "
         "an id never changes its meaning. A finding that costs *nothing* is a note: a number that "
         "is easily misread; it sets no exit code. [How to use it](../how-to/audit.md)."
@@ -66,10 +38,6 @@ def _lines() -> Iterator[str]:
             kind.source,
         )
         yield "| " + " | ".join(words.replace("|", "\\|") for words in row) + " |"
-
-
-def is_note(kind: Kind) -> bool:
-    return kind.costs is Costs.NOTHING
 
 
 if __name__ == "__main__":
