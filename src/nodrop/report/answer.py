@@ -217,35 +217,34 @@ def _beyond_windows(story: Story) -> Iterator[Sentence]:
 def _too_few(story: Story) -> Iterator[Sentence]:
     """Cells of which no interval of a median exists."""
     needed = runs_needed()
-    few = [c for c in story.cells if 0 < len(c.valid) < needed]
-    if few:
-        yield Sentence(
-            rule="too-few-for-an-interval",
-            text=f"{plural(len(few), 'cell')} with fewer than {needed} measured trials: no 95 % "
-            "interval exists for them, only the range of the runs",
-            evidence={"needed": needed, "cells": {c.label: len(c.valid) for c in few}},
-            trials=tuple(t for c in few for t in c.valid),
-        )
-    counted_together = [c for c in story.cells if c.starts < needed <= len(c.valid)]
-    hosts = [c for c in counted_together if len(c.pairs) > 1]
-    if hosts:
-        yield Sentence(
-            rule="too-few-hosts",
-            text=f"{plural(len(hosts), 'cell')} that fewer than {needed} hosts measured, each of "
-            "which counts once: no 95 % interval of a median exists for them, only the range of "
-            "the runs; that of a mean of such hosts stands in Hosts",
-            evidence={"needed": needed, "hosts": {c.label: [*c.pairs] for c in hosts}},
-            trials=tuple(t for c in hosts for t in c.valid),
-        )
-    shared = [c for c in counted_together if len(c.pairs) < 2]
-    if shared:
-        yield Sentence(
-            rule="too-few-starts",
-            text=f"{plural(len(shared), 'cell')} whose measured trials share fewer than {needed} "
-            "starts of the SUT: no 95 % interval exists for them, only the range of the runs",
-            evidence={"needed": needed, "starts": {c.label: c.starts for c in shared}},
-            trials=tuple(t for c in shared for t in c.valid),
-        )
+    together = [c for c in story.cells if c.starts < needed <= len(c.valid)]
+    no_interval, range_alone = "no 95 % interval", "exists for them, only the range of the runs"
+    for rule, cells, name, of, words in (
+        (
+            "too-few-for-an-interval", [c for c in story.cells if 0 < len(c.valid) < needed],
+            "cells", lambda c: len(c.valid),
+            f"with fewer than {needed} measured trials: {no_interval} {range_alone}",
+        ),
+        (
+            "too-few-hosts", [c for c in together if len(c.pairs) > 1],
+            "hosts", lambda c: [*c.pairs],
+            f"that fewer than {needed} hosts measured, each of which counts once: {no_interval} of "
+            f"a median {range_alone}; that of a mean of such hosts stands in Hosts",
+        ),
+        (
+            "too-few-starts", [c for c in together if len(c.pairs) < 2],
+            "starts", lambda c: c.starts,
+            f"whose measured trials share fewer than {needed} starts of the SUT: {no_interval} "
+            f"{range_alone}",
+        ),
+    ):  # fmt: skip
+        if cells:
+            yield Sentence(
+                rule=rule,
+                text=f"{plural(len(cells), 'cell')} {words}",
+                evidence={"needed": needed, name: {c.label: of(c) for c in cells}},
+                trials=tuple(t for c in cells for t in c.valid),
+            )
 
 
 def _not_measured(story: Story) -> Iterator[Sentence]:

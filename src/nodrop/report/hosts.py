@@ -11,7 +11,7 @@ from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.escape import plain
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import Field, Table, Value, numeric, scaled, table_of, words
+from nodrop.report.tables import Field, Table, own, table_of, words
 from nodrop.results.summary import measured_on
 from nodrop.stats.comparison import HostSpread, host_spread
 from nodrop.stats.interval import CONFIDENCE, runs_needed
@@ -80,9 +80,9 @@ def hosts_between(story: Story) -> Sentence | None:
         valid = tuple(trial for trial in one.trials if trial.valid)
         measured.append((one.subject, tuple(sorted(pairs)), valid))
     cells: dict[tuple[str, ...], list[str]] = {}
-    for label, own, _ in measured:
-        if own:
-            cells.setdefault(own, []).append(label)
+    for label, on, _ in measured:
+        if on:
+            cells.setdefault(on, []).append(label)
     if len(cells) < 2:
         return None
     named = "; ".join(
@@ -203,10 +203,10 @@ def _reach(one: OnHosts) -> str:
 def _of_spread(
     name: str, title: str, of: Callable[[HostSpread], float], help: str = ""
 ) -> Field[OnHosts]:
-    def value(one: OnHosts) -> Value:
-        return scaled(None if one.spread is None else of(one.spread), one.figure.shown)
+    def value(one: OnHosts) -> float | None:
+        return None if one.spread is None else of(one.spread)
 
-    return Field(column=numeric(name, title, help), of=value)
+    return own(name, title, value, lambda one: one.figure.shown, help=help)
 
 
 HOST_FIELDS: tuple[Field[OnHosts], ...] = (

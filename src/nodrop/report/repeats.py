@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -11,7 +11,7 @@ from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import Field, Made, Table, number, numeric, own, scaled, table_of, words
+from nodrop.report.tables import Field, Made, Table, number, own, table_of, words
 from nodrop.report.trials import Trial
 from nodrop.results.rundir import Records
 from nodrop.results.summary import Known, Sut, known, rule_of
@@ -218,18 +218,13 @@ def words_of_trials(found: Sequence[Outlying]) -> Mapping[str, str]:
     return {anchor: "; ".join(each) for anchor, each in said.items()}
 
 
-def _found(name: str, title: str, of: Callable[[Outlier], float]) -> Field[Outlying]:
-    return Field(
-        column=numeric(name, title), of=lambda one: scaled(of(one.found), one.figure.shown)
-    )
-
-
 OUTLIER_FIELDS: tuple[Field[Outlying], ...] = (
     words("run", "Run", lambda one: one.trial.name),
     words("cell", "Cell", lambda one: one.cell.label),
     words("figure", "Figure", lambda one: f"{one.figure.title}, {one.figure.unit}"),
-    _found("value", "Value", lambda found: found.value),
-    _found("median", "Median of the cell", lambda found: found.median),
+    own("value", "Value", lambda one: one.found.value, lambda one: one.figure.shown),
+    own("median", "Median of the cell", lambda one: one.found.median,
+        lambda one: one.figure.shown),
     number("deviations", "Away", lambda one: one.found.deviations, "{:.1f}".format,
            help="in scaled median absolute deviations; if most values are the same, in mean ones"),
 )  # fmt: skip

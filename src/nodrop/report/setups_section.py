@@ -408,21 +408,15 @@ def setups_pictures(story: Story) -> Iterator[Picture]:
     listed, instances = activations(found), shared(story)
     study = study_figures(story, found)
     yield Picture(name="setups", chart=comparison_plot(found), table=comparison_table(found))
-    title, axis = (
-        "Where the packets of each setup went",
-        "% of the packets sent, all measured trials",
-    )
-    chart = stacked_bars(title, axis, ledger_bars(found))
+    fates = "Where the packets of each setup went", "% of the packets sent, all measured trials"
+    chart = stacked_bars(*fates, ledger_bars(found))
     yield Picture(name="setups-ledger", chart=chart, table=ledger_bars_table(found))
-    title, axis = (
-        "From the launch to a SUT that listens",
-        "seconds, medians over all measured trials",
-    )
-    chart = stacked_bars(title, axis, activation_bars(listed), order=phase_names(listed))
+    times = "From the launch to a SUT that listens", "seconds, medians over all measured trials"
+    chart = stacked_bars(*times, activation_bars(listed), order=phase_names(listed))
     yield Picture(name="activation", chart=chart, table=activation_table(listed))
     if instances:
-        title, axis = "How the packets fall on several instances", "% of the packets received"
-        chart = stacked_bars(title, axis, instance_bars(instances), high=100)
+        falls = "How the packets fall on several instances", "% of the packets received"
+        chart = stacked_bars(*falls, instance_bars(instances), high=100)
         yield Picture(name="instances", chart=chart, table=instances_table(instances))
     yield from _over_time(story, found)
     if study:

@@ -117,7 +117,9 @@ def own(
     title: str,
     of: Callable[[ItemT], float | None],
     shown: Callable[[ItemT], Callable[[float], str]],
+    *,
     missing: str = numbers.NOT_MEASURED,
+    help: str = "",
 ) -> Field[ItemT]:
     """A number that each item shows in its own way."""
 
@@ -125,7 +127,7 @@ def own(
         found = of(item)
         return Value(raw=found, shown=missing if found is None else shown(item)(found))
 
-    return Field(column=numeric(name, title), of=value)
+    return Field(column=numeric(name, title, help), of=value)
 
 
 def columns_of(fields: Iterable[Field[Any]]) -> tuple[Column, ...]:

@@ -46,6 +46,14 @@ COUNTED: Mapping[str, Callable[[Ledger], int | bool | None]] = {
 """Figures of a record that its books hold as well."""
 
 
+KEPT = (
+    "repetition", "world", "outcome", "accelerator", "loss_ratio", "lost_packets", "offered_pps",
+    "activation_s", "sut_cpu_s", "setup_cpu_s", "host_cpu_ratio", "sut_rss_peak_bytes",
+    "detections",
+)  # fmt: skip
+"""Figures of a record that are asked of every trial."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """A trial record beside what its run folder says of it. A long run has no room for all records,
@@ -98,21 +106,9 @@ class Trial:
             source=source,
             packed=packed,
             name=record.run,
-            repetition=record.repetition,
-            world=record.world,
-            outcome=record.outcome,
             invalid_reasons=tuple(record.invalid_reasons),
             pair=record.measured_on or first_host,
-            accelerator=record.accelerator,
-            loss_ratio=record.packets.loss_ratio,
-            lost_packets=record.packets.lost_packets,
-            offered_pps=record.offered.per_s,
-            activation_s=record.activation_s,
-            sut_cpu_s=record.sut_cpu_s,
-            setup_cpu_s=record.setup_cpu_s,
-            host_cpu_ratio=record.host_cpu_ratio,
-            sut_rss_peak_bytes=record.sut_rss_peak_bytes,
-            detections=record.detections,
+            **{name: record.figure(name) for name in KEPT},
             **more,
         )
 
