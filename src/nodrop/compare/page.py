@@ -57,7 +57,7 @@ def _cell_of(row: Row) -> str:
 def _told(row: Row) -> Mapping[str, object]:
     """A row of the table of verdicts."""
     figure, at = figure_named(row.metric), in_margins(row)
-    verdict, _, why = row.words.partition(" (" if row.answer == "cannot tell" else ", but ")
+    verdict, parted, why = row.words.partition(" (" if row.answer == "cannot tell" else ", but ")
     interval, unit = "", figure.difference_unit
     if row.interval:
         interval = "[{}, {}]".format(*map(figure.signed, row.interval))
@@ -70,7 +70,7 @@ def _told(row: Row) -> Mapping[str, object]:
         "by": "" if row.difference is None else f"{figure.signed(row.difference)} {unit}",
         "interval": interval,
         "verdict": verdict.partition(":")[2].strip() if row.answer == "different" else "",
-        "why": why.rstrip(")"),
+        "why": f"{parted.strip(', (')} {why.rstrip(')')}".strip(),
     }
 
 
