@@ -236,7 +236,10 @@ def read_side(asked: str) -> Side:
     if not cells:
         has = "; ".join(dict.fromkeys(_factors(cell) for cell in side.cells))
         raise BadInput(f"{asked}: no such cell", hint=f"cells there: {has or 'none'}")
-    return side.model_copy(update={"name": f"{side.name}{INSIDE}{chosen}", "cells": cells})
+    others = tuple(_about(cell.label) or "\n" for cell in side.cells if cell not in cells)
+    weak = [words for words in side.weak if not words.startswith(others)]
+    name = f"{side.name}{INSIDE}{chosen}"
+    return side.model_copy(update={"name": name, "cells": cells, "weak": weak})
 
 
 def _wanted(asked: str, chosen: str) -> dict[str, str]:
@@ -273,28 +276,38 @@ def _of_run(path: Path) -> Side:
 
 
 def _weak(run: RunDir, cells: Sequence[Cell], searched: Sequence[SearchedCell]) -> Iterator[str]:
+    """Reasons to believe the run less; one of several cells is named."""
     if not {"finished_utc", "imported_from"} & run.manifest.keys():
         yield f"the run is unfinished, and has {count_of(len(run.trials.records), 'trial')}"
-    for label, trials in (
-        *((cell.label, cell.trials) for cell in cells if not cell.searched),
-        *((one.label, one.trials) for one in searched),
-    ):
+    found = [(cell.factors, cell.trials) for cell in cells if not cell.searched]
+    found += [(_factors_of(one), one.trials) for one in searched]
+    only = len(found) == 1
+    for factors, trials in found:
         judged = [trial.record for trial in trials if trial.outcome != "void"]
         if busy := sum(record.host_was_busy for record in judged):
-            yield _about(label) + (
+            yield ("" if only else _about(_label(factors))) + (
                 f"others had much of the host in {busy} of {count_of(len(judged), 'trial')}"
             )
     for one in searched:
         for answer in one.answers:
             if answer.confidence is not None and answer.confidence.level == "low":
-                yield _about(one.label) + (
+                yield ("" if only else _about(_label(_factors_of(one)))) + (
                     f"with a goal of {answer.goal:.3g}, what is carried is of low confidence: "
                     f"{answer.confidence.why}"
                 )
 
 
+def _factors_of(searched: SearchedCell) -> Mapping[str, Any]:
+    return searched.cells[0].trials[0].record.cell
+
+
+def _label(factors: Mapping[str, Any]) -> str:
+    words = " · ".join(factor_label(key, value) for key, value in factors.items())
+    return escape.plain(words or UNVALUED)
+
+
 def _about(label: str) -> str:
-    return "" if label in ("", UNVALUED) else f"{escape.plain(label)}: "
+    return "" if label in ("", UNVALUED) else f"{label}: "
 
 
 def _must_be_readable(path: Path, run: RunDir) -> None:
@@ -365,8 +378,7 @@ def _capacity(searched: SearchedCell, pairs: Pairs) -> SideCell:
             # Rounds that mix trials of several hosts are no independent ones.
             starts = [0] * len(values) if mixed else list(range(len(values)))
             figures[name] = Repeats(values=values, starts=starts, hosts=mixed)
-    factors = searched.cells[0].trials[0].record.cell
-    found = _side_cell(factors, figures, searched.trials, pairs)
+    found = _side_cell(_factors_of(searched), figures, searched.trials, pairs)
     return found.model_copy(update={"failed": 0})
 
 
@@ -377,10 +389,9 @@ def _side_cell(
     pairs: Pairs,
 ) -> SideCell:
     outcomes = Counter(trial.outcome for trial in trials)
-    label = " · ".join(factor_label(key, value) for key, value in factors.items()) or UNVALUED
     return SideCell(
         factors=dict(factors),
-        label=escape.plain(label),
+        label=_label(factors),
         figures=figures,
         failed=outcomes["failed"],
         void=outcomes["void"],

@@ -28,7 +28,7 @@ from nodrop.report import comparison
 from nodrop.report.escape import markdown
 from nodrop.results.layout import locked
 from nodrop.stats.comparison import Advice
-from tests.made.outcome_runs import outcome_search, tried
+from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 from tests.made.rundirs import DEMO, SETUPS, Fake, make_run
 from tools.schemas import schemas
 
@@ -328,6 +328,19 @@ def test_order_and_number_of_trials_may_differ(key: str, value: Any, tmp_path: P
         again(tmp_path, "b", TWO, measure={**how, key: value}),
     )
     assert versus(read_side(str(a)), read_side(str(b))).rows
+
+
+@pytest.mark.parametrize("chosen", [5_000, 9_000])
+def test_what_weakens_a_cell_that_is_left_out_is_not_said(chosen: int, tmp_path: Path) -> None:
+    loads = [Load(cell={"load.pps": pps}, pps=pps, trials=[0.0] * 2) for pps in (5_000, 9_000)]
+    run = outcome_run(tmp_path, loads)
+    lines = (run / "trials.jsonl").read_text().splitlines()
+    busy = [json.dumps({**json.loads(line), "steal_ratio": 0.3}) for line in lines]
+    (run / "trials.jsonl").write_text("\n".join(busy) + "\n")
+    weak = "others had much of the host in 2 of 2 trials"
+    assert [one.endswith(weak) for one in read_side(str(run)).weak] == [False, True, True]
+    _, only = read_side(f"{run}::load.pps={chosen}").weak
+    assert only == f"{chosen // 1000}\u202f000 pps: {weak}"
 
 
 @pytest.mark.parametrize("busy", [1, 2])
