@@ -91,7 +91,12 @@ def _change(story: Story, cell: Cell, code: str, trials: Sequence[Trial]) -> str
 
 
 def _less_load(story: Story, cell: Cell) -> str:
-    """Half of what was asked for, as a setting; the other loads of a matrix stay."""
+    """Half of what was asked for, as a setting; the other loads of a matrix stay. A search ends at
+    half of its lowest void load."""
+    if cell.searched:
+        cells = (one for one in story.cells if one.searched and one.source == cell.source)
+        void = (t.record.searched for one in cells for t in one.void)
+        return f"search.max={min(one.value for one in void if one) / 2:g}"
     for key in ("load.pps", "load.multiplier", "load.speed"):
         value = cell.factors.get(key)
         if isinstance(value, int | float) and value > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tomllib
 from collections import Counter
@@ -101,7 +102,7 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         knob=answer.knob,
         sut=escape.plain(searched.subject if not searched.label else "The SUT", longest=24),
         detections=answer.goals_of == "detections",
-        crowded=_crowded(answer),
+        crowded=_crowded(searched.trials),
         behind=bool(known) and not lossy,
         why=_undecided(answer) if answer.limited_by == "budget" else None,
     )
@@ -205,7 +206,7 @@ def _given_loads(top: Cell | None, bad: Cell | None) -> tuple[CardLoad | None, C
 
 def _given_limit(sut: str, told: Sequence[Cell], bad: Cell | None, *, void: bool) -> _Limit:
     by: LimitedBy = "max"
-    place, knob, why = None, "", "No higher load was given."
+    place, knob, why, behind = None, "", "No higher load was given.", False
     if bad is not None:
         by = "sut_failed"
         if bad.lossy:
@@ -218,8 +219,13 @@ def _given_limit(sut: str, told: Sequence[Cell], bad: Cell | None, *, void: bool
         by = "nothing_measured"
     elif void:
         by = "void_above"
+    elif behind := all(t.record.packets.sustained is False for t in told[-1].known):
+        by = "sut"
     known = None if by != "max" else why
-    return _Limit(by=by, place=place, knob=knob, sut=escape.plain(sut, longest=24), why=known)
+    return _Limit(
+        by=by, place=place, knob=knob, sut=escape.plain(sut, longest=24), why=known, behind=behind,
+        crowded=_crowded([t for cell in told for t in cell.trials]),
+    )  # fmt: skip
 
 
 def _given_sure(
@@ -476,11 +482,12 @@ def _ways_out(
 
     void = [s for s in always_void(story) if s.to_do]
     for sentence in void[:1]:
-        pasted = sentence.to_do.strip("`. ").rpartition("`")[2]
+        pasted = re.search("`(nodrop [^`]*)`", sentence.to_do)
         text, why = "Mend what makes trials void.", "All trials of a load are void."
-        yield Action(text=text, why=why, command=pasted, cost_s=again)
+        command = pasted[1] if pasted else ""
+        yield Action(text=text, why=why, command=command, cost_s=again)
     if limit.by == "other_programs" or limit.crowded:
-        yield one("Measure again on a quiet host.", "Other programs had its CPU.")
+        yield one("Measure again on a quiet host.", "Other programs had much of its CPUs.")
     record = above[0].record if above else None
     workers = workers_of(record) if record else []
     cpus = _cpus(record.sut_cpus if record else None)
@@ -494,7 +501,7 @@ def _ways_out(
     if (bursts or perhaps) and limit.knob.startswith("sut.ring_size"):
         why = "Bursts overflow it; its thread has time left."
         if not bursts:
-            why = "Its thread has time left; bursts too short to be seen may overflow it."
+            why = "Its thread has time left: short bursts are likely."
         yield one("Give the socket ring more room.", why, f"sut.ring_size={ROOMY_FRAMES}")
     host = value_in(source.run.manifest, "host", "cpu", "cpus")
     if limit.by == "sut" and not bursts and cpus and workers and not _idle(workers[0]):
@@ -504,6 +511,8 @@ def _ways_out(
         suts = tables_in(source.run.manifest, "suts")
         sut = table_in(suts[0], "options") if len(suts) == 1 else {}
         wanted, enough = [f'limits.cpus="{",".join(map(str, more))}"'], len(workers) <= len(cpus)
+        if "service_rate_pps" in sut:  # a sink whose threads share that rate
+            return
         if enough and isinstance(threads := sut.get("threads"), int):
             wanted.append(f"sut.threads={threads + 1}")
         if not enough or sut.get("capture", "af-packet") == "af-packet":
@@ -511,7 +520,7 @@ def _ways_out(
         elif "buffer_bytes" not in sut:
             why = "It has a thread for each CPU, and this capture one for all."
             yield one("Capture with af-packet.", why, "sut.capture=af-packet")
-    if limit.by == "generator":
+    if limit.by == "generator" and not limit.crowded:
         text = "Send from a host of its own."
         yield Action(text=text, why="The sender fell behind.", command="", cost_s=None)
 
@@ -547,7 +556,8 @@ def _search_more(answer: Answer, source: Source, again: float | None) -> Iterato
         text, why = "Give the search more time.", "The budget ended it."
         more_time = source.command_with(f"search.budget_s={budget * 2:.0f}")
         yield Action(text=text, why=why, command=more_time, cost_s=again * 2 if again else None)
-    if search and len(answer.rounds) < needed and answer.lower is not None:
+    closed = any(one.closed for one in answer.rounds)
+    if search and len(answer.rounds) < needed and answer.lower is not None and closed:
         settings = [f"search.rounds={needed}"]
         rounds = max(len(answer.rounds), 1)
         if isinstance(budget, int | float):
@@ -563,8 +573,10 @@ def _mostly(above: Sequence[Trial], *rules: str) -> bool:
     return 2 * sum(found) > len(found)
 
 
-def _crowded(answer: Answer) -> bool:
-    return answer.confidence is not None and "others had the CPUs" in answer.confidence.why
+def _crowded(trials: Sequence[Trial]) -> bool:
+    """Other programs had much of the CPUs in most trials that say something, or were to."""
+    busy = sum(trial.record.host_was_busy for trial in trials)
+    return 2 * busy > len(trials)
 
 
 def cost_words(action: Action) -> str:

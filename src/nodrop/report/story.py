@@ -30,6 +30,10 @@ MadeT = TypeVar("MadeT")
 UNVALUED = "all trials"
 
 
+OPTIONS = {"--budget": "search.budget_s"}
+"""Options of a command that are a key of the experiment."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """One combination of the matrix in one run directory."""
@@ -205,11 +209,13 @@ class Source:
         A setting replaces that of its key.
         """
         keys = {one.partition("=")[0] for one in settings}
+        options = {option for option, key in OPTIONS.items() if key in keys}
         words: list[str] = []
         for word in self.command:
-            if words[-1:] == ["--set"] and word.partition("=")[0] in keys:
+            before = words[-1] if words else ""
+            if before in options or (before == "--set" and word.partition("=")[0] in keys):
                 words.pop()
-            elif word != "--resume":
+            elif word != "--resume" and not word.startswith(tuple(f"{one}=" for one in options)):
                 words.append(word)
         more = [word for one in settings for word in ("--set", one)]
         return shlex.join([*words, *more])

@@ -205,6 +205,52 @@ def test_a_further_cpu_is_for_a_sut_that_uses_it(
     assert told == [] or told[0].count("--set") == len(settings)
 
 
+@pytest.mark.parametrize(("value", "most"), [(12.0, "6"), (48.62, "24.31")])
+def test_a_search_of_void_trials_is_offered_a_lower_end(
+    tmp_path: Path, value: float, most: str
+) -> None:
+    """Seen: a list of loads, which a search refuses, and a setting without its command."""
+    command = ["/usr/bin/nodrop", "capacity", "my.pcap", "--budget", "20s"]
+    loads = [tried(value, ["late"] * 4), tried(value * 2, ["late"] * 4)]
+    run = outcome_search(tmp_path, loads, manifest={"command": command})
+    (void, *_) = card_of(run).actions
+    assert void.text == "Mend what makes trials void."
+    assert void.command == f"nodrop capacity my.pcap --budget 20s --set search.max={most}"
+
+
+@pytest.mark.parametrize(("busy", "quiet"), [(1, False), (3, False), (4, True), (6, True)])
+def test_a_host_that_was_busy_is_to_be_quiet_before_all_else(
+    tmp_path: Path, busy: int, quiet: bool
+) -> None:
+    loads = [tried(7, [0.0] * 3), tried(8, [0.1] * 3)]
+    run = outcome_search(tmp_path, loads, search={"budget_s": 20.0})
+    lines = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+    for trial in lines[:busy]:
+        trial["disturbed"] = {"cpus": [0], "others_ratio": 0.6, "programs": [], "quota": None}
+    (run / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (first, *others) = card_of(run).actions
+    assert (first.text == "Measure again on a quiet host.") is quiet
+    assert not any("quiet host" in action.text for action in others)
+
+
+@pytest.mark.parametrize("budget", [["--budget", "20s"], ["--budget=20s"], []])
+def test_a_longer_search_has_one_budget(tmp_path: Path, budget: list[str]) -> None:
+    command = ["/usr/bin/nodrop", "capacity", "my.pcap", *budget, "--rules", "r"]
+    run = outcome_search(
+        tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)],
+        search={"budget_s": 20.0, "rounds": 3}, manifest={"command": command},
+    )  # fmt: skip
+    (told,) = (a.command for a in card_of(run).actions if "search.rounds=6" in a.command)
+    assert told == (
+        "nodrop capacity my.pcap --rules r --set search.rounds=6 --set search.budget_s=52"
+    )
+
+
+def test_rounds_that_were_cut_short_promise_no_interval(tmp_path: Path) -> None:
+    run = outcome_search(tmp_path, [tried(7, [0.0] * 3)], search={"budget_s": 20.0, "rounds": 3})
+    assert not any("search.rounds" in action.command for action in card_of(run).actions)
+
+
 @pytest.mark.parametrize("rounds", [1, 3, 6])
 def test_an_interval_takes_six_rounds(tmp_path: Path, rounds: int) -> None:
     loads = [tried(7, [0.0] * rounds), tried(8, [0.1] * rounds)]

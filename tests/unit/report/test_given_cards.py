@@ -48,13 +48,21 @@ def test_the_highest_load_without_loss_and_the_lowest_that_lost(
     assert (card.sure.trials, card.sure.measured) == (12, 12)
 
 
-@pytest.mark.parametrize("shown", [None, False])
-def test_a_burst_that_rings_held_is_not_called_carried(tmp_path: Path, shown: bool | None) -> None:
+@pytest.mark.parametrize(
+    ("shown", "verdict", "why"),
+    [
+        (None, "Nothing breaks yet.", "No higher load was given."),
+        (False, "Suricata falls behind.", "Its rings held what it did not do in time."),
+    ],
+)
+def test_a_burst_that_rings_held_is_not_called_carried(
+    tmp_path: Path, shown: bool | None, verdict: str, why: str
+) -> None:
     card = card_of(tmp_path, load(5_000, [0.0] * 3, sustained=shown))
     assert card.only_seen and card.headline == "No loss seen at 5,000 packets/s"
     assert next(iter(card_lines(card)))[0] == "no loss"
     assert "carried" not in card.headline
-    assert card.breaks.why == "No higher load was given."
+    assert (card.breaks.verdict, card.breaks.why) == (verdict, why)
 
 
 @pytest.mark.parametrize(
