@@ -211,8 +211,20 @@ def forecast_words(searched: SearchedCell) -> str:
     bounds = ", ".join(_bounds(answer) for answer in searched.answers)
     return (
         f"Of the budget of {foreseen.budget_s:,.0f} s the search of {searched.subject} was likely "
-        f"to get {likely}. It got {bought}; {bounds}."
+        f"to get {likely}. It got {bought}; {bounds}.{_starts(searched, foreseen.budget_s)}"
     )
+
+
+def _starts(searched: SearchedCell, budget_s: float) -> str:
+    """Words on the starts of the SUT if they took much of the budget: rules are loaded then."""
+    first: dict[object, float] = {}
+    records = [trial.record for trial in (*searched.ramps, *searched.trials)]
+    for one in sorted(records, key=lambda record: record.index):
+        first.setdefault(one.world or one.index, one.activation_s or 0.0)
+    took_s, n = sum(first.values()), len(first)
+    if took_s < LEAST_STARTS * budget_s:
+        return ""
+    return f" {n} {noun(n, 'start')} of {searched.subject} took {took_s:,.0f} s of it."
 
 
 def _trials(n: int) -> str:
@@ -259,6 +271,8 @@ def limit_words(answer: Answer) -> str:
     return LIMITS.get(answer.limited_by, answer.limited_by)
 
 
+LEAST_STARTS = 0.1
+"""Part of the budget from which starts of the SUT are named."""
 LEAST_APART = 0.01
 """Share of the rate that the other trials served. Trials of a SUT without any noise differ by less,
 and that says nothing."""

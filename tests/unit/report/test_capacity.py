@@ -15,6 +15,7 @@ from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.pictures import knee_of
 from nodrop.capacity.section import capacity_section, steps_table
 from nodrop.capacity.terminal import print_capacity
+from nodrop.capacity.words import forecast_words
 from nodrop.report.answer import answer
 from nodrop.report.cards import cards
 from nodrop.report.escape import THIN
@@ -216,6 +217,30 @@ def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
     assert found["forecast"] == kept
     assert found["round_trials"] == [2] * rounds if rounds else [1]
     assert found["ndr"]["reached_width"] == (0.2 if rounds else None)
+
+
+@pytest.mark.parametrize(
+    ("activation_s", "words"),
+    [
+        (24.3, " 3 starts of Suricata took 73 s of it."),
+        (4.0, " 3 starts of Suricata took 12 s of it."),
+        (3.0, ""),
+        (None, ""),
+    ],
+)
+def test_starts_that_took_much_of_the_budget_are_named(
+    activation_s: float | None, words: str, tmp_path: Path
+) -> None:
+    kept = {"budget_s": 100.0, "first_round_trials": 5, "later_round_trials": 2,
+            "relative_width": None}  # fmt: skip
+    loads = [tried(4, [0.0] * 3), tried(5, [0.1] * 3)]
+    run = outcome_search(tmp_path, loads, search={"budget_s": 100.0}, manifest={"forecast": kept})
+    trials = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+    for one in trials:
+        one |= {"world": one["searched"]["round"], "activation_s": activation_s}
+    (run / "trials.jsonl").write_text("".join(json.dumps(one) + "\n" for one in trials))
+    (searched,) = searches(read_story([run]))
+    assert forecast_words(searched).partition("20.00 % apart.")[2] == words
 
 
 @pytest.mark.parametrize(
