@@ -88,7 +88,7 @@ AT_THE_SENDER = {
     [
         depth("launch", signal.SIGKILL),
         ("offer", signal.SIGKILL),
-        ("offer", signal.SIGINT),
+        depth("offer", signal.SIGINT),
     ],
 )
 def test_a_front_that_ends_leaves_nothing_and_is_gone_on_with(
