@@ -259,8 +259,13 @@ class _Cell:
 
     def _proved(self, lower: Load, goal: float, least: Load | None) -> Load:
         """The load that all rounds together prove, no higher than what one of them carried, and no
-        lower than what is carried for a stricter goal."""
-        found = proved(proofs(self._lasting(goal), lower.value, goal, self._search))
+        lower than what is carried for a stricter goal. If the budget ended before the proof of
+        one, the next lower load that nothing speaks against."""
+        trials = self._lasting(goal)
+        found = proved(proofs(trials, lower.value, goal, self._search))
+        if found is None:
+            below = proofs(trials, lower.value, goal, self._search, near=math.inf)
+            found = next((proof for proof in below if proof.holds), None)
         value = lower.value if found is None else found.value
         if least is not None and value < least.value:
             return least

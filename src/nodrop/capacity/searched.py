@@ -381,11 +381,13 @@ class Proof:
         return self.holds and self.good >= PROOF
 
 
-def proofs(trials: Iterable[Tried], lower: float, goal: float, search: Search) -> list[Proof]:
-    """Proofs of the loads that were tried, from `lower` down to a little below it, the highest
+def proofs(
+    trials: Iterable[Tried], lower: float, goal: float, search: Search, *, near: float = NEAR
+) -> list[Proof]:
+    """Proofs of the loads that were tried, from `lower` down to one `near` times lower, the highest
     first. A trial shorter than the final length may speak against a load, and proves none."""
     said = [(t, good) for t in trials if (good := t.good(goal)) is not None]
-    values = {t.value for t, _ in said if lower / NEAR <= t.value <= lower}
+    values = {t.value for t, _ in said if lower / near <= t.value <= lower}
     long = [t.value for t, good in said if good and t.seconds >= search.final_trial_s]
     missed = [t.value for t, good in said if not good]
     return [

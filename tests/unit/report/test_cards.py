@@ -205,6 +205,28 @@ def test_a_further_cpu_is_for_a_sut_that_uses_it(
     assert told == [] or told[0].count("--set") == len(settings)
 
 
+@pytest.mark.parametrize(
+    ("tries", "carried", "confidence"),
+    [
+        # Seen: 3.067X "without loss, fair"; run again, it lost in 3 of 3.
+        ({2.169: [0.0], 2.788: [0.0, 0.0, 0.0, 0.003], 3.067: [0.0, 0.001, 0.0]}, 2.169, "low"),
+        ({40.0: [0.0, 0.0], 60.0: [0.0, 0.1], 64.0: [0.0, 0.0, 0.2, 0.2]}, 40.0, "low"),
+        # Nothing speaks against it; and one bad trial of five proves it.
+        ({2.169: [0.0], 2.788: [0.0, 0.0, 0.0], 3.067: [0.0] * 4}, 3.067, None),
+        ({2.169: [0.0], 2.788: [0.0], 3.067: [0.0, 0.0, 0.0, 0.0, 0.001]}, 3.067, None),
+    ],
+)
+def test_a_load_that_its_trials_refute_is_not_carried_for_lack_of_budget(
+    tmp_path: Path, tries: dict[float, list[float]], carried: float, confidence: str | None
+) -> None:
+    above = max(tries) * 1.2
+    loads = [*(tried(x, losses) for x, losses in tries.items()), tried(above, [0.3] * 4)]
+    card = card_of(outcome_search(tmp_path, loads))
+    assert card.carried is not None and card.carried.value == carried
+    level = card.sure.confidence.level if card.sure.confidence else None
+    assert confidence in (None, level)
+
+
 @pytest.mark.parametrize(("value", "most"), [(12.0, "6"), (48.62, "24.31")])
 def test_a_search_of_void_trials_is_offered_a_lower_end(
     tmp_path: Path, value: float, most: str
