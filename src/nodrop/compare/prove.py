@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, Interrupted, NodropError
 from nodrop.terminal.arguments import (
     AsJson,
     ImageName,
@@ -189,14 +189,21 @@ class _Run:
         )
         fixed = self.metric is not Metric.CAPACITY
         with shown(quiet=self.quiet, as_json=False) as progress:
-            outcome = measuring(self.where)(
-                asked,
-                self.where,
-                out=self.out,
-                resume=False,
-                progress=progress,
-                plan=replace(plan, controller=until) if fixed else plan,
-            )
+            try:
+                outcome = measuring(self.where)(
+                    asked,
+                    self.where,
+                    out=self.out,
+                    resume=False,
+                    progress=progress,
+                    plan=replace(plan, controller=until) if fixed else plan,
+                )
+            except (NodropError, Interrupted) as ended:
+                if ended.ended_run:
+                    again = f"start it anew (its trials so far: nodrop report {ended.ended_run})"
+                    ended.hint = ", then ".join(filter(None, (ended.hint, again)))
+                    ended.ended_run = None  # it begins with its first trial
+                raise
         with reporting(outcome.directory):
             write_report([outcome.directory])
             if not fixed:

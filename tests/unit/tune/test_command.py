@@ -14,7 +14,7 @@ from nodrop import plugins
 from nodrop.cli import main
 from nodrop.compare.prove import _setting
 from nodrop.config.experiment import load_experiment
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, Interrupted, LabProblem
 from nodrop.measure.plan import make_plan
 from nodrop.tune.applying import asked
 from nodrop.tune.knobs import find
@@ -108,3 +108,26 @@ def test_a_package_adds_knobs_of_files_that_nodrop_puts_back(
 def test_a_value_of_a_table_is_a_text_or_a_number() -> None:
     with pytest.raises(BadInput, match=r"tune\.gro: must be a text or a number"):
         asked({"gro": True})
+
+
+@pytest.mark.parametrize(
+    "ended", [LabProblem("the disk is full", hint="make room"), Interrupted(2)]
+)
+def test_a_proof_that_was_ended_is_not_gone_on_with(
+    ended: LabProblem | Interrupted,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Seen: "go on with --resume", an option that `tune prove` does not have."""
+
+    def measure(*_: object, **__: object) -> None:
+        ended.ended_run = "results/prove-x"
+        raise ended
+
+    monkeypatch.setattr("nodrop.elsewhere.where.measuring", lambda _: measure)
+    argv = ["tune", "prove", "sut.service_rate_pps=9000", "make:demo", "--sut", "sink"]
+    assert main.exit_code([*argv, "--out", str(tmp_path)]) == ended.exit_code
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "start it anew (its trials so far: nodrop report results/prove-x)" in said
+    assert "--resume" not in said
