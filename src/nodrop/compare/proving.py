@@ -143,7 +143,8 @@ def line(one: Effect) -> str:
     if one.state == "does not":
         words = f"{one.knob}: does not help or harm"
     if one.interval is None or one.by is None:
-        return f"{words}: {one.words}"
+        said = one.words.removeprefix(one.state).strip()
+        return f"{words} {said}" if said != one.words else f"{words}: {said}"
     low, high = one.interval
     if one.state in ("helps", "makes it worse") and low <= 0 <= high:  # by how many lose
         return f"{words}: {one.metric} {one.words}"

@@ -165,3 +165,11 @@ def test_a_knob_with_which_the_sut_fails_does_not_help() -> None:
 
     (found,) = effects({BASE: failing(0), "mpm=new": failing(0.9)}, METRIC, None)
     assert (found.state, found.words) == ("makes it worse", "the SUT fails with it")
+
+
+@pytest.mark.parametrize("trials", [3, 4])
+def test_what_cannot_be_told_is_said_once(trials: int) -> None:
+    cells = {BASE: cell([10.0] * trials), "rps=1": cell([8.0] * trials)}
+    (found,) = effects(cells, METRIC, 0)
+    (said,) = lines(proved([found], None, []))
+    assert said.startswith("rps=1: cannot tell yet (") and said.count("cannot tell") == 1
