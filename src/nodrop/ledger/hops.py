@@ -248,7 +248,7 @@ class WaitsFor(StrEnum):
     EMULATOR = "its emulator"
     """A thread that works for the SUT, and fetches for a slow one no faster than that reads."""
     THREAD = "a thread of the SUT"
-    """Whose counters may say when packets were lost."""
+    """The place whose counters may say when packets were lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,7 +129,7 @@ class TrialFolder:
 
     @classmethod
     def within(cls, above: Path, run: str) -> TrialFolder:
-        """A new one, of a trial that is measured where the run directory is not."""
+        """A new folder for a trial that is measured elsewhere than its run directory."""
         folder = Folder(above, (safe_name(run),))
         folder.make()
         folder.folder(SUT).make()

@@ -303,7 +303,7 @@ def file_name(key: Key) -> str:
 
 
 def find_certificate(folder: Path, wanted: Key) -> Certificate | str:
-    """The certificate with exactly this key, or in words why there is none."""
+    """The certificate with exactly this key, or words on why it is missing."""
     there = sorted(_certificates(folder), key=lambda found: found.made_utc)
     fitting = [found for found in there if found.key == wanted]
     if fitting:

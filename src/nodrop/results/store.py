@@ -519,7 +519,7 @@ class Copy:
 
 
 def copy_of(url: str, path: Path) -> Copy:
-    """The copy at `path` of what lies in this place; begun if there is none."""
+    """The copy of this place at `path`, which is made if it is missing."""
     path.mkdir(parents=True, exist_ok=True)
     found = Copy.of(path) or Copy.begin(path, url)
     if found.store.url != url.rstrip("/"):
