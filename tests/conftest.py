@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from pytest_rerunfailures import StatusDB  # type: ignore[import-untyped]
 
 from nodrop.errors import NodropError
 from nodrop.hosts.rights import ensure_privileges, in_user_namespace
@@ -96,11 +97,22 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 
+@pytest.hookimpl(trylast=True)  # after pytest-rerunfailures
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Disturbances(), "disturbances")
-    if not is_worker(config):
+    if is_worker(config):
+        count_tries_here(config)
+    else:
         config.pluginmanager.register(SkipLedger(), "skip-ledger")
     hear_ctrl_c()
+
+
+def count_tries_here(config: pytest.Config) -> None:
+    """A worker counts the tries of its tests itself. By default it asks the controller over TCP
+    about each test, and Nagle's algorithm holds each question back for 40 ms. The answers would
+    matter after the crash of a worker alone, and then by-scope scheduling repeats no test."""
+    config.failures_db.sock.close()  # type: ignore[attr-defined]
+    config.failures_db = StatusDB()  # type: ignore[attr-defined]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
