@@ -47,13 +47,13 @@ def _said(story: Story, name: str, cell: Cell, trials: Sequence[Trial], at: str)
         how_many = "both" if n == 2 else f"all {n}"
     words = _example(code, same)
     return Sentence(
-        rule="always-void",
-        subject=name,
-        text=f"{name}: {how_many} trials{at} are void for one reason: {words}. They say nothing of "
+        "always-void",
+        f"{name}: {how_many} trials{at} are void for one reason: {words}. They say nothing of "
         f"the SUT.",
+        {"reason": escape.plain(code), "void": n, "trials": len(trials)},
+        same,
+        subject=name,
         to_do=change,
-        evidence={"reason": escape.plain(code), "void": n, "trials": len(trials)},
-        trials=same,
     )
 
 

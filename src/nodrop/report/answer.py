@@ -46,7 +46,7 @@ def answer(story: Story) -> Answer:
     if not story.trials:
         text = "No trial of this run can be read, so there is no answer."
         return Answer(
-            sentences=(Sentence(rule="no-trial", text=text),),
+            sentences=(Sentence("no-trial", text),),
             rests_on=(),
             cannot_say=tuple(_unreadable(story)),
         )
@@ -111,19 +111,19 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
     rest = "".join(f", {n} {outcome}" for outcome, n in others.items() if n)
     noun = "load" if found else "cell"
     yield Sentence(
-        rule="trials-counted",
-        text=f"{plural(len(measured), 'measured trial')} of {len(story.trials)}{rest} in "
+        "trials-counted",
+        f"{plural(len(measured), 'measured trial')} of {len(story.trials)}{rest} in "
         f"{plural(len(story.cells), noun)}, {per_cell} per {noun}",
-        evidence={"trials": len(story.trials), "measured": len(measured), **others},
-        trials=measured,
+        {"trials": len(story.trials), "measured": len(measured), **others},
+        measured,
     )
     yield _books(story)
     if compared := conditions(story):
         family = compared[0].family
         yield Sentence(
-            rule="compared-at-once",
-            text=family_words(family, story.cells),
-            evidence={"parts": family.parts, "runs_needed": family.runs_needed()},
+            "compared-at-once",
+            family_words(family, story.cells),
+            {"parts": family.parts, "runs_needed": family.runs_needed()},
         )
 
 
@@ -137,10 +137,7 @@ def _books(story: Story) -> Sentence:
     if len(there) < n:
         words += f"; of {n - len(there)} there are no books"
     return Sentence(
-        rule="books-closed",
-        text=words,
-        evidence={"trials": n, "closed": len(closed), "there": len(there)},
-        trials=closed,
+        "books-closed", words, {"trials": n, "closed": len(closed), "there": len(there)}, closed
     )
 
 
@@ -149,9 +146,9 @@ def _unreadable(story: Story) -> Iterator[Sentence]:
         for damage in source.damage:
             where, words = escape.plain(damage.where), escape.plain(damage.words)
             yield Sentence(
-                rule="cannot-read",
-                text=f"{source.name}: {where} cannot be read ({words})",
-                evidence={"run_directory": source.name, "file": where, "problem": words},
+                "cannot-read",
+                f"{source.name}: {where} cannot be read ({words})",
+                {"run_directory": source.name, "file": where, "problem": words},
             )
 
 
@@ -164,29 +161,29 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
     others = other_programs(story)
     if others.crowded:
         yield Sentence(
-            rule="quiet-host",
-            text="how a quiet host does: other programs competed for "
+            "quiet-host",
+            "how a quiet host does: other programs competed for "
             f"{others.whole} (up to {max(others.ratios) * 100:.0f} %; {others.words})",
-            evidence={"most_ratio": max(others.ratios), "trials": len(others.ratios)},
-            trials=others.crowded,
+            {"most_ratio": max(others.ratios), "trials": len(others.ratios)},
+            others.crowded,
         )
     yield from _beyond_windows(story)
     yield from without_work(story)
     for words in serious_findings(story):
-        yield Sentence(rule="serious-finding", text=words)
+        yield Sentence("serious-finding", words)
     yield from flows_differ(story)
     yield Sentence(
-        rule="not-extrapolated",
-        text="other hosts, other CPU counts and other traces: nothing is extrapolated",
+        "not-extrapolated",
+        "other hosts, other CPU counts and other traces: nothing is extrapolated",
     )
     emulated = tuple(t for t in story.trials if t.accelerator == "tcg")
     if emulated:
         ran = "trial ran in a guest" if len(emulated) == 1 else "trials ran in guests"
         yield Sentence(
-            rule="emulated",
-            text=f"what KVM costs: {len(emulated)} {ran} under software emulation (TCG)",
-            evidence={"trials": len(emulated)},
-            trials=emulated,
+            "emulated",
+            f"what KVM costs: {len(emulated)} {ran} under software emulation (TCG)",
+            {"trials": len(emulated)},
+            emulated,
         )
 
 
@@ -200,17 +197,17 @@ def _beyond_windows(story: Story) -> Iterator[Sentence]:
         assert window is not None
         if not window.is_whole:
             yield Sentence(
-                rule="beyond-window",
-                text=f"the rest of the trace: the load sends {window.name}, {window.beside_trace}",
-                evidence=window.model_dump(),
-                trials=tuple(trials),
+                "beyond-window",
+                f"the rest of the trace: the load sends {window.name}, {window.beside_trace}",
+                window.model_dump(),
+                tuple(trials),
             )
         if window.begun_warning:
             yield Sentence(
-                rule="few-flows-begin",
-                text=f"how a sensor does that saw the flows begin: {window.begun_warning}",
-                evidence={"begun_packet_ratio": window.begun_packet_ratio},
-                trials=tuple(trials),
+                "few-flows-begin",
+                f"how a sensor does that saw the flows begin: {window.begun_warning}",
+                {"begun_packet_ratio": window.begun_packet_ratio},
+                tuple(trials),
             )
 
 
@@ -240,10 +237,10 @@ def _too_few(story: Story) -> Iterator[Sentence]:
     ):  # fmt: skip
         if cells:
             yield Sentence(
-                rule=rule,
-                text=f"{plural(len(cells), 'cell')} {words}",
-                evidence={"needed": needed, name: {c.label: of(c) for c in cells}},
-                trials=tuple(t for c in cells for t in c.valid),
+                rule,
+                f"{plural(len(cells), 'cell')} {words}",
+                {"needed": needed, name: {c.label: of(c) for c in cells}},
+                tuple(t for c in cells for t in c.valid),
             )
 
 
@@ -252,21 +249,20 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
     if void:
         says, enter = ("says", "enters") if len(void) == 1 else ("say", "enter")
         yield Sentence(
-            rule="void-says-nothing",
-            text=f"{plural(len(void), 'void trial')} {says} nothing about the SUT and {enter} no "
-            "figure",
-            evidence={"void": len(void)},
-            trials=void,
+            "void-says-nothing",
+            f"{plural(len(void), 'void trial')} {says} nothing about the SUT and {enter} no figure",
+            {"void": len(void)},
+            void,
         )
     failed = tuple(t for t in story.trials if t.outcome == "failed")
     if failed:
         count, enter = ("counts", "enters") if len(failed) == 1 else ("count", "enter")
         yield Sentence(
-            rule="failed-in-no-figure",
-            text=f"how much was lost in {plural(len(failed), 'failed trial')}, which {count} "
+            "failed-in-no-figure",
+            f"how much was lost in {plural(len(failed), 'failed trial')}, which {count} "
             f"against the load and {enter} no figure of loss, CPU or memory",
-            evidence={"failed": len(failed)},
-            trials=failed,
+            {"failed": len(failed)},
+            failed,
         )
 
 
@@ -276,8 +272,8 @@ def _not_tried(story: Story) -> Iterator[Sentence]:
         whose = [subject(story, cells[0]) for cells, _ in tops]
         highest = ", ".join(dict.fromkeys(load_words(top) for _, top in tops))
         yield Sentence(
-            rule="beyond-not-tried",
-            text=f"where loss begins for {', '.join(whose)}: nothing above {highest} was asked for",
-            evidence={w: top.offered_pps for w, (_, top) in zip(whose, tops, strict=True)},
-            trials=tuple(t for _, top in tops for t in top.known),
+            "beyond-not-tried",
+            f"where loss begins for {', '.join(whose)}: nothing above {highest} was asked for",
+            {w: top.offered_pps for w, (_, top) in zip(whose, tops, strict=True)},
+            tuple(t for _, top in tops for t in top.known),
         )

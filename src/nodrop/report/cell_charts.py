@@ -9,13 +9,14 @@ from statistics import median
 from nodrop.report import numbers
 from nodrop.report.chart import Chart, KeyEntry, Mark, Pane, Plot, Scale, cut, tag
 from nodrop.report.charts import BAR, MOST_SERIES, ROW, series_of
-from nodrop.report.comparison import Compared, compared, figures_of
-from nodrop.report.costs import LOSS_FIGURE, Figure
+from nodrop.report.comparison import compared, figures_of
+from nodrop.report.costs import LOSS_FIGURE, Figure, grouped
 from nodrop.report.loads import percent_with_interval
-from nodrop.report.repeats import MOST_CELLS, MOST_NAMED, Repeated, outlying_in
-from nodrop.report.setups import Condition, Place, conditions, setup_names
+from nodrop.report.repeats import MOST_CELLS, Repeated, outlying_in
+from nodrop.report.setups import Condition, conditions, setup_names
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.studies import Beside, StudyFigure, here_words
+from nodrop.report.studies import StudyFigure, here_words
+from nodrop.report.trials import Trial
 
 ASIDE = 0.011
 """Between series, as a part of the axis: at the same load their marks would hide each other."""
@@ -24,7 +25,7 @@ MOST_CONDITIONS = 10
 
 
 def _plain(value: float) -> str:
-    return f"{value:,.6g}".replace(",", "\u202f").replace("-", "−")
+    return grouped(f"{value:,.6g}")
 
 
 def loss_plot(cells: Sequence[Cell]) -> Chart:
@@ -87,21 +88,23 @@ def _series(plot: Plot, group: Sequence[Cell], n: int, aside: float, *, strips: 
 def order_plot(story: Story) -> Chart:
     """Activation time by place in the order: it depends on the setup and the host, not on the
     load. A drift over the run would show here, between cells it would hide."""
-    seen = [(i, t) for i, t in enumerate(story.trials) if t.activation_s is not None]
+    seen = [
+        (i, t, t.activation_s) for i, t in enumerate(story.trials) if t.activation_s is not None
+    ]
     if len(seen) < 3:
         return Chart()
     usual = _usual(story)
-    shown = {t.anchor: (t.activation_s or 0.0) / usual[t.anchor] for _, t in seen}
     unit = "s" if set(usual.values()) == {1.0} else "×"
+    y = Scale.over((took / usual[t.anchor] for _, t, took in seen), 3)
     x = Scale(-0.5, len(story.trials) - 0.5)
-    plot = Plot("Activation time by order of the trials", x, Scale.over(shown.values(), 3), 110)
+    plot = Plot("Activation time by order of the trials", x, y, 110)
     plot.axes("trials in the order in which they were measured", None,
               lambda v: f"{_plain(v)} {unit}")  # fmt: skip
     for valid, shape, style in ((True, "dot", "s0"), (False, "cross", "void")):
         plot.marks([
-            Mark(i, shown[t.anchor], f"{i + 1}: {t.name}, {numbers.seconds(t.activation_s)} s",
+            Mark(i, took / usual[t.anchor], f"{i + 1}: {t.name}, {numbers.seconds(took)} s",
                  t.anchor)
-            for i, t in seen if t.valid is valid
+            for i, t, took in seen if t.valid is valid
         ], shape, style)  # fmt: skip
     return Chart(plot.says, (Pane((plot,)),))
 
@@ -109,18 +112,14 @@ def order_plot(story: Story) -> Chart:
 def _usual(story: Story) -> dict[str, float]:
     """Seconds that each trial is held against, by anchor: the median of its own setup if setups
     differ; else 1 s."""
-    places = [place for condition in conditions(story) for place in condition.places]
-    if not places:
-        return dict.fromkeys((t.anchor for t in story.trials), 1.0)
-    times: dict[tuple[int, str], list[float]] = {}
-    of: dict[str, tuple[int, str]] = {}
-    for place in places:
-        for trial in place.cell.trials:
-            of[trial.anchor] = (trial.source, place.name)
-            if trial.activation_s:
-                times.setdefault(of[trial.anchor], []).append(trial.activation_s)
-    usual = {place: median(seen) for place, seen in times.items()}
-    return {t.anchor: usual.get(of.get(t.anchor, (0, "")), 1.0) for t in story.trials}
+    usual = dict.fromkeys((t.anchor for t in story.trials), 1.0)
+    by_setup: dict[tuple[int, str], list[Trial]] = {}
+    for place in (place for condition in conditions(story) for place in condition.places):
+        by_setup.setdefault((place.cell.source, place.name), []).extend(place.cell.trials)
+    for trials in by_setup.values():
+        if times := [t.activation_s for t in trials if t.activation_s]:
+            usual |= dict.fromkeys((t.anchor for t in trials), median(times))
+    return usual
 
 
 def comparison_plot(found: Sequence[Condition]) -> Chart:
@@ -130,9 +129,9 @@ def comparison_plot(found: Sequence[Condition]) -> Chart:
         return Chart()
     names = setup_names(shown)
     strips = len(figures) * sum(len(c.places) for c in shown)
-    panes = [_figure(shown, figure, names, strips) for figure in figures]
+    panes = tuple(_figure(shown, figure, names, strips) for figure in figures)
     key = tuple((*series_of(n), name) for n, name in enumerate(names))
-    return Chart("What each setup costs", tuple(panes), key, "panels")
+    return Chart("What each setup costs", panes, key, "panels")
 
 
 def _figure(found: Sequence[Condition], figure: Figure, names: Sequence[str], strips: int) -> Pane:
@@ -145,52 +144,39 @@ def _figure(found: Sequence[Condition], figure: Figure, names: Sequence[str], st
         label = tag("tspan", cut(condition.label, 440 / len(found)))
         plot.words(n + 0.5, plot.y.low, label, "tx", dy=17)
         for place in condition.places:
+            item = compared(condition.base.cell, place.cell, figure, condition.family)
+            if item.summary is None:
+                continue
             number = names.index(place.name)
-            x = n + (number + 1) / (len(names) + 1)
-            _place(plot, condition, place, figure, x, number, strips)
+            x, (shape, style) = n + (number + 1) / (len(names) + 1), series_of(number)
+            dots = [Mark(x, value) for value in item.values]
+            plot.marks(dots, "small", f"{style} faint", strips=strips)
+            if interval := item.summary.interval:
+                plot.rise(x, interval.low, interval.high, f"{style} median")
+            where = f"{place.name} at {condition.label}" if condition.label else place.name
+            worst = f", {item.worst_words}" if item.worst_words else ""
+            says = f"{figure.title} of {where}: {item.median_words}, {item.spread_words}{worst}"
+            says += f", n = {item.summary.n}"
+            if item.found is not None:
+                relative = f" ({item.relative_words})" if item.relative_words else ""
+                says += f"; against {condition.base.name} {item.shift_words}{relative}: "
+                says += item.verdict
+            mark = Mark(x, item.summary.median, says, place.cell.typical.anchor)
+            plot.marks([mark], shape, style)
     return Pane((plot,), figure.title, figure.unit)
-
-
-def _place(plot: Plot, condition: Condition, place: Place, figure: Figure, x: float, n: int,
-           strips: int) -> None:  # fmt: skip
-    item = compared(condition.base.cell, place.cell, figure, condition.family)
-    if item.summary is None:
-        return
-    shape, style = series_of(n)
-    dots = [Mark(x, value) for value in figure.values(place.cell)]
-    plot.marks(dots, "small", f"{style} faint", strips=strips)
-    if interval := item.summary.interval:
-        plot.rise(x, interval.low, interval.high, f"{style} median")
-    mark = Mark(x, item.summary.median, _says(item, condition, place.name),
-                place.cell.typical.anchor)  # fmt: skip
-    plot.marks([mark], shape, style)
-
-
-def _says(item: Compared, condition: Condition, place: str) -> str:
-    where = f"{place} at {condition.label}" if condition.label else place
-    runs = f", n = {item.summary.n}" if item.summary else ""
-    worst = f", {item.worst_words}" if item.worst_words else ""
-    said = f"{item.figure.title} of {where}: {item.median_words}, {item.spread_words}{worst}{runs}"
-    if item.found is None:
-        return said
-    relative = f" ({item.relative_words})" if item.relative_words else ""
-    return f"{said}; against {condition.base.name} {item.shift_words}{relative}: {item.verdict}"
 
 
 def repeats_plot(found: Sequence[Repeated]) -> Chart:
     """A strip per cell, a pane per figure; the band is what cannot be seen."""
     cells = list(dict.fromkeys(id(r.cell) for r in found))[:MOST_CELLS]
     figures = list(dict.fromkeys(r.figure.name for r in found))
+    strips = len(cells) * len(figures)
     panes = [
-        _strips([r for r in found if r.figure.name == name and id(r.cell) in cells],
-                len(cells) * len(figures))
+        _strips([r for r in found if r.figure.name == name and id(r.cell) in cells], strips)
         for name in figures
-    ]  # fmt: skip
-    if not cells:
-        return Chart()
-    return Chart(
-        "Repetitions of the same cell about their median", tuple(panes), (), "panels three"
-    )
+    ]
+    title = "Repetitions of the same cell about their median"
+    return Chart(title, tuple(panes), (), "panels three") if cells else Chart()
 
 
 def _strips(found: Sequence[Repeated], strips: int) -> Pane:
@@ -211,55 +197,43 @@ def _strips(found: Sequence[Repeated], strips: int) -> Pane:
         plot.marks([Mark(d, row) for d in one.deviations], "small", "s0 faint", strips=strips, dy=7)
         apart = [Mark(one.deviations[n], row) for n in one.apart]
         plot.marks(apart, "halo", "apart", strips=strips, dy=7)
-        plot.marks([Mark(0.0, row, _repeated_words(one))], "tick", "s0 strong", dy=7)
+        plot.marks([Mark(0.0, row, one.words)], "tick", "s0 strong", dy=7)
     return Pane((plot,), figure.title, figure.difference_unit)
-
-
-def _repeated_words(repeated: Repeated) -> str:
-    figure, n = repeated.figure, len(repeated.values)
-    low, high = (figure.signed(end(repeated.deviations)) for end in (min, max))
-    said = (
-        f"{figure.title} of {repeated.cell.label}: {n} runs between {low} and {high} "
-        f"{figure.difference_unit} of their median"
-    )
-    apart = repeated.apart
-    if runs := ", ".join(repeated.runs[i] for i in apart[:MOST_NAMED]):
-        runs += f" and {len(apart) - MOST_NAMED} more" if len(apart) > MOST_NAMED else ""
-        said += f"; {runs} stands apart" if len(apart) == 1 else f"; {runs} stand apart"
-    return f"{said}; {repeated.sees_words}"
 
 
 def studies_plot(figures: Sequence[StudyFigure]) -> Chart:
     """The study of 2016 beside this run, each on a scale of its own: only the order of the setups
     can be compared."""
-    panes = [pane for figure in figures for pane in _study(figure)]
+    panes = tuple(pane for figure in figures for pane in _study(figure))
     key: tuple[KeyEntry, ...] = (
         ("zone", "part p-rest", "2016: other hardware"),
         ("zone", "part p-phase2", "this run: medians"),
         ("bar", "whole", "95 % interval"),
     )
-    return (
-        Chart("The study of 2016 beside this run", tuple(panes), key, "panels")
-        if panes
-        else Chart()
-    )
+    title = "The study of 2016 beside this run"
+    return Chart(title, panes, key, "panels") if panes else Chart()
 
 
 def _study(figure: StudyFigure) -> Iterator[Pane]:
-    published, rows = figure.published, figure.rows
-    name = published.name[0].upper() + published.name[1:]
-    there = Scale.over([row.published for row in rows], 3)
-    here = Scale.over([_reach(row) for row in rows], 3)
-    for x, unit, of_2016 in ((there, f"2016, {published.there}", True),
-                             (here, f"this run, {published.here}", False)):  # fmt: skip
+    """Bars of 2016, then those of this run."""
+    name, published, rows = figure.name, figure.published, figure.rows
+    here = [row.here for row in rows]
+    reach = [max(s.median, s.interval.high if s.interval else 0.0) if s else 0.0 for s in here]
+    printed = [row.published for row in rows]
+    for values, unit, of_2016 in ((printed, f"2016, {published.there}", True),
+                                  (reach, f"this run, {published.here}", False)):  # fmt: skip
+        x = Scale.over(values, 3)
         plot = Plot(f"{name}: {unit}", x, Scale.rows(len(rows)), ROW * len(rows), "rows")
         plot.axes("", _plain, None, grid="x")
         for n, row in enumerate(rows):
-            words = f"{row.published:.2f}" if of_2016 else f"{here_words(row.here)}; {row.said}"
+            said = here_words(row.here)
             label = tag("tspan", cut(row.setup, 200), class_="b")
+            words = f"{row.published:.2f}" if of_2016 else f"{said}; {row.said}"
             beside = tag("tspan", f"  {cut(words, 330)}", class_="wd")
             plot.words(x.low, n, label + beside, "row-name", dy=-5)
-            says = f"{name} of {row.setup}: {_study_words(figure, row)}"
+            measured = f"{said} {published.here}" if row.here else "not measured"
+            says = f"{name} of {row.setup}: 2016 {row.published:.2f} {published.there}; "
+            says += f"here {measured}; {row.said}"
             if of_2016:
                 plot.bar(0, row.published, n, BAR, "p-rest", dy=8, says=says)
             elif row.here is not None:
@@ -267,15 +241,3 @@ def _study(figure: StudyFigure) -> Iterator[Pane]:
                 if interval := row.here.interval:
                     plot.span(interval.low, interval.high, n, "whole", caps=True, dy=8)
         yield Pane((plot,), name, unit)
-
-
-def _reach(row: Beside) -> float:
-    if row.here is None:
-        return 0.0
-    return max(row.here.median, row.here.interval.high if row.here.interval else 0.0)
-
-
-def _study_words(figure: StudyFigure, row: Beside) -> str:
-    published = figure.published
-    here = f"{here_words(row.here)} {published.here}" if row.here else "not measured"
-    return f"2016 {row.published:.2f} {published.there}; here {here}; {row.said}"

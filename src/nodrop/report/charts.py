@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -233,7 +233,7 @@ def curve_plot(title: str, x_name: str, y_name: str, curves: Sequence[Curve]) ->
     return Chart(title, (Pane((plot,), y_name),), key)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     kind: str
     """Parts of one kind have one colour, and one name in the key."""
@@ -244,7 +244,7 @@ class Part:
     """Its class in chart.css."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Bar:
     name: str
     parts: tuple[Part, ...]
@@ -256,7 +256,7 @@ class Bar:
     """A heading above the first bar of each group."""
 
 
-def stacked_bars(title: str, axis_name: str, bars: Sequence[Bar], *, high: float | None = None,
+def stacked_bars(title: str, axis_name: str, bars: Iterable[Bar], *, high: float | None = None,
                  order: Sequence[str] = ()) -> Chart:  # fmt: skip
     """A named row per bar. Empty if there is nothing to draw. `order`: kinds in the key."""
     shown = [bar for bar in bars if bar.parts][:MOST_BARS]

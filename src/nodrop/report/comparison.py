@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, SURE_LOSS, Figure, grouped
+from nodrop.report.costs import FIGURES, LOSS_FIGURE, SURE_LOSS, Figure, grouped
 from nodrop.report.hosts import other_hosts
-from nodrop.report.sentences import Sentence
+from nodrop.report.sentences import Sentence, plural
 from nodrop.report.setups import Condition, Place
 from nodrop.report.story import Cell
 from nodrop.report.tables import Field, Table, number, own, table_of, words
 from nodrop.stats.comparison import Advice, Answer, Comparison, compare, more_runs
 from nodrop.stats.interval import CONFIDENCE, Family, Interval, Summary
 
+MARKS = {Answer.DIFFERENT: "≠", Answer.SAME: "=", Answer.CANNOT_TELL: "?"}
+"""A sign beside the word, for those who skim."""
 NO_NUMBER = "no number of further runs can be promised"
 FEWEST_BEYOND = 4
 """Fewer runs lie beyond those of another cell too often by chance to be worth a word."""
@@ -42,6 +44,15 @@ class Compared:
     summary: Summary | None
     found: Comparison | None
     family: Family
+
+    @property
+    def answer(self) -> Answer | None:
+        return self.found.answer if self.found else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """Interval of the difference."""
+        return self.found.interval if self.found else None
 
     @property
     def base_median(self) -> float | None:
@@ -78,9 +89,7 @@ class Compared:
         if self.summary.n == 1:
             return "one run"
         low, high = self.figure.shown(self.summary.low), self.figure.shown(self.summary.high)
-        if low == high:
-            return "in each run"
-        return f"{low} to {high}"
+        return "in each run" if low == high else f"{low} to {high}"
 
     @property
     def shift_words(self) -> str:
@@ -88,9 +97,7 @@ class Compared:
         if self.found is None:
             return ""
         said = f"{self.figure.signed(self.found.shift)} {self.figure.difference_unit}"
-        if interval := self.found.interval:
-            said += f" {_between(interval, self.figure.signed)}"
-        return said
+        return f"{said} {_between(self.interval, self.figure.signed)}" if self.interval else said
 
     @property
     def relative(self) -> float | None:
@@ -104,10 +111,8 @@ class Compared:
     def relative_words(self) -> str:
         if self.relative is None or self.found is None:
             return ""
-        said = f"{_percent(self.relative)} %"
-        if interval := self.found.relative:
-            said += f" [{_percent(interval.low)}, {_percent(interval.high)}]"
-        return said
+        said, interval = f"{_percent(self.relative)} %", self.found.relative
+        return f"{said} {_between(interval, _percent)}" if interval else said
 
     @property
     def verdict(self) -> str:
@@ -121,26 +126,21 @@ class Compared:
         return f"{self._judged(self.found)}{hosts}"
 
     def _judged(self, found: Comparison) -> str:
-        if self.figure.of_trials:
-            return self._judged_by_share(found)
+        by_share = self.figure.of_trials
         match found.answer:
             case Answer.DIFFERENT:
-                return f"different: {self.lossy_words}" if found.by_share else "different"
-            case Answer.SAME:
-                return f"same within {self.figure.margin_words}, {self.but_words}"
-            case Answer.CANNOT_TELL:
-                beyond = f"; so far {self.beyond_words}" if self.beyond_words else ""
-                return f"cannot tell yet ({self.advice_words}{beyond})"
-
-    def _judged_by_share(self, found: Comparison) -> str:
-        match found.answer:
-            case Answer.DIFFERENT:
-                return f"different: {self.lossy_words}"
-            case Answer.SAME:
+                both = by_share or found.by_share
+                return f"different: {self.lossy_words}" if both else "different"
+            case Answer.SAME if by_share:
                 most = math.ceil(found.apart * 100)
                 return f"same: {self.lossy_words}; the shares are at most {most} points apart"
-            case Answer.CANNOT_TELL:
+            case Answer.SAME:
+                return f"same within {self.figure.margin_words}, {self.but_words}"
+            case Answer.CANNOT_TELL if by_share:
                 return f"cannot tell yet: {self.lossy_words} ({self.advice_words})"
+            case _:
+                beyond = f"; so far {self.beyond_words}" if self.beyond_words else ""
+                return f"cannot tell yet ({self.advice_words}{beyond})"
 
     @property
     def lossy_words(self) -> str:
@@ -161,24 +161,21 @@ class Compared:
     @property
     def beyond_words(self) -> str:
         """Words for what the runs show, though they are too few to infer anything from it."""
-        if min(len(self.values), len(self.base_values)) < FEWEST_BEYOND:
-            return ""
-        if min(self.values) > max(self.base_values):
-            return "every run lies above the base's"
-        if max(self.values) < min(self.base_values):
-            return "every run lies below the base's"
+        if min(len(self.values), len(self.base_values)) >= FEWEST_BEYOND:
+            if min(self.values) > max(self.base_values):
+                return "every run lies above the base's"
+            if max(self.values) < min(self.base_values):
+                return "every run lies below the base's"
         return ""
 
     @property
     def evidence(self) -> dict[str, Any]:
         """Plain JSON, in the figure's unit."""
-        found = self.found
-        interval = found.interval if found else None
-        unsure = found is not None and found.answer is Answer.CANNOT_TELL
+        found, unsure = self.found, self.answer is Answer.CANNOT_TELL
         return {
             "answer": found.answer.value if found else None,
             "difference": found.shift if found else None,
-            "interval": [interval.low, interval.high] if interval else None,
+            "interval": [self.interval.low, self.interval.high] if self.interval else None,
             "apart_ratio": found.apart if found else None,
             "n": len(self.values),
             "base_n": len(self.base_values),
@@ -190,11 +187,23 @@ class Compared:
 
     @property
     def mark(self) -> str:
-        """A sign beside the word, for those who skim."""
+        return MARKS[self.answer] if self.answer else ""
+
+    @property
+    def cell_words(self) -> str:
+        """Words of a table's cell; the unit stands in the head of the column."""
         if self.found is None:
-            return ""
-        signs = {Answer.DIFFERENT: "≠", Answer.SAME: "=", Answer.CANNOT_TELL: "?"}
-        return signs[self.found.answer]
+            return self.verdict
+        worst = f"; {self.worst_words}" if self.worst_words else ""
+        if self.answer is Answer.SAME:
+            return f"{self.verdict}{worst}"
+        worst += f"; other hosts: {self.other_hosts}" if self.other_hosts else ""
+        signed = self.figure.signed
+        shift = signed(self.found.shift)
+        shift += f" {_between(self.interval, signed)}" if self.interval else ""
+        if self.answer is Answer.CANNOT_TELL:
+            return f"{shift}: cannot tell yet{worst}"
+        return f"{shift}: {self.lossy_words}{worst}" if self.found.by_share else f"{shift}{worst}"
 
 
 def _between(interval: Interval, shown: Callable[[float], str]) -> str:
@@ -216,10 +225,9 @@ def figures_of(found: Sequence[Condition]) -> tuple[Figure, ...]:
 
 def more_runs_words(advice: Advice, counted: str = "run") -> str:
     """Words for the number of further runs; a guess is called one."""
-    more = advice.more_runs
-    if more is None:
+    if advice.more_runs is None:
         return NO_NUMBER.replace("runs", f"{counted}s")
-    runs = f"{more} more {counted}{'s' if more != 1 else ''}"
+    runs = plural(advice.more_runs, f"more {counted}")
     return f"at least {runs}" if advice.only_least else f"about {runs}, a guess from these"
 
 
@@ -236,7 +244,16 @@ def family_words(family: Family, cells: Iterable[Cell]) -> str:
 
 
 def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared:
-    of_base, own = figure.by_start(base), figure.by_start(cell)
+    of_base, own, asked = figure.by_start(base), figure.by_start(cell), figure.asked(family)
+    found = None if cell is base else compare(of_base, own, asked)
+    if figure is LOSS_FIGURE and found is not None and found.answer is Answer.DIFFERENT:
+        # It must differ without what late bursts of the sender can explain of it as well.
+        if sum(own) / len(own) > sum(of_base) / len(of_base):
+            sure = compare(of_base, SURE_LOSS.by_start(cell), asked)
+        else:
+            sure = compare(SURE_LOSS.by_start(base), own, asked)
+        if sure is None or sure.answer is not Answer.DIFFERENT:
+            found = replace(found, answer=Answer.CANNOT_TELL)
     return Compared(
         figure=figure,
         is_base=cell is base,
@@ -247,67 +264,21 @@ def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared
         hosts=any(len(one.pairs) > 1 for one in (base, cell)),
         other_hosts=other_hosts(base, cell),
         summary=figure.summary(cell),
-        found=None if cell is base else _found(base, cell, figure, family),
+        found=found,
         family=family,
     )
-
-
-def _found(base: Cell, cell: Cell, figure: Figure, family: Family) -> Comparison | None:
-    """A loss differs only if it does without what late bursts of the sender can explain of it."""
-    asked = figure.asked(family)
-    of_base, own = figure.by_start(base), figure.by_start(cell)
-    found = compare(of_base, own, asked)
-    if figure is not LOSS_FIGURE or found is None or found.answer is not Answer.DIFFERENT:
-        return found
-    if sum(own) / len(own) > sum(of_base) / len(of_base):
-        own = SURE_LOSS.by_start(cell)
-    else:
-        of_base = SURE_LOSS.by_start(base)
-    sure = compare(of_base, own, asked)
-    differs = sure is not None and sure.answer is Answer.DIFFERENT
-    return found if differs else replace(found, answer=Answer.CANNOT_TELL)
-
-
-def differences(cells: Sequence[Cell], base: int, family: Family) -> list[list[str]]:
-    """For every cell the words of each figure; the base's own row says that it is the base."""
-    return [
-        [_words(compared(cells[base], cell, figure, family)) for figure in DIFFERENCES]
-        for cell in cells
-    ]
-
-
-def _words(item: Compared) -> str:
-    """The unit stands in the head of the column."""
-    if item.found is None:
-        return item.verdict
-    worst = f"; {item.worst_words}" if item.worst_words else ""
-    if item.found.answer is Answer.SAME:
-        return f"{item.verdict}{worst}"
-    between = item.found.interval
-    shift = item.figure.signed(item.found.shift)
-    shift += f" {_between(between, item.figure.signed)}" if between else ""
-    worst += f"; other hosts: {item.other_hosts}" if item.other_hosts else ""
-    if item.found.answer is Answer.CANNOT_TELL:
-        return f"{shift}: cannot tell yet{worst}"
-    return f"{shift}: {item.lossy_words}{worst}" if item.found.by_share else f"{shift}{worst}"
 
 
 Side = tuple[Condition, Place, Compared]
 
 
-def _ends(of: Callable[[Interval], float]) -> Callable[[Side], float | None]:
-    return lambda x: of(i) if (found := x[2].found) and (i := found.interval) else None
+def _own(
+    name: str, title: str, of: Callable[[Compared], float | None], *, signed: bool = False
+) -> Field[Side]:
+    def shown(x: Side) -> Callable[[float], str]:
+        return x[2].figure.signed if signed else x[2].figure.shown
 
-
-def _signed(name: str, title: str, of: Callable[[Side], float | None]) -> Field[Side]:
-    return own(name, title, of, lambda x: x[2].figure.signed)
-
-
-def _summary(name: str, title: str, of: Callable[[Summary], float]) -> Field[Side]:
-    def value(x: Side) -> float | None:
-        return of(x[2].summary) if x[2].summary else None
-
-    return own(name, title, value, lambda x: x[2].figure.shown)
+    return own(name, title, lambda x: of(x[2]), shown)
 
 
 SIDE_FIELDS: tuple[Field[Side], ...] = (
@@ -316,11 +287,11 @@ SIDE_FIELDS: tuple[Field[Side], ...] = (
     words("base", "Base", lambda x: x[0].base.name),
     words("figure", "Figure", lambda x: x[2].figure.name),
     number("n", "n", lambda x: x[2].summary.n if x[2].summary else 0, str),
-    _summary("median", "Median", lambda summary: summary.median),
-    _summary("largest", "Largest run", lambda summary: summary.high),
-    _signed("difference", "Difference", lambda x: x[2].found.shift if x[2].found else None),
-    _signed("difference_low", "from", _ends(lambda interval: interval.low)),
-    _signed("difference_high", "to", _ends(lambda interval: interval.high)),
+    _own("median", "Median", lambda item: item.summary.median if item.summary else None),
+    _own("largest", "Largest run", lambda item: item.summary.high if item.summary else None),
+    _own("difference", "Difference", lambda i: i.found.shift if i.found else None, signed=True),
+    _own("difference_low", "from", lambda i: i.interval.low if i.interval else None, signed=True),
+    _own("difference_high", "to", lambda i: i.interval.high if i.interval else None, signed=True),
     number("relative", "Relative", lambda x: x[2].relative, lambda ratio: f"{_percent(ratio)} %"),
     words("verdict", "Verdict", lambda x: x[2].verdict),
 )
@@ -348,70 +319,49 @@ def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
     for place in heaviest.places[1:]:
         items = [compared(base.cell, place.cell, figure, heaviest.family) for figure in figures]
         words = "; ".join(_verdicts(items)) or "no measured trial to compare"
-        rest = "".join(_failed_words(p) for p in (base, place))
+        for one in (base, place):
+            if failed := len(one.cell.failed):  # only trials that survive are compared
+                words += f"; {failed} of {failed + len(one.cell.valid)} trials of {one.name} failed"
+                words += " and are in none of these figures"
         if hosts := other_hosts(base.cell, place.cell):
-            rest += f"; other hosts measured them ({hosts}), so this includes how hosts differ"
+            words += f"; other hosts measured them ({hosts}), so this includes how hosts differ"
         yield Sentence(
-            rule="setup-against-base",
+            "setup-against-base",
+            f"{place.name} against {base.name}{at}: {words}.",
+            {item.figure.name: item.evidence for item in items if item.found},
+            (*base.cell.valid, *place.cell.valid),
             subject=place.name,
-            text=f"{place.name} against {base.name}{at}: {words}{rest}.",
-            evidence={item.figure.name: item.evidence for item in items if item.found},
-            trials=(*base.cell.valid, *place.cell.valid),
         )
 
 
-def _failed_words(place: Place) -> str:
-    """Words on the trials that failed, for only those that survive are compared; empty if none
-    failed."""
-    if not place.cell.failed:
-        return ""
-    failed, judged = len(place.cell.failed), len(place.cell.failed) + len(place.cell.valid)
-    return f"; {failed} of {judged} trials of {place.name} failed and are in none of these figures"
-
-
 def _verdicts(items: Sequence[Compared]) -> Iterator[str]:
-    told = {answer: [i for i in items if i.found and i.found.answer is answer] for answer in Answer}
+    told = {answer: [i for i in items if i.answer is answer] for answer in Answer}
     if different := told[Answer.DIFFERENT]:
-        yield "different in " + ", ".join(_difference(item) for item in different)
+        each = []
+        for i in different:
+            relative = f"{_percent(i.relative)} %" if i.relative is not None else ""
+            by_share = i.lossy_words if i.found and i.found.by_share else ""
+            each.append(_with(i, relative, by_share, amount=f" {i.shift_words}"))
+        yield f"different in {', '.join(each)}"
     if same := told[Answer.SAME]:
         most = max(same, key=lambda i: i.found.apart if i.found else 0.0)
         names = ", ".join(_with(i, i.figure.margin_words) for i in same)
         yield f"the same, {most.but_words}, in {names}"
     if unsure := told[Answer.CANNOT_TELL]:
-        yield (
-            "cannot tell yet in "
-            + ", ".join(_with(i, i.beyond_words) for i in unsure)
-            + f" ({_most_words(unsure)})"
-        )
+        names = ", ".join(_with(i, i.beyond_words) for i in unsure)
+        # The advice that names the most runs, for readers who want all answers.
+        named = [i for i in unsure if i.advice.more_runs is not None]
+        advice = max(named or unsure[:1], key=lambda i: i.advice.more_runs or 0).advice_words
+        some = f"; for some {NO_NUMBER}" if named and len(named) < len(unsure) else ""
+        yield f"cannot tell yet in {names} ({advice}{some})"
 
 
-def _most_words(unsure: Sequence[Compared]) -> str:
-    """The advice that names the most runs, for readers who want all answers."""
-    named = [i for i in unsure if i.advice.more_runs is not None]
-    if not named:
-        return unsure[0].advice_words
-    most = max(named, key=lambda i: i.advice.more_runs or 0).advice_words
-    return f"{most}; for some {NO_NUMBER}" if len(named) < len(unsure) else most
-
-
-def _difference(item: Compared) -> str:
-    relative = f"{_percent(item.relative)} %" if item.relative is not None else ""
-    by_share = item.lossy_words if item.found and item.found.by_share else ""
-    return _with(item, relative, by_share, name=f"{_name(item)} {item.shift_words}")
-
-
-def _with(item: Compared, *more: str, name: str = "") -> str:
-    said = ", ".join(filter(None, (*more, _worst_of_both(item))))
-    return f"{name or _name(item)} ({said})" if said else name or _name(item)
-
-
-def _worst_of_both(item: Compared) -> str:
-    if not item.worst_words or not item.base_values:
-        return ""
-    return f"{item.worst_words}, of the base {item.figure.shown(max(item.base_values))} %"
-
-
-def _name(item: Compared) -> str:
-    """Within a sentence: SUT stays SUT."""
+def _with(item: Compared, *more: str, amount: str = "") -> str:
+    """The figure as within a sentence (SUT stays SUT), and more about it in brackets."""
     title = item.figure.title
-    return title if title[:2].isupper() else title[0].lower() + title[1:]
+    name = (title if title[:2].isupper() else title[0].lower() + title[1:]) + amount
+    worst = ""
+    if item.worst_words and item.base_values:
+        worst = f"{item.worst_words}, of the base {item.figure.shown(max(item.base_values))} %"
+    said = ", ".join(filter(None, (*more, worst)))
+    return f"{name} ({said})" if said else name

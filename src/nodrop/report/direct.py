@@ -25,8 +25,7 @@ from nodrop.report.story import Cell, Source, Story, factor_label, once
 from nodrop.report.trials import Trial, work_of
 from nodrop.results.capacity import Direct
 from nodrop.results.capacity import Level as Said
-from nodrop.stats.comparison import Advice
-from nodrop.stats.comparison import Answer as Verdict
+from nodrop.stats.comparison import Answer as Verdicts
 from nodrop.stats.interval import Family
 from nodrop.untrusted.json_text import value_in
 
@@ -46,6 +45,7 @@ CARRIES = ("carries", "carry", "more", "less")
 BOOKS = "books"
 
 
+Verdict = Literal["more", "less", "same", "cannot tell"]
 Clause = tuple[Said, str]
 """One level's part of the answer, and the command that would show more (empty without one)."""
 
@@ -53,22 +53,28 @@ Clause = tuple[Said, str]
 @once
 def direct_answers(story: Story) -> tuple[tuple[Direct, Sentence], ...]:
     """One for each factor, with all else equal; at most `MOST_DIRECT`."""
-    found = [c for c in contrasts(story) if _metric(story, c.source) != BOOKS]
     said = [_books(story, n) for n in range(len(story.sources)) if _metric(story, n) == BOOKS]
-    said += [(direct, sentence) for c in found[:MOST_DIRECT] for direct, sentence in _of(story, c)]
+    for contrast in _compared_in_words(story)[:MOST_DIRECT]:
+        if contrast.levels[0].searched is not None:
+            said.append(_searched(story, contrast))
+        elif heaviest := _heaviest(contrast):
+            said.append(_fixed(story, contrast, *heaviest))
     return tuple(said)
+
+
+def _compared_in_words(story: Story) -> Sequence[Contrast]:
+    return [c for c in contrasts(story) if _metric(story, c.source) != BOOKS]
 
 
 def direct_sentences(story: Story) -> Iterator[Sentence]:
     yield from (sentence for _, sentence in direct_answers(story))
-    compared_ones = [c for c in contrasts(story) if _metric(story, c.source) != BOOKS]
-    if more := compared_ones[MOST_DIRECT:]:
+    if more := _compared_in_words(story)[MOST_DIRECT:]:
         differ = list(dict.fromkeys(" and ".join(c.factor) for c in more))
         yield Sentence(
-            rule="direct-left",
-            text=f"Not compared in words: {plural(len(more), 'more group')} of cells that differ "
+            "direct-left",
+            f"Not compared in words: {plural(len(more), 'more group')} of cells that differ "
             f"in {listed([escape.plain(one) for one in differ])} alone; the tables have them.",
-            evidence={"groups": len(more), "factors": differ},
+            {"groups": len(more), "factors": differ},
         )
 
 
@@ -119,65 +125,50 @@ def _ways(name: str) -> tuple[str, str, str, str]:
     return next((figure.ways for figure in RANKED if figure.name == name), CARRIES)
 
 
-def _so_far(direct: Direct, level: Said) -> str:
-    if level.seen_ratio is not None:
-        return f"So far {times(Span(low=level.seen_ratio[0], high=level.seen_ratio[1]))}."
-    said = "" if direct.figure == CAPACITY else level.words
-    return f"{said[:1].upper()}{said[1:]}." if said else ""
-
-
 def _verdict_card(direct: Direct) -> VerdictCard:
     verb, _, more, less = _ways(direct.figure)
     ways = {"more": f"{verb} {more}", "less": f"{verb} {less}", "same": "the same",
             "cannot tell": "cannot tell yet"}  # fmt: skip
+    base = escape.plain(direct.base, longest=80)
     rows = []
     for one in direct.levels:
-        kind, words = KINDS[one.verdict], ways[one.verdict]
-        # More runs beside the same programs would tell nothing.
-        unknown = "" if direct.disturbed else one.needed
+        words, seen, kind = one.words, "", KINDS[one.verdict]
+        if kind == "unknown":
+            # More runs beside the same programs would tell nothing.
+            words = "" if direct.disturbed else one.needed
+            so_far = "" if direct.figure == CAPACITY else one.words
+            seen = f"{so_far[:1].upper()}{so_far[1:]}." if so_far else ""
+            if one.seen_ratio is not None:
+                seen = f"So far {times(Span(low=one.seen_ratio[0], high=one.seen_ratio[1]))}."
         row = VerdictRow(
             kind=kind,
             sign=SIGNS[kind],
             name=escape.plain(one.name, longest=80),
-            words=": ".join(filter(None, (words, unknown if kind == "unknown" else one.words))),
-            seen=_so_far(direct, one) if kind == "unknown" else "",
+            words=": ".join(filter(None, (ways[one.verdict], words))),
+            seen=seen,
         )
         rows.append(row)
     kinds = [row.kind for row in rows]
-    base, at = escape.plain(direct.base, longest=80), f" at {direct.at}" if direct.at else ""
     sure = [one for one in direct.levels if one.verdict in ("more", "less")]
     if direct.disturbed:
         headline = "Cannot tell: other programs had the CPUs."
     elif sure:
         first = max(sure, key=lambda one: abs(one.difference or (one.ratio or (1.0,))[0] or 0.0))
         headline = f"{escape.plain(first.name, longest=80)} {ways[first.verdict]} than {base}"
-    elif "unknown" in kinds:
-        headline = "Cannot tell yet."
     else:
-        headline = f"The same as {base}."
+        headline = "Cannot tell yet." if "unknown" in kinds else f"The same as {base}."
     tally = "  ".join(f"{n} {SIGNS[kind]}" for kind in SIGNS if (n := kinds.count(kind)))
     others = [factor_label(f, v) for f, v in direct.held.items() if f not in LOADS]
-    held = f", {' · '.join(others)}" if others else ""
-    factor = listed(
-        [
-            escape.plain(one.removesuffix(".kind").rpartition(".")[2]).replace("_", " ")
-            for one in direct.factor
-        ]
-    )
+    factors = [f.removesuffix(".kind").rpartition(".")[2] for f in direct.factor]
+    kicker = listed([escape.plain(one).replace("_", " ") for one in factors]).capitalize()
+    kicker += f", against {base}" + (f" at {direct.at}" if direct.at else "")
     return VerdictCard(
-        kicker=f"{factor.capitalize()}, against {base}{at}{held}",
+        kicker=kicker + (f", {' · '.join(others)}" if others else ""),
         headline=headline,
         tally=tally if len(rows) > 1 else "",
         rows=tuple(rows),
         to_do=direct.to_do.strip("`"),
     )
-
-
-def _of(story: Story, contrast: Contrast) -> Iterator[tuple[Direct, Sentence]]:
-    if contrast.levels[0].searched is not None:
-        yield _searched(story, contrast)
-    elif heaviest := _heaviest(contrast):
-        yield _fixed(story, contrast, *heaviest)
 
 
 def _metric(story: Story, source: int) -> object:
@@ -208,9 +199,7 @@ def _books(story: Story, number: int) -> tuple[Direct, Sentence]:
         question=source.question, factor=[], held={}, figure=BOOKS, at="", base="",
         disturbed=False, levels=[], text=text, to_do="",
     )  # fmt: skip
-    sentence = Sentence(
-        rule="direct", text=text, evidence=direct.model_dump(), trials=open_ones or trials
-    )
+    sentence = Sentence("direct", text, direct.model_dump(), open_ones or trials)
     return direct, sentence
 
 
@@ -218,51 +207,39 @@ def _books(story: Story, number: int) -> tuple[Direct, Sentence]:
 
 
 def _searched(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
-    base = contrast.levels[0]
-    answers = [_first(level) for level in contrast.levels]
-    goal = goal_words(answers[0].goal, answers[0].goals_of)
-    others = list(zip(contrast.levels[1:], answers[1:], strict=True))
-    family = _rounds_family(story)
+    found = [level.searched for level in contrast.levels if level.searched is not None]
+    (base, *others), trials = (
+        [one.answers[0] for one in found],
+        [t for s in found for t in s.trials],
+    )
+    hosts = [len({t.pair for t in one.trials if t.valid}) > 1 for one in found[1:]]
     clauses = [
-        _carries(story, contrast, level, answers[0], answer, family) for level, answer in others
+        _carries(story, contrast, level, base, own, hosts=of_hosts)
+        for level, own, of_hosts in zip(contrast.levels[1:], others, hosts, strict=True)
     ]
-    trials = tuple(t for level in contrast.levels for t in _of_search(level))
-    text = _worded(base.name, clauses, CARRIES, goal, SAME_WORDS)
-    return _said(story, contrast, CAPACITY, "", clauses, text, trials)
-
-
-SAME_WORDS = f"the same within {SAME_RATIO * 100:.0f} %"
-
-
-def _first(level: Level) -> Answer:
-    assert level.searched is not None
-    return level.searched.answers[0]
-
-
-def _of_search(level: Level) -> tuple[Trial, ...]:
-    return () if level.searched is None else level.searched.trials
-
-
-@once
-def _rounds_family(story: Story) -> Family:
-    """One median for each cell that was searched."""
-    cells = {id(lv.searched) for c in contrasts(story) for lv in c.levels if lv.searched}
-    return Family(parts=max(len(cells), 1))
+    goal = goal_words(base.goal, base.goals_of)
+    same = f"the same within {SAME_RATIO * 100:.0f} %"
+    text = _worded(contrast.levels[0].name, clauses, CARRIES, goal, same)
+    return _said(story, contrast, CAPACITY, "", clauses, text, tuple(trials))
 
 
 def _carries(
-    story: Story, contrast: Contrast, level: Level, base: Answer, own: Answer, family: Family
+    story: Story, contrast: Contrast, level: Level, base: Answer, own: Answer, *, hosts: bool
 ) -> Clause:
-    hosts = len({t.pair for t in _of_search(level) if t.valid}) > 1
+    # One median for each cell that was searched.
+    cells = {id(lv.searched) for c in contrasts(story) for lv in c.levels if lv.searched}
     by_rate = any(key.startswith("load.") for key in contrast.factor)
-    found = weigh(base, own, family, hosts=hosts, by_rate=by_rate)
-    verdict: Literal["more", "less", "same", "cannot tell"] = "cannot tell"
-    if found.verdict is Verdict.SAME:
+    found = weigh(base, own, Family(parts=max(len(cells), 1)), hosts=hosts, by_rate=by_rate)
+    verdict: Verdict = "cannot tell"
+    amount, within = times(found.between), times(found.within)
+    if found.verdict is Verdicts.SAME:
         verdict = "same"
-    elif found.verdict is Verdict.DIFFERENT:
+    elif found.verdict is Verdicts.DIFFERENT:
         verdict = "more" if found.between.above else "less"
+    else:  # bounds that one search of each showed, with no verdict
+        amount = f"{_bounds(own)} against {_bounds(base)}"
+        amount += f", so far {within}" if within and found.lack is not Lack.NO_END else ""
     needed, to_do = _needed(story, contrast, base, own, found)
-    amount = times(found.between) if verdict != "cannot tell" else _seen(base, own, found)
     said = Said(
         name=level.name,
         verdict=verdict,
@@ -280,37 +257,22 @@ def _carries(
 
 def times(span: Span) -> str:
     """`1.21 to 1.34 times as much`, rounded outwards."""
-    if span.low is None and span.high is None:
+    low = "" if span.low is None else f"{math.floor(span.low * 100 + 1e-9) / 100:.2f}"
+    high = "" if span.high is None else f"{math.ceil(span.high * 100 - 1e-9) / 100:.2f}"
+    if not low and not high:
         return ""
-    if span.high is None:
-        return f"at least {_down(span.low or 0)} times as much"
-    if span.low is None:
-        return f"at most {_up(span.high)} times as much"
-    low, high = _down(span.low), _up(span.high)
+    if not high:
+        return f"at least {low} times as much"
+    if not low:
+        return f"at most {high} times as much"
     return f"{low} times as much" if low == high else f"{low} to {high} times as much"
-
-
-def _down(value: float) -> str:
-    return f"{math.floor(value * 100 + 1e-9) / 100:.2f}"
-
-
-def _up(value: float) -> str:
-    return f"{math.ceil(value * 100 - 1e-9) / 100:.2f}"
-
-
-def _seen(base: Answer, own: Answer, found: Weighed) -> str:
-    """Bounds that one search of each showed, in words and with no verdict."""
-    both = f"{_bounds(own)} against {_bounds(base)}"
-    within = times(found.within)
-    return f"{both}, so far {within}" if within and found.lack is not Lack.NO_END else both
 
 
 def _bounds(answer: Answer) -> str:
     lower, upper, confidence = answer.lower, answer.upper, answer.confidence
     writing = Writing(by=answer.by, known=confidence.known if confidence else 0.0)
     if lower is not None and upper is not None:
-        carried, not_carried = writing.both(lower, upper)
-        return f"{carried}, not {not_carried}"
+        return "{}, not {}".format(*writing.both(lower, upper))
     if lower is not None:
         return f"at least {writing.carried(lower)}"
     return "nothing known" if upper is None else f"less than {writing.too_much(upper)}"
@@ -326,14 +288,11 @@ def _needed(
             return "", ""
         case Lack.NOTHING | Lack.NO_END:
             open_ones = [one for one in (base, own) if one.upper is None] or [base, own]
-            words = listed(list(dict.fromkeys(map(limit_words, open_ones))))
+            ends = listed(list(dict.fromkeys(map(limit_words, open_ones))))
             helps = [_beyond(source, one.limited_by) for one in open_ones]
             what = "; ".join(dict.fromkeys(words for words, _ in helps))
             command = next((command for _, command in helps if command), "")
-            return (
-                f"searches ended at {words}, before the SUT was full; what helps: {what}",
-                command,
-            )
+            return f"searches ended at {ends}, before the SUT was full; what helps: {what}", command
         case Lack.HOSTS:
             return "each round mixes trials of several hosts, so rounds have no interval", ""
         case Lack.ROUNDS | Lack.SPREAD:
@@ -372,38 +331,26 @@ def _beyond(source: Source, reason: str) -> tuple[str, str]:
 def _fixed(
     story: Story, contrast: Contrast, at: str, levels: Sequence[tuple[Level, Cell]]
 ) -> tuple[Direct, Sentence]:
-    figures = _figures(story, contrast)
+    asked = _metric(story, contrast.source)
+    figure = next((f for f in RANKED if f.name == asked), LOSS_FIGURE)
+    family = compared_at_once(story)
+    if figure not in DIFFERENCES:  # its comparisons are not among those of the report
+        measured = sum(1 for cell in story.cells if figure.values(cell))
+        family = Family(parts=family.parts + measured)
     base, base_cell = levels[0]
-    family = _family(story, figures[0])
-    clauses = []
-    for level, cell in levels[1:]:
-        items = [compared(base_cell, cell, figure, family) for figure in figures]
-        clauses.append(_costs(story.sources[contrast.source], level, cell, base_cell, items))
+    source = story.sources[contrast.source]
+    clauses = [
+        _costs(source, level.name, cell, base_cell, compared(base_cell, cell, figure, family))
+        for level, cell in levels[1:]
+    ]
     silent = [lv.name for lv in contrast.levels if lv.name not in {one.name for one, _ in levels}]
-    figure = figures[0]
-    text = _worded(base.name, clauses, figure.ways, f"at {at}" if at else "", _same_words(figure))
+    same = f"the same within {figure.margin_words}"
+    text = _worded(base.name, clauses, figure.ways, f"at {at}" if at else "", same)
     if silent:
         none = f"{listed(silent)} cannot be compared: no trial {f'at {at} ' if at else ''}measured"
         text = f"{text}; {none}" if clauses else f"Cannot tell: {none}"
     trials = tuple(t for _, cell in levels for t in cell.valid)
     return _said(story, contrast, figure.name, at, clauses, text, trials, base=base.name)
-
-
-def _figures(story: Story, contrast: Contrast) -> tuple[Figure, ...]:
-    """The one that the experiment asks about, then the others."""
-    named = story.sources[contrast.source].run.manifest.get("metric")
-    first = next((f for f in RANKED if f.name == named), LOSS_FIGURE)
-    return (first, *(f for f in DIFFERENCES if f is not first))
-
-
-def _family(story: Story, figure: Figure) -> Family:
-    """Family of the report, with the comparisons of the figure that is asked about if it lacks
-    them."""
-    family = compared_at_once(story)
-    if figure in DIFFERENCES:
-        return family
-    measured = sum(1 for cell in story.cells if figure.values(cell))
-    return Family(parts=family.parts + measured)
 
 
 def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[Level, Cell]]] | None:
@@ -416,62 +363,55 @@ def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[Level, Cell]]] | None
     shared = {label: found for label, found in loads.items() if len(found) > 1}
     if not shared:
         return None
-
-    def measured(label: str) -> list[tuple[Level, Cell]]:
-        return [(level, cell) for level, cell in shared[label] if cell.valid]
+    measured = {label: [one for one in found if one[1].valid] for label, found in shared.items()}
 
     def weight(label: str) -> tuple[int, float]:
-        return len(measured(label)), max(cell.asked_pps or 0.0 for _, cell in shared[label])
+        return len(measured[label]), max(cell.asked_pps or 0.0 for _, cell in shared[label])
 
     label = max(shared, key=weight)
-    return label, measured(label) or shared[label][:1]
+    return label, measured[label] or shared[label][:1]
 
 
-def _costs(
-    source: Source, level: Level, cell: Cell, base: Cell, items: Sequence[Compared]
-) -> Clause:
-    first = items[0]
-    found = first.found
-    verdict: Literal["more", "less", "same", "cannot tell"] = "cannot tell"
-    if found is not None and found.answer is Verdict.SAME:
+def _costs(source: Source, name: str, cell: Cell, base: Cell, item: Compared) -> Clause:
+    found = item.found
+    verdict: Verdict = "cannot tell"
+    if item.answer is Verdicts.SAME:
         verdict = "same"
-    elif found is not None and found.answer is Verdict.DIFFERENT:
-        verdict = "more" if found.shift > 0 else "less"
+    elif found is not None and item.answer is Verdicts.DIFFERENT:
+        more = found.shift > 0
         if found.by_share:
             own, other = (
-                sum(v > 0 for v in vs) / len(vs) for vs in (first.by_start, first.base_by_start)
+                sum(v > 0 for v in vs) / len(vs) for vs in (item.by_start, item.base_by_start)
             )
-            verdict = "more" if own > other else "less"
-    advice = first.advice if verdict == "cannot tell" and found is not None else None
+            more = own > other
+        verdict = "more" if more else "less"
+    advice = item.advice if item.answer is Verdicts.CANNOT_TELL else None
+    to_do = ""
+    if advice is not None and advice.more_runs is not None:
+        fewest = min(len(one.trials) for one in (cell, base))
+        to_do = source.command_words(f"measure.repetitions={fewest + advice.more_runs}")
     said = Said(
-        name=level.name,
+        name=name,
         verdict=verdict,
         why="" if verdict != "cannot tell" else "runs" if found is not None else "nothing",
         ratio=None,
         seen_ratio=None,
         difference=found.shift if found else None,
-        interval=(found.interval.low, found.interval.high) if found and found.interval else None,
+        interval=(item.interval.low, item.interval.high) if item.interval else None,
         more=advice.more_runs if advice else None,
-        words=_amount(first, cell, base),
+        words=_amount(item, cell, base),
         needed="" if advice is None else f"{more_runs_words(advice)} of each would be needed",
     )
-    return said, _repeated(source, cell, base, advice)
-
-
-def _repeated(source: Source, cell: Cell, base: Cell, advice: Advice | None) -> str:
-    if advice is None or advice.more_runs is None:
-        return ""
-    fewest = min(len(one.trials) for one in (cell, base))
-    return source.command_words(f"measure.repetitions={fewest + advice.more_runs}")
+    return said, to_do
 
 
 def _amount(item: Compared, cell: Cell, base: Cell) -> str:
     figure = item.figure
     if item.found is None:
         return "not measured"
-    if item.found.answer is Verdict.SAME:
+    if item.found.answer is Verdicts.SAME:
         return item.but_words
-    if item.found.answer is Verdict.DIFFERENT:
+    if item.found.answer is Verdicts.DIFFERENT:
         return item.lossy_words if item.found.by_share else item.shift_words
     if figure is LOSS_FIGURE and not cell.lossy and not base.lossy:
         return f"0 of {len(cell.valid)} trials lost a packet, of the base 0 of {len(base.valid)}"
@@ -486,53 +426,41 @@ def _amount(item: Compared, cell: Cell, base: Cell) -> str:
     return f"{seen}; {item.beyond_words}" if item.beyond_words else seen
 
 
-def _same_words(figure: Figure) -> str:
-    return f"the same within {figure.margin_words}"
-
-
 # Words
 
 
 def _worded(
-    base: str,
-    clauses: Sequence[Clause],
-    verbs: tuple[str, str, str, str],
-    tail: str,
-    same: str,
+    base: str, clauses: Sequence[Clause], verbs: tuple[str, str, str, str], tail: str, same: str
 ) -> str:
     """`A and B lose more than C at 8X: A by …, B by …; …`, without a stop at its end."""
+
+    def amounts(found: Sequence[Said]) -> str:
+        if len(found) == 1:
+            return found[0].words
+        return ", ".join(f"{one.name} {one.words}" for one in found)
+
     one_does, several, more, less = verbs
+    at = f" {tail}" if tail else ""
     parts = []
     said = [one for one, _ in clauses]
     for verdict, way in (("more", more), ("less", less)):
         if found := [one for one in said if one.verdict == verdict]:
             verb = one_does if len(found) == 1 else several
             names = listed([c.name for c in found])
-            parts.append(f"{names} {verb} {way} than {base}{_at(tail)}: {_amounts(found)}")
+            parts.append(f"{names} {verb} {way} than {base}{at}: {amounts(found)}")
     if found := [one for one in said if one.verdict == "same"]:
         names = listed([base, *(c.name for c in found)])
-        amounts = _amounts([c for c in found if c.words])
-        parts.append(f"{names} {several} {same}{_at(tail)}" + (f", {amounts}" if amounts else ""))
+        told = amounts([c for c in found if c.words])
+        parts.append(f"{names} {several} {same}{at}" + (f", {told}" if told else ""))
     unsure: dict[str, list[Said]] = {}
-    for level in said:
-        if level.verdict == "cannot tell":
-            unsure.setdefault(level.needed, []).append(level)
+    for level in (one for one in said if one.verdict == "cannot tell"):
+        unsure.setdefault(level.needed, []).append(level)
     for needed, found in unsure.items():
         names = " or ".join(c.name for c in found)
         which = f"cannot tell yet whether {names} {one_does} {more} or {less} than {base}"
-        parts.append(f"{which}{_at(tail)}: {_amounts(found)}" + (f"; {needed}" if needed else ""))
+        parts.append(f"{which}{at}: {amounts(found)}" + (f"; {needed}" if needed else ""))
     text = "; ".join(parts)
     return text[:1].upper() + text[1:] if text.startswith("cannot") else text
-
-
-def _at(tail: str) -> str:
-    return f" {tail}" if tail else ""
-
-
-def _amounts(found: Sequence[Said]) -> str:
-    if len(found) == 1:
-        return found[0].words
-    return ", ".join(f"{one.name} {one.words}" for one in found)
 
 
 def _said(
@@ -546,63 +474,46 @@ def _said(
     *,
     base: str = "",
 ) -> tuple[Direct, Sentence]:
-    source = story.sources[contrast.source]
+    source, (first, *others) = story.sources[contrast.source], contrast.levels
     lost = figure != LOSS_FIGURE.name or any(t.lost_packets or t.loss_ratio for t in trials)
     words = _crowded_words(contrast, figure, at, trials) if lost else ""
     prefix = f"{contrast.held_words}: " if contrast.held_words else ""
     if story.several:
         prefix = f"{source.name}: {prefix}"
-    text = f"{prefix}{words or text}{_other_hosts(contrast)}."
+    # Pairs of a fleet that measured other cells.
+    on = [(level.name, other_hosts(first.cells[0], level.cells[0])) for level in others]
+    hosts = ", ".join(f"{name}: {pairs}" for name, pairs in on if pairs)
+    differ = f"; this includes how their hosts differ ({hosts})" if hosts else ""
+    text = f"{prefix}{words or text}{differ}."
     levels = [one for one, _ in clauses]
     to_do = source.command_words() if words else next((do for _, do in reversed(clauses)), "")
     if words:
-        levels = [
-            one.model_copy(update={"verdict": "cannot tell", "why": "disturbed", "more": None})
-            for one in levels
-        ]
+        unsure = {"verdict": "cannot tell", "why": "disturbed", "more": None}
+        levels = [one.model_copy(update=unsure) for one in levels]
     direct = Direct(
         question=source.question,
         factor=list(contrast.factor),
         held=dict(contrast.held),
         figure=figure,
         at=at,
-        base=base or contrast.levels[0].name,
+        base=base or first.name,
         disturbed=bool(words),
         levels=levels,
         text=text,
         to_do=to_do,
     )
     rule = "direct-disturbed" if words else "direct"
-    sentence = Sentence(
-        rule=rule, text=text, evidence=direct.model_dump(), trials=trials, to_do=to_do
-    )
-    return direct, sentence
-
-
-def _other_hosts(contrast: Contrast) -> str:
-    """Pairs of a fleet that measured other cells."""
-    base, *others = contrast.levels
-    found = [
-        f"{level.name}: {words}"
-        for level in others
-        if (words := other_hosts(base.cells[0], level.cells[0]))
-    ]
-    differ = f"; this includes how their hosts differ ({', '.join(found)})"
-    return differ if found else ""
+    return direct, Sentence(rule, text, direct.model_dump(), trials, to_do=to_do)
 
 
 def _crowded_words(contrast: Contrast, figure: str, at: str, trials: Sequence[Trial]) -> str:
     """If other programs had the CPUs in most trials of any level: that, and no rank."""
     measured = {id(t) for t in trials}
     crowded: list[float] = []
-    known = 0
-    most = False
+    known, most = 0, False
     for level in contrast.levels:
-        ratios = [
-            t.aside.foreign_cpu_ratio
-            for t in level.trials
-            if id(t) in measured and t.aside.foreign_cpu_ratio is not None
-        ]
+        told = [t.aside.foreign_cpu_ratio for t in level.trials if id(t) in measured]
+        ratios = [ratio for ratio in told if ratio is not None]
         busy = [ratio for ratio in ratios if ratio >= FOREIGN_CPU_RATIO]
         known, crowded = known + len(ratios), crowded + busy
         most |= len(busy) > MOST_DISTURBED * len(ratios)
@@ -611,7 +522,7 @@ def _crowded_words(contrast: Contrast, figure: str, at: str, trials: Sequence[Tr
     does, _, more, _ = _ways(figure)
     names = listed([level.name for level in contrast.levels]).replace(" and ", " or ")
     return (
-        f"Cannot tell which {does} {more}{_at(f'at {at}' if at else '')}, {names}: other programs "
+        f"Cannot tell which {does} {more}{f' at {at}' if at else ''}, {names}: other programs "
         f"had more than {FOREIGN_CPU_RATIO * 100:.0f} % of the SUT's CPUs in {len(crowded)} of "
         f"{plural(known, 'trial')} (up to {max(crowded) * 100:.0f} %), so what they lost or cost "
         f"is not theirs alone; measure again while nothing else runs"

@@ -131,8 +131,7 @@ def cells_table(story: Story) -> Table:
         title="Cells: medians over measured trials",
         columns=columns_of(fields),
         rows=tuple(
-            Row(values=values_of(fields, cell), anchor=cell.typical.anchor, mark=_mark(cell))
-            for cell in story.cells
+            Row(values_of(fields, cell), cell.typical.anchor, _mark(cell)) for cell in story.cells
         ),
     )
 
@@ -172,12 +171,12 @@ def cells_page_table(story: Story) -> Table:
         loss = cell.loss
         if loss and loss.interval:
             shown = numbers.between(loss.interval.low, loss.interval.high, numbers.percent)
-            values[at["interval"]] = Value(raw=loss.interval.low, shown=shown)
+            values[at["interval"]] = Value(loss.interval.low, shown)
         for name, trials in (("failed_trials", cell.failed), ("void_trials", cell.void)):
             if trials:
                 shown = f"{len(trials)}: {_codes(trials)}"
-                values[at[name]] = Value(raw=len(trials), shown=shown)
-        rows.append(Row(values=tuple(values[i] for i in keep), anchor=row.anchor, mark=row.mark))
+                values[at[name]] = Value(len(trials), shown)
+        rows.append(Row(tuple(values[i] for i in keep), row.anchor, row.mark))
     in_words = ("failed_trials", "void_trials")
     columns = tuple(
         replace(c, numeric=False) if c.name in in_words else c
@@ -281,7 +280,7 @@ def _trial_rows(story: Story, trials: Sequence[Trial]) -> Iterator[Row]:
     for trial in trials:
         source, label = story.sources[trial.source].name, labels[trial.anchor]
         line = _Line(trial=trial, r=trial.record, source=source, label=label)
-        yield Row(values=values_of(fields, line), anchor=trial.anchor, mark=trial.mark)
+        yield Row(values_of(fields, line), trial.anchor, trial.mark)
 
 
 def trials_page_table(story: Story) -> Table:
@@ -303,10 +302,10 @@ def trials_page_table(story: Story) -> Table:
         if trial.invalid_reasons:
             why = ", ".join(trial.invalid_reasons)
             values[outcome] = text(f"{trial.outcome}: {why}")
-        rows.append(Row(values=tuple(values[i] for i in keep), anchor=row.anchor, mark=row.mark))
+        rows.append(Row(tuple(values[i] for i in keep), row.anchor, row.mark))
     columns = tuple(wide.columns[i] for i in keep)
     if apart := words_of_trials(outlying(story)):
-        columns = (*columns, Column(name="apart", title="Stands apart", help="from its cell"))
+        columns = (*columns, Column("apart", "Stands apart", help="from its cell"))
         rows = [replace(r, values=(*r.values, text(apart.get(r.anchor, "")))) for r in rows]
     return replace(wide, columns=columns, rows=tuple(rows))
 
@@ -345,11 +344,11 @@ def spread_table(story: Story) -> Table:
 
 
 LEDGER_COLUMNS = (
-    Column(name="run_directory", title="Run directory"),
-    Column(name="run", title="Run"),
-    Column(name="step", title="Step"),
-    Column(name="entry", title="Entry"),
-    Column(name="class", title="Class"),
+    Column("run_directory", "Run directory"),
+    Column("run", "Run"),
+    Column("step", "Step"),
+    Column("entry", "Entry"),
+    Column("class", "Class"),
     numeric(
         "packets",
         "Packets",
@@ -358,9 +357,9 @@ LEDGER_COLUMNS = (
     ),
     numeric("bytes", "Bytes", "of their frames, signed; the least, if that is all that is known"),
     numeric("bytes_most", "at most", "of the bytes, if they are not exactly known"),
-    Column(name="counter", title="Counter"),
-    Column(name="evidence", title="Evidence"),
-    Column(name="knob", title="Knob"),
+    Column("counter", "Counter"),
+    Column("evidence", "Evidence"),
+    Column("knob", "Knob"),
 )
 
 
@@ -373,7 +372,7 @@ def _ledger_rows(story: Story) -> Iterator[Row]:
     for trial in story.trials:
         head = (text(story.sources[trial.source].name), text(trial.name))
         for line in ledger_lines(trial.ledger):
-            yield Row(values=(*head, *line))
+            yield Row((*head, *line))
 
 
 Line = tuple[Value, ...]
@@ -413,7 +412,7 @@ def _ledger_line(
     return (text(step), text(entry), text(kind), packets, *bytes, *said)
 
 
-NOTHING = Value(raw=None, shown="")
+NOTHING = Value(None, "")
 
 
 def _no_more(bytes: Value) -> tuple[Value, Value]:

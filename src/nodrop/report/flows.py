@@ -301,5 +301,5 @@ def _draw(plot: Plot, panel: Panel, quiet: set[str]) -> None:
 
 def overlay(series: Sequence[Series], title: str, unit: str, high: float | None) -> Chart:
     """One figure of several cells in one panel, their first packets at 0 s."""
-    panel = Panel(title=title, unit=unit, series=tuple(series), high=high)
-    return time_chart([Timeline(panels=(panel,), marks=())], f"{title} of several cells")
+    panel = Panel(title, unit, tuple(series), high=high)
+    return time_chart([Timeline((panel,), ())], f"{title} of several cells")

@@ -91,13 +91,11 @@ def hosts_between(story: Story) -> Sentence | None:
         for pairs, labels in sorted(cells.items())
     )
     return Sentence(
-        rule="other-hosts",
-        text="how much of a difference between cells is that of their hosts: others measured them "
+        "other-hosts",
+        "how much of a difference between cells is that of their hosts: others measured them "
         f"({named}). Only cells of the same hosts differ by what was varied alone",
-        evidence={
-            "cells": [{"pairs": [*own], "cells": labels} for own, labels in sorted(cells.items())]
-        },
-        trials=tuple(trial for _, pairs, valid in measured if pairs for trial in valid),
+        {"cells": [{"pairs": [*own], "cells": labels} for own, labels in sorted(cells.items())]},
+        tuple(trial for _, pairs, valid in measured if pairs for trial in valid),
     )
 
 
@@ -119,23 +117,23 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
     one = _one_machine(story, each)
     hosts = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     yield Sentence(
-        rule="several-hosts",
-        text=f"{plural(len(each), 'cell')} ran on several hosts ({hosts}): in "
+        "several-hosts",
+        f"{plural(len(each), 'cell')} ran on several hosts ({hosts}): in "
         f"medians, intervals and verdicts each host counts once, so {runs_needed()} hosts make a "
         "95 % interval, however many trials each has; how much hosts differ is in Hosts"
         + ("; all are pairs of one machine, so of others this says nothing" if one else ""),
-        evidence={"cells": [[c.label, *c.pairs] for c in each]},
-        trials=trials,
+        {"cells": [[c.label, *c.pairs] for c in each]},
+        trials,
     )
     if not differ:
         return
     titles = ", ".join(dict.fromkeys(one.figure.title for one in differ))
     of = len({id(one.cell) for one in differ})
     yield Sentence(
-        rule="hosts-differ",
-        text=f"hosts differ by more than trials of one host do in {plural(of, 'cell')} ({titles}), "
+        "hosts-differ",
+        f"hosts differ by more than trials of one host do in {plural(of, 'cell')} ({titles}), "
         "see Hosts: another host may give other figures",
-        evidence={
+        {
             "figures": [
                 {
                     "cell": one.cell.label,
@@ -148,7 +146,7 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
                 if one.spread is not None
             ]
         },
-        trials=trials,
+        trials,
     )
 
 

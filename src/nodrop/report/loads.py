@@ -267,10 +267,9 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
         text = f"{subject}, {load}: {lost}; whether it can keep this up for longer than "
         text += f"{_burst(cell)} is not known{shown}."
     return Sentence(
-        rule=rule,
-        subject=subject,
-        text=text,
-        evidence={
+        rule,
+        text,
+        {
             **_facts(cell),
             "lossy_share_below": bound,
             "confidence": 0.95,
@@ -280,7 +279,8 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
             "backlog_packets": [t.record.packets.backlog_packets for t in cell.known],
             "drain_s": [t.record.drain_s for t in cell.known],
         },
-        trials=cell.known,
+        cell.known,
+        subject=subject,
     )
 
 
@@ -333,14 +333,7 @@ def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
             f"{share(among.low)} to {share(among.high)} of such {cell.independent_name} do (95 % "
             f"confidence); the worst of the {n} lost {numbers.percent(loss.high)} %{causes}."
         )
-    return Sentence(
-        rule=rule,
-        subject=subject,
-        text=text,
-        knob=knob_words(cell),
-        evidence=evidence,
-        trials=cell.known,
-    )
+    return Sentence(rule, text, evidence, cell.known, subject=subject, knob=knob_words(cell))
 
 
 def _failed(subject: str, cells: Sequence[Cell]) -> Sentence:
@@ -350,11 +343,11 @@ def _failed(subject: str, cells: Sequence[Cell]) -> Sentence:
         said = f"in {len(cell.failed)} of {plural(tried, 'trial')} at {load_words(cell)}"
         parts.append(f"{said} ({why(cell.failed)}{_others(cell)})")
     return Sentence(
-        rule="failed",
+        "failed",
+        f"{subject} failed " + "; ".join(parts) + ".",
+        {"loads": [_facts(cell) for cell in cells]},
+        tuple(t for cell in cells for t in cell.failed),
         subject=subject,
-        text=f"{subject} failed " + "; ".join(parts) + ".",
-        evidence={"loads": [_facts(cell) for cell in cells]},
-        trials=tuple(t for cell in cells for t in cell.failed),
     )
 
 
@@ -401,11 +394,11 @@ def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Senten
         rule = "loads-out-of-order"
         text = f"{subject}: {seen}. That can be chance, so the higher load is not called carried."
     return Sentence(
-        rule=rule,
+        rule,
+        text,
+        evidence,
+        (*lower.known, *lower.failed, *higher.known, *higher.failed),
         subject=subject,
-        text=text,
-        evidence=evidence,
-        trials=(*lower.known, *lower.failed, *higher.known, *higher.failed),
     )
 
 
@@ -445,7 +438,7 @@ def _named(cell: Cell, pps: float | None, known: float = numbers.SMALL_RATE) -> 
 def _said(rule: str, subject: str, text: str, cell: Cell, trials: tuple[Trial, ...]) -> Sentence:
     reasons = {escape.plain(code): n for code, n in counted(trials).items()}
     evidence = {**_facts(cell), "reasons": reasons}
-    return Sentence(rule=rule, subject=subject, text=text, evidence=evidence, trials=trials)
+    return Sentence(rule, text, evidence, trials, subject=subject)
 
 
 def _facts(cell: Cell) -> dict[str, Any]:

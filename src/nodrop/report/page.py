@@ -19,7 +19,7 @@ from nodrop.report.answer import answer
 from nodrop.report.cards import cards, given_cards
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.chart import OUTCOMES, Chart, sign
-from nodrop.report.comparison import MOST_BASES, differences, family_words
+from nodrop.report.comparison import MOST_BASES, compared, family_words
 from nodrop.report.costs import DIFFERENCES
 from nodrop.report.detections import detection_tables
 from nodrop.report.direct import verdict_cards
@@ -179,7 +179,10 @@ def _differences(story: Story) -> View | None:
         "cells": cells,
         "more": bounded.more_words(len(story.cells) - bounded.MOST_ROWS, "cells.csv"),
         # Base → cell → figure → words.
-        "bases": [differences(cells, base, family) for base in bases],
+        "bases": [
+            [[compared(cells[base], c, f, family).cell_words for f in DIFFERENCES] for c in cells]
+            for base in bases
+        ],
         "family": family_words(family, story.cells),
     }
 

@@ -63,35 +63,39 @@ class Repeated:
     def deviations(self) -> tuple[float, ...]:
         return tuple(value - self.median for value in self.values)
 
+    @property
+    def words(self) -> str:
+        low, high = (self.figure.signed(end(self.deviations)) for end in (min, max))
+        said = f"{self.figure.title} of {self.cell.label}: {len(self.values)} runs between {low} "
+        said += f"and {high} {self.figure.difference_unit} of their median"
+        if apart := self.apart:
+            more = len(apart) - MOST_NAMED
+            said += f"; {', '.join(self.runs[i] for i in apart[:MOST_NAMED])}"
+            said += f" and {more} more" if more > 0 else ""
+            said += " stands apart" if len(apart) == 1 else " stand apart"
+        return f"{said}; {self.sees_words}"
+
 
 @once
 def repeats(story: Story) -> list[Repeated]:
     """Spread of each shown figure, in cells with at least two valid trials."""
     family = compared_at_once(story)
     return [
-        found
+        Repeated(
+            cell=cell,
+            figure=figure,
+            runs=tuple(t.name for t in cell.valid if figure.of(t) is not None),
+            values=figure.values(cell),
+            starts=len(starts),
+            median=median(starts),
+            sees=resolution(starts, family),
+            family=family,
+        )
         for figure in FIGURES
         if figure.name in SHOWN
         for cell in story.cells
-        if (found := _repeated(cell, figure, family)) is not None
+        if len(figure.values(cell)) > 1 and (starts := figure.by_start(cell))
     ]
-
-
-def _repeated(cell: Cell, figure: Figure, family: Family) -> Repeated | None:
-    runs = tuple(t.name for t in cell.valid if figure.of(t) is not None)
-    values, starts = tuple(figure.values(cell)), figure.by_start(cell)
-    if len(values) < 2:
-        return None
-    return Repeated(
-        cell=cell,
-        figure=figure,
-        runs=runs,
-        values=values,
-        starts=len(starts),
-        median=median(starts),
-        sees=resolution(starts, family),
-        family=family,
-    )
 
 
 def repeats_words(found: Sequence[Repeated]) -> list[str]:
@@ -146,17 +150,21 @@ def _said(cells: Sequence[Cell], rule: Repetitions, sut: Sut) -> Iterator[Senten
         each = "; ".join(f"{cell.label}: {_words(cell, of)}" for cell, of in these)
         asked = f"{' and '.join(rule.until)} (at most {rule.max} trials)"
         does = "reached by" if reached else "not reached by"
-        yield Sentence(
-            rule="rule-reached" if reached else "rule-not-reached",
-            text=f"{asked} was {does} {plural(len(these), 'cell')}: {each}",
-            evidence={
-                "until": list(rule.until),
-                "max": rule.max,
-                "cells": [
-                    {"cell": cell.label, "trials": len(cell.trials), "known": [*map(_plain, of)]}
-                    for cell, of in these
+        plain = [
+            {
+                "cell": cell.label,
+                "trials": len(cell.trials),
+                "known": [
+                    {"until": str(one.until), "n": one.n, "half_width": one.half_width}
+                    for one in of
                 ],
-            },
+            }
+            for cell, of in these
+        ]
+        yield Sentence(
+            "rule-reached" if reached else "rule-not-reached",
+            f"{asked} was {does} {plural(len(these), 'cell')}: {each}",
+            {"until": list(rule.until), "max": rule.max, "cells": plain},
         )
 
 
@@ -168,10 +176,6 @@ def _words(cell: Cell, told: Sequence[Known]) -> str:
         for one in told
     ]
     return f"{', '.join(said)} after {plural(len(cell.trials), 'trial')}"
-
-
-def _plain(one: Known) -> dict[str, object]:
-    return {"until": str(one.until), "n": one.n, "half_width": one.half_width}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

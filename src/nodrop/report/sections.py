@@ -33,7 +33,7 @@ from nodrop.report.story import Story
 from nodrop.report.tables import Table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Picture:
     """A chart and its numbers: figures/NAME.svg and NAME.csv."""
 

@@ -78,11 +78,11 @@ def cpus_of_both(story: Story) -> Iterator[Sentence]:
             (shared if turns else apart).append(trial)
     if shared:
         yield Sentence(
-            rule="cpus-shared",
-            text=f"in {plural(len(shared), 'trial')} the generator and the SUT may have taken "
+            "cpus-shared",
+            f"in {plural(len(shared), 'trial')} the generator and the SUT may have taken "
             "turns on a CPU, or the generator cannot say (load.cpu and limits.cpus part them)",
-            evidence={"trials": len(shared)},
-            trials=tuple(shared),
+            {"trials": len(shared)},
+            tuple(shared),
         )
     if apart:
         chosen = sum(trial.record.cpus_parted is True for trial in apart)
@@ -90,11 +90,11 @@ def cpus_of_both(story: Story) -> Iterator[Sentence]:
         words = "; ".join([*said][:3]) + ("; …" if len(said) > 3 else "")
         by = f", chosen by nodrop in {chosen}: the experiment names none" if chosen else ""
         yield Sentence(
-            rule="cpus-apart",
-            text=f"in {plural(len(apart), 'trial')} the generator and the SUT had CPUs of their "
+            "cpus-apart",
+            f"in {plural(len(apart), 'trial')} the generator and the SUT had CPUs of their "
             f"own ({words}{by})",
-            evidence={"trials": len(apart), "chosen_by_nodrop": chosen, "cpus": [*said]},
-            trials=tuple(apart),
+            {"trials": len(apart), "chosen_by_nodrop": chosen, "cpus": [*said]},
+            tuple(apart),
         )
 
 
@@ -125,11 +125,11 @@ def flows_differ(story: Story) -> Iterator[Sentence]:
     distinct, same = by_flows.get("distinct"), by_flows.get("same")
     if distinct and same:
         yield Sentence(
-            rule="flows-differ",
-            text="what the flows alone make of a load: replicas of the trace had flows of their "
+            "flows-differ",
+            "what the flows alone make of a load: replicas of the trace had flows of their "
             f"own with {_listed(distinct)}, the same flows with {_listed(same)}, so these loads "
             'are not the same traffic (load.flows = "same" makes them so)',
-            evidence={"distinct": [*distinct], "same": [*same]},
+            {"distinct": [*distinct], "same": [*same]},
         )
 
 

@@ -59,7 +59,7 @@ def trace_changes(story: Story) -> Iterator[Sentence]:
                     trace = escape.plain(one.get("trace"), longest=1000).rpartition("/")[2]
                     found[escape.plain(f"{trace}: {said}", longest=1000)] = trace
     for said, trace in found.items():
-        yield Sentence(rule="trace-changed", text=said, evidence={"trace": trace})
+        yield Sentence("trace-changed", said, {"trace": trace})
 
 
 def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
@@ -70,30 +70,30 @@ def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
         beyond = f" and {numbers.count(more)} more, in {LOG} of each trial" if more > 0 else ""
         did = "did not load and is" if failed == 1 else "did not load and are"
         yield Sentence(
-            rule="rules-not-loaded",
-            text=f"{numbers.count(failed)} of {numbers.count(loaded + failed)} rules {did} not "
+            "rules-not-loaded",
+            f"{numbers.count(failed)} of {numbers.count(loaded + failed)} rules {did} not "
             f"measured: {named}{beyond}",
-            evidence={"loaded": loaded, "failed": failed, "first": [*sensor.failed_first]},
-            trials=trials,
+            {"loaded": loaded, "failed": failed, "first": [*sensor.failed_first]},
+            trials,
         )
     if sensor.rules_skipped:
         yield Sentence(
-            rule="rules-not-loaded",
-            text=f"{plural(sensor.rules_skipped, 'rule')} skipped by Suricata for want of what "
+            "rules-not-loaded",
+            f"{plural(sensor.rules_skipped, 'rule')} skipped by Suricata for want of what "
             "they require",
-            evidence={"loaded": loaded, "skipped": sensor.rules_skipped},
-            trials=trials,
+            {"loaded": loaded, "skipped": sensor.rules_skipped},
+            trials,
         )
     if sensor.rules_lacking:
         lacking = [*map(_plain, sensor.rules_lacking)]
         is_are = "is" if len(lacking) == 1 else "are"
         yield Sentence(
-            rule="rules-not-loaded",
-            text=f"rule-files of {_plain(sensor.yaml)} names what {is_are} not there, and was not "
+            "rules-not-loaded",
+            f"rule-files of {_plain(sensor.yaml)} names what {is_are} not there, and was not "
             f"measured: {', '.join(lacking[:MOST_NAMED])}"
             + (f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""),
-            evidence={"yaml": sensor.yaml, "lacking": lacking},
-            trials=trials,
+            {"yaml": sensor.yaml, "lacking": lacking},
+            trials,
         )
 
 
@@ -104,14 +104,14 @@ def _yaml(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
         f"{_plain(key)} ({_plain(was)} → {_plain(now)})" for key, was, now in sensor.replaced
     )
     yield Sentence(
-        rule="yaml-replaced",
-        text=f"{plural(len(sensor.replaced), 'key')} of {_plain(sensor.yaml)} replaced, and all "
+        "yaml-replaced",
+        f"{plural(len(sensor.replaced), 'key')} of {_plain(sensor.yaml)} replaced, and all "
         f"others kept: {listed}",
-        evidence={
+        {
             "yaml": sensor.yaml,
             "replaced": [{"key": key, "was": was, "now": now} for key, was, now in sensor.replaced],
         },
-        trials=trials,
+        trials,
     )
 
 
@@ -150,17 +150,17 @@ def _sentence(
     books = [trial.record.packets for trial in trials]
     worst = ", at the most" if len(trials) > 1 else ""
     return Sentence(
-        rule=rule,
-        subject=whose,
-        text=f"{whose}: in {len(trials)} of {plural(measured, 'measured trial')}{worst}, "
+        rule,
+        f"{whose}: in {len(trials)} of {plural(measured, 'measured trial')}{worst}, "
         f"{escape.plain(remark.words, longest=1000)}: {MEANS[about]}.",
-        knob=escape.plain(remark.knob, longest=1000),
-        evidence={
+        {
             "packets": [b.cut_packets if about == "cut" else b.invalid_packets for b in books],
             "decoded_packets": [b.decoded_packets for b in books],
             "measured": measured,
         },
-        trials=tuple(trials),
+        tuple(trials),
+        subject=whose,
+        knob=escape.plain(remark.knob, longest=1000),
     )
 
 
@@ -177,7 +177,7 @@ PORT_FIELDS: tuple[Field[PortRow], ...] = (
     words("cell", "Cell", lambda x: x[0]),
     words("run", "Run", lambda x: x[1].name),
     words("port", "Port", lambda x: x[2].port),
-    Field(column=Column(name="trace", title="Trace"), of=lambda x: _name(x[2].trace)),
+    Field(Column("trace", "Trace"), lambda x: _name(x[2].trace)),
     number("share_pct", "Share, %", lambda x: _share(x[2], x[1]), numbers.percent, scale=100),
     number("received_packets", "Received", lambda x: x[2].received_packets),
     number("captured_packets", "Captured", lambda x: x[2].captured_packets),
@@ -206,16 +206,16 @@ def without_work(story: Story) -> Iterator[Sentence]:
         return
     ports = [*dict.fromkeys(escape.plain(port) for ports in found.values() for port in ports)]
     yield Sentence(
-        rule="idle-port",
-        text=f"what several ports carry: {' and '.join(ports)} received nothing, and the threads "
+        "idle-port",
+        f"what several ports carry: {' and '.join(ports)} received nothing, and the threads "
         f"there had no work, in {len(found)} of {plural(len(cells), 'cell')} with several ports",
-        evidence={"idle": list(found.values()), "cells": len(cells)},
-        trials=tuple(t for key in found for t in cells[key]),
+        {"idle": list(found.values()), "cells": len(cells)},
+        tuple(t for key in found for t in cells[key]),
     )
 
 
 def _name(trace: str | None) -> Value:
-    return Value(raw=trace, shown=escape.plain(Path(trace or "").name, longest=60))
+    return Value(trace, escape.plain(Path(trace or "").name, longest=60))
 
 
 def _share(port: Port, trial: Trial) -> float:

@@ -61,7 +61,7 @@ GOOD = frozenset((
 """Rules under *Trust* that speak for the run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Sentence:
     rule: str
     """Its code."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ from markupsafe import Markup
 
 from nodrop.report import escape, numbers
 from nodrop.report.cell_charts import comparison_plot, studies_plot
-from nodrop.report.charts import Bar, Part, stacked_bars
+from nodrop.report.charts import MOST_SERIES, Bar, Part, stacked_bars
 from nodrop.report.comparison import compared, comparison_table, family_words, figures_of
+from nodrop.report.costs import grouped
 from nodrop.report.flows import time_chart
 from nodrop.report.sections import Picture, Section, rendered
 from nodrop.report.setups import (
@@ -29,9 +30,7 @@ from nodrop.report.setups import (
 from nodrop.report.story import Cell, Story, factor_label, once
 from nodrop.report.studies import studies_table, studies_words, study_figures
 from nodrop.report.tables import (
-    Column,
     Field,
-    Row,
     Table,
     Value,
     interval_fields,
@@ -39,7 +38,6 @@ from nodrop.report.tables import (
     numeric,
     scaled,
     table_of,
-    text,
     words,
 )
 from nodrop.report.timeline import (
@@ -58,88 +56,58 @@ from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Summary, of_hosts, summarize
 
 DECODED, MERGED, HELD, RESIDUAL = "decoded", "merged", "held, never whole", "residual"
+
+
+STYLES = {DECODED: "p-decoded", MERGED: "p-merged", HELD: "p-held", RESIDUAL: "p-residual"}
 MOST_PLACES = 6
 """Styles of losses go round after so many places of loss."""
 
 
-def ledger_bars(found: Sequence[Condition]) -> list[Bar]:
-    lost = _lost_places(found)
-    return [
-        bar
-        for condition in found
-        for place in condition.places
-        if (bar := _ledger_bars_bar(condition, place, lost)) is not None
-    ]
-
-
-def _lost_places(found: Sequence[Condition]) -> list[str]:
-    """Places of loss of all setups together: a place looks alike in every bar."""
-    names = {name for c in found for p in c.places for name in shares(p)}
-    return sorted(names - {DECODED, MERGED, HELD, RESIDUAL})
-
-
-def shares(place: Place) -> dict[str, int]:
-    """Packets of all measured trials by what became of them; empty if no books closed."""
-    if shares not in place.cell.kept:
-        place.cell.kept[shares] = _ledger_bars_fates(place.cell)
-    found: dict[str, int] = place.cell.kept[shares]
-    return found
-
-
-def _ledger_bars_fates(cell: Cell) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for trial in cell.valid:
-        r = trial.record
-        if r.packets.decoded_packets is None or not r.offered.sent:
-            continue
-        held = r.packets.merged_detail.held_packets if r.packets.merged_detail else 0
-        total[DECODED] += r.packets.decoded_packets
-        total[MERGED] += (r.packets.merged_packets or 0) - held
-        total[HELD] += held
-        total.update({f"lost: {name}": n for name, n in r.packets.lost_by_place.items()})
-        total[RESIDUAL] += abs(r.packets.residual_packets or 0)
-    return {name: n for name, n in total.items() if n}
-
-
-def _ledger_bars_bar(condition: Condition, place: Place, lost: Sequence[str]) -> Bar | None:
-    found = shares(place)
-    whole = sum(found.values())
-    if not whole:
-        return None
+def ledger_bars(found: Sequence[Condition]) -> Iterator[Bar]:
+    """A place of loss looks alike in every bar."""
+    fates = [(c, p, told) for c in found for p in c.places if (told := shares(p.cell))]
+    lost = sorted({name for _, _, told in fates for name in told} - {*STYLES})
+    styles = STYLES | {name: f"p-lost{n % MOST_PLACES}" for n, name in enumerate(lost)}
     order = [DECODED, MERGED, HELD, *lost, RESIDUAL]
-    parts = tuple(
-        Part(
-            kind=name,
-            value=found[name] / whole * 100,
-            says=f"{place.name}{_at(condition)}: {numbers.count(found[name])} of "
-            f"{numbers.count(whole)} packets {name} ({numbers.percent(found[name] / whole)} %), "
-            f"all measured trials together",
-            style=_style(name, lost),
-        )
-        for name in order
-        if found.get(name)
-    )
-    return Bar(name=place.name, parts=parts, words=_words(found, whole), group=condition.label)
+    for condition, place, told in fates:
+        whole = sum(told.values())
+        percent = {name: numbers.percent(n / whole) for name, n in told.items()}
+        at = f" at {condition.label}" if condition.label else ""
+        parts = [
+            Part(
+                name,
+                told[name] / whole * 100,
+                f"{place.name}{at}: {numbers.count(told[name])} of {numbers.count(whole)} packets "
+                f"{name} ({percent[name]} %), all measured trials together",
+                styles[name],
+            )
+            for name in order
+            if name in told
+        ]
+        most_first = sorted(filter(lost.__contains__, told), key=lambda name: -told[name])
+        places = [f"{name.removeprefix('lost: ')} {percent[name]} %" for name in most_first]
+        words = f"lost: {', '.join(places)}" if places else "nothing lost"
+        if RESIDUAL in told:
+            words = f"residual {percent[RESIDUAL]} %: no verdict on loss"
+        yield Bar(place.name, tuple(parts), words, group=condition.label)
 
 
-def _at(condition: Condition) -> str:
-    return f" at {condition.label}" if condition.label else ""
-
-
-def _words(found: dict[str, int], whole: int) -> str:
-    """Words for what was lost, the largest part first. With a residual nothing can be said of
-    it."""
-    if residual := found.get(RESIDUAL):
-        return f"residual {numbers.percent(residual / whole)} %: no verdict on loss"
-    names = sorted(found, key=lambda name: (not name.startswith("lost"), -found[name]))
-    lost = [n for n in names if n.startswith("lost")]
-    said = [f"{n.removeprefix('lost: ')} {numbers.percent(found[n] / whole)} %" for n in lost]
-    return f"lost: {', '.join(said)}" if said else "nothing lost"
-
-
-def _style(name: str, lost: Sequence[str]) -> str:
-    fixed = {DECODED: "p-decoded", MERGED: "p-merged", HELD: "p-held", RESIDUAL: "p-residual"}
-    return fixed.get(name) or f"p-lost{lost.index(name) % MOST_PLACES}"
+def shares(cell: Cell) -> dict[str, int]:
+    """Packets of all measured trials by what became of them; empty if no books closed."""
+    if shares not in cell.kept:
+        total: Counter[str] = Counter()
+        for trial in cell.valid:
+            packets = trial.record.packets
+            if packets.decoded_packets is not None and trial.record.offered.sent:
+                held = packets.merged_detail.held_packets if packets.merged_detail else 0
+                total[DECODED] += packets.decoded_packets
+                total[MERGED] += (packets.merged_packets or 0) - held
+                total[HELD] += held
+                total.update({f"lost: {name}": n for name, n in packets.lost_by_place.items()})
+                total[RESIDUAL] += abs(packets.residual_packets or 0)
+        cell.kept[shares] = {name: n for name, n in total.items() if n}
+    found: dict[str, int] = cell.kept[shares]
+    return found
 
 
 Fate = tuple[Condition, Place, str, int]
@@ -151,16 +119,11 @@ FATE_FIELDS: tuple[Field[Fate], ...] = (
 )
 
 
-def ledger_bars_table(found: Sequence[Condition]) -> Table:
-    fates = ((c, p, name, n) for c in found for p in c.places for name, n in shares(p).items())
-    return table_of("setups-ledger", "Where the packets went", FATE_FIELDS, fates)
-
-
 SUSPECTS = ("rdtsc", "cpuid")
 """Instructions that the studies blamed. Both cost more if a hypervisor has to answer for them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Costs:
     setup: str
     ns: Mapping[str, tuple[float, float]]
@@ -177,8 +140,24 @@ def clock_costs(found: Sequence[Condition]) -> list[Costs]:
         for trial in place.cell.trials:
             if trial.aside.asks_clock and (costs is None or not costs.ns):
                 told: Mapping[str, Any] = trial.details["facts"]["tsc"]
-                costs = listed[setup] = _clock_costs_costs(setup, told)
+                not_asked = escape.plain(told.get("not_asked") or "")
+                costs = listed[setup] = Costs(setup, _best_and_median(told.get("ns")), not_asked)
     return [costs for costs in listed.values() if costs is not None]
+
+
+def _best_and_median(ns: object) -> dict[str, tuple[float, float]]:
+    found = {}
+    for name, cost in ns.items() if isinstance(ns, dict) else ():
+        if isinstance(cost, dict):
+            told = [cost.get("best"), cost.get("median")]
+            known = [n for n in told if isinstance(n, int | float) and math.isfinite(n)]
+            if len(known) == len(told):
+                found[escape.plain(name, longest=60)] = (known[0], known[1])
+    return found
+
+
+def _ns(value: float) -> str:
+    return grouped(f"{value:,.1f}")
 
 
 def _setup(place: Place) -> str:
@@ -188,24 +167,6 @@ def _setup(place: Place) -> str:
         return place.name
     accelerator = accelerator_words(cell.trials)
     return " ".join(filter(None, (factor_label(KIND, cell.factors[KIND]), accelerator)))
-
-
-def _clock_costs_costs(setup: str, told: Mapping[str, object]) -> Costs:
-    ns = told.get("ns")
-    return Costs(
-        setup=setup,
-        ns=dict(_figures(ns)) if isinstance(ns, dict) else {},
-        not_asked=escape.plain(told.get("not_asked") or ""),
-    )
-
-
-def _figures(ns: Mapping[str, object]) -> Iterator[tuple[str, tuple[float, float]]]:
-    for name, cost in ns.items():
-        if isinstance(cost, dict):
-            told = [cost.get("best"), cost.get("median")]
-            known = [n for n in told if isinstance(n, int | float) and math.isfinite(n)]
-            if len(known) == len(told):
-                yield escape.plain(name, longest=60), (known[0], known[1])
 
 
 def costs_words(found: Sequence[Costs]) -> list[str]:
@@ -224,24 +185,22 @@ def costs_words(found: Sequence[Costs]) -> list[str]:
 def costs_table(found: Sequence[Costs]) -> Table:
     """Instructions down, setups across; best of the batches, since all else only adds to it."""
     answered = [costs for costs in found if costs.ns]
-    names = list(dict.fromkeys(name for costs in answered for name in costs.ns))
-    columns = [Column(name="instruction", title="ns each: best (median)")]
-    columns += [numeric(f"{costs.setup} best_ns", costs.setup) for costs in answered]
-    rows = tuple(
-        Row(values=(text(name), *(_value(costs.ns.get(name)) for costs in answered)))
-        for name in names
-    )
-    return Table(name="tsc", title="The cost of a clock", columns=tuple(columns), rows=rows)
 
+    def of(costs: Costs) -> Field[str]:
+        def value(name: str) -> Value:
+            if name not in costs.ns:
+                return Value(None, "–")
+            best, middle = costs.ns[name]
+            return Value(best, f"{_ns(best)} ({_ns(middle)})")
 
-def _value(cost: tuple[float, float] | None) -> Value:
-    if cost is None:
-        return Value(raw=None, shown="–")
-    return Value(raw=cost[0], shown=f"{_ns(cost[0])} ({_ns(cost[1])})")
+        return Field(numeric(f"{costs.setup} best_ns", costs.setup), value)
 
-
-def _ns(value: float) -> str:
-    return f"{value:,.1f}".replace(",", escape.THIN)
+    fields: list[Field[str]] = [
+        words("instruction", "ns each: best (median)", str),
+        *map(of, answered),
+    ]
+    names = dict.fromkeys(name for costs in answered for name in costs.ns)
+    return table_of("tsc", "The cost of a clock", fields, names)
 
 
 PHASES = (
@@ -256,7 +215,7 @@ REST = "not split"
 LEAST_REST_S = 0.001
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Activation:
     """Activation time of one setup. It does not depend on the load, so all conditions are
     together."""
@@ -270,28 +229,26 @@ def activations(found: Sequence[Condition]) -> list[Activation]:
     listed = []
     for name in setup_names(found):
         trials = [t for c in found for p in c.places if p.name == name for t in p.cell.valid]
-        timed = [(t.activation_s, t) for t in trials if t.activation_s is not None]
-        whole = summarize([took for took, _ in timed], starts=_starts([t for _, t in timed]))
-        if whole is not None:
-            listed.append(Activation(setup=name, whole=whole, phases=_phases(trials)))
+        if whole := _summarized([(t.activation_s, t) for t in trials]):
+            listed.append(Activation(name, whole, _phases(trials)))
     return listed
 
 
-def _starts(trials: Sequence[Trial]) -> list[Hashable] | None:
+def _summarized(told: Iterable[tuple[float | None, Trial]]) -> Summary | None:
     """Each activation is a start of its own; but those of a host count once, if there are
     several."""
-    starts = count_once(trials)
-    return starts if of_hosts(starts) else None
+    known = [(value, trial) for value, trial in told if value is not None]
+    starts = count_once([trial for _, trial in known])
+    return summarize([value for value, _ in known], starts=starts if of_hosts(starts) else None)
 
 
 def _phases(trials: Sequence[Trial]) -> dict[str, Summary]:
     """A phase that a trial lacks took no time; trials that are not split do not count."""
-    both = [(parts, trial) for trial in trials if (parts := phases_of(trial))]
-    split, starts = [parts for parts, _ in both], _starts([trial for _, trial in both])
-    names = dict.fromkeys([*(name for name, _ in PHASES), *(n for p in split for n in p)])
-    found = {
-        name: summarize([parts.get(name, 0.0) for parts in split], starts=starts) for name in names
-    }
+    split = [(parts, trial) for trial in trials if (parts := phases_of(trial))]
+    names = dict.fromkeys(
+        [*(name for name, _ in PHASES), *(n for parts, _ in split for n in parts)]
+    )
+    found = {n: _summarized([(parts.get(n, 0.0), trial) for parts, trial in split]) for n in names}
     return {name: s for name, s in found.items() if s is not None and s.high > 0}
 
 
@@ -317,36 +274,19 @@ def phase_names(found: Sequence[Activation]) -> list[str]:
     return [*known, *sorted(seen - {*known, REST}), *([REST] if REST in seen else [])]
 
 
-def activation_bars(found: Sequence[Activation]) -> list[Bar]:
+def activation_bars(found: Sequence[Activation]) -> Iterator[Bar]:
     names = phase_names(found)
-    return [_bar(activation, names) for activation in found]
-
-
-def _bar(of: Activation, names: Sequence[str]) -> Bar:
-    parts = [
-        Part(
-            kind=name,
-            value=of.phases[name].median,
-            says=f"{of.setup}, {name}: {summary_words(of.phases[name])}",
-            style="p-rest" if name == REST else f"p-phase{names.index(name) % 5}",
-        )
-        for name in names
-        if name in of.phases
-    ]
-    if not parts:
-        said = f"{of.setup}: {summary_words(of.whole)}"
-        parts = [Part(kind=REST, value=of.whole.median, says=said, style="p-rest")]
-    interval = of.whole.interval
-    return Bar(
-        name=of.setup,
-        parts=tuple(parts),
-        words=summary_words(of.whole),
-        interval=(interval.low, interval.high) if interval else None,
-    )
-
-
-def summary_words(found: Summary) -> str:
-    return numbers.with_spread(found, numbers.seconds, " s")
+    styles = {name: f"p-phase{n % 5}" for n, name in enumerate(names)} | {REST: "p-rest"}
+    for of in found:
+        said = numbers.with_spread(of.whole, numbers.seconds, " s")
+        parts = tuple(
+            Part(name, of.phases[name].median, f"{of.setup}, {name}: "
+                 f"{numbers.with_spread(of.phases[name], numbers.seconds, ' s')}", styles[name])
+            for name in names
+            if name in of.phases
+        ) or (Part(REST, of.whole.median, f"{of.setup}: {said}", styles[REST]),)  # fmt: skip
+        interval = of.whole.interval
+        yield Bar(of.setup, parts, said, (interval.low, interval.high) if interval else None)
 
 
 def phases_page_table(found: Sequence[Activation]) -> Table:
@@ -354,9 +294,12 @@ def phases_page_table(found: Sequence[Activation]) -> Table:
 
     def phase(name: str) -> Field[Activation]:
         def value(of: Activation) -> Value:
-            return _cell(of.whole if name == "all" else of.phases.get(name))
+            took = of.whole if name == "all" else of.phases.get(name)
+            if took is None:
+                return scaled(None, numbers.seconds)
+            return Value(took.median, numbers.with_spread(took, numbers.seconds))
 
-        return Field(column=numeric(name, f"{name}, s"), of=value)
+        return Field(numeric(name, f"{name}, s"), value)
 
     fields: list[Field[Activation]] = [
         words("setup", "Setup", lambda of: of.setup),
@@ -365,12 +308,6 @@ def phases_page_table(found: Sequence[Activation]) -> Table:
     ]
     title = "Medians, with their 95 % interval or the range of the runs"
     return table_of("phases", title, fields, found)
-
-
-def _cell(found: Summary | None) -> Value:
-    if found is None:
-        return scaled(None, numbers.seconds)
-    return Value(raw=found.median, shown=numbers.with_spread(found, numbers.seconds))
 
 
 Phase = tuple[Activation, str, Summary]
@@ -387,14 +324,8 @@ PHASE_FIELDS: tuple[Field[Phase], ...] = (
 )
 
 
-def activation_table(found: Sequence[Activation]) -> Table:
-    phases = ((a, *one) for a in found for one in (("all", a.whole), *a.phases.items()))
-    return table_of("activation", "Activation by phase", PHASE_FIELDS, phases)
-
-
 STUDY, OVER_TIME = "study-2016", "setups-time-"
 MOST_OVERLAYS = 6
-MOST_LINES = 8
 FROM_S = -1.0
 """Time at which overlays begin, in seconds since the first packet: before that lies a guest's
 discarded load, which the others have not."""
@@ -406,21 +337,23 @@ def setups_pictures(story: Story) -> Iterator[Picture]:
     if not found:
         return
     listed, instances = activations(found), shared(story)
-    study = study_figures(story, found)
-    yield Picture(name="setups", chart=comparison_plot(found), table=comparison_table(found))
+    yield Picture("setups", comparison_plot(found), comparison_table(found))
     fates = "Where the packets of each setup went", "% of the packets sent, all measured trials"
-    chart = stacked_bars(*fates, ledger_bars(found))
-    yield Picture(name="setups-ledger", chart=chart, table=ledger_bars_table(found))
+    rows = ((c, p, *fate) for c in found for p in c.places for fate in shares(p.cell).items())
+    table = table_of("setups-ledger", "Where the packets went", FATE_FIELDS, rows)
+    yield Picture("setups-ledger", stacked_bars(*fates, ledger_bars(found)), table)
     times = "From the launch to a SUT that listens", "seconds, medians over all measured trials"
     chart = stacked_bars(*times, activation_bars(listed), order=phase_names(listed))
-    yield Picture(name="activation", chart=chart, table=activation_table(listed))
+    phases = ((a, *one) for a in listed for one in (("all", a.whole), *a.phases.items()))
+    table = table_of("activation", "Activation by phase", PHASE_FIELDS, phases)
+    yield Picture("activation", chart, table)
     if instances:
         falls = "How the packets fall on several instances", "% of the packets received"
         chart = stacked_bars(*falls, instance_bars(instances), high=100)
-        yield Picture(name="instances", chart=chart, table=instances_table(instances))
+        yield Picture("instances", chart, instances_table(instances))
     yield from _over_time(story, found)
-    if study:
-        yield Picture(name=STUDY, chart=studies_plot(study), table=studies_table(study))
+    if study := study_figures(story, found):
+        yield Picture(STUDY, studies_plot(study), studies_table(study))
 
 
 @once
@@ -443,50 +376,39 @@ def _over_time(story: Story, found: Sequence[Condition]) -> Iterator[Picture]:
     styles = {name: style for style, name in enumerate(setup_names(found))}
     heaviest = sorted(found, key=lambda c: -(c.base.cell.offered_pps or 0.0))[:MOST_OVERLAYS]
     for n, condition in enumerate(heaviest, 1):
-        lines = []
-        for place in condition.places[:MOST_LINES]:
-            trial = place.cell.typical
-            if line := timeline(story.sources[trial.source], trial):
-                lines.append((place.name, line))
+        typical = [(p.name, p.cell.typical) for p in condition.places[:MOST_SERIES]]
+        told = [(name, timeline(story.sources[t.source], t)) for name, t in typical]
+        lines = [(name, line) for name, line in told if line]
         if len(lines) > 1:
-            together = Timeline(panels=tuple(_panels(lines, styles)), marks=())
-            chart = time_chart([together], f"CPU and memory over time{_at(condition)}")
-            yield Picture(name=f"{OVER_TIME}{n}", chart=chart, table=together.table())
+            together = Timeline(tuple(_panels(lines, styles)), ())
+            at = f" at {condition.label}" if condition.label else ""
+            chart = time_chart([together], f"CPU and memory over time{at}")
+            yield Picture(f"{OVER_TIME}{n}", chart, together.table())
 
 
 def _panels(lines: Sequence[tuple[str, Timeline]], styles: Mapping[str, int]) -> Iterator[Panel]:
     """A setup has the style that it has in every other figure, whoever else is drawn."""
 
-    def named(name: str, series: Series | None, style: int | None = None) -> list[Series]:
-        points = tuple(p for p in series.points if p[0] >= FROM_S) if series else ()
-        given = styles[name] if style is None else style
-        return [Series(name=name, points=points, style=given)] if points else []
+    def of(series: Callable[[Timeline], Series | None]) -> list[tuple[str, Series | None, int]]:
+        return [(name, series(line), styles[name]) for name, line in lines]
 
-    received = [s for name, line in lines for s in named(name, line.series(RECEIVED))]
-    host = [s for name, line in lines for s in named(name, _host(line))]
-    own = [s for name, line in lines for s in named(name, line.own_cpu)]
-    memory = [s for name, line in lines for s in named(name, line.series(MEMORY_TITLE))]
-    inside = ((name, found) for name, line in lines if (found := _inside(line)))
-    for style, (name, used) in enumerate(inside, len(styles)):
-        memory += named(f"{name}: inside", used, style)
-    for title, unit, high, series in (
-        ("Received", "packets/s", None, received),
-        ("Host CPU, all of it", "%", 100.0, host),
-        ("SUT CPU", "% of one CPU", None, own),
-        ("Memory: resident on the host, used inside", "MiB", None, memory),
-    ):
-        if series:
-            yield Panel(title=title, unit=unit, series=tuple(series), high=high)
+    def within(line: Timeline) -> Series | None:
+        inside = (p for p in line.panels if p.title.startswith(f"{MEMORY_TITLE} inside"))
+        return next((s for panel in inside for s in panel.series if s.name == USED), None)
 
-
-def _inside(line: Timeline) -> Series | None:
-    """Memory used within a guest, if it was sampled from within."""
-    inside = (p for p in line.panels if p.title.startswith(f"{MEMORY_TITLE} inside"))
-    return next((s for panel in inside for s in panel.series if s.name == USED), None)
-
-
-def _host(line: Timeline) -> Series | None:
-    return next((busy(panel) for panel in line.panels if panel.title == CPU_TITLE), None)
+    inside = [(f"{name}: inside", s) for name, s, _ in of(within) if s]
+    for title, unit, high, drawn in (
+        ("Received", "packets/s", None, of(lambda line: line.series(RECEIVED))),
+        ("Host CPU, all of it", "%", 100.0,
+         of(lambda line: next((busy(p) for p in line.panels if p.title == CPU_TITLE), None))),
+        ("SUT CPU", "% of one CPU", None, of(lambda line: line.own_cpu)),
+        ("Memory: resident on the host, used inside", "MiB", None,
+         [*of(lambda line: line.series(MEMORY_TITLE)),
+          *((name, s, len(styles) + n) for n, (name, s) in enumerate(inside))]),
+    ):  # fmt: skip
+        told = [(name, [p for p in s.points if p[0] >= FROM_S], n) for name, s, n in drawn if s]
+        if series := tuple(Series(name, tuple(points), n) for name, points, n in told if points):
+            yield Panel(title, unit, series, high=high)
 
 
 def _page(story: Story) -> Markup:

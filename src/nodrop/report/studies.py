@@ -21,19 +21,15 @@ from nodrop.report.trials import Trial, count_once
 from nodrop.stats.comparison import Advice, Answer, Comparison, Question, compare, more_runs
 from nodrop.stats.interval import Summary, by_start, summarize
 
+KINDS = ("bare", "docker", "docker-macvtap", "vm")
 PUBLISHED: Mapping[tuple[str, str], tuple[float, float]] = {
-    ("II", "bare"): (9.85, 0.33),
-    ("II", "docker"): (10.20, 0.33),
-    ("II", "docker-macvtap"): (10.22, 0.34),
-    ("II", "vm"): (23.83, 2.29),
-    ("III", "bare"): (19.65, 4.61),
-    ("III", "docker"): (20.92, 4.66),
-    ("III", "docker-macvtap"): (21.81, 4.90),
-    ("III", "vm"): (269.39, 49.66),
-    ("IV", "bare"): (40.75, 9.87),
-    ("IV", "docker"): (42.11, 9.90),
-    ("IV", "docker-macvtap"): (44.00, 10.44),
-    ("IV", "vm"): (399.90, 0.70),
+    (table, setup): figures
+    for table, row in (
+        ("II", ((9.85, 0.33), (10.20, 0.33), (10.22, 0.34), (23.83, 2.29))),
+        ("III", ((19.65, 4.61), (20.92, 4.66), (21.81, 4.90), (269.39, 49.66))),
+        ("IV", ((40.75, 9.87), (42.11, 9.90), (44.00, 10.44), (399.90, 0.70))),
+    )
+    for setup, figures in zip(KINDS, row, strict=True)
 }
 """Table and setup → mean and sigma over time. II: memory of the host at 1X, %; III and IV: CPU of
 the host at 1X and 2X, % of one core. Tables V and VI are not in the bundle this was made with."""
@@ -93,79 +89,65 @@ class Beside:
         return f"{self.judgement}: {self.why}" if self.why else self.judgement.value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StudyFigure:
     published: Published
     rows: tuple[Beside, ...]
 
+    @property
+    def name(self) -> str:
+        name = self.published.name
+        return name[0].upper() + name[1:]
 
-def _table(number: str) -> dict[str, float]:
-    return {setup: mean for (table, setup), (mean, _) in PUBLISHED.items() if table == number}
+    @property
+    def title(self) -> str:
+        there, here = self.published.there, self.published.here
+        return f"{self.name}, {there if there == here else f'2016: {there}; here: {here}'}"
 
 
-def busy_cores_pct(trial: Trial) -> float | None:
+def _busy_cores_pct(trial: Trial) -> float | None:
     """CPU of the whole host while the load was offered, as the study counted it: % of one core."""
     cores, ratio = trial.aside.cpus, trial.host_cpu_ratio
     return ratio * cores * 100 if cores and ratio is not None else None
 
 
-def memory_mib(trial: Trial) -> float | None:
-    found = trial.sut_rss_peak_bytes
-    return None if found is None else found / 2**20
+def _figure(
+    name: str,
+    table: str,
+    load: int | None,
+    there: str,
+    here: str,
+    of: Callable[[Trial], float | None],
+) -> Published:
+    by_setup = {setup: mean for (one, setup), (mean, _) in PUBLISHED.items() if one == table}
+    return Published(name=name, there=there, here=here, load=load, by_setup=by_setup, of=of)
 
 
-def _host_cpu(load: int, table: str) -> Published:
-    unit = "% of one core"
-    return Published(
-        name=f"host CPU at {load}X", there=unit, here=unit, load=load, by_setup=_table(table),
-        of=busy_cores_pct,
-    )  # fmt: skip
+ONE_CORE = "% of one core"
 
 
 FIGURES = (
-    _host_cpu(1, "III"),
-    _host_cpu(2, "IV"),
+    _figure("host CPU at 1X", "III", 1, ONE_CORE, ONE_CORE, _busy_cores_pct),
+    _figure("host CPU at 2X", "IV", 2, ONE_CORE, ONE_CORE, _busy_cores_pct),
+    _figure("memory at 1X", "II", 1, "% of the host's", "MiB of the SUT",
+            lambda t: None if t.sut_rss_peak_bytes is None else t.sut_rss_peak_bytes / 2**20),
     Published(
-        name="memory at 1X",
-        there="% of the host's",
-        here="MiB of the SUT",
-        load=1,
-        by_setup=_table("II"),
-        of=memory_mib,
-    ),
-    Published(
-        name="activation",
-        there="s, of an LTE MME: another program",
-        here="s, of Suricata",
-        load=None,
-        by_setup=MME_ACTIVATION_S,
-        of=lambda t: t.activation_s,
+        name="activation", there="s, of an LTE MME: another program", here="s, of Suricata",
+        load=None, by_setup=MME_ACTIVATION_S, of=lambda t: t.activation_s,
         another_program="an LTE MME",
     ),
-)
+)  # fmt: skip
 
 
 def study_figures(story: Story, found: Sequence[Condition]) -> tuple[StudyFigure, ...]:
     """Empty unless the run asks the study's question at one of its loads."""
     loads = {published.load for published in FIGURES if published.load}
-    studied = [
-        c
-        for c in found
-        if c.base.cell.factors.get(KIND) == BASE_KIND and c.base.cell.factors.get(LOAD) in loads
-    ]
-    kinds = {_kind(place) for c in studied for place in c.places}
-    if not kinds & (set(FIGURES[0].by_setup) - {BASE_KIND}):
+    bases = [(c, c.base.cell.factors) for c in found]
+    studied = [c for c, of in bases if of.get(KIND) == BASE_KIND and of.get(LOAD) in loads]
+    kinds = {str(place.cell.factors.get(KIND)) for c in studied for place in c.places}
+    if not kinds & {*KINDS[1:]} or not any(STUDIED_SUT in s.sut_names for s in story.sources):
         return ()
-    if not any(STUDIED_SUT in source.sut_names for source in story.sources):
-        return ()
-    return tuple(
-        StudyFigure(published=published, rows=tuple(_rows(published, studied)))
-        for published in FIGURES
-    )
-
-
-def _kind(place: Place) -> str:
-    return str(place.cell.factors.get(KIND))
+    return tuple(StudyFigure(one, tuple(_rows(one, studied))) for one in FIGURES)
 
 
 def _at(found: Sequence[Condition], load: int | None) -> Sequence[Condition]:
@@ -180,24 +162,30 @@ def _at(found: Sequence[Condition], load: int | None) -> Sequence[Condition]:
 def _rows(published: Published, studied: Sequence[Condition]) -> Iterator[Beside]:
     places: dict[str, list[Place]] = {}
     for place in (p for c in _at(studied, published.load) for p in c.places):
-        places.setdefault(_kind(place), []).append(place)
-    base = _values(places.get(BASE_KIND, ()), published)
+        places.setdefault(str(place.cell.factors.get(KIND)), []).append(place)
+
+    def values(setup: str) -> list[float]:
+        """One per start of the SUT, or per host if several measured these."""
+        trials = [trial for place in places.get(setup, ()) for trial in place.cell.valid]
+        found = zip(map(published.of, trials), count_once(trials), strict=True)
+        told = [(value, start) for value, start in found if value is not None]
+        return by_start([value for value, _ in told], [start for _, start in told])
+
+    base = values(BASE_KIND)
     middle = summarize(base)
     asked = Question(relative=RELATIVE_MARGIN, family=studied[0].family)
     for setup, mean in published.by_setup.items():
-        these = places.get(setup, [])
-        values = _values(these, published)
-        found = None if setup == BASE_KIND else compare(base, values, asked)
-        advice = None
-        if found and found.answer is Answer.CANNOT_TELL:
-            advice = more_runs(base, values, asked)
+        these, own = places.get(setup, []), values(setup)
+        found = None if setup == BASE_KIND else compare(base, own, asked)
+        unsure = found is not None and found.answer is Answer.CANNOT_TELL
+        advice = more_runs(base, own, asked) if unsure else None
         there = mean / published.by_setup[BASE_KIND] - 1
         judgement, why = _judged(published, setup, these, there, found, advice)
         yield Beside(
             setup=these[0].name if these else setup,
             kind=setup,
             published=mean,
-            here=summarize(values),
+            here=summarize(own),
             published_ratio=None if setup == BASE_KIND else there,
             here_ratio=found.shift / middle.median if found and middle and middle.median else None,
             judgement=judgement,
@@ -205,12 +193,18 @@ def _rows(published: Published, studied: Sequence[Condition]) -> Iterator[Beside
         )
 
 
-def _values(places: Sequence[Place], published: Published) -> list[float]:
-    """One per start of the SUT, or per host if several measured these."""
-    trials = [trial for place in places for trial in place.cell.valid]
-    found = zip(map(published.of, trials), count_once(trials), strict=True)
-    told = [(value, start) for value, start in found if value is not None]
-    return by_start([value for value, _ in told], [start for _, start in told])
+Row = tuple[StudyFigure, Beside]
+
+
+def _against_bare(name: str, title: str, of: Callable[[Beside], float | None]) -> Field[Row]:
+    def value(x: Row) -> Value:
+        ratio = of(x[1])
+        if ratio is None:
+            return Value(None, "")
+        said = f"{ratio * 100:+,.0f} %" if abs(ratio) >= 0.1 else f"{ratio * 100:+.1f} %"
+        return Value(ratio * 100, grouped(said))
+
+    return Field(numeric(name, title), value)
 
 
 def _judged(
@@ -244,42 +238,21 @@ def _judged(
 
 EMULATED = "emulated, and TCG is not KVM"
 
-Compared = tuple[Published, Beside]
 
-
-def _relative(name: str, title: str, of: Callable[[Beside], float | None]) -> Field[Compared]:
-    def shown(ratio: float) -> str:
-        return grouped(f"{ratio * 100:+,.0f} %" if abs(ratio) >= 0.1 else f"{ratio * 100:+.1f} %")
-
-    def value(x: Compared) -> Value:
-        ratio = of(x[1])
-        percent = None if ratio is None else ratio * 100
-        return Value(raw=percent, shown="" if ratio is None else shown(ratio))
-
-    return Field(column=numeric(name, title), of=value)
-
-
-def _title(published: Published) -> str:
-    name = published.name[0].upper() + published.name[1:]
-    same = published.there == published.here
-    units = published.there if same else f"2016: {published.there}; here: {published.here}"
-    return f"{name}, {units}"
-
-
-FIELDS: tuple[Field[Compared], ...] = (
-    words("figure", "Figure", lambda x: _title(x[0])),
+FIELDS: tuple[Field[Row], ...] = (
+    words("figure", "Figure", lambda x: x[0].title),
     words("setup", "Setup", lambda x: x[1].setup),
     number("published", "2016", lambda x: x[1].published, "{:.2f}".format),
-    _relative("published_relative_pct", "2016, against bare", lambda row: row.published_ratio),
+    _against_bare("published_relative_pct", "2016, against bare", lambda row: row.published_ratio),
     own("here", "Here", lambda x: x[1].here.median if x[1].here else None,
         lambda x: lambda _: here_words(x[1].here)),
-    _relative("here_relative_pct", "Here, against bare", lambda row: row.here_ratio),
+    _against_bare("here_relative_pct", "Here, against bare", lambda row: row.here_ratio),
     words("judgement", "Does it hold here?", lambda x: x[1].said),
 )  # fmt: skip
 
 
 def studies_table(figures: Sequence[StudyFigure]) -> Table:
-    rows = ((figure.published, row) for figure in figures for row in figure.rows)
+    rows = ((figure, row) for figure in figures for row in figure.rows)
     return table_of("study-2016", "The study of 2016 beside this run", FIELDS, rows)
 
 

@@ -14,7 +14,7 @@ from nodrop.stats.interval import Summary
 ItemT = TypeVar("ItemT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     name: str
     """Machine name with its unit, as the csv has it."""
@@ -24,17 +24,17 @@ class Column:
 
 
 def numeric(name: str, title: str, help: str = "") -> Column:
-    return Column(name=name, title=title, numeric=True, help=help)
+    return Column(name, title, numeric=True, help=help)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Value:
     raw: float | str | None
     """None = not measured: an empty field in csv."""
     shown: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     values: tuple[Value, ...]
     anchor: str = ""
@@ -65,14 +65,14 @@ class Made(Generic[ItemT]):
 
 
 def text(value: object) -> Value:
-    return Value(raw=str(value), shown=escape.plain(value))
+    return Value(str(value), escape.plain(value))
 
 
 def scaled(value: float | None, shown: Callable[[float], str], scale: float = 1) -> Value:
     """The csv has it times `scale`."""
     if value is None:
-        return Value(raw=None, shown=numbers.NOT_MEASURED)
-    return Value(raw=value * scale, shown=shown(value))
+        return Value(None, numbers.NOT_MEASURED)
+    return Value(value * scale, shown(value))
 
 
 def with_ends(
@@ -85,7 +85,7 @@ def with_ends(
     return tuple(scaled(value, shown, scale) for value in values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Field(Generic[ItemT]):
     """A column and its value for an item: declared once, for every output."""
 
@@ -94,8 +94,8 @@ class Field(Generic[ItemT]):
 
 
 def words(name: str, title: str, of: Callable[[ItemT], object], help: str = "") -> Field[ItemT]:
-    column = Column(name=name, title=title, help=help)
-    return Field(column=column, of=lambda item: text(of(item)))
+    column = Column(name, title, help=help)
+    return Field(column, lambda item: text(of(item)))
 
 
 def number(
@@ -109,7 +109,7 @@ def number(
 ) -> Field[ItemT]:
     """The csv has it times `scale`."""
     column = numeric(name, title, help)
-    return Field(column=column, of=lambda item: scaled(of(item), shown, scale))
+    return Field(column, lambda item: scaled(of(item), shown, scale))
 
 
 def own(
@@ -125,9 +125,9 @@ def own(
 
     def value(item: ItemT) -> Value:
         found = of(item)
-        return Value(raw=found, shown=missing if found is None else shown(item)(found))
+        return Value(found, missing if found is None else shown(item)(found))
 
-    return Field(column=numeric(name, title, help), of=value)
+    return Field(numeric(name, title, help), value)
 
 
 def columns_of(fields: Iterable[Field[Any]]) -> tuple[Column, ...]:
@@ -153,9 +153,7 @@ def interval_fields(
         return lambda item: with_ends(of(item), shown, scale)[at]
 
     named = enumerate(zip(names, titles, helps, strict=True))
-    return tuple(
-        Field(column=numeric(name, title, help), of=end(at)) for at, (name, title, help) in named
-    )
+    return tuple(Field(numeric(name, title, help), end(at)) for at, (name, title, help) in named)
 
 
 def table_of(
@@ -173,9 +171,7 @@ def table_of(
     def made() -> Iterator[Row]:
         for item in items:
             yield Row(
-                values=values_of(fields, item),
-                anchor=anchor(item) if anchor else "",
-                mark=mark(item) if mark else "",
+                values_of(fields, item), anchor(item) if anchor else "", mark(item) if mark else ""
             )
 
     rows = Made(made) if isinstance(items, Made) else tuple(made())

@@ -24,7 +24,7 @@ LARGEST = 2.0**64
 """No counter holds more, and no clock: what says so was damaged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Series:
     name: str
     points: tuple[tuple[float, float], ...]
@@ -33,7 +33,7 @@ class Series:
     """Number of its colour and dashes: always the same, whatever is drawn beside it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Panel:
     title: str
     unit: str
@@ -48,7 +48,7 @@ class Panel:
         return all(abs(number) <= LARGEST for number in numbers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Timeline:
     panels: tuple[Panel, ...]
     marks: tuple[tuple[str, float], ...]
@@ -71,20 +71,20 @@ class Timeline:
             for series in panel.series:
                 for at, value in series.points:
                     point = (_number(round(at, 6)), _number(round(value, 6)))
-                    yield Row(values=(*head, text(series.name), *point))
+                    yield Row((*head, text(series.name), *point))
 
 
 COLUMNS = (
-    Column(name="panel", title="Panel"),
-    Column(name="unit", title="Unit"),
-    Column(name="series", title="Series"),
+    Column("panel", "Panel"),
+    Column("unit", "Unit"),
+    Column("series", "Series"),
     numeric("seconds", "Seconds since the first packet"),
     numeric("value", "Value"),
 )
 
 
 def _number(value: float) -> Value:
-    return Value(raw=value, shown=f"{value:g}")
+    return Value(value, f"{value:g}")
 
 
 MOST_POINTS = 120
@@ -98,8 +98,8 @@ def sent_over_time(offered: object, start_ns: int) -> tuple[Panel, Panel]:
 
     From offered.json, whose intervals begin with the first packet.
     """
-    rate = Panel(title=RECEIVED, unit="packets/s", series=())
-    error = Panel(title="Schedule error, largest", unit="ms", series=())
+    rate = Panel(RECEIVED, "packets/s", ())
+    error = Panel("Schedule error, largest", "ms", ())
     try:
         assert isinstance(offered, Mapping)
         achieved = offered["achieved"]
@@ -129,8 +129,8 @@ def sent_over_time(offered: object, start_ns: int) -> tuple[Panel, Panel]:
         if n < len(errors):
             late.append((at(end), max(errors[n : end + 1]) / 1e6))
     return (
-        Panel(title=rate.title, unit=rate.unit, series=_named(OFFERED, rates, 0)),
-        Panel(title=error.title, unit=error.unit, series=_named("sent after due", late, 0)),
+        Panel(rate.title, rate.unit, _named(OFFERED, rates, 0)),
+        Panel(error.title, error.unit, _named("sent after due", late, 0)),
     )
 
 
@@ -157,7 +157,7 @@ def counted_over_time(rows: Iterable[Mapping[str, Any]], start_ns: int) -> Itera
         ]
         series += _named(name, _steps(told), style)
     if series:
-        yield Panel(title="Counted, as reported while it ran", unit="packets", series=tuple(series))
+        yield Panel("Counted, as reported while it ran", "packets", tuple(series))
 
 
 def _counted(value: object) -> bool:
@@ -174,7 +174,7 @@ def _steps(told: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _named(name: str, points: list[tuple[float, float]], style: int) -> tuple[Series, ...]:
-    return (Series(name=name, points=tuple(points), style=style),) if len(points) > 1 else ()
+    return (Series(name, tuple(points), style),) if len(points) > 1 else ()
 
 
 Json = dict[str, Any]
@@ -229,7 +229,7 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
         for name in inside:
             others += _inside_panels(source, trial, name, start)
         panels = (*received, *late, *counted, *others)
-        return Timeline(panels=panels, marks=named, own_cpu=_own_cpu(seen))
+        return Timeline(panels, named, own_cpu=_own_cpu(seen))
     return None
 
 
@@ -282,7 +282,7 @@ def busy(panel: Panel) -> Series:
     for series in panel.series:
         for t, value in series.points:
             sums[t] = sums.get(t, 0.0) + value
-    return Series(name=panel.title, points=tuple(sums.items()), style=0)
+    return Series(panel.title, tuple(sums.items()), 0)
 
 
 def _marks(trial: Trial) -> dict[str, int]:
@@ -314,7 +314,7 @@ class _Sampled:
     def series(self, named: Iterable[tuple[str, Counter]], first: int = 0) -> tuple[Series, ...]:
         """Rates of counters, in the styles from `first` on."""
         return tuple(
-            Series(name=name, points=self.rates(counter), style=style)
+            Series(name, self.rates(counter), style)
             for style, (name, counter) in enumerate(named, first)
         )
 
@@ -338,7 +338,7 @@ def _received(of: _Sampled) -> Iterable[Panel]:
     ports = sorted({port for row in of.rows for port in row["links"]})[:4]
     named = [(escape.plain(f"received by {port}", longest=40), packets(port)) for port in ports]
     # What was offered is drawn beside them in style 0.
-    yield Panel(title=RECEIVED, unit="packets/s", series=of.series(named, first=1))
+    yield Panel(RECEIVED, "packets/s", of.series(named, first=1))
 
 
 def _cpu(of: _Sampled) -> Iterable[Panel]:
@@ -366,7 +366,7 @@ def _cpu_panel(of: _Sampled, title: str, cpus: Sequence[int]) -> Panel:
         for one in of.series((name, busy(fields)) for name, fields in CPU_KINDS)
     ]
     used = tuple(s for s in series if s.name in ("user", "system", "interrupts") or _any(s))
-    return Panel(title=title, unit="%", series=used, stacked=True, high=100)
+    return Panel(title, "%", used, stacked=True, high=100)
 
 
 def _any(series: Series) -> bool:
@@ -379,7 +379,7 @@ def _own_cpu(of: _Sampled) -> Series | None:
     except (LookupError, TypeError, ValueError, OverflowError):
         return None
     finite = all(math.isfinite(value) for _, value in points)
-    return Series(name="SUT", points=points, style=0) if points and finite else None
+    return Series("SUT", points, 0) if points and finite else None
 
 
 def _threads(of: _Sampled) -> Iterable[Panel]:
@@ -400,14 +400,14 @@ def _threads(of: _Sampled) -> Iterable[Panel]:
         return lambda row: at[id(row)].get(tid)
 
     named = [(escape.plain(spent[tid][0], longest=24), percent(tid)) for tid in busiest]
-    yield Panel(title="SUT threads", unit="% of one CPU", series=of.series(named), high=100)
+    yield Panel("SUT threads", "% of one CPU", of.series(named), high=100)
 
 
 def _memory(wanted: Sequence[tuple[str, Counter]]) -> Make:
     def panels(of: _Sampled) -> Iterable[Panel]:
         points = [(name, of.mebibytes(value)) for name, value in wanted]
-        series = [Series(name=name, points=p, style=n) for n, (name, p) in enumerate(points) if p]
-        yield Panel(title=MEMORY_TITLE, unit="MiB", series=tuple(series))
+        series = [Series(name, p, n) for n, (name, p) in enumerate(points) if p]
+        yield Panel(MEMORY_TITLE, "MiB", tuple(series))
 
     return panels
 
@@ -421,7 +421,7 @@ def _softnet(of: _Sampled) -> Iterable[Panel]:
     kinds = (("backlog full", "dropped"), ("poll cut short", "time_squeeze"))
     series = of.series((name, total(field)) for name, field in kinds)
     under_pressure = tuple(filter(_any, series))
-    yield Panel(title="Softnet, whole host", unit="events/s", series=under_pressure)
+    yield Panel("Softnet, whole host", "events/s", under_pressure)
 
 
 OUTSIDE: tuple[Make, ...] = (

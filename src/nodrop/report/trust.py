@@ -110,10 +110,10 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
                     codes.setdefault(code, []).append(trial)
         for code, trials in sorted(codes.items()):
             yield Sentence(
-                rule=rule,
-                text=f"{outcome}: {reason_words(code)} ({escape.plain(code)})",
-                evidence={"reason": escape.plain(code), "trials": len(trials)},
-                trials=tuple(trials),
+                rule,
+                f"{outcome}: {reason_words(code)} ({escape.plain(code)})",
+                {"reason": escape.plain(code), "trials": len(trials)},
+                tuple(trials),
             )
 
 
@@ -127,10 +127,7 @@ def _rules(story: Story) -> Iterator[Sentence]:
         for finding in find(observations_of(records)):
             words = f"{finding.title} ({finding.code}): {finding.evidence}. {finding.effect}"
             yield Sentence(
-                rule=finding.code,
-                finding=True,
-                text=escape.plain(words, longest=2000),
-                evidence=finding.as_json(),
+                finding.code, escape.plain(words, longest=2000), finding.as_json(), finding=True
             )
 
 
@@ -138,7 +135,7 @@ def _calibration(story: Story) -> Iterator[Sentence]:
     told = [said for source in story.sources for said in calibration_words(source)]
     for good, words in dict.fromkeys(told):
         rule = "calibrated" if good else "calibration-lacks"
-        yield Sentence(rule=rule, text=words)
+        yield Sentence(rule, words)
 
 
 def _books(story: Story) -> Iterator[Sentence]:
@@ -146,18 +143,18 @@ def _books(story: Story) -> Iterator[Sentence]:
     contradicting = tuple(t for t, does in zip(story.trials, differ, strict=True) if does)
     if contradicting:
         words = "the record says otherwise than its books, balanced again here, or its trial.json"
-        yield Sentence(rule="books-differ", text=words, trials=contradicting)
+        yield Sentence("books-differ", words, trials=contradicting)
     if missing := tuple(t for t in story.trials if BOOKS_MISSING in t.invalid_reasons):
         words = f"the books of {plural(len(missing), 'trial')} that were measured are not there: "
         words += "what their records say is not proved, and enters no figure"
-        yield Sentence(rule="books-missing", text=words, trials=missing)
+        yield Sentence("books-missing", words, trials=missing)
     closed = tuple(t for t, does in zip(story.trials, differ, strict=True) if t.closed and not does)
     if closed:
         yield Sentence(
-            rule="books-balanced-again",
-            text=f"the books of {len(closed)} of {len(story.trials)} "
+            "books-balanced-again",
+            f"the books of {len(closed)} of {len(story.trials)} "
             f"{noun(len(story.trials), 'trial')} were balanced again: residual 0",
-            evidence={"closed": len(closed), "trials": len(story.trials)},
+            {"closed": len(closed), "trials": len(story.trials)},
         )
 
 
@@ -168,11 +165,11 @@ def _sender(story: Story) -> Iterator[Sentence]:
     if late:
         p99, most = (max(ends) for ends in zip(*late, strict=True))
         yield Sentence(
-            rule="sender-lateness",
-            text=f"in {len(late)} of {plural(len(measured), 'measured trial')} the sender's "
+            "sender-lateness",
+            f"in {len(late)} of {plural(len(measured), 'measured trial')} the sender's "
             f"schedule error is known: its p99 was at most {numbers.micros(p99)} µs, its largest "
             f"{numbers.micros(most)} µs",
-            evidence={"p99_us": p99, "max_us": most, "trials": len(late)},
+            {"p99_us": p99, "max_us": most, "trials": len(late)},
         )
     yield from _late_burst(measured)
     yield from _shaped(measured)
@@ -180,11 +177,11 @@ def _sender(story: Story) -> Iterator[Sentence]:
     if silent:
         has = "has" if len(silent) == 1 else "have"
         yield Sentence(
-            rule="sender-silent",
-            text=f"{plural(len(silent), 'measured trial')} {has} no schedule error: the generator "
+            "sender-silent",
+            f"{plural(len(silent), 'measured trial')} {has} no schedule error: the generator "
             "cannot say it, or had no schedule",
-            evidence={"trials": len(silent)},
-            trials=silent,
+            {"trials": len(silent)},
+            silent,
         )
 
 
@@ -196,12 +193,12 @@ def _late_burst(measured: Sequence[Trial]) -> Iterator[Sentence]:
     burst, trial = max(found, key=lambda pair: pair[0].sent)
     lost = trial.lost_packets
     yield Sentence(
-        rule="sender-burst",
-        text=f"the largest burst of a late sender in a measured trial was "
+        "sender-burst",
+        f"the largest burst of a late sender in a measured trial was "
         f"{plural(burst.sent, 'packet')}, {numbers.micros(burst.late_us)} µs behind; "
         f"lost in that trial: {'not known' if lost is None else lost}",
-        evidence={"packets": burst.sent, "late_us": burst.late_us, "lost_packets": lost},
-        trials=(trial,),
+        {"packets": burst.sent, "late_us": burst.late_us, "lost_packets": lost},
+        (trial,),
     )
 
 
@@ -220,12 +217,12 @@ def _shaped(measured: Sequence[Trial]) -> Iterator[Sentence]:
         return
     p99, slowest = max(p for p, _, _ in found), min(pps for _, pps, _ in found)
     yield Sentence(
-        rule="sender-shaped",
-        text=f"in {plural(len(found), 'measured trial')} the trace asks for more at once than the "
+        "sender-shaped",
+        f"in {plural(len(found), 'measured trial')} the trace asks for more at once than the "
         f"sender sends: that left at {numbers.count(slowest)} packets/s or faster, at p99 up to "
         f"{numbers.micros(p99)} µs after the trace's own time",
-        evidence={"asked_p99_us": p99, "shaped_pps": slowest, "trials": len(found)},
-        trials=tuple(t for _, _, t in found),
+        {"asked_p99_us": p99, "shaped_pps": slowest, "trials": len(found)},
+        tuple(t for _, _, t in found),
     )
 
 
@@ -233,10 +230,10 @@ def _foreign(story: Story) -> Iterator[Sentence]:
     trials = tuple(t for t in story.trials if t.record.packets.foreign_packets)
     if trials:
         yield Sentence(
-            rule="foreign-packets",
-            text="packets that the generator did not send were seen",
-            evidence={t.name: t.record.packets.foreign_packets for t in trials},
-            trials=trials,
+            "foreign-packets",
+            "packets that the generator did not send were seen",
+            {t.name: t.record.packets.foreign_packets for t in trials},
+            trials,
         )
 
 
@@ -249,18 +246,15 @@ def _other_programs(story: Story) -> Iterator[Sentence]:
     evidence = {"most_ratio": most, "trials": len(found.ratios)}
     if found.crowded:
         yield Sentence(
-            rule="host-crowded",
-            text=f"other programs {used}; {found.words}",
-            evidence=evidence,
-            trials=found.crowded,
+            "host-crowded", f"other programs {used}; {found.words}", evidence, found.crowded
         )
     else:
         known = f" (known of {len(found.ratios)} of {len(story.trials)} trials)"
         yield Sentence(
-            rule="host-quiet",
-            text=f"the host was quiet: other programs {used}"
+            "host-quiet",
+            f"the host was quiet: other programs {used}"
             + ("" if len(found.ratios) == len(story.trials) else known),
-            evidence=evidence,
+            evidence,
         )
 
 
@@ -274,12 +268,12 @@ def _own_quota(story: Story) -> Iterator[Sentence]:
         return
     worst = max((quota for _, quota in found), key=lambda quota: quota.throttled_s)
     yield Sentence(
-        rule="own-quota",
-        text=f"a CPU quota around nodrop itself ({worst.cpus:g} CPUs, {worst.group}) held it back "
+        "own-quota",
+        f"a CPU quota around nodrop itself ({worst.cpus:g} CPUs, {worst.group}) held it back "
         f"in {len(found)} of {plural(len(story.trials), 'trial')}, for up to "
         f"{worst.throttled_s:.2f} s of one: raise it ({KNOBS})",
-        evidence={t.name: quota.throttled_s for t, quota in found},
-        trials=tuple(t for t, _ in found),
+        {t.name: quota.throttled_s for t, quota in found},
+        tuple(t for t, _ in found),
     )
 
 
@@ -291,10 +285,10 @@ def _outlying(story: Story) -> Iterator[Sentence]:
     titles = ", ".join(dict.fromkeys(one.figure.title for one in found))
     stand, others = ("stands", "its cell") if len(trials) == 1 else ("stand", "their cells")
     yield Sentence(
-        rule="stands-apart",
-        text=f"{plural(len(trials), 'trial')} {stand} apart from the others of {others} "
+        "stands-apart",
+        f"{plural(len(trials), 'trial')} {stand} apart from the others of {others} "
         f"({titles}); marked, and in every figure like the others",
-        evidence={
+        {
             "figures": [
                 {
                     "run": one.trial.name,
@@ -305,7 +299,7 @@ def _outlying(story: Story) -> Iterator[Sentence]:
                 for one in found
             ]
         },
-        trials=trials,
+        trials,
     )
 
 
@@ -318,11 +312,11 @@ def _cold(story: Story) -> Iterator[Sentence]:
     took = first.activation_s or 0.0
     if took > COLD_START * middle:
         yield Sentence(
-            rule="cold-start",
-            text=f"cold start: the first trial took {numbers.seconds(took)} s to get ready, the "
+            "cold-start",
+            f"cold start: the first trial took {numbers.seconds(took)} s to get ready, the "
             f"median is {numbers.seconds(middle)} s",
-            evidence={"first_s": took, "median_s": middle, "trials": len(times)},
-            trials=(first,),
+            {"first_s": took, "median_s": middle, "trials": len(times)},
+            (first,),
         )
 
 
@@ -333,11 +327,11 @@ def _warmed(story: Story) -> Iterator[Sentence]:
         return
     sent = sum(n for _, w in warmed if isinstance(n := w.get("offered_packets"), int))
     yield Sentence(
-        rule="guest-warmed-up",
-        text=f"{plural(len(warmed), 'trial')} began in a guest that had just booted: each first "
+        "guest-warmed-up",
+        f"{plural(len(warmed), 'trial')} began in a guest that had just booted: each first "
         "carried its whole load once, cold, and that load was discarded "
         f"({numbers.count(sent)} packets that are in no figure)",
-        evidence={"trials": len(warmed), "packets": sent},
+        {"trials": len(warmed), "packets": sent},
     )
 
 
@@ -345,11 +339,11 @@ def _reset(story: Story) -> Iterator[Sentence]:
     times = [t.record.reset_s for t in story.trials if t.record.reset_s is not None]
     if times:
         yield Sentence(
-            rule="reset",
-            text=f"receiver or driver began anew for {len(times)} of "
+            "reset",
+            f"receiver or driver began anew for {len(times)} of "
             f"{plural(len(story.trials), 'trial')}, and all was found as before; until then "
             f"{numbers.seconds(median(times))} s went by (median), which are in no figure",
-            evidence={"trials": len(times), "median_s": median(times)},
+            {"trials": len(times), "median_s": median(times)},
         )
 
 

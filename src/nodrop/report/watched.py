@@ -81,7 +81,7 @@ class Watched:
         return table_of("watched-places", title, PLACES, worst_first, mark=lambda _: "loss")
 
     def chart(self) -> Chart:
-        return time_chart([Timeline(panels=tuple(self._panels()), marks=())], "Over time")
+        return time_chart([Timeline(tuple(self._panels()), ())], "Over time")
 
     def _panels(self) -> Iterator[Panel]:
         came: dict[str, list[tuple[float, float]]] = {}
@@ -109,12 +109,12 @@ class Watched:
         ):
             named = sorted(found.items(), key=lambda item: -max(v for _, v in item[1]))
             series = tuple(
-                Series(name=escape.plain(name), points=tuple(_thinned(points)), style=style)
+                Series(escape.plain(name), tuple(_thinned(points)), style)
                 for style, (name, points) in enumerate(named[:MOST_SERIES])
                 if len(points) > 1
             )
             if series:
-                yield Panel(title=title, unit=unit, series=series)
+                yield Panel(title, unit, series)
 
 
 @once
@@ -191,23 +191,23 @@ def watched_sentences(story: Story) -> Iterator[Sentence]:
             yield _place_sentence(one, place)
         if not places:
             yield Sentence(
-                rule="watched-nothing",
-                text=f"Nothing was lost at any place that is visible on {one.host} in "
+                "watched-nothing",
+                f"Nothing was lost at any place that is visible on {one.host} in "
                 f"{numbers.seconds(one.seconds)} s.",
-                evidence={"seconds": one.seconds, "captures": len(one.captures)},
+                {"seconds": one.seconds, "captures": len(one.captures)},
             )
 
 
 def _place_sentence(one: Watched, place: WatchedPlace) -> Sentence:
     subject = f"{place.place}, {place.where}"
     return Sentence(
-        rule="watched-loss",
-        text=escape.plain(
+        "watched-loss",
+        escape.plain(
             f"{subject}: {_lost_words(one, place)}, at most {_worst_words(place)}: {place.why}.",
             longest=1000,
         ),
+        place.model_dump(),
         subject=escape.plain(subject),
-        evidence=place.model_dump(),
         to_do=f"`{escape.plain(place.do, longest=400)}`" if place.do else "",
     )
 
@@ -238,23 +238,23 @@ def watched_hidden(story: Story) -> Iterator[Sentence]:
     for one in watched(story):
         if one.unread:
             yield Sentence(
-                rule="watched-hidden",
-                text=f"{plural(one.unread, 'line')} of drops.jsonl cannot be read",
-                evidence={"lines": one.unread},
+                "watched-hidden",
+                f"{plural(one.unread, 'line')} of drops.jsonl cannot be read",
+                {"lines": one.unread},
             )
         for hidden in one.last.not_visible:
             yield Sentence(
-                rule="watched-hidden",
-                text=escape.plain(
+                "watched-hidden",
+                escape.plain(
                     f"not visible: {hidden.what} (needs {hidden.needs}; {hidden.why})", longest=400
                 ),
-                evidence=hidden.model_dump(),
+                hidden.model_dump(),
             )
 
 
 def watched_words(story: Story) -> Iterator[Sentence]:
     for one in watched(story):
-        yield Sentence(rule="watched", text=one.words, evidence={"intervals": len(one.intervals)})
+        yield Sentence("watched", one.words, {"intervals": len(one.intervals)})
 
 
 def between(pair: Pair) -> Value:
@@ -262,7 +262,7 @@ def between(pair: Pair) -> Value:
     if pair is None:
         return scaled(None, numbers.count)
     low, high = map(numbers.count, pair)
-    return Value(raw=pair[1], shown=high if low == high else f"{low} to {high}")
+    return Value(pair[1], high if low == high else f"{low} to {high}")
 
 
 def _closed(one: WatchedCapture) -> str:
@@ -271,7 +271,7 @@ def _closed(one: WatchedCapture) -> str:
 
 
 def _pair(name: str, title: str, help: str = "") -> Field[WatchedCapture]:
-    return Field(column=numeric(name, title, help), of=lambda one: between(getattr(one, name)))
+    return Field(numeric(name, title, help), lambda one: between(getattr(one, name)))
 
 
 BOOKS: tuple[Field[WatchedCapture], ...] = (
@@ -331,7 +331,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Iterable[tuple[float, flo
 def _pictures(story: Story) -> Iterator[Picture]:
     for one in watched(story):
         end = f"-{one.source}" if story.several else ""
-        yield Picture(name=f"watched{end}", chart=one.chart(), table=one.places())
+        yield Picture(f"watched{end}", one.chart(), one.places())
 
 
 def _page(story: Story) -> Markup:

@@ -105,7 +105,7 @@ def _of_typical(story: Story, cell: Cell) -> Iterator[Picture]:
             name="flow",
             title="Packet flow",
             columns=LEDGER_COLUMNS[2:],
-            rows=tuple(Row(values=line) for line in ledger_lines(ledger)),
+            rows=tuple(Row(line) for line in ledger_lines(ledger)),
         )
         drawn = flow(ledger, f"Packet flow of {trial.name}")
         yield from _figure(f"flow-{name}", drawn, table)
@@ -117,7 +117,7 @@ def _of_typical(story: Story, cell: Cell) -> Iterator[Picture]:
 
 def _figure(name: str, drawn: Chart, table: Table) -> Iterator[Picture]:
     if drawn:
-        yield Picture(name=name, chart=drawn, table=table)
+        yield Picture(name, drawn, table)
 
 
 def style() -> str:
