@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from nodrop.capacity.cells import SearchedCell, given_cells, searches, subject
 from nodrop.capacity.words import answer_sentences, cost_sentence
@@ -22,6 +22,7 @@ from nodrop.report.setups import conditions
 from nodrop.report.story import Story, once, serious_findings
 from nodrop.report.trials import Trial
 from nodrop.report.watched import watched, watched_hidden, watched_sentences, watched_words
+from nodrop.results.records import LoadWindow
 from nodrop.stats.interval import runs_needed
 
 
@@ -44,43 +45,33 @@ def answer(story: Story) -> Answer:
             cannot_say=(*watched_hidden(story), *_unreadable(story)),
         )
     if not story.trials:
-        text = "No trial of this run can be read, so there is no answer."
-        return Answer(
-            sentences=(Sentence("no-trial", text),),
-            rests_on=(),
-            cannot_say=tuple(_unreadable(story)),
-        )
-    found = searches(story)
+        none = Sentence("no-trial", "No trial of this run can be read, so there is no answer.")
+        return Answer(sentences=(none,), rests_on=(), cannot_say=tuple(_unreadable(story)))
+    found, void = searches(story), always_void(story)
     planned = replace(story, cells=given_cells(story))
-    searched: Iterable[Sentence] = chain.from_iterable(map(answer_sentences, found))
-    loads: Iterable[Sentence] = _of_loads(planned)
+    searched = [sentence for one in found for sentence in answer_sentences(one)]
+    always = {t.anchor for sentence in void for t in sentence.trials}
+    loads = [
+        sentence
+        for one in ladders(planned.cells)
+        for sentence in sentences_of(subject(story, one.cells[0]), one)
+        # Loads whose void trials are a finding of their own need no other line.
+        if sentence.rule not in ("load-void", "some-void")
+        or not {t.anchor for t in sentence.trials} <= always
+    ]
     if hosts_between(story):
-        searched, loads = map(_on_its_hosts, searched), map(_on_its_hosts, loads)
-    direct = (*direct_sentences(story), *always_void(story))
-    loads = _not_twice(
-        loads, {t.anchor for sentence in always_void(story) for t in sentence.trials}
-    )
+        searched, loads = ([*map(_on_its_hosts, each)] for each in (searched, loads))
     costs = cost_sentences(conditions(planned))
-    said = (*direct, *searched, *costs, *loads, *decoder_sentences(story))
+    said = [*direct_sentences(story), *void, *searched, *costs, *loads, *decoder_sentences(story)]
+    knobs: set[str] = set()
+    for n, sentence in enumerate(said):  # a knob that touches several losses is named once
+        said[n] = replace(sentence, knob="" if sentence.knob in knobs else sentence.knob)
+        knobs.add(sentence.knob)
     return Answer(
-        sentences=tuple(_knobs_once(said)),
-        rests_on=(*_rests_on(story, found), *chain.from_iterable(map(cost_sentence, found))),
+        sentences=tuple(said),
+        rests_on=tuple(_rests_on(story, found)),
         cannot_say=(*_unreadable(story), *_cannot_say(story, planned)),
     )
-
-
-def _of_loads(story: Story) -> Iterator[Sentence]:
-    return chain.from_iterable(
-        sentences_of(subject(story, one.cells[0]), one) for one in ladders(story.cells)
-    )
-
-
-def _not_twice(sentences: Iterable[Sentence], void: set[str]) -> Iterator[Sentence]:
-    """Loads whose void trials are a finding of their own need no other line."""
-    for sentence in sentences:
-        about_void = sentence.rule in ("load-void", "some-void")
-        if not about_void or not {t.anchor for t in sentence.trials} <= void:
-            yield sentence
 
 
 def _on_its_hosts(sentence: Sentence) -> Sentence:
@@ -92,22 +83,12 @@ def _on_its_hosts(sentence: Sentence) -> Sentence:
     return replace(sentence, text=said)
 
 
-def _knobs_once(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
-    """The sentences, with a knob that touches several losses named at the first of them alone."""
-    said = set()
-    for sentence in sentences:
-        yield replace(sentence, knob="" if sentence.knob in said else sentence.knob)
-        said.add(sentence.knob)
-
-
 def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]:
     measured = tuple(t for cell in story.cells for t in cell.valid)
     sizes = sorted({len(cell.valid) for cell in story.cells})
     per_cell = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    others = {
-        outcome: sum(1 for t in story.trials if t.outcome == outcome)
-        for outcome in ("failed", "void")
-    }
+    outcomes = Counter(t.outcome for t in story.trials)
+    others = {outcome: outcomes[outcome] for outcome in ("failed", "void")}
     rest = "".join(f", {n} {outcome}" for outcome, n in others.items() if n)
     noun = "load" if found else "cell"
     yield Sentence(
@@ -118,13 +99,12 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
         measured,
     )
     yield _books(story)
-    if compared := conditions(story):
-        family = compared[0].family
-        yield Sentence(
-            "compared-at-once",
-            family_words(family, story.cells),
-            {"parts": family.parts, "runs_needed": family.runs_needed()},
-        )
+    for compared in conditions(story)[:1]:
+        family = compared.family
+        evidence = {"parts": family.parts, "runs_needed": family.runs_needed()}
+        yield Sentence("compared-at-once", family_words(family, story.cells), evidence)
+    for one in found:
+        yield from cost_sentence(one)
 
 
 def _books(story: Story) -> Sentence:
@@ -188,13 +168,12 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
 
 
 def _beyond_windows(story: Story) -> Iterator[Sentence]:
-    found: dict[str, list[Trial]] = {}
+    found: dict[str, tuple[LoadWindow, list[Trial]]] = {}
     for trial in story.trials:
         if (window := trial.record.window) is not None:
-            found.setdefault(f"{window.trace_packets} {window.span}", []).append(trial)
-    for trials in found.values():
-        window = trials[0].record.window
-        assert window is not None
+            key = f"{window.trace_packets} {window.span}"
+            found.setdefault(key, (window, []))[1].append(trial)
+    for window, trials in found.values():
         if not window.is_whole:
             yield Sentence(
                 "beyond-window",

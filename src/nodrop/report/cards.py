@@ -20,7 +20,7 @@ from nodrop.capacity.card import (
     rate_words,
 )
 from nodrop.capacity.cells import SearchedCell, given_cells, searches, subject
-from nodrop.capacity.knee import Worker, workers_of
+from nodrop.capacity.knee import workers_of
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.searched import judged_ratio, tried
 from nodrop.capacity.statements import writing
@@ -29,7 +29,7 @@ from nodrop.findings.load_words import apart, written
 from nodrop.report import escape, numbers
 from nodrop.report.always_void import always_void
 from nodrop.report.flows import hop_title
-from nodrop.report.loads import Ladder, ladders, nothing_above, share
+from nodrop.report.loads import Ladder, ladders, nothing_above, places_of, share
 from nodrop.report.story import Cell, Source, Story, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import (
@@ -43,6 +43,7 @@ from nodrop.results.capacity import (
     Sure,
 )
 from nodrop.results.other_records import states
+from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import runs_needed, upper_bound
 from nodrop.untrusted.json_text import table_in, tables_in, value_in
 
@@ -57,6 +58,7 @@ ROOMY_FRAMES = 32_768
 SEARCHING = "measure.mode=capacity"
 SEARCH_S = 240.0
 """Budget of a search that is offered, as `nodrop capacity` has it."""
+OUTCOMES = ("measured", "void", "failed")
 KNOWN = 0.001
 """Relative: a load that was given is written in steps of that."""
 
@@ -93,9 +95,14 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         for t in searched.trials
         if upper is not None and (asked := t.record.searched) and asked.value == upper.value
     ]
-    known = [t for t in above if t.valid and judged_ratio(t.record) is not None]
-    lossy = [t for t in known if (judged_ratio(t.record) or 0.0) > answer.goal]
-    losses = [judged_ratio(t.record) or 0.0 for t in lossy]
+    judged = [(t, judged_ratio(t.record)) for t in above if t.valid]
+    known = [(t, ratio) for t, ratio in judged if ratio is not None]
+    lossy = [t for t, ratio in known if ratio > answer.goal]
+    losses = [ratio for _, ratio in known if ratio > answer.goal]
+    why = None
+    if answer.limited_by == "budget":  # what it had not decided when it ended
+        why = "No load was decided." if upper is None else "No load below it was decided."
+        why = "No load above it was decided." if lower is not None else why
     limit = _Limit(
         by=answer.limited_by,
         place=answer.place,
@@ -104,7 +111,7 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         detections=answer.goals_of == "detections",
         crowded=_crowded(searched.trials),
         behind=bool(known) and not lossy,
-        why=_undecided(answer) if answer.limited_by == "budget" else None,
+        why=why,
     )
     again = _took_s((*searched.ramps, *searched.trials))
     ways = [
@@ -138,34 +145,33 @@ def given_cards(story: Story) -> tuple[Card, ...]:
 
 
 def _given(story: Story, ladder: Ladder) -> Card:
-    cells, told, bad = ladder.cells, ladder.told, ladder.bad
+    cells, bad = ladder.cells, ladder.bad
     contradicted = ladder.clash is not None and ladder.clash.sure
     top = None if contradicted else ladder.top
-    kept = [t.record.packets.sustained for t in top.known] if top else []
-    source = story.sources[cells[0].source]
+    kept = all(t.record.packets.sustained for t in top.known) if top else True
+    source, trials = story.sources[cells[0].source], [t for cell in cells for t in cell.trials]
     losses = [t.loss_ratio for t in bad.lossy if t.loss_ratio is not None] if bad else []
     low, high = _given_loads(top, bad)
-    sut = "The SUT" if cells[0].group else subject(story, cells[0])
-    limit = _given_limit(sut, told, bad, void=bool(told) and ladder.loads[-1] is not told[-1])
+    limit = _given_limit("The SUT" if cells[0].group else subject(story, cells[0]), ladder)
     above = (bad.lossy or bad.failed) if bad else ()
-    again = _took_s([t for cell in cells for t in cell.trials])
+    again = _took_s(trials)
     ways = [
         *_ways_out(story, limit, source, above, again),
-        *_given_more(source, cells, again, only_seen=bool(top) and not all(kept)),
+        *_given_more(source, cells, again, only_seen=not kept),
     ]
     said = "No load is shown to be carried."
     if contradicted:
         said = "The loads contradict each other."
     elif low is not None:
         rate = rate_words(low)
-        said = f"{rate} carried without loss" if all(kept) else f"No loss seen at {rate}"
+        said = f"{rate} carried without loss" if kept else f"No loss seen at {rate}"
     return Card(
         subject=subject(story, cells[0]),
         by="given",
         goal=0.0,
         headline=said,
         carried=low,
-        only_seen=bool(top) and not all(kept),
+        only_seen=not kept,
         too_much=high,
         lost=(min(losses), max(losses)) if losses else None,
         lossy=len(bad.lossy) if bad else 0,
@@ -173,7 +179,7 @@ def _given(story: Story, ladder: Ladder) -> Card:
         tolerated="",
         window="",
         breaks=_breaks(limit, above),
-        sure=_given_sure(cells, top, low, high, all(kept)),
+        sure=_given_sure(trials, top, low, high, kept),
         actions=_allowed(story, ways),
     )
 
@@ -184,82 +190,71 @@ def _given_loads(top: Cell | None, bad: Cell | None) -> tuple[CardLoad | None, C
     shown = ["" if pps is None else written(pps, KNOWN) for pps in ends]
     if low is not None and high is not None and low < high and shown[0] == shown[1]:
         shown = [*apart(low, high, KNOWN)]
-    found: list[CardLoad | None] = []
-    for cell, said in zip((top, bad), shown, strict=True):
+
+    def load(cell: Cell | None, said: str) -> CardLoad | None:
         if cell is None:
-            found.append(None)
-            continue
+            return None
         bits, label = cell.summary("offered_bps"), cell.load_label
-        found.append(
-            CardLoad(
-                pps=cell.offered_pps,
-                bps=bits.median if bits else None,
-                value=None,
-                runs=[t.name for t in cell.trials],
-                shown_pps=said,
-                shown_mbit=written(bits.median / 1e6, KNOWN) if bits else "",
-                shown_value="" if said and label.endswith(" pps") else label,
-            )
+        return CardLoad(
+            pps=cell.offered_pps,
+            bps=bits.median if bits else None,
+            value=None,
+            runs=[t.name for t in cell.trials],
+            shown_pps=said,
+            shown_mbit=written(bits.median / 1e6, KNOWN) if bits else "",
+            shown_value="" if said and label.endswith(" pps") else label,
         )
-    return found[0], found[1]
+
+    return load(top, shown[0]), load(bad, shown[1])
 
 
-def _given_limit(sut: str, told: Sequence[Cell], bad: Cell | None, *, void: bool) -> _Limit:
+def _given_limit(sut: str, ladder: Ladder) -> _Limit:
+    told, bad = ladder.told, ladder.bad
     by: LimitedBy = "max"
-    place, knob, why, behind = None, "", "No higher load was given.", False
+    place, knob, behind = None, "", False
     if bad is not None:
         by = "sut_failed"
         if bad.lossy:
-            causes = Counter(loss_by(t.record) for t in bad.lossy)
-            places = Counter(p for t in bad.lossy if (p := t.record.packets.loss_place))
-            by = causes.most_common(1)[0][0]
-            place = places.most_common(1)[0][0] if places else None
+            by = Counter(loss_by(t.record) for t in bad.lossy).most_common(1)[0][0]
+            place = next(iter(places_of(bad)), None)
             knob = next((k for t in bad.lossy if (k := t.record.packets.knob)), "")
     elif not told:
         by = "nothing_measured"
-    elif void:
+    elif ladder.loads[-1] is not told[-1]:
         by = "void_above"
     elif behind := all(t.record.packets.sustained is False for t in told[-1].known):
         by = "sut"
-    known = None if by != "max" else why
     return _Limit(
-        by=by, place=place, knob=knob, sut=escape.plain(sut, longest=24), why=known, behind=behind,
+        by=by, place=place, knob=knob, sut=escape.plain(sut, longest=24), behind=behind,
+        why="No higher load was given." if by == "max" else None,
         crowded=_crowded([t for cell in told for t in cell.trials]),
     )  # fmt: skip
 
 
 def _given_sure(
-    cells: Sequence[Cell],
+    trials: Sequence[Trial],
     top: Cell | None,
     low: CardLoad | None,
     high: CardLoad | None,
     kept: bool,
 ) -> Sure:
-    trials = [t for cell in cells for t in cell.trials]
-    outcomes = [t.outcome for t in trials]
-    words = []
+    counted, words = _counted(trials), []
     if top is not None:
         bound = upper_bound(starts_of(top.unknown), starts_of((*top.known, *top.unknown)))
         words.append(f"0 of {count_of(len(top.known), 'trial')} lost a packet.")
         words.append(f"Fewer than {share(bound)} of such {top.independent_name} do (95 %).")
         if not kept:
             words.append("It is not shown to keep this up.")
-    said = [f"{n} {word}" for word in ("measured", "void", "failed") if (n := outcomes.count(word))]
-    counted = "" if outcomes.count("measured") == len(trials) else f": {', '.join(said)}"
-    words.append(f"{count_of(len(trials), 'trial')}{counted}.")
+    said = ", ".join(f"{n} {word}" for word in OUTCOMES if (n := counted[word]))
+    alike = counted["measured"] == len(trials)
+    words.append(f"{count_of(len(trials), 'trial')}{'' if alike else f': {said}'}.")
     width = None
     if low is not None and high is not None and low.pps is not None and high.pps:
         width = max(0.0, (high.pps - low.pps) / high.pps)
     return Sure(
-        confidence=None,
-        width=width,
-        rounds=0,
-        rounds_asked=0,
-        cut=0,
-        **_counted(trials),
-        disagree=[],
-        words=words,
-    )
+        confidence=None, width=width, rounds=0, rounds_asked=0, cut=0, disagree=[], words=words,
+        **counted,
+    )  # fmt: skip
 
 
 def _given_more(
@@ -313,37 +308,26 @@ def _took_s(trials: Sequence[Trial]) -> float | None:
     return sum(t.record.took_s or 0.0 for t in trials) or None
 
 
-def _undecided(answer: Answer) -> str:
-    """Words on the loads that a search had not decided when its budget ended."""
-    if answer.lower is not None:
-        return "No load above it was decided."
-    return "No load was decided." if answer.upper is None else "No load below it was decided."
-
-
 def _tolerated(answers: Sequence[Answer]) -> str:
     """Goals with the same bounds share one line."""
+
+    def ends(answer: Answer) -> list[float | None]:
+        return [None if end is None else end.value for end in (answer.lower, answer.upper)]
+
     first, *others = answers
     said = []
-    for one in others:
+    for one in (one for one in others if one.lower is not None):
         what = "missed detections" if one.goals_of == "detections" else "loss"
         goal = f"{numbers.percent(one.goal)} % {what}"
-        if one.lower is None:
-            continue
-        if _bounds(one) == _bounds(first):
+        if ends(one) == ends(first):
             said.append(f"Tolerating {goal} changes nothing.")
-        elif one.lower is not None and first.lower and one.lower.value == first.lower.value:
+        elif ends(one)[0] == ends(first)[0]:
             said.append(f"Tolerating {goal} is not shown to carry more.")
         elif one.lower is not None and one.lower.pps is not None:
             # As many digits as the stricter goal has: with fewer it could look like less.
             known = min(writing(goal_of).known for goal_of in (first, one))
             said.append(f"Tolerating {goal}: {written(one.lower.pps, known, up=False)} packets/s.")
     return " ".join(said)
-
-
-def _bounds(answer: Answer) -> tuple[float | None, float | None]:
-    ends = (answer.lower, answer.upper)
-    low, high = (None if end is None else end.value for end in ends)
-    return low, high
 
 
 def _breaks(limit: _Limit, above: Sequence[Trial]) -> Breaks:
@@ -354,17 +338,28 @@ def _breaks(limit: _Limit, above: Sequence[Trial]) -> Breaks:
     place = escape.plain(limit.place, longest=40) if limit.place else None
     whole = limit.detections and record is not None and record.packets.lost_packets == 0
     verdict, why = breaks_words(limit.by, place, limit.sut, missed_alone=whole, behind=limit.behind)
-    why = why if limit.why is None else limit.why
-    busy = _worker_words(workers[0].name, workers[0].cpu_ratio, workers[0].wait_ratio) if (
-        workers and (workers[0].dropped_packets or len(workers) == 1)
-    ) else ""  # fmt: skip
-    shared = _shared(record.sut_cpus, len(workers), 0) if record else ""
+    said = [why if limit.why is None else limit.why]
+    if workers and (workers[0].dropped_packets or len(workers) == 1):
+        one = workers[0]
+        if one.wait_ratio is not None and one.wait_ratio >= WAITED:
+            part = f"{one.wait_ratio * 100:.0f} %"
+            said.append(f"Worker {one.name} waited for its CPU {part} of the time.")
+        elif one.cpu_ratio is not None and one.cpu_ratio >= FULL:
+            part = f"{one.cpu_ratio * 100:.0f} %"
+            said.append(f"Worker {one.name} ran {part} of the time: its CPU is full.")
+    cpus = _cpus(record)
+    if cpus and len(workers) > len(cpus):
+        where = f"CPU {cpus[0]}" if len(cpus) == 1 else f"{len(cpus)} CPUs"
+        said.append(f"{len(workers)} workers share {where}.")
+    # Stages that counted, by the names that losses have.
+    hops = trial.ledger.hops if trial and trial.ledger else ()
+    stages = [hop_title(hop.name) for hop in hops if hop.packets is not None]
     return Breaks(
         verdict=verdict,
         limited_by=limit.by,
         place=place,
-        path=_path(trial),
-        why=" ".join(filter(None, (why, busy, shared))),
+        path=stages[max(1, len(stages) - MOST_PATH + 1) :],
+        why=" ".join(filter(None, said)),
         lost=record.packets.lost_packets if record else None,
         sent=record.offered.sent if record else None,
         run=trial.name if trial else None,
@@ -375,41 +370,13 @@ def _breaks(limit: _Limit, above: Sequence[Trial]) -> Breaks:
     )
 
 
-def _path(trial: Trial | None) -> list[str]:
-    """Stages that counted, by the names that losses have."""
-    if trial is None or trial.ledger is None:
-        return []
-    seen = [hop_title(hop.name) for hop in trial.ledger.hops if hop.packets is not None]
-    return seen[-MOST_PATH + 1 :] if len(seen) > MOST_PATH else seen[1:]
-
-
-def _worker_words(name: str, ran: float | None, waited: float | None) -> str:
-    if waited is not None and waited >= WAITED:
-        return f"Worker {name} waited for its CPU {waited * 100:.0f} % of the time."
-    if ran is not None and ran >= FULL:
-        return f"Worker {name} ran {ran * 100:.0f} % of the time: its CPU is full."
-    return ""
-
-
-def _cpus(text: str | None) -> list[int]:
-    return sorted(parse_cpus(text)) if text else []
-
-
-def _shared(sut_cpus: str | None, workers: int, least: int) -> str:
-    cpus = _cpus(sut_cpus)
-    if not cpus or workers <= max(len(cpus), least):
-        return ""
-    where = f"CPU {cpus[0]}" if len(cpus) == 1 else f"{len(cpus)} CPUs"
-    return f"{workers} workers share {where}."
+def _cpus(record: TrialRecord | None) -> list[int]:
+    return sorted(parse_cpus(record.sut_cpus)) if record and record.sut_cpus else []
 
 
 def _sure(searched: SearchedCell, answer: Answer, source: Source) -> Sure:
-    every = (*searched.ramps, *searched.trials)
-    found = answer.confidence
-    odd, places = (
-        _disagree(searched, answer),
-        {t.name: n for n, t in enumerate(ordered(searched), 1)},
-    )
+    found, odd = answer.confidence, _disagree(searched, answer)
+    places = {t.name: n for n, t in enumerate(ordered(searched), 1)}
     asked = table_in(source.run.manifest, "search").get("rounds")
     return Sure(
         confidence=None
@@ -419,7 +386,7 @@ def _sure(searched: SearchedCell, answer: Answer, source: Source) -> Sure:
         rounds=len(answer.rounds),
         rounds_asked=asked if isinstance(asked, int) else len(answer.rounds),
         cut=answer.cut_rounds,
-        **_counted(every),
+        **_counted((*searched.ramps, *searched.trials)),
         disagree=[t.name for t in odd],
         words=list(_sure_words(answer, [places[t.name] for t in odd])),
     )
@@ -429,7 +396,7 @@ def _counted(trials: Sequence[Trial]) -> dict[str, Any]:
     outcomes = Counter(trial.outcome for trial in trials)
     return {
         "trials": len(trials),
-        **{outcome: outcomes[outcome] for outcome in ("measured", "void", "failed")},
+        **{outcome: outcomes[outcome] for outcome in OUTCOMES},
         "books_closed": sum(bool(t.record.packets.books_closed) for t in trials),
     }
 
@@ -454,17 +421,15 @@ def ordered(searched: SearchedCell) -> list[Trial]:
 
 def _disagree(searched: SearchedCell, answer: Answer) -> list[Trial]:
     """Trials that met the goal at the load that is too much or above, or missed it below."""
-    low = answer.lower.value if answer.lower else None
-    high = answer.upper.value if answer.upper else None
     found = []
     for trial in searched.trials:
         asked = trial.record.searched
         good = None if asked is None else tried(trial.record).good(answer.goal)
         if asked is None or good is None:
             continue
-        if (good and high is not None and asked.value >= high) or (
-            not good and low is not None and asked.value <= low
-        ):
+        low, high = answer.lower, answer.upper
+        above = high is not None and asked.value >= high.value
+        if above if good else low is not None and asked.value <= low.value:
             found.append(trial)
     return found
 
@@ -480,31 +445,34 @@ def _ways_out(
         state = proofs.get(" ".join(settings))
         return made.model_copy(update={"state": state}) if state else made
 
-    void = [s for s in always_void(story) if s.to_do]
-    for sentence in void[:1]:
-        pasted = re.search("`(nodrop [^`]*)`", sentence.to_do)
+    if void := next((s for s in always_void(story) if s.to_do), None):
+        pasted = re.search("`(nodrop [^`]*)`", void.to_do)
         text, why = "Mend what makes trials void.", "All trials of a load are void."
         command = pasted[1] if pasted else ""
         yield Action(text=text, why=why, command=command, cost_s=again)
     if limit.by == "other_programs" or limit.crowded:
         yield one("Measure again on a quiet host.", "Other programs had much of its CPUs.")
     record = above[0].record if above else None
-    workers = workers_of(record) if record else []
-    cpus = _cpus(record.sut_cpus if record else None)
+    workers, cpus = workers_of(record) if record else [], _cpus(record)
     if limit.by in ("sut", "other_programs") and cpus and len(workers) > len(cpus):
         n, names = len(cpus), {1: "one worker", 2: "two workers"}
         text = f"Run {names.get(n, f'{n} workers')} instead of {len(workers)}."
         yield one(text, "They compete for a CPU." if n == 1 else "They compete for CPUs.",
                   f"sut.threads={n}")  # fmt: skip
+    # Part of the time in which the busiest ran, or waited for a CPU.
+    ran = workers[0].cpu_ratio if workers else None
+    busy = None if ran is None else ran + (workers[0].wait_ratio or 0.0)
+    full, idle = busy is not None and busy >= FULL, busy is not None and busy < IDLE
     bursts = limit.by == "sut" and _mostly(above, "burst")
-    perhaps = limit.by == "sut" and _mostly(above, "burst", "not_known") and not _full(workers)
+    perhaps = limit.by == "sut" and _mostly(above, "burst", "not_known") and not full
     if (bursts or perhaps) and limit.knob.startswith("sut.ring_size"):
         why = "Bursts overflow it; its thread has time left."
         if not bursts:
             why = "Its thread has time left: short bursts are likely."
         yield one("Give the socket ring more room.", why, f"sut.ring_size={ROOMY_FRAMES}")
     host = value_in(source.run.manifest, "host", "cpu", "cpus")
-    if limit.by == "sut" and not bursts and cpus and workers and not _idle(workers[0]):
+    # An idle one would change nothing with another CPU.
+    if limit.by == "sut" and not bursts and cpus and workers and not idle:
         more = [*cpus, max(cpus) + 1]
         spare = isinstance(host, int) and max(more) < host
         why = "" if spare else f"Needs a host with {max(more) + 1} CPUs."
@@ -525,16 +493,8 @@ def _ways_out(
         yield Action(text=text, why="The sender fell behind.", command="", cost_s=None)
 
 
-def _full(workers: Sequence[Worker]) -> bool:
-    """The busiest had no time left."""
-    ran = workers[0].cpu_ratio if workers else None
-    return ran is not None and ran + (workers[0].wait_ratio or 0.0) >= FULL
-
-
-def _idle(worker: Worker) -> bool:
-    """Most of the time it neither ran nor waited for a CPU: another one would change nothing."""
-    ran, waited = worker.cpu_ratio, worker.wait_ratio or 0.0
-    return ran is not None and ran + waited < IDLE
+STATES = {"untried": "Untried.", "helps": "Helps.", "does not": "Does not help.",
+          "cannot tell yet": "? Cannot tell yet."}  # fmt: skip
 
 
 def _allowed(story: Story, ways: Sequence[Action]) -> list[Action]:
@@ -579,19 +539,6 @@ def _crowded(trials: Sequence[Trial]) -> bool:
     return 2 * busy > len(trials)
 
 
-def cost_words(action: Action) -> str:
-    if action.cost_s is None:
-        return ""
-    minutes = action.cost_s / 60
-    return f"About {minutes:.0f} min." if minutes >= 1.5 else f"About {action.cost_s:.0f} s."
-
-
-def state_words(action: Action) -> str:
-    signs = {"untried": "Untried.", "helps": "Helps.", "does not": "Does not help.",
-             "cannot tell yet": "? Cannot tell yet."}  # fmt: skip
-    return signs[action.state]
-
-
 def card_lines(card: Card) -> Iterator[tuple[str, str]]:
     """Key and value of each line, for a terminal and for markdown."""
     carried, too_much = card.carried, card.too_much
@@ -604,7 +551,10 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
     yield "breaks", card.breaks.verdict
     for words in filter(None, card.breaks.why.split(". ")):
         yield "", f"{words.rstrip('.')}."
-    yield from action_lines(card)
+    for n, action in enumerate(card.actions, 1):
+        yield ("do" if n == 1 else ""), f"{n} {action.text} {aside_words(action)}"
+        if action.command:
+            yield "", f"  {action.command}"
     if card.sure.confidence is not None:
         yield "sure", f"{card.sure.confidence.level}: {card.sure.confidence.why}"
     yield ("" if card.sure.confidence else "sure"), " ".join(card.sure.words)
@@ -612,11 +562,8 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
 
 def aside_words(action: Action) -> str:
     """Why, what it costs and whether anybody tried it."""
-    return " ".join(filter(None, (action.why, cost_words(action), state_words(action))))
-
-
-def action_lines(card: Card) -> Iterator[tuple[str, str]]:
-    for n, action in enumerate(card.actions, 1):
-        yield ("do" if n == 1 else ""), f"{n} {action.text} {aside_words(action)}"
-        if action.command:
-            yield "", f"  {action.command}"
+    cost = ""
+    if action.cost_s is not None:
+        minutes = action.cost_s / 60
+        cost = f"About {minutes:.0f} min." if minutes >= 1.5 else f"About {action.cost_s:.0f} s."
+    return " ".join(filter(None, (action.why, cost, STATES[action.state])))

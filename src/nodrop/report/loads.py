@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from nodrop.config.units import noun
 from nodrop.findings.load_words import LEAST_KNOWN, Contradiction, LoadResult, contradiction, pairs
 from nodrop.report import escape, numbers
 from nodrop.report.senders import counted, why
@@ -20,7 +20,7 @@ from nodrop.stats.interval import Summary, share_interval, upper_bound
 _NUMBERS = re.compile(r"[\d.,\u202f]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Pointer:
     """A sign that points at a cause, in one or several lossy trials."""
 
@@ -32,11 +32,7 @@ class Pointer:
     trials: tuple[Trial, ...]
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "words": self.words,
-            "runs": [t.name for t in self.trials],
-        }
+        return {"rule": self.rule, "words": self.words, "runs": [t.name for t in self.trials]}
 
 
 def places_words(cell: Cell) -> str:
@@ -55,11 +51,8 @@ def places_words(cell: Cell) -> str:
 
 def places_of(cell: Cell) -> dict[str, int]:
     """Lossy trials by the place where each lost most, the commonest first."""
-    found: dict[str, int] = {}
-    for trial in cell.lossy:
-        if place := trial.record.packets.loss_place:
-            found[place] = found.get(place, 0) + 1
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    places = (trial.record.packets.loss_place for trial in cell.lossy)
+    return dict(Counter(place for place in places if place).most_common())
 
 
 def pointers(cell: Cell) -> list[Pointer]:
@@ -68,15 +61,10 @@ def pointers(cell: Cell) -> list[Pointer]:
     for trial in cell.lossy:
         for rule, words in _causes(trial):
             gathered.setdefault(rule, []).append((words, trial))
-    found = [
-        Pointer(
-            rule=rule,
-            words=told[0][0],
-            alike=len({words for words, _ in told}) == 1,
-            trials=tuple(trial for _, trial in told),
-        )
-        for rule, told in gathered.items()
-    ]
+    found = []
+    for rule, told in gathered.items():
+        alike, trials = len({words for words, _ in told}) == 1, tuple(t for _, t in told)
+        found.append(Pointer(rule, words=told[0][0], alike=alike, trials=trials))
     return sorted(found, key=lambda p: -len(p.trials))
 
 
@@ -108,15 +96,13 @@ def causes_words(cell: Cell) -> str:
 def knob_words(cell: Cell) -> str:
     """The knob that touches most of the losses, and in how many trials, if not in all; empty if
     there is none."""
-    knobs: dict[str, int] = {}
-    for trial in cell.lossy:
-        if trial.record.packets.knob:
-            knobs[trial.record.packets.knob] = knobs.get(trial.record.packets.knob, 0) + 1
-    if not knobs:
-        return ""
-    knob, n = max(knobs.items(), key=lambda item: item[1])
-    said = escape.plain(knob)
-    return said if n == len(cell.lossy) else f"{said} (in {n} of {len(cell.lossy)} lossy trials)"
+    knobs = Counter(knob for trial in cell.lossy if (knob := trial.record.packets.knob))
+    for knob, n in knobs.most_common(1):
+        said = escape.plain(knob)
+        return (
+            said if n == len(cell.lossy) else f"{said} (in {n} of {len(cell.lossy)} lossy trials)"
+        )
+    return ""
 
 
 def rising(cells: Sequence[Cell]) -> list[Cell]:
@@ -156,36 +142,33 @@ class Ladder:
 
 def ladders(cells: Sequence[Cell]) -> list[Ladder]:
     """Among all pairs of their loads contradictions are looked for."""
-    found = groups(cells)
-    looks = pairs([_results(each) for each in found])
-    return [_ladder(each, looks) for each in found]
-
-
-def _ladder(cells: Sequence[Cell], looks: int) -> Ladder:
-    loads = tuple(rising(cells))
-    told = tuple(cell for cell in loads if cell.known or cell.failed)
-    bad = next((cell for cell in told if cell.lossy or cell.failed), None)
-    clash = contradiction(_results(cells), looks=looks)
-    return Ladder(cells=tuple(cells), loads=loads, told=told, bad=bad, clash=clash)
+    looks = pairs([_results(each) for each in groups(cells)])
+    found = []
+    for each in groups(cells):
+        loads = tuple(rising(each))
+        told = tuple(cell for cell in loads if cell.known or cell.failed)
+        bad = next((cell for cell in told if cell.lossy or cell.failed), None)
+        clash = contradiction(_results(each), looks=looks)
+        found.append(Ladder(cells=tuple(each), loads=loads, told=told, bad=bad, clash=clash))
+    return found
 
 
 def _results(cells: Sequence[Cell]) -> list[LoadResult]:
+    def loss_ratio(trial: Trial) -> float:
+        """What was counted, at the least, if the books do not close."""
+        if trial.loss_ratio is not None:
+            return trial.loss_ratio
+        return (trial.lost_packets or 0) / max(trial.record.offered.sent or 1, 1)
+
     return [
         LoadResult(
             name=cell.label,
-            losses=tuple(map(_loss_ratio, cell.known)),
+            losses=tuple(map(loss_ratio, cell.known)),
             failed=len(cell.failed),
             pps=cell.offered_pps,
         )
         for cell in rising(cells)
     ]
-
-
-def _loss_ratio(trial: Trial) -> float:
-    """If the books do not close: what was counted, at the least."""
-    if trial.loss_ratio is not None:
-        return trial.loss_ratio
-    return (trial.lost_packets or 0) / max(trial.record.offered.sent or 1, 1)
 
 
 def sentences_of(subject: str, ladder: Ladder) -> Iterator[Sentence]:
@@ -204,13 +187,13 @@ def _bad(subject: str, told: Sequence[Cell]) -> Iterator[Sentence]:
     """The lowest lossy load and all under which the SUT failed, the lower first."""
     lossy = next((c for c in told if c.lossy), None)
     failing = [c for c in told if c.failed]
-    if failing and (lossy is None or told.index(failing[0]) <= told.index(lossy)):
-        yield _failed(subject, failing)
-        failing = []
+    said = []
     if lossy:
-        yield _lost(subject, lossy, lowest=lossy is told[0] and len(told) > 1)
+        lowest = lossy is told[0] and len(told) > 1
+        said.append((told.index(lossy), _lost(subject, lossy, lowest=lowest)))
     if failing:
-        yield _failed(subject, failing)
+        said.insert(0, (told.index(failing[0]), _failed(subject, failing)))
+    yield from (sentence for _, sentence in sorted(said, key=lambda one: one[0]))
 
 
 def nothing_above(cells: Sequence[Cell]) -> Cell | None:
@@ -229,15 +212,6 @@ def _pps(cell: Cell) -> float | None:
     return cell.asked_pps if cell.offered_pps is None else cell.offered_pps
 
 
-def _two_loads(lower: Cell, higher: Cell) -> tuple[str, str]:
-    """With as many digits as tell them apart."""
-    found, known = (load_words(lower), load_words(higher)), numbers.SMALL_RATE
-    while found[0] == found[1] and known > LEAST_KNOWN:
-        known /= 10
-        found = _named(lower, _pps(lower), known), _named(higher, _pps(higher), known)
-    return found
-
-
 def percent_with_interval(loss: Summary) -> str:
     return numbers.with_spread(loss, numbers.percent, " %", f" in {loss.n} runs")
 
@@ -254,73 +228,53 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
     lost = f"0 of {plural(n, 'trial')} lost a packet"
     lost += f", of {unknown} more it is not known" if unknown else ""
     lost += f", so fewer than {share(bound)} of such {cell.independent_name} do (95 % confidence)"
-    kept = [t.record.packets.sustained for t in cell.known]
+    books = [t.record.packets for t in cell.known]
+    kept = [packets.sustained for packets in books]
+    medians = [cell.summary(figure) for figure in ("offered_packets", "duration_s")]
+    packets, seconds = (found.median if found else None for found in medians)
+    burst = "unknown size" if packets is None else numbers.count_of(packets, "packet")
+    burst += f" in {numbers.seconds(seconds)} s" if seconds is not None else ""
     if all(kept):
-        rule, text = "carries", f"{subject} carries {load} without loss: {lost}{_shown(cell)}."
+        # A pace is shown to within some packets: a SUT slower by less than that looks the same.
+        served = [pps for one in books if (pps := one.service_pps_at_least) is not None]
+        least = min(served, default=None)
+        if least is not None and (cell.offered_pps is None or least < cell.offered_pps):
+            lost += f"; it is shown to serve at least {numbers.count(least)} packets/s"
+        rule, text = "carries", f"{subject} carries {load} without loss: {lost}."
     elif False in kept:
         rule = "absorbed"
-        text = f"{subject} absorbed a burst of {_burst(cell)}: {lost}; it is not shown to carry"
+        text = f"{subject} absorbed a burst of {burst}: {lost}; it is not shown to carry"
         text += f" {load}: in {kept.count(False)} of {n} trials it was behind at the end."
     else:
         rule = "no-loss"
         shown = f" (shown in {kept.count(True)} of {n} trials)" if True in kept else ""
         text = f"{subject}, {load}: {lost}; whether it can keep this up for longer than "
-        text += f"{_burst(cell)} is not known{shown}."
-    return Sentence(
-        rule,
-        text,
-        {
-            **_facts(cell),
-            "lossy_share_below": bound,
-            "confidence": 0.95,
-            "sustained": {"yes": kept.count(True), "no": kept.count(False)},
-            "packets_median": _median(cell, "offered_packets"),
-            "duration_s_median": _median(cell, "duration_s"),
-            "backlog_packets": [t.record.packets.backlog_packets for t in cell.known],
-            "drain_s": [t.record.drain_s for t in cell.known],
-        },
-        cell.known,
-        subject=subject,
-    )
-
-
-def _shown(cell: Cell) -> str:
-    """A pace is shown to within some packets: a SUT slower by less than that looks the same."""
-    served = [t.record.packets.service_pps_at_least for t in cell.known]
-    known = [pps for pps in served if pps is not None]
-    least = min(known, default=None)
-    if least is None or (cell.offered_pps is not None and least >= cell.offered_pps):
-        return ""
-    return f"; it is shown to serve at least {numbers.count(least)} packets/s"
-
-
-def _median(cell: Cell, figure: str) -> float | None:
-    found = cell.summary(figure)
-    return found.median if found else None
-
-
-def _burst(cell: Cell) -> str:
-    """`50 000 packets in 1.0 s (50 002 packets/s)`."""
-    packets, seconds = _median(cell, "offered_packets"), _median(cell, "duration_s")
-    said = (
-        f"{numbers.count(packets)} {noun(packets, 'packet')}"
-        if packets is not None
-        else "unknown size"
-    )
-    return f"{said} in {numbers.seconds(seconds)} s" if seconds is not None else said
+        text += f"{burst} is not known{shown}."
+    evidence = {
+        **_facts(cell),
+        "lossy_share_below": bound,
+        "confidence": 0.95,
+        "sustained": {"yes": kept.count(True), "no": kept.count(False)},
+        "packets_median": packets,
+        "duration_s_median": seconds,
+        "backlog_packets": [one.backlog_packets for one in books],
+        "drain_s": [t.record.drain_s for t in cell.known],
+    }
+    return Sentence(rule, text, evidence, cell.known, subject)
 
 
 def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
     loss, n, k = cell.loss, len(cell.known), len(cell.lossy)
     where, causes = places_words(cell), causes_words(cell)
     at = f"{subject}: at {load_words(cell)}" + (", the lowest load measured" if lowest else "")
+    lose = "loses" if k == 1 else "lose"
     evidence = {
         **_facts(cell),
         "places": places_of(cell),
         "causes": [p.as_json() for p in pointers(cell)],
     }
     if loss is None or k == n:
-        every = f"{k} of {plural(n, 'trial')} {'loses' if k == 1 else 'lose'} packets{where}"
+        every = f"{k} of {plural(n, 'trial')} {lose} packets{where}"
         middle = f": {percent_with_interval(loss)}" if loss else ""
         middle += " in the median" if loss and n > 1 else ""
         rule, text = "loses", f"{at}, {every}{middle}{causes}."
@@ -329,43 +283,35 @@ def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
         evidence |= {"lossy_share": [among.low, among.high], "confidence": among.coverage}
         rule = "loses-sometimes"
         text = (
-            f"{at}, {k} of {n} trials {'loses' if k == 1 else 'lose'} packets{where}, so "
+            f"{at}, {k} of {n} trials {lose} packets{where}, so "
             f"{share(among.low)} to {share(among.high)} of such {cell.independent_name} do (95 % "
             f"confidence); the worst of the {n} lost {numbers.percent(loss.high)} %{causes}."
         )
-    return Sentence(rule, text, evidence, cell.known, subject=subject, knob=knob_words(cell))
+    return Sentence(rule, text, evidence, cell.known, subject, knob_words(cell))
 
 
 def _failed(subject: str, cells: Sequence[Cell]) -> Sentence:
     parts = []
     for cell in cells:
+        lossy, known = len(cell.lossy), len(cell.known)
+        rest = "the other one" if known == 1 else f"the other {known}"
+        others = f"; of {rest}, {lossy} lost packets"
+        if lossy in (0, known):
+            others = f"; {rest} lost {'packets' if lossy else 'nothing'}" if known else ""
         tried = len(cell.failed) + len(cell.valid)
         said = f"in {len(cell.failed)} of {plural(tried, 'trial')} at {load_words(cell)}"
-        parts.append(f"{said} ({why(cell.failed)}{_others(cell)})")
-    return Sentence(
-        "failed",
-        f"{subject} failed " + "; ".join(parts) + ".",
-        {"loads": [_facts(cell) for cell in cells]},
-        tuple(t for cell in cells for t in cell.failed),
-        subject=subject,
-    )
-
-
-def _others(cell: Cell) -> str:
-    if not cell.known:
-        return ""
-    others = len(cell.known)
-    rest = "the other one" if others == 1 else f"the other {others}"
-    if not cell.lossy:
-        return f"; {rest} lost nothing"
-    if len(cell.lossy) == others:
-        return f"; {rest} lost packets"
-    return f"; of {rest}, {len(cell.lossy)} lost packets"
+        parts.append(f"{said} ({why(cell.failed)}{others})")
+    text = f"{subject} failed " + "; ".join(parts) + "."
+    trials = tuple(t for cell in cells for t in cell.failed)
+    return Sentence("failed", text, {"loads": [*map(_facts, cells)]}, trials, subject)
 
 
 def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Sentence:
     lower, higher = cells[clash.lower.name], cells[clash.higher.name]
-    low, high = _two_loads(lower, higher)
+    low, high, known = load_words(lower), load_words(higher), numbers.SMALL_RATE
+    while low == high and known > LEAST_KNOWN:  # as many digits as tell them apart
+        known /= 10
+        low, high = (_named(cell, _pps(cell), known) for cell in (lower, higher))
     evidence = {
         "lower": _facts(lower),
         "higher": _facts(higher),
@@ -374,15 +320,13 @@ def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Senten
     }
     if clash.by_amount:
         seen = (
-            f"at {low} every trial lost at least "
-            f"{numbers.percent(min(clash.lower.losses))} %, at the higher {high} at "
-            f"most {numbers.percent(max(clash.higher.losses))} %"
+            f"at {low} every trial lost at least {numbers.percent(min(clash.lower.losses))} %, "
+            f"at the higher {high} at most {numbers.percent(max(clash.higher.losses))} %"
         )
     else:
         seen = (
-            f"at {low} {clash.lower.bad} of {clash.lower.trials} trials lost packets "
-            f"or failed, at the higher {high} {clash.higher.bad} of "
-            f"{clash.higher.trials}"
+            f"at {low} {clash.lower.bad} of {clash.lower.trials} trials lost packets or failed, "
+            f"at the higher {high} {clash.higher.bad} of {clash.higher.trials}"
         )
     if clash.sure:
         rule = "loads-contradict"
@@ -393,34 +337,33 @@ def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Senten
     else:
         rule = "loads-out-of-order"
         text = f"{subject}: {seen}. That can be chance, so the higher load is not called carried."
-    return Sentence(
-        rule,
-        text,
-        evidence,
-        (*lower.known, *lower.failed, *higher.known, *higher.failed),
-        subject=subject,
-    )
+    trials = (*lower.known, *lower.failed, *higher.known, *higher.failed)
+    return Sentence(rule, text, evidence, trials, subject)
 
 
 def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
     """Loads, or trials, that say nothing, and why."""
+
+    def said(rule: str, text: str, trials: tuple[Trial, ...]) -> Sentence:
+        reasons = {escape.plain(code): n for code, n in counted(trials).items()}
+        evidence = {**_facts(cell), "reasons": reasons}
+        return Sentence(rule, f"{subject}: {text}.", evidence, trials, subject)
+
     for cell in loads:
         void, n = cell.void, len(cell.trials)
         if void and len(void) == n:
             times = {1: "once", 2: "twice"}.get(n, f"{n} times")
-            text = f"{subject}: {asked_words(cell)} was asked for {times}, and "
+            text = f"{asked_words(cell)} was asked for {times}, and "
             text += "the trial is void" if n == 1 else "every trial is void"
-            yield _said("load-void", subject, f"{text} ({why(void)}).", cell, void)
+            yield said("load-void", f"{text} ({why(void)})", void)
         elif void:
             are = "is" if len(void) == 1 else "are"
-            text = f"{subject}: {len(void)} of {n} trials at {load_words(cell)} {are} void"
-            yield _said("some-void", subject, f"{text} ({why(void)}).", cell, void)
+            text = f"{len(void)} of {n} trials at {load_words(cell)} {are} void ({why(void)})"
+            yield said("some-void", text, void)
         if unknown := cell.unknown:
-            text = (
-                f"{subject}: in {len(unknown)} of {plural(n, 'trial')} at {load_words(cell)} the "
-                "loss is not known, for the packet books do not close."
-            )
-            yield _said("loss-not-known", subject, text, cell, unknown)
+            text = f"in {len(unknown)} of {plural(n, 'trial')} at {load_words(cell)} the "
+            text += "loss is not known, for the packet books do not close"
+            yield said("loss-not-known", text, unknown)
 
 
 def asked_words(cell: Cell) -> str:
@@ -433,12 +376,6 @@ def _named(cell: Cell, pps: float | None, known: float = numbers.SMALL_RATE) -> 
     if cell.load_label and not (rate and cell.load_label.endswith(" pps")):
         return f"{rate} ({cell.load_label})" if rate else cell.load_label
     return rate or "the load"
-
-
-def _said(rule: str, subject: str, text: str, cell: Cell, trials: tuple[Trial, ...]) -> Sentence:
-    reasons = {escape.plain(code): n for code, n in counted(trials).items()}
-    evidence = {**_facts(cell), "reasons": reasons}
-    return Sentence(rule, text, evidence, trials, subject=subject)
 
 
 def _facts(cell: Cell) -> dict[str, Any]:

@@ -175,7 +175,7 @@ def test_every_packet_that_was_sent_is_in_a_bar(story: Story) -> None:
     for condition in conditions(story):
         for place in condition.places:
             sent = sum(t.record.offered.sent or 0 for t in place.cell.valid)
-            assert sum(shares(place).values()) == sent
+            assert sum(shares(place.cell).values()) == sent
 
 
 def test_a_setup_keeps_its_style_where_another_was_not_sampled(tmp_path: Path) -> None:
