@@ -20,7 +20,7 @@ from nodrop.capacity.card import (
     rate_words,
 )
 from nodrop.capacity.cells import SearchedCell, given_cells, searches, subject
-from nodrop.capacity.knee import workers_of
+from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.searched import judged_ratio, tried
 from nodrop.capacity.statements import writing
@@ -339,18 +339,7 @@ def _breaks(limit: _Limit, above: Sequence[Trial]) -> Breaks:
     whole = limit.detections and record is not None and record.packets.lost_packets == 0
     verdict, why = breaks_words(limit.by, place, limit.sut, missed_alone=whole, behind=limit.behind)
     said = [why if limit.why is None else limit.why]
-    if workers and (workers[0].dropped_packets or len(workers) == 1):
-        one = workers[0]
-        if one.wait_ratio is not None and one.wait_ratio >= WAITED:
-            part = f"{one.wait_ratio * 100:.0f} %"
-            said.append(f"Worker {one.name} waited for its CPU {part} of the time.")
-        elif one.cpu_ratio is not None and one.cpu_ratio >= FULL:
-            part = f"{one.cpu_ratio * 100:.0f} %"
-            said.append(f"Worker {one.name} ran {part} of the time: its CPU is full.")
-    cpus = _cpus(record)
-    if cpus and len(workers) > len(cpus):
-        where = f"CPU {cpus[0]}" if len(cpus) == 1 else f"{len(cpus)} CPUs"
-        said.append(f"{len(workers)} workers share {where}.")
+    said += _workers_words(workers, _cpus(record))
     # Stages that counted, by the names that losses have.
     hops = trial.ledger.hops if trial and trial.ledger else ()
     stages = [hop_title(hop.name) for hop in hops if hop.packets is not None]
@@ -368,6 +357,20 @@ def _breaks(limit: _Limit, above: Sequence[Trial]) -> Breaks:
             for w in workers[:4]
         ],
     )
+
+
+def _workers_words(workers: Sequence[Worker], cpus: Sequence[int]) -> Iterator[str]:
+    """How the worker that lost most spent its time, and who shared its CPUs."""
+    one = workers[0] if workers else None
+    if one and (one.dropped_packets or len(workers) == 1):
+        waited, ran = one.wait_ratio or 0.0, one.cpu_ratio or 0.0
+        if waited >= WAITED:
+            yield f"Worker {one.name} waited for its CPU {waited * 100:.0f} % of the time."
+        elif ran >= FULL:
+            yield f"Worker {one.name} ran {ran * 100:.0f} % of the time: its CPU is full."
+    if cpus and len(workers) > len(cpus):
+        where = f"CPU {cpus[0]}" if len(cpus) == 1 else f"{len(cpus)} CPUs"
+        yield f"{len(workers)} workers share {where}."
 
 
 def _cpus(record: TrialRecord | None) -> list[int]:

@@ -18,6 +18,7 @@ from nodrop.capacity.answer import Answer, Bound
 from nodrop.capacity.card import headline
 from nodrop.capacity.cells import searches
 from nodrop.capacity.json_answer import capacity_answer
+from nodrop.capacity.knee import Worker
 from nodrop.capacity.page import WORDS, capacity_page
 from nodrop.report import cards as wording
 from nodrop.report.cards import card_lines, cards
@@ -338,8 +339,11 @@ def rendered() -> Iterator[tuple[str, str]]:
     for verdict in words_of_cards.PLACES.values():
         yield "verdict", verdict
     for ran, waited in ((1.0, 1.0), (1.0, 0.0)):
-        yield "sentence", wording._worker_words("W#01-ndrx0-longest", ran, waited)
-    yield "sentence", wording._shared("0-127", 256, 0)
+        worker = Worker(
+            name="W#01-ndrx0-longest", cpu_ratio=ran, wait_ratio=waited, dropped_packets=1
+        )
+        workers = [worker] * 256
+        yield from (("sentence", words) for words in wording._workers_words(workers, range(128)))
     for _, words in WORDS.values():
         yield "sentence", words
     for lede in re.findall(r"head\('\w+', '[^']*', '([^']*)'", TEMPLATE.read_text()):
