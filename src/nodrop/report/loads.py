@@ -155,7 +155,7 @@ def ladders(cells: Sequence[Cell]) -> list[Ladder]:
 
 def _results(cells: Sequence[Cell]) -> list[LoadResult]:
     def loss_ratio(trial: Trial) -> float:
-        """What was counted, at the least, if the books do not close."""
+        """The counted loss, a lower bound, if the books do not close."""
         if trial.loss_ratio is not None:
             return trial.loss_ratio
         return (trial.lost_packets or 0) / max(trial.record.offered.sent or 1, 1)
