@@ -125,7 +125,7 @@ def _key(dots: Sequence[Dot], answer: tuple[float, float] | None, signs: Signs) 
     seen = {dot.mark for dot in dots}
     words = OF_DETECTIONS if dots[0].of_detections else WORDS
     said = [f"{signs.of(mark)} {name}" for mark, name in words.items() if mark in seen]
-    said += [f"{signs.answer} the answer lies here"] if answer else []
+    said += [f"{signs.answer} the answer"] if answer else []
     return f"{'':{LEFT + 2}}each sign is a trial: {'; '.join(said)}"
 
 

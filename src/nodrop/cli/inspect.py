@@ -97,12 +97,13 @@ def _on_terminal(follower: Follower) -> None:
     )
     from nodrop.terminal.tables import console
 
-    out = console()
+    out, longest = console(), 0
     with Display(console=out, auto_refresh=False, transient=True) as display:
         while True:
             view = follower.look()
+            longest = max(longest, *(len(trial.row.name) for trial in view.new), 0)
             for number, trial in enumerate(view.new, view.done - len(view.new) + 1):
-                print_trial(out, number, trial.row)
+                print_trial(out, number, trial.row, longest=longest)
             phase = phase_words(view.reading) if view.reading else ""
             if view.reading is None or view.reading.phase != view.phase:
                 phase = view.phase or ""
@@ -217,6 +218,7 @@ def plan(
     from nodrop.measure.busy import quota_words
     from nodrop.measure.plan import independent_runs, make_plan
     from nodrop.terminal.tables import (
+        cells_to_come,
         console,
         memory_words,
         peak_words,
@@ -258,7 +260,7 @@ def plan(
     out = console()
     if asked.question:
         out.print(asked.question, markup=False)
-    out.print(plan_table(made))
+    out.print(cells_to_come(made) if out.is_terminal else plan_table(made))
     out.print(plan_words(made), markup=False)
     for words in (*sent_words(made), peak_words(made), memory_words(made)):
         if words:

@@ -8,12 +8,13 @@ import math
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -275,7 +276,8 @@ def only_for_a_host(become: Becoming | None, ssh_config: Path | None) -> None:
 
 
 def say(words: object = "") -> None:
-    _print(one_line(words))
+    for line in laid_out(one_line(words), columns_of(sys.stdout)):
+        _print(line)
 
 
 def say_indented(words: str) -> None:
@@ -305,7 +307,53 @@ def named(stream: str) -> Iterator[None]:
 
 
 def complain(words: object) -> None:
-    print(f"nodrop: {one_line(words)}", file=sys.stderr)
+    print(
+        *laid_out(f"nodrop: {one_line(words)}", columns_of(sys.stderr)), sep="\n", file=sys.stderr
+    )
+
+
+def columns_of(out: TextIO) -> int | None:
+    """Width of the terminal; None = it is none, and a sentence stays one line."""
+    return shutil.get_terminal_size().columns if out.isatty() else None
+
+
+_PIECE = re.compile(r"\s*(?:[^\s`]*`[^`]+`[^\s`]*|\S+(?: %(?!\w))?)")
+"""A word, a number with its per cent sign, or a command in backticks, with the space before it."""
+
+
+def laid_out(words: str, columns: int | None) -> list[str]:
+    """The lines of a sentence: no word is broken, nor a command in backticks. A longer command has
+    lines of its own, which can be pasted. Lines below a first one with columns keep to the last."""
+    if columns is None or len(words) <= columns:
+        return [words]
+    hang = max((m.end() for m in re.finditer(r"  +", words[: columns // 2])), default=0)
+    lines, line = [], ""
+    for piece in _PIECE.findall(words):
+        if "`" in piece and len(piece.strip()) > columns - hang:
+            before, command, after = piece.split("`", 2)
+            lines += [line + before.rstrip()] if (line + before).strip() else []
+            lines += [
+                " " * (hang + 2) + part for part in command_lines(command, columns - hang - 2)
+            ]
+            line = after if after.strip(".,;: ") else ""
+        elif line.strip() and len(line + piece) > columns:
+            lines.append(line)
+            line = " " * hang + piece.lstrip()
+        else:
+            line += piece if line.strip() or not lines else " " * hang + piece.lstrip()
+    return [*lines, line] if line.strip() else lines
+
+
+def command_lines(command: str, columns: int) -> list[str]:
+    """A shell command in lines that can be pasted together: broken between arguments."""
+    lines: list[str] = []
+    for part in re.findall(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""", command):
+        room = columns - 2 if lines else 0
+        if lines and len(lines[-1]) + 1 + len(part) <= room:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(f"  {part}" if lines else part)
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 @contextmanager

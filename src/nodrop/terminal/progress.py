@@ -40,7 +40,7 @@ from nodrop.terminal.tables import (
     timings_table,
 )
 from nodrop.watch.follow import GrowingRun, search_of
-from nodrop.watch.so_far import Gathered, Row, SoFar
+from nodrop.watch.so_far import Gathered, Row, SoFar, cell_name
 
 UNKNOWN = "–"
 BUSY_RATIO = 0.95
@@ -84,16 +84,26 @@ NARROW, WIDE = 70, 108
 """Columns below which units are short, and from which the sender and the CPU time have room."""
 
 
-def print_trial(out: Console, number: int, row: Row) -> None:
-    """`  9  ▼   5.691X   11,507 packets/s  1.35 % lost  socket ring`: always one line."""
-    per_s = f"{_rate(row.pps):>9} packets/s" if out.width >= NARROW else f"{_rate(row.pps):>9}/s"
-    words = f"  {row.name:>8}  {per_s}  {row.said:<12}  "
-    if out.width < WIDE:
+LOAD = 8
+"""Columns of a load that a search chose."""
+
+
+def print_trial(out: Console, number: int, row: Row, *, longest: int = LOAD) -> None:
+    """`  9  ▼   5.691X   11,507 packets/s  1.35 % lost  socket ring`: always one line. `longest`:
+    columns of the longest name of a cell."""
+    unit = " packets/s" if out.width >= NARROW else "/s"
+    room = max(LOAD, min(longest, out.width - 41 - len(unit)))
+    name, cut = row.name, room // 3
+    if len(name) > room:  # cells differ at their end as often as at their beginning
+        name = f"{name[:cut]}…{name[cut + 1 - room :]}"
+    aligned = f"{name:>{LOAD}}" if longest <= LOAD else f"{name:<{room}}"
+    words = f"  {aligned}  {_rate(row.pps):>9}{unit}  {row.said:<12}  "
+    if out.width < WIDE + room - LOAD or row.mark == "void":
         words += row.why
     else:
         late = UNKNOWN if row.late_us is None else f"{row.late_us / 1000:.2f}"
         cpu = UNKNOWN if row.sut_cpu_s is None else f"{row.sut_cpu_s:.2f}"
-        words += f"{row.why:<24}  late p99 {late} ms  SUT {cpu} CPU s"
+        words += f"{row.why:<20}  late p99 {late} ms  SUT {cpu} CPU s"
     sign = (MARKS[row.mark], STYLES[row.mark])
     line = Text.assemble(f"{number:>3}  ", sign, words.rstrip())
     out.print(line, no_wrap=True, overflow="ellipsis")
@@ -222,9 +232,11 @@ class OnTerminal(PlainLines):
         self.gathered = Gathered(None)
         self.now = ""
         self.reading: Live | None = None
+        self.longest = LOAD
 
     def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
         super().plan_started(plan, directory=directory, earlier=earlier)
+        self.longest = max(LOAD, *(len(cell_name(cell.factors)) for cell in plan.cells))
         if plan.searched_by is not None:
             self.gathered = Gathered(search_of(GrowingRun.open(directory).manifest()))
         for record in earlier:
@@ -264,7 +276,9 @@ class OnTerminal(PlainLines):
 
     def _tell(self, trial: TrialInput, record: TrialRecord) -> None:
         del trial
-        print_trial(self.out, len(self.done), Row.of(record))
+        row = Row.of(record)
+        self.longest = max(self.longest, len(row.name))
+        print_trial(self.out, len(self.done), row, longest=self.longest)
 
     def _draw(self, phase: str) -> None:
         done, total = len(self.done), self._total()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,8 +21,9 @@ from nodrop.hosts.seam import Json
 from nodrop.ledger.over_time import duration
 from nodrop.ledger.verdict import percent
 from nodrop.results.rundir import Damage, RunDir
-from nodrop.terminal.arguments import named
+from nodrop.terminal.arguments import command_lines, laid_out, named
 from nodrop.untrusted.json_text import making_sense, one_line, plain
+from nodrop.watch.so_far import cell_name
 
 if TYPE_CHECKING:
     from nodrop.config.search import Repetitions
@@ -54,28 +55,51 @@ def console(*, stderr: bool = False) -> Console:
 def print_table(out: Console, table: Table, names: int) -> None:
     """A table that is too wide is parted into several, one below the other. Each begins with the
     `names` columns that name its rows; rich would leave out columns, those first."""
+    for part in _parted(table, names, out.width, "\n"):
+        Console.print(out, part)
+
+
+def _parted(table: Table, names: int, width: int, between: str | None) -> Iterator[Table]:
+    """Each column has room for its longest text between two such marks; None: for its words."""
     wide = [
-        max(cell_len(line) for one in (c.header, *c.cells) for line in str(one).split("\n")) + GAP
+        max(
+            cell_len(part)
+            for one in (c.header, *c.cells)
+            for part in str(one).split(between) or [""]
+        )
         for c in table.columns
     ]
     parts: list[list[int]] = [[]]
-    used = named = sum(wide[:names])
+    used = named = sum(wide[:names]) + GAP * names
     for n in range(names, len(wide)):
-        if parts[-1] and used + wide[n] > out.width:
+        if parts[-1] and used + wide[n] > width:
             parts.append([])
             used = named
         parts[-1].append(n)
-        used += wide[n]
+        used += wide[n] + GAP
     for number, part in enumerate(parts):
-        out.print(_columns(table, [*range(names), *part], titled=number == 0))
+        chosen = [*range(names), *part]
+        room = (
+            wide if between is None and sum(wide[n] + GAP for n in chosen) - GAP <= width else None
+        )
+        yield _columns(table, chosen, room, titled=number == 0)
 
 
-def _columns(table: Table, chosen: Sequence[int], *, titled: bool) -> Table:
+def _columns(
+    table: Table, chosen: Sequence[int], least: Sequence[int] | None, *, titled: bool
+) -> Table:
     title = table.title if titled else None
-    part = Table(box=table.box, title=title, title_justify="left", pad_edge=table.pad_edge)
+    part = Table(
+        box=table.box,
+        title=title,
+        title_justify="left",
+        pad_edge=table.pad_edge,
+        header_style=table.header_style,
+    )
     columns = [table.columns[n] for n in chosen]
-    for column in columns:
-        part.add_column(column.header, justify=column.justify, overflow="fold")
+    for n, column in zip(chosen, columns, strict=True):
+        room = None if least is None else least[n]
+        part.add_column(column.header, justify=column.justify, overflow="fold", min_width=room)
     for row in zip(*(column.cells for column in columns), strict=True):
         part.add_row(*row)
     return part
@@ -85,7 +109,18 @@ class Plain(Console):
     """Rich passes escape sequences in a name or a message on to the terminal; here none is left."""
 
     def print(self, *objects: Any, **how: Any) -> None:
-        """A sentence is one line if no terminal has to hold it."""
+        """A sentence is one line if no terminal has to hold it; in one, no table breaks a word."""
+        if self.is_terminal:
+            objects = tuple(
+                part
+                for one in objects
+                for part in (_parted(one, 1, self.width, None) if isinstance(one, Table) else [one])
+            )
+            if how.get("markup") is False and not how.get("soft_wrap"):
+                objects = tuple(
+                    "\n".join(laid_out(one, self.width)) if isinstance(one, str) else one
+                    for one in objects
+                )
         if not self.is_terminal and all(isinstance(one, str) for one in objects):
             how.setdefault("soft_wrap", True)
         with named("stderr" if self.stderr else "stdout"):
@@ -192,7 +227,7 @@ def cells_table(rows: Sequence[CellSummary]) -> Table:
     )
     for row in rows:
         table.add_row(
-            " ".join(filter(None, (cell_words(row.cell), row.accelerator))),
+            " ".join(filter(None, (cell_name(row.cell) or cell_words({}), row.accelerator))),
             f"{row.measured} of {row.measured + row.failed + row.void}",
             f"{row.lossy} of {row.measured}" if row.measured else "",
             percent(row.loss.median) if row.loss else "not known",
@@ -239,6 +274,18 @@ def plan_table(plan: Plan) -> Table:
         table.add_row(str(trial.index), trial.run_name, str(trial.repetition), length, cell)
     if len(trials) > MOST_ROWS:
         table.add_row("…", f"{len(trials) - MOST_ROWS} more (--json lists them)", "", "", "")
+    return table
+
+
+def cells_to_come(plan: Plan) -> Table:
+    """A row a cell: a terminal has no room for a row a trial."""
+    runs = Counter(cell_words(trial.cell) for trial in plan.controller.beforehand())
+    table = new_table("cell", "runs", "load")
+    for length in plan.lengths[:MOST_ROWS]:
+        words = cell_words(length.cell)
+        table.add_row(cell_name(length.cell) or words, f"{runs[words]}", _length_words(length))
+    if len(plan.lengths) > MOST_ROWS:
+        table.add_row(f"{len(plan.lengths) - MOST_ROWS} more (--json lists them)", "", "")
     return table
 
 
@@ -439,15 +486,15 @@ KEY = 10
 
 def print_keyed(out: Console, lines: Iterable[tuple[str, str]]) -> None:
     """A key and its words a line: wrapped below themselves in a terminal, one line in a pipe. Words
-    that are indented are a command to paste, and never wrapped."""
+    that are indented are a command to paste."""
     before = ""
     for key, words in lines:
         clean = one_line(words)
         room = out.width - KEY - 2 if out.is_terminal else 0
         if words.startswith(" "):
-            wrapped = [f"  {clean}"]
+            wrapped = [f"  {line}" for line in command_lines(clean, room - 2 if room else 9999)]
         elif room > 0:
-            wrapped = textwrap.wrap(clean, room, break_long_words=False, break_on_hyphens=False)
+            wrapped = laid_out(clean, room)
         else:
             wrapped = [clean]
         for n, part in enumerate(wrapped):

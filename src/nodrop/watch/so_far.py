@@ -12,6 +12,7 @@ from nodrop.capacity.card import breaks_words, load_of, rate_words, span_words
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.rules import answers
 from nodrop.capacity.searched import judged_ratio
+from nodrop.config.matrix import NAMED
 from nodrop.config.search import Search
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import UNSURE, apart, value_words, written
@@ -109,7 +110,7 @@ class Row:
 
     mark: str
     name: str
-    """Its load if a search chose it, else its run."""
+    """Its load if a search chose it, else its cell."""
     pps: float | None
     said: str
     """`1.59 % lost`, `no loss`, `void`."""
@@ -123,16 +124,19 @@ class Row:
     def of(cls, record: TrialRecord) -> Row:
         mark, asked, books = mark_of(record), record.searched, record.packets
         late = record.offered.schedule_error_us
-        name = record.run if asked is None else value_words(asked.by, asked.value)
-        if asked is not None and asked.ramp is not None:
-            name = f"to {name}"
+        name = cell_name(record.cell)
+        if asked is not None:
+            load = value_words(asked.by, asked.value)
+            name = " · ".join(
+                filter(None, (name, f"to {load}" if asked.ramp is not None else load))
+            )
         said, why = mark, record.verdict.partition(": ")[2] or record.verdict
         if record.outcome == "measured" and books.loss_ratio is not None:
             said = f"{percent(books.loss_ratio)} lost" if books.loss_ratio else "no loss"
             why = (books.loss_place or "place not known") if books.loss_ratio else ""
         return cls(
             mark=mark,
-            name=plain(name, longest=100),
+            name=plain(name or record.run, longest=100),
             pps=record.offered.per_s,
             said=said,
             why=plain(why),
@@ -181,7 +185,7 @@ class Gathered:
     def _cell(self, key: str) -> str:
         if len(self._cells) < 2:
             return ""
-        return plain(" · ".join(str(value) for value in self._cells[key].values()), longest=80)
+        return cell_name(self._cells[key])
 
     def _of_search(self, key: str, records: Sequence[TrialRecord], search: Search) -> SoFar | None:
         found = answers(records, search)
@@ -278,6 +282,19 @@ def _seen(record: TrialRecord) -> _Seen | None:
         place=books.loss_place,
         limited_by="sut_failed" if failed else loss_by(record),
     )
+
+
+def cell_name(factors: Mapping[str, Any]) -> str:
+    """`ring_size 256 · 8X`; of a named cell its name and its load."""
+    said = [str(factors[NAMED])] if NAMED in factors else []
+    for factor, value in factors.items():
+        if factor == "setup.kind":
+            said.append(str(value))
+        elif factor in RATES:
+            said.append(_rate(factor, value))
+        elif NAMED not in factors:
+            said.append(f"{factor.rsplit('.', 1)[-1]} {value}")
+    return plain(" · ".join(said), longest=80)
 
 
 def _rate(factor: str, value: object) -> str:

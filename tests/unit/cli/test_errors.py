@@ -7,6 +7,8 @@ import errno
 import io
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -391,6 +393,53 @@ def test_a_table_too_wide_is_parted_and_each_part_names_its_rows(width: int, par
     assert said.count("setup") == said.count("load") == parts
     assert said.count("4X") == 2 * parts
     assert all(f"{row} has {n}" in said for row in ("bare", "docker") for n in range(6))
+
+
+@pytest.mark.parametrize("width", [60, 47, 33])
+def test_no_table_in_a_terminal_breaks_a_word(width: int) -> None:
+    """Seen at 60 columns: "setup.kind=doc" above "ker", and "interva" above "l"."""
+    table = tables.new_table("cell", "loss, median", "95 % interval", "where and why")
+    names = ("docker-macvtap · 16X", "autofp-1x2 · ring_size 4096")
+    for name in names:
+        table.add_row(name, "21.15 %", "needs n ≥ 6", "socket ring, softnet backlog")
+    out = Plain(width=width, highlight=False, file=io.StringIO(), force_terminal=True)
+    out.print(table)
+    said = cast(io.StringIO, out.file).getvalue()
+    assert all(len(line) <= width for line in re.sub("\x1b[^m]*m", "", said).splitlines())
+    for word in ("docker-macvtap", "autofp-1x2", "ring_size", "interval", "softnet", "backlog"):
+        assert word in said
+
+
+COMMAND = "nodrop run my.toml --set 'limits.cpus=\"1-2\"' --cell cell=one,two --out results/here"
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "the load sends seconds 0.0 to 5.0 of the trace: 2,040 packets/s, 8.46 Mbit/s; 51 % of its "
+        "packets, 50.7 % of its bytes and 100 % of its 10.0 s",
+        f"Cannot tell yet whether it loses more. What to do: `{COMMAND}`.",
+        f"bare: not calibrated (run `nodrop calibrate --setup bare`); `{COMMAND}` and then wait.",
+    ],
+)
+def test_a_sentence_in_a_terminal_breaks_between_words(words: str, columns: int) -> None:
+    """Seen: "tofp-1x2" at the beginning of a line, and a command that wrapped inside an option."""
+    lines = arguments.laid_out(words, columns)
+    assert all(len(line) <= columns for line in lines)
+    assert not any(line.endswith(" 51") or line.startswith("%") for line in lines)
+    shown = shlex.split("\n".join(lines).replace("`", ""))
+    given = shlex.split(words.replace("`", ""))
+    assert [word.rstrip(".") for word in shown if word != "\n"] == [
+        word.rstrip(".") for word in given
+    ]
+    assert arguments.laid_out(words, None) == [words], "a pipe gets one line"
+
+
+def test_lines_below_a_row_keep_to_its_last_column() -> None:
+    row = "snort3       not in PATH   sut.config = FILE, sut.daq = afpacket, sut.threads = 1"
+    at = row.index("afpacket")
+    assert arguments.laid_out(row, 60) == [row[: at - 1], " " * 27 + row[at:]]
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_the_terminal_shows_the_trial_under_way() -> None:
         rates,
         dropped,
         busiest,
-        "  0001-4x-r01          – packets/s  2.50 % lost",
+        "        4X          – packets/s  2.50 % lost",
         "◇",
         "4X, 2.50 % lost in 1 of 1 trial",
     ):
@@ -192,7 +192,7 @@ def test_the_table_of_cells() -> None:
             "where and why",
         ],
         [
-            "load.multiplier=1",
+            "1X",
             "6 of 7",
             "0 of 6",
             "0 %",
@@ -201,7 +201,7 @@ def test_the_table_of_cells() -> None:
             "nothing lost; 1 void: sender_late",
         ],
         [
-            "load.multiplier=4",
+            "4X",
             "1 of 1",
             "1 of 1",
             "2.50 %",

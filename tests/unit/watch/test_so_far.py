@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
 from nodrop.terminal.progress import print_trial, so_far_lines
 from nodrop.watch.follow import Follower, search_of
-from nodrop.watch.so_far import Gathered, Row, SoFar
+from nodrop.watch.so_far import Gathered, Row, SoFar, cell_name
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
 
@@ -119,3 +119,20 @@ def test_a_row_is_one_line_however_narrow_the_terminal_is(tmp_path: Path, column
     assert all(len(line) <= columns for line in lines)
     assert lines[0].split()[:3] == ["1", "●", "7X"] and "7,000" in lines[0]
     assert ("CPU s" in lines[0]) == (columns == 120)
+
+
+def test_a_row_of_a_given_load_is_named_by_its_cell_and_cut_in_its_middle(tmp_path: Path) -> None:
+    """Seen: `0003-autofp-1x2-runmode-autofp-threads-1-detect-threa-r01` and no word on its loss."""
+    named = {"cell": "autofp-1x2", "sut.runmode": "autofp", "load.multiplier": 8}
+    assert cell_name(named) == "autofp-1x2 · 8X"
+    assert cell_name({"setup.kind": "docker", "sut.ring_size": 256}) == "docker · ring_size 256"
+    assert cell_name({"load.pps": 500.0}) == "500 packets/s" and cell_name({}) == ""
+    (record, *_) = records_of(outcome_search(tmp_path, [tried(7, [0.1])]))
+    row = replace(Row.of(record), name="load.flows distinct · ring_size 4096")
+    for columns in (60, 80):
+        out = io.StringIO()
+        console = Console(file=out, width=columns, force_terminal=True, color_system=None)
+        print_trial(console, 12, row, longest=len(row.name))
+        (line,) = out.getvalue().splitlines()
+        assert len(line) <= columns and "load" in line and "4096  " in line
+        assert "10.00 % lost" in line
