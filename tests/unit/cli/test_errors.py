@@ -451,7 +451,7 @@ def test_little_memory_is_no_defect(
     def small(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(main, "app", small)
+    monkeypatch.setattr(main, "_program", lambda: small)
     assert main.exit_code(["plugins"]) == 3
     said = capsys.readouterr().err
     assert "raise its limit (ulimit -v" in said and "defect" not in said

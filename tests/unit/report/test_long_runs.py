@@ -27,11 +27,6 @@ CELLS = tuple({"load.multiplier": n} for n in (1, 4, 8))
 TROUBLE = {2: Trouble(late=True), 7: Trouble(not_ready=True)}
 
 
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda _: None)
-
-
 @pytest.fixture
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "MOST_ROWS", 12)
