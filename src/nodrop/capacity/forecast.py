@@ -13,7 +13,7 @@ from nodrop.results.capacity import Forecast
 
 RAMP_TRIALS = 2.0
 """A ramp lasts so many initial trials."""
-RAMP_SHARE = 0.2
+RAMP_SHARE = 0.3
 """Largest part of a cell's budget that its ramp may take."""
 LEAST_TRIALS = 3
 """So many trials of a first round, beside its ramp, come to bounds in simulation."""

@@ -256,21 +256,26 @@ class _Own:
         return None if upper is None else upper.value
 
     def _expected(self) -> float | None:
-        """Just above what the rounds before found; what was carried, if it had no end, or looked
-        so, if none of their trials decides; below all of it, if nothing was."""
+        """Just above what the rounds before found; the step after what was carried, if no load was
+        too much; what looked so, if none of their trials decides; below all of it, if nothing
+        was."""
         before = self._earlier
         if not before.loads:
             return None
-        carried = [x.value for x in before.loads if before.carried(x)]
-        looks = [x.value for x in before.loads if x.looks_carried(self._goal, self._search)]
-        if (carried or looks) and before.knee is not None:
-            end = self._end_before
-            if end is None or before.knee.estimate <= end:
-                return before.knee.estimate * (1 + self._width / 3)
+        carried = [x for x in before.loads if before.carried(x)]
+        looks = [x for x in before.loads if x.looks_carried(self._goal, self._search)]
+        good = carried or looks
+        end = self._end_before
+        if good and before.knee is not None and (end is None or before.knee.estimate <= end):
+            return before.knee.estimate * (1 + self._width / 3)
+        if max(len(carried), len(looks)) == len(before.loads):
+            # The budget ended them on their way up.
+            return min(good[-1].value * _step(good[-1]), self._field.highest)
+        if good:
+            return max(x.value for x in good)
         least = before.loads[0]
         further = ASTRAY if least.all_void else BELOW_BAD
-        below = max(self._field.lowest, least.value * further)
-        return max(carried or looks, default=below)
+        return max(self._field.lowest, least.value * further)
 
     def _down(self, bad: Load) -> Ask | None:
         if bad.value <= self._field.lowest:

@@ -165,6 +165,25 @@ def test_a_round_after_void_ones_looks_far_below(start: int, most: float, budget
         assert answer.lower and most / 3 < answer.lower.value <= most, texts(answer)
 
 
+@pytest.mark.parametrize(("budget_s", "rounds"), [(18.0, 3), (24.0, 3), (25.0, 4)])
+def test_a_later_round_goes_on_where_the_budget_ended_an_earlier_one(
+    budget_s: float, rounds: int
+) -> None:
+    """It tried the same load again, three times in all."""
+    search = Search(budget_s=budget_s, rounds=rounds)
+    done = run(controller(search, sut="standing"), SimulatedSut(capacity=23.0).measure)
+    tried = [r.searched.value for r in done if r.searched]
+    assert tried == sorted(tried) and len({*tried}) >= 3
+
+
+@pytest.mark.parametrize("capacity", [5.5, 14.0, 23.6])
+@pytest.mark.parametrize("budget_s", [27.0, 33.0])
+def test_half_a_minute_finds_both_bounds(budget_s: float, capacity: float) -> None:
+    """A search of 30 s doubled its load up to 4X: "at least", of a SUT that carried 23X."""
+    for answer in searched(SimulatedSut(capacity=capacity), budget_s=budget_s).values():
+        assert answer.upper and answer.lower and answer.lower.value > capacity / 2, texts(answer)
+
+
 @pytest.mark.parametrize("budget_s", [15.0, 22.0, 31.0])
 def test_a_budget_that_ends_on_the_way_down_is_not_the_least_load(budget_s: float) -> None:
     for answer in searched(SimulatedSut(capacity=0.1), rounds=1, budget_s=budget_s).values():
