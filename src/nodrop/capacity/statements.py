@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -203,14 +204,16 @@ def _undecided(answer: Answer, every: Sequence[Tried]) -> str:
 
 
 def _looked_carried(answer: Answer, every: Sequence[Tried]) -> str:
-    """The highest load within the goal, if only trials that do not decide were."""
-    carried = [t for t in every if t.good(answer.goal)]
+    """The highest load within the goal below what was too much, if only trials that do not decide
+    were."""
+    most = math.inf if answer.upper is None else answer.upper.value
+    carried = [t for t in every if t.good(answer.goal) and t.value < most]
     if not carried:
         return ""
-    most = max(carried, key=lambda t: t.value)
-    pps = most.record.offered.per_s
-    loads = Writing(by=answer.by, known=UNSURE, pps_per=None if pps is None else pps / most.value)
-    return f"; {loads.at(most.value)} was carried in a trial that does not decide"
+    best = max(carried, key=lambda t: t.value)
+    pps = best.record.offered.per_s
+    loads = Writing(by=answer.by, known=UNSURE, pps_per=None if pps is None else pps / best.value)
+    return f"; {loads.at(best.value)} was carried in a trial that does not decide"
 
 
 def _fitted(answer: Answer, fit: Knee, search: Search) -> Iterator[Statement]:

@@ -109,8 +109,8 @@ LEAST_KNOWN = 1e-6
 UNSURE = 0.01
 """Relative: what is known of a load without a confidence."""
 SLACK = Decimal("0.05")
-"""Tolerance when a load is rounded up or down, in steps: a sender that sent 3,999.96 packets/s sent
-4,000."""
+"""Tolerance when a load is rounded up or down, in steps, and no more than `APART_RATIO` of the
+load: a sender that sent 3,999.96 packets/s sent 4,000, one that sent 14,950 did not send 15,000."""
 
 
 def goal_words(goal: float, of: Of) -> str:
@@ -133,12 +133,20 @@ def written(value: float, known: float = 0.0, *, up: bool | None = None) -> str:
     steps = Decimal(repr(value)) / step
     if up is None:
         rounded = steps.to_integral_value(ROUND_HALF_EVEN)
-    elif up:
-        rounded = (steps - SLACK).to_integral_value(ROUND_CEILING)
     else:
-        rounded = (steps + SLACK).to_integral_value(ROUND_FLOOR)
+        rounded = _outward(steps, Decimal(APART_RATIO) * abs(steps), up=up)
+        if rounded != _outward(steps, SLACK, up=up):  # just short of a step: another digit
+            step, steps = step / 10, steps * 10
+            rounded = _outward(steps, Decimal(APART_RATIO) * abs(steps), up=up)
     text = f"{rounded * step:,f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _outward(steps: Decimal, slack: Decimal, *, up: bool) -> Decimal:
+    least = min(SLACK, slack)
+    if up:
+        return (steps - least).to_integral_value(ROUND_CEILING)
+    return (steps + least).to_integral_value(ROUND_FLOOR)
 
 
 def apart(low: float, high: float, known: float = 0.0) -> tuple[str, str]:
