@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from nodrop.config.search import Search
+from nodrop.config.units import count_of
 from nodrop.results.capacity import Forecast
 
 RAMP_TRIALS = 2.0
@@ -37,21 +38,16 @@ def forecast(search: Search, *, cells: int, around_s: float) -> Forecast | None:
         return None
     trial_s, share_s = around_s + search.final_trial_s, search.budget_s / cells
     ramp_s = RAMP_TRIALS * search.initial_trial_s + around_s
-    first_s = share_s * 2 / budget_shares(search)
-    if search.method == "nodrop" and ramp_s <= share_s * RAMP_SHARE:
-        first_s -= ramp_s
-    trials, width = int(first_s / trial_s), None
-    if trials >= LEAST_TRIALS:
-        limits = min(trials - 2, search.duration_sum_s / search.final_trial_s)
+    if search.method != "nodrop" or ramp_s > share_s * RAMP_SHARE:
+        ramp_s = 0.0
+    first_s = share_s * 2 / budget_shares(search) - ramp_s
+    first, width = int(first_s / trial_s), None
+    if first >= LEAST_TRIALS:
+        limits = min(first - 2, search.duration_sum_s / search.final_trial_s)
         noisy = 2 * 1.96 * 1.2533 * DIFFER / math.sqrt(limits) if limits >= FITTED else 0.0
         width = max(search.relative_width, noisy)
-    later = int(share_s / budget_shares(search) / trial_s)
-    return Forecast(
-        budget_s=search.budget_s,
-        first_round_trials=trials,
-        later_round_trials=later if search.rounds > 1 else None,
-        relative_width=width,
-    )
+    trials = max(1, int((share_s - ramp_s) / trial_s))
+    return Forecast(budget_s=search.budget_s, trials=trials, relative_width=width)
 
 
 def soak_words(search: Search, *, cells: int) -> str:
@@ -69,11 +65,10 @@ def forecast_words(found: Forecast | None, search: Search) -> str:
     """Before the search; empty if there is no budget."""
     if found is None:
         return ""
-    said = f"search.budget_s = {found.budget_s:g}: about {found.first_round_trials} trials "
-    if found.later_round_trials is None:
-        said += "of each cell; "
-    else:
-        said += f"in the first round of each cell, {found.later_round_trials} in each later one; "
+    said = (
+        f"search.budget_s = {found.budget_s:g}: about {count_of(found.trials, 'trial')} of each "
+        f"cell, in {count_of(search.rounds, 'round')} or fewer; "
+    )
     if found.relative_width is None:
         return said + 'so few are likely to end with "at least" or with far bounds'
     return (

@@ -197,9 +197,7 @@ def forecast_words(searched: SearchedCell) -> str:
     foreseen = searched.forecast
     if foreseen is None:
         return ""
-    likely = _trials(foreseen.first_round_trials)
-    if foreseen.later_round_trials is not None:
-        likely += f" in the first round and {foreseen.later_round_trials} in each later one"
+    likely = _trials(foreseen.trials)
     if foreseen.relative_width is None:
         likely += ", too few for close bounds"
     else:

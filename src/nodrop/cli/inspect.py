@@ -295,16 +295,17 @@ def report(
     nodrop report results/nightly-* --only csv --out tables
     nodrop report results
 
-    A folder of run directories gets a page with a line for each.
+    A folder of run directories gets a page with a line for each; beside other directories it
+    stands for all of its runs.
     """
     from nodrop.report.write import (
         EVERYTHING,
         Part,
         report_json,
-        runs_in,
         write_folder_page,
         write_report,
     )
+    from nodrop.results.rundir import run_directories, runs_in
 
     if len(directories) == 1 and not only and (runs := runs_in(directories[0])):
         page = write_folder_page(directories[0], runs, out)
@@ -313,9 +314,10 @@ def report(
             webbrowser.open(page.absolute().as_uri())
         return
     chosen = frozenset(Part(part) for part in only) if only else EVERYTHING
-    page = write_report(directories, out, only=chosen)
+    runs = run_directories(directories)
+    page = write_report(runs, out, only=chosen)
     if as_json:
-        say_json({"page": str(page), **report_json(directories)})
+        say_json({"page": str(page), **report_json(runs)})
     else:
         say(page)
     if show:
@@ -338,14 +340,16 @@ def export(
     nodrop export results/capacity-my-20261126T101500Z --parquet my.parquet
     """
     from nodrop.report.export import Written, write_csv, write_parquet
+    from nodrop.results.rundir import run_directories
 
     if parquet is None and csv is None:
         raise BadInput("export: --parquet FILE, --csv FILE or both are needed")
     written: dict[Path, Written] = {}
+    runs = run_directories(directories)
     if parquet is not None:
-        written[parquet] = write_parquet(directories, parquet)
+        written[parquet] = write_parquet(runs, parquet)
     if csv is not None:
-        written[csv] = write_csv(directories, csv)
+        written[csv] = write_csv(runs, csv)
     for words in next(iter(written.values())).unread:
         complain(f"left out: {words}")
     if as_json:

@@ -405,6 +405,8 @@ def history(
     nodrop history results/nightly-*
     nodrop history results/nightly-* --metric loss_pct --page history.html
 
+    A folder stands for all runs in it.
+
     Exit code 0: the newest runs of no metric are worse than its best stretch; 5: those of some
     metric are; 6: cannot tell, for too few runs or too wide a spread; 2: the runs cannot stand in
     one line, or bad input.
@@ -412,9 +414,12 @@ def history(
     from nodrop.compare.history import change_words, read_run
     from nodrop.compare.history import history as laid_out
     from nodrop.compare.page import history_page
+    from nodrop.results.rundir import run_directories
 
     found = laid_out(
-        [read_run(path) for path in runs], differs=differs or (), metrics=metrics or ()
+        [read_run(path) for path in run_directories(runs)],
+        differs=differs or (),
+        metrics=metrics or (),
     )
     if page is not None:
         write_anew(page, history_page(found).encode())

@@ -61,10 +61,9 @@ from nodrop.report.trials import Trial
 from nodrop.report.trust import findings
 from nodrop.report.watched import watched_cards
 from nodrop.results.capacity import Card
-from nodrop.results.layout import MANIFEST, TRIALS
+from nodrop.results.layout import PAGE
 from nodrop.untrusted.folder import Folder
 
-PAGE = "index.html"
 MOST_CELLS = 60
 """Largest number of cells whose typical trial is drawn."""
 
@@ -313,21 +312,6 @@ def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
 MOST_RUNS = 500
 WIDTH = 150
 """px, a line's picture."""
-
-
-def runs_in(folder: Path) -> list[Path]:
-    """Run directories in the folder; none if it is one itself."""
-    if _is_run(Folder(folder)) or not folder.is_dir():
-        return []
-    found = Folder(folder)
-    try:
-        return [folder / name for name in sorted(found.folders()) if _is_run(found.folder(name))]
-    except OSError:
-        return []
-
-
-def _is_run(folder: Folder) -> bool:
-    return folder.is_there(MANIFEST) or folder.is_there(TRIALS)
 
 
 def write_folder_page(folder: Path, runs: Sequence[Path], out: Path | None) -> Path:

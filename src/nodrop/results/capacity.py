@@ -42,10 +42,8 @@ class Forecast(Model):
     the manifest keeps it (`forecast`)."""
 
     budget_s: Seconds
-    first_round_trials: Count
-    """Beside its ramp."""
-    later_round_trials: Count | None
-    """In each later round; null if there is one round alone."""
+    trials: Count
+    """In all rounds, beside the ramp."""
     relative_width: NotNegative | None
     """(upper − lower) / upper that was likely; null: so few trials that bounds were likely to be
     far apart, or not to be found."""

@@ -30,6 +30,8 @@ from nodrop.untrusted.json_text import GUEST_FILE_BYTES
 MANIFEST = "manifest.json"
 EXPERIMENT = "experiment.toml"
 LAB = "lab.toml"
+PAGE = "index.html"
+"""Of a report, or of a folder of run directories."""
 TRIALS = "trials.jsonl"
 RUNS = "runs"
 LOCK = "lock"

@@ -20,6 +20,7 @@ from nodrop.results.layout import (
     LAB,
     LIVE,
     MANIFEST,
+    PAGE,
     RUNS,
     TRIAL,
     TRIALS,
@@ -266,6 +267,28 @@ def _when_and_which(run: Path) -> tuple[str, int]:
     """`…Z-10` of one second comes after `…Z-9`."""
     when, _, which = run.name.rpartition("Z")
     return when, int(which.lstrip("-") or 1)
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Run directories in the folder; none if it is one itself."""
+    if _is_run(Folder(folder)) or not folder.is_dir():
+        return []
+    found = Folder(folder)
+    try:
+        return [folder / name for name in sorted(found.folders()) if _is_run(found.folder(name))]
+    except OSError:
+        return []
+
+
+def run_directories(given: Sequence[Path]) -> list[Path]:
+    """Run directories as a shell names them: a folder of them stands for all in it, and the page
+    that `nodrop report FOLDER` wrote there (results/* has it) for none."""
+    runs = [path for path in given if not (path.name == PAGE and path.is_file())] or given
+    return [run for path in runs for run in runs_in(path) or [path]]
+
+
+def _is_run(folder: Folder) -> bool:
+    return folder.is_there(MANIFEST) or folder.is_there(TRIALS)
 
 
 def open_run(path: Path) -> RunDir:

@@ -178,19 +178,19 @@ def test_cells_of_a_search_have_bars(tmp_path: Path) -> None:
     [
         # It suffices for bounds; for one round alone; it is too small for bounds.
         (
-            (240.0, 9, 4, 0.05), 2,
-            "Of the budget of 240 s the search of Suricata was likely to get 9 trials in the first "
-            "round and 4 in each later one, and bounds 5.00 % apart. It got 2 + 2 trials in 2 "
+            (240.0, 21, 0.05), 2,
+            "Of the budget of 240 s the search of Suricata was likely to get 21 trials, and "
+            "bounds 5.00 % apart. It got 2 + 2 trials in 2 "
             "rounds; no loss: bounds 20.00 % apart, at most 0.50 % lost: bounds 20.00 % apart.",
         ),
         (
-            (80.0, 5, None, 0.031), 1,
+            (80.0, 5, 0.031), 1,
             "Of the budget of 80 s the search of Suricata was likely to get 5 trials, and bounds "
             "3.10 % apart. It got 2 trials; no loss: bounds 20.00 % apart, at most 0.50 % lost: "
             "bounds 20.00 % apart.",
         ),
         (
-            (9.0, 1, None, None), 0,
+            (9.0, 1, None), 0,
             "Of the budget of 9 s the search of Suricata was likely to get 1 trial, too few for "
             "close bounds. It got 1 trial; no loss: no bounds on both sides, at most 0.50 % "
             "lost: no bounds on both sides.",
@@ -198,13 +198,13 @@ def test_cells_of_a_search_have_bars(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
-    foreseen: tuple[float, int, int | None, float | None],
+    foreseen: tuple[float, int, float | None],
     rounds: int,
     words: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    keys = ("budget_s", "first_round_trials", "later_round_trials", "relative_width")
+    keys = ("budget_s", "trials", "relative_width")
     kept = dict(zip(keys, foreseen, strict=True))
     loads = [tried(4, [0.0] * max(1, rounds)), *([tried(5, [0.1] * rounds)] if rounds else [])]
     search = {"budget_s": foreseen[0]}
@@ -231,8 +231,7 @@ def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
 def test_starts_that_took_much_of_the_budget_are_named(
     activation_s: float | None, words: str, tmp_path: Path
 ) -> None:
-    kept = {"budget_s": 100.0, "first_round_trials": 5, "later_round_trials": 2,
-            "relative_width": None}  # fmt: skip
+    kept = {"budget_s": 100.0, "trials": 5, "relative_width": None}
     loads = [tried(4, [0.0] * 3), tried(5, [0.1] * 3)]
     run = outcome_search(tmp_path, loads, search={"budget_s": 100.0}, manifest={"forecast": kept})
     trials = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]

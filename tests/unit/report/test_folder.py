@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.inspect import report
-from nodrop.report.write import runs_in, write_folder_page, write_report
+from nodrop.report.write import write_folder_page, write_report
+from nodrop.results.rundir import run_directories, runs_in
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
 
@@ -56,3 +57,15 @@ def test_a_folder_is_known_from_a_run(folder: Path, tmp_path: Path) -> None:
 def test_the_command_writes_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report([folder])
     assert capsys.readouterr().out.strip() == str(folder / "index.html")
+
+
+@pytest.mark.parametrize("given", [["*"], [""], ["search", "given"], ["index.html", "search", ""]])
+def test_a_folder_and_its_page_may_stand_among_run_directories(
+    folder: Path, given: list[str]
+) -> None:
+    """`nodrop history results/*` ended at the page of the folder, with exit code 2."""
+    write_folder_page(folder, runs_in(folder), None)
+    named = sorted(folder.glob("*")) if given == ["*"] else [folder / name for name in given]
+    found = [run.name for run in run_directories(named)]
+    assert {*found} == {"search", "given"} and "index.html" not in found
+    assert run_directories([folder / "index.html"]) == [folder / "index.html"]  # an error names it
