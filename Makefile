@@ -13,7 +13,7 @@ NODE_SOURCES := Cargo.toml Cargo.lock schema/node.schema.json $(shell find crate
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 NO_CARGO := cargo is missing: install Rust >= 1.85, from your distribution or by rustup
-LAB_WORKERS := 4 # their tests wait most of their time; the others fill it, at a lower priority
+LAB_WORKERS := 5 # their tests wait most of their time; the others fill it, at a lower priority
 NO_LAB := tests/unit tests/protocol tests/contract
 # Each start of nodrop in a test, and each worker's collection, would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -16,7 +16,7 @@ import pytest
 
 from nodrop.config.lab_file import DEFAULT_LAB
 
-KILLS = int(os.environ.get("NODROP_KILLS", "2"))
+KILLS = int(os.environ.get("NODROP_KILLS", "1"))
 """Kills of each mode. SPECIFICATION.md: 50."""
 REPETITIONS = 2 * KILLS
 TRIALS = 2 * REPETITIONS

@@ -97,7 +97,8 @@ def test_a_constant_loss_is_no_capacity_but_a_goal_above_it_is(
 
 
 @pytest.mark.alone  # a sink that waits 50 ms for its CPU at a trial's end is behind
-@pytest.mark.parametrize("above", [3_000, depth(11_000)])
+@pytest.mark.depth  # unit/measure/controllers/test_capacity.py has it without a lab
+@pytest.mark.parametrize("above", [3_000, 11_000])
 def test_a_sut_that_dies_under_load_bounds_it_from_above(
     run: Run, short_trace: Path, above: float
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_cut_while_files_come_costs_no_trial_however_often(
     assert not list(directory.rglob("*.part"))
 
 
+@pytest.mark.depth  # cut in an earlier file, as the others here: both halves have the trial
 def test_a_trial_that_came_whole_is_known_though_nodrop_there_was_not_told(
     run: Run, there: Pair, breaks: Breaks, tmp_path: Path
 ) -> None:

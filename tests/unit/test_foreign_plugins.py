@@ -11,7 +11,9 @@ import pytest
 
 from nodrop import plugins
 from nodrop.cli import main
+from tests.depth import depth
 
+OTHER_KEYS = ("setup.kind", "load.kind", "measure.mode", "lab")
 CODE = {
     "raises": "def make(*_, **__): raise RuntimeError('boom \\x1b[31m')",
     "exits": "import sys\ndef make(*_, **__): sys.exit(0)",
@@ -59,8 +61,14 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("install")
-@pytest.mark.parametrize("key", ["sut.kind", "setup.kind", "load.kind", "measure.mode", "lab"])
-@pytest.mark.parametrize("name", CODE)
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        *(("sut.kind", name) for name in CODE),
+        *((key, next(iter(CODE))) for key in OTHER_KEYS),
+        *(depth(key, name) for key in OTHER_KEYS for name in [*CODE][1:]),
+    ],
+)
 def test_a_broken_plugin_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, name: str
 ) -> None:

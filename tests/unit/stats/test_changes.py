@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from nodrop.stats.regression import changes, values_needed
+from tests.depth import depth
 
 SERIES = int(os.environ.get("NODROP_SERIES", "150"))
 """Per case; `NODROP_SERIES=4000` is the larger version (docs/methodology.md has its figures)."""
 
 
-@pytest.mark.parametrize("n", [5, 8, 13, 20, 35, 60])
+@pytest.mark.parametrize("n", [5, 8, 20, *map(depth, (13, 35, 60))])
 @pytest.mark.parametrize("shape", ["normal", "heavy", "ties", "mostly zero"])
 def test_a_level_that_never_changes_is_called_changed_at_most_once_in_twenty(
     shape: str, n: int

@@ -9,6 +9,7 @@ import pytest
 
 from nodrop.stats.comparison import host_spread
 from nodrop.stats.interval import Host, Interval, median_interval, summarize
+from tests.depth import depth
 
 DYESTUFF = [
     [1545, 1440, 1440, 1520, 1580],
@@ -98,10 +99,10 @@ def test_the_interval_covers_the_mean_of_all_hosts_and_a_pooled_one_would_not() 
     assert pooled / 600 < 0.6
 
 
-@pytest.mark.parametrize("between", [0.0, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("between", [0.0, 0.8, depth(0.5), depth(1.0)])
 @pytest.mark.parametrize(
     "trials",
-    [(8, 8), (2, 14), (8,) * 4, (2, 4, 8, 18), (8,) * 8, (2, 4, 8, 18) * 2],
+    [(2, 14), (8,) * 4, (2, 4, 8, 18) * 2, *map(depth, ((8, 8), (2, 4, 8, 18), (8,) * 8))],
     ids=str,
 )
 def test_what_is_printed_covers_the_truth_whatever_hosts_are_like(

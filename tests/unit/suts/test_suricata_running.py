@@ -27,6 +27,7 @@ from nodrop.suts.suricata import log
 from nodrop.suts.suricata.capture import Asked, Effective, Ring
 from nodrop.suts.suricata.config import ControlSocket, Refused
 from nodrop.suts.suricata.running import RunningSuricata
+from tests.depth import depth
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "suricata"
 ASKED = Asked(
@@ -180,8 +181,9 @@ def test_a_warm_up_ends_by_the_counters_alone_for_they_are_what_is_marked(
 BUSY = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
 
 
-@pytest.mark.parametrize("at_once", [False, True])
-@pytest.mark.parametrize("decoded", [69, None])
+@pytest.mark.parametrize(
+    ("decoded", "at_once"), [(69, False), (None, True), depth(69, True), depth(None, False)]
+)
 def test_books_that_do_not_balance_are_not_drained_while_a_thread_runs(
     tmp_path: Path,
     suricata_socket: Callable[[Answer], None],
