@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 from markupsafe import Markup
@@ -206,8 +207,7 @@ def _curve(searched: SearchedCell) -> LossCurve | None:
 
 def _facts(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str, str]]:
     sure = card.sure
-    cut = f"{sure.cut} cut short" if sure.cut else ""
-    yield "Rounds", f"{sure.rounds} of {sure.rounds_asked}", cut
+    yield "Rounds", f"{sure.rounds - sure.cut} of {sure.rounds_asked}", "complete"
     lost = [f"{n} {word}" for n, word in ((sure.void, "void"), (sure.failed, "failed")) if n]
     yield "Trials", f"{sure.trials}", ", ".join([f"{sure.measured} measured", *lost])
     yield "Books closed", f"{sure.books_closed} of {sure.trials}", "residual 0"
@@ -281,11 +281,13 @@ def _says(trial: Trial, card: Card, decides: str) -> str:
     """At most 8 words of exception."""
     record = trial.record
     if record.searched is not None and record.searched.ramp is not None:
-        return escape.plain(ramp_words(record.searched.by, record.searched.ramp), longest=70)
+        words = ramp_words(record.searched.by, record.searched.ramp).partition(";")[0]
+        return escape.plain(words, longest=70)
     if record.searched is not None and record.searched.soak is not None:
         return "soak: decides nothing"
     if trial.outcome != "measured":
-        return escape.plain(record.verdict.removeprefix(f"{trial.outcome}: "), longest=60)
+        why = record.verdict.removeprefix(f"{trial.outcome}: ")
+        return escape.plain(shorten(why, 60, placeholder=" …"))
     if decides:
         return {"carried": "the answer: carried", "lost": "the answer: too much"}[decides]
     return "disagrees" if trial.name in card.sure.disagree else ""

@@ -132,7 +132,7 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         tolerated=_tolerated(searched.answers),
         window="" if searched.window is None else searched.window.name,
         breaks=_breaks(limit, lossy or above),
-        sure=_sure(searched, answer, source),
+        sure=_sure(searched, answer, source, (load_of(answer, lower), load_of(answer, upper))),
         actions=_allowed(story, ways),
     )
 
@@ -377,7 +377,9 @@ def _cpus(record: TrialRecord | None) -> list[int]:
     return sorted(parse_cpus(record.sut_cpus)) if record and record.sut_cpus else []
 
 
-def _sure(searched: SearchedCell, answer: Answer, source: Source) -> Sure:
+def _sure(
+    searched: SearchedCell, answer: Answer, source: Source, ends: Sequence[CardLoad | None]
+) -> Sure:
     found, odd = answer.confidence, _disagree(searched, answer)
     places = {t.name: n for n, t in enumerate(ordered(searched), 1)}
     asked = table_in(source.run.manifest, "search").get("rounds")
@@ -391,7 +393,7 @@ def _sure(searched: SearchedCell, answer: Answer, source: Source) -> Sure:
         cut=answer.cut_rounds,
         **_counted((*searched.ramps, *searched.trials)),
         disagree=[t.name for t in odd],
-        words=list(_sure_words(answer, [places[t.name] for t in odd])),
+        words=[*_sure_words(answer, [places[t.name] for t in odd]), *_rounded(ends)],
     )
 
 
@@ -414,6 +416,14 @@ def _sure_words(answer: Answer, odd: Sequence[int]) -> Iterator[str]:
     if odd:
         names = ", ".join(map(str, odd[:4])) + (" …" if len(odd) > 4 else "")
         yield f"Trial{'s' if len(odd) > 1 else ''} {names} disagree{'s' if len(odd) == 1 else ''}."
+
+
+def _rounded(ends: Sequence[CardLoad | None]) -> Iterator[str]:
+    """The card writes no digit that is not known; tables and drawings have what was measured."""
+    seen = [one for one in ends if one is not None and one.pps is not None and one.shown_pps]
+    measured = [f"{one.pps:,.0f}" for one in seen]
+    if measured != [one.shown_pps for one in seen]:
+        yield f"Measured {' and '.join(measured)} packets/s; rounded outward."
 
 
 def ordered(searched: SearchedCell) -> list[Trial]:

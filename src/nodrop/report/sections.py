@@ -143,9 +143,25 @@ def environment(package: str) -> jinja2.Environment:
         "kicker": kicker,
         "aside": aside_words,
         "unbroken": _unbroken,
-        "thin": lambda words: words.replace(",", escape.THIN),
+        "thin": _thin,
+        "told": _told,
     }
     return found
+
+
+def _thin(words: str) -> str:
+    """The page's numbers: narrow spaces between thousands and before a per cent sign."""
+    return re.sub(r"(?<=\d)(,(?=\d{3})| (?=%))", escape.THIN, words)
+
+
+def _told(words: str) -> Markup:
+    """A sentence with the page's numbers, and its commands as such."""
+    words = _thin(words)
+    parts = [
+        Markup("<code>{}</code>" if n % 2 else "{}").format(part)
+        for n, part in enumerate(words.split("`"))
+    ]
+    return Markup("").join(parts)
 
 
 def framed(template: str, package: str = "nodrop.report", **values: Any) -> str:

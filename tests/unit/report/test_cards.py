@@ -92,6 +92,23 @@ def test_a_goal_that_tolerates_more_never_looks_like_less(tmp_path: Path, least:
     assert float(rate.replace(",", "")) > strict.lower.pps
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (4.0, 4.321, "Measured 4,000 and 4,321 packets/s; rounded outward."),
+        (13.189, 16.326, "Measured 13,189 and 16,326 packets/s; rounded outward."),
+        (4.0, 5.0, None),
+    ],
+)
+def test_a_card_whose_digits_differ_from_its_tables_says_so(
+    tmp_path: Path, low: float, high: float, said: str | None
+) -> None:
+    """Seen: 17,000 in the card and 17,059 in the knee, and no word on which is right."""
+    card = card_of(outcome_search(tmp_path, [tried(low, [0.0]), tried(high, [0.1])]))
+    assert card.carried is not None and card.too_much is not None
+    assert [words for words in card.sure.words if "Measured" in words] == ([said] if said else [])
+
+
 @pytest.mark.parametrize("value", [9.0, 12.0])
 def test_a_trial_on_the_other_side_of_the_bounds_disagrees(tmp_path: Path, value: float) -> None:
     loads = [tried(7, [0.0] * 3), tried(8, [0.1] * 3), tried(value, ["late", "late", 0.0])]
