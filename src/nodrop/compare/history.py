@@ -60,6 +60,10 @@ MOST_LINES = 25
 """The shuffles of a test show no smaller error than each of these has."""
 
 
+MOST_WEAK = 4
+"""Most runs whose reasons to be believed less are told."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     side: Side
@@ -107,7 +111,11 @@ def history(
     lines = [_line(cells, name, told, error) for cells, name in asked]
     verdict, code = _verdict(lines)
     return History(
-        verdict=verdict, exit_code=code, runs=told, lines=lines, notes=[*_notes(lines, error)]
+        verdict=verdict,
+        exit_code=code,
+        runs=told,
+        lines=lines,
+        notes=[*_weak(runs), *_notes(lines, error)],
     )
 
 
@@ -355,6 +363,15 @@ def _verdict(lines: Sequence[Line]) -> tuple[Literal["no worse", "worse", "canno
     if any(line.verdict == "cannot tell" for line in lines):
         return "cannot tell", CANNOT_TELL
     return "no worse", NO_WORSE
+
+
+def _weak(runs: Sequence[Run]) -> Iterator[str]:
+    """Runs to be believed less, the newest ones first: it is they that a verdict judges."""
+    weak = [run for run in reversed(runs) if run.side.weak]
+    for run in weak[:MOST_WEAK]:
+        yield f"{run.side.name}: {'; '.join(run.side.weak)}"
+    if more := weak[MOST_WEAK:]:
+        yield f"{plural(len(more), 'older run')} with like reasons to be believed less"
 
 
 def _notes(lines: Sequence[Line], error: float) -> Iterator[str]:

@@ -288,3 +288,18 @@ def test_bad_input_is_one_line(
     assert main.exit_code(["history", *(arg.format(**names) for arg in args)]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1, error
+
+
+@pytest.mark.parametrize(("weak", "told"), [((), 0), ((2,), 1), ((0, 5), 2), (tuple(range(7)), 5)])
+def test_runs_that_others_disturbed_are_named(weak: tuple[int, ...], told: int) -> None:
+    """Four of ten runs had lost their CPUs to others, and history advised more trials."""
+    given = runs(levels((8, 1.0)))
+    for n in weak:
+        words = "others had much of the host in 3 of 3 trials"
+        given[n] = replace(given[n], side=given[n].side.model_copy(update={"weak": [words]}))
+    notes = [
+        note for note in history(given).notes if "others had" in note or "believed less" in note
+    ]
+    assert len(notes) == told
+    assert all(f"run-{n}: " in " ".join(notes) for n in sorted(weak)[-4:])
+    assert len(weak) <= 4 or notes[-1].startswith(f"{len(weak) - 4} older runs")
