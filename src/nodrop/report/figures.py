@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, starmap
 
-from nodrop.ledger.balance import ByteStep, Ledger
+from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import ADDING, NO_PACKETS, Account, Class
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.costs import Figure
@@ -31,7 +31,7 @@ from nodrop.report.tables import (
     words,
 )
 from nodrop.report.trials import Trial
-from nodrop.results.trial import ScheduleErrorUs, TrialRecord
+from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Summary
 
 
@@ -51,12 +51,6 @@ def _of_loss(
         name, title, lambda c: of(c.loss) if c.loss else None, numbers.percent,
         scale=100, help=help,
     )  # fmt: skip
-
-
-def _no_interval(cell: Cell) -> str:
-    if cell.loss is None:
-        return "no measured trial"
-    return "" if cell.loss.interval else cell.loss.why_no_interval
 
 
 CELL_FIELDS: tuple[Field[Cell], ...] = (
@@ -79,12 +73,15 @@ CELL_FIELDS: tuple[Field[Cell], ...] = (
              "lower end of the 95 % interval"),
     _of_loss("loss_pct_high", "Loss to, %", lambda s: s.interval.high if s.interval else None,
              "upper end of the 95 % interval"),
-    words("interval", "95 % interval", _no_interval),
+    words("interval", "95 % interval",
+          lambda c: "no measured trial" if c.loss is None
+          else "" if c.loss.interval else c.loss.why_no_interval),
     _of_loss("loss_pct_smallest", "Smallest run, %", lambda s: s.low),
     _of_loss("loss_pct_largest", "Largest run, %", lambda s: s.high),
     words("loss_place", "Lost in", lambda c: c.loss_place or ""),
-    number("schedule_error_p99_us_worst", "Late p99, µs", lambda c: _worst_lateness(c),
-           numbers.micros, help="worst trial's p99 schedule error"),
+    number("schedule_error_p99_us_worst", "Late p99, µs",
+           lambda c: max((e.p99 for t in c.valid if (e := t.record.offered.schedule_error_us)),
+                         default=None), numbers.micros, help="worst trial's p99 schedule error"),
     _median("activation_s_median", "Activation, s", "activation_s", numbers.seconds,
             help="launch call to SUT ready"),
     _median("sut_cpu_s_median", "SUT CPU, s", "sut_cpu_s", numbers.seconds),
@@ -103,52 +100,37 @@ PAIRS: Field[Cell] = words(
 
 
 CELL_PAGE_COLUMNS = (
-    "cell",
-    "loss_pct_median",
-    "interval",
-    "loss_place",
-    "lossy_trials",
-    "valid_trials",
-    "failed_trials",
-    "void_trials",
-    "offered_pps_median",
-    "offered_mbps_median",
-    "schedule_error_p99_us_worst",
-    "activation_s_median",
-    "sut_cpu_s_median",
-    "setup_cpu_s_median",
-    "host_cpu_pct_median",
-    "sut_rss_peak_mib_median",
-)
+    "cell", "loss_pct_median", "interval", "loss_place", "lossy_trials", "valid_trials",
+    "failed_trials", "void_trials", "offered_pps_median", "offered_mbps_median",
+    "schedule_error_p99_us_worst", "activation_s_median", "sut_cpu_s_median",
+    "setup_cpu_s_median", "host_cpu_pct_median", "sut_rss_peak_mib_median",
+)  # fmt: skip
 """Columns of the page's table of cells; those that decide stand first."""
 
 
 @once
 def cells_table(story: Story) -> Table:
-    fields = (*CELL_FIELDS, *([PAIRS] if _fleet(story) else []), *_fields_of_others())
-    return Table(
-        name="cells",
-        title="Cells: medians over measured trials",
-        columns=columns_of(fields),
-        rows=tuple(
-            Row(values_of(fields, cell), cell.typical.anchor, _mark(cell)) for cell in story.cells
-        ),
-    )
+    fields = (*CELL_FIELDS, *([PAIRS] if _fleet(story) else []), *_of_others())
 
+    def mark(cell: Cell) -> str:
+        worst = "failed" if cell.failed else "loss" if cell.lossy else ""
+        return worst or ("good" if cell.valid else "void")
 
-def _mark(cell: Cell) -> str:
-    return "failed" if cell.failed else "loss" if cell.lossy else "good" if cell.valid else "void"
-
-
-def _fields_of_others() -> tuple[Field[Cell], ...]:
-    return tuple(map(_of_figure, figures_of_others()))
-
-
-def _of_figure(figure: Figure) -> Field[Cell]:
-    return number(
-        f"{figure.name}_median", f"{figure.title}, {figure.unit}",
-        lambda c: s.median if (s := figure.summary(c)) else None, figure.shown, help=figure.help,
+    return table_of(
+        "cells", "Cells: medians over measured trials", fields, story.cells,
+        anchor=lambda cell: cell.typical.anchor, mark=mark,
     )  # fmt: skip
+
+
+def _of_others() -> Iterator[Field[Cell]]:
+    """Figures of plugins."""
+
+    def middle(figure: Figure) -> Callable[[Cell], float | None]:
+        return lambda cell: s.median if (s := figure.summary(cell)) else None
+
+    for figure in figures_of_others():
+        name, title = f"{figure.name}_median", f"{figure.title}, {figure.unit}"
+        yield number(name, title, middle(figure), figure.shown, help=figure.help)
 
 
 def _codes(trials: Sequence[Trial]) -> str:
@@ -162,30 +144,26 @@ def cells_page_table(story: Story) -> Table:
     """Table of cells for the page: the interval stands beside its median."""
     wide = cells_table(story)
     at = {column.name: i for i, column in enumerate(wide.columns)}
-    others = [field.column.name for field in _fields_of_others()]
-    keep = [at[name] for name in (*CELL_PAGE_COLUMNS, *others)]
-    keep[1:1] = [at[PAIRS.column.name]] if PAIRS.column.name in at else []
+    pairs = [PAIRS.column.name] if PAIRS.column.name in at else []
+    first, *others = (*CELL_PAGE_COLUMNS, *(field.column.name for field in _of_others()))
+    keep = [at[name] for name in (first, *pairs, *others)]
     rows = []
     for cell, row in zip(story.cells, wide.rows, strict=True):
         values = list(row.values)
-        loss = cell.loss
-        if loss and loss.interval:
-            shown = numbers.between(loss.interval.low, loss.interval.high, numbers.percent)
-            values[at["interval"]] = Value(loss.interval.low, shown)
+        if cell.loss and (found := cell.loss.interval):
+            shown = numbers.between(found.low, found.high, numbers.percent)
+            values[at["interval"]] = Value(found.low, shown)
         for name, trials in (("failed_trials", cell.failed), ("void_trials", cell.void)):
             if trials:
-                shown = f"{len(trials)}: {_codes(trials)}"
-                values[at[name]] = Value(len(trials), shown)
-        rows.append(Row(tuple(values[i] for i in keep), row.anchor, row.mark))
+                values[at[name]] = Value(len(trials), f"{len(trials)}: {_codes(trials)}")
+        rows.append(replace(row, values=tuple(values[i] for i in keep)))
     in_words = ("failed_trials", "void_trials")
-    columns = tuple(
-        replace(c, numeric=False) if c.name in in_words else c
-        for c in (wide.columns[i] for i in keep)
-    )
-    return bounded.shortened(replace(wide, columns=columns, rows=rows))
+    columns = [wide.columns[i] for i in keep]
+    shown_as = (replace(c, numeric=False) if c.name in in_words else c for c in columns)
+    return bounded.shortened(replace(wide, columns=tuple(shown_as), rows=rows))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Line:
     """A trial beside its run directory and its cell; its record is unpacked once."""
 
@@ -194,12 +172,9 @@ class _Line:
     source: str
     label: str
 
-
-def _late(name: str, title: str, of: Callable[[ScheduleErrorUs], float]) -> Field[_Line]:
-    return number(
-        name, title,
-        lambda x: of(late) if (late := x.r.offered.schedule_error_us) else None, numbers.micros,
-    )  # fmt: skip
+    def late(self, which: str) -> float | None:
+        found = self.r.offered.schedule_error_us
+        return getattr(found, which) if found else None
 
 
 TRIAL_FIELDS: tuple[Field[_Line], ...] = (
@@ -228,9 +203,9 @@ TRIAL_FIELDS: tuple[Field[_Line], ...] = (
     number("loss_pct", "Loss, %", lambda x: x.r.packets.loss_ratio, numbers.percent, scale=100),
     words("loss_place", "Lost in", lambda x: x.r.packets.loss_place or ""),
     number("offered_pps", "Offered, packets/s", lambda x: x.r.offered.per_s),
-    _late("schedule_error_p50_us", "Late p50, µs", lambda late: late.p50),
-    _late("schedule_error_p99_us", "Late p99, µs", lambda late: late.p99),
-    _late("schedule_error_max_us", "Late max, µs", lambda late: late.max),
+    number("schedule_error_p50_us", "Late p50, µs", lambda x: x.late("p50"), numbers.micros),
+    number("schedule_error_p99_us", "Late p99, µs", lambda x: x.late("p99"), numbers.micros),
+    number("schedule_error_max_us", "Late max, µs", lambda x: x.late("max"), numbers.micros),
     number("activation_s", "Activation, s", lambda x: x.r.activation_s, numbers.seconds),
     number("sut_cpu_s", "SUT CPU, s", lambda x: x.r.sut_cpu_s, numbers.seconds),
     number("setup_cpu_s", "Setup CPU, s", lambda x: x.r.setup_cpu_s, numbers.seconds,
@@ -279,7 +254,7 @@ def _trial_rows(story: Story, trials: Sequence[Trial]) -> Iterator[Row]:
     fields = _trial_fields(story)
     for trial in trials:
         source, label = story.sources[trial.source].name, labels[trial.anchor]
-        line = _Line(trial=trial, r=trial.record, source=source, label=label)
+        line = _Line(trial, trial.record, source, label)
         yield Row(values_of(fields, line), trial.anchor, trial.mark)
 
 
@@ -289,25 +264,22 @@ def trials_page_table(story: Story) -> Table:
     if not story.several:
         hidden.add("run_directory")
     wide = trials_told_table(story)
+    at = {column.name: i for i, column in enumerate(wide.columns)}
     for name in ("cut_packets", "invalid_packets", "residual_bytes"):
-        at = [column.name for column in wide.columns].index(name)
-        if all(row.values[at].raw is None for row in wide.rows):
+        if all(row.values[at[name]].raw is None for row in wide.rows):
             hidden.add(name)
     trials = {trial.anchor: trial for trial in story.trials}
-    keep = [i for i, column in enumerate(wide.columns) if column.name not in hidden]
-    outcome = next(i for i, column in enumerate(wide.columns) if column.name == "outcome")
+    apart = words_of_trials(outlying(story))
+    keep = [i for name, i in at.items() if name not in hidden]
     rows = []
     for row in wide.rows:
         values, trial = list(row.values), trials[row.anchor]
-        if trial.invalid_reasons:
-            why = ", ".join(trial.invalid_reasons)
-            values[outcome] = text(f"{trial.outcome}: {why}")
-        rows.append(Row(tuple(values[i] for i in keep), row.anchor, row.mark))
-    columns = tuple(wide.columns[i] for i in keep)
-    if apart := words_of_trials(outlying(story)):
-        columns = (*columns, Column("apart", "Stands apart", help="from its cell"))
-        rows = [replace(r, values=(*r.values, text(apart.get(r.anchor, "")))) for r in rows]
-    return replace(wide, columns=columns, rows=tuple(rows))
+        if why := ", ".join(trial.invalid_reasons):
+            values[at["outcome"]] = text(f"{trial.outcome}: {why}")
+        more = [text(apart.get(row.anchor, ""))] if apart else []
+        rows.append(replace(row, values=(*(values[i] for i in keep), *more)))
+    column = [Column("apart", "Stands apart", help="from its cell")] if apart else []
+    return replace(wide, columns=(*(wide.columns[i] for i in keep), *column), rows=tuple(rows))
 
 
 SPREAD_FIGURES = (
@@ -364,15 +336,12 @@ LEDGER_COLUMNS = (
 
 
 def ledger_table(story: Story) -> Table:
-    rows = Made(lambda: _ledger_rows(story))
-    return Table(name="ledger", title="Ledger", columns=LEDGER_COLUMNS, rows=rows)
+    def rows() -> Iterator[Row]:
+        for trial in story.trials:
+            head = (text(story.sources[trial.source].name), text(trial.name))
+            yield from (Row((*head, *line)) for line in ledger_lines(trial.ledger))
 
-
-def _ledger_rows(story: Story) -> Iterator[Row]:
-    for trial in story.trials:
-        head = (text(story.sources[trial.source].name), text(trial.name))
-        for line in ledger_lines(trial.ledger):
-            yield Row((*head, *line))
+    return Table(name="ledger", title="Ledger", columns=LEDGER_COLUMNS, rows=Made(rows))
 
 
 Line = tuple[Value, ...]
@@ -381,6 +350,14 @@ Line = tuple[Value, ...]
 def ledger_lines(ledger: Ledger | None) -> list[Line]:
     """Hop, then what happened on the way to the next one, then the step's residual."""
     lines: list[Line] = []
+
+    def line(
+        step: str, entry: str, kind: str, packets: Value, bytes: tuple[Value, Value], *said: str
+    ) -> None:
+        """`said`: counter, evidence and knob."""
+        written = (*said, "", "")[:3]
+        lines.append((*map(text, (step, entry, kind)), packets, *bytes, *map(text, written)))
+
     into = {step.end.name: step for step in ledger.steps} if ledger else {}
     of_bytes = {step.end.name: step for step in ledger.byte_steps} if ledger else {}
     for hop in ledger.hops if ledger else ():
@@ -389,69 +366,37 @@ def ledger_lines(ledger: Ledger | None) -> list[Line]:
             ways = {step.end.name, *step.over}
             aside = [a for a in ledger.accounts if a.into in ways and a.kind in NO_PACKETS]
             for a in (*step.accounts, *(a for a in aside if a.kind is not Class.NOT_FOR_US)):
-                said = (a.counter, a.evidence, a.knob)
-                lines.append(
-                    _ledger_line(name, a.name, a.kind.value, _moved(a), _moved_bytes(a), *said)
-                )
-            bytes = of_bytes.get(hop.name)
-            residual = _no_more(_signed(bytes.residual_bytes) if bytes else NOTHING)
-            packets, slack = _signed(step.residual_packets), _slack_words(bytes)
-            lines.append(_ledger_line(name, "residual", "residual", packets, residual, "", slack))
+                line(name, a.name, a.kind.value, *_moved(a), a.counter, a.evidence, a.knob)
+            books = of_bytes.get(hop.name)
+            residual = scaled(books.residual_bytes, numbers.signed) if books else NOTHING
+            slack = ""
+            if books and books.residual_bytes is not None and books.slack_bytes != 0:
+                slack = "bytes: packets in classes may have had any length"
+                if books.slack_bytes is not None:
+                    slack = f"bytes: exact to {books.slack_bytes:,}, for packets in classes may be "
+                    slack += "long or short ones"
+            packets = scaled(step.residual_packets, numbers.signed)
+            line(name, "residual", "residual", packets, (residual, NOTHING), "", slack)
         blind = "" if hop.packets is not None else "not visible from the host"
-        counted = _no_more(NOTHING if hop.bytes is None else _count(hop.bytes))
-        seen = _count(hop.packets)
-        lines.append(_ledger_line(hop.name, hop.name, "hop", seen, counted, hop.counter, blind))
+        counted = NOTHING if hop.bytes is None else scaled(hop.bytes, numbers.count)
+        seen = scaled(hop.packets, numbers.count)
+        line(hop.name, hop.name, "hop", seen, (counted, NOTHING), hop.counter, blind)
     return lines
-
-
-def _ledger_line(
-    step: str, entry: str, kind: str, packets: Value, bytes: tuple[Value, Value],
-    counter: str, evidence: str = "", knob: str = "",
-) -> Line:  # fmt: skip
-    said = (text(counter), text(evidence), text(knob))
-    return (text(step), text(entry), text(kind), packets, *bytes, *said)
 
 
 NOTHING = Value(None, "")
 
 
-def _no_more(bytes: Value) -> tuple[Value, Value]:
-    return bytes, NOTHING
-
-
-def _moved(account: Account) -> Value:
+def _moved(account: Account) -> tuple[Value, tuple[Value, Value]]:
+    """Packets, and the least and the most of their bytes."""
     n = account.packets
+    packets = scaled(n if account.kind in ADDING else -n, numbers.signed)
     if account.kind in NO_PACKETS:
-        return _count(n)
-    return _signed(n if account.kind in ADDING else -n)
-
-
-def _moved_bytes(account: Account) -> tuple[Value, Value]:
+        packets = scaled(n, numbers.count)
     sign = 1 if account.kind in ADDING or account.kind is Class.PADDED else -1
     if account.bytes is not None:
-        return _no_more(_signed(sign * account.bytes))
+        return packets, (scaled(sign * account.bytes, numbers.signed), NOTHING)
     if account.bytes_between is None:
-        return NOTHING, NOTHING
-    least, most = (_signed(sign * bytes) for bytes in account.bytes_between)
-    return least, most
-
-
-def _slack_words(step: ByteStep | None) -> str:
-    if step is None or step.residual_bytes is None or step.slack_bytes == 0:
-        return ""
-    if step.slack_bytes is None:
-        return "bytes: packets in classes may have had any length"
-    return f"bytes: exact to {step.slack_bytes:,}, for packets in classes may be long or short ones"
-
-
-def _signed(value: int | None) -> Value:
-    return scaled(value, numbers.signed)
-
-
-def _count(value: int | None) -> Value:
-    return scaled(value, numbers.count)
-
-
-def _worst_lateness(cell: Cell) -> float | None:
-    found = [t.record.offered.schedule_error_us for t in cell.valid]
-    return max((late.p99 for late in found if late), default=None)
+        return packets, (NOTHING, NOTHING)
+    least, most = (scaled(sign * bytes, numbers.signed) for bytes in account.bytes_between)
+    return packets, (least, most)

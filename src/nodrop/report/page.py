@@ -9,8 +9,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
-from nodrop.capacity.page import CapacityPage, capacity_page, who
-from nodrop.capacity.section import CapacitySection, capacity_section
+from nodrop.capacity.page import capacity_page, who
+from nodrop.capacity.section import capacity_section
 from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class
@@ -80,10 +80,8 @@ View = Mapping[str, Any]
 
 
 def page(story: Story) -> str:
-    repeated = repeats(story)
-    capacity = capacity_section(story)
-    apart = outlying(story)
-    found = capacity_page(story)
+    repeated, apart = repeats(story), outlying(story)
+    capacity, found = capacity_section(story), capacity_page(story)
     most_figures, most_charts = (
         (MOST_FIGURES_OF_LONG, MOST_CHARTS_OF_LONG)
         if bounded.is_long(story)
@@ -91,8 +89,17 @@ def page(story: Story) -> str:
     )
     setups = bool(conditions(story))
     only_watched = not story.trials and bool(watched(story))
-    chosen = sections() if found is None else [one for one in sections() if one.with_search]
+    chosen = [one for one in sections() if found is None or one.with_search]
     own = [(one, html) for one in chosen if (html := one.html(story))]
+    # Sections of questions stand between the cells and the ledger.
+    of_questions = [(one.id, one.title) for one, _ in own]
+    first = [("capacity", "Capacity")] if capacity else []
+    navigation = [SECTIONS[0], *first, SECTIONS[1], *of_questions, *SECTIONS[2:]]
+    if found is not None:
+        navigation = [*SEARCH_SECTIONS, *of_questions]
+    elif only_watched:
+        navigation = [SECTIONS[0], *of_questions, SECTIONS[-1]]
+    names = [str(s.run.manifest.get("name") or s.name) for s in story.sources]
     return framed(
         "index.html.j2",
         **common(story),
@@ -100,13 +107,8 @@ def page(story: Story) -> str:
         made_from=f" from {', '.join(source.name for source in story.sources)}",
         setups=setups,
         own_sections=[html for _, html in own],
-        title=_title(story),
-        sections=_navigation(
-            found,
-            capacity,
-            [(one.id, one.title) for one, _ in own],
-            only_watched=only_watched,
-        ),
+        title=escape.plain(" and ".join(dict.fromkeys(names)), longest=120),
+        sections=navigation,
         only_watched=only_watched,
         found=found,
         view=capacity.views[0] if capacity else None,
@@ -147,27 +149,6 @@ def commands(source: Source) -> str:
     return f"{shlex.join(source.command)}\nnodrop report {shlex.quote(source.name)}"
 
 
-def _navigation(
-    found: CapacityPage | None,
-    capacity: CapacitySection | None,
-    own: Sequence[tuple[str, str]],
-    *,
-    only_watched: bool,
-) -> list[tuple[str, str]]:
-    """Sections of questions stand between the cells and the ledger."""
-    if found is not None:
-        return [*SEARCH_SECTIONS, *own]
-    if only_watched:
-        return [SECTIONS[0], *own, SECTIONS[-1]]
-    first = [("capacity", "Capacity")] if capacity else []
-    return [SECTIONS[0], *first, SECTIONS[1], *own, *SECTIONS[2:]]
-
-
-def _title(story: Story) -> str:
-    names = [str(s.run.manifest.get("name") or s.name) for s in story.sources]
-    return escape.plain(" and ".join(dict.fromkeys(names)), longest=120)
-
-
 def _differences(story: Story) -> View | None:
     cells = [cell for cell in story.cells if not cell.searched][: bounded.MOST_ROWS]
     if len(cells) < 2:
@@ -205,25 +186,20 @@ def _over_time(story: Story, *, overlaid: bool, most: int) -> View:
             }
             (typical if is_typical else others).append(view)
     named = [(c, found) for c in story.cells if (found := lines.get(c.typical.anchor))]
+    fetch = (story.sources[t.source].run.elsewhere(t.name) for _, t in chosen)
+    command = next(filter(None, fetch), "")
     return {
         "overlays": _overlays(named) if overlaid else (),
         "typical": typical,
         "others": others,
         "left_out": len(story.trials) - len(chosen) if typical or others else 0,
-        "elsewhere": _elsewhere(story, [trial for _, trial in chosen]),
+        "elsewhere": command
+        and escape.plain(
+            f"Samples lie on the storage of the lab: `{command}` brings them here, and the "
+            "next report draws them.",
+            longest=1000,
+        ),
     }
-
-
-def _elsewhere(story: Story, trials: Sequence[Trial]) -> str:
-    """In one line, of the first run whose samples lie there."""
-    for trial in trials:
-        if command := story.sources[trial.source].run.elsewhere(trial.name):
-            return escape.plain(
-                f"Samples lie on the storage of the lab: `{command}` brings them here, and the "
-                "next report draws them.",
-                longest=1000,
-            )
-    return ""
 
 
 def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Chart, ...]:
@@ -235,17 +211,13 @@ def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Chart, ...]:
     for style, (cell, line) in enumerate(shown):
         if first := line.series(RECEIVED):
             received.append(replace(first, name=cell.label, style=style))
-        for panel in line.panels:
-            if panel.title == CPU_TITLE:
-                cpu.append(replace(busy(panel), name=cell.label, style=style))
-    return tuple(
-        overlay(series, title, unit, high)
-        for series, title, unit, high in (
-            (received, "Received", "packets/s", None),
-            (cpu, "Busy CPU, all", "%", 100.0),
-        )
-        if series
+        for panel in (p for p in line.panels if p.title == CPU_TITLE):
+            cpu.append(replace(busy(panel), name=cell.label, style=style))
+    charts = (
+        overlay(received, "Received", "packets/s", None) if received else None,
+        overlay(cpu, "Busy CPU, all", "%", 100.0) if cpu else None,
     )
+    return tuple(chart for chart in charts if chart is not None)
 
 
 def _cell_views(story: Story, most: int) -> list[View]:
@@ -259,6 +231,7 @@ def _cell_views(story: Story, most: int) -> list[View]:
     for cell in cells:
         others = tuple(t for t in cell.trials if t is not cell.typical)
         outcomes = Counter(t.outcome for t in others)
+        not_measured = [f"{n} {one}" for one in ("failed", "void") if (n := outcomes[one])]
         opened = len(story.cells) <= MOST_OPEN
         found.append(
             {
@@ -268,9 +241,7 @@ def _cell_views(story: Story, most: int) -> list[View]:
                 # Beside the typical one, those included that the page does not show.
                 "repetitions": len(others),
                 "more": bounded.more_words(sum(t.anchor not in told for t in others), "ledger.csv"),
-                "not_measured": ", ".join(
-                    f"{outcomes[one]} {one}" for one in ("failed", "void") if outcomes[one]
-                ),
+                "not_measured": ", ".join(not_measured),
             }
         )
     return found
@@ -279,6 +250,7 @@ def _cell_views(story: Story, most: int) -> list[View]:
 def _view(cell: Cell, trial: Trial, drawn: AbstractSet[str], *, opened: bool = False) -> View:
     ledger = trial.ledger
     wanted = ledger is not None and trial.anchor in drawn
+    not_for_us = [a for a in ledger.accounts if a.kind is Class.NOT_FOR_US] if ledger else []
     return {
         "trial": trial,
         "label": f"{cell.label}, repetition {trial.repetition}",
@@ -288,7 +260,11 @@ def _view(cell: Cell, trial: Trial, drawn: AbstractSet[str], *, opened: bool = F
         "merged": _merged_words(trial, ledger),
         "flow": flow(ledger, f"Packet flow of {trial.name}") if ledger and wanted else Chart(),
         "lines": ledger_lines(ledger),
-        "not_for_us": _not_for_us(ledger),
+        "not_for_us": "; ".join(
+            escape.plain(f"{numbers.count(a.packets)} {a.name} ({a.counter})")
+            for a in not_for_us
+            if a.packets
+        ),
     }
 
 
@@ -312,14 +288,4 @@ def _merged_words(trial: Trial, ledger: Ledger | None) -> str:
         f"{numbers.count(detail.absorbed_packets)} absorbed{into} + "
         f"{numbers.count(detail.held_packets)} held and thrown away, because their datagrams "
         "never became whole."
-    )
-
-
-def _not_for_us(ledger: Ledger | None) -> str:
-    if ledger is None:
-        return ""
-    return "; ".join(
-        escape.plain(f"{numbers.count(a.packets)} {a.name} ({a.counter})")
-        for a in ledger.accounts
-        if a.kind is Class.NOT_FOR_US and a.packets
     )

@@ -78,11 +78,11 @@ class Cell:
     def known(self) -> tuple[Trial, ...]:
         """Measured trials of which it is known whether they lost something: books that do not close
         (of imported runs) may hide a loss, but not undo one that was counted."""
-        return tuple(t for t in self.valid if _is_known(t))
+        return tuple(t for t in self.valid if t.loss_ratio is not None or _is_lossy(t))
 
     @cached_property
     def unknown(self) -> tuple[Trial, ...]:
-        return tuple(t for t in self.valid if not _is_known(t))
+        return tuple(t for t in self.valid if t.loss_ratio is None and not _is_lossy(t))
 
     @cached_property
     def starts(self) -> int:
@@ -173,10 +173,6 @@ class Cell:
 
 def starts_of(trials: Iterable[Trial]) -> int:
     return len({t.start for t in trials})
-
-
-def _is_known(trial: Trial) -> bool:
-    return trial.loss_ratio is not None or _is_lossy(trial)
 
 
 def _is_lossy(trial: Trial) -> bool:
@@ -284,45 +280,27 @@ def read_story(paths: Sequence[Path]) -> Story:
         for index, run in enumerate(runs)
         for packed in run.trials.records.packed
     )
-    factors = _varying([found[0].record.factors for found in gathered.values()])
+    cells = [found[0].record.factors for found in gathered]
+    # In the order of the experiment file; a factor that only some cells have varies.
+    keys = dict.fromkeys(key for cell in cells for key in cell)
+    factors = tuple(k for k in keys if len({repr(cell.get(k, ...)) for cell in cells}) > 1)
     return Story(
-        sources=sources,
-        cells=_cells([*gathered.values()], factors, sources),
-        trials=trials,
-        factors=factors,
+        sources=sources, cells=_cells(gathered, factors, sources), trials=trials, factors=factors
     )
 
 
-def _gathered(
-    found: Iterable[Trial],
-) -> tuple[tuple[Trial, ...], Mapping[tuple[int, str], Sequence[Trial]]]:
+def _gathered(found: Iterable[Trial]) -> tuple[tuple[Trial, ...], Sequence[Sequence[Trial]]]:
     """All trials, and those of each cell. They know if several hosts measured theirs."""
     trials = [*found]
-    told = ((t.source, repr(sorted(t.record.factors.items()))) for t in trials)
-    known: dict[tuple[int, str], tuple[int, str]] = {}
-    keys = [known.setdefault(key, key) for key in told]
-    pairs: dict[tuple[int, str], set[str | None]] = {}
-    for key, trial in zip(keys, trials, strict=True):
-        pairs.setdefault(key, set()).update([trial.pair] if trial.valid else [])
-    gathered: dict[tuple[int, str], list[Trial]] = {}
-    for number, key in enumerate(keys):
-        if len(pairs[key]) > 1:
-            trials[number] = replace(trials[number], among_hosts=True)
-        gathered.setdefault(key, []).append(trials[number])
-    return tuple(trials), gathered
-
-
-def _varying(cells: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Factors with more than one value, in the order of the experiment file."""
-    seen: dict[str, set[str]] = {}
-    for cell in cells:
-        for key, value in cell.items():
-            seen.setdefault(key, set()).add(repr(value))
-    return tuple(k for k, v in seen.items() if len(v) > 1 or _sometimes(k, cells))
-
-
-def _sometimes(key: str, cells: Sequence[Mapping[str, Any]]) -> bool:
-    return any(key not in cell for cell in cells)
+    cells: dict[tuple[int, str], list[int]] = {}
+    for n, trial in enumerate(trials):
+        key = trial.source, repr(sorted(trial.record.factors.items()))
+        cells.setdefault(key, []).append(n)
+    for numbers_of in cells.values():
+        if len({trials[n].pair for n in numbers_of if trials[n].valid}) > 1:
+            for n in numbers_of:
+                trials[n] = replace(trials[n], among_hosts=True)
+    return tuple(trials), [[trials[n] for n in of_cell] for of_cell in cells.values()]
 
 
 def _cells(
@@ -334,49 +312,48 @@ def _cells(
     cells = []
     for found in gathered:
         source, cell = found[0].source, found[0].record.factors
-        prefix = [sources[source].name] if len(sources) > 1 else []
-        accelerator = accelerator_words(found)
-        names = prefix + [
-            factor_label(f, cell[f]) + _really(f, cell[f], found)
-            for f in others
-            if f in cell and f not in by_name
-        ]
-        names += [
-            factor_label(f, cell[f]) + said
-            for f in by_name
-            if f in cell and (said := _really(f, cell[f], found))
-        ]
-        group = " · ".join([*names, accelerator] if accelerator else names)
-        load = " · ".join(factor_label(f, cell[f]) for f in loads if f in cell)
+        labels = {f: factor_label(f, cell[f]) for f in factors if f in cell}
+        really = {f: _really(f, cell[f], found) for f in others if f in cell}
+        names = [sources[source].name] if len(sources) > 1 else []
+        names += [labels[f] + said for f, said in really.items() if f not in by_name]
+        names += [labels[f] + said for f in by_name if (said := really.get(f))]
+        group = " · ".join(filter(None, [*names, accelerator_words(found)]))
+        load = " · ".join(labels[f] for f in loads if f in cell)
+        rule = rule_of(sources[source].run.manifest)
         cells.append(
             Cell(
                 source=source,
                 factors=cell,
-                label=" · ".join(part for part in (group, load) if part) or UNVALUED,
+                label=" · ".join(filter(None, (group, load))) or UNVALUED,
                 group=group,
                 load_label=load,
                 rank=rates_of({f: cell[f] for f in loads if f in cell}),
                 trials=tuple(sorted(found, key=lambda t: t.repetition)),
-                looks=None
-                if (rule := rule_of(sources[source].run.manifest)) is None
-                else looks(*rule),
+                looks=None if rule is None else looks(*rule),
             )
         )
-    return tuple(sorted(cells, key=_order([*others, *loads])))
+
+    def order(cell: Cell) -> tuple[Any, ...]:
+        """By run directory, then by the factors: numbers by size, before words by alphabet."""
+        values = (cell.factors.get(f) for f in (*others, *loads))
+        ranks = (
+            (0, float(v), "") if isinstance(v, int | float) else (1, 0.0, str(v)) for v in values
+        )
+        return (cell.source, *ranks)
+
+    return tuple(sorted(cells, key=order))
 
 
 def said_by_name(factors: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:
     """Factors of named cells that need not be said beside the name, which alone decides them."""
     if NAMED not in factors or not all(NAMED in cell for cell in cells):
         return []
+    names = {str(cell[NAMED]) for cell in cells}
 
-    def values(factor: str) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
-        for cell in cells:
-            found.setdefault(str(cell[NAMED]), set()).add(repr(cell.get(factor)))
-        return found
+    def decided(factor: str) -> bool:
+        return len({(str(cell[NAMED]), repr(cell.get(factor))) for cell in cells}) == len(names)
 
-    return [f for f in factors if f != NAMED and all(len(v) == 1 for v in values(f).values())]
+    return [f for f in factors if f != NAMED and decided(f)]
 
 
 def _really(factor: str, asked: Any, found: Sequence[Trial]) -> str:
@@ -393,38 +370,23 @@ def _really(factor: str, asked: Any, found: Sequence[Trial]) -> str:
     return f" (really {said})" if said else ""
 
 
-def _order(factors: Sequence[str]) -> Callable[[Cell], Any]:
-    """By run directory, then by the factors: numbers by size, before words by alphabet."""
-
-    def key(cell: Cell) -> Any:
-        values = [cell.factors.get(f) for f in factors]
-        return (
-            cell.source,
-            *(
-                (0, float(v), "") if isinstance(v, int | float) else (1, 0.0, str(v))
-                for v in values
-            ),
-        )
-
-    return key
-
-
 def factor_label(factor: str, value: Any) -> str:
     """`4X` for load.multiplier = 4, `bare` for setup.kind = "bare", else name and value."""
     name = factor.rsplit(".", 1)[-1]
     said = escape.plain(_shown(value), longest=60)
     if factor == "load.multiplier":
         return f"{said}X"
-    if name == "speed":
-        return f"{said}× speed"
-    if name == "pps":
-        return f"{said} pps"
-    if name == "ramp":
-        return f"a ramp from {said}"
-    if name == "instances":
-        return f"{said} {noun(value, 'instance')}"
     if name in ("setup", "kind", NAMED) or factor in ("setup", "sut", "load"):
         return said
+    match name:
+        case "speed":
+            return f"{said}× speed"
+        case "pps":
+            return f"{said} pps"
+        case "ramp":
+            return f"a ramp from {said}"
+        case "instances":
+            return f"{said} {noun(value, 'instance')}"
     return f"{escape.plain(name, longest=60)} {said}"
 
 

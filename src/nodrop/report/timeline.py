@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from nodrop.report import escape
 from nodrop.report.story import Source
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import Field, Table, number, table_of, words
 from nodrop.report.trials import Trial
 from nodrop.untrusted.json_text import table_in, value_in
 
 RECEIVED, OFFERED = "Offered and received", "offered"
 
 
+Point = tuple[float, float]
 LARGEST = 2.0**64
 """No counter holds more, and no clock: what says so was damaged."""
 
@@ -27,10 +29,15 @@ LARGEST = 2.0**64
 @dataclass(frozen=True, slots=True)
 class Series:
     name: str
-    points: tuple[tuple[float, float], ...]
+    points: tuple[Point, ...]
     """Seconds since the first packet, value."""
     style: int
     """Number of its colour and dashes: always the same, whatever is drawn beside it."""
+
+    @property
+    def is_more(self) -> bool:
+        """It is somewhere more than nothing."""
+        return any(value > 0.05 for _, value in self.points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +70,20 @@ class Timeline:
 
     def table(self) -> Table:
         """The numbers that are drawn."""
-        return Table(name="time", title="Over time", columns=COLUMNS, rows=tuple(self._rows()))
-
-    def _rows(self) -> Iterator[Row]:
-        for panel in self.panels:
-            head = (text(panel.title), text(panel.unit))
-            for series in panel.series:
-                for at, value in series.points:
-                    point = (_number(round(at, 6)), _number(round(value, 6)))
-                    yield Row((*head, text(series.name), *point))
+        points = ((p, s, *point) for p in self.panels for s in p.series for point in s.points)
+        return table_of("time", "Over time", FIELDS, points)
 
 
-COLUMNS = (
-    Column("panel", "Panel"),
-    Column("unit", "Unit"),
-    Column("series", "Series"),
-    numeric("seconds", "Seconds since the first packet"),
-    numeric("value", "Value"),
+Drawn = tuple[Panel, Series, float, float]
+
+
+FIELDS: tuple[Field[Drawn], ...] = (
+    words("panel", "Panel", lambda x: x[0].title),
+    words("unit", "Unit", lambda x: x[0].unit),
+    words("series", "Series", lambda x: x[1].name),
+    number("seconds", "Seconds since the first packet", lambda x: round(x[2], 6), "{:g}".format),
+    number("value", "Value", lambda x: round(x[3], 6), "{:g}".format),
 )
-
-
-def _number(value: float) -> Value:
-    return Value(value, f"{value:g}")
 
 
 MOST_POINTS = 120
@@ -98,8 +97,8 @@ def sent_over_time(offered: object, start_ns: int) -> tuple[Panel, Panel]:
 
     From offered.json, whose intervals begin with the first packet.
     """
-    rate = Panel(RECEIVED, "packets/s", ())
-    error = Panel("Schedule error, largest", "ms", ())
+    rates: list[Point] = []
+    late: list[Point] = []
     try:
         assert isinstance(offered, Mapping)
         achieved = offered["achieved"]
@@ -108,29 +107,24 @@ def sent_over_time(offered: object, start_ns: int) -> tuple[Panel, Panel]:
         packets = [float(n) for n in achieved["packets"]]
         errors = [float(n) for n in achieved.get("largest_error_ns") or ()]
     except (AssertionError, LookupError, TypeError, ValueError, AttributeError, OverflowError):
-        return rate, error
-    if step <= 0 or not all(abs(n) <= LARGEST for n in (first, last, step, *packets, *errors)):
-        return rate, error
-    whole = (last - first) / step
-    if packets and whole < len(packets) - 1 + SHORTEST:
-        packets, errors = packets[:-1], errors[: len(packets) - 1]
-    together = max(1, -(-len(packets) // MOST_POINTS))
-
-    def at(n: int) -> float:
-        """Seconds: the end of interval n, the last of which may be cut short."""
-        return (first - start_ns + min(n + 1.0, whole) * step) / 1e9
-
-    rates, late = [], []
-    for n in range(0, len(packets), together):
-        end = min(n + together, len(packets)) - 1
-        took = (min(end + 1.0, whole) - n) * step / 1e9
-        if took > 0:
-            rates.append((at(end), sum(packets[n : end + 1]) / took))
-        if n < len(errors):
-            late.append((at(end), max(errors[n : end + 1]) / 1e6))
+        step, packets, errors, first, last = 0, [], [], 0, 0
+    if step > 0 and all(abs(n) <= LARGEST for n in (first, last, step, *packets, *errors)):
+        whole = (last - first) / step
+        if packets and whole < len(packets) - 1 + SHORTEST:
+            packets, errors = packets[:-1], errors[: len(packets) - 1]
+        together = max(1, -(-len(packets) // MOST_POINTS))
+        for n in range(0, len(packets), together):
+            end = min(n + together, len(packets))
+            # The last interval may be cut short.
+            until = min(float(end), whole)
+            at, took = (first - start_ns + until * step) / 1e9, until - n
+            if took > 0:
+                rates.append((at, sum(packets[n:end]) / (took * step / 1e9)))
+            if n < len(errors):
+                late.append((at, max(errors[n:end]) / 1e6))
     return (
-        Panel(rate.title, rate.unit, _named(OFFERED, rates, 0)),
-        Panel(error.title, error.unit, _named("sent after due", late, 0)),
+        Panel(RECEIVED, "packets/s", _series({OFFERED: rates})),
+        Panel("Schedule error, largest", "ms", _series({"sent after due": late})),
     )
 
 
@@ -148,37 +142,29 @@ def counted_over_time(rows: Iterable[Mapping[str, Any]], start_ns: int) -> Itera
     kept = readings[:: max(1, -(-len(readings) // MOST_POINTS))]
     if readings and kept[-1] is not readings[-1]:
         kept.append(readings[-1])
-    series: list[Series] = []
-    for style, (name, field) in enumerate(COUNTED.items()):
-        told = [
-            ((row["mono_ns"] - start_ns) / 1e9, float(row[field]))
-            for row in kept
-            if _counted(row.get(field)) and _counted(row.get("mono_ns"))
-        ]
-        series += _named(name, _steps(told), style)
-    if series:
-        yield Panel("Counted, as reported while it ran", "packets", tuple(series))
+    told: dict[str, list[Point]] = {}
+    for name, field in COUNTED.items():
+        steps = told[name] = []
+        for row in kept:
+            value, at_ns = row.get(field), row.get("mono_ns")
+            if all(isinstance(one, int) and abs(one) <= LARGEST for one in (value, at_ns)):
+                at = (row["mono_ns"] - start_ns) / 1e9
+                if steps and steps[-1][1] != value:
+                    steps.append((at, steps[-1][1]))
+                steps.append((at, float(row[field])))
+    if series := _series(told):
+        yield Panel("Counted, as reported while it ran", "packets", series)
 
 
-def _counted(value: object) -> bool:
-    return isinstance(value, int) and abs(value) <= LARGEST
-
-
-def _steps(told: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    found: list[tuple[float, float]] = []
-    for at, value in told:
-        if found and found[-1][1] != value:
-            found.append((at, found[-1][1]))
-        found.append((at, value))
-    return found
-
-
-def _named(name: str, points: list[tuple[float, float]], style: int) -> tuple[Series, ...]:
-    return (Series(name, tuple(points), style),) if len(points) > 1 else ()
+def _series(
+    told: Mapping[str, Sequence[Point]], first: int = 0, least: int = 2
+) -> tuple[Series, ...]:
+    """Lines of at least so many points, in the styles from `first` on."""
+    numbered = enumerate(told.items(), first)
+    return tuple(Series(k, tuple(p), style) for style, (k, p) in numbered if len(p) >= least)
 
 
 Json = dict[str, Any]
-Counter = Callable[[Json], float | None]
 
 MOST_ROWS = 120
 """Points of a line: more cannot be distinguished on the page."""
@@ -203,54 +189,40 @@ RESIDENT, USED = "SUT resident", "used"
 
 def timeline(source: Source, trial: Trial) -> Timeline | None:
     """Timeline of the first host that left rows; None if there are none, or they cannot be read."""
-    inside = _machines_inside(trial)
-    for host in source.run.sampled_hosts(trial.name):
-        if host in inside:
-            continue
-        rows = thinned(source.run.samples(trial.name, host))
-        offset = _offset_ns(trial, host)
-        marks = _marks(trial)
-        start = marks.get("offer", rows[0]["mono_ns"] + offset if rows else 0)
-        shifted = [(row["mono_ns"] + offset - start) / 1e9 for row in rows]
+    # Machines in the SUT's place that were sampled by their own kernels.
+    inside = sorted(table_in(trial.details, "inside"))
+    hosts = source.run.sampled_hosts(trial.name)
+    told = table_in(trial.details, "usage", "marks_mono_ns")
+    marks = {name: at for name, at in told.items() if isinstance(at, int)}
+    for host in (one for one in hosts if one not in inside):
+        rows, offset = thinned(source.run.samples(trial.name, host)), _offset_ns(trial, host)
         if len(rows) < 2:
             continue
-        named = tuple(
-            (words, (marks[name] - start) / 1e9) for name, words in MARKS.items() if name in marks
-        )
-        seen = _Sampled(rows, shifted)
+        start = marks.get("offer", rows[0]["mono_ns"] + offset)
+        seen = _Sampled(rows, [(row["mono_ns"] + offset - start) / 1e9 for row in rows])
         sampled = list(_drawn(OUTSIDE, seen))
-        offered, *late = sent_over_time(source.run.detail(trial.name, "offered"), start)
-        counted = counted_over_time(source.run.live(trial.name), start)
         received = [p for p in sampled if p.title == RECEIVED]
+        offered, *late = sent_over_time(source.run.detail(trial.name, "offered"), start)
         if offered.series:
             arrived = received[0].series if received else ()
             received = [replace(offered, series=(*arrived, *offered.series))]
+        counted = counted_over_time(source.run.live(trial.name), start)
         others = [p for p in sampled if p.title != RECEIVED]
-        for name in inside:
-            others += _inside_panels(source, trial, name, start)
+        for name in (one for one in inside if one in hosts):
+            # On the same axis. Its CPU time is the emulator's on the host, as seen from within:
+            # never to be added to the host's.
+            rows, offset = thinned(source.run.samples(trial.name, name)), _offset_ns(trial, name)
+            if len(rows) > 1:
+                times = [(row["mono_ns"] + offset - start) / 1e9 for row in rows]
+                where = escape.plain(name, longest=24)
+                for panel in _drawn(INSIDE, _Sampled(rows, times)):
+                    others.append(replace(panel, title=f"{panel.title} inside ({where})"))
         panels = (*received, *late, *counted, *others)
-        return Timeline(panels, named, own_cpu=_own_cpu(seen))
+        moments = [
+            (said, (marks[name] - start) / 1e9) for name, said in MARKS.items() if name in marks
+        ]
+        return Timeline(panels, tuple(moments), _own_cpu(seen))
     return None
-
-
-def _machines_inside(trial: Trial) -> tuple[str, ...]:
-    """Names of the machines in the SUT's place that were sampled by their own kernels."""
-    return tuple(sorted(table_in(trial.details, "inside")))
-
-
-def _inside_panels(source: Source, trial: Trial, name: str, start_ns: int) -> Iterable[Panel]:
-    """On the same axis, by the offset of its clock. Its CPU time is the emulator's on the host, as
-    seen from within: never to be added to the host's."""
-    if name not in source.run.sampled_hosts(trial.name):
-        return
-    rows = thinned(source.run.samples(trial.name, name))
-    if len(rows) < 2:
-        return
-    offset = _offset_ns(trial, name)
-    times = [(row["mono_ns"] + offset - start_ns) / 1e9 for row in rows]
-    where = escape.plain(name, longest=24)
-    for panel in _drawn(INSIDE, _Sampled(rows, times)):
-        yield replace(panel, title=f"{panel.title} inside ({where})")
 
 
 def _offset_ns(trial: Trial, host: str) -> int:
@@ -264,9 +236,9 @@ def thinned(rows: Iterable[Json]) -> list[Json]:
     stride, last = 1, None
     # Without its CPUs a row holds only what is read once a second, taken late and by itself.
     usable = (row for row in rows if isinstance(row.get("mono_ns"), int) and "cpus" in row)
-    for number, row in enumerate(usable):
+    for n, row in enumerate(usable):
         last = row
-        if number % stride == 0:
+        if n % stride == 0:
             kept.append(row)
             if len(kept) > 2 * MOST_ROWS:
                 kept, stride = kept[::2], stride * 2
@@ -279,15 +251,13 @@ def thinned(rows: Iterable[Json]) -> list[Json]:
 def busy(panel: Panel) -> Series:
     """The sum of a stacked panel."""
     sums: dict[float, float] = {}
-    for series in panel.series:
-        for t, value in series.points:
-            sums[t] = sums.get(t, 0.0) + value
+    for t, value in (point for series in panel.series for point in series.points):
+        sums[t] = sums.get(t, 0.0) + value
     return Series(panel.title, tuple(sums.items()), 0)
 
 
-def _marks(trial: Trial) -> dict[str, int]:
-    found = table_in(trial.details, "usage", "marks_mono_ns")
-    return {name: at for name, at in found.items() if isinstance(at, int)}
+Rising = Callable[[Json], float | None]
+"""A counter in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,27 +266,19 @@ class _Sampled:
     times: Sequence[float]
     """Seconds since the first packet, one for each row."""
 
-    def rates(self, counter: Counter) -> tuple[tuple[float, float], ...]:
+    def rates(self, counter: Rising) -> list[Point]:
         """Per second, at the end of each interval; intervals in which a counter was absent are left
         out."""
         points = []
-        for i in range(1, len(self.rows)):
-            before, after = counter(self.rows[i - 1]), counter(self.rows[i])
-            took = self.times[i] - self.times[i - 1]
-            if before is not None and after is not None and took > 0:
-                points.append((self.times[i], max(after - before, 0) / took))
-        return tuple(points)
+        for (was, row), (begun, at) in zip(pairwise(self.rows), pairwise(self.times), strict=True):
+            before, after = counter(was), counter(row)
+            if before is not None and after is not None and at > begun:
+                points.append((at, max(after - before, 0) / (at - begun)))
+        return points
 
-    def mebibytes(self, value: Counter) -> tuple[tuple[float, float], ...]:
-        found = ((t, value(row)) for t, row in zip(self.times, self.rows, strict=True))
-        return tuple((t, v / 2**20) for t, v in found if v is not None)
-
-    def series(self, named: Iterable[tuple[str, Counter]], first: int = 0) -> tuple[Series, ...]:
+    def series(self, named: Mapping[str, Rising], first: int = 0) -> tuple[Series, ...]:
         """Rates of counters, in the styles from `first` on."""
-        return tuple(
-            Series(name, self.rates(counter), style)
-            for style, (name, counter) in enumerate(named, first)
-        )
+        return _series({name: self.rates(one) for name, one in named.items()}, first, least=0)
 
 
 Make = Callable[[_Sampled], Iterable[Panel]]
@@ -332,45 +294,36 @@ def _drawn(makers: Iterable[Make], of: _Sampled) -> Iterator[Panel]:
 
 
 def _received(of: _Sampled) -> Iterable[Panel]:
-    def packets(port: str) -> Counter:
+    def packets(port: str) -> Rising:
         return lambda row: float(row["links"][port]["rx_packets"]) if port in row["links"] else None
 
     ports = sorted({port for row in of.rows for port in row["links"]})[:4]
-    named = [(escape.plain(f"received by {port}", longest=40), packets(port)) for port in ports]
+    named = {escape.plain(f"received by {port}", longest=40): packets(port) for port in ports}
     # What was offered is drawn beside them in style 0.
     yield Panel(RECEIVED, "packets/s", of.series(named, first=1))
 
 
 def _cpu(of: _Sampled) -> Iterable[Panel]:
     cpus = [cpu["cpu"] for cpu in of.rows[0]["cpus"]]
-    yield _cpu_panel(of, CPU_TITLE, cpus)
+    yield _all_cpus(of, cpus, CPU_TITLE)
     if 1 < len(cpus) <= MOST_CPUS:
-        for cpu in cpus:
-            yield _cpu_panel(of, f"CPU {cpu}", [cpu])
+        yield from (_all_cpus(of, [cpu], f"CPU {cpu}") for cpu in cpus)
 
 
-def _cpu_inside(of: _Sampled) -> Iterable[Panel]:
-    yield _cpu_panel(of, CPU_TITLE, [cpu["cpu"] for cpu in of.rows[0]["cpus"]])
-
-
-def _cpu_panel(of: _Sampled, title: str, cpus: Sequence[int]) -> Panel:
+def _all_cpus(of: _Sampled, cpus: Sequence[int], title: str) -> Panel:
     wanted = set(cpus)
 
-    def busy(fields: Sequence[str]) -> Counter:
+    def spent(fields: Sequence[str]) -> Rising:
         return lambda row: (
             float(sum(cpu[f] for cpu in row["cpus"] if cpu["cpu"] in wanted for f in fields)) / 1e7
         )
 
     series = [
         replace(one, points=tuple((t, value / len(cpus)) for t, value in one.points))
-        for one in of.series((name, busy(fields)) for name, fields in CPU_KINDS)
+        for one in of.series({name: spent(fields) for name, fields in CPU_KINDS})
     ]
-    used = tuple(s for s in series if s.name in ("user", "system", "interrupts") or _any(s))
+    used = tuple(s for s in series if s.name in ("user", "system", "interrupts") or s.is_more)
     return Panel(title, "%", used, stacked=True, high=100)
-
-
-def _any(series: Series) -> bool:
-    return any(value > 0.05 for _, value in series.points)
 
 
 def _own_cpu(of: _Sampled) -> Series | None:
@@ -379,7 +332,7 @@ def _own_cpu(of: _Sampled) -> Series | None:
     except (LookupError, TypeError, ValueError, OverflowError):
         return None
     finite = all(math.isfinite(value) for _, value in points)
-    return Series("SUT", points, 0) if points and finite else None
+    return Series("SUT", tuple(points), 0) if points and finite else None
 
 
 def _threads(of: _Sampled) -> Iterable[Panel]:
@@ -396,18 +349,25 @@ def _threads(of: _Sampled) -> Iterable[Panel]:
         at[id(row)] = {tid: cpu / 1e7 for tid, (_, cpu) in now.items()}
     busiest = sorted(spent, key=lambda tid: (-spent[tid][1], tid))[:MOST_THREADS]
 
-    def percent(tid: int) -> Counter:
+    def percent(tid: int) -> Rising:
         return lambda row: at[id(row)].get(tid)
 
-    named = [(escape.plain(spent[tid][0], longest=24), percent(tid)) for tid in busiest]
-    yield Panel("SUT threads", "% of one CPU", of.series(named), high=100)
+    told = [(escape.plain(spent[tid][0], longest=24), of.rates(percent(tid))) for tid in busiest]
+    series = tuple(Series(name, tuple(points), n) for n, (name, points) in enumerate(told))
+    yield Panel("SUT threads", "% of one CPU", series, high=100)
 
 
-def _memory(wanted: Sequence[tuple[str, Counter]]) -> Make:
+def _memory(wanted: Mapping[str, Rising]) -> Make:
     def panels(of: _Sampled) -> Iterable[Panel]:
-        points = [(name, of.mebibytes(value)) for name, value in wanted]
-        series = [Series(name, p, n) for n, (name, p) in enumerate(points) if p]
-        yield Panel(MEMORY_TITLE, "MiB", tuple(series))
+        told = {
+            name: [
+                (t, v / 2**20)
+                for t, row in zip(of.times, of.rows, strict=True)
+                if (v := value(row)) is not None
+            ]
+            for name, value in wanted.items()
+        }
+        yield Panel(MEMORY_TITLE, "MiB", _series(told, least=1))
 
     return panels
 
@@ -415,29 +375,34 @@ def _memory(wanted: Sequence[tuple[str, Counter]]) -> Make:
 def _softnet(of: _Sampled) -> Iterable[Panel]:
     """Only if the backlog was under pressure: else it is a flat line for every trial."""
 
-    def total(field: str) -> Counter:
+    def total(field: str) -> Rising:
         return lambda row: float(sum(cpu[field] for cpu in row["softnet"]))
 
-    kinds = (("backlog full", "dropped"), ("poll cut short", "time_squeeze"))
-    series = of.series((name, total(field)) for name, field in kinds)
-    under_pressure = tuple(filter(_any, series))
+    kinds = {"backlog full": total("dropped"), "poll cut short": total("time_squeeze")}
+    under_pressure = tuple(one for one in of.series(kinds) if one.is_more)
     yield Panel("Softnet, whole host", "events/s", under_pressure)
 
 
 OUTSIDE: tuple[Make, ...] = (
-    _received, _cpu, _threads,
-    _memory((
-        (RESIDENT, lambda row: row["tree"]["rss_bytes"]),
-        ("its cgroup: anonymous", lambda row: (row.get("cgroup") or {}).get("anon_bytes")),
-        ("its cgroup: file", lambda row: (row.get("cgroup") or {}).get("file_bytes")),
-    )),
+    _received,
+    _cpu,
+    _threads,
+    _memory(
+        {
+            RESIDENT: lambda row: row["tree"]["rss_bytes"],
+            "its cgroup: anonymous": lambda row: (row.get("cgroup") or {}).get("anon_bytes"),
+            "its cgroup: file": lambda row: (row.get("cgroup") or {}).get("file_bytes"),
+        }
+    ),
     _softnet,
-)  # fmt: skip
+)
 INSIDE: tuple[Make, ...] = (
-    _cpu_inside,
-    _memory((
-        (RESIDENT, lambda row: row["tree"]["rss_bytes"] or None),
-        (USED, lambda row: row["memory"]["total_bytes"] - row["memory"]["available_bytes"]),
-        ("anonymous", lambda row: row["memory"]["anon_bytes"]),
-    )),
-)  # fmt: skip
+    lambda of: [_all_cpus(of, [cpu["cpu"] for cpu in of.rows[0]["cpus"]], CPU_TITLE)],
+    _memory(
+        {
+            RESIDENT: lambda row: row["tree"]["rss_bytes"] or None,
+            USED: lambda row: row["memory"]["total_bytes"] - row["memory"]["available_bytes"],
+            "anonymous": lambda row: row["memory"]["anon_bytes"],
+        }
+    ),
+)

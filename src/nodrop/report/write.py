@@ -23,7 +23,6 @@ from nodrop.report.answer import answer
 from nodrop.report.bounded import shortened
 from nodrop.report.cards import card_lines, cards, given_cards
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
-from nodrop.report.chart import Chart
 from nodrop.report.charts import knee_plot
 from nodrop.report.comparison import comparison_table
 from nodrop.report.detections import detection_tables
@@ -60,7 +59,6 @@ from nodrop.report.timeline import timeline
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings
 from nodrop.report.watched import watched_cards
-from nodrop.results.capacity import Card
 from nodrop.results.layout import PAGE
 from nodrop.untrusted.folder import Folder
 
@@ -71,52 +69,41 @@ MOST_CELLS = 60
 def figure_files(story: Story) -> Iterator[Picture]:
     """Loss, order, repetitions, the setups, and of each cell's typical trial the flow and the trial
     over time."""
+    for pictures in (_own_pictures, *(section.pictures for section in sections())):
+        yield from (one for one in pictures(story) if one.chart)
+
+
+def _own_pictures(story: Story) -> Iterator[Picture]:
     planned = [cell for cell in story.cells if not cell.searched]
-    yield from _figure("loss", loss_plot(planned), _loss_table(story))
-    yield from _of_searches(story)
-    yield from _figure("order", order_plot(story), _order_table(story))
-    repeated = repeats(story)
-    yield from _figure("repeats", repeats_plot(repeated), repeats_table(repeated))
-    for cell in story.cells[:MOST_CELLS]:
-        yield from _of_typical(story, cell)
-    for section in sections():
-        yield from (one for one in section.pictures(story) if one.chart)
-
-
-def _of_searches(story: Story) -> Iterator[Picture]:
+    losses = Made(lambda: ((cell, trial) for cell in story.cells for trial in cell.valid))
+    table = table_of("loss", "Loss over offered load", LOSS_FIELDS, losses)
+    yield Picture("loss", loss_plot(planned), table)
     found = searches(story)
     for n, searched in enumerate(found, 1):
         end = "" if n == 1 else f"-{n}"
-        yield from _figure(f"knee{end}", knee_plot(knee_of(searched)), steps_table(searched))
-        yield from _figure(f"search{end}", way_of(searched), steps_table(searched))
+        yield Picture(f"knee{end}", knee_plot(knee_of(searched)), steps_table(searched))
+        yield Picture(f"search{end}", way_of(searched), steps_table(searched))
     if found:
-        yield from _figure("capacity", capacity_bars(found), capacity_table(found))
-        work = efficiencies(found)
-        yield from _figure("efficiency", core_bars(found), efficiency_table(work))
+        yield Picture("capacity", capacity_bars(found), capacity_table(found))
+        yield Picture("efficiency", core_bars(found), efficiency_table(efficiencies(found)))
+    table = table_of("order", "Activation by order", ORDER_FIELDS, Made(lambda: iter(story.trials)))
+    yield Picture("order", order_plot(story), table)
+    repeated = repeats(story)
+    yield Picture("repeats", repeats_plot(repeated), repeats_table(repeated))
+    for cell in story.cells[:MOST_CELLS]:
+        yield from _of_typical(story, cell.typical)
 
 
-def _of_typical(story: Story, cell: Cell) -> Iterator[Picture]:
-    trial = cell.typical
+def _of_typical(story: Story, trial: Trial) -> Iterator[Picture]:
     # Run names are safe as file names: the trial record allows no other.
     name = f"{trial.source}-{trial.name}" if story.several else trial.name
     if ledger := trial.ledger:
-        table = Table(
-            name="flow",
-            title="Packet flow",
-            columns=LEDGER_COLUMNS[2:],
-            rows=tuple(Row(line) for line in ledger_lines(ledger)),
-        )
-        drawn = flow(ledger, f"Packet flow of {trial.name}")
-        yield from _figure(f"flow-{name}", drawn, table)
-    found = timeline(story.sources[trial.source], trial)
-    if found:
+        rows = tuple(map(Row, ledger_lines(ledger)))
+        table = Table(name="flow", title="Packet flow", columns=LEDGER_COLUMNS[2:], rows=rows)
+        yield Picture(f"flow-{name}", flow(ledger, f"Packet flow of {trial.name}"), table)
+    if found := timeline(story.sources[trial.source], trial):
         drawn = time_chart([found], f"{trial.name} over time")
-        yield from _figure(f"time-{name}", drawn, found.table())
-
-
-def _figure(name: str, drawn: Chart, table: Table) -> Iterator[Picture]:
-    if drawn:
-        yield Picture(name, drawn, table)
+        yield Picture(f"time-{name}", drawn, found.table())
 
 
 def style() -> str:
@@ -135,16 +122,6 @@ ORDER_FIELDS: tuple[Field[Trial], ...] = (
     number("activation_s", "Activation, s", lambda t: t.activation_s),
     words("outcome", "Outcome", lambda t: t.outcome),
 )
-
-
-def _loss_table(story: Story) -> Table:
-    rows = Made(lambda: ((cell, trial) for cell in story.cells for trial in cell.valid))
-    return table_of("loss", "Loss over offered load", LOSS_FIELDS, rows)
-
-
-def _order_table(story: Story) -> Table:
-    rows = Made(lambda: iter(story.trials))
-    return table_of("order", "Activation by order", ORDER_FIELDS, rows)
 
 
 class Part(StrEnum):
@@ -170,8 +147,7 @@ def write_report(
     folder = _made(run_dirs[0], out)
     cells = cells_table(story)
     if Part.CSV in only:
-        others = _own_tables(story)
-        for table in (cells, trials_table(story), ledger_table(story), *others):
+        for table in (cells, trials_table(story), ledger_table(story), *_own_tables(story)):
             _write_csv(folder, table.name, table)
     if Part.LATEX in only:
         for table in (cells, trials_told_table(story)):
@@ -179,7 +155,12 @@ def write_report(
     if Part.MARKDOWN in only:
         _write(folder, "report.md", markdown_report(story))
     if Part.FIGURES in only:
-        _write_figures(folder.folder("figures"), story)
+        figures = folder.folder("figures")
+        with _into(figures):
+            figures.make(exist_ok=True)
+        for figure in figure_files(story):
+            _write(figures, f"{figure.name}.svg", figure.chart.saved(style()))
+            _write_csv(figures, figure.name, figure.table)
     if Part.HTML not in only:
         return folder.path
     _write(folder, PAGE, page(story))
@@ -223,44 +204,33 @@ def _write_csv(folder: Folder, name: str, table: Table) -> None:
         write_csv(table, file)
 
 
-def _write_figures(folder: Folder, story: Story) -> None:
-    with _into(folder):
-        folder.make(exist_ok=True)
-    for figure in figure_files(story):
-        _write(folder, f"{figure.name}.svg", figure.chart.saved(style()))
-        _write_csv(folder, figure.name, figure.table)
-
-
 def markdown_report(story: Story) -> str:
     """The answer and the tables, for a wiki or a pull request."""
+
+    def listed(sentences: Sequence[Sentence]) -> str:
+        return "\n".join(f"- {markdown(sentence.text)}" for sentence in sentences)
+
     found = answer(story)
-    drawn = [_card(card) for card in (*cards(story), *given_cards(story))]
-    told = [markdown(said, longest=2000) for said in _told(found.sentences)]
+    drawn = []
+    for card in (*cards(story), *given_cards(story)):
+        head = f"| {markdown(card.subject)} | |", "| :-- | :-- |"
+        lines = ((markdown(key), markdown(said, longest=1000)) for key, said in card_lines(card))
+        drawn.append("\n".join((*head, *(f"| {key} | {said} |" for key, said in lines))))
+    told = []
+    for one in found.sentences:
+        told += [one.text, f"What to do: {one.to_do}."] if one.to_do else [one.text]
+    told = [markdown(said, longest=2000) for said in told]
     # Several cells are compared first.
     parts = ["# Answer", *(drawn + told if len(drawn) == 1 else told + drawn)]
     if found.rests_on:
-        parts += ["It rests on:", _list([s.text for s in found.rests_on])]
+        parts += ["It rests on:", listed(found.rests_on)]
     if found.cannot_say:
-        parts += ["It cannot say:", _list([s.text for s in found.cannot_say])]
+        parts += ["It cannot say:", listed(found.cannot_say)]
     parts += ["## Cells", to_markdown(shortened(cells_table(story)))]
     for table in _own_tables(story):
         parts += [f"## {markdown(table.title)}", to_markdown(table)]
     parts += ["## Trials", to_markdown(trials_told_table(story))]
     return "\n\n".join(parts)
-
-
-def _card(card: Card) -> str:
-    rows = (
-        f"| {markdown(key)} | {markdown(said, longest=1000)} |" for key, said in card_lines(card)
-    )
-    return "\n".join((f"| {markdown(card.subject)} | |", "| :-- | :-- |", *rows))
-
-
-def _told(sentences: Sequence[Sentence]) -> Iterator[str]:
-    for sentence in sentences:
-        yield sentence.text
-        if sentence.to_do:
-            yield f"What to do: {sentence.to_do}."
 
 
 def _own_tables(story: Story) -> Sequence[Table]:
@@ -274,10 +244,6 @@ def _own_tables(story: Story) -> Sequence[Table]:
     )
 
 
-def _list(items: Sequence[str]) -> str:
-    return "\n".join(f"- {markdown(item)}" for item in items)
-
-
 def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
     """The answer, cells and findings, for a machine: each sentence with its rule, its evidence and
     its trials. Numbers are raw, None = not measured."""
@@ -287,20 +253,14 @@ def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
     def told(sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
         return [sentence.as_json(story) for sentence in sentences]
 
-    cells = objects(cells_table(story))
+    figures = zip(story.cells, objects(cells_table(story)), strict=True)
     return {
         "answer": {
-            "sentences": told(found.sentences),
-            "rests_on": told(found.rests_on),
-            "cannot_say": told(found.cannot_say),
+            part: told(getattr(found, part)) for part in ("sentences", "rests_on", "cannot_say")
         },
         "cells": [
-            {
-                "run_directory": story.sources[cell.source].name,
-                "factors": dict(cell.factors),
-                **figures,
-            }
-            for cell, figures in zip(story.cells, cells, strict=True)
+            {"run_directory": story.sources[c.source].name, "factors": dict(c.factors), **row}
+            for c, row in figures
         ],
         "cards": [card.model_dump(mode="json") for card in (*cards(story), *given_cards(story))],
         "setups": objects(comparison_table(conditions(story))),
@@ -322,7 +282,10 @@ def write_folder_page(folder: Path, runs: Sequence[Path], out: Path | None) -> P
     low, high = (min(ends), max(ends)) if ends else (1.0, 10.0)
     for line in lines:
         for end in ("carried", "too_much"):
-            line[f"{end}_px"] = _px(line[f"{end}_pps"], low, high)
+            # Place on a tenfold axis from the least to the most of all runs.
+            pps = line[f"{end}_pps"]
+            part = 0.5 if high <= low or not pps else math.log(pps / low) / math.log(high / low)
+            line[f"{end}_px"] = round(8 + part * (WIDTH - 16), 1) if pps else None
     html = framed(
         "folder.html.j2", skip=("runs", "To the runs"),
         title=escape.plain(folder.resolve().name, longest=120),
@@ -359,11 +322,3 @@ def _run_line(run: Path, where: Path) -> dict[str, Any]:
         "carried_pps": card.carried.pps if card and card.carried else None,
         "too_much_pps": card.too_much.pps if card and card.too_much else None,
     }
-
-
-def _px(pps: float | None, low: float, high: float) -> float | None:
-    """Place on a tenfold axis from the least to the most of all runs."""
-    if not pps:
-        return None
-    part = math.log(pps / low) / math.log(high / low) if high > low else 0.5
-    return round(8 + part * (WIDTH - 16), 1)
