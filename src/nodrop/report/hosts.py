@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodrop.capacity.cells import searches
@@ -21,7 +21,7 @@ MOST_NAMED = 6
 """Cells of a pair; the table of cells has all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class OnHosts:
     """One figure of one cell."""
 
@@ -36,27 +36,18 @@ class OnHosts:
 def on_hosts(story: Story) -> tuple[OnHosts, ...]:
     """Figures of cells, by the pairs that measured them. Cells of a search are left out: each load
     is a cell of its own, so the spread says nothing there."""
-    return tuple(
-        one
-        for cell in story.cells
-        if not cell.searched
-        for figure in DIFFERENCES
-        if (one := _of(cell, figure)) is not None
-    )
-
-
-def _of(cell: Cell, figure: Figure) -> OnHosts | None:
-    values: dict[str, list[float]] = {}
-    for trial in cell.valid:
-        value = figure.of(trial)
-        if value is not None and trial.pair is not None:
-            values.setdefault(trial.pair, []).append(value * figure.scale)
-    if len(values) < 2:
-        return None
-    ordered = dict(sorted(values.items()))
-    return OnHosts(
-        cell=cell, figure=figure, values=ordered, spread=host_spread([*ordered.values()])
-    )
+    found = []
+    for cell in (one for one in story.cells if not one.searched):
+        for figure in DIFFERENCES:
+            values: dict[str, list[float]] = {pair: [] for pair in cell.pairs}
+            for trial in cell.valid:
+                value = figure.of(trial)
+                if value is not None and trial.pair is not None:
+                    values[trial.pair].append(value * figure.scale)
+            known = {pair: told for pair, told in values.items() if told}
+            if len(known) > 1:
+                found.append(OnHosts(cell, figure, known, host_spread([*known.values()])))
+    return tuple(found)
 
 
 def other_hosts(base: Cell, cell: Cell) -> str:
@@ -111,53 +102,46 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
     each = [*{id(one.cell): one.cell for one in found}.values()]
     if not each:
         return
-    differ = apart(found)
     trials = tuple(trial for cell in each for trial in cell.valid)
     counts = sorted({len(cell.pairs) for cell in each})
-    one = _one_machine(story, each)
     hosts = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    # By the boot that the manifest has of each pair's host.
+    boots = set()
+    for cell in each:
+        pairs = measured_on(story.sources[cell.source].run.manifest)
+        boots |= {str(value_in(pairs, pair, "host", "boot_id") or "") for pair in cell.pairs}
+    one_machine = len(boots) == 1 and "" not in boots
     yield Sentence(
         "several-hosts",
         f"{plural(len(each), 'cell')} ran on several hosts ({hosts}): in "
         f"medians, intervals and verdicts each host counts once, so {runs_needed()} hosts make a "
         "95 % interval, however many trials each has; how much hosts differ is in Hosts"
-        + ("; all are pairs of one machine, so of others this says nothing" if one else ""),
+        + ("; all are pairs of one machine, so of others this says nothing" if one_machine else ""),
         {"cells": [[c.label, *c.pairs] for c in each]},
         trials,
     )
+    differ = [(one, one.spread) for one in apart(found) if one.spread is not None]
     if not differ:
         return
-    titles = ", ".join(dict.fromkeys(one.figure.title for one in differ))
-    of = len({id(one.cell) for one in differ})
+    titles = ", ".join(dict.fromkeys(one.figure.title for one, _ in differ))
+    of = len({id(one.cell) for one, _ in differ})
+    figures = [
+        {
+            "cell": one.cell.label,
+            "figure": one.figure.name,
+            "between": spread.between,
+            "within": spread.within,
+            "p": spread.p,
+        }
+        for one, spread in differ
+    ]
     yield Sentence(
         "hosts-differ",
         f"hosts differ by more than trials of one host do in {plural(of, 'cell')} ({titles}), "
         "see Hosts: another host may give other figures",
-        {
-            "figures": [
-                {
-                    "cell": one.cell.label,
-                    "figure": one.figure.name,
-                    "between": one.spread.between,
-                    "within": one.spread.within,
-                    "p": one.spread.p,
-                }
-                for one in differ
-                if one.spread is not None
-            ]
-        },
+        {"figures": figures},
         trials,
     )
-
-
-def _one_machine(story: Story, cells: Sequence[Cell]) -> bool:
-    """By the boot that the manifest has of each pair's host."""
-    boots = set()
-    for cell in cells:
-        pairs = measured_on(story.sources[cell.source].run.manifest)
-        for pair in cell.pairs:
-            boots.add(str(value_in(pairs, pair, "host", "boot_id") or ""))
-    return len(boots) == 1 and "" not in boots
 
 
 def hosts_tables(story: Story) -> tuple[Table, ...]:
@@ -166,25 +150,14 @@ def hosts_tables(story: Story) -> tuple[Table, ...]:
     if not found:
         return ()
     differ = {id(one) for one in apart(found)}
-    fields = (
-        *HOST_FIELDS,
-        words("differ", "Differ", lambda one: _differs(one, differ),
-              "by more than trials of one host do"),
-    )  # fmt: skip
+
+    def differs(one: OnHosts) -> str:
+        unsure = "cannot tell" if one.spread else numbers.NOT_MEASURED
+        return "yes" if id(one) in differ else unsure
+
+    help = "by more than trials of one host do"
+    fields = (*HOST_FIELDS, words("differ", "Differ", differs, help))
     return (table_of("hosts", "Cells that ran on several hosts", fields, found),)
-
-
-def _differs(one: OnHosts, differ: Collection[int]) -> str:
-    if id(one) in differ:
-        return "yes"
-    return "cannot tell" if one.spread else numbers.NOT_MEASURED
-
-
-def _means(one: OnHosts) -> str:
-    return ", ".join(
-        f"{plain(host)} {one.figure.shown(sum(values) / len(values))} ({len(values)})"
-        for host, values in one.values.items()
-    )
 
 
 def _reach(one: OnHosts) -> str:
@@ -210,7 +183,9 @@ def _of_spread(
 HOST_FIELDS: tuple[Field[OnHosts], ...] = (
     words("cell", "Cell", lambda one: one.cell.label),
     words("figure", "Figure", lambda one: f"{one.figure.title}, {one.figure.unit}"),
-    words("hosts", "Mean of each host (trials)", _means),
+    words("hosts", "Mean of each host (trials)", lambda one: ", ".join(
+        f"{plain(host)} {one.figure.shown(sum(values) / len(values))} ({len(values)})"
+        for host, values in one.values.items())),
     _of_spread("mean", "Mean of hosts", lambda spread: spread.mean),
     words("interval", "95 % interval", _reach, "for hosts of this kind; by the hosts' means alone"),
     _of_spread("between", "Between hosts", lambda spread: spread.between,

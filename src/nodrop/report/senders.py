@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from nodrop.config.units import noun, parse_cpus
 from nodrop.report import escape
@@ -70,43 +69,31 @@ def cpus_of_both(story: Story) -> Iterator[Sentence]:
     """Trials of older runs do not record it."""
     shared: list[Trial] = []
     apart: list[Trial] = []
+    said: dict[str, None] = {}
+    chosen = 0
     for trial in story.trials:
-        theirs = _cpus(trial.record.sut_cpus)
-        if theirs:
-            own = _cpus(trial.record.generator_cpus)
-            turns = not _elsewhere(trial) and (own is None or own & theirs)
-            (shared if turns else apart).append(trial)
+        record = trial.record
+        theirs, own = _cpus(record.sut_cpus), _cpus(record.generator_cpus)
+        if not theirs:
+            continue
+        elsewhere = record.cpus_in_common is False
+        if not elsewhere and (own is None or own & theirs):
+            shared.append(trial)
+            continue
+        generator = "on a machine of its own" if elsewhere else record.generator_cpus or ""
+        said[f"generator {escape.plain(generator)}, SUT {escape.plain(record.sut_cpus)}"] = None
+        chosen += record.cpus_parted is True
+        apart.append(trial)
     if shared:
-        yield Sentence(
-            "cpus-shared",
-            f"in {plural(len(shared), 'trial')} the generator and the SUT may have taken "
-            "turns on a CPU, or the generator cannot say (load.cpu and limits.cpus part them)",
-            {"trials": len(shared)},
-            tuple(shared),
-        )
+        words = f"in {plural(len(shared), 'trial')} the generator and the SUT may have taken "
+        words += "turns on a CPU, or the generator cannot say (load.cpu and limits.cpus part them)"
+        yield Sentence("cpus-shared", words, {"trials": len(shared)}, tuple(shared))
     if apart:
-        chosen = sum(trial.record.cpus_parted is True for trial in apart)
-        said = dict.fromkeys(map(_both, apart))
-        words = "; ".join([*said][:3]) + ("; …" if len(said) > 3 else "")
+        pairs = "; ".join([*said][:3]) + ("; …" if len(said) > 3 else "")
         by = f", chosen by nodrop in {chosen}: the experiment names none" if chosen else ""
-        yield Sentence(
-            "cpus-apart",
-            f"in {plural(len(apart), 'trial')} the generator and the SUT had CPUs of their "
-            f"own ({words}{by})",
-            {"trials": len(apart), "chosen_by_nodrop": chosen, "cpus": [*said]},
-            tuple(apart),
-        )
-
-
-def _both(trial: Trial) -> str:
-    generator, sut = trial.record.generator_cpus or "", trial.record.sut_cpus or ""
-    if _elsewhere(trial):
-        generator = "on a machine of its own"
-    return f"generator {escape.plain(generator)}, SUT {escape.plain(sut)}"
-
-
-def _elsewhere(trial: Trial) -> bool:
-    return trial.record.cpus_in_common is False
+        words = f"in {plural(len(apart), 'trial')} the generator and the SUT had CPUs of their own"
+        evidence = {"trials": len(apart), "chosen_by_nodrop": chosen, "cpus": [*said]}
+        yield Sentence("cpus-apart", f"{words} ({pairs}{by})", evidence, tuple(apart))
 
 
 def _cpus(words: str | None) -> frozenset[int] | None:
@@ -119,7 +106,8 @@ def flows_differ(story: Story) -> Iterator[Sentence]:
     for source in story.sources:
         for load in tables_in(source.run.manifest, "loads"):
             options = table_in(load, "options")
-            if _several(options):
+            multiplier = options.get("multiplier")
+            if isinstance(multiplier, int | float) and multiplier > 1:
                 name = escape.plain(load.get("generator") or "a generator")
                 by_flows.setdefault(str(options.get("flows")), {})[name] = None
     distinct, same = by_flows.get("distinct"), by_flows.get("same")
@@ -127,19 +115,10 @@ def flows_differ(story: Story) -> Iterator[Sentence]:
         yield Sentence(
             "flows-differ",
             "what the flows alone make of a load: replicas of the trace had flows of their "
-            f"own with {_listed(distinct)}, the same flows with {_listed(same)}, so these loads "
-            'are not the same traffic (load.flows = "same" makes them so)',
+            f"own with {' and '.join(distinct)}, the same flows with {' and '.join(same)}, so "
+            'these loads are not the same traffic (load.flows = "same" makes them so)',
             {"distinct": [*distinct], "same": [*same]},
         )
-
-
-def _several(options: Mapping[str, Any]) -> bool:
-    multiplier = options.get("multiplier")
-    return isinstance(multiplier, int | float) and multiplier > 1
-
-
-def _listed(names: Mapping[str, None]) -> str:
-    return " and ".join(names)
 
 
 FOREIGN_CPU_RATIO = 0.25

@@ -3,7 +3,7 @@ sent, rules that were not measured, keys of a yaml that were replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nodrop.capacity.cells import subject
@@ -12,7 +12,7 @@ from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Story, once
 from nodrop.report.tables import Column, Field, Table, Value, number, table_of, words
 from nodrop.report.trials import Sensor, Trial
-from nodrop.results.records import Port, Remark
+from nodrop.results.records import Port
 from nodrop.results.summary import cell_key, idle_ports, not_whole
 from nodrop.untrusted.json_text import list_in, table_in, tables_in
 
@@ -29,7 +29,24 @@ def sensor_sentences(story: Story) -> Iterator[Sentence]:
             found.setdefault(sensor, []).append(trial)
     for sensor, trials in found.items():
         yield from _rules(sensor, tuple(trials))
-        yield from _yaml(sensor, tuple(trials))
+        if sensor.yaml and sensor.replaced:
+            changes = [
+                f"{_plain(key)} ({_plain(was)} → {_plain(now)})"
+                for key, was, now in sensor.replaced
+            ]
+            yield Sentence(
+                "yaml-replaced",
+                f"{plural(len(changes), 'key')} of {_plain(sensor.yaml)} replaced, and all others "
+                f"kept: {'; '.join(changes)}",
+                {
+                    "yaml": sensor.yaml,
+                    "replaced": [
+                        dict(zip(("key", "was", "now"), one, strict=True))
+                        for one in sensor.replaced
+                    ],
+                },
+                tuple(trials),
+            )
 
 
 def sensor_words(story: Story) -> list[str]:
@@ -39,14 +56,15 @@ def sensor_words(story: Story) -> list[str]:
         if one.rule != "yaml-replaced":
             told.append(f"{one.text}.")
             continue
-        keys = [_plain(row["key"]) for row in one.evidence["replaced"]]
-        more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
-        named = f"{', '.join(keys[:MOST_NAMED])}{more}"
-        told.append(
-            f"{plural(len(keys), 'key')} of {_plain(one.evidence['yaml'])} replaced: {named} "
-            "(see Trust)."
-        )
+        named = _first([_plain(row["key"]) for row in one.evidence["replaced"]])
+        keys = plural(len(one.evidence["replaced"]), "key")
+        told.append(f"{keys} of {_plain(one.evidence['yaml'])} replaced: {named} (see Trust).")
     return [*dict.fromkeys(told)]
+
+
+def _first(named: Sequence[str]) -> str:
+    more = len(named) - MOST_NAMED
+    return ", ".join(named[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def trace_changes(story: Story) -> Iterator[Sentence]:
@@ -63,56 +81,28 @@ def trace_changes(story: Story) -> Iterator[Sentence]:
 
 
 def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
-    loaded, failed = sensor.rules_loaded, sensor.rules_failed
+    loaded, failed, skipped = sensor.rules_loaded, sensor.rules_failed, sensor.rules_skipped
+
+    def said(text: str, **evidence: object) -> Sentence:
+        return Sentence("rules-not-loaded", text, evidence, trials)
+
     if loaded is not None and failed:
         named = "; ".join(map(_plain, sensor.failed_first[:MOST_NAMED]))
         more = failed - len(sensor.failed_first[:MOST_NAMED])
-        beyond = f" and {numbers.count(more)} more, in {LOG} of each trial" if more > 0 else ""
+        named += f" and {numbers.count(more)} more, in {LOG} of each trial" if more > 0 else ""
         did = "did not load and is" if failed == 1 else "did not load and are"
-        yield Sentence(
-            "rules-not-loaded",
-            f"{numbers.count(failed)} of {numbers.count(loaded + failed)} rules {did} not "
-            f"measured: {named}{beyond}",
-            {"loaded": loaded, "failed": failed, "first": [*sensor.failed_first]},
-            trials,
-        )
-    if sensor.rules_skipped:
-        yield Sentence(
-            "rules-not-loaded",
-            f"{plural(sensor.rules_skipped, 'rule')} skipped by Suricata for want of what "
-            "they require",
-            {"loaded": loaded, "skipped": sensor.rules_skipped},
-            trials,
-        )
+        of = f"{numbers.count(failed)} of {numbers.count(loaded + failed)}"
+        text = f"{of} rules {did} not measured: {named}"
+        yield said(text, loaded=loaded, failed=failed, first=[*sensor.failed_first])
+    if skipped:
+        text = f"{plural(skipped, 'rule')} skipped by Suricata for want of what they require"
+        yield said(text, loaded=loaded, skipped=skipped)
     if sensor.rules_lacking:
         lacking = [*map(_plain, sensor.rules_lacking)]
         is_are = "is" if len(lacking) == 1 else "are"
-        yield Sentence(
-            "rules-not-loaded",
-            f"rule-files of {_plain(sensor.yaml)} names what {is_are} not there, and was not "
-            f"measured: {', '.join(lacking[:MOST_NAMED])}"
-            + (f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""),
-            {"yaml": sensor.yaml, "lacking": lacking},
-            trials,
-        )
-
-
-def _yaml(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
-    if not sensor.yaml or not sensor.replaced:
-        return
-    listed = "; ".join(
-        f"{_plain(key)} ({_plain(was)} → {_plain(now)})" for key, was, now in sensor.replaced
-    )
-    yield Sentence(
-        "yaml-replaced",
-        f"{plural(len(sensor.replaced), 'key')} of {_plain(sensor.yaml)} replaced, and all "
-        f"others kept: {listed}",
-        {
-            "yaml": sensor.yaml,
-            "replaced": [{"key": key, "was": was, "now": now} for key, was, now in sensor.replaced],
-        },
-        trials,
-    )
+        text = f"rule-files of {_plain(sensor.yaml)} names what {is_are} not there, and was not "
+        text += f"measured: {_first(lacking)}"
+        yield said(text, yaml=sensor.yaml, lacking=lacking)
 
 
 def _plain(text: str | None) -> str:
@@ -128,48 +118,36 @@ MEANS = {
 
 @once
 def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
-    return tuple(_sentences(story))
-
-
-def _sentences(story: Story) -> Iterator[Sentence]:
     measured: dict[str, list[Trial]] = {}
     for cell in story.cells:
         measured.setdefault(subject(story, cell), []).extend(cell.valid)
+    said = []
     for whose, trials in measured.items():
         for about, rule in (("cut", "frames-cut"), ("invalid", "frames-invalid")):
-            found = [(t, share) for t in trials if (share := not_whole(t.record).get(about))]
-            if found:
-                worst, share = max(found, key=lambda one: one[1])
-                remark = next(r for r in worst.record.packets.remarks if r.about == about)
-                yield _sentence(whose, about, rule, remark, [t for t, _ in found], len(trials))
-
-
-def _sentence(
-    whose: str, about: str, rule: str, remark: Remark, trials: list[Trial], measured: int
-) -> Sentence:
-    books = [trial.record.packets for trial in trials]
-    worst = ", at the most" if len(trials) > 1 else ""
-    return Sentence(
-        rule,
-        f"{whose}: in {len(trials)} of {plural(measured, 'measured trial')}{worst}, "
-        f"{escape.plain(remark.words, longest=1000)}: {MEANS[about]}.",
-        {
-            "packets": [b.cut_packets if about == "cut" else b.invalid_packets for b in books],
-            "decoded_packets": [b.decoded_packets for b in books],
-            "measured": measured,
-        },
-        tuple(trials),
-        subject=whose,
-        knob=escape.plain(remark.knob, longest=1000),
-    )
+            shares = [(t, not_whole(t.record).get(about)) for t in trials]
+            found = [(t, share) for t, share in shares if share]
+            if not found:
+                continue
+            worst, _ = max(found, key=lambda one: one[1])
+            remark = next(r for r in worst.record.packets.remarks if r.about == about)
+            books = [trial.record.packets for trial, _ in found]
+            at_most = ", at the most" if len(found) > 1 else ""
+            text = f"{whose}: in {len(found)} of {plural(len(trials), 'measured trial')}{at_most}, "
+            text += f"{escape.plain(remark.words, longest=1000)}: {MEANS[about]}."
+            evidence = {
+                "packets": [getattr(one, f"{about}_packets") for one in books],
+                "decoded_packets": [one.decoded_packets for one in books],
+                "measured": len(trials),
+            }
+            knob = escape.plain(remark.knob, longest=1000)
+            said.append(Sentence(rule, text, evidence, tuple(t for t, _ in found), whose, knob))
+    return tuple(said)
 
 
 def decoder_words(story: Story) -> list[str]:
     """For a terminal."""
-    return [
-        f"{one.text} What touches it: {one.knob}." if one.knob else one.text
-        for one in decoder_sentences(story)
-    ]
+    told = decoder_sentences(story)
+    return [f"{one.text} What touches it: {one.knob}." if one.knob else one.text for one in told]
 
 
 PortRow = tuple[str, Trial, Port]
@@ -177,7 +155,10 @@ PORT_FIELDS: tuple[Field[PortRow], ...] = (
     words("cell", "Cell", lambda x: x[0]),
     words("run", "Run", lambda x: x[1].name),
     words("port", "Port", lambda x: x[2].port),
-    Field(Column("trace", "Trace"), lambda x: _name(x[2].trace)),
+    Field(
+        Column("trace", "Trace"),
+        lambda x: Value(x[2].trace, escape.plain(Path(x[2].trace or "").name, longest=60)),
+    ),
     number("share_pct", "Share, %", lambda x: _share(x[2], x[1]), numbers.percent, scale=100),
     number("received_packets", "Received", lambda x: x[2].received_packets),
     number("captured_packets", "Captured", lambda x: x[2].captured_packets),
@@ -200,22 +181,18 @@ def without_work(story: Story) -> Iterator[Sentence]:
     for trial in story.trials:
         if trial.valid and trial.record.packets.ports:
             cells.setdefault(cell_key(trial.record.cell), []).append(trial)
-    idle = {key: idle_ports([t.record for t in trials]) for key, trials in cells.items()}
-    found = {key: ports for key, ports in idle.items() if ports}
-    if not found:
-        return
-    ports = [*dict.fromkeys(escape.plain(port) for ports in found.values() for port in ports)]
-    yield Sentence(
-        "idle-port",
-        f"what several ports carry: {' and '.join(ports)} received nothing, and the threads "
-        f"there had no work, in {len(found)} of {plural(len(cells), 'cell')} with several ports",
-        {"idle": list(found.values()), "cells": len(cells)},
-        tuple(t for key in found for t in cells[key]),
-    )
-
-
-def _name(trace: str | None) -> Value:
-    return Value(trace, escape.plain(Path(trace or "").name, longest=60))
+    told = [(idle_ports([t.record for t in trials]), trials) for trials in cells.values()]
+    found = [(ports, trials) for ports, trials in told if ports]
+    if found:
+        ports = dict.fromkeys(escape.plain(port) for ports, _ in found for port in ports)
+        yield Sentence(
+            "idle-port",
+            f"what several ports carry: {' and '.join(ports)} received nothing, and the threads "
+            f"there had no work, in {len(found)} of {plural(len(cells), 'cell')} with several "
+            "ports",
+            {"idle": [ports for ports, _ in found], "cells": len(cells)},
+            tuple(t for _, trials in found for t in trials),
+        )
 
 
 def _share(port: Port, trial: Trial) -> float:

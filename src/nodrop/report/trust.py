@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from nodrop.config.units import noun
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.ledger.sender import KNOBS
@@ -28,23 +27,16 @@ def calibration_words(source: Source) -> list[tuple[bool, str]]:
     the manifest does not say: the run was made before there were certificates, or by another
     program."""
     manifest = source.run.manifest
-    hosts = measured_on(manifest)
-    if not hosts:
-        return [*_of_host(manifest)]
+    hosts = {f"{escape.plain(name)}: ": host for name, host in measured_on(manifest).items()}
     return [
-        (well, f"{escape.plain(name)}: {words}")
-        for name, host in hosts.items()
-        for well, words in _of_host(host)
+        (well, f"{name}{words}")
+        for name, host in (hosts or {"": manifest}).items()
+        for well, words in map(_certificate_words, tables_in(host, "calibration"))
     ]
 
 
-def _of_host(manifest: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
-    yield from map(_words, tables_in(manifest, "calibration"))
-
-
-def _words(item: Mapping[str, Any]) -> tuple[bool, str]:
-    setup = escape.plain(item.get("setup"))
-    certificate = item.get("certificate")
+def _certificate_words(item: Mapping[str, Any]) -> tuple[bool, str]:
+    setup, certificate = escape.plain(item.get("setup")), item.get("certificate")
     if not isinstance(certificate, dict):
         why = escape.plain(item.get("not_calibrated"), longest=500)
         return False, f"{setup}: not calibrated ({why})"
@@ -59,18 +51,15 @@ def _words(item: Mapping[str, Any]) -> tuple[bool, str]:
         words += f", missed {', '.join(missed)}"
     if impossible:
         words += f"; not possible here: {', '.join(impossible)}"
-    return not missed, "; ".join((words, *_figures(certificate)))
-
-
-def _figures(certificate: Mapping[str, Any]) -> Iterator[str]:
     loss = table_in(certificate, "smallest_loss")
     packets, of_packets = loss.get("packets"), loss.get("of_packets")
     if isinstance(packets, int) and isinstance(of_packets, int):
         said = f"{numbers.count(packets)} of {numbers.count(of_packets)}"
-        yield f"smallest loss named to the packet {said}"
+        words += f"; smallest loss named to the packet {said}"
     pace = certificate.get("largest_pps_paced")
     if isinstance(pace, int | float):
-        yield f"sender within its bounds up to {numbers.count(pace)} packets/s"
+        words += f"; sender within its bounds up to {numbers.count(pace)} packets/s"
+    return not missed, words
 
 
 COLD_START = 2.0
@@ -80,12 +69,13 @@ COLD_START = 2.0
 @once
 def findings(story: Story) -> list[Sentence]:
     """The bad ones first."""
+    told = dict.fromkeys(said for source in story.sources for said in calibration_words(source))
     found = [
         *_not_measured(story),
         *_rules(story),
         *sensor_sentences(story),
         *stopped(story),
-        *_calibration(story),
+        *(Sentence("calibrated" if well else "calibration-lacks", words) for well, words in told),
         *_books(story),
         *_sender(story),
         *cpus_of_both(story),
@@ -131,37 +121,24 @@ def _rules(story: Story) -> Iterator[Sentence]:
             )
 
 
-def _calibration(story: Story) -> Iterator[Sentence]:
-    told = [said for source in story.sources for said in calibration_words(source)]
-    for good, words in dict.fromkeys(told):
-        rule = "calibrated" if good else "calibration-lacks"
-        yield Sentence(rule, words)
-
-
 def _books(story: Story) -> Iterator[Sentence]:
-    differ = [BOOKS_DIFFER in t.invalid_reasons for t in story.trials]
-    contradicting = tuple(t for t, does in zip(story.trials, differ, strict=True) if does)
-    if contradicting:
+    differ = tuple(t for t in story.trials if BOOKS_DIFFER in t.invalid_reasons)
+    if differ:
         words = "the record says otherwise than its books, balanced again here, or its trial.json"
-        yield Sentence("books-differ", words, trials=contradicting)
+        yield Sentence("books-differ", words, trials=differ)
     if missing := tuple(t for t in story.trials if BOOKS_MISSING in t.invalid_reasons):
         words = f"the books of {plural(len(missing), 'trial')} that were measured are not there: "
         words += "what their records say is not proved, and enters no figure"
         yield Sentence("books-missing", words, trials=missing)
-    closed = tuple(t for t, does in zip(story.trials, differ, strict=True) if t.closed and not does)
-    if closed:
-        yield Sentence(
-            "books-balanced-again",
-            f"the books of {len(closed)} of {len(story.trials)} "
-            f"{noun(len(story.trials), 'trial')} were balanced again: residual 0",
-            {"closed": len(closed), "trials": len(story.trials)},
-        )
+    n = len(story.trials)
+    if closed := sum(t.closed and BOOKS_DIFFER not in t.invalid_reasons for t in story.trials):
+        words = f"the books of {closed} of {plural(n, 'trial')} were balanced again: residual 0"
+        yield Sentence("books-balanced-again", words, {"closed": closed, "trials": n})
 
 
 def _sender(story: Story) -> Iterator[Sentence]:
-    measured = [t for t in story.trials if t.valid]
-    found = (t.record.offered.schedule_error_us for t in measured)
-    late = [(e.p99, e.max) for e in found if e]
+    measured = [(t, t.record.offered) for t in story.trials if t.valid]
+    late = [(e.p99, e.max) for _, sent in measured if (e := sent.schedule_error_us)]
     if late:
         p99, most = (max(ends) for ends in zip(*late, strict=True))
         yield Sentence(
@@ -171,99 +148,71 @@ def _sender(story: Story) -> Iterator[Sentence]:
             f"{numbers.micros(most)} µs",
             {"p99_us": p99, "max_us": most, "trials": len(late)},
         )
-    yield from _late_burst(measured)
-    yield from _shaped(measured)
-    silent = tuple(t for t in measured if t.record.offered.schedule_error_us is None)
-    if silent:
-        has = "has" if len(silent) == 1 else "have"
+    bursts = [(burst, t) for t, sent in measured if (burst := sent.largest_late_burst)]
+    if bursts:  # one that could explain losses made its trial void
+        burst, trial = max(bursts, key=lambda pair: pair[0].sent)
+        lost = trial.lost_packets
         yield Sentence(
-            "sender-silent",
-            f"{plural(len(silent), 'measured trial')} {has} no schedule error: the generator "
-            "cannot say it, or had no schedule",
-            {"trials": len(silent)},
-            silent,
+            "sender-burst",
+            f"the largest burst of a late sender in a measured trial was "
+            f"{plural(burst.sent, 'packet')}, {numbers.micros(burst.late_us)} µs behind; "
+            f"lost in that trial: {'not known' if lost is None else lost}",
+            {"packets": burst.sent, "late_us": burst.late_us, "lost_packets": lost},
+            (trial,),
         )
-
-
-def _late_burst(measured: Sequence[Trial]) -> Iterator[Sentence]:
-    """One that could explain losses made its trial void."""
-    found = [(burst, t) for t in measured if (burst := t.record.offered.largest_late_burst)]
-    if not found:
-        return
-    burst, trial = max(found, key=lambda pair: pair[0].sent)
-    lost = trial.lost_packets
-    yield Sentence(
-        "sender-burst",
-        f"the largest burst of a late sender in a measured trial was "
-        f"{plural(burst.sent, 'packet')}, {numbers.micros(burst.late_us)} µs behind; "
-        f"lost in that trial: {'not known' if lost is None else lost}",
-        {"packets": burst.sent, "late_us": burst.late_us, "lost_packets": lost},
-        (trial,),
-    )
+    shaped = [
+        (asked.p99, sent.shaped_per_s, t)
+        for t, sent in measured
+        if sent.shaped_per_s is not None
+        and (asked := sent.asked_schedule_error_us) is not None
+        and asked.p99 > LATE_FOR_THE_TRACE_US
+    ]
+    if shaped:
+        p99, slowest = max(p for p, _, _ in shaped), min(pps for _, pps, _ in shaped)
+        yield Sentence(
+            "sender-shaped",
+            f"in {plural(len(shaped), 'measured trial')} the trace asks for more at once than the "
+            f"sender sends: that left at {numbers.count(slowest)} packets/s or faster, at p99 up "
+            f"to {numbers.micros(p99)} µs after the trace's own time",
+            {"asked_p99_us": p99, "shaped_pps": slowest, "trials": len(shaped)},
+            tuple(t for _, _, t in shaped),
+        )
+    if silent := tuple(t for t, sent in measured if sent.schedule_error_us is None):
+        has = "has" if len(silent) == 1 else "have"
+        words = f"{plural(len(silent), 'measured trial')} {has} no schedule error: the generator "
+        words += "cannot say it, or had no schedule"
+        yield Sentence("sender-silent", words, {"trials": len(silent)}, silent)
 
 
 LATE_FOR_THE_TRACE_US = 1_000
 
 
-def _shaped(measured: Sequence[Trial]) -> Iterator[Sentence]:
-    found = [
-        (asked.p99, t.record.offered.shaped_per_s, t)
-        for t in measured
-        if t.record.offered.shaped_per_s is not None
-        and (asked := t.record.offered.asked_schedule_error_us) is not None
-        and asked.p99 > LATE_FOR_THE_TRACE_US
-    ]
-    if not found:
-        return
-    p99, slowest = max(p for p, _, _ in found), min(pps for _, pps, _ in found)
-    yield Sentence(
-        "sender-shaped",
-        f"in {plural(len(found), 'measured trial')} the trace asks for more at once than the "
-        f"sender sends: that left at {numbers.count(slowest)} packets/s or faster, at p99 up to "
-        f"{numbers.micros(p99)} µs after the trace's own time",
-        {"asked_p99_us": p99, "shaped_pps": slowest, "trials": len(found)},
-        tuple(t for _, _, t in found),
-    )
-
-
 def _foreign(story: Story) -> Iterator[Sentence]:
-    trials = tuple(t for t in story.trials if t.record.packets.foreign_packets)
-    if trials:
-        yield Sentence(
-            "foreign-packets",
-            "packets that the generator did not send were seen",
-            {t.name: t.record.packets.foreign_packets for t in trials},
-            trials,
-        )
+    found = [(t, n) for t in story.trials if (n := t.record.packets.foreign_packets)]
+    if found:
+        words, trials = "packets that the generator did not send were seen", [t for t, _ in found]
+        evidence = {t.name: n for t, n in found}
+        yield Sentence("foreign-packets", words, evidence, tuple(trials))
 
 
 def _other_programs(story: Story) -> Iterator[Sentence]:
     found = other_programs(story)
-    if not found.ratios:
-        return
-    most = max(found.ratios)
+    known, most = len(found.ratios), max(found.ratios, default=0.0)
     used = f"used at most {most * 100:.0f} % of {found.whole} under load"
-    evidence = {"most_ratio": most, "trials": len(found.ratios)}
+    evidence = {"most_ratio": most, "trials": known}
     if found.crowded:
-        yield Sentence(
-            "host-crowded", f"other programs {used}; {found.words}", evidence, found.crowded
-        )
-    else:
-        known = f" (known of {len(found.ratios)} of {len(story.trials)} trials)"
-        yield Sentence(
-            "host-quiet",
-            f"the host was quiet: other programs {used}"
-            + ("" if len(found.ratios) == len(story.trials) else known),
-            evidence,
-        )
+        words = f"other programs {used}; {found.words}"
+        yield Sentence("host-crowded", words, evidence, found.crowded)
+    elif found.ratios:
+        words = f"the host was quiet: other programs {used}"
+        if known != len(story.trials):
+            words += f" (known of {known} of {len(story.trials)} trials)"
+        yield Sentence("host-quiet", words, evidence)
 
 
 def _own_quota(story: Story) -> Iterator[Sentence]:
-    found = [
-        (t, seen.quota)
-        for t in story.trials
-        if (seen := t.record.disturbed) and seen.quota is not None
-    ]
+    seen = ((t, t.record.disturbed) for t in story.trials)
+    found = [(t, one.quota) for t, one in seen if one and one.quota is not None]
     if not found:
         return
     worst = max((quota for _, quota in found), key=lambda quota: quota.throttled_s)
@@ -284,32 +233,30 @@ def _outlying(story: Story) -> Iterator[Sentence]:
         return
     titles = ", ".join(dict.fromkeys(one.figure.title for one in found))
     stand, others = ("stands", "its cell") if len(trials) == 1 else ("stand", "their cells")
+    figures = [
+        {
+            "run": one.trial.name,
+            "figure": one.figure.name,
+            "value": one.found.value,
+            "median": one.found.median,
+        }
+        for one in found
+    ]
     yield Sentence(
         "stands-apart",
         f"{plural(len(trials), 'trial')} {stand} apart from the others of {others} "
         f"({titles}); marked, and in every figure like the others",
-        {
-            "figures": [
-                {
-                    "run": one.trial.name,
-                    "figure": one.figure.name,
-                    "value": one.found.value,
-                    "median": one.found.median,
-                }
-                for one in found
-            ]
-        },
+        {"figures": figures},
         trials,
     )
 
 
 def _cold(story: Story) -> Iterator[Sentence]:
-    first = next((t for t in story.trials if t.activation_s is not None), None)
-    times = sorted(t.activation_s for t in story.trials if t.activation_s is not None)
-    if first is None or len(times) < 3:
+    times = [(t.activation_s, t) for t in story.trials if t.activation_s is not None]
+    if len(times) < 3:
         return
-    middle = times[len(times) // 2]
-    took = first.activation_s or 0.0
+    took, first = times[0]
+    middle = sorted(took for took, _ in times)[len(times) // 2]
     if took > COLD_START * middle:
         yield Sentence(
             "cold-start",
@@ -354,11 +301,10 @@ def warmed_up(trial: Trial) -> Mapping[str, Any] | None:
 
 def self_test_words(source: Source) -> str:
     """A sentence on what the probe proved on this kernel; empty if it is not recorded."""
-    hosts = measured_on(source.run.manifest)
-    if not hosts:
-        return _self_test_words(source.run.manifest)
-    each = ((name, _self_test_words(one)) for name, one in hosts.items())
-    return " ".join(f"{escape.plain(name)}: {words}" for name, words in each if words)
+    manifest = source.run.manifest
+    hosts = {f"{escape.plain(name)}: ": host for name, host in measured_on(manifest).items()}
+    each = ((name, _self_test_words(one)) for name, one in (hosts or {"": manifest}).items())
+    return " ".join(f"{name}{words}" for name, words in each if words)
 
 
 def _self_test_words(manifest: Mapping[str, Any]) -> str:
