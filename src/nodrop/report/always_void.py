@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from nodrop.capacity.cells import given_cells, searches, subject
@@ -26,42 +26,36 @@ MOST_LATE_US = 50_000.0
 
 @once
 def always_void(story: Story) -> tuple[Sentence, ...]:
-    found = []
-    for cell in given_cells(story):
-        at = f" at {asked_words(cell)}"
-        found.append(_said(story, subject(story, cell), cell, cell.trials, at))
-    for one in searches(story):
-        found.append(_said(story, one.subject, one.cells[0], one.trials, ""))
-    return tuple(sentence for sentence in found if sentence is not None)
+    given = [(c, subject(story, c), c.trials, f" at {asked_words(c)}") for c in given_cells(story)]
+    searched = [(one.cells[0], one.subject, one.trials, "") for one in searches(story)]
+    return tuple(s for one in (*given, *searched) for s in _said(story, *one))
 
 
-def _said(story: Story, name: str, cell: Cell, trials: Sequence[Trial], at: str) -> Sentence | None:
+def _said(
+    story: Story, cell: Cell, name: str, trials: Sequence[Trial], at: str
+) -> Iterator[Sentence]:
     void = tuple(t for t in trials if t.outcome == "void")
     code, n = next(iter(counted(void).most_common(1)), ("", 0))
     if n < FEWEST or n < NEARLY_ALL * len(trials):
-        return None
+        return
     same = tuple(t for t in void if code in t.invalid_reasons)
-    change = _change(story, cell, code, same)
     how_many = f"{n} of {len(trials)}"
     if n == len(trials):
         how_many = "both" if n == 2 else f"all {n}"
-    words = _example(code, same)
-    return Sentence(
+    # The reason, and one trial's own words for it.
+    words = reason_words(code)
+    said = same[len(same) // 2].record.verdict.removeprefix("void: ").split("; ")[0]
+    own = escape.plain(said, longest=200).rstrip(".")
+    words += f" ({own})" if own and own != code else ""
+    text = f"{name}: {how_many} trials{at} are void for one reason: {words}. They say nothing of "
+    yield Sentence(
         "always-void",
-        f"{name}: {how_many} trials{at} are void for one reason: {words}. They say nothing of "
-        f"the SUT.",
+        f"{text}the SUT.",
         {"reason": escape.plain(code), "void": n, "trials": len(trials)},
         same,
-        subject=name,
-        to_do=change,
+        name,
+        to_do=_change(story, cell, code, same),
     )
-
-
-def _example(code: str, trials: Sequence[Trial]) -> str:
-    """The reason, and one trial's own words for it."""
-    said = trials[len(trials) // 2].record.verdict.removeprefix("void: ").split("; ")[0]
-    own = escape.plain(said, longest=200).rstrip(".")
-    return f"{reason_words(code)} ({own})" if own and own != code else reason_words(code)
 
 
 class Change(NamedTuple):
@@ -76,18 +70,15 @@ def _change(story: Story, cell: Cell, code: str, trials: Sequence[Trial]) -> str
         asks = f"what `nodrop doctor` names on this host (the trial's words: {trials[0].name})"
         return OTHER.get(code, asks)
     said: list[str] = []
-    whole = False
-    for change in changes(story, cell, trials):
-        words = change.words
-        if change.setting and not whole:
-            words, whole = (
-                f"{words}: {story.sources[cell.source].command_words(change.setting)}",
-                True,
-            )
-        elif change.setting:
-            words += f": `{shlex.join(['--set', change.setting])}`"
-        said.append(words)
+    pasted: Callable[[str], str] = story.sources[cell.source].command_words
+    for words, setting in changes(story, cell, trials):
+        said.append(f"{words}: {pasted(setting)}" if setting else words)
+        pasted = _alone if setting else pasted
     return "; or ".join(said)
+
+
+def _alone(setting: str) -> str:
+    return f"`{shlex.join(['--set', setting])}`"
 
 
 def _less_load(story: Story, cell: Cell) -> str:
@@ -133,11 +124,6 @@ def _burst(story: Story, cell: Cell, trials: Sequence[Trial]) -> list[Change]:
     return [*found, Change(lax, "measure.late_burst_max_ratio=1")]
 
 
-def _short(story: Story, cell: Cell, trials: Sequence[Trial]) -> list[Change]:
-    del trials
-    return [Change("less load", _less_load(story, cell))]
-
-
 def _stolen(story: Story, cell: Cell, trials: Sequence[Trial]) -> list[Change]:
     del story, cell
     worst = max((t.record.steal_ratio or 0.0 for t in trials), default=0.0)
@@ -151,7 +137,7 @@ def _stolen(story: Story, cell: Cell, trials: Sequence[Trial]) -> list[Change]:
 CHANGES: Mapping[str, Callable[[Story, Cell, Sequence[Trial]], list[Change]]] = {
     Reason.SENDER_LATE: _late,
     Reason.SENDER_BURST: _burst,
-    Reason.SENDER_SHORT: _short,
+    Reason.SENDER_SHORT: lambda story, cell, _: [Change("less load", _less_load(story, cell))],
     Reason.CPU_STOLEN: _stolen,
 }
 OTHER: Mapping[str, str] = {

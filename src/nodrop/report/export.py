@@ -15,7 +15,7 @@ from nodrop.errors import BadInput, NotReady
 from nodrop.report.escape import csv_text
 from nodrop.results.records import FLAT
 from nodrop.results.rundir import RunDir, must_be_each_once, open_run, unread
-from nodrop.results.trial import TrialRecord, trial_schema
+from nodrop.results.trial import trial_schema
 from nodrop.untrusted.json_text import is_utf8, plain
 
 TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "VARCHAR"}
@@ -114,18 +114,15 @@ def _written(
 
 
 def _rows(runs: Sequence[RunDir]) -> Iterator[dict[str, Any]]:
+    """By the names of tables."""
     for run in runs:
         for record in run.trials.records:
-            yield {RUN: run.path.resolve().name, **dict(_flat(_figures(record)))}
-
-
-def _figures(record: TrialRecord) -> dict[str, Any]:
-    """By the names of tables."""
-    found = record.model_dump()
-    parts = {part: found.pop(part) for part in PARTS}
-    for name, (part, now) in FLAT.items():
-        found[name] = parts[part].pop(now)
-    return {**found, **{name: value for rest in parts.values() for name, value in rest.items()}}
+            found = record.model_dump()
+            parts = {part: found.pop(part) for part in PARTS}
+            found |= {name: parts[part].pop(now) for name, (part, now) in FLAT.items()}
+            for part in parts.values():
+                found |= part
+            yield {RUN: run.path.resolve().name, **dict(_flat(found))}
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -149,13 +146,12 @@ def _columns(runs: Sequence[RunDir]) -> dict[str, str]:
     parts = {part: dict(model["properties"]) for part, model in models.items()}
     flat = {name: parts[part].pop(now) for name, (part, now) in FLAT.items()}
     fields = {**top, **flat, **parts["offered"], **parts["body"]}
-    found, open_ended = {RUN: "VARCHAR"}, []
+    of_data = [n for n, s in fields.items() if s.get("type") == "object" and "properties" not in s]
+    found = {RUN: "VARCHAR"}
     for name, said in fields.items():
-        if _is_open(said):
-            open_ended.append(name)
-        else:
+        if name not in of_data:
             found |= _typed(name, said, defs)
-    for name in open_ended:
+    for name in of_data:
         found |= _by_data(name, runs)
     if len(found) > MOST_COLUMNS:
         raise BadInput(
@@ -164,10 +160,6 @@ def _columns(runs: Sequence[RunDir]) -> dict[str, str]:
             hint="export fewer run directories at once",
         )
     return found
-
-
-def _is_open(said: Mapping[str, Any]) -> bool:
-    return said.get("type") == "object" and "properties" not in said
 
 
 def _typed(name: str, said: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, str]:
@@ -210,7 +202,14 @@ def _by_data(name: str, runs: Sequence[RunDir]) -> dict[str, str]:
             for key, value in _flat({name: record.figure(name)}):
                 if value is not None:
                     found.setdefault(key, set()).add(_type_of(value))
-    return {key: _common(kinds) for key, kinds in found.items()}
+    return {
+        key: "DOUBLE"
+        if kinds == {"BIGINT", "DOUBLE"}
+        else kinds.pop()
+        if len(kinds) == 1
+        else "VARCHAR"
+        for key, kinds in found.items()
+    }
 
 
 def _type_of(value: Any) -> str:
@@ -224,12 +223,6 @@ def _type_of(value: Any) -> str:
         case list() if all(isinstance(one, str) for one in value):
             return "VARCHAR[]"
     return "VARCHAR"
-
-
-def _common(kinds: set[str]) -> str:
-    if kinds == {"BIGINT", "DOUBLE"}:
-        return "DOUBLE"
-    return next(iter(kinds)) if len(kinds) == 1 else "VARCHAR"
 
 
 def _named(columns: Mapping[str, str]) -> Iterator[str]:

@@ -18,9 +18,9 @@ from nodrop.report.direct import VerdictCard, VerdictRow
 from nodrop.report.flows import time_chart
 from nodrop.report.sections import Picture, Section, rendered
 from nodrop.report.sentences import Sentence, plural
-from nodrop.report.story import Source, Story, once
+from nodrop.report.story import Story, once
 from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
-from nodrop.report.timeline import Panel, Series, Timeline
+from nodrop.report.timeline import Panel, Point, Series, Timeline
 from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedPlace
 from nodrop.untrusted.json_text import value_in
 
@@ -60,14 +60,21 @@ class Watched:
         return [*self.last.ended, *self.last.captures]
 
     @property
+    def worst_first(self) -> Sequence[WatchedPlace]:
+        return sorted(self.last.places, key=lambda place: -place.total)
+
+    @property
+    def when(self) -> str:
+        return f"{self.host}, {clock(self.began_ns)} to {clock(self.last.real_ns)} UTC"
+
+    @property
     def words(self) -> str:
         """When and where, and how often the books closed."""
         known = [one.closed for each in self.intervals for one in each.captures]
         closed, counted = known.count(True), len(known) - known.count(None)
         return (
-            f"{self.host}, {clock(self.began_ns)} to {clock(self.last.real_ns)} UTC "
-            f"({plural(len(self.intervals), 'interval')}); the books closed in {closed:,} of "
-            f"{counted:,} that can say it"
+            f"{self.when} ({plural(len(self.intervals), 'interval')}); the books closed in "
+            f"{closed:,} of {counted:,} that can say it"
         )
 
     def books(self) -> Table:
@@ -76,17 +83,16 @@ class Watched:
                         mark=lambda one: "loss" if one.dropped_packets else "")  # fmt: skip
 
     def places(self) -> Table:
-        worst_first = sorted(self.last.places, key=lambda one: -one.total)
         title = "Places that lost something"
-        return table_of("watched-places", title, PLACES, worst_first, mark=lambda _: "loss")
+        return table_of("watched-places", title, PLACES, self.worst_first, mark=lambda _: "loss")
 
     def chart(self) -> Chart:
         return time_chart([Timeline(tuple(self._panels()), ())], "Over time")
 
     def _panels(self) -> Iterator[Panel]:
-        came: dict[str, list[tuple[float, float]]] = {}
-        waits: dict[str, list[tuple[float, float]]] = {}
-        lost: dict[str, list[tuple[float, float]]] = {}
+        came: dict[str, list[Point]] = {}
+        waits: dict[str, list[Point]] = {}
+        lost: dict[str, list[Point]] = {}
         before: dict[str, int] = {}
         for each in self.intervals:
             at = (each.real_ns - self.began_ns) / 1e9
@@ -101,7 +107,7 @@ class Watched:
                 if one.waiting_packets is not None:
                     waits.setdefault(name, []).append((at, float(one.waiting_packets[1])))
             for place in each.places:
-                lost.setdefault(place_name(place), []).append((at, place.rate_pps))
+                lost.setdefault(f"{place.place}, {place.where}", []).append((at, place.rate_pps))
         for title, unit, found in (
             ("Came to the port", "packets/s", came),
             ("Lost", "packets/s", lost),
@@ -121,35 +127,17 @@ class Watched:
 def watched(story: Story) -> tuple[Watched, ...]:
     found = []
     for source in story.sources:
-        intervals, unread = _read(source)
-        if intervals:
-            name = value_in(source.run.manifest, "host", "hostname")
-            found.append(
-                Watched(
-                    source=source.name,
-                    host=escape.plain(name or "a host"),
-                    intervals=intervals,
-                    unread=unread,
-                )
-            )
+        intervals, unread = [], 0
+        for line in source.run.watched():
+            try:
+                intervals.append(WatchedInterval.model_validate_json(line))
+            except ValidationError:
+                unread += 1
+        name = value_in(source.run.manifest, "host", "hostname")
+        host = escape.plain(name or "a host")
+        one = Watched(source=source.name, host=host, intervals=intervals, unread=unread)
+        found += [one] if intervals else []
     return tuple(found)
-
-
-def _read(source: Source) -> tuple[Sequence[WatchedInterval], int]:
-    found, unread = [], 0
-    for line in source.run.watched():
-        try:
-            found.append(WatchedInterval.model_validate_json(line))
-        except ValidationError:
-            unread += 1
-    return found, unread
-
-
-def watched_tables(story: Story) -> Iterator[Table]:
-    for one in watched(story):
-        yield one.books()
-        if one.last.places:
-            yield one.places()
 
 
 MOST_ROWS = 8
@@ -158,38 +146,44 @@ MOST_ROWS = 8
 def watched_cards(story: Story) -> Iterator[VerdictCard]:
     """A card for each watch, the largest loss first; the sentences have every place."""
     for one in watched(story):
-        places = sorted(one.last.places, key=lambda place: -place.total)
-        headline = f"Nothing was lost in {numbers.seconds(one.seconds)} s."
-        if places:
-            first = places[0]
-            lost = f"{numbers.count(first.total)} {_unit(first)} lost"
-            headline = f"{lost}: {escape.plain(first.place)}"
+        places, headline = one.worst_first, f"Nothing was lost in {numbers.seconds(one.seconds)} s."
+        rows = []
+        for place in places[:MOST_ROWS]:
+            lost, at_most = _lost_words(one, place)
+            row = VerdictRow(
+                kind="different",
+                sign="▼",
+                name=escape.plain(f"{place.place}, {place.where}"),
+                words=escape.plain(f"{lost}: {place.why}", longest=400),
+                seen=f"At most {at_most}.",
+            )
+            rows.append(row)
+        for place in places[:1]:
+            unit = "times" if place.place == ANALYSIS else "packets"
+            headline = f"{numbers.count(place.total)} {unit} lost: {escape.plain(place.place)}"
         yield VerdictCard(
-            kicker=f"Seen on {one.host}, {clock(one.began_ns)} to {clock(one.last.real_ns)} UTC",
+            kicker=f"Seen on {one.when}",
             headline=headline,
             tally=f"{len(places)} places lost something." if len(places) > 1 else "",
-            rows=tuple(_place_row(one, place) for place in places[:MOST_ROWS]),
+            rows=tuple(rows),
             to_do=next((escape.plain(p.do, longest=400) for p in places if p.do), ""),
         )
-
-
-def _place_row(one: Watched, place: WatchedPlace) -> VerdictRow:
-    return VerdictRow(
-        kind="different",
-        sign="▼",
-        name=escape.plain(f"{place.place}, {place.where}"),
-        words=escape.plain(f"{_lost_words(one, place)}: {place.why}", longest=400),
-        seen=f"At most {_worst_words(place)}.",
-    )
 
 
 def watched_sentences(story: Story) -> Iterator[Sentence]:
     """The answer: what was lost where and why, the largest loss first; or that nothing was."""
     for one in watched(story):
-        places = sorted(one.last.places, key=lambda place: -place.total)
-        for place in places:
-            yield _place_sentence(one, place)
-        if not places:
+        for place in one.worst_first:
+            subject, (lost, at_most) = f"{place.place}, {place.where}", _lost_words(one, place)
+            text = f"{subject}: {lost}, at most {at_most}: {place.why}."
+            yield Sentence(
+                "watched-loss",
+                escape.plain(text, longest=1000),
+                place.model_dump(),
+                subject=escape.plain(subject),
+                to_do=f"`{escape.plain(place.do, longest=400)}`" if place.do else "",
+            )
+        if not one.last.places:
             yield Sentence(
                 "watched-nothing",
                 f"Nothing was lost at any place that is visible on {one.host} in "
@@ -198,26 +192,9 @@ def watched_sentences(story: Story) -> Iterator[Sentence]:
             )
 
 
-def _place_sentence(one: Watched, place: WatchedPlace) -> Sentence:
-    subject = f"{place.place}, {place.where}"
-    return Sentence(
-        "watched-loss",
-        escape.plain(
-            f"{subject}: {_lost_words(one, place)}, at most {_worst_words(place)}: {place.why}.",
-            longest=1000,
-        ),
-        place.model_dump(),
-        subject=escape.plain(subject),
-        to_do=f"`{escape.plain(place.do, longest=400)}`" if place.do else "",
-    )
-
-
-def _unit(place: WatchedPlace) -> str:
-    return "times" if place.place == ANALYSIS else "packets"
-
-
-def _lost_words(one: Watched, place: WatchedPlace) -> str:
-    share, unit = "", _unit(place)
+def _lost_words(one: Watched, place: WatchedPlace) -> tuple[str, str]:
+    """In all, and at the most."""
+    share, unit = "", "times" if place.place == ANALYSIS else "packets"
     came = sum(
         capture.arrived_packets[1]
         for capture in one.captures
@@ -225,13 +202,16 @@ def _lost_words(one: Watched, place: WatchedPlace) -> str:
     )
     if came and unit == "packets":
         share = f" of {numbers.count(came)} ({numbers.percent(place.total / came)} %)"
-    bursts = plural(place.bursts, "burst")
-    return f"{numbers.count(place.total)} {unit}{share} lost in {bursts}"
+    lost = f"{numbers.count(place.total)} {unit}{share} lost in {plural(place.bursts, 'burst')}"
+    worst = f"{numbers.count(place.worst_pps)} {unit}/s"
+    return lost, f"{worst} at {clock(place.worst_real_ns)} UTC"
 
 
-def _worst_words(place: WatchedPlace) -> str:
-    rate = f"{numbers.count(place.worst_pps)} {_unit(place)}/s"
-    return f"{rate} at {clock(place.worst_real_ns)} UTC"
+def _tables(story: Story) -> Iterator[Table]:
+    for one in watched(story):
+        yield one.books()
+        if one.last.places:
+            yield one.places()
 
 
 def watched_hidden(story: Story) -> Iterator[Sentence]:
@@ -265,15 +245,11 @@ def between(pair: Pair) -> Value:
     return Value(pair[1], high if low == high else f"{low} to {high}")
 
 
-def _closed(one: WatchedCapture) -> str:
-    known = {None: "cannot say", True: "yes", False: "no"}[one.closed]
-    return "at least" if one.at_least else known
-
-
 def _pair(name: str, title: str, help: str = "") -> Field[WatchedCapture]:
     return Field(numeric(name, title, help), lambda one: between(getattr(one, name)))
 
 
+CLOSED = {None: "cannot say", True: "yes", False: "no"}
 BOOKS: tuple[Field[WatchedCapture], ...] = (
     words("program", "Program", lambda one: _program(one, "")),
     words("port", "Port", lambda one: one.port),
@@ -284,7 +260,7 @@ BOOKS: tuple[Field[WatchedCapture], ...] = (
     _pair("waiting_packets", "Wait"),
     _pair("read_packets", "Read"),
     _pair("residual_packets", "Residual", "Between the two readings around each counter."),
-    words("closed", "Closed", _closed),
+    words("closed", "Closed", lambda one: "at least" if one.at_least else CLOSED[one.closed]),
 )
 PLACES: tuple[Field[WatchedPlace], ...] = (
     words("place", "Place", lambda one: one.place),
@@ -310,10 +286,6 @@ def capture_name(one: WatchedCapture) -> str:
     return f"{_program(one, '(not visible)')} on {one.port}"
 
 
-def place_name(one: WatchedPlace) -> str:
-    return f"{one.place}, {one.where}"
-
-
 def clock(real_ns: int | None) -> str:
     if real_ns is None:
         return numbers.NOT_MEASURED
@@ -328,20 +300,16 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Iterable[tuple[float, flo
         yield part[-1][0], max(value for _, value in part)
 
 
-def _pictures(story: Story) -> Iterator[Picture]:
-    for one in watched(story):
-        end = f"-{one.source}" if story.several else ""
-        yield Picture(f"watched{end}", one.chart(), one.places())
-
-
 def _page(story: Story) -> Markup:
-    found = watched(story)
-    if not found:
+    if not (found := watched(story)):
         return Markup("")
     return rendered("nodrop.report", "watched.html.j2", story, watched=found)
 
 
 SECTION = Section(
-    id="watched", title="Seen by nodrop drops", tables=watched_tables, pictures=_pictures,
-    page=_page, place=60, with_search=False,
+    id="watched", title="Seen by nodrop drops", tables=_tables, page=_page, place=60,
+    with_search=False, pictures=lambda story: [
+        Picture(f"watched-{one.source}" if story.several else "watched", one.chart(), one.places())
+        for one in watched(story)
+    ],
 )  # fmt: skip
