@@ -202,14 +202,13 @@ def _by_data(name: str, runs: Sequence[RunDir]) -> dict[str, str]:
             for key, value in _flat({name: record.figure(name)}):
                 if value is not None:
                     found.setdefault(key, set()).add(_type_of(value))
-    return {
-        key: "DOUBLE"
-        if kinds == {"BIGINT", "DOUBLE"}
-        else kinds.pop()
-        if len(kinds) == 1
-        else "VARCHAR"
-        for key, kinds in found.items()
-    }
+    return {key: _common(kinds) for key, kinds in found.items()}
+
+
+def _common(kinds: set[str]) -> str:
+    if kinds == {"BIGINT", "DOUBLE"}:
+        return "DOUBLE"
+    return next(iter(kinds)) if len(kinds) == 1 else "VARCHAR"
 
 
 def _type_of(value: Any) -> str:

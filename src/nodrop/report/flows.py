@@ -12,17 +12,7 @@ from markupsafe import Markup
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import ADDING, Account, Hop
 from nodrop.report import numbers
-from nodrop.report.chart import (
-    Chart,
-    KeyEntry,
-    Pane,
-    Plot,
-    Scale,
-    cut,
-    number,
-    tag,
-    ticks,
-)
+from nodrop.report.chart import Chart, KeyEntry, Pane, Plot, Scale, cut, number, tag, ticks
 from nodrop.report.timeline import Panel, Series, Timeline
 
 
@@ -92,12 +82,11 @@ class _Route:
         rows = len(self._branches) + len(self._notes)
         height = int(self._top + STREAM + (14 + ROW * rows if rows else 8))
         plot = Plot(title, Scale(0, 100), Scale(height, 0), height, "full")
-        for n, step in enumerate(self._ledger.steps):
+        for step in self._ledger.steps:
             x0, x1 = self._x[step.start.name], self._x[step.end.name]
             box = {"x": f"{number(x0)}%", "y": self._top, "width": f"{number(x1 - x0)}%"}
             high = self._high(step.end.packets)
             plot.behind.append(tag("rect", **box, height=high, class_="stream"))
-            del n
         for row, (step, account) in enumerate(reversed(self._branches)):
             self._branch(plot, row, self._x[step.start.name], self._x[step.end.name], account)
         for row, words in enumerate(self._notes, len(self._branches)):
@@ -113,10 +102,8 @@ class _Route:
             if step.over:
                 yield f"{', '.join(hop_title(name) for name in step.over)}: not visible"
             if step.residual_packets:
-                yield (
-                    f"residual {numbers.signed(step.residual_packets)} on the way to "
-                    f"{hop_title(step.end.name)}"
-                )
+                residual, end = numbers.signed(step.residual_packets), hop_title(step.end.name)
+                yield f"residual {residual} on the way to {end}"
 
     def _high(self, packets: int | None) -> float:
         return max((packets or 0) * self._scale, THINNEST)
@@ -129,38 +116,45 @@ class _Route:
         x = x0 + (x1 - x0) * (0.12 + 0.1 * (len(own) - 1 - place))
         thick = self._high(account.packets)
         end = self._top + STREAM + 14 + ROW * row + 12
-        down, style = end - edge, account.kind.value
+        down, kind = end - edge, account.kind.value
         ribbon = f"M-22 {number(thick / 2)}h8q14 0 14 14v{number(max(down - 14 - thick / 2, 1))}"
-        tail = tag("path", d=ribbon, stroke_width=thick, class_=f"drop k-{style}")
+        tail = tag("path", d=ribbon, stroke_width=thick, class_=f"drop k-{kind}")
         share = ""
-        if account.kind.value == "lost" and (sent := self._seen[0].packets):
+        if kind == "lost" and (sent := self._seen[0].packets):
             share = f" · {numbers.percent(account.packets / sent)} %"
         count = tag("tspan", f"{_count(account)}{share}", class_="b")
-        name = f" {FATES.get(account.name, account.name)}"
+        name = tag("tspan", cut(f" {FATES.get(account.name, account.name)}", 260))
         far = x > 60
         side = {"x": -thick / 2 - 8 if far else thick / 2 + 8, "y": down + 2}
-        style_ = f"fate k-{style} {'a-end' if far else ''}".rstrip()
-        label = tag("text", count, tag("tspan", cut(name, 260)), **side, class_=style_)
+        label = tag("text", count, name, **side, class_=f"fate k-{kind}{' a-end' if far else ''}")
         moved = {"x": f"{number(x)}%", "y": edge, "overflow": "visible"}
         plot.front.append(tag("svg", tail, label, **moved))
-        plot.told.append(
-            (round(x * 10), round(end / plot.height * 1000), _branch_words(account), "")
-        )
+        packets = numbers.count_of(account.packets, "packet")
+        said = f"{account.name}: {packets} {kind}; counter: {account.counter}"
+        for what, words in (
+            ("evidence", account.evidence),
+            ("knob", account.knob),
+            ("meaning", definition(account.name)),
+        ):
+            said += f"; {what}: {words}" if words else ""
+        plot.told.append((round(x * 10), round(end / plot.height * 1000), said, ""))
 
     def _hop(self, plot: Plot, n: int, hop: Hop) -> None:
         x = self._x[hop.name]
         anchor = "start" if n == 0 else "end" if n == len(self._seen) - 1 else "middle"
         lift = 30 if self._crowded and n % 2 == 0 else 0
-        at, high = f"{number(x)}%", self._high(hop.packets)
+        at, high, title = f"{number(x)}%", self._high(hop.packets), hop_title(hop.name)
         ends = {"x1": at, "x2": at, "y1": self._top - 3, "y2": self._top + high + 3}
         y = self._top - 23 - lift
         plot.front += [
             tag("line", **ends, class_="gate"),
-            tag("text", hop_title(hop.name), x=at, y=y, class_=f"place a-{anchor}"),
+            tag("text", title, x=at, y=y, class_=f"place a-{anchor}"),
             tag("text", numbers.count(hop.packets), x=at, y=y + 15, class_=f"n a-{anchor}"),
         ]
-        middle = (self._top + high / 2) / plot.height * 1000
-        plot.told.append((round(x * 10), round(middle), _hop_words(hop), ""))
+        middle = round((self._top + high / 2) / plot.height * 1000)
+        says = f"{title}: {numbers.count_of(hop.packets, 'packet')}; counter: {hop.counter}"
+        meaning = definition(hop.name)
+        plot.told.append((round(x * 10), middle, f"{says}; {meaning}" if meaning else says, ""))
 
 
 def _count(account: Account) -> str:
@@ -168,32 +162,14 @@ def _count(account: Account) -> str:
     return f"{mark}{numbers.count(account.packets)}"
 
 
-def _branch_words(account: Account) -> str:
-    said = [f"{account.name}: {numbers.count_of(account.packets, 'packet')} {account.kind.value}",
-            f"counter: {account.counter}"]  # fmt: skip
-    said += [f"evidence: {account.evidence}"] if account.evidence else []
-    said += [f"knob: {account.knob}"] if account.knob else []
-    meaning = definition(account.name)
-    return "; ".join([*said, *([f"meaning: {meaning}"] if meaning else [])])
-
-
-def _hop_words(hop: Hop) -> str:
-    packets = numbers.count_of(hop.packets, "packet")
-    says = f"{hop_title(hop.name)}: {packets}; counter: {hop.counter}"
-    meaning = definition(hop.name)
-    return f"{says}; {meaning}" if meaning else says
-
-
 def _route_list(ledger: Ledger, seen: Sequence[Hop]) -> Markup:
     rows = []
     for hop in seen:
-        for step in ledger.steps:
-            for account in step.accounts if step.end.name == hop.name else ():
-                if account.packets:
-                    name = tag("span", FATES.get(account.name, account.name))
-                    fate = tag("li", name, tag("b", _count(account)),
-                               class_=f"fate k-{account.kind.value}")  # fmt: skip
-                    rows.append(fate)
+        into = [a for s in ledger.steps if s.end.name == hop.name for a in s.accounts if a.packets]
+        for account in into:
+            name = tag("span", FATES.get(account.name, account.name))
+            count = tag("b", _count(account))
+            rows.append(tag("li", name, count, class_=f"fate k-{account.kind.value}"))
         name = tag("span", hop_title(hop.name))
         rows.append(tag("li", name, tag("b", numbers.count(hop.packets))))
     return tag("ol", *rows, class_="route-list")
@@ -207,30 +183,23 @@ QUIET = 5.0
 def time_chart(timelines: Sequence[Timeline], title: str, heads: Sequence[Markup] = ()) -> Chart:
     """A row per figure and a column per trial: one scale per row, one axis of time. Empty if no
     trial left two points."""
-    span = _span(timelines)
-    if span is None:
+    times = [at for t in timelines for p in t.panels for s in p.series for at, _ in s.points]
+    times += [at for t in timelines for _, at in t.marks]
+    first, last = min(times, default=0.0), max(times, default=0.0)
+    if first >= last:
         return Chart()
-    first, last = span
-    steps = tuple(s for s in ticks(last, 6, min(first, 0.0)) if first <= s <= last)
-    x = Scale(first, last, steps)
+    x = Scale(first, last, tuple(s for s in ticks(last, 6, min(first, 0.0)) if first <= s <= last))
     names = list(dict.fromkeys(p.title for t in timelines for p in t.panels))
-    panes = [
-        _time_row(name, [next((p for p in t.panels if p.title == name), None) for t in timelines],
-                  timelines, x, final=name == names[-1])
-        for name in names
-    ]  # fmt: skip
+    panes = []
+    for name in names:
+        panels = [next((p for p in t.panels if p.title == name), None) for t in timelines]
+        panes.append(_time_row(name, panels, timelines, x, final=name == names[-1]))
     moments: list[KeyEntry] = []
     if len(timelines) == 1:
         moments = [("bar", "moment", f"{name} {numbers.seconds(at)} s")
                    for name, at in timelines[0].marks]  # fmt: skip
     kind = "times sides" if len(timelines) > 1 else "times"
     return Chart(title, tuple(panes), tuple(moments), kind, tuple(heads))
-
-
-def _span(timelines: Sequence[Timeline]) -> tuple[float, float] | None:
-    times = [at for t in timelines for p in t.panels for s in p.series for at, _ in s.points]
-    times += [at for t in timelines for _, at in t.marks]
-    return (min(times), max(times)) if times and min(times) < max(times) else None
 
 
 def _time_row(name: str, panels: Sequence[Panel | None], timelines: Sequence[Timeline], x: Scale,
@@ -241,37 +210,26 @@ def _time_row(name: str, panels: Sequence[Panel | None], timelines: Sequence[Tim
     # interval may seem to hold more than itself. What cannot be more is drawn as all there is.
     high = next((p.high for p in known if p.high is not None), None)
     y = Scale.over([max(tops, default=0.0) if high is None else high], 2)
-    quiet = _quiet_names(known)
+    quiet: set[str] = set()
+    if known and "thread" in known[0].title.lower():
+        series = [s for p in known for s in p.series]
+        loud = {s.name for s in series if any(v >= QUIET for _, v in s.points)}
+        quiet = {s.name for s in series} - loud if loud else quiet
     plots = []
     for panel, timeline in zip(panels, timelines, strict=True):
-        pad = "flat" if final else "bare"
-        plot = Plot(f"{name} over time", x, y, TIME_HEIGHT, pad)
+        plot = Plot(f"{name} over time", x, y, TIME_HEIGHT, "flat" if final else "bare")
         plot.axes("", (lambda v: f"{v:g} s".replace("-", "−")) if final else None, numbers.short)
         if panel is not None:
             _draw(plot, panel, quiet)
         for _, at in timeline.marks:
             plot.upright(at, "moment")
         plots.append(plot)
-    unique = dict.fromkeys(
-        (s.style, s.name) for p in known for s in p.series if s.name not in quiet
-    )
+    drawn = dict.fromkeys((s.style, s.name) for p in known for s in p.series if s.name not in quiet)
     stacked = any(p.stacked for p in known)
     key = [("zone" if stacked else "line", f"s{n % 8}{' solid' if stacked else ''}", said)
-           for n, said in unique]  # fmt: skip
+           for n, said in drawn]  # fmt: skip
     note = f"{len(quiet)} others below {QUIET:g} %" if quiet else ""
     return Pane(tuple(plots), name, known[0].unit, tuple(key), note)
-
-
-def _quiet_names(panels: Sequence[Panel]) -> set[str]:
-    """Series of threads that hardly ran in any of the trials."""
-    if not panels or "thread" not in panels[0].title.lower():
-        return set()
-    busiest: dict[str, float] = {}
-    for panel in panels:
-        for s in panel.series:
-            busiest[s.name] = max(busiest.get(s.name, 0.0), *(v for _, v in s.points), 0.0)
-    quiet = {name for name, most in busiest.items() if most < QUIET}
-    return quiet if len(quiet) < len(busiest) else set()
 
 
 def _lines(panel: Panel) -> list[list[tuple[float, float]]]:
