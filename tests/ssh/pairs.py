@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.elsewhere.where import measuring
+from nodrop.elsewhere.dispatch import measuring
 from nodrop.hosts.processes import ended
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Progress

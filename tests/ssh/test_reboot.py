@@ -16,9 +16,9 @@ from nodrop import plugins
 from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.elsewhere import front
-from nodrop.elsewhere.front import Rebooting
-from nodrop.elsewhere.where import measuring
+from nodrop.elsewhere import client
+from nodrop.elsewhere.client import Rebooting
+from nodrop.elsewhere.dispatch import measuring
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.labs.seam import OnHosts
 from nodrop.measure.plan import Progress
@@ -170,7 +170,7 @@ def test_a_host_that_booted_without_what_nodrop_needs_ends_a_run_that_can_go_on(
 def rebooting_it(
     cabled: None, there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Rebooting:
-    monkeypatch.setattr(front, "SETTLED_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(client, "SETTLED_TIMEOUT_S", 0.0)
     lab = plugins.build_lab(load_lab(there.lab(tmp_path)))
     assert isinstance(lab, OnHosts)
     return Rebooting(lab, lambda _words: None)
@@ -243,7 +243,7 @@ def test_this_machine_is_never_booted(there: Pair, tmp_path: Path) -> None:
 
 def test_nor_under_the_name_of_another(there: Pair, rebooting_it: Rebooting) -> None:
     """As with `host = "localhost"`: by any name and address, the boot id is ours."""
-    ours, theirs = front.BOOT_ID, boot_id(there.receiver).strip()
+    ours, theirs = client.BOOT_ID, boot_id(there.receiver).strip()
     show = ["sh", "-c", f"echo {Path(ours).read_text().strip()} > /run/boot_id"]
     there.receiver.run(*show)
     try:

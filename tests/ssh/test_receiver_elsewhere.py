@@ -17,8 +17,8 @@ from nodrop import plugins
 from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.elsewhere import conversation
-from nodrop.elsewhere.front import doctor_elsewhere
+from nodrop.elsewhere import messages
+from nodrop.elsewhere.client import doctor_elsewhere
 from nodrop.errors import BadInput, Interrupted, LabProblem, NotReady
 from nodrop.hosts.processes import holder, this_host
 from nodrop.labs.ssh import SshLab
@@ -36,7 +36,7 @@ import os, sys
 from pathlib import Path
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.elsewhere.where import measuring
+from nodrop.elsewhere.dispatch import measuring
 from nodrop.measure.plan import Progress
 step, number, file, lab, out = sys.argv[1:]
 class Ends(Progress):
@@ -139,7 +139,7 @@ class KillsThere(Progress):
     def phase(self, name: str) -> None:
         if name == "offer":
             for pid, argv in self._receiver.processes().items():
-                if "nodrop.elsewhere.far" in argv:
+                if "nodrop.elsewhere.agent" in argv:
                     os.kill(pid, signal.SIGKILL)
 
 
@@ -248,7 +248,7 @@ class Stops(Progress):
     def phase(self, name: str) -> None:
         if name == "offer":
             for pid, argv in self._receiver.processes().items():
-                if argv.startswith("/usr/bin/python3") and "nodrop.elsewhere.far" in argv:
+                if argv.startswith("/usr/bin/python3") and "nodrop.elsewhere.agent" in argv:
                     os.kill(pid, signal.SIGSTOP)
 
 
@@ -259,7 +259,7 @@ def test_a_nodrop_there_that_hangs_is_named_and_ended_from_here(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(conversation, "SILENT_S", 12.0)  # it says every 5 s that it is there
+    monkeypatch.setattr(messages, "SILENT_S", 12.0)  # it says every 5 s that it is there
     words = "receiver sensor1: nodrop there says nothing for 12 s: it hangs, or its host; `nodrop"
     with pytest.raises(LabProblem, match=words) as hangs:
         run(progress=Stops(there.receiver))
@@ -280,7 +280,7 @@ def test_a_nodrop_there_that_hangs_is_named_and_ended_from_here(
 def test_an_interrupt_ends_a_run_that_hangs_there(
     run: Run, there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "SILENT_S", 12.0)
+    monkeypatch.setattr(messages, "SILENT_S", 12.0)
 
     class StopsAndEnds(Stops):
         def phase(self, name: str) -> None:

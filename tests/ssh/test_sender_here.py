@@ -11,7 +11,7 @@ import pytest
 from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import LabSource, load_lab
-from nodrop.elsewhere.where import measuring
+from nodrop.elsewhere.dispatch import measuring
 from nodrop.measure.plan import Progress
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata

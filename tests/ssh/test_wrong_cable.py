@@ -18,7 +18,7 @@ import pytest
 from nodrop.capacity.rules import answers
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.elsewhere.where import looked_at
+from nodrop.elsewhere.dispatch import looked_at
 from nodrop.errors import NotReady
 from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.trial import TrialRecord

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from nodrop.elsewhere import where
-from nodrop.elsewhere.where import FarPair
+from nodrop.elsewhere import dispatch
+from nodrop.elsewhere.dispatch import FarPair
 from nodrop.errors import BadInput, LabProblem
 
 
@@ -23,9 +23,9 @@ def test_that_its_own_run_goes_on_is_not_said(
         problem.ended_run = str(tmp_path)
         raise problem
 
-    monkeypatch.setattr(where, "run_elsewhere", ends)
-    monkeypatch.setattr(where, "make_plan", lambda _: SimpleNamespace(notes=list))
-    monkeypatch.setattr(where, "replace", lambda *_, **__: None)
+    monkeypatch.setattr(dispatch, "run_elsewhere", ends)
+    monkeypatch.setattr(dispatch, "make_plan", lambda _: SimpleNamespace(notes=list))
+    monkeypatch.setattr(dispatch, "replace", lambda *_, **__: None)
     job: Any = type("Job", (), {"lab": type("Lab", (), {"table": {}}), "experiment": None})
     with pytest.raises(LabProblem) as ended:
         FarPair(cast(Any, job), tmp_path).begin()
@@ -40,7 +40,7 @@ def test_a_plan_that_cannot_be_made_ends_the_pair(
     def refuses(_: object) -> None:
         raise BadInput("load.trace: gone")
 
-    monkeypatch.setattr(where, "make_plan", refuses)
+    monkeypatch.setattr(dispatch, "make_plan", refuses)
     job: Any = type("Job", (), {"lab": type("Lab", (), {"table": {}}), "experiment": None})
     with pytest.raises(BadInput, match="gone"):
         FarPair(cast(Any, job), tmp_path).begin()

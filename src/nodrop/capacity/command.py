@@ -112,7 +112,7 @@ def capacity(
     from nodrop.config.asked import CapacityQuestion, Sensor
     from nodrop.config.experiment import asked_experiment
     from nodrop.config.lab_file import load_lab
-    from nodrop.elsewhere.where import measuring
+    from nodrop.elsewhere.dispatch import measuring
     from nodrop.measure.plan import make_plan
     from nodrop.terminal.progress import shown
 

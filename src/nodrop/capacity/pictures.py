@@ -11,7 +11,7 @@ from nodrop.capacity.knee import dots, voids
 from nodrop.capacity.statements import writing
 from nodrop.capacity.words import deciding, fitted, fitted_words, goal_name, stand_apart
 from nodrop.findings.load_words import value_words
-from nodrop.ledger.peers import SATURATED_SHARE
+from nodrop.ledger.worker_threads import SATURATED_SHARE
 from nodrop.report import numbers
 from nodrop.report.chart import Chart
 from nodrop.report.charts import (

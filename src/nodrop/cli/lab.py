@@ -61,7 +61,7 @@ def check(
     """
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
-    from nodrop.elsewhere.where import looked_at
+    from nodrop.elsewhere.dispatch import looked_at
     from nodrop.labs.seam import Checked, OnHosts
 
     source = load_lab(where)
@@ -240,7 +240,7 @@ def _undone_elsewhere(where: str, everything: bool) -> Sequence[UndoReport]:
 
 
 def _undone_by_nodrop_there(lab: OnHosts, everything: bool) -> Sequence[UndoReport]:
-    from nodrop.elsewhere.untaken import undone_on
+    from nodrop.elsewhere.outbox import undone_on
     from nodrop.hosts.journal import UndoReport, new_label
 
     try:

@@ -144,14 +144,14 @@ def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callab
     """The function that runs the experiment, bound to where and how."""
     if fleet is None:
         from nodrop.config.lab_file import load_lab
-        from nodrop.elsewhere.where import measuring
+        from nodrop.elsewhere.dispatch import measuring
 
         where = load_lab(lab)
         return partial(measuring(where), asked, where)
     if lab is not None:
         raise BadInput("--lab: not with --fleet, whose file names its labs; leave one of them out")
     from nodrop.config.lab_file import load_fleet
-    from nodrop.elsewhere.where import receiver_elsewhere, sits
+    from nodrop.elsewhere.dispatch import receiver_elsewhere, sits
     from nodrop.fleet.run import run_fleet
     from nodrop.hosts.rights import ensure_privileges
 
@@ -234,7 +234,7 @@ def doctor(
     """
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab
-    from nodrop.elsewhere.where import looked_at, receiver_elsewhere
+    from nodrop.elsewhere.dispatch import looked_at, receiver_elsewhere
     from nodrop.measure import baselines
     from nodrop.measure.plan import make_plan
 

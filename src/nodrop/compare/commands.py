@@ -254,7 +254,7 @@ def ab(
     """
     from nodrop.config.asked import AbQuestion, Sensor, time_s
     from nodrop.config.lab_file import load_lab
-    from nodrop.elsewhere.where import measuring
+    from nodrop.elsewhere.dispatch import measuring
     from nodrop.measure.controllers.blocks import UntilTold
     from nodrop.measure.plan import make_plan
     from nodrop.report.sensor import decoder_words, sensor_words

@@ -172,7 +172,7 @@ class _Run:
         self, asked: Experiment, cells: Mapping[str, Mapping[str, Any]]
     ) -> tuple[Path, Sequence[TrialRecord], list[Effect]]:
         from nodrop.compare import proving
-        from nodrop.elsewhere.where import measuring
+        from nodrop.elsewhere.dispatch import measuring
         from nodrop.measure.controllers.blocks import UntilTold
         from nodrop.measure.plan import make_plan
         from nodrop.report.write import write_report

@@ -253,7 +253,7 @@ class OnHosts(Protocol):
 
     @property
     def receiver_elsewhere(self) -> bool:
-        """nodrop itself must then go there to measure (elsewhere/front.py)."""
+        """nodrop itself must then go there to measure (elsewhere/client.py)."""
         ...
 
     def receiver(self, label: str) -> SshHost:

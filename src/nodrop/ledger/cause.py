@@ -13,7 +13,6 @@ from itertools import groupby
 
 from nodrop.config.units import noun
 from nodrop.ledger.hops import NEUTRAL, Knobs, Place, WaitsFor
-from nodrop.ledger.peers import SATURATED_SHARE, SLEEPS_SHARE, Pace, Peer, Peers, ThreadQueue, peers
 from nodrop.ledger.running import Role, Running
 from nodrop.ledger.timeline import (
     TAKEN,
@@ -23,6 +22,15 @@ from nodrop.ledger.timeline import (
     not_running_ns,
     shares,
     still_intervals,
+)
+from nodrop.ledger.worker_threads import (
+    SATURATED_SHARE,
+    SLEEPS_SHARE,
+    Pace,
+    Peer,
+    Peers,
+    ThreadQueue,
+    peers,
 )
 
 

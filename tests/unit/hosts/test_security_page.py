@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.elsewhere import control_plane, conversation, untaken
+from nodrop.elsewhere import control_plane, messages, outbox
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.processes import keep_words
 from nodrop.hosts.rights import KEEPER, KEPT, KEPT_BY_OURS, LOOKS, QEMU, SUT, SUT_USER, of_job
@@ -126,11 +126,11 @@ def test_the_page_says_what_a_keeper_may() -> None:
 def test_the_page_says_where_a_receiver_elsewhere_has_what() -> None:
     assert f"`{control_plane.CONTROL_FOLDER}/SHA256` | nodrop itself" in PAGE
     assert "chmod 755" in control_plane.COPY
-    assert f"`{conversation.FILES_FOLDER}/SHA256` | the trace, rules" in PAGE
-    assert 'chmod 700 "$1"' in conversation.TAKE
-    assert "chmod 644" in conversation.TAKE
-    assert f"`{untaken.RUNS_FOLDER}/{untaken.RUN}XXXXXX` | the run" in PAGE
-    assert f"`{untaken.RUNS_FOLDER}/{untaken.UNTAKEN}` | the last trial" in PAGE
+    assert f"`{messages.FILES_FOLDER}/SHA256` | the trace, rules" in PAGE
+    assert 'chmod 700 "$1"' in messages.TAKE
+    assert "chmod 644" in messages.TAKE
+    assert f"`{outbox.RUNS_FOLDER}/{outbox.RUN}XXXXXX` | the run" in PAGE
+    assert f"`{outbox.RUNS_FOLDER}/{outbox.UNTAKEN}` | the last trial" in PAGE
 
 
 def test_every_folder_that_stays_on_this_host_is_on_the_page() -> None:

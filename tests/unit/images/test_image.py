@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.config.options import INPUTS
-from nodrop.elsewhere.conversation import Copies
+from nodrop.elsewhere.messages import Copies
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.node import file_sha256
 from nodrop.images import image

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from nodrop.config.options import INPUTS
-from nodrop.elsewhere.conversation import Copies, Named
+from nodrop.elsewhere.messages import Copies, Named
 from nodrop.errors import BadInput
 from nodrop.suts.seam import pins_of
 from nodrop.suts.suricata import Suricata, log

@@ -125,7 +125,7 @@ def test_a_proof_that_was_ended_is_not_gone_on_with(
         ended.ended_run = "results/prove-x"
         raise ended
 
-    monkeypatch.setattr("nodrop.elsewhere.where.measuring", lambda _: measure)
+    monkeypatch.setattr("nodrop.elsewhere.dispatch.measuring", lambda _: measure)
     argv = ["tune", "prove", "sut.service_rate_pps=9000", "make:demo", "--sut", "sink"]
     assert main.exit_code([*argv, "--out", str(tmp_path)]) == ended.exit_code
     said = capsys.readouterr().err.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The half of a run that measures, on the receiver: `python3 -m nodrop.elsewhere.far`, over ssh.
+"""The half of a run that measures, on the receiver: `python3 -m nodrop.elsewhere.agent`, over ssh.
 
 It is told by stdin and answers by stdout, in frames. The end of stdin ends it, and it undoes.
 """
@@ -23,7 +23,7 @@ from typing import cast
 import nodrop
 from nodrop.config.options import INPUTS
 from nodrop.elsewhere.control_plane import CONTROL_FOLDER
-from nodrop.elsewhere.conversation import (
+from nodrop.elsewhere.messages import (
     ALIVE,
     ALIVE_INTERVAL_S,
     LEASE_S,
@@ -38,7 +38,7 @@ from nodrop.elsewhere.conversation import (
     say,
     say_file,
 )
-from nodrop.elsewhere.untaken import (
+from nodrop.elsewhere.outbox import (
     Begun,
     Untaken,
     arrived,

@@ -263,7 +263,7 @@ class Far:
         self._ended = threading.Event()
         address = host.address and f"SSH_CONNECTION=- - {host.address} -"
         ours = [f"{HOLDER_VARIABLE}={holder()}", f"{HOST_VARIABLE}={host.name}"]
-        argv = ["env", *([address] if address else []), *ours, *control, "nodrop.elsewhere.far"]
+        argv = ["env", *([address] if address else []), *ours, *control, "nodrop.elsewhere.agent"]
         self._program = host.begin(argv)
         out, into = self._program.stdout, self._program.stdin
         assert out is not None and into is not None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
-from nodrop.elsewhere.front import run_elsewhere
+from nodrop.elsewhere.client import run_elsewhere
 from nodrop.errors import BadInput, Interrupted, LabProblem, NodropError
 from nodrop.fleet.worker import Begun, Job, Left, must_be_as_others
 from nodrop.hosts.folders import scratch
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # A pair of a fleet whose receiver is another machine.
 #
-# Its worker is the front of a run there (elsewhere/front.py): whoever gives the pair its trials is
+# Its worker is the front of a run there (elsewhere/client.py): whoever gives the pair its trials is
 # the controller of that run, and each trial goes on to him with its files.
 LOOK_S = 0.2
 """A thread that waits longer is not ended while it waits."""
@@ -219,7 +219,7 @@ def measuring(lab: LabSource) -> Measuring:
     """The function that measures with this lab. To measure here needs rights, which this process
     then has."""
     if receiver_elsewhere(lab):
-        from nodrop.elsewhere.front import run_elsewhere
+        from nodrop.elsewhere.client import run_elsewhere
 
         return run_elsewhere
     from nodrop.hosts.rights import ensure_privileges
@@ -276,7 +276,7 @@ def in_the_way(lab: LabSource, experiment: Experiment, plan: Plan) -> list[str]:
 def _looked_at_elsewhere(
     lab: LabSource, experiment: Experiment | None, plan: Plan | None
 ) -> tuple[list[str], list[str], list[Json]]:
-    from nodrop.elsewhere.front import doctor_elsewhere
+    from nodrop.elsewhere.client import doctor_elsewhere
 
     if experiment and plan:
         return doctor_elsewhere(experiment, lab, plan)

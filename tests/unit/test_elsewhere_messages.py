@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from nodrop.elsewhere import conversation, front
-from nodrop.elsewhere.conversation import Far
+from nodrop.elsewhere import client, messages
+from nodrop.elsewhere.messages import Far
 from nodrop.errors import LabProblem
 from nodrop.hosts.node import start_child
 from nodrop.hosts.relay import HeldHere
 
 THERE = """
 import signal, sys, time
-from nodrop.elsewhere.conversation import ALIVE, OURS, say
+from nodrop.elsewhere.messages import ALIVE, OURS, say
 from nodrop.hosts.relay import Frames
 frames = Frames(sys.stdin.buffer, sys.stdout.buffer)
 say(frames, {"event": "hello"})
@@ -59,8 +59,8 @@ class There:
 
 @pytest.fixture
 def far(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
-    monkeypatch.setattr(conversation, "SILENT_S", 3.0)
-    monkeypatch.setattr(conversation, "UNDO_S", 1.0)
+    monkeypatch.setattr(messages, "SILENT_S", 3.0)
+    monkeypatch.setattr(messages, "UNDO_S", 1.0)
     host: Any = There(request.param)
     with Far(host, [], HeldHere("sender")) as found:
         found.greeted()
@@ -95,6 +95,6 @@ class Hangs(HeldHere):
 
 
 def test_a_sender_on_which_a_program_hangs_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front, "COMMAND_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(client, "COMMAND_TIMEOUT_S", 0.1)
     with pytest.raises(LabProblem, match=r"^sender gen1: `uname -m` took longer than 0.1 s$"):
-        front._machine(Hangs("sender gen1"))
+        client._machine(Hangs("sender gen1"))

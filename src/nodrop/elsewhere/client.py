@@ -1,6 +1,6 @@
 """The half of a run that is kept, on the user's machine: it asks what next, shows and writes.
 
-The other half measures, on the receiver (elsewhere/far.py). Whatever ends this one ends that one,
+The other half measures, on the receiver (elsewhere/agent.py). Whatever ends this one ends that one,
 which undoes; what was measured until then is here.
 """
 
@@ -18,8 +18,8 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.elsewhere.control_plane import placed
-from nodrop.elsewhere.conversation import Far, Next, Task, copied, copy_of, named_files
-from nodrop.elsewhere.untaken import begun_of, fingerprint
+from nodrop.elsewhere.messages import Far, Next, Task, copied, copy_of, named_files
+from nodrop.elsewhere.outbox import begun_of, fingerprint
 from nodrop.errors import (
     BadInput,
     Interrupted,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.elsewhere.untaken import UNTAKEN
+from nodrop.elsewhere.outbox import UNTAKEN
 from nodrop.errors import Interrupted, LabProblem
 from nodrop.hosts import ssh_connection
 from nodrop.hosts.node import find_node_binary
@@ -74,7 +74,7 @@ def far_half(pair: Pair) -> int:
     (pid,) = (
         pid
         for pid, argv in pair.receiver.processes().items()
-        if "nodrop.elsewhere.far" in argv and "python" in argv.split()[0]
+        if "nodrop.elsewhere.agent" in argv and "python" in argv.split()[0]
     )
     return pid
 
