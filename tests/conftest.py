@@ -86,7 +86,7 @@ def hear_ctrl_c() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """As a normal user, all tests run in the namespaces in which nodrop itself runs."""
+    """A normal user's tests run in the namespaces in which nodrop itself runs."""
     if is_worker(config) or config.option.collectonly:
         return
     try:

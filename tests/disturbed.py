@@ -28,14 +28,14 @@ BY_THE_MACHINE = {Reason.SENDER_LATE, Reason.SENDER_BURST, Reason.SENDER_SHORT, 
 OTHERS = ("other programs", "hypervisor")
 INCONCLUSIVE = "inconclusive"
 WORDS = pytest.StashKey[list[str]]()
-"""Of each failure of a test so far."""
+"""The words of each failure of a test so far."""
 FAILED = pytest.StashKey[bool]()
 STOLEN_S = 0.05
 """A ring of any test holds what arrives in a shorter time."""
 OTHERS_RATIO = 0.25
-"""Of one CPU."""
+"""Part of one CPU."""
 ROBBED_RATIO = 0.05
-"""Of one CPU, as the bound of nodrop's own trials. That may be what is tested, so that here the
+"""Part of one CPU: the bound of nodrop's own trials. That may be what is tested, so that here the
 kernel alone is asked."""
 
 
@@ -161,7 +161,7 @@ def disturbance(test: pytest.Function, before: Spent) -> str | None:
 
 
 def said_by_nodrop(runs: Sequence[Path]) -> str | None:
-    """Of the first disturbed trial in these files."""
+    """The words of the first disturbed trial in these files."""
     for file in runs:
         for line in file.read_text(errors="replace").splitlines():
             try:

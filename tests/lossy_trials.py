@@ -20,9 +20,9 @@ class LossySut:
     one_sided: bool = False
     """Each trial lacks noise x |N(0, 1)|: no log-normal."""
     stalls: float = 0.0
-    """Of the trials take a tenth less."""
+    """Part of the trials that take a tenth less."""
     packets: int = 50_000
-    """That a load of 1 is."""
+    """Packets in a load of 1."""
 
     def trials(self, n: int, random: Random, *, starts: int = 1, wide: bool = False) -> list[Offer]:
         """Offered as a search does, most of them just above the limits seen, or, if `wide`,

@@ -17,7 +17,7 @@ from nodrop.results.trial import Ramp, Searched, TrialRecord
 from tests.made import outcome_runs
 
 PACKETS_PER_S = 10_000.0
-"""That a load of 1 is."""
+"""Rate of a load of 1."""
 METHODS: list[dict[str, Any]] = [
     {"method": "nodrop"},
     {"method": "bisection", "min": 0.25, "max": 64.0},
@@ -33,12 +33,12 @@ class SimulatedSut:
     noise: float = 0.0
     """One-sided: |N(0, 1)| times this part of the capacity is missing in a trial."""
     stall_ratio: float = 0.0
-    """Of trials, that stand still for a tenth of their time."""
+    """Part of the trials that stand still for a tenth of their time."""
     disturbed_ratio: float = 0.0
-    """Of trials, that are void because the hypervisor takes the sender's CPU."""
+    """Part of the trials that are void because the hypervisor takes the sender's CPU."""
     ticks: float = 0.0
-    """Of trials, in which the hypervisor takes the SUT's CPU for 10 ms: what comes meanwhile is
-    lost, beyond the ring."""
+    """Part of the trials in which the hypervisor takes the SUT's CPU for 10 ms. Packets beyond the
+    ring are then lost."""
     thefts_per_s: float = 0.0
     """The hypervisor takes the SUT's CPU so often, 10 ms each, and it is seen when packets went."""
     path_loss: float = 0.0
@@ -51,7 +51,7 @@ class SimulatedSut:
     reads: bool = True
     """Its counters can be read while it works."""
     cpu_ratio: float = 0.0
-    """Of its busiest thread at its capacity; 0 = it cannot be seen."""
+    """CPU of its busiest thread at its capacity; 0 = it cannot be seen."""
     sender_most: float = float("inf")
     """Beyond, the sender is late."""
     late_p99_us: float = 8_000.0
@@ -116,7 +116,7 @@ class SimulatedSut:
         return self.capacity * self._start * self.drift(index) * tired
 
     def _ramped(self, common: dict[str, Any], asked: Searched) -> TrialRecord:
-        """As nodrop reads a load that grows by equal factors."""
+        """A load that grows by equal factors, as nodrop reads it."""
         assert asked.ramp is not None
         if asked.value > self.crashes_above:
             return _record(common, "failed", ["sut_died"], "failed: it was killed by SIGSEGV")

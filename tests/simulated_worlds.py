@@ -85,11 +85,11 @@ class Found:
     ndr: Answer
     pdr: Answer
     lossy: float | None
-    """Of the later trials of the load that is carried without loss; None if there is no such
+    """Later trials of the load that is carried without loss; None if there is no such
     load."""
 
     least: float
-    """That the SUT serves at the end, or its weaker starts do."""
+    """Rate that the SUT serves at the end, or its weaker starts do."""
 
     @property
     def low(self) -> bool:

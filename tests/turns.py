@@ -21,7 +21,7 @@ def is_of_a_lab(item: pytest.Item) -> bool:
 
 
 def rank(item: pytest.Item) -> tuple[float, int]:
-    """Those that were given more time come first."""
+    """Tests that were given more time come first."""
     given = item.get_closest_marker("timeout")
     return (
         -given.args[0] if given else 0,

@@ -67,7 +67,7 @@ class Place:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def records(self) -> list[dict[str, Any]]:
-        """Of every whole line, in file order."""
+        """Records of all whole lines, in file order."""
         lines = [
             line
             for file in self.out.glob("*/trials.jsonl")
@@ -79,7 +79,7 @@ class Place:
         return [record["run"] for record in self.records() if record["outcome"] != "void"]
 
     def late(self) -> set[str]:
-        """That a busy machine made void to the last; what is left behind is the question here."""
+        """Runs that a busy machine made void each time: here only what they leave counts."""
         late = [r for r in self.records() if r["invalid_reasons"] == ["sender_late"]]
         return {record["run"] for record in late} - set(self.good())
 

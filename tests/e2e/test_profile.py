@@ -12,7 +12,7 @@ from tests.e2e.conftest import WHOLE_TRACE, Run, closes
 
 pytestmark = pytest.mark.usefixtures("suricata")
 ENOUGH_NS = 300_000_000
-"""Of CPU, for some thirty samples of 99 a second."""
+"""CPU time for some thirty samples of 99 a second."""
 
 
 @pytest.mark.parametrize(

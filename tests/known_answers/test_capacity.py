@@ -49,7 +49,7 @@ then lost 28 to 56 packets on a virtual machine, in 5 of 19 searches."""
 
 @pytest.fixture
 def short_trace(tmp_path: Path) -> Path:
-    """Of 1,000 packets: at each rate it goes into a trial in whole passes."""
+    """A trace of 1,000 packets: at each rate a trial holds whole passes of it."""
     trace = tmp_path / "short.pcap"
     make = [str(find_node_binary()), "trace", "make", "demo", str(trace), "--packets", "1000"]
     subprocess.run(make, check=True, timeout=60, capture_output=True)

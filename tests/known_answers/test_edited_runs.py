@@ -30,7 +30,7 @@ LOSSY = Fake(repetitions=3, samples=False)
 
 
 def edit(run: Path, lines: int, **fields: Any) -> None:
-    """Of the first lines that lost something."""
+    """Edits the first lines that lost something."""
     records = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
     for record in [r for r in records if r["body"]["lost_packets"]][:lines]:
         for name, value in fields.items():

@@ -39,7 +39,7 @@ steal_max_ratio = 1
 late_burst_max_ratio = 1
 """
 FRAME = bytes(12) + b"\x88\xb5" + bytes(50)
-"""Of an experimental protocol: one flow."""
+"""A frame of an experimental protocol: one flow."""
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def slots_of(outcome: RunOutcome) -> Any:
 
 
 def late_packets(record: TrialRecord, pps: float) -> float:
-    """That the sender may have sent at once because it was late."""
+    """Packets that the sender may have sent at once because it was late."""
     assert record.offered.schedule_error_us is not None
     return pps * record.offered.schedule_error_us.max / 1e6
 

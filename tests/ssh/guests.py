@@ -147,7 +147,7 @@ class Guest:
 def sender_and_guest(
     folder: Path, *, driver: str = "virtio_net", control_driver: str = "virtio_net"
 ) -> Iterator[Guest]:
-    """As two_machines has it, but the receiver is a guest."""
+    """Two machines as in two_machines, but the receiver is a guest."""
     for program in (PROGRAM, "mkfs.ext4", "switch_root", "perl", "python3.11"):
         if shutil.which(program) is None:
             pytest.skip(f"needs {program}")

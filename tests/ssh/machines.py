@@ -127,7 +127,7 @@ Host *
 class Machine:
     name: str
     pid: int
-    """Of the process whose namespaces are the machine's."""
+    """Process whose namespaces are the machine's."""
     boots: int = 0
     """How often its sshd has begun to listen."""
 
@@ -139,7 +139,7 @@ class Machine:
             time.sleep(0.01)
 
     def run(self, *argv: str) -> str:
-        """As its root, by no way of ssh."""
+        """Runs a program as its root, not over ssh."""
         inside = ["nsenter", "--target", str(self.pid), "--net", "--mount", "--uts", "--", *argv]
         return run_command(inside, where=self.name, timeout_s=TIMEOUT_S).stdout
 
@@ -192,7 +192,7 @@ class Machines:
 
     @contextmanager
     def boot_id_of_its_own(self, machine: Machine) -> Iterator[None]:
-        """As if it had a kernel of its own; another one after each boot."""
+        """Gives it a boot id as a kernel of its own would: a new one after each boot."""
         flag, ours = self.folder / machine.name / "own_boot_id", Path(BOOT_ID).read_text()
         flag.touch()
         machine.run("sh", "-c", "cat /proc/sys/kernel/random/uuid >/run/boot_id")

@@ -65,7 +65,7 @@ SHOWS = [
 ]
 END_S = 30.0
 KEPT = {"control", "files", "node"}
-"""Of /var/lib/nodrop, from one run to the next."""
+"""Folders of /var/lib/nodrop that stay from one run to the next."""
 
 Run = Callable[..., RunOutcome]
 
@@ -88,10 +88,10 @@ class Pair:
     machines: Machines
     receiver_elsewhere: bool
     ports: tuple[str, str] = ('port = "cab0"', 'port = "cab0"')
-    """Of sender and receiver, as the lab file has them."""
+    """Ports of sender and receiver, as the lab file has them."""
 
     def with_ports(self, sender: Sequence[str], receiver: Sequence[str]) -> Pair:
-        """Of several cables."""
+        """The pair with several cables."""
         words = (f"ports = {json.dumps(ports)}" for ports in (sender, receiver))
         return replace(self, ports=(*words,))
 

@@ -86,7 +86,7 @@ class Breaks:
         self.does: Callable[[], None] | None = None
         self.file = "samples-receiver.jsonl"
         self.begun: dict[str, int] = {}
-        """Of each file that came: where it went on."""
+        """Where each file that came went on."""
         take = RunWriter.take
 
         def taken(
@@ -159,7 +159,7 @@ def cut(
 
 
 def hashes(pair: Pair, run: str) -> Mapping[str, str]:
-    """Of what lies there."""
+    """Hashes of the files there."""
     said = pair.receiver.run(
         "sh", "-c", f"cd {PLACE}/runs/{run} && find . -type f -exec sha256sum {{}} +"
     )

@@ -1,4 +1,4 @@
-"""The place where a run or a pair of a fleet is measured: here, or on the receiver of its lab."""
+"""The choice of where a run, or a pair of a fleet, is measured: on this host or on the receiver."""
 
 from __future__ import annotations
 

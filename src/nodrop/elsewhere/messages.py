@@ -1,5 +1,4 @@
-"""The far half of a run as a program that is spoken with: its messages, and the relay that goes by
-its pipes."""
+"""Messages to and from the far half of a run (agent.py), and the relay that shares its pipes."""
 
 from __future__ import annotations
 

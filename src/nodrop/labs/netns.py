@@ -315,8 +315,8 @@ def moved_port(port: Port, to: LocalHost, journal: UndoJournal) -> Iterator[Port
 
 
 def add_macvtap(port: Port, to: LocalHost, *, queue: int | None = None) -> Port:
-    """On top of a port that stays where it is. Mirrored traffic is not addressed to the
-    macvtap, and only mode passthru hands such frames on."""
+    """Puts a macvtap on top of a port, which stays where it is. Mirrored traffic is not addressed
+    to the macvtap; only mode passthru passes such frames on."""
     source, target = _netns(port.host), _netns(to)
     length = f"txqueuelen {queue} " if queue else ""
     ip_batch(

@@ -345,7 +345,7 @@ class RunWriter:
             self._copy.changed(MANIFEST)
 
     def close(self, *, failed: bool = False) -> None:
-        """`failed`: what ended the run is said, and not that a store is lost as well."""
+        """With `failed`, the error that ended the run is reported; the loss of a store is not."""
         lost: list[LabProblem] = []
         try:
             for one in self._followers():

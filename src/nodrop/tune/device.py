@@ -25,10 +25,10 @@ from nodrop.errors import BadInput
 from nodrop.hosts.local import run_command
 from nodrop.labs import driver
 
-# A knob: a setting of a port or of the host, by where it stands and how its value is written.
+# A knob is a setting of a port or of the host: where it is stored, and how its value is written.
 #
-# Its state is one or more pieces: a file of /proc or /sys, or a struct of ethtool. A piece is read
-# and written as a text (`Raw`), so what was saved is put back without knowing what it means.
+# Its state has one or more pieces: a file of /proc or /sys, or a struct of ethtool. Each piece is
+# read and written as text (`Raw`), so a saved value is put back without being interpreted.
 
 Raw: TypeAlias = str
 """Content of a piece: a file's text, a struct in hex, a feature as two bits."""

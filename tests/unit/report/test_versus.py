@@ -80,7 +80,7 @@ def test_three_verdicts(
 def test_the_card_names_the_largest_sure_difference(
     figures: dict[str, float], headline: str, tally: str
 ) -> None:
-    """Of what is worse, if anything is."""
+    """A figure that got worse comes before one that got better."""
     runs = [100.0, 100.1] * 20
     a = side("a", dict.fromkeys(figures, runs))
     b = side("b", {name: [value * times for value in runs] for name, times in figures.items()})

@@ -228,7 +228,7 @@ def _added(each: Sequence[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _numbered(each: Sequence[Mapping[str, T]]) -> dict[str, T]:
-    """By thread: `0:W#01` of the first instance."""
+    """Values by thread, each after its instance: `0:W#01` is a thread of the first."""
     return {f"{i}:{name}": value for i, one in enumerate(each) for name, value in one.items()}
 
 
