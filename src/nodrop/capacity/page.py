@@ -227,13 +227,16 @@ def _facts(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str, str]]
 
 
 def _bounds(searched: SearchedCell) -> Iterator[tuple[str, str, str, str]]:
+    """A row for all goals that share their bounds."""
+    goals: dict[tuple[str, str, str], list[str]] = {}
     for answer in searched.answers:
-        ends = [
+        low, high = (
             numbers.NOT_MEASURED if end is None else numbers.rate(end.pps)
             for end in (answer.lower, answer.upper)
-        ]
+        )
         goal = "none" if answer.goal == 0 else f"{numbers.percent(answer.goal)} %"
-        yield goal, ends[0], ends[1], numbers.percent(answer.reached_width)
+        goals.setdefault((low, high, numbers.percent(answer.reached_width)), []).append(goal)
+    yield from ((", ".join(said), *ends) for ends, said in goals.items())
 
 
 def _rows(searched: SearchedCell, card: Card) -> Iterator[TrialRow]:

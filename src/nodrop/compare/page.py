@@ -126,7 +126,7 @@ def history_page(found: History) -> str:
     parts = [tag("section", tag("h1", "nodrop history"), _history_card(found, names), id="answer")]
     for name, line in zip(names, found.lines, strict=True):
         drawn = tag("figure", history_plot(line, found.runs).__html__())
-        parts += [tag("section", tag("h2", name), _said(found, line), drawn)]
+        parts += [tag("section", tag("h2", name), _list(change_words(found, line)), drawn)]
     runs = _list(_run_words(run) for run in found.runs)
     parts += [tag("section", tag("h2", "Runs"), runs)]
     parts += [tag("section", tag("h2", "Notes"), _list(found.notes))]
@@ -156,10 +156,6 @@ def _history_card(found: History, names: Sequence[str]) -> Markup:
         rows.append(tag("li", tag("b", sign), " ", said, class_=kind))
     shown = tag("div", tag("ul", *rows, class_="rows"), class_="a3")
     return tag("div", head, shown, class_="card verdicts-card")
-
-
-def _said(found: History, line: Line) -> Markup:
-    return Markup("").join([tag("p", line.words), _list(change_words(found, line))])
 
 
 def _run_words(run: HistoryRun) -> str:

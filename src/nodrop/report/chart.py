@@ -207,13 +207,16 @@ class Plot:
                 self.behind.append(tag("line", x1="0", x2="100%", y1=y, y2=y, class_="grid"))
             if y_shown:
                 self.front.append(tag("text", y_shown(step), x="0", y=y, dx=-8, dy=4, class_="ty"))
+        named = [x_shown(step) for step in self.x.steps] if x_shown else []
+        if len({*named}) < len(named):  # a range so narrow that its ticks share three digits
+            named = [f"{step:g}" for step in self.x.steps]
         for n, step in enumerate(self.x.steps):
             x, alt = self.px(step), " alt" if n % 2 else ""
             if "x" in grid:
                 self.behind.append(tag("line", x1=x, x2=x, y1="0", y2="100%", class_="grid"))
-            if x_shown:
+            if named:
                 label = {"x": x, "y": "100%", "dy": 17, "class_": f"tx{alt}"}
-                self.front.append(tag("text", x_shown(step), **label))
+                self.front.append(tag("text", named[n], **label))
         self.behind.append(tag("line", x1="0", x2="100%", y1="100%", y2="100%", class_="axis"))
         if x_name:
             self.front.append(tag("text", x_name, x="100%", y="100%", dy=34, class_="nx"))

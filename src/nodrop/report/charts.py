@@ -197,12 +197,11 @@ def search_plot(title: str, steps: Sequence[Step]) -> Chart:
     plot.line([(i, s.dot.pps) for i, s in enumerate(steps, 1)], "path")
     rounds = [next(own) for _, own in groupby(enumerate(steps), key=lambda one: one[1].round)]
     if len(rounds) > 1:
-        said = -1.0
-        for i, step in rounds:
-            at = x.at(i + 0.5)
-            words = f"round {step.round}" if at - said > 0.24 and at < 0.8 else ""
+        ends = [*(i for i, _ in rounds[1:]), n]
+        for (i, step), end in zip(rounds, ends, strict=True):
+            room = x.at(end + 0.5) - x.at(i + 0.5)
+            words = f"round {step.round}" if room > 0.24 else f"{step.round}" if room > 0.05 else ""
             plot.upright(i + 0.5, "moment", words, "start")
-            said = at if words else said
     for mark, (shape, style, _) in OUTCOMES.items():
         own = [(i, s.dot) for i, s in enumerate(steps, 1) if s.dot.mark == mark]
         said_of = [Mark(i, d.pps, f"trial {i}, {d.says}", d.run) for i, d in own]

@@ -167,6 +167,7 @@ def _told(words: str) -> Markup:
 def framed(template: str, package: str = "nodrop.report", **values: Any) -> str:
     """A page: one file that needs nothing else, and lets only its own script and style apply."""
     script, css = _resource("page.js"), _resource("chart.css") + _resource("style.css")
+    css = Markup(re.sub(r"([{};,:])\s+|\s+(?=[{}])", r"\1", css))  # a tenth of it is space
     frame = {
         "css": css, "css_hash": _csp_hash(css), "js": script, "js_hash": _csp_hash(script),
         "symbols": symbols(), "version": nodrop.__version__, "made_from": "", "sections": (),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -22,6 +24,8 @@ from nodrop.capacity.knee import Worker
 from nodrop.capacity.page import WORDS, capacity_page
 from nodrop.report import cards as wording
 from nodrop.report.cards import card_lines, cards
+from nodrop.report.chart import Plot, Scale
+from nodrop.report.numbers import short
 from nodrop.report.page import page
 from nodrop.report.sections import environment
 from nodrop.report.story import read_story
@@ -457,3 +461,29 @@ def test_a_word_of_a_command_is_never_broken(command: str, words: int) -> None:
     drawn = environment("nodrop.report").from_string("{{ c | unbroken }}").render(c=command)
     assert drawn.count("<span>") == words and "<span>--set</span>" in drawn
     assert Markup(drawn).striptags() == " ".join(command.split())
+
+
+def test_a_page_lets_its_own_style_and_script_apply(tmp_path: Path) -> None:
+    """A style that was escaped after its hash was taken left a page without any."""
+    run = outcome_search(tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)])
+    html = page(read_story([run]))
+    for element in ("style", "script"):
+        (held,) = re.findall(f"<{element}>(.*?)</{element}>", html, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(held.encode()).digest()).decode()
+        assert f"{element}-src 'sha256-{digest}'" in html
+
+
+def test_goals_with_the_same_bounds_share_a_row(tmp_path: Path) -> None:
+    for loss, rows in ((0.1, 1), (0.003, 2)):
+        loads = [tried(7, [0.0] * 3), tried(8, [loss] * 3), tried(9, [0.2] * 3)]
+        run = outcome_search(tmp_path / str(rows), loads, search={"goals": [0, 0.005]})
+        found = capacity_page(read_story([run]))
+        assert found is not None and len([*found.bounds]) == rows
+
+
+@pytest.mark.parametrize(("low", "high"), [(6.46, 6.47), (100.0, 100.2), (2.0, 9.0)])
+def test_no_two_ticks_of_an_axis_read_alike(low: float, high: float) -> None:
+    """Seen: 6.46, 6.46 and 6.47 MiB below one strip."""
+    plot = Plot("", Scale.near([low, high]), Scale(0, 1)).axes("", short, None, grid="x")
+    named = re.findall(r"<text[^>]*>([^<]+)</text>", "".join(plot.front))
+    assert len(named) > 1 and len({*named}) == len(named)
