@@ -160,7 +160,7 @@ def test_the_estimate(tmp_path: Path) -> None:
     assert plan(tmp_path).load_s is None
     made = plan(tmp_path, "load.duration_s=10", "measure.warmup_s=1")
     assert made.load_s == 180
-    assert made.around_s == 18 * 7
+    assert made.around_s == 18 * 5
 
 
 @pytest.mark.parametrize(

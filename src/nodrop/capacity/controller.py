@@ -13,7 +13,7 @@ from itertools import chain
 from random import Random
 from typing import Any
 
-from nodrop.capacity.forecast import RAMP_SHARE, RAMP_TRIALS, budget_shares
+from nodrop.capacity.forecast import RAMP_TRIALS, budget_shares, ramp_s
 from nodrop.capacity.methods import Ask, Field, Method, bisection, own
 from nodrop.capacity.rules import answers, closed, to_prove
 from nodrop.capacity.searched import (
@@ -269,10 +269,8 @@ class Capacity:
             return None
         if end < start * RAMP_LEAST or not cell.first_pps or not cell.trace_packets:
             return None
-        if search.budget_s is not None:
-            share_s = search.budget_s / len(self._asked.cells) * RAMP_SHARE
-            if seconds + self._asked.around_s > share_s:
-                return None
+        if not ramp_s(search, cells=len(self._asked.cells), around_s=self._asked.around_s):
+            return None
         return Ask(value=end, seconds=seconds, ramp_from=start)
 
     def _beyond_budget(

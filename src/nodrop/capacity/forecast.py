@@ -14,8 +14,9 @@ from nodrop.results.capacity import Forecast
 
 RAMP_TRIALS = 2.0
 """A ramp lasts so many initial trials."""
-RAMP_SHARE = 0.3
-"""Largest part of a cell's budget that its ramp may take."""
+BESIDE_RAMP = 2
+"""A budget has a ramp if it has room for so many trials that decide beside it: one above what the
+ramp expects, one below."""
 LEAST_TRIALS = 3
 """So many trials of a first round, beside its ramp, come to bounds in simulation."""
 FITTED = 6
@@ -30,6 +31,18 @@ def budget_shares(search: Search) -> int:
     return search.rounds + (2 if search.method == "nodrop" else 1)
 
 
+def ramp_s(search: Search, *, cells: int, around_s: float) -> float:
+    """Seconds that the ramp of a cell takes; 0 if nodrop's method is not used, or the budget has no
+    room for it."""
+    whole_s = RAMP_TRIALS * search.initial_trial_s + around_s
+    if search.method != "nodrop":
+        return 0.0
+    if search.budget_s is None:
+        return whole_s
+    deciding_s = BESIDE_RAMP * (search.final_trial_s + around_s)
+    return whole_s if whole_s + deciding_s <= search.budget_s / cells else 0.0
+
+
 def forecast(search: Search, *, cells: int, around_s: float) -> Forecast | None:
     """Forecast for each cell; None without a budget. `around_s`: seconds that a trial takes beside
     its load. The interval of a median of n normal limits is 2 x 1.96 x 1.2533 / sqrt(n) standard
@@ -37,16 +50,14 @@ def forecast(search: Search, *, cells: int, around_s: float) -> Forecast | None:
     if search.budget_s is None:
         return None
     trial_s, share_s = around_s + search.final_trial_s, search.budget_s / cells
-    ramp_s = RAMP_TRIALS * search.initial_trial_s + around_s
-    if search.method != "nodrop" or ramp_s > share_s * RAMP_SHARE:
-        ramp_s = 0.0
-    first_s = share_s * 2 / budget_shares(search) - ramp_s
+    ramped_s = ramp_s(search, cells=cells, around_s=around_s)
+    first_s = share_s * 2 / budget_shares(search) - ramped_s
     first, width = int(first_s / trial_s), None
     if first >= LEAST_TRIALS:
         limits = min(first - 2, search.duration_sum_s / search.final_trial_s)
         noisy = 2 * 1.96 * 1.2533 * DIFFER / math.sqrt(limits) if limits >= FITTED else 0.0
         width = max(search.relative_width, noisy)
-    trials = max(1, int((share_s - ramp_s) / trial_s))
+    trials = max(1, int((share_s - ramped_s) / trial_s))
     return Forecast(budget_s=search.budget_s, trials=trials, relative_width=width)
 
 

@@ -76,7 +76,7 @@ def shared_setup(setup: dict[str, Any]) -> SharedSetup:
     return check(SharedSetup, given, table="setup", base=Path())
 
 
-AROUND_S = 6.0
+AROUND_S = 4.0
 """A first guess at what a trial takes beside its load (bring up, launch, drain, undo); the progress
 display replaces it by what trials really took."""
 
