@@ -75,11 +75,17 @@ def number(value: float, digits: int = 2) -> str:
 
 def tag(name: str, *children: Markup | str, **attributes: object) -> Markup:
     """`tag("text", "5 %", x=3, class_="tick")`; None leaves one out."""
-    found = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_attribute(value))}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
+    found = ""
+    for key, value in attributes.items():
+        if value is None:
+            continue
+        if isinstance(value, float | int) and not isinstance(value, bool):
+            said = number(value)
+        elif isinstance(value, str):
+            said = "\n".join(plain(line, longest=100_000) for line in value.split("\n"))
+        else:
+            said = plain(value, longest=1000)
+        found += f' {key.rstrip("_").replace("_", "-")}="{escape(said)}"'
     return Markup(f"<{name}{found}>{join(children)}</{name}>" if children else f"<{name}{found}/>")
 
 
@@ -88,14 +94,6 @@ def join(children: Iterable[Markup | str]) -> Markup:
         child if isinstance(child, Markup) else escape(plain(child, longest=1000))
         for child in children
     )
-
-
-def _attribute(value: object) -> str:
-    if isinstance(value, float | int) and not isinstance(value, bool):
-        return number(value)
-    if isinstance(value, str):
-        return "\n".join(plain(line, longest=100_000) for line in value.split("\n"))
-    return plain(value, longest=1000)
 
 
 def cut(label: str, width: float) -> str:
@@ -259,13 +257,9 @@ class Plot:
         move = f"translate(0 {dy})" if dy else None
         ends = {"x1": self.px(x0), "x2": self.px(x1), "y1": at, "y2": at}
         self.front.append(tag("line", **ends, transform=move, class_=f"span {style}"))
-        if caps:
-            self.front += [
-                tag(
-                    "use", href="#m-tick", x=self.px(x), y=at, transform=move, class_=f"cap {style}"
-                )
-                for x in (x0, x1)
-            ]
+        for x in (x0, x1) if caps else ():
+            cap = {"x": self.px(x), "y": at, "transform": move, "class_": f"cap {style}"}
+            self.front.append(tag("use", href="#m-tick", **cap))
         return self
 
     def rise(self, x: float, y0: float, y1: float, style: str) -> Self:
@@ -369,37 +363,36 @@ class Chart:
         if self.columns:
             heads = [tag("p", name, class_="pane-name") for name in self.columns]
             parts.append(tag("div", tag("div", ""), *heads, class_="trow thd"))
-        times = "times" in self.kind
-        parts += [_time_row(pane, self.columns) if times else _pane(pane) for pane in self.panes]
+        parts += map(_row_over_time if "times" in self.kind else _pane, self.panes)
         parts += [self.other] if self.other else []
         group = {"role": "group", "aria_label": self.title}
         return tag("div", *parts, **group, class_=f"chart {self.kind}".rstrip())
 
     def saved(self, css: str) -> str:
         """A file of fixed size for papers: marks, key and style inside, in the light colours."""
-        parts, y = [*_saved_key(self.key, 14)], 14 + 18 * _lines(self.key)
+        parts, y = _saved_key(self.key, 14)
+        y += 14
         for pane in self.panes:
             if pane.heading:
                 name = f"{pane.heading}, {pane.unit}" if pane.unit else pane.heading
                 parts.append(tag("text", name, x=6, y=y + 12, class_="pane-name"))
                 y += 18
-            parts += _saved_key(pane.key, y + 10)
-            y += 18 * _lines(pane.key)
+            entries, high = _saved_key(pane.key, y + 10)
+            parts, y = [*parts, *entries], y + high
             for plot in pane.plots:
                 left, top, right, bottom = PADS[plot.pad]
                 box = {"x": left, "y": y + top, "width": SAVED_WIDTH - left - right}
-                inner = tag("svg", plot.drawn(), **box, height=plot.height, overflow="visible")
-                parts.append(inner)
+                size = {"height": plot.height, "overflow": "visible"}
+                parts.append(tag("svg", plot.drawn(), **box, **size))
                 y += top + plot.height + bottom
             if pane.note:
                 parts.append(tag("text", pane.note, x=6, y=y - 4, class_="key-name"))
                 y += 14
-        size = {"width": SAVED_WIDTH, "height": y}
         style = Markup("<style>") + Markup(css) + Markup("</style>")
         ground = tag("rect", width="100%", height="100%", class_="ground")
         whole = [tag("title", self.title), style, _symbols(), ground, *parts]
-        xmlns = "http://www.w3.org/2000/svg"
-        drawn = tag("svg", *whole, xmlns=xmlns, viewBox=f"0 0 {SAVED_WIDTH} {y}", **size)
+        frame = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {SAVED_WIDTH} {y}"}
+        drawn = tag("svg", *whole, **frame, width=SAVED_WIDTH, height=y)
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{drawn}\n'
 
 
@@ -413,10 +406,9 @@ def _pane(pane: Pane) -> Markup:
     return tag("div", *parts, class_="pane")
 
 
-def _time_row(pane: Pane, columns: Sequence[Markup]) -> Markup:
-    del columns
-    unit = tag("span", pane.unit)
+def _row_over_time(pane: Pane) -> Markup:
     note = [tag("p", pane.note)] if pane.note else []
+    unit = tag("span", pane.unit)
     head = tag("div", tag("b", pane.heading), " ", unit, key(pane.key), *note, class_="thead")
     cells = [tag("div", plot.__html__(), class_="cell") for plot in pane.plots]
     return tag("div", head, *cells, class_="trow")
@@ -450,27 +442,18 @@ def outcome_key(marks: Iterable[str], *, detections: bool = False) -> tuple[KeyE
     return tuple(entry for mark, entry in key.items() if mark in seen)
 
 
-def _places(entries: Sequence[KeyEntry]) -> list[tuple[float, int]]:
-    """Places of a saved key's entries: x, and the number of the line."""
+def _saved_key(entries: Sequence[KeyEntry], y: float) -> tuple[list[Markup], int]:
+    """A saved key from y down, and its height: as many entries in a line as have room."""
     found, x, line = [], 8.0, 0
-    for _, _, name in entries:
+    for shape, style, name in entries:
         wide = 26 + len(name) * LETTER
         if x + wide > SAVED_WIDTH and x > 8:
             x, line = 8.0, line + 1
-        found.append((x, line))
-        x += wide + 8
-    return found
-
-
-def _lines(entries: Sequence[KeyEntry]) -> int:
-    return _places(entries)[-1][1] + 1 if entries else 0
-
-
-def _saved_key(entries: Sequence[KeyEntry], y: float) -> Iterable[Markup]:
-    for (x, line), (shape, style, name) in zip(_places(entries), entries, strict=True):
         top = y + 18 * line
-        yield tag("svg", sign(shape, style), x=x, y=top - 10, width=20, height=14)
-        yield tag("text", name, x=x + 22, y=top, class_="key-name")
+        found.append(tag("svg", sign(shape, style), x=x, y=top - 10, width=20, height=14))
+        found.append(tag("text", name, x=x + 22, y=top, class_="key-name"))
+        x += wide + 8
+    return found, 18 * (line + 1) if entries else 0
 
 
 def _symbols() -> Markup:

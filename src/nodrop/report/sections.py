@@ -109,10 +109,8 @@ def _found(table: str, kind: type) -> list[Any]:
     for plugin in of_table(table):
         one = plugin.load()
         if not isinstance(one, kind):
-            raise NotReady(
-                f"{plugin}: {shown(one)} is no {kind.__name__}",
-                hint="reinstall it, or ask its author",
-            )
+            words = f"{plugin}: {shown(one)} is no {kind.__name__}"
+            raise NotReady(words, hint="reinstall it, or ask its author")
         found.append(one)
     return found
 
@@ -212,11 +210,9 @@ def _source(text: str) -> str:
 
 
 def _hosts_page(story: Story) -> Markup:
-    for table in hosts_tables(story):
-        return rendered(
-            "nodrop.report", "hosts.html.j2", story, hosts_table=bounded.shortened(table)
-        )
-    return Markup("")
+    tables = [bounded.shortened(table) for table in hosts_tables(story)]
+    said = (rendered("nodrop.report", "hosts.html.j2", story, hosts_table=one) for one in tables)
+    return Markup("").join(said)
 
 
 HOSTS = Section(

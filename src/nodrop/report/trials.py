@@ -135,7 +135,7 @@ class Trial:
     @property
     def details(self) -> Json:
         """Details from trial.json; empty if it cannot be read."""
-        return _details(self.run, self.record) if self.run else {}
+        return table_in(self.run.detail(self.name, "trial"), "details") if self.run else {}
 
     @property
     def anchor(self) -> str:
@@ -207,12 +207,16 @@ class Sensor:
 def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
     record = found = unpack(packed)
     ledger, problem = _ledger(run, record)
-    kept = table_in(run.detail(record.run, "trial"))
+    kept, imported = (
+        table_in(run.detail(record.run, "trial")),
+        bool(run.manifest.get("imported_from")),
+    )
     if ledger is not None:
         record = _by_its_files(record, ledger, kept)
-    elif not run.manifest.get("imported_from"):
-        record = _without_books(record, problem)
-    if run.manifest.get("imported_from") and record.outcome == "failed":
+    elif not imported and record.outcome == "measured":
+        # The record alone proves no figure.
+        record = _void(record, BOOKS_MISSING, f"its books are not there: {problem}")
+    if imported and record.outcome == "failed":
         # Older imports: traffic that came before the SUT was ready is the harness's failure.
         record = record.model_copy(update={"outcome": "void"})
     return Trial.of(
@@ -294,10 +298,6 @@ def _foreign_cpu_ratio(run: RunDir, record: TrialRecord, details: Json) -> float
         return None  # a generator, or a version, that did not say
 
 
-def _details(run: RunDir, record: TrialRecord) -> Json:
-    return table_in(run.detail(record.run, "trial"), "details")
-
-
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
@@ -314,19 +314,8 @@ def _by_its_files(record: TrialRecord, books: Ledger, kept: Json) -> TrialRecord
         differ.append("outcome")
     if not differ:
         return record
-    return _void(
-        record,
-        BOOKS_DIFFER,
-        f"{', '.join(differ)}: the record says otherwise than its books or trial.json",
-    )
-
-
-def _without_books(record: TrialRecord, problem: str) -> TrialRecord:
-    """The record, made void if it was measured: its books are not there, and the record alone
-    proves no figure."""
-    if record.outcome != "measured":
-        return record
-    return _void(record, BOOKS_MISSING, f"its books are not there: {problem}")
+    words = f"{', '.join(differ)}: the record says otherwise than its books or trial.json"
+    return _void(record, BOOKS_DIFFER, words)
 
 
 def _void(record: TrialRecord, reason: str, words: str) -> TrialRecord:
