@@ -169,10 +169,9 @@ def table_of(
     """Items that are made anew are rows made anew."""
 
     def made() -> Iterator[Row]:
-        for item in items:
-            yield Row(
-                values_of(fields, item), anchor(item) if anchor else "", mark(item) if mark else ""
-            )
+        for one in items:
+            at, kind = anchor(one) if anchor else "", mark(one) if mark else ""
+            yield Row(values_of(fields, one), at, kind)
 
     rows = Made(made) if isinstance(items, Made) else tuple(made())
     return Table(name=name, title=title, columns=columns_of(fields), rows=rows, **more)
@@ -196,19 +195,17 @@ def _raw(value: Value) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    rule = ["--:" if column.numeric else ":--" for column in table.columns]
+    def line(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(cells)} |"
+
     lines = [
         *(f"{escape.markdown(words, longest=2000)}.\n" for words in table.words),
-        _line([escape.markdown(column.title) for column in table.columns]),
-        _line(rule),
-        *(_line([escape.markdown(value.shown) for value in row.values]) for row in table.rows),
+        line(escape.markdown(column.title) for column in table.columns),
+        line("--:" if column.numeric else ":--" for column in table.columns),
+        *(line(escape.markdown(value.shown) for value in row.values) for row in table.rows),
     ]
     said = f"\n{escape.markdown(table.more)}\n" if table.more else ""
     return "\n".join(lines) + "\n" + said
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def to_latex(table: Table) -> str:
@@ -219,17 +216,6 @@ def to_latex(table: Table) -> str:
     body = [
         " & ".join(escape.latex(value.shown) for value in row.values) + r" \\" for row in table.rows
     ]
-    return "\n".join(
-        [
-            f"% {escape.latex(table.title)}",
-            rf"\begin{{tabular}}{{{shape}}}",
-            r"\toprule",
-            head + r" \\",
-            r"\midrule",
-            *body,
-            *more,
-            r"\bottomrule",
-            r"\end{tabular}",
-            "",
-        ]
-    )
+    top = [f"% {escape.latex(table.title)}", rf"\begin{{tabular}}{{{shape}}}", r"\toprule"]
+    end = [r"\bottomrule", r"\end{tabular}", ""]
+    return "\n".join([*top, head + r" \\", r"\midrule", *body, *more, *end])
