@@ -88,7 +88,7 @@ def ledger_bars(found: Sequence[Condition]) -> Iterator[Bar]:
         places = [f"{name.removeprefix('lost: ')} {percent[name]} %" for name in most_first]
         words = f"lost: {', '.join(places)}" if places else "nothing lost"
         if RESIDUAL in told:
-            words = f"residual {percent[RESIDUAL]} %: no verdict on loss"
+            words = f"residual {numbers.count(told[RESIDUAL])} packets: no verdict on loss"
         yield Bar(place.name, tuple(parts), words, group=condition.label)
 
 

@@ -345,9 +345,10 @@ def laid_out(words: str, columns: int | None) -> list[str]:
 
 
 def command_lines(command: str, columns: int) -> list[str]:
-    """A shell command in lines that can be pasted together: broken between arguments."""
+    """A shell command in lines that can be pasted together: an option keeps its value."""
     lines: list[str] = []
-    for part in re.findall(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""", command):
+    word = r"""(?:[^\s'"]|'[^']*'|"[^"]*")+"""
+    for part in re.findall(f"--{word}(?: (?!-){word})?|{word}", command):
         room = columns - 2 if lines else 0
         if lines and len(lines[-1]) + 1 + len(part) <= room:
             lines[-1] += f" {part}"

@@ -66,7 +66,8 @@
     const ends = [found.carried_pps, found.too_much_pps].filter((pps) => pps !== null);
     const all = found.tried.map((one) => one[0]);
     const near = ends.length ? all.filter((pps) => pps >= Math.min(...ends) * 0.8 && pps <= Math.max(...ends) * 1.25) : all;
-    const low = Math.min(...near, ...ends) * 0.97, high = Math.max(...near, ...ends) * 1.03;
+    const least = Math.min(...near, ...ends), most = Math.max(...near, ...ends), room = (most - least) * 0.05 || most * 0.03;
+    const low = Math.max(0, least - room), high = most + room;
     const x = (pps) => `${Math.min(100, Math.max(0, (pps - low) / (high - low) * 100)).toFixed(2)}%`;
     const parts = [];
     if (found.carried_pps !== null) parts.push(svg("rect", { class: "z-carried", width: x(found.carried_pps), height: "100%" }));

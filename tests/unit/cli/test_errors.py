@@ -428,6 +428,9 @@ def test_a_sentence_in_a_terminal_breaks_between_words(words: str, columns: int)
     lines = arguments.laid_out(words, columns)
     assert all(len(line) <= columns for line in lines)
     assert not any(line.endswith(" 51") or line.startswith("%") for line in lines)
+    assert not re.search(r"--\w+ \\$", "\n".join(lines), re.MULTILINE), (
+        "no option without its value"
+    )
     shown = shlex.split("\n".join(lines).replace("`", ""))
     given = shlex.split(words.replace("`", ""))
     assert [word.rstrip(".") for word in shown if word != "\n"] == [
