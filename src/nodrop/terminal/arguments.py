@@ -326,7 +326,8 @@ def laid_out(words: str, columns: int | None) -> list[str]:
     lines of its own, which can be pasted. Lines below a first one with columns keep to the last."""
     if columns is None or len(words) <= columns:
         return [words]
-    hang = max((m.end() for m in re.finditer(r"  +", words[: columns // 2])), default=0)
+    ends = [run.end() for run in re.finditer(r"  +", words)]
+    hang = max((end for end in ends if 3 * end <= 2 * columns), default=0)
     lines, line = [], ""
     for piece in _PIECE.findall(words):
         if "`" in piece and len(piece.strip()) > columns - hang:
