@@ -362,8 +362,10 @@ class Far:
                 elif (content := self._heard.word(frame)) is not None:
                     self._came.put((LAST, content))
         self._ended.set()
-        self._relay.close()
-        self._came.put(None)
+        try:
+            self._relay.close()
+        finally:  # or who waits for a word would wait for ever
+            self._came.put(None)
 
     def _received(self) -> Frame | None:
         self._silent_s, self._listens = 0.0, True

@@ -199,7 +199,8 @@ class RelayEnd:
         status = program.wait()
         for pipe in (program.stdin, out, err):
             _close(pipe)
-        del self._programs[channel]
+        with self._changing:
+            del self._programs[channel]
         self._frames.say(channel, "x", {"status": status})
 
     def _passed(self, channel: int, kind: str, descriptor: int) -> None:

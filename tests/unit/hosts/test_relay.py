@@ -15,7 +15,7 @@ import pytest
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.processes import ended
-from nodrop.hosts.relay import Frames, HeldHere, RelayDoor, RelayedConnection, RelayEnd
+from nodrop.hosts.relay import Frame, Frames, HeldHere, RelayDoor, RelayedConnection, RelayEnd
 
 END_S = 15.0
 
@@ -138,3 +138,28 @@ def test_the_door_is_of_its_user_alone(relay: Relay) -> None:
     found = relay.door.path.stat(), relay.door.path.parent.stat()
     assert [oct(one.st_mode & 0o777) for one in found] == ["0o600", "0o700"]
     assert sys.executable in relay.connection.command("true")
+
+
+def test_a_program_may_end_while_all_are_ended(held: HeldHere) -> None:
+    """The thread that reads the far end died of it, and the run waited for ever."""
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as near, os.fdopen(write, "wb") as sink:
+        frames, before = Frames(near, sink), {*threading.enumerate()}
+        end = RelayEnd(frames, held)
+        end.hear(Frame(1, "o", b'{"command": "read a"}'))
+        begun = frames.receive()
+        assert begun is not None and begun.kind == "s"
+        threads, program = {*threading.enumerate()} - before, end._programs[1]
+
+        class EndsAnother:
+            def kill(self) -> None:
+                program.kill()
+                for thread in threads:
+                    thread.join(0.2)  # it may forget its program only once this is over
+
+        end._programs = {0: EndsAnother(), 1: program}  # type: ignore[dict-item]
+        end.close()
+        for thread in threads:
+            thread.join(END_S)
+            assert not thread.is_alive()
+        assert [*end._programs] == [0]
