@@ -241,8 +241,9 @@ def _given_sure(
     counted, words = _counted(trials), []
     if top is not None:
         bound = upper_bound(starts_of(top.unknown), starts_of((*top.known, *top.unknown)))
-        words.append(f"0 of {count_of(len(top.known), 'trial')} lost a packet.")
-        words.append(f"Fewer than {share(bound)} of such {top.independent_name} do (95 %).")
+        words.append(f"0 of {count_of(len(top.known), 'trial')} at this load lost a packet.")
+        such = f"such {top.independent_name}"
+        words.append(f"With 95 % confidence, fewer than {share(bound)} of {such} do.")
         if not kept:
             words.append("It is not shown to keep this up.")
     said = ", ".join(f"{n} {word}" for word in OUTCOMES if (n := counted[word]))
@@ -326,6 +327,8 @@ def _tolerated(answers: Sequence[Answer]) -> str:
         elif one.lower is not None and one.lower.pps is not None:
             # As many digits as the stricter goal has: with fewer it could look like less.
             known = min(writing(goal_of).known for goal_of in (first, one))
+            if first.upper is not None and one.lower.value == first.upper.value:
+                known = KNOWN  # it stands above, rounded up
             said.append(f"Tolerating {goal}: {written(one.lower.pps, known, up=False)} packets/s.")
     return " ".join(said)
 
@@ -383,17 +386,19 @@ def _sure(
     found, odd = answer.confidence, _disagree(searched, answer)
     places = {t.name: n for n, t in enumerate(ordered(searched), 1)}
     asked = table_in(source.run.manifest, "search").get("rounds")
+    rounds = asked if isinstance(asked, int) else len(answer.rounds)
+    places_of_odd = [places[t.name] for t in odd]
     return Sure(
         confidence=None
         if found is None
         else Confidence(level=found.level, why=found.why, known_ratio=found.known),
         width=answer.reached_width,
         rounds=len(answer.rounds),
-        rounds_asked=asked if isinstance(asked, int) else len(answer.rounds),
+        rounds_asked=rounds,
         cut=answer.cut_rounds,
         **_counted((*searched.ramps, *searched.trials)),
         disagree=[t.name for t in odd],
-        words=[*_sure_words(answer, [places[t.name] for t in odd]), *_rounded(ends)],
+        words=[*_sure_words(searched, answer, places_of_odd, rounds), *_rounded(ends)],
     )
 
 
@@ -406,13 +411,21 @@ def _counted(trials: Sequence[Trial]) -> dict[str, Any]:
     }
 
 
-def _sure_words(answer: Answer, odd: Sequence[int]) -> Iterator[str]:
-    if answer.reached_width is not None:
-        yield f"Bounds {numbers.percent(answer.reached_width)} % apart."
-    else:
+def _sure_words(
+    searched: SearchedCell, answer: Answer, odd: Sequence[int], rounds: int
+) -> Iterator[str]:
+    """`rounds`: asked for; `odd`: numbers of the trials that disagree."""
+    if answer.lower is not None:
+        runs, goal = {*answer.lower.runs}, answer.goal
+        met = [tried(t.record).good(goal) for t in searched.trials if t.name in runs]
+        of = count_of(len(met) - met.count(None), "trial")
+        yield f"{met.count(True)} of {of} carried it."
+    if answer.reached_width is None:
         yield "No bounds on both sides."
+    elif answer.confidence is None or "its bounds" not in answer.confidence.why:
+        yield f"Bounds {numbers.percent(answer.reached_width)} % apart."
     if answer.cut_rounds:
-        yield f"{answer.cut_rounds} of {len(answer.rounds)} rounds cut short."
+        yield f"{len(answer.rounds) - answer.cut_rounds} of {count_of(rounds, 'round')} complete."
     if odd:
         names = ", ".join(map(str, odd[:4])) + (" …" if len(odd) > 4 else "")
         yield f"Trial{'s' if len(odd) > 1 else ''} {names} disagree{'s' if len(odd) == 1 else ''}."
@@ -528,14 +541,15 @@ def _search_more(answer: Answer, source: Source, again: float | None) -> Iterato
     if answer.limited_by == "budget" and isinstance(budget, int | float):
         text, why = "Give the search more time.", "The budget ended it."
         more_time = source.command_with(f"search.budget_s={budget * 2:.0f}")
-        yield Action(text=text, why=why, command=more_time, cost_s=again * 2 if again else None)
+        yield Action(text=text, why=why, command=more_time, cost_s=budget * 2)
     closed = any(one.closed for one in answer.rounds)
     if search and len(answer.rounds) < needed and answer.lower is not None and closed:
         settings = [f"search.rounds={needed}"]
         rounds = max(len(answer.rounds), 1)
-        if isinstance(budget, int | float):
-            settings.append(f"search.budget_s={budget * needed / rounds * 1.3:.0f}")
         longer = again * (needed / rounds) if again else None
+        if isinstance(budget, int | float):
+            longer = budget * needed / rounds * 1.3
+            settings.append(f"search.budget_s={longer:.0f}")
         text = f"For a 95 % interval, search {needed} rounds."
         yield Action(text=text, why="", command=source.command_with(*settings), cost_s=longer)
 

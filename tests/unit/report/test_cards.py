@@ -66,6 +66,31 @@ def test_a_card_has_both_loads_and_what_the_higher_one_lost(
     assert card.breaks.limited_by == "sut" and card.breaks.place == "socket ring"
     assert card.breaks.verdict == "The socket ring overflows."
     assert card.tolerated == "Tolerating 0.50 % loss changes nothing."
+    assert card.sure.words[0] == "3 of 3 trials carried it."
+
+
+@pytest.mark.parametrize(("least", "over"), [(7.793, 11.272), (4.121, 5.668)])
+def test_one_load_is_rounded_two_ways_with_digits_enough(
+    tmp_path: Path, least: float, over: float
+) -> None:
+    """Seen: "12,000 packets/s is too much, 0.49 % lost" above "tolerating 0.50 %: 11,000"."""
+    loads = [tried(least, [0.0] * 3), tried(over, [0.0049] * 3), tried(over * 1.4, [0.2] * 3)]
+    card = card_of(outcome_search(tmp_path, loads))
+    assert card.too_much is not None and card.too_much.shown_pps.endswith("00")
+    assert card.tolerated.startswith("Tolerating 0.50 % loss: ")
+    shown = card.tolerated.partition(": ")[2].removesuffix(" packets/s.")
+    assert over * 999 <= float(shown.replace(",", "")) <= over * 1000
+
+
+@pytest.mark.parametrize(("begun", "asked"), [(2, 3), (1, 6)])
+def test_rounds_are_counted_alike_in_words_and_facts(
+    tmp_path: Path, begun: int, asked: int
+) -> None:
+    """Seen: "1 of 3 complete" below "1 of 2 rounds cut short"."""
+    loads = [tried(4, [0.0] * begun), tried(9, [0.2] * begun)]
+    card = card_of(outcome_search(tmp_path, loads, search={"rounds": asked, "budget_s": 60.0}))
+    assert card.sure.cut == begun
+    assert f"0 of {asked} rounds complete." in card.sure.words
 
 
 @pytest.mark.parametrize("least", [4, 2])

@@ -44,7 +44,7 @@ def test_the_highest_load_without_loss_and_the_lowest_that_lost(
     assert card.lost == pytest.approx((0.01, 0.02), rel=0.05)
     assert (card.lossy, card.lossy_of) == (2, 3)
     assert card.breaks.verdict == "The socket ring overflows." and not card.only_seen
-    assert "0 of 6 trials lost a packet." in card.sure.words
+    assert "0 of 6 trials at this load lost a packet." in card.sure.words
     assert (card.sure.trials, card.sure.measured) == (12, 12)
 
 
@@ -159,7 +159,7 @@ def test_page_markdown_and_json_have_the_card(tmp_path: Path) -> None:
     write_report([run])
     said = (run / "report" / "report.md").read_text(encoding="utf-8")
     html = page(story)
-    for words in (card.breaks.verdict, "0 of 6 trials lost a packet."):
+    for words in (card.breaks.verdict, "0 of 6 trials at this load lost a packet."):
         assert words in html and words in said
     assert "5\u202f000<small>packets/s" in html
 
