@@ -14,9 +14,10 @@ from nodrop.results.capacity import Forecast
 
 RAMP_TRIALS = 2.0
 """A ramp lasts so many initial trials."""
-BESIDE_RAMP = 2
-"""A budget has a ramp if it has room for so many trials that decide beside it: one above what the
-ramp expects, one below."""
+BESIDE_RAMP = 4
+"""A budget has a ramp if it has room for so many trials that decide beside it: of real traffic a
+ramp expects too much, for it has no bursts, and with two of them no load that is carried was
+found."""
 LEAST_TRIALS = 3
 """So many trials of a first round, beside its ramp, come to bounds in simulation."""
 FITTED = 6

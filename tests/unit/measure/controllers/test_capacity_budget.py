@@ -178,9 +178,9 @@ def test_a_later_round_goes_on_where_the_budget_ended_an_earlier_one(
 
 
 @pytest.mark.parametrize("capacity", [5.5, 14.0, 23.6])
-@pytest.mark.parametrize("budget_s", [23.0, 27.0, 33.0])
-def test_half_a_minute_finds_both_bounds(budget_s: float, capacity: float) -> None:
-    """A search of 30 s doubled its load up to 4X: "at least", of a SUT that carried 23X."""
+@pytest.mark.parametrize("budget_s", [36.5, 39.0])
+def test_two_thirds_of_a_minute_find_both_bounds(budget_s: float, capacity: float) -> None:
+    """It doubled its load up to 8X: "at least", of a SUT that carried 23X."""
     for answer in searched(SimulatedSut(capacity=capacity), budget_s=budget_s).values():
         assert answer.upper and answer.lower and answer.lower.value > capacity / 2, texts(answer)
 

@@ -79,7 +79,7 @@ def test_a_ramp_says_where_the_sender_ends(most: float) -> None:
     "settings",
     [
         {"min": 0.5, "max": 3.9},
-        {"budget_s": 21.9},
+        {"budget_s": 35.9},
         {"method": "bisection", "min": 0.25, "max": 64.0},
         {"method": "mlrsearch", "min": 0.25, "max": 64.0},
     ],
