@@ -61,7 +61,7 @@ MOST_LINES = 25
 
 
 MOST_WEAK = 4
-"""Most runs whose reasons to be believed less are told."""
+"""Limit on the disturbed or unfinished runs that the notes name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The choice of where a run, or a pair of a fleet, is measured: on this host or on the receiver."""
+"""Chooses where a run, or a pair of a fleet, is measured: on this host or on the receiver."""
 
 from __future__ import annotations
 

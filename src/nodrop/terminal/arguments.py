@@ -313,7 +313,7 @@ def complain(words: object) -> None:
 
 
 def columns_of(out: TextIO) -> int | None:
-    """Width of the terminal; None = it is none, and a sentence stays one line."""
+    """Width of the terminal in columns; None if the output is a pipe or a file."""
     return shutil.get_terminal_size().columns if out.isatty() else None
 
 

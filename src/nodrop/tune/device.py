@@ -25,7 +25,7 @@ from nodrop.errors import BadInput
 from nodrop.hosts.local import run_command
 from nodrop.labs import driver
 
-# A knob is a setting of a port or of the host: where it is stored, and how its value is written.
+# A knob is a setting of a port or of the host: its place, and the form of its value.
 #
 # Its state has one or more pieces: a file of /proc or /sys, or a struct of ethtool. Each piece is
 # read and written as text (`Raw`), so a saved value is put back without being interpreted.
