@@ -307,6 +307,9 @@ LOOKS = (12, 20, 32, 50)
 """Trials of each cell that are not void; after these, one look at the end. Each look costs half of
 the error that is left, so there are few."""
 
+MORE_VOID = 2
+"""By so many at most a cell's void trials outnumber its others, if other cells wait for it."""
+
 Told = Callable[[Sequence[TrialRecord], int], bool]
 """Do these records tell, at the look of this number?"""
 
@@ -337,7 +340,22 @@ class UntilTold:
             return None
         if self._budget_s is not None and sum(r.took_s or 0.0 for r in done) >= self._budget_s:
             return None
-        return self._blocks.next(done, may)
+        trial = self._blocks.next(done, may)
+        behind = None if trial is None else self._behind(_key(trial.cell), done)
+        if behind is None:
+            return trial
+        return self._blocks.next(done, lambda t: _key(t.cell) == behind and may(t)) or trial
+
+    def _behind(self, ahead: str, done: Sequence[TrialRecord]) -> str | None:
+        """The cell that is measured before the one that is `ahead`, for its void trials: a look
+        waits for the cell that has fewest others. None if there is none, or too many of its trials
+        are void."""
+        void: Counter[str] = Counter(_key(r.cell) for r in done if r.outcome == "void")
+        told: Counter[str] = Counter(_key(r.cell) for r in done if r.outcome != "void")
+        for cell, missing in void.items():
+            if 0 < told[ahead] - told[cell] <= missing <= told[cell] + MORE_VOID:
+                return cell
+        return None
 
     def look_at_the_end(self, done: Sequence[TrialRecord]) -> int:
         """The number of the last look: it was taken, or it is one more."""
