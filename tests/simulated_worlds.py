@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from random import Random
 from typing import Any
 
-from nodrop.capacity.answer import Answer
+from nodrop.capacity.answer import Answer, Bound
 from nodrop.capacity.rules import answers
 from nodrop.capacity.searched import tried
 from nodrop.config.search import Search
@@ -88,6 +89,8 @@ class Found:
     """Later trials of the load that is carried without loss; None if there is no such
     load."""
 
+    too_much: float | None
+    """Later trials of the least load that is not carried; None if there is none."""
     least: float
     """Rate that the SUT serves at the end, or its weaker starts do."""
 
@@ -115,16 +118,17 @@ def searched_world(world: World, seed: int) -> Found:
     sut = world.sut(Random(seed))
     done = [*run(controller(search, seed=seed, sut="standing"), sut.measure)]
     ndr, pdr = answers(done, search)
-    lossy = None
-    if ndr.lower is not None:
+    def lossy(bound: Bound | None) -> float | None:
+        if bound is None:
+            return None
         lost = 0
-        for n in range(LATER):
+        for _ in range(LATER):
             asked = Searched(
-                by=search.by, value=ndr.lower.value, duration_s=search.final_trial_s, round=1
+                by=search.by, value=bound.value, duration_s=search.final_trial_s, round=1
             )
             later = sut.measure(
                 TrialInput(
-                    index=len(done) + n + 1,
+                    index=len(done) + next(more),
                     cell={},
                     repetition=1,
                     load={},
@@ -134,6 +138,9 @@ def searched_world(world: World, seed: int) -> Found:
             )
             # What the hypervisor's thefts explain is no loss of the SUT.
             lost += tried(later).good(0.0) is False
-        lossy = lost / LATER
+        return lost / LATER
+
+    more = count(1)
+    carried, too_much = lossy(ndr.lower), lossy(ndr.upper)
     least = sut.capacity * sut.drift(len(done)) * (sut.modes[1] if sut.modes[0] else 1.0)
-    return Found(seed=seed, ndr=ndr, pdr=pdr, lossy=lossy, least=least)
+    return Found(seed=seed, ndr=ndr, pdr=pdr, lossy=carried, too_much=too_much, least=least)

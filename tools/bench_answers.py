@@ -30,6 +30,7 @@ def rows(searches: int, first_seed: int = 1) -> Iterator[tuple[str, list[Found]]
 def line(name: str, found: list[Found]) -> str:
     false = [one for one in found if one.is_false]
     thrice = [(1 - one.lossy) ** 3 for one in found if one.lossy is not None] or [0.0]
+    again = [one.too_much**3 for one in found if one.too_much is not None] or [0.0]
     said = sum(bool(one.rules & CHANGE) for one in found)
     trials, seconds = (
         fmean(one.ndr.trials for one in found),
@@ -37,7 +38,7 @@ def line(name: str, found: list[Found]) -> str:
     )
     seeds = ", ".join(str(one.seed) for one in false[:8])
     return (
-        f"| {name} | {len(false) / len(found):.1%} | {fmean(thrice):.0%} "
+        f"| {name} | {len(false) / len(found):.1%} | {fmean(thrice):.0%} | {fmean(again):.0%} "
         f"| {sum(o.inverted for o in found)} | {sum(o.ndr.lower is None for o in found)} | {said} "
         f"| {sum(one.low for one in found)} | {trials:.1f} | {seconds:.0f} | {seeds} |"
     )
@@ -46,10 +47,10 @@ def line(name: str, found: list[Found]) -> str:
 def main() -> int:
     searches = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     print(
-        "| world | false | no loss in 3 more | NDR > PDR | no load | change said | below 80 % "
+        "| world | false | no loss in 3 more | too much loses in 3 more | NDR > PDR | no load | change said | below 80 % "
         "| trials | s | seeds |"
     )
-    print("|---" * 10 + "|")
+    print("|---" * 11 + "|")
     every: list[Found] = []
     for name, found in rows(searches):
         print(line(name, found), flush=True)

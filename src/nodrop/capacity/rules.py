@@ -192,6 +192,11 @@ def to_prove(
     return _Cell(searched, cell, search, "unfinished").to_prove()
 
 
+REFUTED = 2
+"""So many trials show that a load is too much, if no more of it, or of a little more, were
+carried: one alone may have been unlucky."""
+
+
 class _Cell:
     """All goals of a cell together: what loses nothing loses at most 0.5 %."""
 
@@ -239,6 +244,7 @@ class _Cell:
             bracket = self._bracket(goal, place)
             if bracket.lower is not None and self._search.method == "nodrop":
                 bracket = replace(bracket, lower=self._proved(bracket.lower, goal, least))
+                bracket = replace(bracket, upper=self._refuted(bracket, goal))
             least = bracket.lower
             found[goal] = self._answer(goal, rounds, place, bracket)
         return [found[goal] for goal in self._search.goals]
@@ -276,19 +282,55 @@ class _Cell:
         return [t for views in self._pictures for t in views[goal].trials]
 
     def to_prove(self) -> float | None:
-        for goal, _, place in self._chosen():
-            lower = self._bracket(goal, place).lower
-            value = None if lower is None else self._next_proof(lower, goal)
+        found = [(goal, self._bracket(goal, place)) for goal, _, place in self._chosen()]
+        for goal, bracket in found:
+            value = None if bracket.lower is None else self._next_proof(bracket.lower, goal)
+            if value is not None:
+                return value
+        for goal, bracket in found:
+            value = self._next_refutation(bracket, goal) if bracket.lower else None
             if value is not None:
                 return value
         return None
+
+    def _mute(self, goal: float) -> bool:
+        """The last trials say nothing."""
+        return all(t.good(goal) is None for t in self._lasting(goal)[-PROOF:])
+
+    def _refuted(self, bracket: Bracket, goal: float) -> Load | None:
+        """The least load that the trials of all rounds together show to be too much; the one that
+        the bracket has, if none does."""
+        found = self._refutations(bracket, goal)
+        return next((load for load, lost, carried in found if lost > carried), bracket.upper)
+
+    def _refutations(self, bracket: Bracket, goal: float) -> Iterator[tuple[Load, int, int]]:
+        """Loads that lost, from the bracket's end up: how many trials of each did, and how many of
+        it and of loads a little above it were carried."""
+        least = math.inf if bracket.upper is None else bracket.upper.value
+        said = [(t, good) for t in self._lasting(goal) if (good := t.good(goal)) is not None]
+        carried = [t.value for t, good in said if good]
+        for load in loads(t for t, good in said if not good and t.value >= least):
+            above = sum(load.value <= value <= load.value * NEAR for value in carried)
+            whole = tuple(t for t in self._every if t.value == load.value)
+            yield Load(value=load.value, trials=whole), len(load.trials), above
+
+    def _next_refutation(self, bracket: Bracket, goal: float) -> float | None:
+        """Load to try next, so that what is said to be too much lost again and again."""
+        found, most = [*self._refutations(bracket, goal)], self._search.max or math.inf
+        if not found or self._mute(goal):
+            return None
+        for load, lost, carried in found:
+            if lost > carried:
+                return load.value if lost < REFUTED else None
+        highest = max(load.value for load, *_ in found)
+        return highest * (1 + 2 * self._search.relative_width) if highest < most else None
 
     def _next_proof(self, lower: Load, goal: float) -> float | None:
         trials, step = self._lasting(goal), 1 + 2 * self._search.relative_width
         found = proofs(trials, lower.value, goal, self._search)
         best = proved(found)
         refuted = [one.value for one in found if one.refuted]
-        if all(t.good(goal) is None for t in trials[-PROOF:]):
+        if self._mute(goal):
             return None
         if best is None:
             value = min(refuted) / step if refuted else lower.value
