@@ -118,6 +118,7 @@ def searched_world(world: World, seed: int) -> Found:
     sut = world.sut(Random(seed))
     done = [*run(controller(search, seed=seed, sut="standing"), sut.measure)]
     ndr, pdr = answers(done, search)
+
     def lossy(bound: Bound | None) -> float | None:
         if bound is None:
             return None

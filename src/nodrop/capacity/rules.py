@@ -244,7 +244,7 @@ class _Cell:
             bracket = self._bracket(goal, place)
             if bracket.lower is not None and self._search.method == "nodrop":
                 bracket = replace(bracket, lower=self._proved(bracket.lower, goal, least))
-                bracket = replace(bracket, upper=self._refuted(bracket, goal))
+                bracket = replace(bracket, upper=self._refuted(bracket, goal, place))
             least = bracket.lower
             found[goal] = self._answer(goal, rounds, place, bracket)
         return [found[goal] for goal in self._search.goals]
@@ -282,13 +282,13 @@ class _Cell:
         return [t for views in self._pictures for t in views[goal].trials]
 
     def to_prove(self) -> float | None:
-        found = [(goal, self._bracket(goal, place)) for goal, _, place in self._chosen()]
-        for goal, bracket in found:
+        found = [(goal, self._bracket(goal, place), place) for goal, _, place in self._chosen()]
+        for goal, bracket, _ in found:
             value = None if bracket.lower is None else self._next_proof(bracket.lower, goal)
             if value is not None:
                 return value
-        for goal, bracket in found:
-            value = self._next_refutation(bracket, goal) if bracket.lower else None
+        for goal, bracket, place in found:
+            value = self._next_refutation(bracket, goal, place) if bracket.lower else None
             if value is not None:
                 return value
         return None
@@ -297,32 +297,45 @@ class _Cell:
         """The last trials say nothing."""
         return all(t.good(goal) is None for t in self._lasting(goal)[-PROOF:])
 
-    def _refuted(self, bracket: Bracket, goal: float) -> Load | None:
+    def _refuted(self, bracket: Bracket, goal: float, place: int | None) -> Load | None:
         """The least load that the trials of all rounds together show to be too much; the one that
         the bracket has, if none does."""
-        found = self._refutations(bracket, goal)
-        return next((load for load, lost, carried in found if lost > carried), bracket.upper)
+        found = self._refutations(bracket, goal, place)
+        return next((load for load, lost, carried in found if lost >= carried), bracket.upper)
 
-    def _refutations(self, bracket: Bracket, goal: float) -> Iterator[tuple[Load, int, int]]:
+    def _refutations(
+        self, bracket: Bracket, goal: float, place: int | None
+    ) -> Iterator[tuple[Load, int, int]]:
         """Loads that lost, from the bracket's end up: how many trials of each did, and how many of
-        it and of loads a little above it were carried."""
-        least = math.inf if bracket.upper is None else bracket.upper.value
+        it and of loads a little above it were carried. None if the round that answers is sure of
+        its end: other starts of the SUT may have another."""
+        upper = math.inf if bracket.upper is None else bracket.upper.value
+        if place is not None and self._is_sure(upper, goal, place):
+            return
         said = [(t, good) for t in self._lasting(goal) if (good := t.good(goal)) is not None]
         carried = [t.value for t, good in said if good]
-        for load in loads(t for t, good in said if not good and t.value >= least):
+        for load in loads(t for t, good in said if not good and t.value >= upper):
             above = sum(load.value <= value <= load.value * NEAR for value in carried)
             whole = tuple(t for t in self._every if t.value == load.value)
             yield Load(value=load.value, trials=whole), len(load.trials), above
 
-    def _next_refutation(self, bracket: Bracket, goal: float) -> float | None:
+    def _is_sure(self, upper: float, goal: float, place: int) -> bool:
+        """Several trials of the round lost so much or a little more, and none carried it; one
+        fewer is enough if the bounds of rounds have nothing in common."""
+        near = (t for t in self._pictures[place][goal].trials if upper <= t.value <= upper * NEAR)
+        said = [t.good(goal) for t in near]
+        differ = apart(self._rounds(goal)) is not None
+        return True not in said and said.count(False) >= REFUTED + (not differ)
+
+    def _next_refutation(self, bracket: Bracket, goal: float, place: int | None) -> float | None:
         """Load to try next, so that what is said to be too much lost again and again."""
-        found, most = [*self._refutations(bracket, goal)], self._search.max or math.inf
+        found = [*self._refutations(bracket, goal, place)]
         if not found or self._mute(goal):
             return None
         for load, lost, carried in found:
-            if lost > carried:
-                return load.value if lost < REFUTED else None
-        highest = max(load.value for load, *_ in found)
+            if lost >= carried:
+                return load.value if lost < REFUTED or lost == carried else None
+        highest, most = found[-1][0].value, self._search.max or math.inf
         return highest * (1 + 2 * self._search.relative_width) if highest < most else None
 
     def _next_proof(self, lower: Load, goal: float) -> float | None:
