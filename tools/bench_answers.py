@@ -47,8 +47,8 @@ def line(name: str, found: list[Found]) -> str:
 def main() -> int:
     searches = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     print(
-        "| world | false | no loss in 3 more | too much loses in 3 more | NDR > PDR | no load | change said | below 80 % "
-        "| trials | s | seeds |"
+        "| world | false | no loss in 3 more | too much loses in 3 more | NDR > PDR | no load "
+        "| change said | below 80 % | trials | s | seeds |"
     )
     print("|---" * 11 + "|")
     every: list[Found] = []
