@@ -301,10 +301,13 @@ class Load:
 
     def carried(self, goal: float, search: Search) -> bool | None:
         """Decided by seconds of trials of the final length; None: not yet. As MLRsearch does it,
-        or, if a fit looks at all loads together, by those that there are."""
-        final = [t for t in self.trials if t.seconds >= search.final_trial_s]
-        good_s = sum(t.seconds for t in final if t.good(goal))
-        bad_s = sum(t.seconds for t in final if t.good(goal) is False)
+        or, if a fit looks at all loads together, by those that there are: there a shorter trial
+        speaks against a load too."""
+        final_s = search.final_trial_s
+        least_s = 0.0 if search.method == "nodrop" else final_s
+        good_s = sum(t.seconds for t in self.trials if t.seconds >= final_s and t.good(goal))
+        bad = [t for t in self.trials if t.good(goal) is False]
+        bad_s = sum(t.seconds for t in bad if t.seconds >= least_s)
         needed_s = search.duration_sum_s if search.method == "mlrsearch" else search.final_trial_s
         allowed_s = max(good_s + bad_s, needed_s) * search.exceed_ratio
         if bad_s > allowed_s:

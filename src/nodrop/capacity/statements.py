@@ -192,8 +192,8 @@ def _behind_alone(trial: Tried) -> bool:
 
 
 def _undecided(answer: Answer, every: Sequence[Tried]) -> str:
-    """The lowest load above that a trial showed to be too much, if the search ended before trials
-    of the final length decided it: who sees that trial in the picture would miss it here."""
+    """The lowest load above that a trial showed to be too much, if the search ended before others
+    agreed: who sees that trial in the picture would miss it here."""
     if answer.lower is None or answer.limited_by not in ("budget", "unfinished"):
         return ""
     above = [t for t in every if t.value > answer.lower.value and t.good(answer.goal) is False]

@@ -245,10 +245,11 @@ def test_starts_that_took_much_of_the_budget_are_named(
 @pytest.mark.parametrize(
     ("above", "search", "words"),
     [
-        ([(9, 0.3, 3.0), (8, 0.2, 3.0)], {"budget_s": 60.0}, ": the budget ended there; 8,000 "
-         "packets/s (8X) was too much in a trial that does not decide."),
-        ([(8, 0.2, 3.0)], {}, "a load that is too much; 8,000 packets/s (8X) was too much in "
-         "a trial that does not"),
+        ([(9, 0.3, 3.0), (8, 0.2, 3.0)], {"budget_s": 60.0}, "(4X) without loss, not 8,000 "
+         "packets/s (8X)."),
+        ([(7, 0.2, 3.0)], {}, "(4X) without loss, not 7,000 packets/s (7X)."),
+        ([(8, 0.2, 5.0), (8, 0.0, 5.0)], {}, "a load that is too much; 8,000 packets/s (8X) was "
+         "too much in a trial that does not"),
         ([(8, 0.0, 3.0)], {"budget_s": 60.0}, ": the budget ended there."),
         ([(8, 0.2, 5.0)], {"budget_s": 60.0}, "(4X) without loss, not 8,000 packets/s (8X)."),
     ],
