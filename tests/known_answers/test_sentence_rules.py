@@ -12,8 +12,7 @@ import pytest
 
 from nodrop.ledger.hops import Reason
 from nodrop.report.answer import answer
-from nodrop.report.senders import REASON_WORDS
-from nodrop.report.sentences import RULES
+from nodrop.report.sentences import REASON_WORDS, RULES
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
 from tests.known_answers.sentences import pps, rules, text_of

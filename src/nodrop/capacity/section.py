@@ -27,6 +27,7 @@ from nodrop.report import escape, numbers
 from nodrop.report.bounded import shortened
 from nodrop.report.chart import Chart
 from nodrop.report.charts import knee_plot
+from nodrop.report.sections import Picture
 from nodrop.report.story import Story
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
 from nodrop.report.trials import Trial
@@ -77,6 +78,18 @@ def capacity_tables(story: Story) -> Iterator[Table]:
             yield efficiency_table(work)
         yield curves_table(found)
         yield steps_table(*found)
+
+
+def capacity_pictures(story: Story) -> Iterator[Picture]:
+    """Knee and search of each searched cell; then all of them side by side."""
+    found = searches(story)
+    for n, searched in enumerate(found, 1):
+        end, steps = "" if n == 1 else f"-{n}", steps_table(searched)
+        yield Picture(f"knee{end}", knee_plot(knee_of(searched)), steps)
+        yield Picture(f"search{end}", way_of(searched), steps)
+    if found:
+        yield Picture("capacity", capacity_bars(found), capacity_table(found))
+        yield Picture("efficiency", core_bars(found), efficiency_table(efficiencies(found)))
 
 
 def efficiencies(found: Sequence[SearchedCell]) -> Iterator[tuple[str, Efficiency]]:

@@ -10,17 +10,23 @@ from nodrop.capacity.cells import SearchedCell, given_cells, searches, subject
 from nodrop.capacity.words import answer_sentences, cost_sentence
 from nodrop.config.units import noun
 from nodrop.report import escape
-from nodrop.report.always_void import always_void
 from nodrop.report.comparison import cost_sentences, family_words
 from nodrop.report.direct import direct_sentences
 from nodrop.report.hosts import hosts_between
-from nodrop.report.loads import groups, ladders, load_words, nothing_above, sentences_of
-from nodrop.report.senders import flows_differ, other_programs
+from nodrop.report.loads import (
+    always_void,
+    groups,
+    ladders,
+    load_words,
+    nothing_above,
+    sentences_of,
+)
 from nodrop.report.sensor import decoder_sentences, without_work
 from nodrop.report.sentences import Sentence, listed, plural
 from nodrop.report.setups import conditions
 from nodrop.report.story import Story, once, serious_findings
 from nodrop.report.trials import Trial
+from nodrop.report.trust import flows_differ, other_programs
 from nodrop.report.watched import watched, watched_hidden, watched_sentences, watched_words
 from nodrop.results.records import LoadWindow
 from nodrop.stats.interval import runs_needed

@@ -27,9 +27,8 @@ from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of, parse_cpus
 from nodrop.findings.load_words import apart, written
 from nodrop.report import escape, numbers
-from nodrop.report.always_void import always_void
 from nodrop.report.flows import hop_title
-from nodrop.report.loads import Ladder, ladders, nothing_above, places_of, share
+from nodrop.report.loads import Ladder, always_void, ladders, nothing_above, places_of, share
 from nodrop.report.story import Cell, Source, Story, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import (

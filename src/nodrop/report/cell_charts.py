@@ -8,7 +8,7 @@ from statistics import median
 
 from nodrop.report import numbers
 from nodrop.report.chart import Chart, KeyEntry, Mark, Pane, Plot, Scale, cut, tag
-from nodrop.report.charts import BAR, MOST_SERIES, ROW, series_of
+from nodrop.report.charts import MOST_SERIES, ROW, Bar, Part, named_bars, series_of
 from nodrop.report.comparison import compared, figures_of
 from nodrop.report.costs import LOSS_FIGURE, Figure, grouped
 from nodrop.report.loads import percent_with_interval
@@ -35,7 +35,8 @@ def loss_plot(cells: Sequence[Cell]) -> Chart:
         return Chart()
     groups = [list(found) for _, found in groupby(shown, key=lambda c: (c.source, c.group))]
     failed = [(c, pps) for c in cells if c.failed and (pps := c.offered_pps or c.asked_pps)]
-    rates = [v for c in shown for v in c.values("offered_pps")] + [pps for _, pps in failed]
+    rates = [t.offered_pps for c in shown for t in c.valid if t.offered_pps is not None]
+    rates += [pps for _, pps in failed]
     y = Scale.over(c.loss.high * 100 for c in shown if c.loss)
     plot = Plot("Loss over offered load", Scale.over(rates), y)
     plot.axes("offered load, packets/s", numbers.short, _plain)
@@ -216,28 +217,21 @@ def studies_plot(figures: Sequence[StudyFigure]) -> Chart:
 
 def _study(figure: StudyFigure) -> Iterator[Pane]:
     """Bars of 2016, then those of this run."""
-    name, published, rows = figure.name, figure.published, figure.rows
-    here = [row.here for row in rows]
-    reach = [max(s.median, s.interval.high if s.interval else 0.0) if s else 0.0 for s in here]
-    printed = [row.published for row in rows]
-    for values, unit, of_2016 in ((printed, f"2016, {published.there}", True),
-                                  (reach, f"this run, {published.here}", False)):  # fmt: skip
-        x = Scale.over(values, 3)
-        plot = Plot(f"{name}: {unit}", x, Scale.rows(len(rows)), ROW * len(rows), "rows")
-        plot.axes("", _plain, None, grid="x")
-        for n, row in enumerate(rows):
-            said = here_words(row.here)
-            label = tag("tspan", cut(row.setup, 200), class_="b")
-            words = f"{row.published:.2f}" if of_2016 else f"{said}; {row.said}"
-            beside = tag("tspan", f"  {cut(words, 330)}", class_="wd")
-            plot.words(x.low, n, label + beside, "row-name", dy=-5)
-            measured = f"{said} {published.here}" if row.here else "not measured"
-            says = f"{name} of {row.setup}: 2016 {row.published:.2f} {published.there}; "
-            says += f"here {measured}; {row.said}"
-            if of_2016:
-                plot.bar(0, row.published, n, BAR, "p-rest", dy=8, says=says)
-            elif row.here is not None:
-                plot.bar(0, row.here.median, n, BAR, "p-phase2", dy=8, says=says)
-                if interval := row.here.interval:
-                    plot.span(interval.low, interval.high, n, "whole", caps=True, dy=8)
-        yield Pane((plot,), name, unit)
+    name, published = figure.name, figure.published
+    printed, measured = [], []
+    for row in figure.rows:
+        said, here = here_words(row.here), row.here
+        known = f"{said} {published.here}" if here else "not measured"
+        says = f"{name} of {row.setup}: 2016 {row.published:.2f} {published.there}; "
+        says += f"here {known}; {row.said}"
+        part = Part("", row.published, says, "p-rest")
+        printed.append(Bar(row.setup, (part,), f"{row.published:.2f}"))
+        parts = (Part("", here.median, says, "p-phase2"),) if here else ()
+        ends = (here.interval.low, here.interval.high) if here and here.interval else None
+        measured.append(Bar(row.setup, parts, f"{said}; {row.said}", ends))
+    for bars, unit in (
+        (printed, f"2016, {published.there}"),
+        (measured, f"this run, {published.here}"),
+    ):
+        x = Scale.over([max(bar.reach for bar in bars)], 3)
+        yield Pane((named_bars(f"{name}: {unit}", bars, x, _plain, (200, 330)),), name, unit)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Self
 
 from markupsafe import Markup, escape
@@ -23,19 +24,9 @@ Shown = Callable[[float], str]
 KeyEntry = tuple[str, str, str]
 """Shape (or line, area, zone, bar), style and name."""
 
-SHAPES = {
-    "dot": "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0Z",
-    "ring": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0Z",
-    "small": "M-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0Z",
-    "halo": "M-8 0a8 8 0 1 0 16 0a8 8 0 1 0-16 0Z",
-    "down": "M-5.2-4h10.4l-5.2 9Z",
-    "up": "M-5.2 4h10.4l-5.2-9Z",
-    "diamond": "M-5 0l5-5 5 5-5 5Z",
-    "box": "M-4-4h8v8h-8Z",
-    "cross": "M-4.5-4.5l9 9m0-9l-9 9",
-    "tick": "M0-7v14",
-    "right": "M-6-5l9 5-9 5Z",
-}
+_MARKS = files("nodrop.report").joinpath("templates/marks.svg").read_text("utf-8")
+SYMBOLS = Markup("".join(_MARKS.splitlines()))
+"""Shapes of marks, our own text."""
 OUTCOMES = {
     "good": ("dot", "carried", "no loss"),
     "absorbed": ("dot", "carried hollow", "no loss, pace not shown"),
@@ -390,7 +381,7 @@ class Chart:
                 y += 14
         style = Markup("<style>") + Markup(css) + Markup("</style>")
         ground = tag("rect", width="100%", height="100%", class_="ground")
-        whole = [tag("title", self.title), style, _symbols(), ground, *parts]
+        whole = [tag("title", self.title), style, SYMBOLS, ground, *parts]
         frame = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {SAVED_WIDTH} {y}"}
         drawn = tag("svg", *whole, **frame, width=SAVED_WIDTH, height=y)
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{drawn}\n'
@@ -456,14 +447,6 @@ def _saved_key(entries: Sequence[KeyEntry], y: float) -> tuple[list[Markup], int
     return found, 18 * (line + 1) if entries else 0
 
 
-def _symbols() -> Markup:
-    found = [
-        tag("symbol", tag("path", d=d), id=f"m-{name}", overflow="visible")
-        for name, d in SHAPES.items()
-    ]
-    return tag("defs", *found)
-
-
 def symbols() -> Markup:
     """Once per page."""
-    return tag("svg", _symbols(), width=0, height=0, class_="defs", aria_hidden="true")
+    return tag("svg", SYMBOLS, width=0, height=0, class_="defs", aria_hidden="true")

@@ -17,6 +17,7 @@ from nodrop.report.chart import (
     Pane,
     Plot,
     Scale,
+    Shown,
     cut,
     outcome_key,
     tag,
@@ -254,6 +255,11 @@ class Bar:
     group: str = ""
     """A heading above the first bar of each group."""
 
+    @property
+    def reach(self) -> float:
+        """The end of its parts, or of its interval."""
+        return max(sum(part.value for part in self.parts), (self.interval or (0, 0))[1])
+
 
 def stacked_bars(title: str, axis_name: str, bars: Iterable[Bar], *, high: float | None = None,
                  order: Sequence[str] = ()) -> Chart:  # fmt: skip
@@ -261,11 +267,10 @@ def stacked_bars(title: str, axis_name: str, bars: Iterable[Bar], *, high: float
     shown = [bar for bar in bars if bar.parts][:MOST_BARS]
     if not shown:
         return Chart()
-    reached = max(max(sum(p.value for p in b.parts), (b.interval or (0, 0))[1]) for b in shown)
-    x = Scale.over([reached if high is None else high])
+    x = Scale.over([max(bar.reach for bar in shown) if high is None else high])
     panes, several = [], {bar.group for bar in shown} != {""}
     for group, own in groupby(shown, key=lambda bar: bar.group):
-        panes.append(Pane((_bars(group or title, list(own), x),), group))
+        panes.append(Pane((named_bars(group or title, list(own), x),), group))
     found = {p.kind: p.style for b in shown for p in b.parts if p.value}
     styles = {**{kind: found[kind] for kind in order if kind in found}, **found}
     key = tuple(("zone", f"part {style}", kind) for kind, style in styles.items())
@@ -273,12 +278,16 @@ def stacked_bars(title: str, axis_name: str, bars: Iterable[Bar], *, high: float
     return Chart(title, tuple(panes), key, "bars several" if several else "bars")
 
 
-def _bars(name: str, bars: Sequence[Bar], x: Scale) -> Plot:
+def named_bars(
+    name: str, bars: Sequence[Bar], x: Scale, shown: Shown = numbers.short,
+    room: tuple[int, int] = (330, 480),
+) -> Plot:  # fmt: skip
+    """A row for each. `room`: px for its name and for the words beside it."""
     plot = Plot(name, x, Scale.rows(len(bars)), height=ROW * len(bars), pad="rows")
-    plot.axes("", numbers.short, None, grid="x")
+    plot.axes("", shown, None, grid="x")
     for row, bar in enumerate(bars):
-        label = tag("tspan", cut(bar.name, 330), class_="b")
-        words = tag("tspan", f"  {cut(bar.words, 480)}", class_="wd") if bar.words else ""
+        label = tag("tspan", cut(bar.name, room[0]), class_="b")
+        words = tag("tspan", f"  {cut(bar.words, room[1])}", class_="wd") if bar.words else ""
         plot.words(x.low, row, label + words, "row-name", dy=-5)
         at = 0.0
         for part in bar.parts:

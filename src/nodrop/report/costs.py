@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nodrop.report.escape import THIN
-from nodrop.report.story import Cell
+from nodrop.report.story import Cell, Gathered
 from nodrop.report.trials import Trial
 from nodrop.stats.comparison import Question
-from nodrop.stats.interval import Family, Summary, by_start, summarize
+from nodrop.stats.interval import Family, Summary
 
 LOSS_MARGIN = 0.1
 """Percentage points: less loss than that is the same."""
@@ -25,13 +25,6 @@ MARGINS = {LOSS: LOSS_MARGIN, DETECTION_LOSS: DETECTION_MARGIN}
 """Margins of the figures for which zero is special."""
 
 Told = Callable[[Trial], float | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OfCell:
-    values: tuple[float, ...]
-    by_start: tuple[float, ...]
-    summary: Summary | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,25 +75,16 @@ class Figure:
         return self._of_cell(cell).values
 
     def by_start(self, cell: Cell) -> tuple[float, ...]:
-        """One value for each start of the SUT, or for each host if several measured the cell:
-        values that can be compared as independent."""
         return self._of_cell(cell).by_start
 
     def summary(self, cell: Cell) -> Summary | None:
         return self._of_cell(cell).summary
 
-    def _of_cell(self, cell: Cell) -> _OfCell:
+    def _of_cell(self, cell: Cell) -> Gathered:
         """Every cell is laid beside every other: its figures are gathered once."""
         if self not in cell.kept:
-            told = ((self.of(trial), trial.start) for trial in cell.valid)
-            known = [(value * self.scale, start) for value, start in told if value is not None]
-            values, starts = [value for value, _ in known], [start for _, start in known]
-            cell.kept[self] = _OfCell(
-                values=tuple(values),
-                by_start=tuple(by_start(values, starts)),
-                summary=summarize(values, starts=starts, looks=cell.looks),
-            )
-        found: _OfCell = cell.kept[self]
+            cell.kept[self] = cell.gathered(self.of, self.scale)
+        found: Gathered = cell.kept[self]
         return found
 
     def shown(self, value: float) -> str:

@@ -18,11 +18,11 @@ from nodrop.report import escape
 from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_words
 from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, Figure
 from nodrop.report.hosts import other_hosts
-from nodrop.report.senders import FOREIGN_CPU_RATIO
-from nodrop.report.sentences import Sentence, listed, plural
+from nodrop.report.sentences import WORDS, Sentence, listed, plural
 from nodrop.report.setups import LOADS, Contrast, Level, compared_at_once, contrasts
 from nodrop.report.story import Cell, Source, Story, factor_label, once
 from nodrop.report.trials import Trial, work_of
+from nodrop.report.trust import FOREIGN_CPU_RATIO
 from nodrop.results.capacity import Direct
 from nodrop.results.capacity import Level as Said
 from nodrop.stats.comparison import Answer as Verdicts
@@ -304,15 +304,6 @@ def _needed(
             return f"{more_runs_words(advice, 'round')} of each would be needed", command
 
 
-BEYOND = {
-    "max": "a higher search.max",
-    "budget": "more time (`--resume` goes on)",
-    "unfinished": "more time (`--resume` goes on)",
-    "hypervisor": "a host whose CPUs no other guest takes",
-    "other_programs": "a host that does nothing else",
-}
-
-
 def _beyond(source: Source, reason: str) -> tuple[str, str]:
     """Remedy that lets a search find a load that is too much, in words, and its command, which is
     empty if there is none."""
@@ -322,7 +313,8 @@ def _beyond(source: Source, reason: str) -> tuple[str, str]:
         return "a SUT that is full before the sender is, on one CPU", source.command_words(*parted)
     if reason == "budget" and isinstance(had, int | float):
         return "a longer search", source.command_words(f"search.budget_s={had * 3:.0f}")
-    return BEYOND.get(reason, "what makes its trials void has to go"), ""
+    others = "what makes its trials void has to go"
+    return WORDS["searches"].get(reason, others), ""
 
 
 # Loads that were given

@@ -1,18 +1,19 @@
-"""The report's tables: cells, trials, and the books hop by hop."""
+"""The report's tables: cells, trials, the books hop by hop, and detections beside packets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, starmap
+from statistics import median
 
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import ADDING, NO_PACKETS, Account, Class
 from nodrop.report import bounded, escape, numbers
-from nodrop.report.costs import Figure
+from nodrop.report.costs import DETECTION_FIGURE
 from nodrop.report.repeats import outlying, words_of_trials
 from nodrop.report.sections import figures_of_others
-from nodrop.report.senders import counted
+from nodrop.report.sentences import counted
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import (
     Column,
@@ -21,16 +22,17 @@ from nodrop.report.tables import (
     Row,
     Table,
     Value,
-    columns_of,
+    interval_fields,
     number,
+    number_of,
     numeric,
     scaled,
     table_of,
     text,
-    values_of,
     words,
 )
 from nodrop.report.trials import Trial
+from nodrop.results.records import Detections
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Summary
 
@@ -38,18 +40,9 @@ from nodrop.stats.interval import Summary
 def _median(
     name: str, title: str, figure: str, shown: numbers.Shown, scale: float = 1, help: str = ""
 ) -> Field[Cell]:
-    return number(
-        name, title, lambda c: s.median if (s := c.summary(figure)) else None, shown,
+    return number_of(
+        name, title, lambda cell: cell.summary(figure), lambda found: found.median, shown,
         scale=scale, help=help,
-    )  # fmt: skip
-
-
-def _of_loss(
-    name: str, title: str, of: Callable[[Summary], float | None], help: str = ""
-) -> Field[Cell]:
-    return number(
-        name, title, lambda c: of(c.loss) if c.loss else None, numbers.percent,
-        scale=100, help=help,
     )  # fmt: skip
 
 
@@ -67,17 +60,17 @@ CELL_FIELDS: tuple[Field[Cell], ...] = (
     _median("offered_mbps_median", "Offered, Mbit/s", "offered_bps", numbers.megabits, 1e-6),
     number("lossy_trials", "Trials with loss", lambda c: len(c.lossy),
            help="measured trials that lost at least one packet"),
-    _of_loss("loss_pct_median", "Loss, %", lambda s: s.median,
-             "lost of sent packets; median of the measured trials"),
-    _of_loss("loss_pct_low", "Loss from, %", lambda s: s.interval.low if s.interval else None,
-             "lower end of the 95 % interval"),
-    _of_loss("loss_pct_high", "Loss to, %", lambda s: s.interval.high if s.interval else None,
-             "upper end of the 95 % interval"),
+    *interval_fields(
+        ("loss_pct_median", "loss_pct_low", "loss_pct_high"),
+        ("Loss, %", "Loss from, %", "Loss to, %"), lambda c: c.loss, numbers.percent, scale=100,
+        help="lost of sent packets; median of the measured trials"),
     words("interval", "95 % interval",
           lambda c: "no measured trial" if c.loss is None
           else "" if c.loss.interval else c.loss.why_no_interval),
-    _of_loss("loss_pct_smallest", "Smallest run, %", lambda s: s.low),
-    _of_loss("loss_pct_largest", "Largest run, %", lambda s: s.high),
+    number_of("loss_pct_smallest", "Smallest run, %", lambda c: c.loss, lambda loss: loss.low,
+              numbers.percent, scale=100),
+    number_of("loss_pct_largest", "Largest run, %", lambda c: c.loss, lambda loss: loss.high,
+              numbers.percent, scale=100),
     words("loss_place", "Lost in", lambda c: c.loss_place or ""),
     number("schedule_error_p99_us_worst", "Late p99, µs",
            lambda c: max((e.p99 for t in c.valid if (e := t.record.offered.schedule_error_us)),
@@ -124,13 +117,11 @@ def cells_table(story: Story) -> Table:
 
 def _of_others() -> Iterator[Field[Cell]]:
     """Figures of plugins."""
-
-    def middle(figure: Figure) -> Callable[[Cell], float | None]:
-        return lambda cell: s.median if (s := figure.summary(cell)) else None
-
-    for figure in figures_of_others():
-        name, title = f"{figure.name}_median", f"{figure.title}, {figure.unit}"
-        yield number(name, title, middle(figure), figure.shown, help=figure.help)
+    for one in figures_of_others():
+        name, title = f"{one.name}_median", f"{one.title}, {one.unit}"
+        yield number_of(
+            name, title, one.summary, lambda found: found.median, one.shown, help=one.help
+        )
 
 
 def _codes(trials: Sequence[Trial]) -> str:
@@ -226,14 +217,23 @@ PAIR: Field[_Line] = words(
 )
 
 
-def _trial_fields(story: Story) -> Sequence[Field[_Line]]:
-    return (*TRIAL_FIELDS, PAIR) if _fleet(story) else TRIAL_FIELDS
-
-
 def trials_table(story: Story) -> Table:
-    rows = Made(lambda: _trial_rows(story, story.trials))
-    columns = columns_of(_trial_fields(story))
-    return Table(name="trials", title="Trials", columns=columns, rows=rows)
+    return _trials(story, story.trials)
+
+
+def _trials(story: Story, trials: Sequence[Trial]) -> Table:
+    fields = (*TRIAL_FIELDS, PAIR) if _fleet(story) else TRIAL_FIELDS
+    labels = {t.anchor: cell.label for cell in story.cells for t in cell.trials}
+
+    def lines() -> Iterator[_Line]:
+        for trial in trials:
+            source, label = story.sources[trial.source].name, labels[trial.anchor]
+            yield _Line(trial, trial.record, source, label)
+
+    return table_of(
+        "trials", "Trials", fields, Made(lines),
+        anchor=lambda line: line.trial.anchor, mark=lambda line: line.trial.mark,
+    )  # fmt: skip
 
 
 def _fleet(story: Story) -> bool:
@@ -244,18 +244,9 @@ def _fleet(story: Story) -> bool:
 def trials_told_table(story: Story) -> Table:
     """In a long run, those that are on the page."""
     told = bounded.told(story)
-    rows = tuple(_trial_rows(story, [t for t in story.trials if t.anchor in told]))
-    more = bounded.more_words(len(story.trials) - len(rows), "trials.csv")
-    return replace(trials_table(story), rows=rows, more=more)
-
-
-def _trial_rows(story: Story, trials: Sequence[Trial]) -> Iterator[Row]:
-    labels = {t.anchor: cell.label for cell in story.cells for t in cell.trials}
-    fields = _trial_fields(story)
-    for trial in trials:
-        source, label = story.sources[trial.source].name, labels[trial.anchor]
-        line = _Line(trial, trial.record, source, label)
-        yield Row(values_of(fields, line), trial.anchor, trial.mark)
+    table = _trials(story, [t for t in story.trials if t.anchor in told])
+    more = bounded.more_words(len(story.trials) - len(told), "trials.csv")
+    return replace(table, rows=tuple(table.rows), more=more)
 
 
 def trials_page_table(story: Story) -> Table:
@@ -400,3 +391,106 @@ def _moved(account: Account) -> tuple[Value, tuple[Value, Value]]:
         return packets, (NOTHING, NOTHING)
     least, most = (scaled(sign * bytes, numbers.signed) for bytes in account.bytes_between)
     return packets, (least, most)
+
+
+DETECTION_WORDS = (
+    "A unit is a signature in a flow, or for the address that it tracks if it limits its alerts: "
+    "seen or not, however many alerts it gave. Surplus is never set off against missed ones"
+)
+
+MOST_CLASSES = 20
+
+
+def detection_tables(story: Story) -> Sequence[Table]:
+    """None, if no experiment asked for detections."""
+    cells = [cell for cell in story.cells if any(_known(cell))]
+    if not cells:
+        return ()
+    said = dict.fromkeys(one.baseline_words for cell in cells for one in _known(cell))
+    first = table_of(
+        "detections", "Lost detections", DETECTION_FIELDS, Made(lambda: iter(cells)),
+        anchor=lambda cell: cell.typical.anchor,
+        words=(DETECTION_WORDS, *(f"Baseline: {words}" for words in said if words)),
+    )  # fmt: skip
+    lossy = [cell for cell in cells if any(one.missed for one in _known(cell))]
+    if not lossy:
+        return (first,)
+    title, classes = "Which detections are lost first", Made(lambda: _classes(lossy))
+    return first, table_of("detection-classes", title, CLASS_FIELDS, classes)
+
+
+def _known(cell: Cell) -> Iterator[Detections]:
+    yield from (trial.detections for trial in cell.valid if trial.detections)
+
+
+def _classes(cells: Sequence[Cell]) -> Iterator[SignatureClass]:
+    """Most missed first; by the signatures' own classes."""
+    for cell in cells:
+        by_class: dict[str, list[tuple[int, int]]] = {}
+        for one in _known(cell):
+            for kind in one.classes:
+                by_class.setdefault(kind.name, []).append((kind.expected, kind.missed))
+        worst = sorted(by_class.items(), key=lambda item: (-_share(item[1]), item[0]))
+        yield from ((cell, name, counted) for name, counted in worst[:MOST_CLASSES])
+
+
+def _share(counted: Sequence[tuple[int, int]]) -> float:
+    return median(missed / expected if expected else 0.0 for expected, missed in counted)
+
+
+Of = Callable[[Detections], float | None]
+
+
+def _over(
+    name: str, title: str, whole: Callable[[Sequence[float]], float], of: Of, help: str = ""
+) -> Field[Cell]:
+    """The middle or the largest of all trials of a cell."""
+
+    def value(cell: Cell) -> float | None:
+        known = [value for one in _known(cell) if (value := of(one)) is not None]
+        return whole(known) if known else None
+
+    return number(name, title, value, help=help)
+
+
+DETECTION_FIELDS: tuple[Field[Cell], ...] = (
+    words("cell", "Cell", lambda cell: cell.label),
+    number("valid_trials", "n", lambda cell: len([*_known(cell)]),
+           help="measured trials with detections"),
+    number_of("loss_pct_median", "Packet loss, %", lambda cell: cell.loss,
+              lambda loss: loss.median, numbers.percent, scale=100),
+    *interval_fields(
+        ("detection_loss_pct_median", "detection_loss_pct_low", "detection_loss_pct_high"),
+        ("Detection loss, %", "from, %", "to, %"), DETECTION_FIGURE.summary,
+        DETECTION_FIGURE.shown, help="missed of expected units; median"),
+    number_of("detection_loss_pct_smallest", "Smallest run, %", DETECTION_FIGURE.summary,
+              lambda found: found.low, DETECTION_FIGURE.shown),
+    number_of("detection_loss_pct_largest", "Largest run, %", DETECTION_FIGURE.summary,
+              lambda found: found.high, DETECTION_FIGURE.shown),
+    _over("expected", "Expected", max, lambda one: one.expected, "units that lossless trials see"),
+    _over("missed_median", "Missed", median, lambda one: one.missed),
+    _over("missed_in_lossy_flows", "… flow lost packets", median,
+          lambda one: by.lost_packets if (by := one.missed_by_flow) else None,
+          "missed units by their flows, median"),
+    _over("missed_in_whole_flows", "… flow whole", median,
+          lambda one: by.whole if (by := one.missed_by_flow) else None,
+          "missed though no packet of the flow lacks"),
+    _over("missed_in_unseen_flows", "… flow not seen", median,
+          lambda one: by.not_seen if (by := one.missed_by_flow) else None),
+    _over("surplus_largest", "Surplus, at most", max, lambda one: one.surplus,
+          "seen and not expected"),
+    _over("uncertain", "Uncertain", max, lambda one: one.uncertain,
+          "of the baseline: seen in some of its trials; in no ratio"),
+    words("no_ratio", "Why no ratio", lambda cell: "; ".join(
+        dict.fromkeys(one.no_ratio for one in _known(cell) if one.no_ratio))),
+)  # fmt: skip
+SignatureClass = tuple[Cell, str, Sequence[tuple[int, int]]]
+"""Expected and missed units of a class of signatures, trial by trial."""
+CLASS_FIELDS: tuple[Field[SignatureClass], ...] = (
+    words("cell", "Cell", lambda x: x[0].label),
+    words("class", "Class of signatures", lambda x: x[1] or "(none)"),
+    number("expected", "Expected", lambda x: max(expected for expected, _ in x[2])),
+    number("missed_median", "Missed, median", lambda x: median(missed for _, missed in x[2])),
+    number("missed_largest", "Missed, at most", lambda x: max(missed for _, missed in x[2])),
+    number("missed_pct_median", "Missed, %", lambda x: _share(x[2]) * 100, DETECTION_FIGURE.shown),
+)

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 
 from markupsafe import Markup
 
-from nodrop.ledger.balance import Ledger
+from nodrop.ledger.balance import Ledger, Step
 from nodrop.ledger.hops import ADDING, Account, Hop
 from nodrop.report import numbers
 from nodrop.report.chart import Chart, KeyEntry, Pane, Plot, Scale, cut, number, tag, ticks
+from nodrop.report.sentences import WORDS
 from nodrop.report.timeline import Panel, Series, Timeline
 
-
-@cache
-def definitions() -> Mapping[str, str]:
-    """Meaning of each hop and account, by name."""
-    return tomllib.loads(files("nodrop.report").joinpath("definitions.toml").read_text("utf-8"))
+DEFINITIONS: Mapping[str, str] = WORDS["definitions"]
+"""Meaning of each hop and account, by name."""
 
 
 def definition(name: str) -> str:
     """Empty if the page has none: an account of a plugin's own."""
     if name.startswith("tx_refused_"):
         name = "tx_refused_ERRNO"
-    return definitions().get(name, "")
+    return DEFINITIONS.get(name, "")
 
 
 STREAM, TOP, ROW = 56.0, 34, 30
@@ -35,17 +30,11 @@ THINNEST = 1.5
 """A single lost packet must still be seen, so nothing is drawn thinner than this."""
 CROWDED = 7
 """With so many hops their texts stand in two rows."""
-NAMES = {"intended": "trace", "tx_nic": "sending NIC", "rx_nic": "receiving NIC",
-         "socket": "socket ring"}  # fmt: skip
-FATES = {
-    "rx_merged_fanout_defrag": "fragments merged",
-    "rx_held_incomplete_datagrams": "held: never whole",
-    "rx_dropped_ring_full": "dropped: ring full",
-}
+TITLES: Mapping[str, str] = WORDS["titles"]
 
 
 def hop_title(name: str) -> str:
-    return NAMES.get(name, name.replace("_", " "))
+    return TITLES.get(name, name.replace("_", " "))
 
 
 def flow(ledger: Ledger, title: str, most: int | None = None) -> Chart:
@@ -88,7 +77,7 @@ class _Route:
             high = self._high(step.end.packets)
             plot.behind.append(tag("rect", **box, height=high, class_="stream"))
         for row, (step, account) in enumerate(reversed(self._branches)):
-            self._branch(plot, row, self._x[step.start.name], self._x[step.end.name], account)
+            self._branch(plot, row, step, account)
         for row, words in enumerate(self._notes, len(self._branches)):
             y = self._top + STREAM + 14 + ROW * row + 12
             plot.front.append(tag("text", words, x="0", y=y, class_="fate failed b"))
@@ -108,11 +97,12 @@ class _Route:
     def _high(self, packets: int | None) -> float:
         return max((packets or 0) * self._scale, THINNEST)
 
-    def _branch(self, plot: Plot, row: int, x0: float, x1: float, account: Account) -> None:
-        own = [a for s, a in self._branches if s.end.name == account.into]
+    def _branch(self, plot: Plot, row: int, step: Step, account: Account) -> None:
+        x0, x1 = self._x[step.start.name], self._x[step.end.name]
+        own = [a for s, a in self._branches if s is step]
         place = own.index(account)
-        after = next(s.end.packets for s in self._ledger.steps if s.end.name == account.into)
-        edge = self._top + self._high(after) + sum(self._high(a.packets) for a in own[:place])
+        high = self._high(step.end.packets) + sum(self._high(a.packets) for a in own[:place])
+        edge = self._top + high
         x = x0 + (x1 - x0) * (0.12 + 0.1 * (len(own) - 1 - place))
         thick = self._high(account.packets)
         end = self._top + STREAM + 14 + ROW * row + 12
@@ -123,7 +113,7 @@ class _Route:
         if kind == "lost" and (sent := self._seen[0].packets):
             share = f" · {numbers.percent(account.packets / sent)} %"
         count = tag("tspan", f"{_count(account)}{share}", class_="b")
-        name = tag("tspan", cut(f" {FATES.get(account.name, account.name)}", 260))
+        name = tag("tspan", cut(f" {TITLES.get(account.name, account.name)}", 260))
         far = x > 60
         side = {"x": -thick / 2 - 8 if far else thick / 2 + 8, "y": down + 2}
         label = tag("text", count, name, **side, class_=f"fate k-{kind}{' a-end' if far else ''}")
@@ -167,7 +157,7 @@ def _route_list(ledger: Ledger, seen: Sequence[Hop]) -> Markup:
     for hop in seen:
         into = [a for s in ledger.steps if s.end.name == hop.name for a in s.accounts if a.packets]
         for account in into:
-            name = tag("span", FATES.get(account.name, account.name))
+            name = tag("span", TITLES.get(account.name, account.name))
             count = tag("b", _count(account))
             rows.append(tag("li", name, count, class_=f"fate k-{account.kind.value}"))
         name = tag("span", hop_title(hop.name))
@@ -205,7 +195,7 @@ def time_chart(timelines: Sequence[Timeline], title: str, heads: Sequence[Markup
 def _time_row(name: str, panels: Sequence[Panel | None], timelines: Sequence[Timeline], x: Scale,
               *, final: bool) -> Pane:  # fmt: skip
     known = [p for p in panels if p is not None]
-    tops = [v for p in known for points in _lines(p) for _, v in points]
+    tops = [v for p in known for points in p.lines for _, v in points]
     # CPU times step by a tick (4 ms), and a sampler that waits for its turn reads them late: an
     # interval may seem to hold more than itself. What cannot be more is drawn as all there is.
     high = next((p.high for p in known if p.high is not None), None)
@@ -232,23 +222,9 @@ def _time_row(name: str, panels: Sequence[Panel | None], timelines: Sequence[Tim
     return Pane(tuple(plots), name, known[0].unit, tuple(key), note)
 
 
-def _lines(panel: Panel) -> list[list[tuple[float, float]]]:
-    """Points of each line that is drawn. They are cumulative in a stacked panel, whose series have
-    the same times."""
-    if not panel.stacked:
-        return [list(s.points) for s in panel.series]
-    sums: dict[float, float] = {}
-    found = []
-    for one in panel.series:
-        for at, value in one.points:
-            sums[at] = sums.get(at, 0.0) + value
-        found.append([(at, sums[at]) for at, _ in one.points])
-    return found
-
-
 def _draw(plot: Plot, panel: Panel, quiet: set[str]) -> None:
     below: list[tuple[float, float]] = []
-    for series, points in zip(panel.series, _lines(panel), strict=True):
+    for series, points in zip(panel.series, panel.lines, strict=True):
         style = f"s{series.style % 8}"
         if panel.stacked:
             plot.area(points, below or [(at, 0.0) for at, _ in points], f"{style} solid")

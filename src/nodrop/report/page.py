@@ -21,10 +21,10 @@ from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.chart import OUTCOMES, Chart, sign
 from nodrop.report.comparison import MOST_BASES, compared, family_words
 from nodrop.report.costs import DIFFERENCES
-from nodrop.report.detections import detection_tables
 from nodrop.report.direct import verdict_cards
 from nodrop.report.figures import (
     cells_page_table,
+    detection_tables,
     ledger_lines,
     spread_table,
     trials_page_table,
@@ -34,9 +34,9 @@ from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_wor
 from nodrop.report.sections import common, framed, sections
 from nodrop.report.setups import compared_at_once, conditions
 from nodrop.report.story import Cell, Source, Story
-from nodrop.report.timeline import CPU_TITLE, RECEIVED, Timeline, busy, timeline
+from nodrop.report.timeline import RECEIVED, Timeline, timeline
 from nodrop.report.trials import Trial
-from nodrop.report.trust import findings, self_test_words, undone, warmed_up
+from nodrop.report.trust import findings, self_test_words, undone
 from nodrop.report.watched import watched, watched_cards
 from nodrop.results.trial import MARKS
 
@@ -182,7 +182,7 @@ def _over_time(story: Story, *, overlaid: bool, most: int) -> View:
                 "anchor": trial.anchor,
                 "chart": chart,
                 "open": is_typical and len(story.cells) <= MOST_OPEN_CHARTS,
-                "warmed": warmed_up(trial) is not None,
+                "warmed": trial.aside.warm_up is not None,
             }
             (typical if is_typical else others).append(view)
     named = [(c, found) for c in story.cells if (found := lines.get(c.typical.anchor))]
@@ -207,17 +207,15 @@ def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Chart, ...]:
     shown = named[:MOST_OVERLAID]
     if len(shown) < 2:
         return ()
-    received, cpu = [], []
-    for style, (cell, line) in enumerate(shown):
-        if first := line.series(RECEIVED):
-            received.append(replace(first, name=cell.label, style=style))
-        for panel in (p for p in line.panels if p.title == CPU_TITLE):
-            cpu.append(replace(busy(panel), name=cell.label, style=style))
-    charts = (
-        overlay(received, "Received", "packets/s", None) if received else None,
-        overlay(cpu, "Busy CPU, all", "%", 100.0) if cpu else None,
-    )
-    return tuple(chart for chart in charts if chart is not None)
+    charts = []
+    for title, unit, high, told in (
+        ("Received", "packets/s", None, [line.series(RECEIVED) for _, line in shown]),
+        ("Busy CPU, all", "%", 100.0, [line.busy for _, line in shown]),
+    ):
+        cells = enumerate(zip(shown, told, strict=True))
+        series = [replace(s, name=cell.label, style=n) for n, ((cell, _), s) in cells if s]
+        charts += [overlay(series, title, unit, high)] if series else []
+    return tuple(charts)
 
 
 def _cell_views(story: Story, most: int) -> list[View]:

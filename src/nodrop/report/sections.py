@@ -29,6 +29,7 @@ from nodrop.report.cards import aside_words
 from nodrop.report.chart import Chart, symbols, tag
 from nodrop.report.costs import Figure
 from nodrop.report.hosts import hosts_between, hosts_tables
+from nodrop.report.sentences import WORDS
 from nodrop.report.story import Story
 from nodrop.report.tables import Table
 
@@ -54,6 +55,8 @@ class Section:
 
     id: str
     title: str
+    note: str = ""
+    """A paragraph about its tables."""
     sentences: Callable[[Story], Iterable[str]] = _none
     tables: Callable[[Story], Iterable[Table]] = _none
     pictures: Callable[[Story], Iterable[Picture]] = _none
@@ -164,7 +167,7 @@ def _told(words: str) -> Markup:
 
 def framed(template: str, package: str = "nodrop.report", **values: Any) -> str:
     """A page: one file that needs nothing else, and lets only its own script and style apply."""
-    script, css = _resource("page.js"), _resource("chart.css") + _resource("style.css")
+    script, css = resource("page.js"), resource("chart.css") + resource("style.css")
     css = Markup(re.sub(r"([{};,:])\s+|\s+(?=[{}])", r"\1", css))  # a tenth of it is space
     frame = {
         "css": css, "css_hash": _csp_hash(css), "js": script, "js_hash": _csp_hash(script),
@@ -179,7 +182,7 @@ def _csp_hash(text: Markup) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _resource(name: str) -> Markup:
+def resource(name: str) -> Markup:
     """Our own text, so it is not escaped; it holds no closing tag of its element."""
     return Markup((files("nodrop.report") / "templates" / name).read_text(encoding="utf-8"))
 
@@ -209,12 +212,7 @@ def _source(text: str) -> str:
     return "\n".join(escape.plain(line, longest=2000) for line in text.split("\n")[:2000])
 
 
-def _hosts_page(story: Story) -> Markup:
-    tables = [bounded.shortened(table) for table in hosts_tables(story)]
-    said = (rendered("nodrop.report", "hosts.html.j2", story, hosts_table=one) for one in tables)
-    return Markup("").join(said)
-
-
 HOSTS = Section(
-    id="hosts", title="Hosts", tables=hosts_tables, page=_hosts_page, place=10, with_search=False
-)
+    id="hosts", title="Hosts", note=Markup(WORDS["notes"]["hosts"]), tables=hosts_tables, place=10,
+    with_search=False,
+)  # fmt: skip

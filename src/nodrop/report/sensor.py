@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nodrop.capacity.cells import subject
 from nodrop.report import escape, numbers
-from nodrop.report.sentences import Sentence, plural
+from nodrop.report.sentences import WORDS, Sentence, plural
 from nodrop.report.story import Story, once
 from nodrop.report.tables import Column, Field, Table, Value, number, table_of, words
 from nodrop.report.trials import Sensor, Trial
@@ -109,13 +109,6 @@ def _plain(text: str | None) -> str:
     return "not there" if text is None else escape.plain(text)
 
 
-MEANS = {
-    "cut": "no packet is lost by that, so it does not decide whether a load is carried; but what "
-    "was cut off is not inspected",
-    "invalid": "they count as carried, though most of the work on such a packet is not done",
-}
-
-
 @once
 def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
     measured: dict[str, list[Trial]] = {}
@@ -133,7 +126,7 @@ def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
             books = [trial.record.packets for trial, _ in found]
             at_most = ", at the most" if len(found) > 1 else ""
             text = f"{whose}: in {len(found)} of {plural(len(trials), 'measured trial')}{at_most}, "
-            text += f"{escape.plain(remark.words, longest=1000)}: {MEANS[about]}."
+            text += f"{escape.plain(remark.words, longest=1000)}: {WORDS['decoder'][about]}."
             evidence = {
                 "packets": [getattr(one, f"{about}_packets") for one in books],
                 "decoded_packets": [one.decoded_packets for one in books],

@@ -6,12 +6,16 @@ docs/reference/sentences.md says when each is said and on what evidence (a test 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.resources import files
 from typing import Any
 
 from nodrop.config.units import noun
+from nodrop.report import escape
 from nodrop.report.story import Story
 from nodrop.report.trials import Trial
 
@@ -23,41 +27,12 @@ class Part(StrEnum):
     TRUST = "trust"
 
 
-PARTS: Mapping[Part, tuple[str, ...]] = {
-    Part.ANSWER: (
-        "no-trial", "watched-loss", "watched-nothing", "direct", "direct-disturbed",
-        "direct-left", "carries", "no-loss", "absorbed", "loses", "loses-sometimes", "failed",
-        "always-void", "load-void", "some-void", "loads-contradict", "loads-out-of-order",
-        "loss-not-known", "setup-against-base", "capacity", "capacity-window", "capacity-soak",
-        "capacity-broke", "capacity-between-rounds", "capacity-confidence", "capacity-fitted",
-        "capacity-rounds-differ", "capacity-contradicted", "capacity-changed", "capacity-lowered",
-        "capacity-noise", "capacity-set-aside", "capacity-rounds-missing", "frames-cut",
-        "frames-invalid",
-    ),
-    Part.RESTS_ON: (
-        "watched", "trials-counted", "books-closed", "search-cost", "compared-at-once",
-    ),
-    Part.CANNOT_SAY: (
-        "watched-hidden", "beyond-not-tried", "cannot-read", "too-few-for-an-interval",
-        "too-few-starts", "too-few-hosts", "other-hosts", "void-says-nothing",
-        "failed-in-no-figure", "quiet-host", "idle-port", "serious-finding", "flows-differ",
-        "not-extrapolated", "beyond-window", "few-flows-begin", "emulated",
-    ),
-    Part.TRUST: (
-        "trials-failed", "trials-void", "rules-not-loaded", "trace-changed", "yaml-replaced",
-        "calibrated", "calibration-lacks", "books-differ", "books-missing",
-        "books-balanced-again", "sender-lateness", "sender-burst", "sender-shaped",
-        "rule-reached", "rule-not-reached", "sender-silent", "cpus-shared", "cpus-apart",
-        "foreign-packets", "host-crowded", "host-quiet", "own-quota", "stands-apart",
-        "hosts-differ", "several-hosts", "cold-start", "guest-warmed-up", "reset",
-    ),
-}  # fmt: skip
-"""Codes of all rules: stable, and each in one part of the answer."""
-RULES: Mapping[str, Part] = {code: part for part, codes in PARTS.items() for code in codes}
-GOOD = frozenset((
-    "yaml-replaced", "calibrated", "books-balanced-again", "sender-lateness", "sender-burst",
-    "sender-shaped", "rule-reached", "cpus-apart", "host-quiet", "guest-warmed-up", "reset",
-))  # fmt: skip
+WORDS = tomllib.loads(files("nodrop.report").joinpath("words.toml").read_text("utf-8"))
+"""Fixed words of a report, by code: its rules, reasons, remedies and definitions."""
+RULES: Mapping[str, Part] = {
+    code: Part(part) for part, codes in WORDS["rules"].items() for code in codes
+}
+GOOD = frozenset(WORDS["trust"]["good"])
 """Rules under *Trust* that speak for the run."""
 
 
@@ -115,3 +90,29 @@ def listed(names: Sequence[str]) -> str:
 
 def plural(number: int, thing: str) -> str:
     return f"{number} {noun(number, thing)}"
+
+
+REASON_WORDS: Mapping[str, str] = WORDS["reasons"]
+
+
+def reason_words(code: str) -> str:
+    """A plugin's own code stands as it is."""
+    return REASON_WORDS.get(code, escape.plain(code))
+
+
+def reasons_of(trial: Trial) -> list[str]:
+    """For a failed trial, what the SUT did. What follows from that is no reason of its own."""
+    return trial.record.failures or [*trial.invalid_reasons]
+
+
+def counted(trials: Iterable[Trial]) -> Counter[str]:
+    return Counter(code for trial in trials for code in dict.fromkeys(reasons_of(trial)))
+
+
+def why(trials: Iterable[Trial]) -> str:
+    """`the sender was late in 2, nothing was sent in 1`; without numbers if it is always so."""
+    listed = list(trials)
+    found = counted(listed)
+    if len(found) == 1 or all(n == len(listed) for n in found.values()):
+        return ", ".join(map(reason_words, found))
+    return ", ".join(f"{reason_words(code)} in {n}" for code, n in found.most_common())

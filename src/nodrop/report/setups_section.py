@@ -41,14 +41,12 @@ from nodrop.report.tables import (
     words,
 )
 from nodrop.report.timeline import (
-    CPU_TITLE,
     MEMORY_TITLE,
     RECEIVED,
     USED,
     Panel,
     Series,
     Timeline,
-    busy,
     timeline,
 )
 from nodrop.report.trials import Trial, count_once
@@ -399,8 +397,7 @@ def _panels(lines: Sequence[tuple[str, Timeline]], styles: Mapping[str, int]) ->
     inside = [(f"{name}: inside", s) for name, s, _ in of(within) if s]
     for title, unit, high, drawn in (
         ("Received", "packets/s", None, of(lambda line: line.series(RECEIVED))),
-        ("Host CPU, all of it", "%", 100.0,
-         of(lambda line: next((busy(p) for p in line.panels if p.title == CPU_TITLE), None))),
+        ("Host CPU, all of it", "%", 100.0, of(lambda line: line.busy)),
         ("SUT CPU", "% of one CPU", None, of(lambda line: line.own_cpu)),
         ("Memory: resident on the host, used inside", "MiB", None,
          [*of(lambda line: line.series(MEMORY_TITLE)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
@@ -20,7 +20,7 @@ from nodrop.report.trials import Trial, read_trial
 from nodrop.results.rundir import Damage, RunDir, must_be_each_once, open_run
 from nodrop.results.summary import looks, rule_of
 from nodrop.results.trial import accelerator_words
-from nodrop.stats.interval import Looks, Summary, summarize
+from nodrop.stats.interval import Looks, Summary, by_start, summarize
 from nodrop.untrusted.json_text import list_in, table_in, tables_in
 
 Json = dict[str, Any]
@@ -32,6 +32,15 @@ UNVALUED = "all trials"
 
 OPTIONS = {"--budget": "search.budget_s"}
 """Options of a command that are a key of the experiment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    values: tuple[float, ...]
+    by_start: tuple[float, ...]
+    """One for each start of the SUT, or for each host if several measured the cell: values that can
+    be compared as independent."""
+    summary: Summary | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,25 +111,23 @@ class Cell:
             return "hosts"
         return "runs" if self.starts == len(self.valid) else "starts of the SUT"
 
-    def values(self, figure: str) -> list[float]:
-        """Values of the figure, from the measured trials that have it."""
-        return [value for value, _ in self._known(figure)]
+    def gathered(self, of: Callable[[Trial], float | None], scale: float = 1.0) -> Gathered:
+        """Values of the measured trials that have one."""
+        told = ((of(trial), trial.start) for trial in self.valid)
+        known = [(value * scale, start) for value, start in told if value is not None]
+        values, starts = [value for value, _ in known], [start for _, start in known]
+        return Gathered(
+            values=tuple(values),
+            by_start=tuple(by_start(values, starts)),
+            summary=summarize(values, starts=starts, looks=self.looks),
+        )
 
     def summary(self, figure: str) -> Summary | None:
         """Made once: tables, drawings and sentences ask for the same ones."""
         if figure not in self.kept:
-            known = self._known(figure)
-            self.kept[figure] = summarize(
-                [value for value, _ in known],
-                starts=[start for _, start in known],
-                looks=self.looks,
-            )
+            self.kept[figure] = self.gathered(lambda trial: trial.figure(figure)).summary
         found: Summary | None = self.kept[figure]
         return found
-
-    def _known(self, figure: str) -> list[tuple[float, Hashable]]:
-        found = ((t.figure(figure), t.start) for t in self.valid)
-        return [(float(value), start) for value, start in found if value is not None]
 
     @cached_property
     def loss(self) -> Summary | None:

@@ -53,7 +53,7 @@ class Judgement(StrEnum):
     UNMEASURED = "not measured here"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Published:
     """One figure as it was printed, and what is measured here for it."""
 
@@ -111,31 +111,18 @@ def _busy_cores_pct(trial: Trial) -> float | None:
     return ratio * cores * 100 if cores and ratio is not None else None
 
 
-def _figure(
-    name: str,
-    table: str,
-    load: int | None,
-    there: str,
-    here: str,
-    of: Callable[[Trial], float | None],
-) -> Published:
-    by_setup = {setup: mean for (one, setup), (mean, _) in PUBLISHED.items() if one == table}
-    return Published(name=name, there=there, here=here, load=load, by_setup=by_setup, of=of)
+def _means(table: str) -> Mapping[str, float]:
+    return {setup: mean for (one, setup), (mean, _) in PUBLISHED.items() if one == table}
 
 
 ONE_CORE = "% of one core"
-
-
 FIGURES = (
-    _figure("host CPU at 1X", "III", 1, ONE_CORE, ONE_CORE, _busy_cores_pct),
-    _figure("host CPU at 2X", "IV", 2, ONE_CORE, ONE_CORE, _busy_cores_pct),
-    _figure("memory at 1X", "II", 1, "% of the host's", "MiB of the SUT",
-            lambda t: None if t.sut_rss_peak_bytes is None else t.sut_rss_peak_bytes / 2**20),
-    Published(
-        name="activation", there="s, of an LTE MME: another program", here="s, of Suricata",
-        load=None, by_setup=MME_ACTIVATION_S, of=lambda t: t.activation_s,
-        another_program="an LTE MME",
-    ),
+    Published("host CPU at 1X", ONE_CORE, ONE_CORE, 1, _means("III"), _busy_cores_pct),
+    Published("host CPU at 2X", ONE_CORE, ONE_CORE, 2, _means("IV"), _busy_cores_pct),
+    Published("memory at 1X", "% of the host's", "MiB of the SUT", 1, _means("II"),
+              lambda t: None if t.sut_rss_peak_bytes is None else t.sut_rss_peak_bytes / 2**20),
+    Published("activation", "s, of an LTE MME: another program", "s, of Suricata", None,
+              MME_ACTIVATION_S, lambda t: t.activation_s, another_program="an LTE MME"),
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from nodrop.report import escape, numbers
 from nodrop.stats.interval import Summary
 
 ItemT = TypeVar("ItemT")
+WholeT = TypeVar("WholeT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,25 @@ def number(
     return Field(column, lambda item: scaled(of(item), shown, scale))
 
 
+def number_of(
+    name: str,
+    title: str,
+    whole: Callable[[ItemT], WholeT | None],
+    of: Callable[[WholeT], float | None],
+    shown: Callable[[float], str],
+    *,
+    scale: float = 1,
+    help: str = "",
+) -> Field[ItemT]:
+    """A number of what an item may have: its summary, its comparison."""
+
+    def value(item: ItemT) -> float | None:
+        found = whole(item)
+        return None if found is None else of(found)
+
+    return number(name, title, value, shown, scale=scale, help=help)
+
+
 def own(
     name: str,
     title: str,
@@ -130,29 +150,24 @@ def own(
     return Field(numeric(name, title, help), value)
 
 
-def columns_of(fields: Iterable[Field[Any]]) -> tuple[Column, ...]:
-    return tuple(field.column for field in fields)
-
-
-def values_of(fields: Iterable[Field[ItemT]], item: ItemT) -> tuple[Value, ...]:
-    return tuple(field.of(item) for field in fields)
+LOWER_END, UPPER_END = "lower end of the 95 % interval", "upper end of the 95 % interval"
 
 
 def interval_fields(
     names: Sequence[str],
     titles: Sequence[str],
     of: Callable[[ItemT], Summary | None],
-    shown: numbers.Shown,
+    shown: Callable[[float], str],
     *,
     scale: float = 1,
-    helps: Sequence[str] = ("", "", ""),
+    help: str = "",
 ) -> tuple[Field[ItemT], ...]:
     """A median and the two ends of its interval."""
 
     def end(at: int) -> Callable[[ItemT], Value]:
         return lambda item: with_ends(of(item), shown, scale)[at]
 
-    named = enumerate(zip(names, titles, helps, strict=True))
+    named = enumerate(zip(names, titles, (help, LOWER_END, UPPER_END), strict=True))
     return tuple(Field(numeric(name, title, help), end(at)) for at, (name, title, help) in named)
 
 
@@ -171,10 +186,11 @@ def table_of(
     def made() -> Iterator[Row]:
         for one in items:
             at, kind = anchor(one) if anchor else "", mark(one) if mark else ""
-            yield Row(values_of(fields, one), at, kind)
+            yield Row(tuple(field.of(one) for field in fields), at, kind)
 
     rows = Made(made) if isinstance(items, Made) else tuple(made())
-    return Table(name=name, title=title, columns=columns_of(fields), rows=rows, **more)
+    columns = tuple(field.column for field in fields)
+    return Table(name=name, title=title, columns=columns, rows=rows, **more)
 
 
 def write_csv(table: Table, file: BinaryIO) -> None:

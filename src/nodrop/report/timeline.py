@@ -6,11 +6,10 @@ between them were left out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from nodrop.report import escape
 from nodrop.report.story import Source
@@ -22,6 +21,7 @@ RECEIVED, OFFERED = "Offered and received", "offered"
 
 
 Point = tuple[float, float]
+RowT = TypeVar("RowT")
 LARGEST = 2.0**64
 """No counter holds more, and no clock: what says so was damaged."""
 
@@ -50,6 +50,20 @@ class Panel:
     """Upper end of the axis, if it is known beforehand."""
 
     @property
+    def lines(self) -> list[list[Point]]:
+        """Points of each line that is drawn. They are cumulative in a stacked panel, whose series
+        have the same times."""
+        if not self.stacked:
+            return [list(one.points) for one in self.series]
+        sums: dict[float, float] = {}
+        found = []
+        for one in self.series:
+            for at, value in one.points:
+                sums[at] = sums.get(at, 0.0) + value
+            found.append([(at, sums[at]) for at, _ in one.points])
+        return found
+
+    @property
     def believable(self) -> bool:
         numbers = (number for s in self.series for point in s.points for number in point)
         return all(abs(number) <= LARGEST for number in numbers)
@@ -67,6 +81,12 @@ class Timeline:
         """The first series of a panel about the receiving host."""
         of = (s for p in self.panels if p.title == title for s in p.series if s.name != OFFERED)
         return next(of, None)
+
+    @property
+    def busy(self) -> Series | None:
+        """CPU time of the whole host, all kinds together."""
+        panel = next((p for p in self.panels if p.title == CPU_TITLE), None)
+        return None if panel is None else Series(panel.title, tuple(panel.lines[-1]), 0)
 
     def table(self) -> Table:
         """The numbers that are drawn."""
@@ -87,6 +107,7 @@ FIELDS: tuple[Field[Drawn], ...] = (
 
 
 MOST_POINTS = 120
+"""Points of a line: more cannot be distinguished on the page."""
 SHORTEST = 0.2
 """Shortest last interval that is drawn, as a part of a whole one: a shorter one has no rate worth
 drawing."""
@@ -139,9 +160,7 @@ COUNTED = {
 def counted_over_time(rows: Iterable[Mapping[str, Any]], start_ns: int) -> Iterable[Panel]:
     """The SUT's counters in steps, as it reported them: what it did in between is not known."""
     readings = [row for row in rows if "intended_packets" in row]
-    kept = readings[:: max(1, -(-len(readings) // MOST_POINTS))]
-    if readings and kept[-1] is not readings[-1]:
-        kept.append(readings[-1])
+    kept = _evenly(readings)
     told: dict[str, list[Point]] = {}
     for name, field in COUNTED.items():
         steps = told[name] = []
@@ -166,8 +185,6 @@ def _series(
 
 Json = dict[str, Any]
 
-MOST_ROWS = 120
-"""Points of a line: more cannot be distinguished on the page."""
 MOST_CPUS = 4
 """With more, their mean is shown."""
 MOST_THREADS = 5
@@ -221,7 +238,8 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
         moments = [
             (said, (marks[name] - start) / 1e9) for name, said in MARKS.items() if name in marks
         ]
-        return Timeline(panels, tuple(moments), _own_cpu(seen))
+        own = next((panel.series[0] for panel in _drawn([_own_cpu], seen)), None)
+        return Timeline(panels, tuple(moments), own)
     return None
 
 
@@ -230,7 +248,7 @@ def _offset_ns(trial: Trial, host: str) -> int:
     return offset if isinstance(offset, int) else 0
 
 
-def thinned(rows: Iterable[Json]) -> list[Json]:
+def thinned(rows: Iterable[Json]) -> Sequence[Json]:
     """Evenly fewer rows, first and last kept, in bounded memory however long the trial was."""
     kept: list[Json] = []
     stride, last = 1, None
@@ -240,20 +258,16 @@ def thinned(rows: Iterable[Json]) -> list[Json]:
         last = row
         if n % stride == 0:
             kept.append(row)
-            if len(kept) > 2 * MOST_ROWS:
+            if len(kept) > 2 * MOST_POINTS:
                 kept, stride = kept[::2], stride * 2
     if last is not None and kept[-1] is not last:
         kept.append(last)
-    step = -(-len(kept) // MOST_ROWS)
-    return kept if step <= 1 else [*kept[:-1:step], kept[-1]]
+    return _evenly(kept)
 
 
-def busy(panel: Panel) -> Series:
-    """The sum of a stacked panel."""
-    sums: dict[float, float] = {}
-    for t, value in (point for series in panel.series for point in series.points):
-        sums[t] = sums.get(t, 0.0) + value
-    return Series(panel.title, tuple(sums.items()), 0)
+def _evenly(rows: Sequence[RowT]) -> Sequence[RowT]:
+    """A point for each place of a line, the first and the last row among them."""
+    return [*rows[: -1 : max(1, -(-len(rows) // MOST_POINTS))], *rows[-1:]]
 
 
 Rising = Callable[[Json], float | None]
@@ -326,13 +340,9 @@ def _all_cpus(of: _Sampled, cpus: Sequence[int], title: str) -> Panel:
     return Panel(title, "%", used, stacked=True, high=100)
 
 
-def _own_cpu(of: _Sampled) -> Series | None:
-    try:
-        points = of.rates(lambda row: float(row["tree"]["cpu_ns"]) / 1e7)
-    except (LookupError, TypeError, ValueError, OverflowError):
-        return None
-    finite = all(math.isfinite(value) for _, value in points)
-    return Series("SUT", tuple(points), 0) if points and finite else None
+def _own_cpu(of: _Sampled) -> Iterable[Panel]:
+    own = of.series({"SUT": lambda row: float(row["tree"]["cpu_ns"]) / 1e7})
+    yield Panel("SUT CPU", "% of one CPU", own)
 
 
 def _threads(of: _Sampled) -> Iterable[Panel]:

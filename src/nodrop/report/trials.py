@@ -216,9 +216,6 @@ def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
     elif not imported and record.outcome == "measured":
         # The record alone proves no figure.
         record = _void(record, BOOKS_MISSING, f"its books are not there: {problem}")
-    if imported and record.outcome == "failed":
-        # Older imports: traffic that came before the SUT was ready is the harness's failure.
-        record = record.model_copy(update={"outcome": "void"})
     return Trial.of(
         record,
         packed if record is found else pack(record),

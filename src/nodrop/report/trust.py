@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from nodrop.config.units import noun, parse_cpus
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.ledger.sender import KNOBS
 from nodrop.report import escape, numbers
 from nodrop.report.hosts import hosts_sentences
 from nodrop.report.repeats import outlying, stopped
-from nodrop.report.senders import cpus_of_both, other_programs, reason_words, reasons_of
 from nodrop.report.sensor import sensor_sentences
-from nodrop.report.sentences import Sentence, plural
+from nodrop.report.sentences import Sentence, plural, reason_words, reasons_of
 from nodrop.report.story import Source, Story, once
 from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Trial
 from nodrop.results.rundir import Records
@@ -269,7 +270,7 @@ def _cold(story: Story) -> Iterator[Sentence]:
 
 def _warmed(story: Story) -> Iterator[Sentence]:
     """The first load after a guest has booted finds nothing translated or paged in."""
-    warmed = [(t, found) for t in story.trials if (found := warmed_up(t)) is not None]
+    warmed = [(t, found) for t in story.trials if (found := t.aside.warm_up) is not None]
     if not warmed:
         return
     sent = sum(n for _, w in warmed if isinstance(n := w.get("offered_packets"), int))
@@ -292,11 +293,6 @@ def _reset(story: Story) -> Iterator[Sentence]:
             f"{numbers.seconds(median(times))} s went by (median), which are in no figure",
             {"trials": len(times), "median_s": median(times)},
         )
-
-
-def warmed_up(trial: Trial) -> Mapping[str, Any] | None:
-    """Facts on the load that was sent to warm the SUT up and discarded; None if there was none."""
-    return trial.aside.warm_up
 
 
 def self_test_words(source: Source) -> str:
@@ -331,3 +327,90 @@ def undone(source: Source) -> tuple[list[str], list[str]] | None:
         return None
     changed, left = ([*map(escape.plain, list_in(found, name))] for name in ("changed", "left"))
     return changed, left
+
+
+def cpus_of_both(story: Story) -> Iterator[Sentence]:
+    """Trials of older runs do not record it."""
+    shared: list[Trial] = []
+    apart: list[Trial] = []
+    said: dict[str, None] = {}
+    chosen = 0
+    for trial in story.trials:
+        record = trial.record
+        theirs, own = _cpus(record.sut_cpus), _cpus(record.generator_cpus)
+        if not theirs:
+            continue
+        elsewhere = record.cpus_in_common is False
+        if not elsewhere and (own is None or own & theirs):
+            shared.append(trial)
+            continue
+        generator = "on a machine of its own" if elsewhere else record.generator_cpus or ""
+        said[f"generator {escape.plain(generator)}, SUT {escape.plain(record.sut_cpus)}"] = None
+        chosen += record.cpus_parted is True
+        apart.append(trial)
+    if shared:
+        words = f"in {plural(len(shared), 'trial')} the generator and the SUT may have taken "
+        words += "turns on a CPU, or the generator cannot say (load.cpu and limits.cpus part them)"
+        yield Sentence("cpus-shared", words, {"trials": len(shared)}, tuple(shared))
+    if apart:
+        pairs = "; ".join([*said][:3]) + ("; …" if len(said) > 3 else "")
+        by = f", chosen by nodrop in {chosen}: the experiment names none" if chosen else ""
+        words = f"in {plural(len(apart), 'trial')} the generator and the SUT had CPUs of their own"
+        evidence = {"trials": len(apart), "chosen_by_nodrop": chosen, "cpus": [*said]}
+        yield Sentence("cpus-apart", f"{words} ({pairs}{by})", evidence, tuple(apart))
+
+
+def _cpus(words: str | None) -> frozenset[int] | None:
+    return None if words is None else frozenset(parse_cpus(words))
+
+
+def flows_differ(story: Story) -> Iterator[Sentence]:
+    """N copies with the same flows are another load than N replicas with flows of their own."""
+    by_flows: dict[str, dict[str, None]] = {}
+    for source in story.sources:
+        for load in tables_in(source.run.manifest, "loads"):
+            options = table_in(load, "options")
+            multiplier = options.get("multiplier")
+            if isinstance(multiplier, int | float) and multiplier > 1:
+                name = escape.plain(load.get("generator") or "a generator")
+                by_flows.setdefault(str(options.get("flows")), {})[name] = None
+    distinct, same = by_flows.get("distinct"), by_flows.get("same")
+    if distinct and same:
+        yield Sentence(
+            "flows-differ",
+            "what the flows alone make of a load: replicas of the trace had flows of their "
+            f"own with {' and '.join(distinct)}, the same flows with {' and '.join(same)}, so "
+            'these loads are not the same traffic (load.flows = "same" makes them so)',
+            {"distinct": [*distinct], "same": [*same]},
+        )
+
+
+FOREIGN_CPU_RATIO = 0.25
+"""Beyond this other programs compete with the SUT for its CPUs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherPrograms:
+    ratios: tuple[float, ...]
+    """One per trial that measured it."""
+    crowded: tuple[Trial, ...]
+    whole: str
+    """Name of the CPUs that the ratios are shares of."""
+
+    @property
+    def words(self) -> str:
+        limit = f"{FOREIGN_CPU_RATIO * 100:.0f} %"
+        trials = noun(len(self.ratios), "trial")
+        return f"in {len(self.crowded)} of {len(self.ratios)} {trials} more than {limit}"
+
+
+@once
+def other_programs(story: Story) -> OtherPrograms:
+    known = [(r, t) for t in story.trials if (r := t.aside.foreign_cpu_ratio) is not None]
+    return OtherPrograms(
+        ratios=tuple(ratio for ratio, _ in known),
+        crowded=tuple(t for ratio, t in known if ratio >= FOREIGN_CPU_RATIO),
+        whole="the host's CPUs"
+        if any(t.aside.foreign_of_all_cpus for _, t in known)
+        else "the CPUs that the SUT may use",
+    )

@@ -8,29 +8,25 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from nodrop.capacity.card import lost_words
-from nodrop.capacity.cells import searches
-from nodrop.capacity.pictures import capacity_bars, core_bars, efficiency_table, knee_of, way_of
-from nodrop.capacity.section import capacity_table, capacity_tables, efficiencies, steps_table
+from nodrop.capacity.section import capacity_pictures, capacity_tables
 from nodrop.errors import REMEDIES, BadInput
 from nodrop.report import escape
 from nodrop.report.answer import answer
 from nodrop.report.bounded import shortened
 from nodrop.report.cards import card_lines, cards, given_cards
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
-from nodrop.report.charts import knee_plot
 from nodrop.report.comparison import comparison_table
-from nodrop.report.detections import detection_tables
 from nodrop.report.direct import verdict_cards
 from nodrop.report.escape import markdown
 from nodrop.report.figures import (
     LEDGER_COLUMNS,
     cells_table,
+    detection_tables,
     ledger_lines,
     ledger_table,
     trials_table,
@@ -39,7 +35,7 @@ from nodrop.report.figures import (
 from nodrop.report.flows import flow, time_chart
 from nodrop.report.page import page
 from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_table
-from nodrop.report.sections import Picture, framed, objects, sections, sections_of_others
+from nodrop.report.sections import Picture, framed, objects, resource, sections, sections_of_others
 from nodrop.report.sentences import Sentence
 from nodrop.report.setups import conditions
 from nodrop.report.story import Cell, Story, read_story
@@ -78,14 +74,7 @@ def _own_pictures(story: Story) -> Iterator[Picture]:
     losses = Made(lambda: ((cell, trial) for cell in story.cells for trial in cell.valid))
     table = table_of("loss", "Loss over offered load", LOSS_FIELDS, losses)
     yield Picture("loss", loss_plot(planned), table)
-    found = searches(story)
-    for n, searched in enumerate(found, 1):
-        end = "" if n == 1 else f"-{n}"
-        yield Picture(f"knee{end}", knee_plot(knee_of(searched)), steps_table(searched))
-        yield Picture(f"search{end}", way_of(searched), steps_table(searched))
-    if found:
-        yield Picture("capacity", capacity_bars(found), capacity_table(found))
-        yield Picture("efficiency", core_bars(found), efficiency_table(efficiencies(found)))
+    yield from capacity_pictures(story)
     table = table_of("order", "Activation by order", ORDER_FIELDS, Made(lambda: iter(story.trials)))
     yield Picture("order", order_plot(story), table)
     repeated = repeats(story)
@@ -104,11 +93,6 @@ def _of_typical(story: Story, trial: Trial) -> Iterator[Picture]:
     if found := timeline(story.sources[trial.source], trial):
         drawn = time_chart([found], f"{trial.name} over time")
         yield Picture(f"time-{name}", drawn, found.table())
-
-
-def style() -> str:
-    """The style of all charts, in the light colours."""
-    return (files("nodrop.report") / "templates" / "chart.css").read_text(encoding="utf-8")
 
 
 LOSS_FIELDS: tuple[Field[tuple[Cell, Trial]], ...] = (
@@ -156,10 +140,11 @@ def write_report(
         _write(folder, "report.md", markdown_report(story))
     if Part.FIGURES in only:
         figures = folder.folder("figures")
+        style = resource("chart.css")
         with _into(figures):
             figures.make(exist_ok=True)
         for figure in figure_files(story):
-            _write(figures, f"{figure.name}.svg", figure.chart.saved(style()))
+            _write(figures, f"{figure.name}.svg", figure.chart.saved(style))
             _write_csv(figures, figure.name, figure.table)
     if Part.HTML not in only:
         return folder.path
@@ -291,11 +276,7 @@ def write_folder_page(folder: Path, runs: Sequence[Path], out: Path | None) -> P
         title=escape.plain(folder.resolve().name, longest=120),
         lines=lines, left_out=len(runs) - len(lines), width=WIDTH, low=low, high=high,
     )  # fmt: skip
-    try:
-        where.mkdir(parents=True, exist_ok=True)
-        Folder(where).write(PAGE, html.encode(), durable=False)
-    except OSError as error:
-        raise BadInput(f"{where}: {error.strerror or error}", hint="give another --out") from None
+    _write(_made(folder, where), PAGE, html)
     return where / PAGE
 
 

@@ -21,9 +21,9 @@ from rich.text import Text
 from nodrop.config.units import from_to
 from nodrop.measure.controllers.blocks import Controller, Outlook, TrialInput
 from nodrop.measure.plan import Plan, Progress
-from nodrop.report.always_void import always_void
 from nodrop.report.direct import direct_sentences
 from nodrop.report.escape import plain
+from nodrop.report.loads import always_void
 from nodrop.report.repeats import stopped
 from nodrop.report.story import Story, read_story
 from nodrop.results.rundir import open_run

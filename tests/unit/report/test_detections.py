@@ -23,8 +23,8 @@ from nodrop.compare.versus import versus
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.report.cards import card_lines, cards, headline, lost_words
-from nodrop.report.detections import detection_tables
 from nodrop.report.export import write_csv
+from nodrop.report.figures import detection_tables
 from nodrop.report.page import page
 from nodrop.report.story import read_story
 from nodrop.report.write import markdown_report

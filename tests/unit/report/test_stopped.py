@@ -48,7 +48,10 @@ def test_it_says_which_cells_reached_the_rule(
 def test_its_intervals_are_wider_than_those_of_a_number(tmp_path: Path, most: int) -> None:
     run = ruled(tmp_path, "loss_ratio half-width <= 1 points", most=most)
     for cell in read_story([run]).cells:
-        a, b = cell.summary("activation_s"), summarize(cell.values("activation_s"))
+        a, b = (
+            cell.summary("activation_s"),
+            summarize(cell.gathered(lambda t: t.activation_s).values),
+        )
         assert a is not None and b is not None and a.interval and b.interval
         assert a.interval.low <= b.interval.low and b.interval.high <= a.interval.high
         assert a.interval.coverage != b.interval.coverage
