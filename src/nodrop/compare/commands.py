@@ -133,7 +133,7 @@ def answered(
 ) -> int:
     """Prints it in the way that is asked for, and returns its exit code."""
     from nodrop.compare.page import versus_page
-    from nodrop.compare.versus import to_junit, to_markdown, unusual_words
+    from nodrop.compare.versus import notes_words, to_junit, to_markdown
     from nodrop.terminal.tables import console, print_keyed
 
     if junit is not None:
@@ -149,7 +149,7 @@ def answered(
         print_keyed(console(), found.card.lines)
         say()
         console().print(_table(found))
-        for words in (*found.missing, *found.differs, *found.notes, *unusual_words(found)):
+        for words in notes_words(found):
             say(words)
         if page is not None:
             say(f"page: {page}")

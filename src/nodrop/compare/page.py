@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from nodrop.compare.history import change_words
 from nodrop.compare.records import History, HistoryRun, Line, Row, Versus
-from nodrop.compare.versus import figure_named, in_margins, shown, unusual_words
+from nodrop.compare.versus import figure_named, in_margins, notes_words, shown
 from nodrop.report import numbers
 from nodrop.report.chart import Chart, Mark, Pane, Plot, Scale, tag
 from nodrop.report.sections import framed
@@ -45,7 +45,7 @@ def versus_page(found: Versus) -> str:
         strips=[(cell, [*map(_strip, rows)]) for cell, rows in strips],
         left_out=max(0, len(runs) - MOST_STRIPS),
         runs=sorted({n for row in found.rows for n in (row.a_n, row.b_n)}),
-        unusual=[*unusual_words(found)],
+        notes=[*notes_words(found)],
         kinds=KINDS,
     )
 

@@ -457,7 +457,7 @@ def _markdown(found: Versus) -> Iterator[str]:
         cells = (row.cell, row.metric, *_medians(row), row.words, f"{row.a_n} and {row.b_n}")
         yield "| " + " | ".join(escape.markdown(cell) for cell in cells) + " |"
     yield ""
-    for words in (*found.missing, *found.differs, *found.notes, *unusual_words(found)):
+    for words in notes_words(found):
         yield f"- {escape.markdown(words, longest=1000)}"
 
 
@@ -465,7 +465,11 @@ def _medians(row: Row) -> tuple[str, str]:
     return shown(row, row.a_median), shown(row, row.b_median)
 
 
-def unusual_words(found: Versus) -> Iterator[str]:
+def notes_words(found: Versus) -> Iterator[str]:
+    """Everything beside the verdicts: what is missing, what differs, what to know of the runs."""
+    yield from found.missing
+    yield from (f"A and B differ in {words}" for words in found.differs)
+    yield from found.notes
     for row in found.rows:
         for name, values in (("A", row.unusual_a), ("B", row.unusual_b)):
             if values:
