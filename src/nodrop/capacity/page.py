@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from nodrop.capacity.cells import SearchedCell, searches
+from nodrop.capacity.cells import SearchedCell, given_cells, searches
 from nodrop.capacity.knee import workers_of
 from nodrop.capacity.searched import judged_ratio
 from nodrop.capacity.section import efficiencies
@@ -17,18 +17,20 @@ from nodrop.capacity.statements import ramp_words
 from nodrop.capacity.words import fitted
 from nodrop.config.units import parse_cpus
 from nodrop.report import escape, numbers
-from nodrop.report.bounded import MOST_ROWS, more_words
-from nodrop.report.cards import cards, ordered
-from nodrop.report.chart import OUTCOMES, Chart, Mark, Pane, Plot, Scale, sign
+from nodrop.report.bounded import MOST_ROWS, more_words, told
+from nodrop.report.cards import cards, given_cards, ordered
+from nodrop.report.chart import OUTCOMES, Chart, Mark, Pane, Plot, Scale, cut, outcome_key, sign
 from nodrop.report.flows import flow, time_chart
+from nodrop.report.loads import Ladder, ladders
 from nodrop.report.story import Story
 from nodrop.report.timeline import timeline
 from nodrop.report.trials import Trial
-from nodrop.results.capacity import Card
+from nodrop.results.capacity import Card, Sure
 from nodrop.stats.loss_curve import LossCurve, NoCurve
 
 ROW = 24
 MOST_ROUNDS = 8
+MOST_SIGNS = 24
 WORDS: Mapping[str, tuple[str, str]] = {
     "carried": ("carried", "No packet was lost, and the rings were seen to empty."),
     "round": ("round", "One search with a start of the SUT of its own."),
@@ -63,7 +65,7 @@ class TrialRow:
     """Part of the expected detections."""
     ran_pct: float | None
     waited_pct: float | None
-    late_ms: float | None
+    late_us: float | None
     decides: str
     """`carried` or `lost` if the answer rests on it."""
     says: str
@@ -80,10 +82,20 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityPage:
+class CardView:
+    """An answer card as a page shows it."""
+
     card: Card
     sure: Chart
+    signs: str
+    """Words on the signs of that picture."""
     facts: tuple[tuple[str, str, str], ...]
+    broke: str
+    """Anchor of the trial that shows what breaks; empty if the page has no block of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPage:
     bounds: tuple[tuple[str, str, str, str], ...]
     """Lost at most, carried, too much, apart: one row per goal."""
     sides: tuple[Side, ...]
@@ -93,7 +105,6 @@ class CapacityPage:
     lede: str
     """Words above the table of trials: their order, and the place of loss if all lossy trials share
     it."""
-    words: Mapping[str, tuple[str, str]]
 
 
 def capacity_page(story: Story) -> CapacityPage | None:
@@ -106,17 +117,42 @@ def capacity_page(story: Story) -> CapacityPage | None:
     most = max((t.record.offered.sent or 0 for t, _, _ in sides), default=0)
     rows = tuple(_rows(searched, card))
     return CapacityPage(
-        card=card,
-        sure=_sure(searched, card),
-        facts=tuple(_facts(searched, card)),
         bounds=tuple(_bounds(searched)),
         sides=tuple(_side(trial, mark, words, most) for trial, mark, words in sides),
         over_time=_over_time(story, sides),
         rows=rows[:MOST_ROWS],
         more=more_words(len(rows) - MOST_ROWS, "trials.csv"),
         lede=_lede(rows),
-        words=WORDS,
     )
+
+
+def card_views(story: Story) -> Iterator[CardView]:
+    """The card of each search, and of each group of given loads."""
+    for searched, card in zip(searches(story), cards(story), strict=True):
+        yield CardView(
+            card=card,
+            sure=_sure(searched, card),
+            signs="Packets/s, by round.",
+            facts=tuple(_facts(searched, card)),
+            broke=_broke(story, card, searched.trials),
+        )
+    for ladder, card in zip(ladders(given_cells(story)), given_cards(story), strict=True):
+        yield CardView(
+            card=card,
+            sure=_given_sure(ladder, card),
+            signs="Packets/s; a sign is a trial.",
+            facts=(
+                ("Loads", f"{len(ladder.told)} of {len(ladder.loads)}", "say something"),
+                *_counted(card.sure),
+                ("Holds for", "this host, load, setup", "nothing is extrapolated"),
+            ),
+            broke=_broke(story, card, [trial for cell in ladder.cells for trial in cell.trials]),
+        )
+
+
+def _broke(story: Story, card: Card, trials: Sequence[Trial]) -> str:
+    found = (t.anchor for t in trials if t.name == card.breaks.run and t.anchor in told(story))
+    return next(found, "")
 
 
 def _deciding(searched: SearchedCell, card: Card) -> list[tuple[Trial, str, str]]:
@@ -146,7 +182,8 @@ def _load(trial: Trial) -> str:
     if asked is None:
         return ""
     unit = {"multiplier": " ×", "speed": " × speed", "pps": " packets/s"}[asked.by]
-    return f"{asked.value:,.4g}".replace(",", escape.THIN) + unit
+    grows = "to " if asked.ramp is not None else ""
+    return grows + f"{asked.value:,.4g}".replace(",", escape.THIN) + unit
 
 
 def _over_time(story: Story, sides: Sequence[tuple[Trial, str, str]]) -> Chart:
@@ -200,6 +237,37 @@ def _sure(searched: SearchedCell, card: Card) -> Chart:
     return Chart(plot.says, (Pane((plot,)),), (), "sure")
 
 
+def _given_sure(ladder: Ladder, card: Card) -> Chart:
+    """The trials of each load beside the answer, a row per load, the least first."""
+    at = ladder.loads.index(ladder.bad or ladder.loads[-1])
+    first = max(0, at - MOST_ROUNDS + 3)
+    loads = ladder.loads[first : at + 3]
+    most = min(max(len(cell.trials) for cell in loads), MOST_SIGNS)
+    plot = Plot("How sure: the trials of each load", Scale(0.5, most + 0.5),
+                Scale.rows(len(loads)), ROW * len(loads), "bare")  # fmt: skip
+    agree = ladder.clash is None or not ladder.clash.sure
+    found = [(row, n, trial) for row, cell in enumerate(loads)
+             for n, trial in enumerate(cell.trials[:MOST_SIGNS], 1)]  # fmt: skip
+    for row, cell in enumerate(loads):
+        pps = cell.offered_pps or cell.asked_pps
+        name = cell.load_label if pps is None else _short(pps)
+        plot.words(plot.x.low, row, cut(name, 52), "row", dx=-8)
+        if agree and cell is ladder.top and not card.only_seen:
+            plot.ground(0, row, "z-carried")
+        if agree and cell is ladder.bad:
+            plot.ground(row, len(loads) - 1, "z-lost")
+    for mark, (shape, style, _) in OUTCOMES.items():
+        marks = [Mark(n, row, f"{loads[row].label}, {trial.name}: {trial.record.verdict}",
+                      trial.anchor) for row, n, trial in found if trial.mark == mark]  # fmt: skip
+        plot.marks(marks, shape, style)
+    seen = [trial.mark for _, _, trial in found]
+    return Chart(plot.says, (Pane((plot,)),), outcome_key(seen), "sure")
+
+
+def _short(pps: float) -> str:
+    return numbers.short(pps) if pps >= 1e5 else numbers.rate(pps)
+
+
 def _curve(searched: SearchedCell) -> LossCurve | None:
     found = fitted(searched)
     return None if isinstance(found, NoCurve) else found
@@ -208,9 +276,7 @@ def _curve(searched: SearchedCell) -> LossCurve | None:
 def _facts(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str, str]]:
     sure = card.sure
     yield "Rounds", f"{sure.rounds - sure.cut} of {sure.rounds_asked}", "complete"
-    lost = [f"{n} {word}" for n, word in ((sure.void, "void"), (sure.failed, "failed")) if n]
-    yield "Trials", f"{sure.trials}", ", ".join([f"{sure.measured} measured", *lost])
-    yield "Books closed", f"{sure.books_closed} of {sure.trials}", "residual 0"
+    yield from _counted(sure)
     if (curve := _curve(searched)) is not None:
         spread = numbers.between(curve.low_pps, curve.high_pps, numbers.count)
         yield "Median trial takes", f"{numbers.count(curve.capacity_pps)}/s", spread
@@ -223,7 +289,14 @@ def _facts(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str, str]]
     for soak in searched.soaks:
         words = "held" if soak.valid and not soak.lost_packets else soak.mark
         yield "Soak", words, f"{numbers.seconds(soak.record.offered.duration_s)} s"
-    yield "Holds for", "this host, trace, setup", "nothing is extrapolated"
+    part = "trace" if searched.window is None or searched.window.is_whole else "window"
+    yield "Holds for", f"this host, {part}, setup", "nothing is extrapolated"
+
+
+def _counted(sure: Sure) -> Iterator[tuple[str, str, str]]:
+    lost = [f"{n} {word}" for n, word in ((sure.void, "void"), (sure.failed, "failed")) if n]
+    yield "Trials", f"{sure.trials}", ", ".join([f"{sure.measured} measured", *lost])
+    yield "Books closed", f"{sure.books_closed} of {sure.trials}", "residual 0"
 
 
 def _bounds(searched: SearchedCell) -> Iterator[tuple[str, str, str, str]]:
@@ -270,7 +343,7 @@ def _rows(searched: SearchedCell, card: Card) -> Iterator[TrialRow]:
             bar=0.0 if not loss or not top else max(min(loss / top, 1.0) * 64, 1.2),
             ran_pct=_pct(worker.cpu_ratio if worker else None),
             waited_pct=_pct(worker.wait_ratio if worker else None),
-            late_ms=None if late is None else late.p99 / 1000,
+            late_us=None if late is None else late.p99,
             decides=decides,
             says=_says(trial, card, decides),
         )
@@ -293,7 +366,10 @@ def _says(trial: Trial, card: Card, decides: str) -> str:
         return escape.plain(shorten(why, 60, placeholder=" …"))
     if decides:
         return {"carried": "the answer: carried", "lost": "the answer: too much"}[decides]
-    return "disagrees" if trial.name in card.sure.disagree else ""
+    if trial.name not in card.sure.disagree or record.searched is None:
+        return ""
+    above = card.too_much is not None and record.searched.value >= (card.too_much.value or 0.0)
+    return f"disagrees: {'too much for others' if above else 'others carried it'}"
 
 
 def _lede(rows: Sequence[TrialRow]) -> str:
@@ -320,7 +396,7 @@ def _ran(story: Story) -> Iterator[tuple[str, str]]:
 
 def who(story: Story) -> list[tuple[str, str]]:
     """Entries of the rail: run, host, SUT and how it ran, and when it was measured."""
-    source = story.sources[0]
+    source, names = story.sources[0], [source.name for source in story.sources]
     manifest: Mapping[str, Any] = source.run.manifest
     host, bits = manifest.get("host"), manifest.get("bits")
     named = host.get("hostname") if isinstance(host, dict) else None
@@ -328,6 +404,7 @@ def who(story: Story) -> list[tuple[str, str]]:
     if len(source.sut_names) == 1 and isinstance(bits, list) and len(bits) == 1:
         version = bits[0].get("version") if isinstance(bits[0], dict) else None
         sut = f"{sut} {version}" if version else sut
-    found = [("run", source.name), ("host", named), ("sut", sut), *_ran(story),
+    run = "runs" if story.several else "run"
+    found = [(run, ", ".join(names)), ("host", named), ("sut", sut), *_ran(story),
              ("measured", manifest.get("started_utc"))]  # fmt: skip
     return [(key, escape.plain(value, longest=80)) for key, value in found if value]

@@ -110,8 +110,10 @@ def judge(
     if found:
         words = f"{outcome}: " + "; ".join(problem.words for problem in found)
     else:
+        # The counter's name stands in the books.
+        seen = evidence.removeprefix(f"{worst.counter} ") if worst else ""
         words = _burst_words(ratio, shown) or _words(
-            ratio, place, "; ".join(filter(None, (evidence, cause))), knob, len(places)
+            ratio, place, "; ".join(filter(None, (seen, cause))), knob, len(places)
         )
         words += _late_words(beyond, sum(places.values()))
     remarks = () if ledger is None else tuple(_remarks(ledger))

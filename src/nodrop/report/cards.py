@@ -386,7 +386,7 @@ def _sure(
     places = {t.name: n for n, t in enumerate(ordered(searched), 1)}
     asked = table_in(source.run.manifest, "search").get("rounds")
     rounds = asked if isinstance(asked, int) else len(answer.rounds)
-    places_of_odd = [places[t.name] for t in odd]
+    found_odd = [(places[t.name], tried(t.record).good(answer.goal)) for t in odd]
     return Sure(
         confidence=None
         if found is None
@@ -397,7 +397,7 @@ def _sure(
         cut=answer.cut_rounds,
         **_counted((*searched.ramps, *searched.trials)),
         disagree=[t.name for t in odd],
-        words=[*_sure_words(searched, answer, places_of_odd, rounds), *_rounded(ends)],
+        words=[*_sure_words(searched, answer, found_odd, rounds), *_rounded(ends)],
     )
 
 
@@ -411,9 +411,9 @@ def _counted(trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _sure_words(
-    searched: SearchedCell, answer: Answer, odd: Sequence[int], rounds: int
+    searched: SearchedCell, answer: Answer, odd: Sequence[tuple[int, bool | None]], rounds: int
 ) -> Iterator[str]:
-    """`rounds`: asked for; `odd`: numbers of the trials that disagree."""
+    """`rounds`: asked for; `odd`: trials that disagree, and whether each carried its load."""
     if answer.lower is not None:
         runs, goal = {*answer.lower.runs}, answer.goal
         met = [tried(t.record).good(goal) for t in searched.trials if t.name in runs]
@@ -425,9 +425,13 @@ def _sure_words(
         yield f"Bounds {numbers.percent(answer.reached_width)} % apart."
     if answer.cut_rounds:
         yield f"{len(answer.rounds) - answer.cut_rounds} of {count_of(rounds, 'round')} complete."
-    if odd:
-        names = ", ".join(map(str, odd[:4])) + (" …" if len(odd) > 4 else "")
-        yield f"Trial{'s' if len(odd) > 1 else ''} {names} disagree{'s' if len(odd) == 1 else ''}."
+    for carried, said in (
+        (True, "carried a load that is too much"),
+        (False, "did not carry a load that others carried"),
+    ):
+        if named := [n for n, good in odd if good is carried]:
+            names = ", ".join(map(str, named[:4])) + (" …" if len(named) > 4 else "")
+            yield f"Trial{'s' if len(named) > 1 else ''} {names} {said}."
 
 
 def _rounded(ends: Sequence[CardLoad | None]) -> Iterator[str]:

@@ -231,6 +231,13 @@ class Plot:
             self.told.append((round(x * 10 + wide * 5), 500, says, ""))
         return self
 
+    def ground(self, first: float, last: float, style: str) -> Self:
+        """From one row to another, over the whole width."""
+        top, high = self.py(first - 0.5), 100 * (last - first + 1) / (self.y.low - self.y.high)
+        box = {"y": top, "width": "100%", "height": f"{number(high)}%", "class_": f"band {style}"}
+        self.behind.append(tag("rect", **box))
+        return self
+
     def upright(self, x: float, style: str, words: str = "", anchor: str = "end") -> Self:
         at = self.px(x)
         self.behind.append(tag("line", x1=at, x2=at, y1="0", y2="100%", class_=f"upright {style}"))

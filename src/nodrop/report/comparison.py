@@ -150,7 +150,7 @@ class Compared:
         each = "trials" if self.figure.of_trials else "runs"
         name = "hosts" if self.hosts else each if alone else "starts of the SUT"
         verb = self.figure.verb
-        return f"{own} of {len(both[0])} {name} {verb}, of the base {base} of {len(both[1])}"
+        return f"{own} of {len(both[0])} {name} {verb}, in the base {base} of {len(both[1])}"
 
     @property
     def but_words(self) -> str:
@@ -235,11 +235,11 @@ def family_words(family: Family, cells: Iterable[Cell]) -> str:
     """Words for the family that an interval or a verdict of this report is one of."""
     counted = "runs (of several hosts: hosts)" if any(len(c.pairs) > 1 for c in cells) else "runs"
     return (
-        f"this report compares {family.parts} things at once (medians, and shares of lossy runs): "
-        f"if runs are independent, all its differences hold together with "
-        f"{CONFIDENCE * 100:.0f} %, also if it is made again each time the runs have doubled; "
-        f"they need at least {family.runs_needed()} {counted} per cell. Each “same” by "
-        "itself is wrong in at most 5 %"
+        f"this report compares {family.parts} things at once (medians, and shares of lossy runs). "
+        f"If runs are independent, all its differences are true together with "
+        f"{CONFIDENCE * 100:.0f} % confidence, even if it is made again each time the runs have "
+        f"doubled. A difference needs at least {family.runs_needed()} {counted} per cell. "
+        "Each “same” by itself is wrong in at most 5 % of cases"
     )
 
 
@@ -362,6 +362,6 @@ def _with(item: Compared, *more: str, amount: str = "") -> str:
     name = (title if title[:2].isupper() else title[0].lower() + title[1:]) + amount
     worst = ""
     if item.worst_words and item.base_values:
-        worst = f"{item.worst_words}, of the base {item.figure.shown(max(item.base_values))} %"
+        worst = f"{item.worst_words}, in the base {item.figure.shown(max(item.base_values))} %"
     said = ", ".join(filter(None, (*more, worst)))
     return f"{name} ({said})" if said else name

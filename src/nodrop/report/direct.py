@@ -406,14 +406,14 @@ def _amount(item: Compared, cell: Cell, base: Cell) -> str:
     if item.found.answer is Verdicts.DIFFERENT:
         return item.lossy_words if item.found.by_share else item.shift_words
     if figure is LOSS_FIGURE and not cell.lossy and not base.lossy:
-        return f"0 of {len(cell.valid)} trials lost a packet, of the base 0 of {len(base.valid)}"
+        return f"0 of {len(cell.valid)} trials lost a packet, in the base 0 of {len(base.valid)}"
     shown = [
         f"{figure.shown(median)} {figure.unit}" if median is not None else "not measured"
         for median in (item.summary.median if item.summary else None, item.base_median)
     ]
     seen = f"so far {shown[0]} against {shown[1]} in the median"
     if figure is LOSS_FIGURE:
-        seen += f", {len(cell.lossy)} of {len(cell.valid)} trials lost packets, of the base "
+        seen += f", {len(cell.lossy)} of {len(cell.valid)} trials lost packets, in the base "
         seen += f"{len(base.lossy)} of {len(base.valid)}"
     return f"{seen}; {item.beyond_words}" if item.beyond_words else seen
 

@@ -72,9 +72,9 @@ CELL_FIELDS: tuple[Field[Cell], ...] = (
     number_of("loss_pct_largest", "Largest run, %", lambda c: c.loss, lambda loss: loss.high,
               numbers.percent, scale=100),
     words("loss_place", "Lost in", lambda c: c.loss_place or ""),
-    number("schedule_error_p99_us_worst", "Late p99, µs",
+    number("schedule_error_p99_us_worst", "Late p99, ms",
            lambda c: max((e.p99 for t in c.valid if (e := t.record.offered.schedule_error_us)),
-                         default=None), numbers.micros, help="worst trial's p99 schedule error"),
+                         default=None), numbers.millis, help="worst trial's p99 schedule error"),
     _median("activation_s_median", "Activation, s", "activation_s", numbers.seconds,
             help="launch call to SUT ready"),
     _median("sut_cpu_s_median", "SUT CPU, s", "sut_cpu_s", numbers.seconds),
@@ -124,6 +124,13 @@ def _of_others() -> Iterator[Field[Cell]]:
         )
 
 
+def _again(table: Table, name: str, other: str) -> set[str]:
+    """The first column, if every row has the second one's values there."""
+    at = [[column.name for column in table.columns].index(one) for one in (name, other)]
+    same = all(row.values[at[0]] == row.values[at[1]] for row in table.rows)
+    return {name} if same else set()
+
+
 def _codes(trials: Sequence[Trial]) -> str:
     found = counted(trials)
     if set(found.values()) == {len(trials)}:
@@ -137,7 +144,8 @@ def cells_page_table(story: Story) -> Table:
     at = {column.name: i for i, column in enumerate(wide.columns)}
     pairs = [PAIRS.column.name] if PAIRS.column.name in at else []
     first, *others = (*CELL_PAGE_COLUMNS, *(field.column.name for field in _of_others()))
-    keep = [at[name] for name in (first, *pairs, *others)]
+    again = _again(wide, "setup_cpu_s_median", "sut_cpu_s_median")
+    keep = [at[name] for name in (first, *pairs, *others) if name not in again]
     rows = []
     for cell, row in zip(story.cells, wide.rows, strict=True):
         values = list(row.values)
@@ -194,9 +202,9 @@ TRIAL_FIELDS: tuple[Field[_Line], ...] = (
     number("loss_pct", "Loss, %", lambda x: x.r.packets.loss_ratio, numbers.percent, scale=100),
     words("loss_place", "Lost in", lambda x: x.r.packets.loss_place or ""),
     number("offered_pps", "Offered, packets/s", lambda x: x.r.offered.per_s),
-    number("schedule_error_p50_us", "Late p50, µs", lambda x: x.late("p50"), numbers.micros),
-    number("schedule_error_p99_us", "Late p99, µs", lambda x: x.late("p99"), numbers.micros),
-    number("schedule_error_max_us", "Late max, µs", lambda x: x.late("max"), numbers.micros),
+    number("schedule_error_p50_us", "Late p50, ms", lambda x: x.late("p50"), numbers.millis),
+    number("schedule_error_p99_us", "Late p99, ms", lambda x: x.late("p99"), numbers.millis),
+    number("schedule_error_max_us", "Late max, ms", lambda x: x.late("max"), numbers.millis),
     number("activation_s", "Activation, s", lambda x: x.r.activation_s, numbers.seconds),
     number("sut_cpu_s", "SUT CPU, s", lambda x: x.r.sut_cpu_s, numbers.seconds),
     number("setup_cpu_s", "Setup CPU, s", lambda x: x.r.setup_cpu_s, numbers.seconds,
@@ -259,6 +267,7 @@ def trials_page_table(story: Story) -> Table:
     for name in ("cut_packets", "invalid_packets", "residual_bytes"):
         if all(row.values[at[name]].raw is None for row in wide.rows):
             hidden.add(name)
+    hidden |= _again(wide, "setup_cpu_s", "sut_cpu_s")
     trials = {trial.anchor: trial for trial in story.trials}
     apart = words_of_trials(outlying(story))
     keep = [i for name, i in at.items() if name not in hidden]

@@ -75,6 +75,15 @@ def micros(value: float | None) -> str:
     return f"{value:.1f}" if value < 100 else count(value)
 
 
+def millis(us: float | None) -> str:
+    """Microseconds as milliseconds."""
+    if us is None or not us:
+        return count(us)
+    if us >= 999_500:
+        return count(us / 1000)
+    return f"{us / 1000:.3g}" if us >= 1 else "< 0.001"
+
+
 def short(value: float) -> str:
     """For axis labels: 1.2k, 3M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

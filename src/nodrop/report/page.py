@@ -9,14 +9,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
-from nodrop.capacity.page import capacity_page, who
+from nodrop.capacity.page import WORDS, capacity_page, card_views, who
 from nodrop.capacity.section import capacity_section
 from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.answer import answer
-from nodrop.report.cards import cards, given_cards
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.chart import OUTCOMES, Chart, sign
 from nodrop.report.comparison import MOST_BASES, compared, family_words
@@ -56,23 +55,13 @@ BADGES = {mark: f"{sign} {'no loss' if mark == 'good' else mark}" for mark, sign
 SECTIONS = (
     ("answer", "Answer"),
     ("cells", "Cells"),
-    ("ledger", "Ledger"),
-    ("time", "Over time"),
-    ("trials", "Trials"),
-    ("trust", "Trust"),
-    ("manifest", "Manifest"),
-)
-
-SEARCH_SECTIONS = [
-    ("answer", "Answer"),
-    ("knee", "The knee"),
     ("ledger", "Where packets die"),
     ("time", "Over time"),
     ("trials", "Trials"),
     ("trust", "Trust"),
     ("manifest", "Appendix"),
     ("words", "Words"),
-]
+)
 
 
 View = Mapping[str, Any]
@@ -96,9 +85,9 @@ def page(story: Story) -> str:
     first = [("capacity", "Capacity")] if capacity else []
     navigation = [SECTIONS[0], *first, SECTIONS[1], *of_questions, *SECTIONS[2:]]
     if found is not None:
-        navigation = [*SEARCH_SECTIONS, *of_questions]
+        navigation = [SECTIONS[0], ("knee", "The knee"), *SECTIONS[2:], *of_questions]
     elif only_watched:
-        navigation = [SECTIONS[0], *of_questions, SECTIONS[-1]]
+        navigation = [SECTIONS[0], *of_questions, SECTIONS[-2]]
     names = [str(s.run.manifest.get("name") or s.name) for s in story.sources]
     return framed(
         "index.html.j2",
@@ -112,10 +101,10 @@ def page(story: Story) -> str:
         only_watched=only_watched,
         found=found,
         view=capacity.views[0] if capacity else None,
-        anchors={t.name: t.anchor for t in story.trials if t.anchor in bounded.told(story)},
         who=who(story),
         answer=answer(story),
-        cards=(*cards(story), *given_cards(story)),
+        views=[*card_views(story)],
+        words=WORDS,
         verdicts=(*watched_cards(story), *verdict_cards(story)),
         most_cards=MOST_CARDS,
         signs={mark: sign(shape, style) for mark, (shape, style, _) in OUTCOMES.items()},

@@ -135,7 +135,7 @@ def environment(package: str) -> jinja2.Environment:
         "plain": escape.plain,
         "source": _source,
         "count": numbers.count,
-        "micros": numbers.micros,
+        "millis": numbers.millis,
         "megabits": numbers.megabits,
         "mebibytes": numbers.mebibytes,
         "seconds": numbers.seconds,
@@ -151,7 +151,8 @@ def environment(package: str) -> jinja2.Environment:
 
 
 def _thin(words: str) -> str:
-    """The page's numbers: narrow spaces between thousands and before a per cent sign."""
+    """The page's numbers: narrow spaces between thousands, before % and before the × of a load."""
+    words = re.sub(r"(?<=\d)X\b", f"{escape.THIN}×", words)
     return re.sub(r"(?<=\d)(,(?=\d{3})| (?=%))", escape.THIN, words)
 
 

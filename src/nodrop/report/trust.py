@@ -145,8 +145,8 @@ def _sender(story: Story) -> Iterator[Sentence]:
         yield Sentence(
             "sender-lateness",
             f"in {len(late)} of {plural(len(measured), 'measured trial')} the sender's "
-            f"schedule error is known: its p99 was at most {numbers.micros(p99)} µs, its largest "
-            f"{numbers.micros(most)} µs",
+            f"schedule error is known: its p99 was at most {numbers.millis(p99)} ms, its largest "
+            f"{numbers.millis(most)} ms",
             {"p99_us": p99, "max_us": most, "trials": len(late)},
         )
     bursts = [(burst, t) for t, sent in measured if (burst := sent.largest_late_burst)]
@@ -156,7 +156,7 @@ def _sender(story: Story) -> Iterator[Sentence]:
         yield Sentence(
             "sender-burst",
             f"the largest burst of a late sender in a measured trial was "
-            f"{plural(burst.sent, 'packet')}, {numbers.micros(burst.late_us)} µs behind; "
+            f"{plural(burst.sent, 'packet')}, {numbers.millis(burst.late_us)} ms behind; "
             f"lost in that trial: {'not known' if lost is None else lost}",
             {"packets": burst.sent, "late_us": burst.late_us, "lost_packets": lost},
             (trial,),
@@ -174,7 +174,7 @@ def _sender(story: Story) -> Iterator[Sentence]:
             "sender-shaped",
             f"in {plural(len(shaped), 'measured trial')} the trace asks for more at once than the "
             f"sender sends: that left at {numbers.count(slowest)} packets/s or faster, at p99 up "
-            f"to {numbers.micros(p99)} µs after the trace's own time",
+            f"to {numbers.millis(p99)} ms after the trace's own time",
             {"asked_p99_us": p99, "shaped_pps": slowest, "trials": len(shaped)},
             tuple(t for _, _, t in shaped),
         )

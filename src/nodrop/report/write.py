@@ -17,7 +17,6 @@ from nodrop.capacity.section import capacity_pictures, capacity_tables
 from nodrop.errors import REMEDIES, BadInput
 from nodrop.report import escape
 from nodrop.report.answer import answer
-from nodrop.report.bounded import shortened
 from nodrop.report.cards import card_lines, cards, given_cards
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.comparison import comparison_table
@@ -25,10 +24,12 @@ from nodrop.report.direct import verdict_cards
 from nodrop.report.escape import markdown
 from nodrop.report.figures import (
     LEDGER_COLUMNS,
+    cells_page_table,
     cells_table,
     detection_tables,
     ledger_lines,
     ledger_table,
+    trials_page_table,
     trials_table,
     trials_told_table,
 )
@@ -211,10 +212,10 @@ def markdown_report(story: Story) -> str:
         parts += ["It rests on:", listed(found.rests_on)]
     if found.cannot_say:
         parts += ["It cannot say:", listed(found.cannot_say)]
-    parts += ["## Cells", to_markdown(shortened(cells_table(story)))]
+    parts += ["## Cells", to_markdown(cells_page_table(story))]
     for table in _own_tables(story):
         parts += [f"## {markdown(table.title)}", to_markdown(table)]
-    parts += ["## Trials", to_markdown(trials_told_table(story))]
+    parts += ["## Trials", to_markdown(trials_page_table(story))]
     return "\n\n".join(parts)
 
 

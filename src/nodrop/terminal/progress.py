@@ -73,7 +73,7 @@ def reading_line(reading: Live | None) -> Text:
     else:
         line.append("dropped " + (UNKNOWN if dropped is None else "0"))
     if thread := reading.busiest_thread:
-        style = "bold yellow" if thread.cpu_ratio >= BUSY_RATIO else ""
+        style = "bold" if thread.cpu_ratio >= BUSY_RATIO else ""
         line.append(" · ")
         line.append(f"{thread.name} {thread.cpu_ratio * 100:.0f} % of a CPU", style=style)
     return line

@@ -75,7 +75,7 @@
     for (const [pps, mark] of found.tried) if (near.includes(pps)) parts.push(svg("text", { class: mark, x: x(pps), y: "62%" }, SIGNS[mark]));
     at("zones").replaceChildren(...parts);
     const far = all.length - near.length;
-    put("range", near.length ? `${number(low)} to ${number(high)} packets/s. Blue: carried. Orange: too much. Between: not known.${far ? ` ${far} trials lie beyond.` : ""}` : "");
+    put("range", near.length ? `${number(low)} to ${number(high)} packets/s. Blue: carried. Orange: too much. Between: not known.${far ? ` ${far} ${far === 1 ? "trial lies" : "trials lie"} beyond.` : ""}` : "");
   };
 
   let readAt = null;

@@ -70,7 +70,7 @@ def test_a_full_ring_is_blamed_on_the_ring() -> None:
     assert str(verdict.place) == "socket ring"
     assert verdict.evidence == "tp_drops 3120 of 101171 sent"
     assert verdict.words.startswith(
-        "3.08 % lost in the socket ring (tp_drops 3120 of 101171 sent): sut.ring_size"
+        "3.08 % lost in the socket ring (3120 of 101171 sent): sut.ring_size"
     )
 
 
@@ -79,7 +79,7 @@ def test_a_cause_stands_beside_the_counter_and_brings_its_knob() -> None:
     assert full.cause == "thread W#01 used 99 % of one CPU while it lost"
     assert full.knob.startswith("sut.threads, fewer rules")
     assert full.words == (
-        "0.0089 % lost in the socket ring (tp_drops 9 of 101171 sent; "
+        "0.0089 % lost in the socket ring (9 of 101171 sent; "
         f"thread W#01 used 99 % of one CPU while it lost): {full.knob}"
     )
     # With time left, and no burst shown, the ring is not blamed by elimination.

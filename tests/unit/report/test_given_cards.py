@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from nodrop.capacity.page import card_views
 from nodrop.report.cards import card_lines, given_cards
 from nodrop.report.direct import verdict_cards
 from nodrop.report.page import page
@@ -162,6 +164,31 @@ def test_page_markdown_and_json_have_the_card(tmp_path: Path) -> None:
     for words in (card.breaks.verdict, "0 of 6 trials at this load lost a packet."):
         assert words in html and words in said
     assert "5\u202f000<small>packets/s" in html
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "grounds"), [(0.0, 0.1, ["z-carried", "z-lost"]), (0.2, 0.0, [])]
+)
+def test_how_sure_is_a_row_of_signs_for_each_load(
+    tmp_path: Path, low: float, high: float, grounds: list[str]
+) -> None:
+    """Loads that contradict each other have no ground."""
+    run = outcome_run(tmp_path, [load(5_000, [low] * 6), load(9_000, [high] * 5 + ["late"])])
+    (view,) = card_views(read_story([run]))
+    assert len(view.sure.told) == 12
+    assert re.findall("z-(?:carried|lost)", str(view.sure)) == grounds
+    assert ("Loads", "2 of 2", "say something") in view.facts
+
+
+def test_the_card_of_each_run_leads_to_a_trial_of_its_own(tmp_path: Path) -> None:
+    """Seen: trials of two runs share their names, and both cards led to the second's."""
+    runs = [outcome_run(tmp_path / name, [load(5_000, [0.0] * 3), load(9_000, [0.1] * 3)])
+            for name in "ab"]  # fmt: skip
+    one, two = card_views(read_story(runs))
+    assert one.card.breaks.run == two.card.breaks.run
+    assert (one.broke[:3], two.broke[:3]) == ("t0-", "t1-")
+    html = page(read_story(runs))
+    assert f'href="#{one.broke}"' in html and f'href="#{two.broke}"' in html
 
 
 @pytest.mark.parametrize("searched", [True, False])

@@ -69,7 +69,7 @@ def test_hosts_that_are_alike_are_not_called_so(tmp_path: Path) -> None:
     (sentence,) = [f for f in findings(story) if f.rule in CODES]
     assert not sentence.good and "each host counts once" in sentence.text
     words = family_words(Family(parts=4), story.cells)
-    assert "they need at least 9 runs (of several hosts: hosts) per cell" in words
+    assert "needs at least 9 runs (of several hosts: hosts) per cell" in words
     assert "differ by" not in sentence.text and "not seen" not in sentence.text
     (table,) = hosts_tables(story)
     assert {row.values[7].shown for row in table.rows} == {"cannot tell"}

@@ -30,7 +30,7 @@ def burst(packets: int, late_us: float) -> dict[str, Any]:
 def test_the_largest_burst_of_all_trials(tmp_path: Path, lost: float, words: str) -> None:
     found = said(tmp_path, burst(17, 1_900.0), burst(301, 30_000.0), {}, lost=lost)
     assert found["sender-burst"] == (
-        "the largest burst of a late sender in a measured trial was 301 packets, 30,000 µs behind; "
+        "the largest burst of a late sender in a measured trial was 301 packets, 30 ms behind; "
         f"lost in that trial: {words}"
     )
 
@@ -52,5 +52,5 @@ def test_a_trace_that_asks_for_too_much_at_once(tmp_path: Path, p99: float, is_s
         return
     assert found["sender-shaped"] == (
         "in 2 measured trials the trace asks for more at once than the sender sends: that left at "
-        "812,000 packets/s or faster, at p99 up to 24,000 µs after the trace's own time"
+        "812,000 packets/s or faster, at p99 up to 24 ms after the trace's own time"
     )

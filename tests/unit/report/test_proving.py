@@ -150,7 +150,7 @@ def test_a_loss_in_more_trials_is_said_by_their_number() -> None:
 
     (found,) = effects({BASE: losing(1), "rps=1": losing(13)}, "loss_pct", 0)
     assert [*lines(proved([found], None, []))] == [
-        "rps=1: makes it worse: loss_pct different: 13 of 24 runs lose, of the base 1 of 24"
+        "rps=1: makes it worse: loss_pct different: 13 of 24 runs lose, in the base 1 of 24"
     ]
 
 

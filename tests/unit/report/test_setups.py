@@ -110,7 +110,7 @@ def test_the_answer_says_what_each_setup_costs(story: Story, enough: Path) -> No
     assert list(said) == ["docker", "docker-macvtap", GUEST]
     assert said["docker"].startswith("docker against bare at 4X: different in setup CPU +0.")
     assert ", activation +0.6" in said["docker"]
-    same = "the same, but for at most 17 % of the runs, in loss (0.1 points, worst run 0 %, of the"
+    same = "the same, but for at most 17 % of the runs, in loss (0.1 points, worst run 0 %, in the"
     assert same in said["docker"]
     assert "different in loss +" in said[GUEST]
     unsure, *costs = answer(story).sentences[:4]
@@ -135,7 +135,7 @@ def test_no_sentence_hides_that_some_runs_lose_half(n: int, lossy: int, story: S
         assert f"but for at most {math.ceil(item.found.apart * 100)} % of the runs" in item.verdict
         assert lossy / n < 0.1
     if item.found.by_share:
-        assert item.verdict == f"different: {lossy} of {n} runs lose, of the base 0 of {n}"
+        assert item.verdict == f"different: {lossy} of {n} runs lose, in the base 0 of {n}"
 
 
 def _losing(cell: Cell, ratios: list[float]) -> tuple[Trial, ...]:
@@ -168,7 +168,7 @@ def test_the_report_states_what_it_compares_at_once(written: Path, story: Story)
     assert {c.family.parts for c in conditions(story)} == {81 + 66}
     page = (written / "index.html").read_text(encoding="utf-8")
     assert page.count("this report compares 147 things at once") == 3
-    assert "they need at least 14 runs per cell" in page
+    assert "A difference needs at least 14 runs per cell" in page
 
 
 def test_every_packet_that_was_sent_is_in_a_bar(story: Story) -> None:

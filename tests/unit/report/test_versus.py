@@ -238,9 +238,9 @@ def test_a_sut_that_dies_is_worse_though_its_other_trials_lose_nothing(failures:
 @pytest.mark.parametrize(
     ("a", "b", "words"),
     [
-        (0, 12, "different: 12 of 24 trials fail, of the base 0 of 24"),
-        (24, 5, "different: 5 of 24 trials fail, of the base 24 of 24"),
-        (2, 1, "cannot tell yet: 1 of 24 trials fail, of the base 2 of 24"),
+        (0, 12, "different: 12 of 24 trials fail, in the base 0 of 24"),
+        (24, 5, "different: 5 of 24 trials fail, in the base 24 of 24"),
+        (2, 1, "cannot tell yet: 1 of 24 trials fail, in the base 2 of 24"),
     ],
 )
 def test_failures_have_words_and_a_share_of_their_own(a: int, b: int, words: str) -> None:

@@ -396,6 +396,8 @@ def invalid(sut: SutCounters, at_tap: AtTap | None) -> list[Account]:
         return []
     largest = sorted(sut.invalid_by.items(), key=lambda one: -one[1])
     faults = ", ".join(f"{name} {n:,}" for name, n in largest[:MOST_FAULTS])
+    if sum(n for _, n in largest[:MOST_FAULTS]) > packets:
+        faults += "; a packet can have several"
     stubs = 0 if at_tap is None else at_tap.cut_packets
     return [
         Account(
