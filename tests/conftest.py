@@ -1,4 +1,4 @@
-"""For all tests: the machine they run on, the tests that run beside them, and what they may skip.
+"""The machine that all tests run on, the tests that run beside them, and the skips allowed in CI.
 
 In CI an unexpected skip is a failure, so the suite cannot shrink.
 """

@@ -14,7 +14,7 @@ BUCKET = "measured"
 
 @dataclass
 class Server:
-    """Until it is ended; what it holds outlives it."""
+    """A store that runs until it is ended; its contents outlive it."""
 
     server: Any
     url: str = f"s3://{BUCKET}/lab"

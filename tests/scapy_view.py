@@ -1,5 +1,5 @@
-"""What scapy, a parser that shares no line with ours, sees in a frame: every field of every layer,
-and how wrong each checksum is."""
+"""A frame by scapy, a parser that shares no line with ours: every field of every layer, and how
+wrong each checksum is."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ for port in ({"sport": 3544}, {"dport": 3544}):
     bind_bottom_up(UDP, Teredo, **port)
 
 ADDRESSES = frozenset({"src", "dst", "psrc", "pdst", "tgt"})
-"""Of IP, IPv6 (and those quoted), ARP, neighbour discovery."""
+"""Fields with an address in IP, IPv6 (and those quoted), ARP, neighbour discovery."""
 CHECKSUMS = frozenset({"chksum", "cksum"})
 LINK_LAYERS = frozenset({"Ethernet", "802.3"})
 
@@ -56,7 +56,7 @@ class View:
     """Layer, field and value, of all that a rewriting may not change."""
     addresses: list[tuple[str, str, str]] = field(default_factory=list)
     errors: list[tuple[str, int]] = field(default_factory=list)
-    """Of each checksum: 0 if it is right."""
+    """Layer and error of each checksum; an error of 0 is right."""
 
 
 def view(frame: bytes) -> View:

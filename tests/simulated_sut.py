@@ -46,7 +46,7 @@ class SimulatedSut:
     bursts: float = 0.0
     """The load swings by this part of its mean, evenly: what is above the capacity is lost."""
     spikes: tuple[float, float] = (0.0, 1.0)
-    """For this part of the time the load is so many times its mean."""
+    """Part of the time, and the load in that part as a multiple of its mean."""
     ring_packets: int = 0
     reads: bool = True
     """Its counters can be read while it works."""
@@ -55,7 +55,7 @@ class SimulatedSut:
     sender_most: float = float("inf")
     """Beyond, the sender is late."""
     late_p99_us: float = 8_000.0
-    """How late it is then."""
+    """The lateness of a sender that is late."""
     crashes_above: float = float("inf")
     counters_stop_above: float = float("inf")
     void_from: tuple[int, str] | None = None

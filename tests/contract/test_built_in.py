@@ -1,4 +1,4 @@
-"""What plugins keep (nodrop.testing.contracts), held by every one that nodrop brings along."""
+"""The contract of plugins (nodrop.testing.contracts), held by every one of nodrop's own."""
 
 from __future__ import annotations
 

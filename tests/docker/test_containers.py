@@ -168,7 +168,7 @@ def test_too_little_memory_is_named(run: Run, kind: str) -> None:
 def test_the_kernels_own_log_says_what_docker_missed(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As its shim does if the control group is gone before it has looked at it."""
+    """Docker's shim misses it if the control group is gone before the shim has looked."""
     ended = DockerEngine.ended
 
     def missed(engine: DockerEngine, container: str, *, timeout_s: float) -> docker_engine.Ended:
@@ -340,7 +340,7 @@ def test_other_bits_under_the_name_of_ours_are_not_run(
 def test_a_layer_with_another_byte_in_a_library_is_other_bits(
     run: Run, docker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What Docker keeps of an image lies in its own folder: what runs there is hashed there."""
+    """Docker keeps an image in its own folder: the bits that run there are hashed there."""
     image, path = find_image("suricata"), "usr/lib/x86_64-linux-gnu/libhtp.so.2.0.0"
     forged = tmp_path / "forged.tar"
     shutil.copyfile(image.folder / "rootfs.tar", forged)

@@ -18,7 +18,7 @@ from tests.e2e.test_throttled import TEXT, throttled_s, was_throttled
 
 
 class Updated(Progress):
-    """As `docker update --cpus` would, before the first packet and after the last."""
+    """The work of `docker update --cpus`, before the first packet and after the last."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -64,8 +64,8 @@ def undo() -> None:
 
 
 def unnamed() -> set[str]:
-    """What bears no label: links and taps in the host's own namespace, pinned BPF objects. Of the
-    first two by the beginning of their names, because a host has others that come and go."""
+    """Leftovers that bear no label: links and taps in the host's own namespace, pinned BPF objects.
+    Links and taps count by the beginning of their names: a host has others that come and go."""
     ours = (("/sys/class/net", "nd*"), ("/dev", "nodrop*"), ("/dev", "tap1[67]??????"))
     found = {str(path) for folder, names in ours for path in Path(folder).glob(names)}
     return found | {str(path) for path in Path("/sys/fs/bpf").rglob("*")}

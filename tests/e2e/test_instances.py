@@ -70,8 +70,8 @@ def test_the_split_loses_nothing_each_thread_has_flows_and_the_same_every_time(
 
 
 def broadcast_fragments() -> Iterator[Packet]:
-    """Of 0.0.0.0 to all: the one thing that a receiver without an address takes for its own. Every
-    fifth datagram never becomes whole, and whole packets come between."""
+    """Fragments from 0.0.0.0 to all: the one thing that a receiver without an address takes for its
+    own. Every fifth datagram never becomes whole, and whole packets come between."""
     for n in range(1, 101):
         way = Ether(dst="ff:ff:ff:ff:ff:ff") / IP(src="0.0.0.0", dst="255.255.255.255", id=n)
         pieces = fragment(way / UDP(sport=n) / bytes(3000), 1400)
@@ -112,7 +112,7 @@ def test_what_a_receivers_own_stack_reassembles_is_told_apart(
 def test_a_receiver_that_filters_its_own_packets_closes_too(
     run: Run, tmp_path: Path, filters: str
 ) -> None:
-    """As most hosts do that were not made for measuring: then its stack's part cannot be read."""
+    """Hosts that were not made for measuring do: then their stack's part cannot be read."""
     trace = tmp_path / "broadcast.pcap"
     wrpcap(str(trace), list(broadcast_fragments()))
 

@@ -1,4 +1,4 @@
-"""What a real run reports while it goes on, and what stays of it in the run directory."""
+"""Reports of a real run while it goes on, and their trace in the run directory."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_a_slow_sink_that_stands_loses_the_same_in_every_trial(
 
 @pytest.mark.parametrize("threads", [2, depth(1)])
 def test_fragments_that_the_kernel_still_holds_change_no_books(run: Run, threads: int) -> None:
-    """Of 153 fragments of the real trace the others are missing: the kernel holds them for 30 s,
+    """The other pieces of 153 fragments are not in the real trace: the kernel keeps these for 30 s,
     while the next trial brings the same ones again."""
     text = SINK.replace("pps = 20000\nduration_s = 0.4\n", "speed = 50\n")
     outcome = run("sut.defrag=true", f"sut.threads={threads}", text=text)

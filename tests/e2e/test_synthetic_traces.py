@@ -1,4 +1,4 @@
-"""What `nodrop-node trace make` claims to have put into a trace is what the real Suricata finds."""
+"""The real Suricata finds in a trace all that `nodrop-node trace make` claims to have put there."""
 
 from __future__ import annotations
 

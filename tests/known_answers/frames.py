@@ -169,7 +169,7 @@ sys.stdin.read()
 
 
 def limit_reassembly(**settings: int) -> None:
-    """Of the receiver's namespace: `ipfrag_high_thresh=100_000`."""
+    """Sets the receiver's namespace: `ipfrag_high_thresh=100_000`."""
     if "ipfrag_high_thresh" in settings:
         settings = {"ipfrag_low_thresh": settings["ipfrag_high_thresh"], **settings}
     inside("rcv", "sysctl", "-qw", *(f"net.ipv4.{name}={n}" for name, n in settings.items()))

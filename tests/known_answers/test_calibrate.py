@@ -56,7 +56,7 @@ class Nobody:
 
 
 def sizes(site: Site, *packets: int, place: str, knob: str) -> dict[str, object]:
-    """The same load in each trial, and so many packets lost of it."""
+    """A case of one load in all trials, and the packets that each trial loses of it."""
     return {
         "put_in": "",
         "settings": [
@@ -101,7 +101,7 @@ def test_what_an_xdp_program_drops_is_named_to_the_packet(site: Site) -> None:
 
 
 def test_a_false_expectation_is_missed(site: Site) -> None:
-    """The same run, held against what was not put in."""
+    """One run is held against an expectation that was not put in."""
     case = Case(
         name="false",
         **sizes(site, 5, place="socket ring", knob="ring_size"),

@@ -1,4 +1,4 @@
-"""How a search ends in a real lab if its SUT or its path is not what a search hopes for."""
+"""Ends of a search in a real lab whose SUT or path is not the one that a search hopes for."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_a_sink_that_sleeps_at_its_own_pace(pps: int, ran: float) -> None:
 
 @pytest.mark.parametrize("off", [0.2, 0.35, 0.49])
 def test_a_sink_that_was_kept_off_is_not_said_to_sleep_at_its_own_pace(off: float) -> None:
-    """What came while another program had its CPU is all that it lost."""
+    """The sink lost all packets that came while another program had its CPU, and no others."""
     world = World(threads={"sink-0": [Made(ran=0.01, waited=off)]}, others={0: off})
     lost = round(20_000 * 3 * off)
     running = world.running(

@@ -221,7 +221,6 @@ def capture(packets: int, frame_bytes: int) -> bytes:
 def test_another_trace_under_the_same_name_is_another_input(
     tmp_path: Path, other: tuple[int, int]
 ) -> None:
-    """What a resumed run must have in common with its beginning."""
     file, trace = tmp_path / "e.toml", tmp_path / "own.pcap"
     file.write_text(SINK)
     trace.write_bytes(capture(2, 60))

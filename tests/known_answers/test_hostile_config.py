@@ -31,7 +31,7 @@ trace = "make:tiny"
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
-    """What is said on the one line."""
+    """The one line that refuses these arguments."""
     code = main.exit_code([str(word) for word in argv])
     said = capsys.readouterr().err
     assert (code, len(said.splitlines())) == (2, 1), said

@@ -241,7 +241,7 @@ def test_a_node_that_never_stops_talking(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("extra", [1, 2, 7])
 @pytest.mark.parametrize("kind", ["ready", "result"])
 def test_a_second_answer_to_one_spec_is_no_answer_to_the_next(kind: str, extra: int) -> None:
-    """Of a standing SUT it would be the next trial's books."""
+    """In a standing SUT it would become the next trial's books."""
     result = '{"type": "result", "tsc": {}}'
     ready = '{"type": "ready"}'
     lines = {"ready": [ready] * extra + [result], "result": [result] * (extra + 1)}[kind]
@@ -420,7 +420,7 @@ def test_a_counter_that_is_no_number_is_not_measured(tmp_path: Path, number: str
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
 def test_statistics_that_are_no_file(tmp_path: Path, make: Callable[[Path], object]) -> None:
-    """As a container may leave them in its work folder."""
+    """A container may leave such things in its work folder."""
     make(tmp_path / "eve.json")
     with pytest.raises(OSError):
         counters.last_stats(tmp_path / "eve.json")

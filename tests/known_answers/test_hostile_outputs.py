@@ -1,4 +1,4 @@
-"""What a SUT or a guest leaves is read as a stranger's: no link, no FIFO, no end of memory."""
+"""Output of a SUT or a guest is read as a stranger's: no link, no FIFO, no end of memory."""
 
 from __future__ import annotations
 

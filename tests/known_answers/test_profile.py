@@ -26,7 +26,7 @@ WITHIN = 0.02
 """The promise. At 10,000 samples the binomial error of 60 % is 0.5 %."""
 HERTZ = 10_000
 PIECES = 120_000
-"""Of about a microsecond each, each done 8.5 times on average."""
+"""Number of pieces of work of about a microsecond; each is done 8.5 times on average."""
 NOT_HERE = "perf_event_open is not permitted here"
 
 
@@ -76,7 +76,7 @@ def waiting(
 
 
 def begin(child: subprocess.Popen[bytes]) -> bytes:
-    """What it says when it is done."""
+    """Starts the program's work, and returns its line at the end."""
     assert child.stdin is not None and child.stdout is not None
     child.stdin.write(b"\n")
     child.stdin.flush()
@@ -84,7 +84,7 @@ def begin(child: subprocess.Popen[bytes]) -> bytes:
 
 
 def profile(program: Path, *words: object, **spec: Any) -> tuple[ProfileOutcome, list[float]]:
-    """Of all it does; and the shares of time by its own clock."""
+    """Profile of all that the program does, and the shares of time by the program's own clock."""
     try:
         return profile_as((), find_node_binary(), program, *words, **spec)
     except NodeRefused as refused:
@@ -282,7 +282,7 @@ def test_threads_that_run_at_once(program: Path) -> None:
 
 @pytest.fixture
 def of_nobody(program: Path) -> Iterator[tuple[list[str], Path, Path]]:
-    """What makes a program a normal user's; the node and the program where that user finds them."""
+    """Words that run a program as a normal user, and where that user finds node and program."""
     if os.geteuid() != 0:
         pytest.skip("needs root: it becomes another user")
     user = pwd.getpwnam("nobody")
@@ -319,7 +319,7 @@ def test_a_normal_user_has_what_the_kernel_gives_and_the_rest_is_named(
 
 
 def pieces_of(rounds: int, parts: tuple[int, int, int]) -> int:
-    """As known_shares.c draws them."""
+    """Number of pieces that known_shares.c draws."""
     chance, total = 1, 0
     for _ in range(rounds):
         chance = (chance * 1103515245 + 12345) % 2**32

@@ -1,4 +1,4 @@
-"""What a search may say: who limited it, how sure it is, and with how many digits."""
+"""Words of a search: who limited it, how sure it is, and with how many digits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of runs whose truth is known: no sentence is stronger than its evidence."""
+"""Sentences on runs whose truth is known: none is stronger than its evidence."""
 
 from __future__ import annotations
 

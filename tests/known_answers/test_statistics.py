@@ -1,4 +1,4 @@
-"""What a report says of differences, held against known worlds (worlds.py)."""
+"""Differences that a report names, held against known worlds (worlds.py)."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ class TestSame:
 class TestInterval:
     @pytest.mark.parametrize("world", WORLDS)
     def test_covers_in_every_world(self, world: str) -> None:
-        """Of the difference of the medians, whatever the other cell is like and however many runs
-        it has; with too few there is none."""
+        """The interval is of the difference of the medians, whatever the other cell is like and
+        however many runs it has; with too few there is none."""
         times = repeated(500)
         for other, size in product(WORLDS, SIZES):
             rng = seeded(world, other, size)
@@ -266,7 +266,7 @@ def test_an_interval_over_trials_that_share_starts_covers(
 
 @pytest.mark.parametrize("trials", [(7,) * 6, (4,) * 10, (7, 7, 6)], ids=str)
 def test_as_if_trials_were_independent_it_would_not(trials: tuple[int, ...]) -> None:
-    """What starts differ by was 3 times what trials of one start do: counted over trials, the
+    """Starts differed by 3 times as much as trials of one start do: counted over trials, the
     interval of the median is far too narrow."""
     rng, covered = seeded("no starts", trials), []
     starts = [start for start, n in enumerate(trials) for _ in range(n)]

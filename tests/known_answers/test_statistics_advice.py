@@ -1,4 +1,4 @@
-"""What a report says of runs that were not made: how many more, and what they could show."""
+"""Advice on runs that were not made: how many more, and what they could show."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class TestFurtherRuns:
         ],
     )
     def test_followed_once_it_mostly_answers(self, world: str, shift: float, margin: float) -> None:
-        """For cells that are surely the same or clearly apart. If they only seem to be apart, a
-        number is seldom named, and then it is too small: that is what makes it a guess."""
+        """The cells are surely the same or clearly apart. If they only seem to be apart, a number
+        is seldom named, and then it is too small: that is what makes it a guess."""
         answered = []
         for k in range(repeated(60, most=1000)):
             rng = seeded("once", world, shift, margin, k)
@@ -110,7 +110,7 @@ def _followed(
     looks: int = 6,
     n: int = 8,
 ) -> list[int]:
-    """What was said at each look, until an answer, or until no more runs are advised."""
+    """Answers look by look, until one decides or no more runs are advised."""
     asked = Question(absolute=margin, losses=world == "mostly zero", family=Family(parts=3))
     b, o = np.empty((1, 0)), np.empty((1, 0))
     said, wanted = [], n

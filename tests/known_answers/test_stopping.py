@@ -29,9 +29,9 @@ PLANS = ((6, 40), (10, 60), (6, 150))
 
 
 def covered(runs: Runs, ranks: Sequence[int], truth: Sequence[float], width: float) -> float:
-    """How often the interval covers at which one stops: the first that is so narrow, or the last.
-    `ranks` and `truth` go by the number of runs; a width of -1 stops as soon as it does not cover,
-    which no other rule can do worse than."""
+    """Share of cases whose interval covers the truth at the stop: at the first that is narrow
+    enough, or the last. `ranks` and `truth` go by the number of runs; a width of -1 stops as soon
+    as the interval does not cover, and no other rule can do worse."""
     right = np.zeros(len(runs), dtype=bool)
     open_ = np.ones(len(runs), dtype=bool)
     last = runs.shape[1]

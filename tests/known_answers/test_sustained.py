@@ -206,7 +206,7 @@ class Burst:
     offered_s: float = 5.0
 
     def seen(self) -> tuple[WorkedOff, int]:
-        """What a trial sees of it with looks each 10 ms, and what the ring cannot hold."""
+        """A trial's view of it with looks each 10 ms, and the packets that the ring cannot hold."""
         step = 0.01
         steps = round(self.offered_s / step)
         end = steps // 10

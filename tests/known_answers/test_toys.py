@@ -131,7 +131,7 @@ DISTURBED = ("hypervisor", "other programs", "the sender had")
 
 
 def quiet(records: Sequence[TrialRecord], *others: str) -> Iterator[TrialRecord]:
-    """Those whose verdict does not say that something else had the CPUs: of them alone the toy is
+    """Records whose verdict does not say that something else had the CPUs: of them alone the toy is
     the whole truth. test_cause_by_role.py has the same cases without a machine."""
     for record in records:
         if not any(words in record.verdict for words in (*DISTURBED, *others)):
@@ -139,7 +139,7 @@ def quiet(records: Sequence[TrialRecord], *others: str) -> Iterator[TrialRecord]
 
 
 BURNS_LEAST = 0.92
-"""Of a thread that burns CPU all the time: what it ran, or waited to run."""
+"""Least share of the time that a thread which burns CPU ran, or waited to run."""
 
 
 def says(record: TrialRecord, *words: str) -> None:

@@ -148,7 +148,7 @@ def _at(seconds: float) -> int:
 
 STEP_S = 0.0005
 READ_S = 0.5
-"""How often its losses are asked for while packets come."""
+"""Time between two questions for its losses while packets come."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a lab in network namespaces needs; a machine without it says what it lacks."""
+"""Needs of a lab in network namespaces; a machine without them says what it lacks."""
 
 from __future__ import annotations
 

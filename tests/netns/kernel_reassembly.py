@@ -1,7 +1,8 @@
-"""What this kernel's fanout defragmentation makes of a trace: run as root in a network namespace
+"""Reassembly of a trace by this kernel's fanout defragmentation: run as root in a network namespace
 of its own (`unshare --net`), writes one JSON object.
 
-Arguments: a trace to send frame by frame, or `--replay` and the argv of a replay into dtx."""
+Arguments: a trace to send frame by frame, or `--replay` and the argv of a replay into dtx.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def make_link() -> None:
 
 
 def open_ring(port: str, *, group: int) -> Ring:
-    """Of the frames only so many are of interest, and the kernel cuts them to the slots."""
+    """A ring whose slots are shorter than frames: the kernel cuts bytes that nobody needs."""
     sink = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     ring = Ring(sink, slots=1 << 19, slot_bytes=256)
     sink.bind((port, ETH_P_ALL))

@@ -15,9 +15,9 @@ DEADLINE_S = 60.0
 FLOWS = 8_561
 """Outermost 5-tuples of realmix.pcap, without VLAN tags."""
 UNMAPPED_FLOWS = 15
-"""Of those, without an address that may be mapped: 0.0.0.0 and :: to all, ::1 to itself."""
+"""Flows of realmix.pcap without a mappable address: 0.0.0.0 and :: to all, ::1 to itself."""
 MERGED = 1_423
-"""How many packets fewer there are if the kernel puts realmix.pcap's IPv4 fragments together."""
+"""Packets that vanish if the kernel puts realmix.pcap's IPv4 fragments together."""
 
 
 def small_trace(path: Path, lengths: list[int]) -> Path:

@@ -213,7 +213,7 @@ def test_a_worker_that_is_killed_while_pairs_begin_costs_no_pair(
 
 
 def senders(pid: int) -> int:
-    """Of our own, below this process."""
+    """Number of senders below this process."""
     found = 0
     for one in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # it has just ended

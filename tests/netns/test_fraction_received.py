@@ -1,4 +1,4 @@
-"""What arrives of a load that is no whole number of replicas: `trace info` of it says what was
+"""Arrivals of a load that is no whole number of replicas: `trace info` of them says what was
 planned, and each flow came whole."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def info(node: Path, trace: Path, *options: str) -> dict[str, Any]:
 
 
 def flow_of(frame: bytes) -> tuple[bytes, ...] | None:
-    """Of whole IPv4 TCP and UDP without VLAN, the same for both directions; None: anything else."""
+    """Flow of whole IPv4 TCP or UDP without VLAN, one for both directions; None: another frame."""
     ip = frame[14:]
     if frame[12:14] != b"\x08\x00" or ip[9] not in {6, 17} or ip[6] & 0x3F or ip[7]:
         return None

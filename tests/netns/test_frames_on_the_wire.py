@@ -1,4 +1,4 @@
-"""What leaves by each backend is the trace, byte for byte and in its order; no port is changed."""
+"""Each backend sends the trace byte for byte and in its order, and changes no port."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_destination_is_written_over_the_frames_own(
 
 
 def received(node: Path, folder: Path, backend: str, *options: str) -> list[str]:
-    """What arrives of the trace in this folder, sent at top speed, as hexadecimal digits."""
+    """Frames that arrive of the trace in this folder, sent at top speed, as hexadecimal digits."""
     argv = [node, "replay", "--interface", "dtx", "--trace", folder / "t.pcap", "--top-speed"]
     argv += ["--loops", str(PASSES), "--backend", backend, *options]
     script = Path(__file__).with_name("received_frames.py")

@@ -79,7 +79,7 @@ def test_the_link_is_as_promised(label: str, nothing_stays: None) -> None:
 
 
 def test_the_receivers_own_stack_reassembles_nothing(label: str, nothing_stays: None) -> None:
-    """What Ip Reasm* counts must be the capture's doing alone, broadcast fragments included."""
+    """Ip Reasm* must count the capture's doing alone, broadcast fragments included."""
     with lab_up(label) as link:
         before = link.rx.host.probe("counters", ports=["ndrx0"])["counters"]
         frame = (

@@ -51,7 +51,7 @@ def user(real_root: None, node: Path) -> Iterator[list[str]]:
 
 
 def python() -> str:
-    """Of the same version, outside of folders that are root's alone."""
+    """A Python of this version, outside of folders that are root's alone."""
     system = Path(f"/usr/bin/python3.{sys.version_info.minor}")
     return str(system) if system.exists() else sys.executable
 

@@ -43,7 +43,7 @@ def pairs(path: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 class Mapping:
-    """What was seen of the mapping of addresses so far."""
+    """Mapping of addresses as the frames so far have shown it."""
 
     def __init__(self) -> None:
         self._new_of: dict[str, str] = {}

@@ -36,7 +36,7 @@ class OnSlurm(Ground):
         return [self.write("many.toml", MANY), *given, "--fleet", where]
 
     def journals(self) -> int:
-        """Of workers that have something to put back."""
+        """Number of workers that have something to put back."""
         return len([*(self.folder / "state").glob("nodrop/undo/*")])
 
     def is_clean(self) -> bool:

@@ -62,7 +62,7 @@ def test_the_controller_understands_every_line(transcript: Path) -> None:
 
 
 def test_a_whole_run_by_the_public_words() -> None:
-    """The same bytes that the transcript has, from start_job to result."""
+    """From start_job to result, the bytes are the transcript's."""
     transcript = Path(__file__).parent / "noise-before-hello.jsonl"
     lines = lines_of(transcript)
     spec = next(line["controller"] for line in lines if "controller" in line)

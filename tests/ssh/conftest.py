@@ -45,7 +45,7 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where ssh keeps the sockets of its connections; none is left."""
+    """Folder of the sockets of ssh's connections; none is left."""
     runtime = Path(mkdtemp(prefix="nodrop-", dir="/tmp"))  # a socket's path has 107 characters
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     yield runtime

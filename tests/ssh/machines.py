@@ -129,7 +129,7 @@ class Machine:
     pid: int
     """Process whose namespaces are the machine's."""
     boots: int = 0
-    """How often its sshd has begun to listen."""
+    """Number of times that its sshd has begun to listen."""
 
     def await_boot(self, number: int) -> None:
         """Waits for its boot `number`; before, its process may be in our namespaces."""
@@ -145,7 +145,7 @@ class Machine:
 
     @contextmanager
     def running(self, *argv: str) -> Iterator[None]:
-        """The same of a program that is done once it has its end of file; it has said a line."""
+        """Runs a program in there that says a line and ends with its input."""
         inside = ["nsenter", "--target", str(self.pid), "--net", "--mount", "--uts", "--", *argv]
         pipe = subprocess.PIPE
         with subprocess.Popen(inside, stdin=pipe, stdout=pipe) as program:
@@ -283,7 +283,7 @@ def lay_direct_cable(one: Machine, other: Machine, port: str = "cab0") -> None:
 
 
 def await_switch(ports: int = 2) -> None:
-    """Until its ports pass frames on: the kernel's link watch sees a carrier late."""
+    """Waits until its ports pass frames on: the kernel's link watch sees a carrier late."""
     deadline = time.monotonic() + TIMEOUT_S
     shown = ["ip", "-j", "-d", "link", "show", "master", "switch"]
     states: list[str] = []
@@ -339,7 +339,8 @@ def _booted(name: str, folder: Path) -> Iterator[Machine]:
 def _boot(
     machine: Machine, folder: Path, own: Sequence[str], *, network: int | None = None
 ) -> subprocess.Popen[str]:
-    """Until its sshd listens. `own`: what else is a namespace of its own; `network`: its ports."""
+    """Starts a machine, and returns as its sshd listens. `own`: other namespaces of its own;
+    `network`: that of its ports."""
     entering = [] if network is None else ["nsenter", f"--net=/proc/self/fd/{network}", "--"]
     namespaces = [*own, "--mount", "--uts", "--pid", "--mount-proc"]
     sshd = subprocess.Popen(
@@ -376,7 +377,7 @@ def _read_to_its_end(pipe: IO[str]) -> None:
 
 @contextmanager
 def _own_network() -> Iterator[None]:
-    """For the calling thread and what it starts."""
+    """Gives the calling thread, and all that it starts, a network namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -53,7 +53,7 @@ echo 2 >conf/cab0/rp_filter
 echo 1 >conf/cab0/arp_ignore
 echo 7 >neigh/cab0/mcast_solicit
 """
-"""What a port may have that a new one has not."""
+"""Settings of a port that a new one has not."""
 SHOWS = [
     ["ethtool", "-k", "cab0"],
     ["tc", "qdisc", "show", "dev", "cab0"],
@@ -75,7 +75,7 @@ class Runnable(Protocol):
 
     def lab(self, folder: Path) -> str: ...
     def shown(self) -> Any:
-        """What a run could leave otherwise than it was."""
+        """State that a run could leave otherwise than it was."""
         ...
 
     def nothing_is_left(self) -> None: ...

@@ -21,7 +21,7 @@ KILLS = int(os.environ.get("NODROP_KILLS", "2"))
 DOWN_S = float(os.environ.get("NODROP_LINE_DOWN_S", "1"))
 """SPECIFICATION.md: 100, and 10 s."""
 EACH = 3
-"""Of so many undos one begins with the line to the far host down."""
+"""Number of undos of which one begins with the line to the far host down."""
 
 
 @pytest.mark.timeout(60 + KILLS * 20)

@@ -116,7 +116,7 @@ def sources(machine: Machine) -> str:
 
 
 def repository(folder: Path) -> None:
-    """Of one package, as `apt-get` reads it."""
+    """Makes a repository of one package that `apt-get` can read."""
     tree = folder / "tree"
     (tree / "DEBIAN").mkdir(parents=True)
     (tree / "DEBIAN/control").write_text(CONTROL)

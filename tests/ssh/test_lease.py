@@ -41,7 +41,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of_nodrop(machine: Machine) -> dict[int, str]:
-    """What runs there of us: nodes, and what holds a connection."""
+    """Our processes on this machine: nodes, and those that hold a connection."""
     found = machine.processes()
     return {pid: argv for pid, argv in found.items() if "nodrop" in argv or argv == "cat "}
 
@@ -145,7 +145,7 @@ def test_a_keeper_that_was_killed_is_followed_by_one_that_cleans_up(
 
 
 def test_who_comes_back_ends_the_lease_that_still_waits(machines: Machines, host: SshHost) -> None:
-    """As after a cut that is shorter than the term, and longer than ssh bears."""
+    """The cut is shorter than the lease's term, and longer than ssh bears."""
     keeper = keeper_on(machines.sender)
     os.kill(keeper, signal.SIGSTOP)  # it hears no end of file
     assert host._connection._master is not None

@@ -126,7 +126,7 @@ def test_a_program_that_the_sender_lacks_is_said_beforehand(
 
 
 class LooksBeside(Progress):
-    """What a second run would be told while the first one has the port, and another home."""
+    """Asks for the port as a second run with another home would, while the first has it."""
 
     def __init__(self, lab: SshLab) -> None:
         self._lab = lab
@@ -155,7 +155,7 @@ def test_a_second_run_is_told_who_has_the_port(run: Run, here: Pair, tmp_path: P
 
 
 def label_of(words: str) -> str:
-    """Of the run that has the port."""
+    """Label of the run that has the port."""
     return words.split()[2]
 
 

@@ -86,7 +86,7 @@ class Breaks:
         self.does: Callable[[], None] | None = None
         self.file = "samples-receiver.jsonl"
         self.begun: dict[str, int] = {}
-        """Where each file that came went on."""
+        """File → the byte at which its upload went on."""
         take = RunWriter.take
 
         def taken(

@@ -1,4 +1,4 @@
-"""What a port would lose when it moves is put back, or the port is refused."""
+"""Settings that a port would lose when it moves are put back, or the port is refused."""
 
 from __future__ import annotations
 

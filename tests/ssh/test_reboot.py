@@ -69,12 +69,12 @@ def run(
 
 
 def boot_id(machine: Machine) -> str:
-    """Of the namespaces of its sshd: those of the machine, as `run` enters them."""
+    """Boot id in the namespaces of the machine's sshd, which `run` enters."""
     return machine.run("cat", "/run/boot_id")
 
 
 class Boots(Progress):
-    """How often the receiver boots, as its boot id shows in each trial."""
+    """Boots of the receiver, counted by its boot id in each trial."""
 
     def __init__(self, receiver: Machine) -> None:
         self._receiver = receiver
@@ -204,7 +204,7 @@ def test_who_listens_on_the_port_is_found_before_it_boots(
 def test_another_run_there_is_not_ended_by_a_boot(
     there: Pair, rebooting_it: Rebooting, state: str
 ) -> None:
-    """Of root, or of a user whose state lies elsewhere."""
+    """The other run is root's, or that of a user whose state lies elsewhere."""
     before = boot_id(there.receiver)
     journal = f"{state}/nodrop/undo/other.jsonl"
     there.receiver.run("mkdir", "-p", str(Path(journal).parent))
@@ -242,7 +242,7 @@ def test_this_machine_is_never_booted(there: Pair, tmp_path: Path) -> None:
 
 
 def test_nor_under_the_name_of_another(there: Pair, rebooting_it: Rebooting) -> None:
-    """As with `host = "localhost"`: by any name and address, the boot id is ours."""
+    """With `host = "localhost"`, or any other name and address, the boot id is ours."""
     ours, theirs = client.BOOT_ID, boot_id(there.receiver).strip()
     show = ["sh", "-c", f"echo {Path(ours).read_text().strip()} > /run/boot_id"]
     there.receiver.run(*show)

@@ -64,7 +64,7 @@ def written(pair: Pair, folder: Path) -> tuple[Path, str]:
 
 
 def inode(machine: Machine) -> str:
-    """Of the control plane, of which there is one."""
+    """Inode, owner and mode of the control plane, of which there is one."""
     return machine.run("sh", "-c", "stat -c %i:%u:%a /var/lib/nodrop/control/*")
 
 
@@ -80,7 +80,7 @@ AT_THE_SENDER = {
     r"kept\.\w+": "0:700",
     r"kept\.\w+/[^/]+": "0:600",
 }
-"""As docs/reference/security.md has them: what lies below /var/lib/nodrop, its owner and mode."""
+"""Files below /var/lib/nodrop, owner and mode, of docs/reference/security.md."""
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_a_killed_nodrop_left_there_is_undone_from_here(
 
 
 class KillsSshd(Progress):
-    """Of the receiver, in a trial: all but the one that listens."""
+    """Kills the receiver's sshd in a trial: every process but the one that listens."""
 
     def __init__(self, receiver: Machine) -> None:
         self._receiver = receiver

@@ -1,4 +1,4 @@
-"""The same runs in the lab of one machine and over ssh: each closes its books to the packet."""
+"""Equal runs in the lab of one machine and over ssh: each closes its books to the packet."""
 
 from __future__ import annotations
 

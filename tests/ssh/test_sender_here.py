@@ -71,7 +71,7 @@ def test_nothing_stands_in_the_way(lab: LabSource, capsys: pytest.CaptureFixture
 
 
 def by_sudo(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What this `sudo` was asked for, in lines."""
+    """Log of a `sudo` that notes its arguments, a line each."""
     log = folder / "asked"
     (folder / "sudo").write_text(script.format(log=log))
     (folder / "sudo").chmod(0o755)

@@ -37,7 +37,7 @@ CAPABILITIES = {
 """Their numbers (linux/capability.h)."""
 
 END_S = 15.0
-"""Of what is to end by itself; an event, which is waited for."""
+"""Deadline of an end that comes by itself; it is an event, which is waited for."""
 
 
 @pytest.fixture

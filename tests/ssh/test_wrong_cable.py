@@ -165,7 +165,7 @@ def test_a_doctor_says_so_too(bench: Bench, tmp_path: Path, state: None) -> None
 
 @FROM_ELSEWHERE
 def test_a_cable_of_one_way_is_enough(bench: Bench, tmp_path: Path, state: None) -> None:
-    """As that of a mirror port."""
+    """A mirror port has such a cable."""
     with bench.panel.joined(), running(bench.pair, tmp_path, ["far0"], ["far0"]) as run:
         bench.panel.box.run("nft", "flush chain netdev panel from1")
         (record,) = run("measure.repetitions=1").records

@@ -1,4 +1,4 @@
-"""For unit tests: no waiting for the disk, which no power failure is to outlive here."""
+"""Unit tests do not wait for the disk, which no power failure is to outlive here."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import nodrop
 
 PACKAGE = Path(nodrop.__file__).parent
+TESTS = Path(__file__).parents[1]
 GENERATED = {PACKAGE / "protocol.py"}
 FRAGMENT = re.compile(r"(Of|That|What|Those|The same|As)\b")
 
@@ -24,8 +25,8 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def test_no_docstring_is_a_fragment() -> None:
     found = [
-        f"{path.relative_to(PACKAGE)}:{line}: {text.strip().splitlines()[0]}"
-        for path in sorted({*PACKAGE.rglob("*.py")} - GENERATED)
+        f"{path}:{line}: {text.strip().splitlines()[0]}"
+        for path in sorted({*PACKAGE.rglob("*.py"), *TESTS.rglob("*.py")} - GENERATED)
         for line, text in texts(ast.parse(path.read_text(encoding="utf-8")))
         if FRAGMENT.match(text.strip())
     ]

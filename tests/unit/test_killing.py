@@ -1,4 +1,4 @@
-"""Of names without a label, only those of the run that was killed are its leftovers."""
+"""Names without a label are leftovers only if they are those of the run that was killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OURS, ANOTHERS = 4321, 87654
 
 
 def names(pid: int) -> set[str]:
-    """What a run makes that bears the number of its process."""
+    """Names with the number of its process that a run makes."""
     index = FIRST_INDEX + pid
     return {f"/sys/class/net/ndlv{index:x}", f"/dev/tap{index}", f"/dev/nodrop-tap-{pid}-7"}
 

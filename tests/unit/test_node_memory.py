@@ -1,4 +1,4 @@
-"""What the node takes of memory: little for a bomb and for a trace that it makes."""
+"""The node's use of memory: little for a bomb and for a trace that it makes."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class FakeLoad:
         return self.options.duration_s
 
     def trace_facts(self) -> Any:
-        """Of a trace with 3 packets at one time, and 5 within 10 ms."""
+        """Facts of a trace with 3 packets at one time, and 5 within 10 ms."""
         replicas = int(self.options.multiplier)
         said = {"packets_in_1_ms": 3 * replicas, "packets_in_10_ms": 5 * replicas}
         reached = self.options.loops  # a fake that sends so many packets of its 50

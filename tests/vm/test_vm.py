@@ -66,8 +66,8 @@ CAP_NET_RAW = 13
 def test_books_close_on_real_traffic_at_every_load(
     run: Run, defrag: str, multipliers: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an emulated guest cannot carry is lost in the macvtap's queue or in the guest's ring.
-    One guest carries every load, and each trial has books of its own."""
+    """Packets that an emulated guest cannot carry are lost in the macvtap's queue or in the guest's
+    ring. One guest carries every load, and each trial has books of its own."""
     loads_of_one_world(monkeypatch, *({"multiplier": times} for times in multipliers))
     profiled = defrag == "yes"
     asked = f"measure.profile={str(profiled).lower()}"
@@ -135,7 +135,7 @@ def test_a_guest_whose_disk_has_another_byte_is_other_bits(
 
 
 def change_a_byte(disk: Path, path: str) -> None:
-    """Of the number of an ELF file's sections, which no loader looks at."""
+    """Changes the number of an ELF file's sections, which no loader looks at."""
     asked = ["debugfs", "-R", f"bmap {path} 0", str(disk)]
     block = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
     with disk.open("r+b") as file:

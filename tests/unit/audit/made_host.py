@@ -38,7 +38,7 @@ class MadeKernel:
     sockets: Sequence[Socket]
     ports: Mapping[int, str]
     port: dict[str, Any]
-    """What the driver of eth1 says, by the word that asks for it."""
+    """Word that asks the driver of eth1 → its answer."""
     suricata_said: dict[str, Any]
     asked: list[str] = field(default_factory=list)
     filters: bool = True

@@ -143,7 +143,7 @@ def test_bad_input_is_one_line(
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Experiment]:
-    """What would have been measured; the run that is found instead carries 4X."""
+    """Experiments that the command would have run; the run that is found instead carries 4X."""
     found: list[Experiment] = []
     run = outcome_search(tmp_path / "made", [tried(4, [0.0] * 2), tried(5, [0.1] * 2)])
 

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on, and the table it ends with."""
+"""Lines of a run while it goes on, and the table it ends with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where packets die, why, and the command: each cause put in, and seen to be named."""
+"""Places where packets die, why, and the command: each cause put in, and seen to be named."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ring_loss(
     took_ns: int = 0,
     **socket: Any,
 ) -> Any:
-    """Of 70 packets that found the ring full within a second."""
+    """A second in which 70 packets found the ring full."""
     found = interval(
         {
             "sockets": [sock(41, 0, 0, **socket)],

@@ -80,7 +80,7 @@ def sleeper(label: str) -> subprocess.Popen[bytes]:
 
 
 def abandon(journal: DiskJournal) -> None:
-    """As if its controller had been killed: the kernel lets go of its lock."""
+    """Stands for a controller that was killed: the kernel lets go of its lock."""
     journal.close()
 
 
@@ -381,7 +381,7 @@ def test_nobody_else_reads_or_writes_a_journal(state_home: Path) -> None:
 def test_root_takes_no_journals_out_of_anothers_folder(
     state_home: Path, owner: int, mode: int
 ) -> None:
-    """As with `sudo -E`."""
+    """`sudo -E` leads root to such a folder."""
     folder = state_home / "nodrop" / "undo"
     folder.mkdir(parents=True)
     os.chown(folder, owner, owner)

@@ -1,4 +1,4 @@
-"""What a child used can be read after its end and before it is reaped."""
+"""A child's use of CPU can be read after its end and before it is reaped."""
 
 from __future__ import annotations
 

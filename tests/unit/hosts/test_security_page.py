@@ -23,7 +23,7 @@ SECURITY = (Path(__file__).parents[3] / "SECURITY.md").read_text()
 
 
 def rows() -> Mapping[str, tuple[str, tuple[str, ...]]]:
-    """What runs → user, capabilities."""
+    """Program → user, capabilities."""
     found = {}
     for line in PAGE.partition("| what runs |")[2].partition("\n\n")[0].splitlines()[2:]:
         what, user, caps = (cell.strip() for cell in line.strip("|").split("|"))

@@ -1,4 +1,4 @@
-"""What a burst over a cable shows, in words."""
+"""Words on a burst over a cable."""
 
 from __future__ import annotations
 

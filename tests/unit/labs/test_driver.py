@@ -142,7 +142,7 @@ class Nic:
         self.bind((self.nics / port / "device").resolve(), module, f"0000:{port}")
 
     def bind(self, device: Path, module: str, name: str) -> None:
-        """As /sys shows it in every network namespace."""
+        """Binds a device as /sys shows it in every network namespace."""
         driver = self.modules / module / "drivers" / f"pci:{module}"
         driver.mkdir(parents=True, exist_ok=True)
         (driver / name).symlink_to(device)

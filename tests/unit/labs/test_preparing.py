@@ -1,4 +1,4 @@
-"""What `nodrop lab prepare` says of a host, by what its programs answer."""
+"""Words of `nodrop lab prepare` on a host, by the answers of its programs."""
 
 from __future__ import annotations
 

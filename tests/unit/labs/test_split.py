@@ -1,4 +1,4 @@
-"""What a split copies is no packet of the sender's, and lost is lost of all that was to arrive."""
+"""Copies of a split are no packets of the sender's, and losses are a part of all that was due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of a SUT's backlog while the load runs: by its threads' sleep, and its counters."""
+"""A SUT's backlog while the load runs is seen by its threads' sleep, and by its counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def running(
     role: Role = Role.WORKER,
     losses: tuple[Losses, ...] = (),
 ) -> Running:
-    """Where each thread sleeps at the end of each interval; 1,000 packets come in each."""
+    """A load of 1,000 packets an interval; `looks`: each thread's sleep at an interval's end."""
     steps = len(looks[0])
     intervals = [
         Interval(

@@ -1,4 +1,4 @@
-"""What drivers call their losses: known names are witnesses, others say nothing."""
+"""Names of drivers' loss counters: known ones are witnesses, others say nothing."""
 
 from __future__ import annotations
 

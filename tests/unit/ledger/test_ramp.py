@@ -1,4 +1,4 @@
-"""What a growing load shows of a SUT whose truth is known."""
+"""A growing load's findings on a SUT whose truth is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What capture sockets are handed of a load, frame by frame, as the node reads it from a trace."""
+"""Frames of a load that capture sockets are handed, one by one, as the node reads a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How packets fall to flows, as the node reads it from a trace."""
+"""Packets of each flow, as the node reads them from a trace."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from nodrop.suts.sink import Sink, SinkProcess
 
 
 def open_files() -> set[Path]:
-    """Of this process; the folder that is read for it is closed again."""
+    """Open files of this process; the folder that is read for it is closed again."""
     return {file for file in Path("/proc/self/fd").iterdir() if file.is_symlink()}
 
 

@@ -1,4 +1,4 @@
-"""What is reported of a trial while its load is offered."""
+"""Reports of a trial while its load is offered."""
 
 from __future__ import annotations
 

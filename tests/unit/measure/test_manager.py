@@ -50,7 +50,7 @@ class FakeParts:
         self.plan: Plan
 
     def preflight(self, _experiment: object, _lab: object, plan: Plan) -> FakeParts:
-        """As the function does it: all is well."""
+        """Stands for the function: all is well."""
         self.plan = plan
         return self
 

@@ -1,4 +1,4 @@
-"""Where a sender may wait by spinning: on a core that is its own, with a CPU left for all else."""
+"""A sender may wait by spinning on a core that is its own, with a CPU left for all else."""
 
 from __future__ import annotations
 

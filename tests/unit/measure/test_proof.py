@@ -1,4 +1,4 @@
-"""What really ran, held against what the run says it measures."""
+"""The programs that really ran, held against those that the run says it measures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sampler's rows say was used between the marks of a trial."""
+"""Use of CPU and memory between the marks of a trial, by the sampler's rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What works for a SUT beside it is charged once, and what is not known is not called zero."""
+"""Threads that work for a SUT beside it are charged once, and an unknown is not called zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several receivers cannot share is refused in one line; who gets which trace is said."""
+"""Settings that several receivers cannot share are refused; who gets which trace is said."""
 
 from __future__ import annotations
 

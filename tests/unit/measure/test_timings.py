@@ -1,4 +1,4 @@
-"""What of a trial's steps was the harness's own time."""
+"""The harness's own time in the steps of a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands for a trial sees why the trial failed, and may say it in better words."""
+"""A standing SUT sees why a trial failed, and may say it in better words."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def side(name: str, values: dict[str, list[float]], n: int) -> Side:
 
 
 def answer(a: dict[str, list[float]], b: dict[str, list[float]]) -> tuple[list[str], int]:
-    """As the command looks: until each metric is different or the same, or one is worse."""
+    """Answers of the command: it ends as each metric is different or the same, or one worse."""
     found, n = [""], 0
     for look, n in enumerate((*LOOKS, MOST)):
         told = versus(side("a", a, n), side("b", b, n), differs=["cell"], look=look)

@@ -1,4 +1,4 @@
-"""What a report, a terminal and a machine say of a search, on runs whose answer is known."""
+"""Report, terminal and JSON of a search, on runs whose answer is known."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.made.outcome_runs import Load, outcome_search, tried
 
 
 def exactly(capacity: float, loads: Sequence[float]) -> list[Load]:
-    """What a SUT of this capacity (in X, of 1,000 packets/s) loses of each load."""
+    """Losses of each load by a SUT of this capacity (in X, of 1,000 packets/s)."""
     return [tried(x, [max(0.0, 1 - capacity / x)]) for x in loads]
 
 

@@ -1,4 +1,4 @@
-"""What is said beside "no loss" of frames that were cut, or that the decoder calls invalid."""
+"""Words beside "no loss" on frames that were cut, or that the decoder calls invalid."""
 
 from __future__ import annotations
 

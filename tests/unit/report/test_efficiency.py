@@ -1,4 +1,4 @@
-"""What a busy core carries, one value for each start of the SUT."""
+"""Packets that a busy core carries, one value for each start of the SUT."""
 
 from __future__ import annotations
 

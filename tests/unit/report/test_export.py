@@ -43,7 +43,7 @@ def test_every_field_of_every_trial_comes_back(
 
 
 def back(row: dict[str, Any]) -> TrialRecord:
-    """Of columns with dots, objects; one whose fields are all null was null itself."""
+    """Record of a row; an object whose columns with dots are all null was null itself."""
     open_ended = ("cell", "effective", "lost_by_place")
     found: dict[str, Any] = {name: {} for name in open_ended}
     for name, value in row.items():

@@ -26,8 +26,8 @@ SAYS = {
         "Nothing here is a KVM result",
     ],
 }
-"""Of each page. setups-v1 has what the SUT said while it ran (live.jsonl), a guest's own samples,
-phases and clocks."""
+"""Run → sentences on its page. setups-v1 has the SUT's own words while it ran (live.jsonl), a
+guest's samples, phases and clocks."""
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)

@@ -108,7 +108,7 @@ def test_pairs_of_other_names_on_one_machine_are_one_host(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("hostname", "same"), [("s2", True), ("s1", False)])
 def test_a_fleet_against_a_lab(tmp_path: Path, hostname: str, same: bool) -> None:
-    """What the fleet's manifest calls `host` is its first pair, which measured nothing of this."""
+    """A fleet's manifest calls its first pair `host`, which measured nothing of this."""
     found = sides(fleet(tmp_path / "a", ["bbbbbb"]), plain(tmp_path / "b", hostname))
     if same:
         assert versus(*found).differs == []
@@ -230,7 +230,7 @@ def test_two_runs_of_one_lab_over_ssh_are_of_one_lab(
 
 @pytest.mark.parametrize("of_a_fleet", [False, True])
 def test_labs_of_two_kinds_differ_in_a_few_lines(tmp_path: Path, of_a_fleet: bool) -> None:
-    """What only one of them has is no fifty lines."""
+    """Fields that only one of them has do not make fifty lines."""
     far = over_ssh(tmp_path / "far", {}, of_a_fleet=of_a_fleet)
     lab = {"kind": "netns", "name": "netns", "mtu": 9000, "ends": {"sender": "a", "receiver": "b"}}
     loads = [Load(cell={"load.pps": 1000}, trials=[0.0] * 6)]

@@ -1,4 +1,4 @@
-"""What the report says of a sender that was late without making a trial void."""
+"""Words of the report on a sender that was late without making a trial void."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def ladder(out: Path, pairs: str) -> Path:
 
 
 def text_of(path: Path) -> str:
-    """Of all that a report says: the page, report.md, the tables and the JSON."""
+    """All text of a report: the page, report.md, the tables and the JSON."""
     write_report([path])
     files = [*(path / "report").glob("*.csv"), path / "report" / "report.md"]
     page = (path / "report" / "index.html").read_text()

@@ -1,4 +1,4 @@
-"""What a packet takes by the CPU's counters, and what the profiler itself took."""
+"""Work per packet by the CPU's counters, and the profiler's own share."""
 
 from __future__ import annotations
 

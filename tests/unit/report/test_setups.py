@@ -54,7 +54,7 @@ def verdict(condition: Condition, setup: str, figure: str) -> str:
 
 @pytest.fixture(scope="module")
 def enough(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As many runs as it takes to call anything the same."""
+    """A run with enough repetitions to call anything the same."""
     fake = Fake(cells=SETUPS.cells, repetitions=20, samples=False)
     return make_run(tmp_path_factory.mktemp("enough"), fake)
 

@@ -1,4 +1,4 @@
-"""What is packed comes back as it was, to the last digit."""
+"""Packed values come back as they were, to the last digit."""
 
 from __future__ import annotations
 

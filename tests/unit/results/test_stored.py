@@ -156,7 +156,7 @@ def test_one_machine_writes_and_readers_are_told(
 
 
 def test_a_run_that_is_not_gone_on_with_is_left_to_others(machine: Any, tmp_path: Path) -> None:
-    """As by a nodrop that is too old to read its lines."""
+    """A nodrop that is too old to read its lines leaves a run so."""
     above = f"file://{tmp_path}/store"
     with create(out_folder(above)) as writer:
         measure(writer, "0000", 0)

@@ -102,7 +102,7 @@ def test_a_record_that_contradicts_itself_is_refused(change: dict[str, Any]) -> 
 
 
 def old_lines() -> list[dict[str, Any]]:
-    """Of runs that were measured with format 1, before and after it got more fields."""
+    """Lines of runs that were measured with format 1, before and after it got more fields."""
     return [
         json.loads(line)
         for run in sorted(RUNS.iterdir())
@@ -189,7 +189,7 @@ def test_flat_names_lead_to_fields_that_are_there() -> None:
 
 
 class Transactions(Model):
-    """What a SUT that answers would need; none is measured yet."""
+    """Counts that a SUT which answers would need; none is measured yet."""
 
     kind: Literal["transactions"] = "transactions"
     started: Count

@@ -1,4 +1,4 @@
-"""What is said of a Docker daemon that cannot be reached; no daemon is needed for that."""
+"""Words on a Docker daemon that cannot be reached; no daemon is needed for that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user's domain must have, and what is said if it lacks that. libvirt is a stand-in."""
+"""Needs of a user's domain, and the words if it lacks them. libvirt is a stand-in."""
 
 from __future__ import annotations
 

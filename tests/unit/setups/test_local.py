@@ -15,7 +15,7 @@ from nodrop.setups.contained import connect
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[tuple[Path, socket.socket]]:
-    """As many wait to be accepted as it takes: the next connection has to wait as well."""
+    """A socket whose queue is full: the next connection has to wait."""
     path, waiting = tmp_path / "socket", []
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))

@@ -1,4 +1,4 @@
-"""What stands in the way of the bare setup is known before anything is touched."""
+"""Obstacles of the bare setup are known before anything is touched."""
 
 from pathlib import Path
 

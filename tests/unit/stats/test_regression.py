@@ -8,7 +8,7 @@ from nodrop.stats.regression import Verdict, Why, judge
 from tools.bench_history import CREEP, regressions, stretches, verdicts
 
 TIMES = 40
-"""Of each case; `python tools/bench_history.py 1000` is the larger version."""
+"""Repetitions of each case; `python tools/bench_history.py 1000` is the larger version."""
 
 
 def margin(level: float) -> float:

@@ -10,7 +10,7 @@ from nodrop.profile.study_2017 import fit
 from tests.depth import depth
 
 SPEC_SDM91 = {1: 64.9, 18: 995.9, 36: 1652.4, 72: 1853.2, 108: 1828.9, 144: 1775.0, 216: 1702.2}
-"""Of a SPARCcenter 2000, as the R package usl 3.0 prints it with its fit."""
+"""CPUs → throughput of a SPARCcenter 2000, as the R package usl 3.0 prints it with its fit."""
 
 
 def test_a_published_fit() -> None:

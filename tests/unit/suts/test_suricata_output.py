@@ -1,4 +1,4 @@
-"""What real Suricata 7.0.10 and 8.0.8 wrote in one trial of realmix, read back."""
+"""Output of real Suricata 7.0.10 and 8.0.8 in one trial of realmix, read back."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NOT_UTF8 = b'alert ip any any -> any any (msg:"\xe9"; sid:%d;)\n'
 
 @pytest.mark.parametrize("bad", [1, 3])
 def test_rules_that_are_not_utf8_are_named_though_the_log_cannot(bad: int, tmp_path: Path) -> None:
-    """What Suricata 7.0.10 writes: the second line is no JSON, and has no message."""
+    """Suricata 7.0.10 writes a second line that is no JSON and has no message."""
     content = b"# caf\xe9\n" + b"".join(NOT_UTF8 % (70 + n) for n in range(bad))
     entry = '{{"log_level":"Error","engine":{{{}"module":"detect"}}}}{}\n'
     said = entry.format('"message":"rule is not valid UTF-8",', "") + entry.format("", " line 2")

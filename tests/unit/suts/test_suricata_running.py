@@ -339,7 +339,7 @@ def test_a_late_start_says_how_far_it_came(process: Process) -> None:
 
 
 def complaints(work: Path, count: int) -> None:
-    """Of a text in place of rules, before the engine starts."""
+    """Writes the errors of a text in place of rules, before the engine starts."""
     lines = (FIXTURES / "engine-7.json").read_text().splitlines()
     bad = [line for line in lines if '"Error"' in line]
     (work / "engine.json").write_text("\n".join([lines[0], *bad * count]) + "\n")

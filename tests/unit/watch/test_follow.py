@@ -34,7 +34,7 @@ def finish(to: RunWriter, run: str, took_s: float, **fields: Any) -> None:
 
 
 def test_a_run_without_a_trial_has_none_yet(tmp_path: Path) -> None:
-    """As it is in a copy that was made while it began."""
+    """A copy that was made while the run began has no file of trials."""
     with writer(tmp_path) as to:
         pass
     (to.path / "trials.jsonl").unlink()

@@ -15,7 +15,7 @@ from nodrop.results.trial import TrialRecord
 from tests.made import outcome_runs
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_order.json").read_text())
-"""What `make_plan` of commit 30b845c made of these matrices with 4 repetitions."""
+"""Orders that `make_plan` of commit 30b845c gave these matrices with 4 repetitions."""
 
 
 def asked(cells: int, *, repetitions: int = 3, seed: int = 1) -> Asked:

@@ -42,7 +42,7 @@ def test_the_place_is_that_of_the_next_load_that_lost(ring_packets: int) -> None
 @pytest.mark.parametrize("capacity", [1.2, 3.4, 9.0, 25.0])
 @pytest.mark.parametrize("ring_packets", [0, 200, 1_000, 4_000, 16_384, 100_000])
 def test_a_ring_of_any_size_widens_the_bounds_little(capacity: float, ring_packets: int) -> None:
-    """What a ring holds shows only by being behind, which is not said of 1 %."""
+    """A ring hides an overload until the SUT is seen to be behind, which 1 % never is."""
     sut = SimulatedSut(capacity=capacity, ring_packets=ring_packets, cpu_ratio=1.0)
     trials = {"initial_trial_s": 1.2, "final_trial_s": 1.5, "duration_sum_s": 12.0, "rounds": 1}
     found = searched(sut, relative_width=0.01, goals=(0.0,), **trials)[0.0]
@@ -139,7 +139,7 @@ def test_limits_of_many_digits_are_reached_and_kept(
 @pytest.mark.parametrize("capacity", [9.0, 14.0, 31.0])
 @pytest.mark.parametrize("bursts", [0.3, 0.6, 0.9])
 def test_bursts_lose_first_and_mislead_no_search(capacity: float, bursts: float) -> None:
-    """What was served of a high load says too much of the limit: the way down took ten trials."""
+    """The packets served of a high load say too much of the limit: the way down took ten trials."""
     sut = SimulatedSut(capacity=capacity, bursts=bursts)
     search = Search(goals=(0.0,), rounds=1)
     done = run(controller(search, sut="standing"), sut.measure)

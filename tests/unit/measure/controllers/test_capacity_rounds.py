@@ -1,4 +1,4 @@
-"""What several rounds of a search say together, each with a new start of the SUT."""
+"""Several rounds of a search together, each with a new start of the SUT."""
 
 from __future__ import annotations
 

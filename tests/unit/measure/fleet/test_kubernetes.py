@@ -1,4 +1,4 @@
-"""What dask's operator is asked for, and what is said of pods that do not come."""
+"""Requests to dask's operator, and the words on pods that do not come."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nodrop.fleet.run import ALONE, ROOT, Pods, cluster_spec
 
 
 def make_cluster_spec(name: str, **given: Any) -> Any:
-    """As dask_kubernetes.operator makes it, in short."""
+    """A short form of dask_kubernetes.operator's specification."""
     env = [{"name": key, "value": value} for key, value in given["env"].items()]
     first = {"image": given["image"], "env": env, "resources": given["resources"]}
     scheduler = {"containers": [{"name": "scheduler", "args": ["dask-scheduler"], **first}]}

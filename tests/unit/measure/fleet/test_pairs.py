@@ -73,7 +73,7 @@ class Task:
 
 @dataclass
 class Client:
-    """Of a cluster with a worker for each of these pairs."""
+    """Client of a cluster with a worker for each of these pairs."""
 
     pairs: list[str]
     measure: Measure = well

@@ -1,4 +1,4 @@
-"""How long a plan takes that several pairs share."""
+"""Time that a plan takes which several pairs share."""
 
 from __future__ import annotations
 

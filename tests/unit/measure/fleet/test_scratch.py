@@ -1,4 +1,4 @@
-"""What a fleet has in the temporary folder goes with it, or, if it was killed, with an undo."""
+"""A fleet's temporary folder goes with it, or, if it was killed, with an undo."""
 
 from __future__ import annotations
 

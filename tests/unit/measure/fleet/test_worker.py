@@ -1,4 +1,4 @@
-"""What a worker of a fleet does if the run ends."""
+"""A fleet's worker at the end of the run."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_where_the_fanout_merges_nothing_the_stack_may() -> None:
 def test_a_receiver_that_filters_leaves_it_to_the_trace(
     receiver: dict[str, int], merges: bool
 ) -> None:
-    """What its stack did not deliver, or was handed whole, says nothing about its reassembly."""
+    """Packets that its stack did not deliver, or got whole, say nothing of its reassembly."""
     seen = observed(rx=receiver, captured=SENT - 1423, defrag=True, fragments=REALMIX)
     ledger = balance(books.hops(seen), books.accounts(seen))
     assert ledger.closed is merges

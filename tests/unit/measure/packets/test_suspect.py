@@ -1,4 +1,4 @@
-"""What the verdict learns of the sender, from what generator, SUT and sampler said."""
+"""The sender's part in the verdict, by the words of generator, SUT and sampler."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def told(offered: OfferedLoad = OFFERED, **sut: Any) -> Any:
     ("cpu", "stolen"), [(0, 0.25), (1, 0.1), (2, 0.0), (None, 0.25), (9, 0.25)]
 )
 def test_what_was_stolen_of_the_senders_cpu(cpu: int | None, stolen: float) -> None:
-    """Of the one that lost most, if the sender is on none for certain."""
+    """The CPU that lost most counts if the sender is on none for certain."""
     found = told(replace(OFFERED, facts={"cpu": cpu}))
     assert found.stolen_ratio == pytest.approx(stolen)
     assert found.sent_packets == 999
