@@ -49,11 +49,11 @@ class Spent:
 
     mono_s: float
     stolen_s: float
-    """By the hypervisor."""
+    """Time that the hypervisor took."""
     busy_s: float
-    """By all programs of this machine."""
+    """Time of all programs of this machine."""
     own_s: float
-    """By this process and by those it has started and seen the end of."""
+    """Time of this process and of those it has started and seen the end of."""
 
     @classmethod
     def now(cls) -> Spent:
@@ -145,7 +145,7 @@ def disturbed(test: pytest.Function, before: Spent, failure: BaseException) -> N
 
 
 def is_last_try(test: pytest.Function) -> bool:
-    """By what pytest-rerunfailures notes."""
+    """pytest-rerunfailures notes the number of the try."""
     tries: int = getattr(test, "execution_count", 1)
     return tries > (test.config.getoption("reruns", None) or 0)
 

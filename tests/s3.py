@@ -20,7 +20,7 @@ class Server:
     url: str = f"s3://{BUCKET}/lab"
 
     def known_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """By the environment, with a bucket and the credentials that anybody has."""
+        """Sets the environment: a bucket, and credentials that anybody has."""
         import boto3
         from fsspec import asyn
         from s3fs import S3FileSystem
@@ -49,7 +49,7 @@ class Server:
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    """In the network namespace of the calling thread."""
+    """A store in the network namespace of the calling thread."""
     from moto.server import ThreadedMotoServer
 
     found = Server(ThreadedMotoServer(ip_address="127.0.0.1", port=0))

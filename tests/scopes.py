@@ -1,4 +1,4 @@
-"""Which tests stay with one worker of pytest-xdist."""
+"""Groups of tests that stay with one worker of pytest-xdist."""
 
 from __future__ import annotations
 

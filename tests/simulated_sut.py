@@ -42,7 +42,7 @@ class SimulatedSut:
     thefts_per_s: float = 0.0
     """The hypervisor takes the SUT's CPU so often, 10 ms each, and it is seen when packets went."""
     path_loss: float = 0.0
-    """Lost before the SUT, at any load."""
+    """Share of the packets lost before the SUT, at any load."""
     bursts: float = 0.0
     """The load swings by this part of its mean, evenly: what is above the capacity is lost."""
     spikes: tuple[float, float] = (0.0, 1.0)
@@ -53,21 +53,21 @@ class SimulatedSut:
     cpu_ratio: float = 0.0
     """CPU of its busiest thread at its capacity; 0 = it cannot be seen."""
     sender_most: float = float("inf")
-    """Beyond, the sender is late."""
+    """Load beyond which the sender is late."""
     late_p99_us: float = 8_000.0
     """The lateness of a sender that is late."""
     crashes_above: float = float("inf")
     counters_stop_above: float = float("inf")
     void_from: tuple[int, str] | None = None
-    """From this trial on each is void for this reason, whatever the load is."""
+    """First trial that is void, as all later ones are, and the reason, whatever the load is."""
     between_starts: float = 0.0
     """Standard deviation of the capacity from start to start, as a part of it."""
     drift: Callable[[int], float] = field(default=lambda index: 1.0)
-    """By which the capacity of a trial is multiplied."""
+    """Factor of a trial's capacity."""
     tires: float = 0.0
-    """By this part its capacity falls with each trial of one start."""
+    """Part of its capacity that is lost with each trial of one start."""
     drops: tuple[float, float] = (0.0, 0.0)
-    """In this part of the trials it loses that part of the packets, whatever the load is."""
+    """Part of the trials, and the part of the packets lost in them, whatever the load is."""
     modes: tuple[float, float] = (0.0, 1.0)
     """This part of its starts serve so much of the capacity."""
     misses: Callable[[float, float], float | None] = field(default=lambda load, loss: 0.0)

@@ -1,12 +1,12 @@
-"""In which order tests run, and which have nothing beside them: those marked `alone`."""
+"""Order of tests; those marked `alone` have nothing beside them."""
 
 from __future__ import annotations
 
 import pytest
 
 LABS = ("vm", "docker", "ssh", "known_answers", "netns", "e2e")
-"""In the order in which they begin: those whose scope (tests/scopes.py) takes longest come first,
-single tests last."""
+"""Folders in the order in which they begin: those whose scope (tests/scopes.py) takes longest come
+first, single tests last."""
 LEFT_OUT = (
     "tests marked `alone` are left out, because -n runs others beside them: `pytest -m alone`"
 )

@@ -178,7 +178,8 @@ def search_that_found_nothing(out: Path) -> Path:
 
 
 def search_with_a_curve(out: Path) -> Path:
-    """And what is void, failed or stands apart, in three rounds that began far from the answer."""
+    """A search with void, failed and lone trials as well, in three rounds that began far from the
+    answer."""
     loads = [tried(8 * x, [max(0.0, 1 - 1 / x)] * 3) for x in (0.9, 0.98, 1.01, 1.02, 1.04)]
     loads += [tried(8.2, [0.4]), tried(64, ["late"] * 3), tried(512, ["late", "died"])]
     return outcome_search(out, loads)

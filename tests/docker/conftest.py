@@ -53,7 +53,7 @@ def docker(real_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @contextmanager
 def private_daemon(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """With sockets and data of its own, nothing of the host's network touched."""
+    """A daemon with sockets and data of its own; nothing of the host's network is touched."""
     if shutil.which("dockerd") is None:
         pytest.skip("needs dockerd (apt-get install docker.io)")
     with TemporaryDirectory(prefix="dockerd-", ignore_cleanup_errors=True) as sockets:

@@ -392,7 +392,7 @@ def test_a_described_program_in_containers(run: Run, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("docker")
 @pytest.mark.parametrize("program", ["dumpcap", "tshark", "netsniff-ng", "nfpcapd"])
 def test_each_shipped_program_in_containers(run: Run, program: str) -> None:
-    """But tcpdump, which insists on becoming another user and may not."""
+    """tcpdump is left out, which insists on becoming another user and may not."""
     try:
         find_image("capture-tools:bookworm")
     except BadInput as missing:

@@ -51,7 +51,8 @@ def test_every_load_of_one_suricata(
     loads: Sequence[Mapping[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At so many times the original timing, two copies, two replicas of distinct flows."""
+    """One start carries multiples of the original timing, two copies, two replicas of distinct
+    flows."""
     loads_of_one_world(monkeypatch, *loads)
     by = [f"load.kind={generator}", f"sut.defrag={defrag}"]
     outcome = run(STANDING, WHOLE_TRACE, *by, *(SHORT[defrag] if generator == "replay" else ()))

@@ -147,11 +147,11 @@ TUNNELS: dict[str, tuple[type[Packet], Packet]] = {
     "gre-in-vxlan": (IP, FRAME / ends(14) / VXLAN_FRAME / ends(15) / gre(0x800)),
     "vxlan-in-gre": (IP, FRAME / ends(16) / gre(0x6558) / FRAME / ends(17) / VXLAN_FRAME),
 }
-"""By name: the kind of IP inside, and the headers around it."""
+"""Tunnel → the kind of IP inside, and the headers around it."""
 NOT_DECODED = {"erspan-3", "gtp-u", "ip-in-ip"}
 """Suricata 7 looks into none of these."""
 OUTER_FLOWS = {4789: 5, 6081: 1, 2152: 1, 3544: 1, None: 1}
-"""By port: tunnels over UDP are flows of their own, and 6in4, which has no port."""
+"""Port → flows outside: tunnels over UDP are flows of their own, and 6in4, which has no port."""
 
 
 def datagrams(kind: type[Packet], port: int) -> Iterator[bytes]:

@@ -111,7 +111,7 @@ def cmdline(pid: int) -> list[bytes]:
 
 @pytest.mark.parametrize("end", ["rcv", depth("snd")])
 def test_packets_nobody_of_ours_sent_make_the_trial_invalid(run: Run, end: str) -> None:
-    """From the sender's port, and out of the receiver's own (which the capture sockets see too)."""
+    """They leave the sender's port, and the receiver's own (which the capture sockets see too)."""
     port = {"snd": "ndtx0", "rcv": "ndrx0"}[end]
     frames = f"""
 import socket

@@ -89,7 +89,8 @@ class Place:
         self.labels |= {path.stem for path in folder.rglob("*.jsonl")}
 
     def seconds_to_its_journal(self) -> float:
-        """On this machine, as busy as it is: a run that is killed before it has touched nothing."""
+        """Time that a run takes to its journal here; one that is killed before has touched
+        nothing."""
         process, began = self.start(resume=False), time.monotonic()
         while not self.labels:
             self.remember_labels()

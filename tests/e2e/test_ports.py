@@ -61,7 +61,8 @@ def test_the_ports_share_all_packets(
 
 
 def test_each_port_gets_a_copy_of_everything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of fragments: the kernel puts together what comes in at any port of the namespace."""
+    """Fragments are copied as well: the kernel puts together what comes in at any port of the
+    namespace."""
     shape = ("sut.ports=2", "sut.threads=2", "setup.splitter=copy", "load.speed=40")
     loads_of_one_world(monkeypatch, {}, {})
     for record in run(*shape, STANDING).records:
@@ -140,7 +141,7 @@ def test_ports_that_cannot_be_are_refused(run: Run, settings: list[str], words: 
     ("queues", "cpu"), [(2, min(ALLOWED)), depth(1, '"any"'), depth(2, '"any"')]
 )
 def test_cluster_qm_gives_each_queue_to_a_thread(run: Run, queues: int, cpu: object) -> None:
-    """By a packet's flow, on whatever CPU it was sent."""
+    """The queue goes by a packet's flow, on whatever CPU it was sent."""
     shape = (f"setup.queues={queues}", "sut.threads=2", "sut.cluster_type=cluster_qm")
     record = only(run(*shape, "load.speed=40", f"load.cpu={cpu}"))
     assert record.valid and closes(record) and record.threads_unexplained_packets == 0
@@ -149,7 +150,7 @@ def test_cluster_qm_gives_each_queue_to_a_thread(run: Run, queues: int, cpu: obj
 
 
 def test_the_ports_receive_half_runs_on_the_cpus_it_is_given(run: Run) -> None:
-    """And on no other: only there is any CPU woken for frames of another."""
+    """No other CPU runs it: only there is any CPU woken for frames of another."""
     sender, receiver = min(ALLOWED), max(ALLOWED)
     outcome = run(f'setup.rps_cpus="{receiver}"', f"load.cpu={sender}", "load.speed=40")
     record = only(outcome)

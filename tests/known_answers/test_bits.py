@@ -33,7 +33,7 @@ def copied(suricata: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def append_a_byte(root: Path) -> str:
-    """To a library the program loads; its path in the image."""
+    """Makes a library that the program loads a byte longer; its path in the image."""
     library = max(root.glob("usr/lib/*/libhtp.so.*"))  # the file; the links are shorter
     assert not library.is_symlink()
     with library.open("ab") as file:

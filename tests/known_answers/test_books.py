@@ -35,7 +35,7 @@ late_burst_max_ratio = 1
 
 @pytest.fixture(scope="module")
 def real_trace() -> Path:
-    """Not used here: every trace is made."""
+    """No real trace is used here: every trace is made."""
     return Path()
 
 

@@ -28,7 +28,7 @@ __all__ = ("short_trace",)
 
 QUICK = ("search.relative_width=0.1", "search.duration_sum_s=3")
 LARGE = "sut.ring_frames=4096"
-"""It loses nothing while other tests have its CPU for a moment."""
+"""A ring that loses nothing while other tests have the SUT's CPU for a moment."""
 
 
 def found(outcome: RunOutcome) -> dict[float, Answer]:
@@ -56,7 +56,7 @@ class AtLoads(Progress):
 
 
 def lose_one_in(packets: int) -> None:
-    """By a filter on the sender's way out, also if a new start has made its port anew."""
+    """Sets a filter on the sender's way out, also if a new start has made its port anew."""
     rules = f"""
         table netdev fault
         delete table netdev fault

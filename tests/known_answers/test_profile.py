@@ -32,7 +32,7 @@ NOT_HERE = "perf_event_open is not permitted here"
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With symbols and frame pointers."""
+    """A program with symbols and frame pointers."""
     path = tmp_path_factory.mktemp("known") / "known-shares"
     source = Path(__file__).with_name("known_shares.c")
     flags = ["-O0", "-fno-omit-frame-pointer", "-pthread"]
@@ -42,7 +42,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def locks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Without frame pointers, as programs of distributions are."""
+    """A program without frame pointers, as those of distributions are."""
     path = tmp_path_factory.mktemp("known") / "known-shares-locks"
     source = Path(__file__).with_name("known_locks.c")
     subprocess.run(
@@ -241,8 +241,8 @@ PLACES = ("first_place", "second_place")
 def test_two_places_that_wait_for_one_lock(
     locks: Path, words: tuple[object, ...], within: float
 ) -> None:
-    """By the caller of the library's own functions, which keep no frame pointer. Waits of the
-    first are all looked at; of the last, one in some hundred."""
+    """The place is the caller of the library's own functions, which keep no frame pointer. Waits of
+    the first are all looked at; of the last, one in some hundred."""
     found, truth = profile(locks, *words, hertz=99)
     if any(missing["what"] == "waits" for missing in found["missing"]):
         pytest.skip(NOT_HERE)

@@ -100,7 +100,8 @@ class TestSame:
     def test_wrong_at_most_in_5_of_100_if_the_medians_differ(
         self, n: int, spread: float, absolute: bool
     ) -> None:
-        """By just over the margin; a relative one is of the true median, which is not known."""
+        """The difference is just over the margin; a relative one is of the true median, which is
+        not known."""
         rng, times = seeded("medians", n, spread, absolute), repeated(1000)
         b = np.sort(rng.normal(10, spread, (times, n)), axis=1)
         o = np.sort(rng.normal(10.501, spread, (times, n)), axis=1)

@@ -39,7 +39,7 @@ class TestFurtherRuns:
     def test_followed_to_an_answer_it_is_seldom_false(
         self, world: str, fresh: bool, margin: float
     ) -> None:
-        """With nothing different; with other runs each time, or with more of the same."""
+        """Nothing is different; each look has other runs, or more of the same."""
         times = repeated(40, most=2000)
         told = [
             _followed(seeded(world, fresh, margin, k), world, world, margin, fresh)

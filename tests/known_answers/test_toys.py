@@ -100,7 +100,7 @@ ELEPHANT_SHARE = 0.9
 
 
 def frames(flows: int, each: int) -> list[bytes]:
-    """In turns."""
+    """Frames of all flows, in turns."""
     udp = struct.pack("!HHHH", 1000, 7, 8, 0)
     return [ip(udp, source=10 + n) for _ in range(each) for n in range(flows)]
 
@@ -143,8 +143,8 @@ BURNS_LEAST = 0.92
 
 
 def says(record: TrialRecord, *words: str) -> None:
-    """If not, and no thread burnt CPU as a toy does, the host had halted without a word (a thread
-    slept for 10 to 20 %): the test is tried again."""
+    """The verdict has these words. If not, and no thread burnt CPU as a toy does, the host had
+    halted without a word (a thread slept for 10 to 20 %): the test is tried again."""
     lacking = [one for one in words if one not in record.verdict]
     burnt = max((t.cpu_ratio or 0) + (t.wait_ratio or 0) for t in record.threads)
     if lacking and burnt < BURNS_LEAST:

@@ -265,7 +265,7 @@ class Fake:
     repetitions: int = 6
     capacity_pps: float = 120_000
     base_pps: float = 25_000
-    """At load.multiplier 1."""
+    """The load's rate at load.multiplier 1."""
     defrag: bool = True
     trouble: Mapping[int, Trouble] = field(default_factory=dict)
     """Plan index → what goes wrong."""

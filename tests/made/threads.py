@@ -37,7 +37,7 @@ class World:
     threads: dict[str, Sequence[Made]] = field(default_factory=dict)
     sender: Sequence[Made] = ()
     softirq: dict[int, float] = field(default_factory=dict)
-    """Beyond what is in the threads' own time."""
+    """CPU → softirq time beyond that in the threads' own time."""
     softirq_in_threads: dict[int, float] = field(default_factory=dict)
     others: dict[int, float] = field(default_factory=dict)
     stolen: dict[int, float] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class World:
     """Each wait is one, and the kernel adds it when it is over."""
 
     def rows(self) -> list[SampleRow]:
-        """With what a timeline reads of them."""
+        """Samples of a tenth of a second each, with the fields that a timeline reads."""
         return [cast(SampleRow, self._row(n)) for n in range(round(self.seconds * 10) + 1)]
 
     def _row(self, n: int) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Queue:
     stalls: Callable[[float], bool] = lambda _: False
     """Whether it is kept off its CPU at that moment."""
     phase_s: float = 0.0
-    """Its first reading is so long after the first packet."""
+    """Time from the first packet to the first reading."""
     came: list[int] = field(init=False)
     """Per tick of 0.1 s."""
     over_time: list[Served] = field(init=False)

@@ -30,7 +30,7 @@ STATE = (
 )  # fmt: skip
 
 MAPPED: list[mmap.mmap] = []
-"""Who looks on reads a ring where its owner maps it."""
+"""Rings mapped by this process, their owner, where an onlooker reads them."""
 
 
 def main() -> None:

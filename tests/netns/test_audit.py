@@ -65,7 +65,8 @@ def test_an_audit_sees_a_port_in_a_foreign_namespace_and_changes_nothing() -> No
 
 @pytest.mark.parametrize("packets", [900, 40_000])
 def test_whoever_looks_on_the_owner_of_a_socket_counts_every_packet(packets: int) -> None:
-    """At rest and while packets come: with few the rings have room, with many they overflow."""
+    """The onlooker comes at rest and while packets come: with few the rings have room, with many
+    they overflow."""
     over = threading.Event()
     seen = []
 

@@ -326,7 +326,7 @@ def _cluster(folder: Path) -> Iterator[Cluster]:
 
 
 def test_what_a_killed_worker_left_goes_when_one_starts_there(own_cluster: Cluster) -> None:
-    """Though that one gets no trial."""
+    """The new worker undoes though it gets no trial."""
     cluster, ground = own_cluster, own_cluster.ground
     for name in ("scheduler", "a"):
         cluster.start(name)
@@ -359,7 +359,7 @@ class Faulty:
     code: int
     said: str
     kept: tuple[TrialRecord, ...]
-    """When the scheduler was gone."""
+    """Records at the end of the scheduler."""
     resumed: subprocess.CompletedProcess[str]
 
 

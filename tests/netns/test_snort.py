@@ -40,7 +40,7 @@ def trace(node: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def snort(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, Any]:
-    """Its [sut] table."""
+    """The [sut] table of Snort."""
     if request.param != "real":
         monkeypatch.setenv("PATH", request.getfixturevalue("path_of_stand_in"))
     return table(tmp_path)

@@ -30,7 +30,7 @@ def programs(real_root: None) -> None:
 
 @pytest.fixture(scope="module")
 def machines(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    """With a switch in their cable; for looks at hosts, not for runs."""
+    """Two machines with a switch in their cable; for looks at hosts, not for runs."""
     with two_machines(tmp_path_factory.mktemp("ssh")) as machines:
         yield machines
 

@@ -135,7 +135,7 @@ class Guest:
         return run_command([*ssh, shlex.join(argv)], where="guest", timeout_s=60).stdout
 
     def shown(self) -> str:
-        """But for what is asked of a feature that others keep off: a driver has its own wish."""
+        """Settings of the port. Wishes for features that others keep off differ by driver."""
         return re.sub(r" \[requested \w+\]", "", self.said("sh", "-c", SHOW))
 
     def nothing_is_left(self) -> None:
@@ -243,7 +243,7 @@ def _await_sshd(qemu: subprocess.Popen[bytes], console: Path, log: Path) -> None
 
 @contextmanager
 def _tap(name: str, *, queues: int, of: Machine | None = None) -> Iterator[list[int]]:
-    """In the network namespace of the calling thread, or of a machine; one open file per queue."""
+    """A tap in the calling thread's network namespace, or a machine's; one open file per queue."""
     handles: list[int] = []
 
     def opened() -> None:
@@ -274,7 +274,7 @@ def os_setns(handle: int) -> None:
 
 
 def _kernel(*drivers: str) -> tuple[Path, list[Path]]:
-    """Its image, and the modules in the order in which they are loaded and NICs get names."""
+    """The guest's kernel, and its modules in the order of loading, which names NICs."""
     kernel = make_assets(None).kernel
     order = (kernel.modules / "order").read_text().split()
     if all(f"{driver}.ko" in order for driver in drivers):

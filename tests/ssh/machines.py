@@ -57,8 +57,8 @@ SYSTEMCTL = """\
 [ "$*" = reboot ] && [ "$(readlink /proc/self/ns/pid)" = "$(cat /run/pid_namespace)" ] || exit 1
 exec python3 -IS -c 'import ctypes; ctypes.CDLL(None).reboot(0x1234567)'
 """
-"""In a PID namespace of its own, and only there, that ends its first process by SIGHUP and nothing
-else (reboot(2))."""
+"""In a PID namespace of its own a reboot ends the first process by SIGHUP and does nothing else
+(reboot(2))."""
 SSHD_CONFIG = """\
 ListenAddress 0.0.0.0
 HostKey {folder}/host_key
@@ -156,7 +156,7 @@ class Machine:
 
     @contextmanager
     def serving(self, folder: Path, *options: str) -> Iterator[None]:
-        """By another sshd, too."""
+        """Runs one more sshd on this machine."""
         inside = ["nsenter", "--target", str(self.pid), "--net", "--mount", "--uts"]
         inside += [f"--pid=/proc/{self.pid}/ns/pid_for_children", "--"]
         sshd = ["setpriv", "--pdeathsig", "KILL", SSHD, "-D", "-e"]
@@ -184,7 +184,7 @@ class Machines:
     sender: Machine
     receiver: Machine
     folder: Path
-    """With ssh_config, and the keys."""
+    """Folder with ssh_config and the keys."""
 
     @property
     def config(self) -> Path:

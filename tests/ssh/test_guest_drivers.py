@@ -29,7 +29,7 @@ SPREAD = "ethtool -x eth1 2>&1; ethtool -n eth1 rx-flow-hash udp4 2>&1 || :"
 def alone(
     request: pytest.FixtureRequest, programs: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Guest]]:
-    """Its port has a driver that control does not go by."""
+    """A guest whose port has another driver than the port of its control."""
     folder, driver = tmp_path_factory.mktemp("guest"), request.param
     with sender_and_guest(folder, driver=driver, control_driver=ALONE[driver]) as guest:
         yield driver, guest
@@ -143,7 +143,7 @@ class Sensor:
         return {one["id"]: one["says"] for one in self.audit()["findings"]}
 
     def audit_as_nobody(self) -> dict[str, Any]:
-        """With the copy of nodrop that the audit as root has left."""
+        """Audits with the copy of nodrop that the audit as root has left."""
         (folder,) = self.guest.said("sh", "-c", "echo /var/lib/nodrop/control/*").split()
         argv = ["env", f"PYTHONPATH={folder}", "python3.11", "-S", "-m", "nodrop.audit.answer"]
         asked = Asked(role="sensor", config=None, ports=["eth1"], watch_s=None).model_dump_json()

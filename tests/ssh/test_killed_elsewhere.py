@@ -43,7 +43,7 @@ def test_nor_if_the_receiver_is_elsewhere(there: Pair, tmp_path: Path, sockets: 
 
 
 def seconds_to_its_manifest(place: Place) -> float:
-    """On this machine, as busy as it is. Then its first trial begins."""
+    """Time that a run takes to its manifest here; then its first trial begins."""
     process, began_s = place.start(resume=False), time.monotonic()
     while not place.begun:
         assert process.poll() is None, process.communicate()[0]

@@ -36,7 +36,7 @@ BURST = (
 
 
 def the_switch() -> Machine:
-    """It is in the namespace of this thread."""
+    """A namespace with the switch, entered by this thread."""
     return Machine("switch", threading.get_native_id())
 
 
@@ -222,7 +222,7 @@ def elsewhere(lines: list[str]) -> list[str]:
 
 
 def forgetting(switch: Machine, port: str) -> AbstractContextManager[None]:
-    """It floods what goes to whoever is at that port."""
+    """Makes the switch flood what goes to whoever is at that port."""
     switch.run("bridge", "fdb", "flush", "dev", "switch")
     learning = f"bridge link set dev {port} learning"
     return changed(switch, f"{learning} off", f"{learning} on")

@@ -53,7 +53,7 @@ def keeper_on(machine: Machine) -> int:
 
 
 def all_end_on(machine: Machine) -> None:
-    """Without a word of ours, and with all that was kept."""
+    """All of nodrop ends there without a word of ours, and takes along all that was kept."""
     for pid, argv in of_nodrop(machine).items():
         assert ended(pid, END_S), f"still there: {argv}"
     assert machine.run("ls", "/var/lib/nodrop").split() == ["node"]

@@ -50,7 +50,7 @@ def test_nothing_is_parted_if_the_sender_has_a_kernel_of_its_own(run: Run, here:
 
 
 class CountsTraces(Progress):
-    """On the sender, as the first trial begins."""
+    """Counts the traces on the sender as the first trial begins."""
 
     def __init__(self, sender: Machine) -> None:
         self._sender, self.notes, self.there = sender, list[str](), -1

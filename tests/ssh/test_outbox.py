@@ -37,7 +37,7 @@ soon, would take that for one."""
 
 @pytest.fixture
 def run(there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None) -> Iterator[Run]:
-    """With a trace that is small, for it goes over the slow line too."""
+    """Runs with a small trace, for it goes over the slow line too."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     trace = tmp_path / "small.pcap"
     make = [str(find_node_binary()), "trace", "make", "demo", str(trace), "--packets", "300"]

@@ -22,7 +22,7 @@ __all__: Sequence[str] = ("real_trace", "suricata")
 
 DEMO = Path(__file__).parents[2] / "experiments/demo.toml"
 DEMO_PACKETS = 10_000
-"""It has some more."""
+"""Lower bound of the packets of a demo trace."""
 HERE, ELSEWHERE, ONE = "receiver here", "receiver elsewhere", "one machine"
 FARTHEST = pytest.mark.parametrize("on", [ELSEWHERE, depth(HERE), depth(ONE)], indirect=True)
 

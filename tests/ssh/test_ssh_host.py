@@ -199,7 +199,7 @@ def test_a_host_that_is_not_reached_says_why_in_one_sentence(
 
 
 SAYS = 'command="{}" '
-"""Before a key: what runs instead of the user's words."""
+"""Prefix of a key: the program that runs instead of the user's words."""
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ with SshHost("gen1", label=sys.argv[1], config=Path(sys.argv[2])) as host:
 
 @contextmanager
 def controller(label: str, config: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """And the PID of its ssh."""
+    """A controller that holds a connection, and the PID of its ssh."""
     process = subprocess.Popen(
         [sys.executable, "-c", CONTROLLER, label, str(config)],
         stdin=subprocess.PIPE,

@@ -94,7 +94,7 @@ def module_of(source: Path, path: Path) -> Module:
 
 
 def code(path: Path) -> str:
-    """Without comments, strings and tests, which may need anything."""
+    """Source without comments, strings and tests, which may need anything."""
     if path.stem in ("tests", "testing"):
         return ""
     text = re.split(r"#\[cfg\(test\)\]\s*(?:pub\(crate\) )?mod ", path.read_text())[0]

@@ -46,7 +46,7 @@ START = f'set -e\n{ENTER}exec libvirtd --config "$0/etc/libvirtd.conf" --pid-fil
 
 @contextmanager
 def private_libvirtd(folder: Path) -> Iterator[str]:
-    """Its URI."""
+    """URI of a libvirtd of its own."""
     settle(folder)
     with (folder / LOG).open("wb") as log:
         daemon = subprocess.Popen(start(folder), stdout=log, stderr=log)

@@ -108,7 +108,7 @@ def seen_from_inside(folder: Path) -> None:
 
 
 def profiled_from_inside(folder: Path) -> None:
-    """By the guest's own kernel and from its own files, with times by our clock."""
+    """The guest's own kernel profiled it, by its own files, with times by our clock."""
     found = json.loads((folder / "profile.json").read_text())
     marks = json.loads((folder / "trial.json").read_text())["details"]["usage"]["marks_mono_ns"]
     assert [one["what"] for one in found["missing"]] == ["hardware"]
@@ -204,7 +204,7 @@ class Faults(Progress):
         quota.program = "qemu"
         self._quota = quota
         self.held: dict[str, str] = {}
-        """By the machine on the host, until it was killed."""
+        """Resources that the machine held on the host, until it was killed."""
         self._trial = 0
         self._nic_gone = nic_gone_once()
 

@@ -232,7 +232,7 @@ class MadeHost:
         file.write_text(text)
 
     def listen(self, *sockets: Socket) -> None:
-        """More packet sockets, or others."""
+        """Adds packet sockets."""
         self.sockets[:] = [*self.sockets, *sockets]
         self.write("proc/self/net/packet", self._rows())
 

@@ -1,4 +1,4 @@
-"""Which rules limit their alerts, and by what; what the node's reader makes of an event log."""
+"""Rules that limit their alerts; event logs as the node's reader sees them."""
 
 from __future__ import annotations
 

@@ -541,7 +541,7 @@ class Stalled:
         )
 
     def intervals(self) -> list[tuple[float, Any, Any]]:
-        """When each was there, and what was said of it then."""
+        """Time of each interval, the interval, and the words on it then."""
         found = intervals(
             self.look,
             interval_s=1.0,

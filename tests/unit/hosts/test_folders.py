@@ -1,4 +1,4 @@
-"""Who we are outside of a user namespace: what lies in /tmp is named by that."""
+"""Folders in /tmp are named by who we are outside of a user namespace."""
 
 from __future__ import annotations
 

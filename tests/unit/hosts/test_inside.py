@@ -19,7 +19,7 @@ from nodrop.hosts.processes import cpu_s, look, usage
 from nodrop.hosts.seam import HostProcess
 
 NOBODY = 2**22 + 1
-"""Beyond the largest PID."""
+"""PID beyond the largest one."""
 
 
 @pytest.fixture

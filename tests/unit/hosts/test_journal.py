@@ -203,7 +203,7 @@ def test_a_journal_that_no_run_named_is_kept_and_stops_nothing(
 
 @pytest.mark.parametrize("line", DAMAGED)
 def test_a_damaged_line_is_said_kept_and_stops_nothing(host: Host, line: str) -> None:
-    """Not even the other changes of the same journal, nor other journals."""
+    """The other changes of that journal, and other journals, are undone."""
     host.add("ndlv1", "ndlv2", "ndlv3")
     journals = [DiskJournal.create(label) for label in ("a", "b")]
     push(journals[0], "ndlv1")

@@ -35,7 +35,7 @@ def unpacked() -> GuestKernel:
 
 
 def change(path: Path, at: int) -> None:
-    """With its old times."""
+    """Changes a byte of a file, and none of its times."""
     before = path.stat()
     with path.open("r+b") as file:
         file.seek(at)

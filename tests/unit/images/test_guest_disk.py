@@ -16,7 +16,7 @@ CONTENT = bytes(range(256)) * 64
 
 
 def said(argv: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-    """In place of du and mkfs.ext4."""
+    """Stands in for du and mkfs.ext4."""
     if argv[0] == "mkfs.ext4":
         Path(argv[-2]).write_bytes(CONTENT)
     return subprocess.CompletedProcess(argv, 0, "4096 x", "")

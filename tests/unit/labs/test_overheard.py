@@ -1,4 +1,4 @@
-"""Which of the frames that other ports heard are the check's own."""
+"""The check's own frames among those that other ports heard."""
 
 from __future__ import annotations
 

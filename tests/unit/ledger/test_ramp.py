@@ -25,7 +25,8 @@ def watched(
     read: bool = True,
     cpu_at: float | None = None,
 ) -> Watched:
-    """Its counters are read every half second; `cpu_at`: there its busiest thread is full."""
+    """Readings of its counters every half second; `cpu_at`: the load that fills its busiest
+    thread."""
     asked = rates(start, end)
     sent = [round(min(pps, most) * INTERVAL_NS / 1e9) for pps in asked]
     beyond = [max(0.0, n - capacity * INTERVAL_NS / 1e9) for n in sent]

@@ -24,7 +24,7 @@ from tests.known_answers.frames import ip
 
 
 def made(folder: Path, parts: Sequence[tuple[float, float]]) -> Path:
-    """So many seconds at so many packets/s, one part after the other."""
+    """A trace of parts (seconds, packets/s), one after the other."""
     content, begin_s = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1), 0.0
     for seconds, pps in parts:
         for n in range(round(seconds * pps)):

@@ -1,4 +1,4 @@
-"""Who else has the host: seen in a fake /proc, and said of records before the budget is spent."""
+"""Other users of the host: seen in a fake /proc, and said of records before the budget is spent."""
 
 from __future__ import annotations
 

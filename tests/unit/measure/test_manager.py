@@ -194,7 +194,7 @@ def test_resume_measures_void_trials_again_and_keeps_failures_of_the_sut(run: An
 
 
 def looks_like(monkeypatch: pytest.MonkeyPatch, machine: str, **host: object) -> None:
-    """From now on this machine is another: by what nodrop reads of it."""
+    """Makes this machine another by all that nodrop reads of it."""
     found = {"hostname": "alpha", "kernel": "6.1", "cpu": {"model": "EPYC", "cpus": 8}, **host}
     monkeypatch.setattr(Pair, "look", lambda _: (found, {"ring": {"of": machine}}))
     monkeypatch.setattr(manager, "machine_sha256", lambda _: machine)

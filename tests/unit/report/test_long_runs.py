@@ -139,7 +139,7 @@ def test_each_further_trial_costs_so_many_reads(
 
 
 def test_a_trial_holds_so_much_memory(tmp_path: Path) -> None:
-    """Beyond those whose records have room as objects."""
+    """The run is longer than those whose records have room as objects."""
     short, long = (make_long_run(tmp_path / str(n), n, repetitions=1) for n in (200, 400))
     read_story([short])
 

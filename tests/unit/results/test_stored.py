@@ -71,7 +71,7 @@ def measure(writer: RunWriter, run: str, index: int = 0, **files: str) -> None:
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    """But those of one machine alone."""
+    """Files of a run, but for those of one machine alone."""
     return {
         str(p.relative_to(path)): p.read_bytes()
         for p in path.rglob("*")

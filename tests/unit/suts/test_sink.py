@@ -104,7 +104,7 @@ def sample(
 
 
 LATER_NS = 1 << 62
-"""After whatever the clock says."""
+"""A time after whatever the clock says."""
 
 
 def test_from_launch_to_last_word(jobs: list[Job]) -> None:

@@ -1,4 +1,4 @@
-"""When sleeping threads mean empty rings, by looks that are played."""
+"""Sleeping threads mean empty rings under conditions, shown by looks that are played."""
 
 from __future__ import annotations
 

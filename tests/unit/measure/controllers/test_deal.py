@@ -1,4 +1,4 @@
-"""Which pair of a fleet measures which cell; a controller passes over what is another's."""
+"""Cells dealt to the pairs of a fleet; a controller passes over what is another's."""
 
 from __future__ import annotations
 

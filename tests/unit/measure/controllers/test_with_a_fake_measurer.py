@@ -52,7 +52,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 SEARCHES = {"capacity"}
-"""They choose their loads themselves."""
+"""Controllers that choose their loads themselves."""
 OF_FIXED_LOADS = {p.kind for p in plugins.plugins() if p.table == "controller"} - SEARCHES
 
 

@@ -1,4 +1,4 @@
-"""Which workers are there, as dask itself says it."""
+"""Workers that are there, as dask itself says it."""
 
 from __future__ import annotations
 

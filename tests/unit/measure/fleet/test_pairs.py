@@ -1,4 +1,4 @@
-"""Who gets which trial, and what becomes of pairs that fail; the client of dask is a fake."""
+"""Trials dealt to pairs, and pairs that fail; the client of dask is a fake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From readings to hops and accounts: each difference gets the class its counters prove."""
+"""Readings become hops and accounts: each difference gets the class its counters prove."""
 
 from __future__ import annotations
 
