@@ -36,9 +36,10 @@ SHORT = {
 @pytest.mark.parametrize(
     ("generator", "defrag", "loads"),
     [
-        ("replay", "no", [ONCE, DISTINCT]),
+        ("replay", "no", [ONCE]),
         ("replay", "yes", [DISTINCT, SAME]),
         ("tcpreplay", "yes", [ONCE]),
+        depth("replay", "no", [DISTINCT]),
         depth("tcpreplay", "no", [ONCE, SAME]),
         depth("tcpreplay", "yes", [SAME]),
     ],

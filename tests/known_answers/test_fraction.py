@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from nodrop.load.replay import Replay
+from tests.depth import depth
 from tests.e2e.conftest import SURICATA, Run, closes
 from tests.e2e.one_world import STANDING, loads_of_one_world
 
 
 @pytest.mark.usefixtures("suricata")
-def test_books_of_a_part_close(run: Run, real_trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("multipliers", [(0.4, 1.5), depth((2.7,))])
+def test_books_of_a_part_close(
+    run: Run, real_trace: Path, multipliers: Sequence[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The fragments of a real trace are put together as it was forecast for the part sent."""
-    multipliers = (0.4, 1.5, 2.7)
     loads_of_one_world(monkeypatch, *({"multiplier": times} for times in multipliers))
     records = run(STANDING, "load.speed=40").records
     assert len(records) == len(multipliers)

@@ -17,10 +17,6 @@ sut.runmode = "single"
 [matrix.cells.workers-2]
 sut.runmode = "workers"
 sut.threads = 2
-[matrix.cells.autofp-3x1]
-sut.runmode = "autofp"
-sut.threads = 3
-sut.detect_threads = 1
 [matrix.cells.autofp-2x3]
 sut.runmode = "autofp"
 sut.threads = 2
@@ -30,6 +26,10 @@ sut.capture_cpus = "0"
 sut.worker_cpus = "1"
 """
 MORE_CELLS = """
+[matrix.cells.autofp-3x1]
+sut.runmode = "autofp"
+sut.threads = 3
+sut.detect_threads = 1
 [matrix.cells.autofp-1x1]
 sut.runmode = "autofp"
 sut.threads = 1

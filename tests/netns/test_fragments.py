@@ -250,8 +250,14 @@ REPLAYS = {
 }
 
 
-@pytest.mark.parametrize("name", REPLAYS)
-@pytest.mark.parametrize("load", [["--top-speed"], ["--speed", "20"], ["--pps", "60000"]])
+LOADS = ["--top-speed"], ["--speed", "20"], ["--pps", "60000"]
+
+
+@pytest.mark.parametrize(
+    ("name", "load"),
+    [*zip(REPLAYS, LOADS, strict=True)]
+    + [depth(name, load) for n, name in enumerate(REPLAYS) for load in LOADS if load != LOADS[n]],
+)
 def test_replay(node: Path, tmp_path: Path, name: str, load: list[str]) -> None:
     """The forecast follows the schedule: passes meet the leftovers of the pass before, identical
     copies leave back to back, replicas have queues of their own."""

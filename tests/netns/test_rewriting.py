@@ -114,7 +114,7 @@ def test_whole_frames_with_mappable_addresses_are_rewritten(node: Path, tmp_path
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("every", [53, depth(1)])
+@pytest.mark.parametrize("every", [307, depth(53), depth(1)])
 def test_realmix(node: Path, tmp_path: Path, every: int) -> None:
     """Every frame, byte by byte; one in `every`, at a millisecond each, with scapy."""
     result = replicated(node, realmix(tmp_path), tmp_path / "2x.pcap")

@@ -61,10 +61,10 @@ CAP_NET_RAW = 13
 
 
 @pytest.mark.parametrize(
-    ("defrag", "multipliers"), [("yes", (1, 1)), depth("yes", (1, 4)), depth("no", (1,))]
+    ("defrag", "multipliers"), [("yes", (1, 0.2)), depth("yes", (1, 4)), depth("no", (1,))]
 )
 def test_books_close_on_real_traffic_at_every_load(
-    run: Run, defrag: str, multipliers: Sequence[int], monkeypatch: pytest.MonkeyPatch
+    run: Run, defrag: str, multipliers: Sequence[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Packets that an emulated guest cannot carry are lost in the macvtap's queue or in the guest's
     ring. One guest carries every load, and each trial has books of its own."""
@@ -75,7 +75,9 @@ def test_books_close_on_real_traffic_at_every_load(
     assert [record.world for record in outcome.records] == [1] * len(multipliers)
     for record, times in zip(outcome.records, multipliers, strict=True):
         assert record.valid, record.verdict
-        assert record.offered.sent == times * REALMIX_PACKETS
+        assert record.offered.sent == pytest.approx(
+            times * REALMIX_PACKETS, rel=0 if times >= 1 else 0.5
+        )
         assert closes(record) and record.packets.decoded_packets > 0
         assert set(record.packets.lost_by_place) <= {"macvtap queue", "macvtap", "socket ring"}
         assert record.accelerator == "tcg"
@@ -162,19 +164,22 @@ def test_two_guests_share_the_packets(run: Run, sut: str) -> None:
     assert sum(part["decoded_packets"] for part in parts) == record.packets.decoded_packets
 
 
-def test_a_longer_queue_moves_the_losses_of_a_slow_program(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("queues", [[10000], depth([100, 10000])])
+def test_a_longer_queue_moves_the_losses_of_a_slow_program(
+    run: Run, tmp_path: Path, queues: Sequence[int]
+) -> None:
     """It takes the burst, which reaches the guest, whose program has no time for it: now its ring
     is to blame."""
     burst = tmp_path / "burst.pcap"
     burst.write_bytes(pcap(BURST_PACKETS))
     text = VM.replace('"{sut}"', '"sink"\nservice_rate_pps = 300\nring_bytes = "128KiB"')
     text = text.replace("{pace}", "top_speed = true").replace("{trace}", str(burst))
-    outcome = run('matrix."setup.txqueuelen"=[100, 10000]', text=text)
-    short, long = sorted(outcome.records, key=lambda r: r.cell["setup.txqueuelen"])
-    assert short.valid and long.valid, (short.verdict, long.verdict)
-    assert closes(short) and closes(long)
-    assert short.packets.loss_place == "macvtap queue"
-    assert "txqueuelen" in short.packets.knob
+    outcome = run(f'matrix."setup.txqueuelen"={queues}', text=text)
+    assert all(record.valid and closes(record) for record in outcome.records)
+    *shorter, long = sorted(outcome.records, key=lambda r: r.cell["setup.txqueuelen"])
+    for short in shorter:
+        assert short.packets.loss_place == "macvtap queue"
+        assert "txqueuelen" in short.packets.knob
     assert long.packets.loss_place == "socket ring"
     assert "macvtap queue" not in long.packets.lost_by_place
 
