@@ -69,6 +69,7 @@ KbdInteractiveAuthentication no
 UsePAM no
 UseDNS no
 PidFile none
+SetEnv PYTHONPYCACHEPREFIX={compiled}
 Subsystem sftp internal-sftp
 """
 ETC = {
@@ -79,7 +80,8 @@ ETC = {
     "nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n",
     "shadow": "root:*:19000:0:99999:7:::\nlab:*:19000:0:99999:7:::\nasks:*:19000:0:99999:7:::\n",
     "hosts": "127.0.0.1 localhost gen1 sensor1\n",
-    "sudoers": "root ALL=(ALL:ALL) ALL\nlab ALL=(ALL) NOPASSWD: ALL\nasks ALL=(ALL) ALL\n",
+    "sudoers": "Defaults env_keep += PYTHONPYCACHEPREFIX\n"
+    "root ALL=(ALL:ALL) ALL\nlab ALL=(ALL) NOPASSWD: ALL\nasks ALL=(ALL) ALL\n",
 }
 CLIENT_CONFIG = """\
 Host asks
@@ -304,7 +306,9 @@ def _keys_and_files(folder: Path) -> None:
     (folder / "authorized").write_text((folder / "key.pub").read_text())
     (folder / "systemctl").write_text(SYSTEMCTL)
     (folder / "systemctl").chmod(0o755)
-    (folder / "sshd_config").write_text(SSHD_CONFIG.format(folder=folder))
+    # nodrop is compiled once in the whole session, not anew in each machine that it is copied to.
+    compiled = folder.parents["PYTEST_XDIST_WORKER" in os.environ] / "compiled"
+    (folder / "sshd_config").write_text(SSHD_CONFIG.format(folder=folder, compiled=compiled))
     (folder / "ssh_config").write_text(CLIENT_CONFIG.format(folder=folder))
     for name, text in ETC.items():
         (folder / name).write_text(text)
