@@ -1,4 +1,4 @@
-"""Who speaks with a nodrop elsewhere knows one that is slow from one that hangs."""
+"""A nodrop elsewhere that is slow is told from one that hangs."""
 
 from __future__ import annotations
 

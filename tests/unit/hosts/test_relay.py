@@ -25,7 +25,7 @@ class Relay:
     door: RelayDoor
     connection: RelayedConnection
     sink: IO[bytes]
-    """Of the far end: closed, it is as if the far end had been killed."""
+    """The far end's input: closed, it is as if the far end had been killed."""
 
 
 class Unreached(HeldHere):
