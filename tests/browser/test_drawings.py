@@ -145,7 +145,7 @@ def test_no_two_words_of_a_ledger_touch(opened: Any, kind: str, width: int) -> N
     assert opened.evaluate(TOUCHING) == []
 
 
-@pytest.mark.parametrize("kind", ["losses", "setups", "instances"])
+@pytest.mark.parametrize("kind", ["losses", "instances", depth("setups")])
 def test_no_two_words_of_the_page_s_ledgers_touch(opened: Any, pages: Pages, kind: str) -> None:
     opened.goto(pages[kind])
     opened.evaluate(
@@ -197,9 +197,18 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path
 
 
 @pytest.mark.parametrize(
-    "made", [one_search, search_of_setups, search_that_found_nothing, search_with_a_curve]
+    ("made", "width"),
+    [
+        (one_search, 400),
+        (search_of_setups, 1300),
+        (search_that_found_nothing, 400),
+        (search_with_a_curve, 400),
+        (search_with_a_curve, 1300),
+        depth(one_search, 1300),
+        depth(search_of_setups, 400),
+        depth(search_that_found_nothing, 1300),
+    ],
 )
-@pytest.mark.parametrize("width", [400, 1300])
 def test_no_two_words_of_a_capacity_report_touch(
     opened: Any, report: Any, made: Callable[[Path], Path], width: int
 ) -> None:
@@ -250,14 +259,14 @@ SEEN = """e => {
 }"""
 
 
-@pytest.mark.parametrize("kind", ["losses", "setups", "no_losses"])
+@pytest.mark.parametrize("kind", ["setups", "no_losses", depth("losses")])
 def test_the_table_of_cells_fits_a_screen_of_1300(opened: Any, pages: Pages, kind: str) -> None:
     opened.goto(pages[kind])
     assert opened.evaluate(f"({SEEN})({LAST}) && ({SEEN})({FIRST})")
     assert not opened.locator('.tools[data-for="cells-table"] .beyond').is_visible()
 
 
-@pytest.mark.parametrize("kind", ["losses", "setups", "instances", "sixty_cells"])
+@pytest.mark.parametrize("kind", ["sixty_cells", *map(depth, ("losses", "setups", "instances"))])
 def test_columns_beyond_the_edge_of_a_phone_are_said_and_reached(
     opened: Any, pages: Pages, kind: str
 ) -> None:

@@ -161,7 +161,7 @@ def test_axe_finds_nothing_serious(page: Any, pages: Pages, kind: str, scheme: s
     assert serious == []
 
 
-@pytest.mark.parametrize("kind", ["losses", "sixty_cells", "hostile", "setups"])
+@pytest.mark.parametrize("kind", ["sixty_cells", "hostile", depth("losses"), depth("setups")])
 def test_a_phone_needs_no_sideways_scrolling_of_the_page(
     browser: Any, pages: Pages, kind: str
 ) -> None:
@@ -171,7 +171,7 @@ def test_a_phone_needs_no_sideways_scrolling_of_the_page(
     phone.close()
 
 
-@pytest.mark.parametrize("kind", ["losses", "setups"])
+@pytest.mark.parametrize("kind", ["losses", depth("setups")])
 def test_the_keyboard_reaches_everything(page: Any, pages: Pages, kind: str) -> None:
     page.goto(pages[kind])
     wanted = page.evaluate(
@@ -253,14 +253,14 @@ def test_the_theme_button_turns_the_lights(page: Any, pages: Pages) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
 
 
-@pytest.mark.parametrize("kind", ["losses", "setups"])
+@pytest.mark.parametrize("kind", ["losses", depth("setups")])
 def test_it_prints(page: Any, pages: Pages, tmp_path: Path, kind: str) -> None:
     page.goto(pages[kind])
     page.pdf(path=tmp_path / "report.pdf", format="A4")
     assert (tmp_path / "report.pdf").stat().st_size > 20_000
 
 
-@pytest.mark.parametrize("kind", ["losses", "setups", "sixty_cells"])
+@pytest.mark.parametrize("kind", ["sixty_cells", depth("losses"), depth("setups")])
 def test_a_printed_table_has_its_header_and_its_last_column(
     browser: Any, pages: Pages, kind: str
 ) -> None:

@@ -81,7 +81,7 @@ def broadcast_fragments() -> Iterator[Packet]:
 
 @pytest.mark.parametrize(
     ("instances", "generator", "defrag"),
-    [(2, "tcpreplay", "yes"), (2, "replay", "no"), depth(1, "tcpreplay", "yes")],
+    [(2, "tcpreplay", "yes"), depth(2, "replay", "no"), depth(1, "tcpreplay", "yes")],
 )
 def test_what_a_receivers_own_stack_reassembles_is_told_apart(
     run: Run, tmp_path: Path, real_trace: Path, instances: int, generator: str, defrag: str

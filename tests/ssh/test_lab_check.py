@@ -13,6 +13,7 @@ import pytest
 
 from nodrop.cli.main import exit_code
 from nodrop.labs.cable import FRAMES
+from tests.depth import depth
 from tests.ssh.machines import MTU, Machine, Machines, await_switch
 
 LAB = """\
@@ -135,7 +136,7 @@ def test_the_port_that_ssh_goes_by_is_no_port_to_measure_on(
     assert any("ssh itself goes by mgmt (10.77.1.2)" in line for line in lines), lines
 
 
-@pytest.mark.parametrize("at", ["sender", "receiver"])
+@pytest.mark.parametrize("at", ["receiver", depth("sender")])
 def test_a_port_that_others_go_by(
     machines: Machines, lab: Path, capsys: pytest.CaptureFixture[str], at: str
 ) -> None:
@@ -228,7 +229,7 @@ def forgetting(switch: Machine, port: str) -> AbstractContextManager[None]:
     return changed(switch, f"{learning} off", f"{learning} on")
 
 
-@pytest.mark.parametrize("at", ["sender", "receiver"])
+@pytest.mark.parametrize("at", ["sender", depth("receiver")])
 def test_a_switch_that_floods_both_ways(
     machines: Machines, lab: Path, capsys: pytest.CaptureFixture[str], at: str
 ) -> None:
