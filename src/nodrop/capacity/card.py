@@ -105,13 +105,17 @@ def breaks_words(
 ) -> tuple[str, str]:
     """The verdict, and its reason if the place does not say it. `missed_alone`: detections were,
     and no packet was lost; `behind`: nothing was, and not all was done in time."""
+    sut = "the SUT" if sut == "The SUT" else sut
     if limited_by in VERDICTS:
-        verdict, why = VERDICTS[limited_by]
-        return verdict.format(sut=sut), why.format(sut=sut)
+        verdict, why = (words.format(sut=sut) for words in VERDICTS[limited_by])
+        return verdict[:1].upper() + verdict[1:], why[:1].upper() + why[1:]
     if missed_alone:
         return "Detections are missed, no packet.", "A memcap, a timeout or a depth cost them."
     if behind:
-        return f"{sut} falls behind.", "Its rings held what it did not do in time."
+        return (
+            f"{sut[:1].upper()}{sut[1:]} falls behind.",
+            "Its rings held what it did not do in time.",
+        )
     return PLACES.get(place or "", f"Packets die in the {place or 'SUT'}."), ""
 
 

@@ -12,7 +12,7 @@ from nodrop.capacity.statements import writing
 from nodrop.capacity.words import deciding, fitted, fitted_words, goal_name, stand_apart
 from nodrop.findings.load_words import value_words
 from nodrop.ledger.worker_threads import SATURATED_SHARE
-from nodrop.report import numbers
+from nodrop.report import escape, numbers
 from nodrop.report.chart import Chart
 from nodrop.report.charts import (
     Bar,
@@ -299,11 +299,15 @@ def _between_rounds(answer: Answer) -> str:
     between = answer.between
     if between is None or between.n < 2:
         return ""
+    if between.lowest == between.highest:
+        return f" in each of {between.n} rounds"
 
     loads = writing(answer)
     if interval := between.interval:
-        return f"; 95 % interval {loads.span(interval.low, interval.high)}, {between.n} rounds"
-    return f"; {loads.span(between.lowest, between.highest, up=False)} in {between.n} rounds"
+        span = loads.span(interval.low, interval.high).replace(",", escape.THIN)
+        return f"; 95 % interval {span}, {between.n} rounds"
+    span = loads.span(between.lowest, between.highest, up=False).replace(",", escape.THIN)
+    return f"; {span} in {between.n} rounds"
 
 
 def core_bars(found: Sequence[SearchedCell]) -> Chart:

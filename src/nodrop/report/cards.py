@@ -106,7 +106,7 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         by=answer.limited_by,
         place=answer.place,
         knob=answer.knob,
-        sut=escape.plain(searched.subject if not searched.label else "The SUT", longest=24),
+        sut=escape.plain(searched.subject if not searched.label else "the SUT", longest=24),
         detections=answer.goals_of == "detections",
         crowded=_crowded(searched.trials),
         behind=bool(known) and not lossy,
@@ -151,7 +151,7 @@ def _given(story: Story, ladder: Ladder) -> Card:
     source, trials = story.sources[cells[0].source], [t for cell in cells for t in cell.trials]
     losses = [t.loss_ratio for t in bad.lossy if t.loss_ratio is not None] if bad else []
     low, high = _given_loads(top, bad)
-    limit = _given_limit("The SUT" if cells[0].group else subject(story, cells[0]), ladder)
+    limit = _given_limit("the SUT" if cells[0].group else subject(story, cells[0]), ladder)
     above = (bad.lossy or bad.failed) if bad else ()
     again = _took_s(trials)
     ways = [

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.capacity.card import breaks_words
 from nodrop.capacity.page import card_views
 from nodrop.report.cards import card_lines, given_cards
 from nodrop.report.direct import verdict_cards
@@ -178,6 +179,14 @@ def test_how_sure_is_a_row_of_signs_for_each_load(
     assert len(view.sure.told) == 12
     assert re.findall("z-(?:carried|lost)", str(view.sure)) == grounds
     assert ("Loads", "2 of 2", "say something") in view.facts
+
+
+@pytest.mark.parametrize("limited_by", ["before_sut", "sut_failed", "changes", "sut"])
+@pytest.mark.parametrize("sut", ["The SUT", "the SUT"])
+def test_the_sut_is_written_large_at_the_beginning_alone(limited_by: str, sut: str) -> None:
+    """Seen: `Give The SUT another CPU.`"""
+    for words in breaks_words(limited_by, None, sut, behind=True):
+        assert " The SUT" not in words and not words.startswith("the SUT")
 
 
 def test_the_card_of_each_run_leads_to_a_trial_of_its_own(tmp_path: Path) -> None:
