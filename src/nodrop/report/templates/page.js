@@ -130,8 +130,7 @@
       frame.scrollTo({ left: more ? frame.scrollLeft + frame.clientWidth - first : 0 });
     });
     frame.addEventListener("scroll", look);
-    new ResizeObserver(look).observe(frame);
-    look();
+    new ResizeObserver(look).observe(frame); // once it is laid out: asked now, each table would lay out the page
   };
 
   for (const button of document.querySelectorAll(".cmd button")) {
