@@ -340,7 +340,7 @@ def _rows(searched: SearchedCell, card: Card) -> Iterator[TrialRow]:
             load=_load(trial),
             loss_pct=None if loss is None else loss * 100,
             missed_pct=_pct(record.detection_loss_ratio),
-            bar=0.0 if not loss or not top else max(min(loss / top, 1.0) * 64, 1.2),
+            bar=max(min(loss / (top or loss), 1.0) * 64, 1.2) if loss else 0.0,
             ran_pct=_pct(worker.cpu_ratio if worker else None),
             waited_pct=_pct(worker.wait_ratio if worker else None),
             late_us=None if late is None else late.p99,

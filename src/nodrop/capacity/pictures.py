@@ -299,13 +299,13 @@ def _between_rounds(answer: Answer) -> str:
     between = answer.between
     if between is None or between.n < 2:
         return ""
-    if between.lowest == between.highest:
-        return f" in each of {between.n} rounds"
 
     loads = writing(answer)
     if interval := between.interval:
         span = loads.span(interval.low, interval.high).replace(",", escape.THIN)
         return f"; 95 % interval {span}, {between.n} rounds"
+    if between.lowest == between.highest:
+        return f" in each of {between.n} rounds"
     span = loads.span(between.lowest, between.highest, up=False).replace(",", escape.THIN)
     return f"; {span} in {between.n} rounds"
 

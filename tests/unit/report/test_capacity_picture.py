@@ -155,7 +155,7 @@ def test_rounds_are_told_apart_in_the_order(tmp_path: Path) -> None:
     ("rounds", "words"),
     [
         (1, ""),
-        (3, "; 6,000 packets/s (6X) in 3 rounds"),
+        (3, " in each of 3 rounds"),
         (6, "; 95 % interval 6,000 packets/s (6X), 6 rounds"),
     ],
 )
