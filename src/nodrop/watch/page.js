@@ -3,6 +3,7 @@
   const at = (id) => document.getElementById(id);
   const put = (id, words) => { const e = at(id); if (e.textContent !== words) e.textContent = words; };
   const number = (n) => Math.round(n).toLocaleString("en").replaceAll(",", "\u202f");
+  const thin = (words) => words.replace(/(\d),(?=\d{3})/g, "$1\u202f").replace(/(\d)X\b/g, "$1\u202f×");
   const known = (n, unit) => n === null || n === undefined ? "–" : number(n) + unit;
 
   const tile = (id, pps, total) => {
@@ -59,8 +60,8 @@
     at("card").hidden = !found;
     if (!found) return;
     put("cell", found.cell ? `· ${found.cell}` : "");
-    put("carried", found.carried ? `${found.carried} carried` : found.no_loss ? `No loss seen at ${found.no_loss}` : "No load is shown to be carried yet.");
-    put("too-much", found.too_much ? `Too much: ${found.too_much}` : "");
+    put("carried", found.carried ? thin(`${found.carried} carried`) : found.no_loss ? thin(`No loss seen at ${found.no_loss}`) : "No load is shown to be carried yet.");
+    put("too-much", found.too_much ? thin(`Too much: ${found.too_much}`) : "");
     put("breaks", [found.breaks, found.sure].filter(Boolean).join(" "));
     // Near the answer, where it is decided; loads far off are counted.
     const ends = [found.carried_pps, found.too_much_pps].filter((pps) => pps !== null);
