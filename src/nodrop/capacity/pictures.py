@@ -20,7 +20,6 @@ from nodrop.report.charts import (
     Held,
     Knee,
     Part,
-    Step,
     search_plot,
     stacked_bars,
 )
@@ -230,12 +229,10 @@ def way_of(searched: SearchedCell) -> Chart:
     """Its trials in their order: load and outcome."""
     records = Records(trial.packed for trial in searched.trials)
     drawn = {dot.run: dot for dot in (*dots(records, stand_apart(searched)), *voids(records))}
-    steps = [
-        Step(dot=drawn[record.run], round=record.searched.round if record.searched else 1)
-        for record in records
-        if record.run in drawn
-    ]
-    return search_plot(f"The search of {searched.subject}, trial by trial", steps)
+    measured = [record for record in records if record.run in drawn]
+    rounds = [record.searched.round if record.searched else 1 for record in measured]
+    title = f"The search of {searched.subject}, trial by trial"
+    return search_plot(title, [drawn[record.run] for record in measured], rounds)
 
 
 def _interval_pps(answer: Answer) -> tuple[float, float] | None:

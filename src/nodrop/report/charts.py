@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -105,7 +105,7 @@ def knee_plot(knee: Knee) -> Chart:
     held = [one for one in knee.held if x.holds(one.pps)]
     for one in held:
         plot.rise(one.pps, one.lost_ratio * 100, one.unserved_ratio * 100, "held")
-    _outcomes(plot, near, lambda d: y.high if d.loss_ratio is None else d.loss_ratio * 100)
+    _outcomes(plot, _by_loss(near, y.high))
     key = [*outcome_key((d.mark for d in (*near, *knee.voids)), detections=knee.by_detections)]
     if curve:
         key += [("line", "fit", "fitted"), ("area", "fit", "its 95 % band")]
@@ -137,11 +137,17 @@ def _zones(plot: Plot, knee: Knee) -> None:
                      else "end" if low is None else "start")  # fmt: skip
 
 
-def _outcomes(plot: Plot, dots: Sequence[Dot], y: Callable[[Dot], float]) -> None:
-    for mark, (shape, style, _) in OUTCOMES.items():
-        own = [d for d in dots if d.mark == mark]
-        plot.marks([Mark(d.pps, y(d), d.says, d.run) for d in own], shape, style)
-    plot.marks([Mark(d.pps, y(d)) for d in dots if d.apart], "halo", "apart")
+def _by_loss(dots: Sequence[Dot], unknown: float) -> list[tuple[Dot, Mark]]:
+    """Each at its load and its loss in per cent; `unknown`: where those stand that have none."""
+    losses = [unknown if d.loss_ratio is None else d.loss_ratio * 100 for d in dots]
+    return [(d, Mark(d.pps, y, d.says, d.run)) for d, y in zip(dots, losses, strict=True)]
+
+
+def _outcomes(plot: Plot, dots: Sequence[tuple[Dot, Mark]]) -> None:
+    """Each by the sign of its outcome, with a ring if it stands apart."""
+    for outcome, (shape, style, _) in OUTCOMES.items():
+        plot.marks([mark for dot, mark in dots if dot.mark == outcome], shape, style)
+    plot.marks([Mark(mark.x, mark.y) for dot, mark in dots if dot.apart], "halo", "apart")
 
 
 def _workers(near: Sequence[Dot], x: Scale) -> Iterator[Pane]:
@@ -175,41 +181,32 @@ def _all_loads(knee: Knee, shown: Scale | None) -> Iterator[Pane]:
     if shown is not None:
         plot.band(max(shown.low, plot.x.low), min(shown.high, plot.x.high), "window")
     plot.axes("", numbers.short, None, grid="")
-    _outcomes(plot, every, lambda d: top * 1.15 if d.loss_ratio is None else d.loss_ratio * 100)
+    _outcomes(plot, _by_loss(every, top * 1.15))
     yield Pane((plot,), "All loads", "packets/s; the frame is the part above" if shown
                else "packets/s")  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    dot: Dot
-    round: int
-
-
-def search_plot(title: str, steps: Sequence[Step]) -> Chart:
-    """Each trial's load in the order measured. Empty if fewer than two trials have one."""
-    if len(steps) < 2:
+def search_plot(title: str, dots: Sequence[Dot], rounds: Sequence[int]) -> Chart:
+    """Each trial's load in the order measured, with the round that it belongs to. Empty if fewer
+    than two trials have one."""
+    if len(dots) < 2:
         return Chart()
-    n = len(steps)
+    n = len(dots)
     order = Scale.over([n], 6).steps
     x = Scale(0.2, n + 0.8, tuple(s for s in order if 0 < s <= n and s == int(s)))
-    plot = Plot(title, x, Scale.over([s.dot.pps for s in steps], 3), height=150)
+    plot = Plot(title, x, Scale.over([d.pps for d in dots], 3), height=150)
     plot.axes("trials, in their order", _plain, numbers.short)
-    plot.line([(i, s.dot.pps) for i, s in enumerate(steps, 1)], "path")
-    rounds = [next(own) for _, own in groupby(enumerate(steps), key=lambda one: one[1].round)]
-    if len(rounds) > 1:
-        ends = [*(i for i, _ in rounds[1:]), n]
-        for (i, step), end in zip(rounds, ends, strict=True):
+    plot.line([(i, d.pps) for i, d in enumerate(dots, 1)], "path")
+    begun = [next(own) for _, own in groupby(enumerate(rounds), key=lambda one: one[1])]
+    if len(begun) > 1:
+        ends = [*(i for i, _ in begun[1:]), n]
+        for (i, number), end in zip(begun, ends, strict=True):
             room = x.at(end + 0.5) - x.at(i + 0.5)
-            words = f"round {step.round}" if room > 0.24 else f"{step.round}" if room > 0.05 else ""
+            words = f"round {number}" if room > 0.24 else f"{number}" if room > 0.05 else ""
             plot.upright(i + 0.5, "moment", words, "start")
-    for mark, (shape, style, _) in OUTCOMES.items():
-        own = [(i, s.dot) for i, s in enumerate(steps, 1) if s.dot.mark == mark]
-        said_of = [Mark(i, d.pps, f"trial {i}, {d.says}", d.run) for i, d in own]
-        plot.marks(said_of, shape, style)
-    plot.marks([Mark(i, s.dot.pps) for i, s in enumerate(steps, 1) if s.dot.apart], "halo", "apart")
-    detections = any(s.dot.of_detections for s in steps)
-    key = outcome_key((s.dot.mark for s in steps), detections=detections)
+    _outcomes(plot, [(d, Mark(i, d.pps, f"trial {i}, {d.says}", d.run))
+                     for i, d in enumerate(dots, 1)])  # fmt: skip
+    key = outcome_key((d.mark for d in dots), detections=any(d.of_detections for d in dots))
     return Chart(title, (Pane((plot,), "Load", "packets/s"),), key)
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from nodrop.report import numbers
 from nodrop.report.comparison import more_runs_words
 from nodrop.report.costs import RELATIVE_MARGIN, grouped
-from nodrop.report.sentences import listed
+from nodrop.report.sentences import WORDS, listed
 from nodrop.report.setups import BASE_KIND, KIND, Condition, Place
 from nodrop.report.story import Story
 from nodrop.report.tables import Field, Table, Value, number, numeric, own, table_of, words
@@ -23,13 +23,9 @@ from nodrop.stats.interval import Summary, by_start, summarize
 
 KINDS = ("bare", "docker", "docker-macvtap", "vm")
 PUBLISHED: Mapping[tuple[str, str], tuple[float, float]] = {
-    (table, setup): figures
-    for table, row in (
-        ("II", ((9.85, 0.33), (10.20, 0.33), (10.22, 0.34), (23.83, 2.29))),
-        ("III", ((19.65, 4.61), (20.92, 4.66), (21.81, 4.90), (269.39, 49.66))),
-        ("IV", ((40.75, 9.87), (42.11, 9.90), (44.00, 10.44), (399.90, 0.70))),
-    )
-    for setup, figures in zip(KINDS, row, strict=True)
+    (table, setup): (mean, sigma)
+    for table, row in WORDS["study-2016"].items()
+    for setup, (mean, sigma) in zip(KINDS, row, strict=True)
 }
 """Table and setup → mean and sigma over time. II: memory of the host at 1X, %; III and IV: CPU of
 the host at 1X and 2X, % of one core. Tables V and VI are not in the bundle this was made with."""
