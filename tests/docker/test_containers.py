@@ -32,7 +32,7 @@ from tests.e2e.one_world import STANDING, loads_of_one_world
 from tests.real_inputs import REALMIX_PACKETS
 
 CAP_NET_RAW = 13
-MULTIPLIERS = (1, 1)
+MULTIPLIERS = (1, 2)
 ONE = """
 name = "containers"
 [matrix]

@@ -59,11 +59,13 @@ class There:
 
 @pytest.fixture
 def far(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
-    monkeypatch.setattr(messages, "SILENT_S", 3.0)
-    monkeypatch.setattr(messages, "UNDO_S", 1.0)
     host: Any = There(request.param)
     with Far(host, [], HeldHere("sender")) as found:
         found.greeted()
+        monkeypatch.setattr(
+            messages, "SILENT_S", 3.0
+        )  # it has started, however busy the machine is
+        monkeypatch.setattr(messages, "UNDO_S", 1.0)
         yield found
     assert host.program.returncode is not None
 
