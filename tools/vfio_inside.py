@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.hosts import guest, node
+from nodrop.hosts.api import Link, Port
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import LocalHost
-from nodrop.hosts.seam import Link, Port
 from nodrop.setups import vm
-from nodrop.setups.seam import Limits
+from nodrop.setups.api import Limits
 from nodrop.setups.vm_vfio import PciDevice, VmVfio, device_of_port
 
 PATIENCE_S = 900.0

@@ -26,20 +26,20 @@ from nodrop.testing.fakes import FakeLab, FakeLoad, FakeSetup, FakeSut, World
 
 if TYPE_CHECKING:  # plugins are cast to their seams: mypy holds the classes to them here
     from nodrop.labs import netns, ssh
-    from nodrop.labs.seam import Lab
+    from nodrop.labs.api import Lab
+    from nodrop.load.api import LoadGenerator
     from nodrop.load.iperf3 import Iperf3
     from nodrop.load.replay import Replay
-    from nodrop.load.seam import LoadGenerator
     from nodrop.load.tcpreplay import Tcpreplay
+    from nodrop.setups.api import Setup
     from nodrop.setups.bare import Bare
     from nodrop.setups.docker import Docker, DockerMacvtap, Gvisor
     from nodrop.setups.libvirt_guest import Libvirt
     from nodrop.setups.oci import Oci
-    from nodrop.setups.seam import Setup
     from nodrop.setups.vm import Vm
     from nodrop.setups.vm_vfio import VmVfio
+    from nodrop.suts.api import Sut
     from nodrop.suts.command import Command
-    from nodrop.suts.seam import Sut
     from nodrop.suts.sink import Sink
     from nodrop.suts.suricata import Suricata
 

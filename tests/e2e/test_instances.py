@@ -16,7 +16,7 @@ from scapy.packet import Packet
 from scapy.utils import rdpcap, wrpcap
 
 from nodrop.errors import BadInput, NotReady
-from nodrop.hosts.seam import Link
+from nodrop.hosts.api import Link
 from nodrop.labs.bridge import Split, SplitCounters
 from nodrop.ledger.hops import Hop
 from nodrop.measure.packets import instances as shared

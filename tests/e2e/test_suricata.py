@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodropError, TrialFailed
+from nodrop.hosts.api import Link
 from nodrop.hosts.journal import DiskJournal
-from nodrop.hosts.seam import Link
 from nodrop.images.image import list_images, resolve_bits
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import NetnsLab
+from nodrop.setups.api import Limits
 from nodrop.setups.bare import Bare
-from nodrop.setups.seam import Limits
-from nodrop.suts.seam import SutCounters
+from nodrop.suts.api import SutCounters
 from nodrop.suts.suricata import Suricata
 from nodrop.suts.suricata.running import RunningSuricata
 from tests.depth import depth

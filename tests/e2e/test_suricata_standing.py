@@ -13,9 +13,9 @@ from nodrop.hosts.journal import DiskJournal
 from nodrop.images.image import resolve_bits
 from nodrop.labs.netns import NetnsLab
 from nodrop.load.replay import Replay
+from nodrop.setups.api import Limits
 from nodrop.setups.bare import Bare
-from nodrop.setups.seam import Limits
-from nodrop.suts.seam import SutCounters
+from nodrop.suts.api import SutCounters
 from nodrop.suts.suricata import Suricata
 from tests.depth import depth
 

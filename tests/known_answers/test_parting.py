@@ -15,7 +15,7 @@ from nodrop.load.replay import Replay
 from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.cells import may_share, parting
 from nodrop.measure.plan import make_plan
-from nodrop.setups.seam import Limits
+from nodrop.setups.api import Limits
 from nodrop.setups.vm import Vm
 from tests.e2e.conftest import Run, closes, only
 

@@ -16,8 +16,8 @@ from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import SOCKET_RING, Account, Class, Hop
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import judge
+from nodrop.measure.api import Measured, Measurer, Standing, Trial
 from nodrop.measure.cells import Cell, Table
-from nodrop.measure.seam import Measured, Measurer, Standing, Trial
 
 
 @dataclass(slots=True)

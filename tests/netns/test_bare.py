@@ -21,8 +21,8 @@ from nodrop.hosts.node import file_sha256
 from nodrop.hosts.rights import sut_user
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import NetnsLab
+from nodrop.setups.api import Limits, ProcessSpec
 from nodrop.setups.bare import Bare, BareEnv, BareProcess
-from nodrop.setups.seam import Limits, ProcessSpec
 
 DEADLINE_S = 20.0
 SCRIPT = """

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop.hosts.seam import Link, UndoJournal
+from nodrop.hosts.api import Link, UndoJournal
 from nodrop.load.replay import Replay
 from tests.netns.replays import DEADLINE_S, small_trace
 

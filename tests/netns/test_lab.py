@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import Host, Link
 from nodrop.hosts.journal import DiskJournal, namespaces_of, undo_abandoned
 from nodrop.hosts.processes import labelled_processes
-from nodrop.hosts.seam import Host, Link
 from nodrop.labs.netns import NetnsLab
 
 DEADLINE_S = 20.0

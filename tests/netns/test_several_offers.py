@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LoadFailed
-from nodrop.hosts.seam import Json, Link, UndoJournal
+from nodrop.hosts.api import Json, Link, UndoJournal
+from nodrop.load.api import LoadGenerator, Offerer
 from nodrop.load.replay import Replay
-from nodrop.load.seam import LoadGenerator, Offerer
 from nodrop.load.tcpreplay import Tcpreplay
 from tests.netns.replays import DEADLINE_S, small_trace
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from nodrop.errors import TrialFailed
+from nodrop.hosts.api import Link
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import run_command
-from nodrop.hosts.seam import Link
 from nodrop.labs.netns import NetnsLab
+from nodrop.setups.api import Limits
 from nodrop.setups.bare import Bare
-from nodrop.setups.seam import Limits
-from nodrop.suts.seam import RunningSut
+from nodrop.suts.api import RunningSut
 from nodrop.suts.sink import Sink
 
 PACKETS = 40_000

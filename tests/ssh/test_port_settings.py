@@ -10,8 +10,8 @@ import pytest
 from nodrop import plugins
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem, NotReady
+from nodrop.hosts.api import Action
 from nodrop.hosts.journal import DiskJournal
-from nodrop.hosts.seam import Action
 from nodrop.labs.nic import put_back, settings_of
 from nodrop.labs.ssh import SshLab
 from tests.ssh.pairs import UNUSUAL, Pair, runs_on

@@ -20,7 +20,7 @@ from nodrop.elsewhere import client
 from nodrop.elsewhere.client import Rebooting
 from nodrop.elsewhere.dispatch import measuring
 from nodrop.errors import BadInput, LabProblem, NotReady
-from nodrop.labs.seam import OnHosts
+from nodrop.labs.api import OnHosts
 from nodrop.measure.plan import Progress
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import closes

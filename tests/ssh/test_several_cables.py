@@ -11,8 +11,8 @@ import pytest
 from nodrop import plugins
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput, NotReady
-from nodrop.hosts.seam import rise
-from nodrop.labs.seam import Checked, OnHosts
+from nodrop.hosts.api import rise
+from nodrop.labs.api import Checked, OnHosts
 from nodrop.results.rundir import open_run
 from tests.depth import depth
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata

@@ -16,7 +16,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem, NotReady
 from nodrop.hosts import ssh_connection
 from nodrop.hosts.node import file_sha256
-from nodrop.labs.seam import OnHosts, Storage
+from nodrop.labs.api import OnHosts, Storage
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
 from nodrop.untrusted.folder import Folder

@@ -17,8 +17,8 @@ from nodrop.labs.netns import NetnsLab
 from nodrop.load.replay import Replay
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import Parts, doctor, in_the_way, preflight
+from nodrop.setups.api import Limits
 from nodrop.setups.bare import Bare
-from nodrop.setups.seam import Limits
 from nodrop.setups.vm import Vm
 from nodrop.suts.suricata.sut import Suricata
 from tests.known_answers.frames import ip, write

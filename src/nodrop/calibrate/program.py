@@ -19,13 +19,13 @@ from typing import Any
 from nodrop.calibrate import case
 from nodrop.config.lab_file import find_lab, load_lab
 from nodrop.errors import LabProblem, NotReady, TrialFailed, interrupts
+from nodrop.hosts.api import Link
 from nodrop.hosts.control_groups import Watched
 from nodrop.hosts.journal import DiskJournal
-from nodrop.hosts.seam import Link
 from nodrop.images.image import resolve_bits
 from nodrop.plugins import build_lab
+from nodrop.setups.api import Limits
 from nodrop.setups.bare import Bare
-from nodrop.setups.seam import Limits
 from nodrop.suts.command import Command
 from nodrop.suts.command.description import Program, holds, value_of
 from nodrop.suts.command.sut import RunningCommand

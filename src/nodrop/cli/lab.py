@@ -15,7 +15,7 @@ from nodrop.terminal.arguments import AsJson, complain, say, say_json
 
 if TYPE_CHECKING:
     from nodrop.hosts.journal import UndoReport
-    from nodrop.labs.seam import OnHosts
+    from nodrop.labs.api import OnHosts
     from nodrop.protocol import Kvm
 
 MOST_LINES = 20
@@ -62,7 +62,7 @@ def check(
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
     from nodrop.elsewhere.dispatch import looked_at
-    from nodrop.labs.seam import Checked, OnHosts
+    from nodrop.labs.api import Checked, OnHosts
 
     source = load_lab(where)
     made = plugins.build_lab(source)
@@ -103,7 +103,7 @@ def prepare(
     """
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
-    from nodrop.labs.seam import OnHosts
+    from nodrop.labs.api import OnHosts
 
     made = plugins.build_lab(load_lab(where))
     if not isinstance(made, OnHosts):
@@ -227,7 +227,7 @@ def _undone_elsewhere(where: str, everything: bool) -> Sequence[UndoReport]:
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.journal import abandoned_labels
-    from nodrop.labs.seam import OnHosts
+    from nodrop.labs.api import OnHosts
 
     made = plugins.build_lab(load_lab(where))
     if not isinstance(made, OnHosts):

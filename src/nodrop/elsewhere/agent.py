@@ -47,10 +47,10 @@ from nodrop.elsewhere.outbox import (
     run_folder,
 )
 from nodrop.errors import ENDING, Interrupted, LabProblem, NodropError, SystemRefused, interrupts
+from nodrop.hosts.api import Json
 from nodrop.hosts.journal import living
 from nodrop.hosts.processes import this_host
 from nodrop.hosts.relay import RELAY_VARIABLE, Frames, RelayDoor
-from nodrop.hosts.seam import Json
 from nodrop.images.image import take_image
 from nodrop.measure.baselines import standing_here
 from nodrop.measure.controllers.blocks import May, Outlook, TrialInput, any_trial

@@ -29,14 +29,14 @@ from nodrop.errors import (
     TrialFailed,
     interrupts,
 )
+from nodrop.hosts.api import Json
 from nodrop.hosts.journal import new_label
 from nodrop.hosts.local import run_command
 from nodrop.hosts.processes import OPEN_JOURNALS
 from nodrop.hosts.relay import Held
-from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
 from nodrop.images.image import Image, find_image, resolve_bits
-from nodrop.labs.seam import Checked, OnHosts, Storage
+from nodrop.labs.api import Checked, OnHosts, Storage
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import (
     RunOutcome,

@@ -23,8 +23,8 @@ from typing import IO
 import nodrop
 from nodrop import plugins
 from nodrop.errors import LabProblem, NodropError
+from nodrop.hosts.api import Completed
 from nodrop.hosts.node import ENVIRONMENT, PROGRAM, file_sha256, find_node_binary
-from nodrop.hosts.seam import Completed
 from nodrop.hosts.ssh import FOUND, SshHost
 
 CONTROL_FOLDER = "/var/lib/nodrop/control"

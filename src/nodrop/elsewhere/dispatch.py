@@ -18,9 +18,9 @@ from nodrop.config.lab_file import LabSource
 from nodrop.elsewhere.client import run_elsewhere
 from nodrop.errors import BadInput, Interrupted, LabProblem, NodropError
 from nodrop.fleet.worker import Begun, Job, Left, must_be_as_others
+from nodrop.hosts.api import Json
 from nodrop.hosts.folders import scratch
-from nodrop.hosts.seam import Json
-from nodrop.labs.seam import OnHosts
+from nodrop.labs.api import OnHosts
 from nodrop.measure import baselines
 from nodrop.measure.controllers.blocks import May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import RunOutcome

@@ -20,10 +20,10 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.config.options import INPUTS, Inputs
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import Json
 from nodrop.hosts.node import file_sha256
 from nodrop.hosts.processes import HOLDER_VARIABLE, HOST_VARIABLE, holder
 from nodrop.hosts.relay import LONGEST_BYTES, Frame, Frames, Held, RelayEnd
-from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import FOUND, SshHost, file_timeout_s
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.plan import Plan

@@ -22,8 +22,8 @@ from typing import Any, BinaryIO
 
 from nodrop.elsewhere.control_plane import placed, said_first
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import Json
 from nodrop.hosts.journal import UndoReport, going_on, undo_abandoned
-from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.results.layout import RUNS, files_of_trial, safe_name, write_json

@@ -16,7 +16,7 @@ from nodrop.config.lab_file import FleetFile
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady
 from nodrop.fleet import worker
 from nodrop.fleet.worker import PAIR, Begun, Job, Left, Sent, Workers
-from nodrop.hosts.seam import Json
+from nodrop.hosts.api import Json
 from nodrop.ledger.hops import OF_THE_LAB
 from nodrop.measure.controllers.blocks import (
     Controller,

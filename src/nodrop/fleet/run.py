@@ -32,10 +32,10 @@ from nodrop.fleet.worker import (
     in_a_line,
     started,
 )
+from nodrop.hosts.api import Json
 from nodrop.hosts.folders import scratch
 from nodrop.hosts.rights import in_user_namespace
-from nodrop.hosts.seam import Json
-from nodrop.labs.seam import OnHosts, Storage
+from nodrop.labs.api import OnHosts, Storage
 from nodrop.measure.manager import (
     Crew,
     RunOutcome,

@@ -23,9 +23,9 @@ from typing import Any, Protocol
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import FleetFile, LabSource
 from nodrop.errors import LabProblem, NotReady
+from nodrop.hosts.api import Json
 from nodrop.hosts.folders import scratch, sweep
 from nodrop.hosts.journal import DiskJournal, undo_abandoned
-from nodrop.hosts.seam import Json
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import manifest
 from nodrop.measure.pair import Pair, at_work

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import Action, AnyJob, HostProcess, Json, UndoJournal
 from nodrop.hosts.processes import Jobs
-from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, UndoJournal
 from nodrop.ledger.sender import Quota
 from nodrop.protocol import Captures, CaptureSocket, NotVisible, RingLevels
 

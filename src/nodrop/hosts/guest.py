@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import IO, Any, SupportsIndex, cast
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import AS_OURS, Completed, Json, ProbeJob, Surroundings
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.processes import probe_spec
 from nodrop.hosts.rights import of_job
-from nodrop.hosts.seam import AS_OURS, Completed, Json, ProbeJob, Surroundings
 from nodrop.protocol import ProbeResult
 from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder
@@ -143,7 +143,7 @@ class GuestLine:
 
 
 class Conversation:
-    """A program in the guest (a Child, hosts/seam.py), or a file or socket of it."""
+    """A program in the guest (a Child, hosts/api.py), or a file or socket of it."""
 
     def __init__(self, line: GuestLine, number: int, *, out: Take, err: Take) -> None:
         self.number = number
@@ -290,7 +290,7 @@ CLOCK_ROUNDS = 16
 
 
 class GuestHost:
-    """A Host (hosts/seam.py). Its programs' PIDs are, for us, the emulator's."""
+    """A Host (hosts/api.py). Its programs' PIDs are, for us, the emulator's."""
 
     name = "guest"
     here = False

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from nodrop.errors import OF_A_DISK, LabProblem, NodropError, NotReady, SystemRefused, signals_held
+from nodrop.hosts.api import Action, Json
 from nodrop.hosts.folders import is_root_of_host, state_folder
 from nodrop.hosts.processes import (
     ProcessId,
@@ -36,7 +37,6 @@ from nodrop.hosts.processes import (
     user_namespace_lives,
 )
 from nodrop.hosts.reversal import NETNS_FOLDER, reverse
-from nodrop.hosts.seam import Action, Json
 from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder, Refused, append_whole
 from nodrop.untrusted.json_text import NotJson, decode_object
@@ -147,7 +147,7 @@ class Pending:
 
 
 class DiskJournal:
-    """An UndoJournal (hosts/seam.py). As a context manager it undoes on exit, whatever happened."""
+    """An UndoJournal (hosts/api.py). As a context manager it undoes on exit, whatever happened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

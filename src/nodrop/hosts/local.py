@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import AS_OURS, Completed, Surroundings
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.processes import Looking, Probed
 from nodrop.hosts.rights import KEPT, KEPT_BY_OURS, environment, of_job
-from nodrop.hosts.seam import AS_OURS, Completed, Surroundings
 
 CLONE_NEWPID = 0x20000000  # include/uapi/linux/sched.h
 Child = subprocess.Popen[bytes]
@@ -66,7 +66,7 @@ STDERR_SHOWN_CHARACTERS = 2000
 
 
 class LocalHost(Probed):
-    """A Host (hosts/seam.py) of this kernel; `netns` is the path of a network namespace, or None.
+    """A Host (hosts/api.py) of this kernel; `netns` is the path of a network namespace, or None.
 
     Long-lived children get PR_SET_PDEATHSIG from `enter`, and the kernel means the parent
     *thread* by it: spawn from a thread that lives as long as they should.

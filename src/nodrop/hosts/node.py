@@ -22,7 +22,7 @@ from typing import IO, Any, Literal, Protocol, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from nodrop.errors import LabProblem, NodeDied, NodeRefused
-from nodrop.hosts.seam import Json
+from nodrop.hosts.api import Json
 from nodrop.protocol import EVENTS, PROTOCOL, ClockAnswer, Hello, TaiAnswer
 from nodrop.untrusted import json_text
 from nodrop.untrusted.json_text import NotJson, decode_object, making_sense, one_line, shown
@@ -244,7 +244,7 @@ def start_child(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen
 
 
 class NodeProcess:
-    """A NodeJob (hosts/seam.py) over a program with pipes, by default a direct child.
+    """A NodeJob (hosts/api.py) over a program with pipes, by default a direct child.
 
     The child may die, hang or babble at any moment: two threads only move bytes, and every wait
     has a deadline. Closing its stdin is the order to undo and leave.

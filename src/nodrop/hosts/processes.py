@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from nodrop.errors import LabProblem, NodeDied
+from nodrop.hosts.api import AnyJob, Host, HostProcess, Json, ProbeJob
 from nodrop.hosts.node import NOISE_LIMIT_BYTES, start_child
 from nodrop.hosts.rights import KEEPER, LOOKS
-from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, ProbeJob
 from nodrop.protocol import ProbeResult, ProcessInside, ProcessUsage
 from nodrop.untrusted.json_text import (
     NotJson,
@@ -34,7 +34,7 @@ from nodrop.untrusted.json_text import (
 
 
 class Jobs(Protocol):
-    """The part of a Host (hosts/seam.py) that is needed here."""
+    """The part of a Host (hosts/api.py) that is needed here."""
 
     def job(self, spec: Mapping[str, Any], *, timeout_s: float = 30) -> AnyJob: ...
 

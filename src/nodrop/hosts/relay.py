@@ -27,8 +27,8 @@ from typing import IO, Any, NamedTuple, Protocol, Self
 
 from nodrop.errors import LabProblem
 from nodrop.hosts import relay_client
+from nodrop.hosts.api import Json
 from nodrop.hosts.node import start_child
-from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh_connection import SshConnection
 
 HEAD = struct.Struct("<IIB")

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import Action
 from nodrop.hosts.folders import state_folder
 from nodrop.hosts.local import run_command
-from nodrop.hosts.seam import Action
 from nodrop.untrusted.folder import Folder
 
 NETNS_FOLDER = Path("/run/netns")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, Self
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import Completed
 from nodrop.hosts.local import LABEL_VARIABLE
 from nodrop.hosts.node import (
     PROGRAM,
@@ -24,7 +25,6 @@ from nodrop.hosts.node import (
 from nodrop.hosts.processes import TERM_S, Lease, Looking, Probed, keep_words
 from nodrop.hosts.relay import RelayedConnection
 from nodrop.hosts.rights import of_job
-from nodrop.hosts.seam import Completed
 from nodrop.hosts.ssh_connection import NO_SESSION, TOO_FEW_SESSIONS, SshConnection
 
 NODE_FOLDER = "/var/lib/nodrop/node"
@@ -108,7 +108,7 @@ class FarProgram(subprocess.Popen[bytes]):
 
 
 class SshHost(Probed):
-    """A Host (hosts/seam.py) for a sender: node jobs, and programs that the host has.
+    """A Host (hosts/api.py) for a sender: node jobs, and programs that the host has.
 
     Entered, it is connected, its node is in place, it is held for this run, and its clock is known.
     LabProblem otherwise, with one sentence. After it nothing of ours runs there; the node's file

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from nodrop.errors import LabProblem, NotReady
+from nodrop.hosts.api import Completed
 from nodrop.hosts.folders import uid_of_host
 from nodrop.hosts.local import LABEL_VARIABLE, STDERR_SHOWN_CHARACTERS
 from nodrop.hosts.processes import (
@@ -32,7 +33,6 @@ from nodrop.hosts.processes import (
     is_dead,
     this_process,
 )
-from nodrop.hosts.seam import Completed
 from nodrop.untrusted.json_text import one_line
 
 CONNECT_TIMEOUT_S = 10

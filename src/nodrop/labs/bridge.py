@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Literal, NotRequired, cast
 
+from nodrop.hosts.api import Action, Link, Port, UndoJournal, rise
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.reversal import NETNS_FOLDER
-from nodrop.hosts.seam import Action, Link, Port, UndoJournal, rise
 from nodrop.labs.netns import OFFLOADS, ip_batch, local, queue_words, quiet_stack, wait_up
 from nodrop.ledger.hops import BETWEEN, SOFTNET, Account, Class, Hop, Owner, Place
 from nodrop.protocol import Counters

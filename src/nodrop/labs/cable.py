@@ -18,9 +18,9 @@ from tempfile import NamedTemporaryFile
 from typing import Any, Self
 
 from nodrop.config.units import count_of
-from nodrop.hosts.seam import Host, Json, OverhearJob, Port, SinkJob, rise
+from nodrop.hosts.api import Host, Json, OverhearJob, Port, SinkJob, rise
+from nodrop.labs.api import Checked
 from nodrop.labs.netns import ETHERNET_HEADER_BYTES
-from nodrop.labs.seam import Checked
 from nodrop.protocol import OverhearResult, ReplayResult, SinkResult
 
 ETHERTYPE = 0x88B5

@@ -20,8 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import Action, UndoJournal
 from nodrop.hosts.local import run_command
-from nodrop.hosts.seam import Action, UndoJournal
 from nodrop.labs.nic import COMMAND_TIMEOUT_S, ONCE_BACK, ipv6_off, must, set_ipv6_off
 
 # How a NIC spreads packets over its queues: hash key, table, function and fields, and flow rules.

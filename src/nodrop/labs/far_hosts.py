@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import Json
 from nodrop.hosts.journal import UndoReport, journal_folder, journal_words
 from nodrop.hosts.local import LABEL_VARIABLE, LocalHost
 from nodrop.hosts.node import ClockFix, NodeProcess, start_job
 from nodrop.hosts.processes import OPEN_JOURNALS, is_dead, run_words
 from nodrop.hosts.rights import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, of_job
-from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import BECOMING, KEPT_FOLDER, Become, SshHost
 from nodrop.hosts.ssh_connection import NotReached
+from nodrop.labs.api import Checked
 from nodrop.labs.cable import CableEnd
 from nodrop.labs.netns import PACKAGES
-from nodrop.labs.seam import Checked
 from nodrop.untrusted.json_text import (
     counted,
     decode,

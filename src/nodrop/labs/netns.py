@@ -18,12 +18,12 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from nodrop.config.options import Name, Options, check
 from nodrop.config.units import cpu_mask
 from nodrop.errors import BadInput, LabProblem
+from nodrop.hosts.api import Action, Host, Json, Link, Port, UndoJournal
 from nodrop.hosts.local import LocalHost, run_command
 from nodrop.hosts.node import find_node_binary
 from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.hosts.rights import USERNS_VARIABLE, privileges_lacking
-from nodrop.hosts.seam import Action, Host, Json, Link, Port, UndoJournal
-from nodrop.labs.seam import Receiving
+from nodrop.labs.api import Receiving
 
 PACKAGES = {"ip": "iproute2", "ethtool": "ethtool", "sysctl": "procps"}
 """Programs that the lab runs → the Debian package of each; tools/system-packages has them all."""
@@ -89,7 +89,7 @@ def from_file(table: Mapping[str, Any], *, base: Path) -> NetnsLab:
 
 
 class NetnsLab:
-    """A Lab (labs/seam.py). Two commands make it and one removes it: it is made anew per trial."""
+    """A Lab (labs/api.py). Two commands make it and one removes it: it is made anew per trial."""
 
     def __init__(
         self,

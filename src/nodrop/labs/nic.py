@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nodrop.errors import LabProblem, NodropError
+from nodrop.hosts.api import Action, UndoJournal
 from nodrop.hosts.local import LocalHost, run_command
 from nodrop.hosts.reversal import NETNS_FOLDER
-from nodrop.hosts.seam import Action, UndoJournal
 from nodrop.labs.netns import CARRIER_TIMEOUT_S, ip_batch, quiet_stack, wait_up
 
 SYSCTLS = Path("/proc/sys/net")

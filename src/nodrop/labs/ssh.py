@@ -19,15 +19,16 @@ from pydantic import model_validator
 from nodrop.config.lab_file import FarName, StorageTable
 from nodrop.config.options import InputFile, Name, Options, check
 from nodrop.errors import BadInput, LabProblem
+from nodrop.hosts.api import Completed, Json, Link, Port, UndoJournal
 from nodrop.hosts.folders import is_root_of_host
 from nodrop.hosts.journal import UndoReport, new_label
 from nodrop.hosts.local import run_command
 from nodrop.hosts.node import find_node_binary
 from nodrop.hosts.relay import RELAY_VARIABLE, Held, HeldHere
-from nodrop.hosts.seam import Completed, Json, Link, Port, UndoJournal
 from nodrop.hosts.ssh import BECOMING, PATH, Become, SshHost
 from nodrop.hosts.ssh_connection import SshConnection
 from nodrop.labs import driver
+from nodrop.labs.api import Checked, Prepared, Storage
 from nodrop.labs.cable import prove, prove_one_way
 from nodrop.labs.far_hosts import (
     TC_PACKAGE,
@@ -40,7 +41,6 @@ from nodrop.labs.far_hosts import (
 )
 from nodrop.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PACKAGES, PortName
 from nodrop.labs.nic import NO_CARRIER, taken
-from nodrop.labs.seam import Checked, Prepared, Storage
 from nodrop.untrusted.json_text import decode, making_sense, one_line
 
 LOOK_TIMEOUT_S = 30.0
@@ -228,7 +228,7 @@ def from_file(table: Mapping[str, Any], *, base: Path) -> SshLab:
 
 
 class SshLab:
-    """A Lab (labs/seam.py). The sender stays connected for a run; the receiver's port is in a
+    """A Lab (labs/api.py). The sender stays connected for a run; the receiver's port is in a
     network namespace of its own for each trial.
 
     `relay`: we are on the receiver, for another machine that holds the connection to the sender."""

@@ -25,11 +25,11 @@ from typing import IO, Any, TextIO
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.units import count_of, format_seconds
 from nodrop.errors import BadInput, LabProblem
+from nodrop.hosts.api import Completed
 from nodrop.hosts.folders import traces_folder
 from nodrop.hosts.local import LABEL_VARIABLE
 from nodrop.hosts.node import find_node_binary
 from nodrop.hosts.rights import KEPT_BY_OURS, environment
-from nodrop.hosts.seam import Completed
 from nodrop.ledger.verdict import percent
 from nodrop.untrusted.json_text import counted, making_sense, one_line
 

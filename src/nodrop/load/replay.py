@@ -13,9 +13,9 @@ from nodrop import protocol as events
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput
-from nodrop.hosts.seam import HostProcess, Json, Link, ReplayJob, UndoJournal
+from nodrop.hosts.api import HostProcess, Json, Link, ReplayJob, UndoJournal
 from nodrop.ledger.over_time import LateBurst
-from nodrop.load.seam import (
+from nodrop.load.api import (
     LoadGenerator,
     OfferedLoad,
     Offerer,

@@ -17,12 +17,12 @@ from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.units import format_cpus
 from nodrop.errors import BadInput, LoadFailed
+from nodrop.hosts.api import Child, HostProcess, Link, UndoJournal
 from nodrop.hosts.processes import cpu_s as cpu_s_of
 from nodrop.hosts.processes import ended
 from nodrop.hosts.rights import GENERATOR
-from nodrop.hosts.seam import Child, HostProcess, Link, UndoJournal
+from nodrop.load.api import LoadGenerator, OfferedLoad, Offerer, Tick, lasting
 from nodrop.load.prepared import prepared
-from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, lasting
 from nodrop.load.trace import (
     TraceLoad,
 )

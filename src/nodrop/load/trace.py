@@ -20,16 +20,15 @@ from typing import Literal
 from nodrop.config.options import check
 from nodrop.config.replay import FOUND_BY_LENGTH, MADE_TRACE, WINDOW_S, Ramp, ReplayOptions
 from nodrop.errors import BadInput, LabProblem, NodeRefused
+from nodrop.hosts.api import Json, TraceJob
 from nodrop.hosts.folders import cache_folder, traces_folder
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.node import file_sha256, find_node_binary
 from nodrop.hosts.rights import READER, limited
-from nodrop.hosts.seam import Json, TraceJob
 from nodrop.labs.bridge import addresses
 from nodrop.ledger.balance import SHORTEST_FRAME_BYTES, Lengths
 from nodrop.ledger.running import FlowSizes
-from nodrop.load.prepared import Prepared, prepared, read_by, reading
-from nodrop.load.seam import (
+from nodrop.load.api import (
     AtTap,
     Captured,
     Fragments,
@@ -39,6 +38,7 @@ from nodrop.load.seam import (
     TraceFacts,
     lasting,
 )
+from nodrop.load.prepared import Prepared, prepared, read_by, reading
 from nodrop.protocol import ReassemblyForecast, TracePlanned, TraceResult
 from nodrop.results.records import LoadWindow
 from nodrop.untrusted.folder import read_file
@@ -566,7 +566,7 @@ def _this_host() -> LocalHost:
 
 
 class TraceLoad:
-    """The common part of every LoadGenerator (load/seam.py) that sends a trace."""
+    """The common part of every LoadGenerator (load/api.py) that sends a trace."""
 
     name: str
     unit: Literal["packets", "transactions"] = "packets"

@@ -21,23 +21,23 @@ from nodrop import plugins
 from nodrop.config.lab_file import LabSource, load_lab
 from nodrop.detections import Baseline, Found, keep
 from nodrop.errors import LabProblem, TrialFailed, interrupts
+from nodrop.hosts.api import Json, UndoJournal
 from nodrop.hosts.folders import cache_folder, state_folder
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import LocalHost, run_command
 from nodrop.hosts.node import file_sha256, find_node_binary
-from nodrop.hosts.seam import Json, UndoJournal
-from nodrop.labs.seam import Lab
+from nodrop.labs.api import Lab
 from nodrop.ledger.hops import Class
-from nodrop.load.seam import TraceFacts
+from nodrop.load.api import TraceFacts
+from nodrop.measure.api import Measurer, Trial
 from nodrop.measure.cells import Cell, Table
 from nodrop.measure.preflight import Parts
-from nodrop.measure.seam import Measurer, Trial
 from nodrop.protocol import Host as HostFacts
 from nodrop.protocol import ProbeResult
 from nodrop.results.layout import TrialFolder
 from nodrop.results.other_records import Certificate, Key, file_name, find_certificate
-from nodrop.setups.seam import Limits, Setup
-from nodrop.suts.seam import Detecting
+from nodrop.setups.api import Limits, Setup
+from nodrop.suts.api import Detecting
 from nodrop.untrusted.folder import Folder, read_file
 
 VERSION = 1
@@ -96,7 +96,7 @@ class Baselines:
 
     def _trace(self, load: Table) -> TraceFacts:
         facts = self._parts.load(load).trace_facts()
-        assert facts is not None, "suts.seam.must_be_detectable wants a trace"
+        assert facts is not None, "suts.api.must_be_detectable wants a trace"
         return facts
 
     def _measured(self, cell: Cell, sut: Detecting, load: Table) -> Baseline:

@@ -22,11 +22,11 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, Gate, Interrupted, NodropError, SystemRefused, interrupts
+from nodrop.hosts.api import Json
 from nodrop.hosts.journal import DiskJournal, must_be_kept
 from nodrop.hosts.node import file_sha256, find_node_binary
 from nodrop.hosts.processes import this_host
-from nodrop.hosts.seam import Json
-from nodrop.labs.seam import OnHosts, Storage
+from nodrop.labs.api import OnHosts, Storage
 from nodrop.measure.baselines import machine_sha256, stands_on
 from nodrop.measure.busy import budget_words, quota_words
 from nodrop.measure.controllers.blocks import Controller, TrialInput

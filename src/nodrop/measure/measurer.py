@@ -17,16 +17,17 @@ from typing import Self
 from nodrop.config.experiment import Measure
 from nodrop.detections import read_found
 from nodrop.errors import BadInput, NodeRefused, NodropError
+from nodrop.hosts.api import AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.node import file_sha256
-from nodrop.hosts.seam import AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.images.image import must_be_there
 from nodrop.images.image_tree import Bits, first_difference
-from nodrop.labs.seam import MakesPorts
+from nodrop.labs.api import MakesPorts
 from nodrop.ledger.hops import Problem, Reason, ring_of
 from nodrop.ledger.running import Role
-from nodrop.load.seam import LoadGenerator, Offerer
+from nodrop.load.api import LoadGenerator, Offerer
 from nodrop.measure import sampling
+from nodrop.measure.api import Measured, Standing, Trial
 from nodrop.measure.cells import Cell, Table, core_of, may_spin
 from nodrop.measure.offering import (
     Offering,
@@ -43,10 +44,9 @@ from nodrop.measure.packets.instances import Places, each_port, instance_books, 
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
 from nodrop.measure.sampling import Sampler, usage_inside
-from nodrop.measure.seam import Measured, Standing, Trial
 from nodrop.results.layout import PROFILE
-from nodrop.setups.seam import Env, Proof, SamplesInside
-from nodrop.suts.seam import Detecting
+from nodrop.setups.api import Env, Proof, SamplesInside
+from nodrop.suts.api import Detecting
 from nodrop.tune.applying import tuned
 
 

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.control_groups import MemoryGroup, memory_controller, memory_group
-from nodrop.hosts.rights import SUT, give, sut_user
-from nodrop.hosts.seam import (
+from nodrop.hosts.api import (
     AnyJob,
     Child,
     Host,
@@ -30,9 +28,10 @@ from nodrop.hosts.seam import (
     Surroundings,
     UndoJournal,
 )
+from nodrop.hosts.control_groups import MemoryGroup, memory_controller, memory_group
+from nodrop.hosts.rights import SUT, give, sut_user
 from nodrop.images.image_tree import Bits
-from nodrop.setups.contained import WORK_INSIDE, LocalView, OnTheNic, OnThisKernel, WorkFolder
-from nodrop.setups.seam import (
+from nodrop.setups.api import (
     Limits,
     ProcessSpec,
     Proof,
@@ -42,6 +41,7 @@ from nodrop.setups.seam import (
     out_of_memory_words,
     swappiness_problems,
 )
+from nodrop.setups.contained import WORK_INSIDE, LocalView, OnTheNic, OnThisKernel, WorkFolder
 
 COVERED = ("/home", "/root", "/run", "/tmp", "/var/log", "/var/tmp")
 PROGRAM_FOLDERS = frozenset({"bin", "sbin", "libexec", ".libs"})
@@ -121,7 +121,7 @@ KILL_TIMEOUT_S = 5.0
 
 
 class Bare(OnThisKernel):
-    """A Setup (setups/seam.py)."""
+    """A Setup (setups/api.py)."""
 
     name = "bare"
     several_ports = True
@@ -164,7 +164,7 @@ class Bare(OnThisKernel):
 
 
 class BareEnv(OnTheNic):
-    """An Env (setups/seam.py)."""
+    """An Env (setups/api.py)."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class BareEnv(OnTheNic):
 
 
 class BareProcess(LocalView):
-    """A Process (setups/seam.py): a direct child, whose PID is the program's own."""
+    """A Process (setups/api.py): a direct child, whose PID is the program's own."""
 
     def __init__(
         self,

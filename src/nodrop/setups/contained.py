@@ -19,14 +19,14 @@ from typing import IO, Any
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import AnyJob, Host, HostProcess, Json, Link, UndoJournal
 from nodrop.hosts.node import start_job
 from nodrop.hosts.processes import Inside, look
 from nodrop.hosts.rights import SUT, readable_by
-from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, UndoJournal
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import local
 from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.setups.seam import (
+from nodrop.setups.api import (
     Limits,
     PlaceReading,
     ProcessSpec,
@@ -43,7 +43,7 @@ from nodrop.untrusted.folder import Folder
 
 
 class OnThisKernel:
-    """A Setup (setups/seam.py) whose SUT runs on the receiving host's own kernel."""
+    """A Setup (setups/api.py) whose SUT runs on the receiving host's own kernel."""
 
     places: Sequence[Place] = ()
     alone = ""
@@ -58,7 +58,7 @@ class OnThisKernel:
 
 
 class LocalView:
-    """The looking half of a Process (setups/seam.py) of the receiving host, seen from outside: its
+    """The looking half of a Process (setups/api.py) of the receiving host, seen from outside: its
     work folder is the controller's, launching and ending is the setup's."""
 
     root: HostProcess
@@ -139,7 +139,7 @@ class Ending:
 
 
 class OnTheNic:
-    """The common part of every Env (setups/seam.py) whose SUT captures on this kernel's own NIC."""
+    """The common part of every Env (setups/api.py) whose SUT captures on this kernel's own NIC."""
 
     cold = False
     delivers_at_once = True
@@ -158,7 +158,7 @@ class OnTheNic:
 
 
 class ContainedEnv(OnTheNic):
-    """The common part of every Env (setups/seam.py) of a container."""
+    """The common part of every Env (setups/api.py) of a container."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class ContainedEnv(OnTheNic):
 
 
 class ContainedProcess(LocalView):
-    """A Process (setups/seam.py) by its PID in this kernel; how it ended is asked of its keeper."""
+    """A Process (setups/api.py) by its PID in this kernel; how it ended is asked of its keeper."""
 
     def __init__(
         self,

@@ -21,14 +21,22 @@ from pydantic import Field
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import Action, AnyJob, HostProcess, Json, Link, Port, UndoJournal, rise
 from nodrop.hosts.local import LABEL_VARIABLE, LocalHost
 from nodrop.hosts.node import file_sha256
 from nodrop.hosts.processes import seen_inside
-from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, Port, UndoJournal, rise
 from nodrop.images.image_tree import Bits, image_tar
 from nodrop.labs.netns import MACVTAP, add_macvtap, moved_port, named_namespace
 from nodrop.ledger.hops import Account, Class, Hop, Owner, Place, WaitsFor
 from nodrop.setups import contained
+from nodrop.setups.api import (
+    Env,
+    Limits,
+    PlaceReading,
+    ProcessSpec,
+    cpu_problems,
+    memory_problems,
+)
 from nodrop.setups.contained import (
     NODE_INSIDE,
     POLL_S,
@@ -47,14 +55,6 @@ from nodrop.setups.docker_engine import (
     DockerEngine,
     docker_problems,
     docker_url,
-)
-from nodrop.setups.seam import (
-    Env,
-    Limits,
-    PlaceReading,
-    ProcessSpec,
-    cpu_problems,
-    memory_problems,
 )
 
 RECORD_BYTES = 8192
@@ -106,7 +106,7 @@ EXEC_TIMEOUT_S = 5.0
 
 
 class Docker(OnThisKernel):
-    """A Setup (setups/seam.py)."""
+    """A Setup (setups/api.py)."""
 
     name = "docker"
 
@@ -146,7 +146,7 @@ class Docker(OnThisKernel):
 
 
 class DockerEnv(ContainedEnv):
-    """An Env (setups/seam.py)."""
+    """An Env (setups/api.py)."""
 
     def __init__(
         self, name: str, engine: DockerEngine, link: Link, *, bits: Bits | None, **given: Any
@@ -351,7 +351,7 @@ GVISOR_CANNOT_CAPTURE = (
 # 6699), and Suricata and libpcap capture through nothing else. What a gVisor costs in CPU alone can
 # be measured by reading a trace offline, which needs no NIC and no ledger, and is not built here.
 class Gvisor(OnThisKernel):
-    """A Setup (setups/seam.py)."""
+    """A Setup (setups/api.py)."""
 
     name = "gvisor"
 
@@ -390,7 +390,7 @@ class MacvtapOptions(Options):
 
 
 class DockerMacvtap(Docker):
-    """A Setup (setups/seam.py)."""
+    """A Setup (setups/api.py)."""
 
     name = "docker-macvtap"
     places: Sequence[Place] = (MACVLAN,)
@@ -406,7 +406,7 @@ class DockerMacvtap(Docker):
 
 
 class DockerMacvtapEnv(DockerEnv):
-    """An Env (setups/seam.py)."""
+    """An Env (setups/api.py)."""
 
     delivers_at_once = False  # frames to a group wait for a worker of the kernel
     txqueuelen: int | None = None

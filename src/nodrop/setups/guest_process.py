@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import AnyJob, Host, HostProcess, Json, Port, SampleJob, rise
 from nodrop.hosts.guest import GuestHost
 from nodrop.hosts.processes import Inside, inside, seen_inside
-from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Port, SampleJob, rise
 from nodrop.ledger.hops import SOFTNET, Account, Class, Hop, Owner, Place, WaitsFor
 from nodrop.protocol import Counters, ProcessInside, SampleResult
+from nodrop.setups.api import PlaceReading, ProcessSpec, Proof, SamplesInside, proof_of
 from nodrop.setups.docker import MACVLAN, macvtap_books
 from nodrop.setups.qemu import RunningMachine
-from nodrop.setups.seam import PlaceReading, ProcessSpec, Proof, SamplesInside, proof_of
 from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder, read_end
 from nodrop.untrusted.json_text import making_sense
@@ -161,7 +161,7 @@ OUT_OF_MEMORY = "Out of memory: Killed process"
 
 
 class GuestProcess:
-    """A Process (setups/seam.py). Its root is QEMU: what the receiving host is charged for."""
+    """A Process (setups/api.py). Its root is QEMU: what the receiving host is charged for."""
 
     quiet = True
     own_cgroup = False  # its control group is QEMU's surroundings on this host
@@ -343,7 +343,7 @@ RESULT_TIMEOUT_S = 30.0
 
 
 class GuestSamples:
-    """A SamplesInside (setups/seam.py): a `sample` job, running from now on."""
+    """A SamplesInside (setups/api.py): a `sample` job, running from now on."""
 
     def __init__(self, host: GuestHost, *, pids: Sequence[int], spool: str) -> None:
         self.clock_offset_ns = host.clock_offset_ns
@@ -387,7 +387,7 @@ FETCH_TIMEOUT_S = 15.0
 
 
 class GuestEnv:
-    """The common part of every Env (setups/seam.py) whose SUT runs in a guest."""
+    """The common part of every Env (setups/api.py) whose SUT runs in a guest."""
 
     cold = True
     delivers_at_once = False

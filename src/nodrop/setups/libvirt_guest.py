@@ -21,13 +21,14 @@ from pydantic import Field
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import Action, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.hosts.guest import NODE, GuestHost, GuestLine
 from nodrop.hosts.processes import usage
 from nodrop.hosts.rights import USERNS_VARIABLE
-from nodrop.hosts.seam import Action, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import add_macvtap_here
 from nodrop.ledger.hops import Place
+from nodrop.setups.api import Limits, PlaceReading
 from nodrop.setups.guest_process import (
     AHEAD_OF_A_GUEST,
     WORK_INSIDE,
@@ -36,7 +37,6 @@ from nodrop.setups.guest_process import (
 )
 from nodrop.setups.libvirt_domain import CHANNEL, Domain, domain_problems
 from nodrop.setups.qemu import RunningMachine
-from nodrop.setups.seam import Limits, PlaceReading
 
 HELLO_TIMEOUT_S = 60.0
 """A service that is started again, or a guest that boots again after the trial before."""
@@ -56,7 +56,7 @@ class LibvirtOptions(Options):
 
 
 class Libvirt:
-    """A Setup (setups/seam.py)."""
+    """A Setup (setups/api.py)."""
 
     name = "libvirt"
     places: Sequence[Place] = AHEAD_OF_A_GUEST
@@ -103,7 +103,7 @@ class Libvirt:
 
 
 class DomainProcess:
-    """A Child (hosts/seam.py) that is not ours to end: the QEMU of the domain."""
+    """A Child (hosts/api.py) that is not ours to end: the QEMU of the domain."""
 
     def __init__(self, process: HostProcess) -> None:
         self.pid = process.pid
@@ -135,7 +135,7 @@ class DomainProcess:
 
 
 class LibvirtEnv(GuestEnv):
-    """An Env (setups/seam.py)."""
+    """An Env (setups/api.py)."""
 
     _spool = SPOOL
     _tap: Port

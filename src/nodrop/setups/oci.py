@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import Action, AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.hosts.control_groups import oom_events_of, oom_kills
 from nodrop.hosts.local import LABEL_VARIABLE, LocalHost, run_command
 from nodrop.hosts.node import start_child
 from nodrop.hosts.rights import give, in_user_namespace, sut_user
-from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.images.image_tree import Bits
 from nodrop.setups import contained
+from nodrop.setups.api import Limits, ProcessSpec
 from nodrop.setups.contained import (
     NODE_INSIDE,
     POLL_S,
@@ -36,7 +37,6 @@ from nodrop.setups.contained import (
     contained_job,
     output_files,
 )
-from nodrop.setups.seam import Limits, ProcessSpec
 from nodrop.untrusted.folder import read_end
 
 RUNC = "runc"
@@ -50,7 +50,7 @@ WRITABLE = ("/run", "/tmp", "/var/log", "/var/tmp", "/var/lib/suricata")
 
 
 class Oci(OnThisKernel):
-    """A Setup (setups/seam.py)."""
+    """A Setup (setups/api.py)."""
 
     name = "oci"
 
@@ -74,7 +74,7 @@ class Oci(OnThisKernel):
 
 
 class OciEnv(ContainedEnv):
-    """An Env (setups/seam.py)."""
+    """An Env (setups/api.py)."""
 
     def __init__(self, link: Link, *, bits: Bits | None, **given: Any) -> None:
         super().__init__(Oci.name, link, bits=bits, **given)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.api import Child, Host, Json, Port, Surroundings, UndoJournal
 from nodrop.hosts.guest import GuestHost, GuestLine, deadline_left
 from nodrop.hosts.local import run_command
 from nodrop.hosts.rights import QEMU
-from nodrop.hosts.seam import Child, Host, Json, Port, Surroundings, UndoJournal
 from nodrop.images.guest_assets import GuestAssets
 from nodrop.untrusted.folder import read_end
 

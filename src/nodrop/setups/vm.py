@@ -19,26 +19,26 @@ from pydantic import Field
 from nodrop.config.options import Options, check
 from nodrop.config.units import parse_cpus
 from nodrop.errors import LabProblem, TrialFailed
+from nodrop.hosts.api import Host, Json, Link, Port, UndoJournal
 from nodrop.hosts.rights import USERNS_VARIABLE
-from nodrop.hosts.seam import Host, Json, Link, Port, UndoJournal
 from nodrop.images import guest_assets
 from nodrop.images.guest_assets import make_assets
 from nodrop.images.image_tree import Bits
 from nodrop.labs.netns import add_macvtap
 from nodrop.ledger.hops import Place
 from nodrop.setups import qemu
+from nodrop.setups.api import (
+    Limits,
+    PlaceReading,
+    cpu_problems,
+    memory_problems,
+)
 from nodrop.setups.guest_process import (
     AHEAD_OF_A_GUEST,
     GuestEnv,
     guest_reading,
 )
 from nodrop.setups.qemu import Machine, NotBooted, RunningMachine
-from nodrop.setups.seam import (
-    Limits,
-    PlaceReading,
-    cpu_problems,
-    memory_problems,
-)
 from nodrop.untrusted.json_text import making_sense
 
 
@@ -101,7 +101,7 @@ class VmOptions(Options):
 
 
 class Vm:
-    """A Setup (setups/seam.py)."""
+    """A Setup (setups/api.py)."""
 
     name = "vm"
     places: Sequence[Place] = AHEAD_OF_A_GUEST
@@ -172,7 +172,7 @@ def _vcpus(limits: Limits) -> int:
 
 
 class VmEnv(GuestEnv):
-    """An Env (setups/seam.py). The machine boots at the launch: that is part of the activation."""
+    """An Env (setups/api.py). The machine boots at the launch: that is part of the activation."""
 
     setup = Vm.name
     _guest_nic = GUEST_NIC

@@ -18,11 +18,11 @@ from pydantic import AfterValidator, WithJsonSchema
 
 from nodrop.config.options import check
 from nodrop.errors import LabProblem
-from nodrop.hosts.seam import Action, Link, Port, UndoJournal
+from nodrop.hosts.api import Action, Link, Port, UndoJournal
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Account, Hop, Place
+from nodrop.setups.api import Limits, PlaceReading
 from nodrop.setups.guest_process import GUEST_SOFTNET, guest_reading, softnet_books
-from nodrop.setups.seam import Limits, PlaceReading
 from nodrop.setups.vm import GUEST_NIC, Vm, VmEnv, VmOptions
 
 ROOT = Path("/")
@@ -180,7 +180,7 @@ class VfioOptions(VmOptions):
 
 
 class VmVfio(Vm):
-    """A Setup (setups/seam.py)."""
+    """A Setup (setups/api.py)."""
 
     name = "vm-vfio"
     places: Sequence[Place] = (GUEST_SOFTNET,)
@@ -216,7 +216,7 @@ class VmVfio(Vm):
 
 
 class VfioEnv(VmEnv):
-    """An Env (setups/seam.py) whose NIC is the guest's."""
+    """An Env (setups/api.py) whose NIC is the guest's."""
 
     setup = VmVfio.name
 

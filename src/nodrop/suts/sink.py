@@ -16,15 +16,15 @@ from pydantic import Field, model_validator
 
 from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, NodeRefused, TrialFailed
-from nodrop.hosts.seam import Host, HostProcess, Json, SinkJob
+from nodrop.hosts.api import Host, HostProcess, Json, SinkJob
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Knobs, Place, Reason, socket_ring
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.running import Role
 from nodrop.protocol import SinkResult, SinkSample
+from nodrop.setups.api import Env, Process
 from nodrop.setups.contained import LocalView
-from nodrop.setups.seam import Env, Process
-from nodrop.suts.seam import Drained, Readiness, SutCounters, less
+from nodrop.suts.api import Drained, Readiness, SutCounters, less
 from nodrop.untrusted.json_text import counted, making_sense
 
 POLL_S = 0.05

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from nodrop.config.units import count_of, format_seconds, from_to
 from nodrop.errors import LabProblem
-from nodrop.hosts.seam import Json
+from nodrop.hosts.api import Json
 from nodrop.ledger.over_time import duration
 from nodrop.ledger.verdict import percent
 from nodrop.results.rundir import Damage, RunDir
@@ -28,7 +28,7 @@ from nodrop.watch.so_far import cell_name
 if TYPE_CHECKING:
     from nodrop.config.search import Repetitions
     from nodrop.images.image import Image
-    from nodrop.load.seam import Planned
+    from nodrop.load.api import Planned
     from nodrop.measure.cells import OfferLength
     from nodrop.measure.plan import Plan
     from nodrop.plugins import Plugin

@@ -37,7 +37,7 @@ from typing import (
 from typing_extensions import is_typeddict
 
 from nodrop.errors import TrialFailed
-from nodrop.hosts.seam import (
+from nodrop.hosts.api import (
     Action,
     AnyJob,
     Completed,
@@ -49,10 +49,10 @@ from nodrop.hosts.seam import (
     UndoJournal,
 )
 from nodrop.images.image_tree import Bits
-from nodrop.labs.seam import Lab
+from nodrop.labs.api import Lab
 from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.ledger.running import Role
-from nodrop.load.seam import (
+from nodrop.load.api import (
     Fragments,
     LoadGenerator,
     OfferedLoad,
@@ -62,8 +62,7 @@ from nodrop.load.seam import (
     TraceFacts,
 )
 from nodrop.protocol import ProbeResult, SampleRow, TraceResult
-from nodrop.setups.contained import LocalView
-from nodrop.setups.seam import (
+from nodrop.setups.api import (
     Env,
     Limits,
     PlaceReading,
@@ -73,7 +72,8 @@ from nodrop.setups.seam import (
     SamplesInside,
     Setup,
 )
-from nodrop.suts.seam import Drained, Readiness, Sut, SutCounters
+from nodrop.setups.contained import LocalView
+from nodrop.suts.api import Drained, Readiness, Sut, SutCounters
 
 # A lab, its hosts and their jobs without a machine, all of one `World` that notes each step.
 

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 from nodrop.errors import LabProblem, NodropError, signals_held
+from nodrop.hosts.api import Action
 from nodrop.hosts.journal import DiskJournal, journals, new_label, tuned_folder
 from nodrop.hosts.local import run_command
-from nodrop.hosts.seam import Action
 from nodrop.tune import device as kernel
 from nodrop.tune.applying import (
     Applied,

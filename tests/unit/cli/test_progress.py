@@ -18,7 +18,7 @@ from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, Outlook,
 from nodrop.measure.plan import Plan, Progress
 from nodrop.results.summary import Eta, Remaining, summarize_cells
 from nodrop.results.trial import Live, TrialRecord
-from nodrop.setups.seam import Limits
+from nodrop.setups.api import Limits
 from nodrop.terminal.progress import JsonLines, OnTerminal, PlainLines, record_words
 from nodrop.terminal.tables import cells_table, console, plan_words
 from tests.made import outcome_runs

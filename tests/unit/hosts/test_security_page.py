@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from nodrop.elsewhere import control_plane, messages, outbox
+from nodrop.hosts.api import Action
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.processes import keep_words
 from nodrop.hosts.rights import KEEPER, KEPT, KEPT_BY_OURS, LOOKS, QEMU, SUT, SUT_USER, of_job
-from nodrop.hosts.seam import Action
 from nodrop.hosts.ssh import COPY, KEPT_FOLDER, NODE_FOLDER, TAKE
 from nodrop.protocol import ProbeResult
 

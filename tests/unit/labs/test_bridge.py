@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodrop.hosts.seam import Port
+from nodrop.hosts.api import Port
 from nodrop.labs.bridge import BridgeSplit
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Hop

@@ -11,7 +11,7 @@ import pytest
 
 from nodrop.errors import LabProblem
 from nodrop.hosts import reversal
-from nodrop.hosts.seam import Action, Completed
+from nodrop.hosts.api import Action, Completed
 from nodrop.labs import driver
 
 FEATURES = """\

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from nodrop.hosts.seam import Completed
+from nodrop.hosts.api import Completed
 from nodrop.hosts.ssh import Become
 from nodrop.labs.ssh import AT_THE, prepare
 

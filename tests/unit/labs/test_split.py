@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.seam import Port
+from nodrop.hosts.api import Port
 from nodrop.labs.bridge import CopySplit, HookSplit, TraceSplit
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Class, Hop

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from nodrop.config.replay import ReplayOptions
+from nodrop.load.api import lasting
 from nodrop.load.replay import offered_load
-from nodrop.load.seam import lasting
 from nodrop.load.tcpreplay import parse_summary
 from nodrop.load.trace import read_trace
 from nodrop.protocol import ReplayResult

@@ -11,12 +11,12 @@ from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap, wrpcap
 
 from nodrop.errors import BadInput
+from nodrop.hosts.api import Link, Port
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.node import find_node_binary
-from nodrop.hosts.seam import Link, Port
 from nodrop.labs.bridge import addresses
+from nodrop.load.api import LoadGenerator
 from nodrop.load.replay import Replay
-from nodrop.load.seam import LoadGenerator
 from nodrop.load.tcpreplay import Tcpreplay
 
 

@@ -17,7 +17,7 @@ from nodrop.config.replay import ReplayOptions
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.hosts.node import find_node_binary
-from nodrop.load.seam import lasting
+from nodrop.load.api import lasting
 from nodrop.load.trace import facts_of, find_trace, words_of
 from nodrop.measure.plan import windowed
 from tests.known_answers.frames import ip

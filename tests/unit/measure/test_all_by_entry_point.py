@@ -18,7 +18,7 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.config.options import Options, check
 from nodrop.errors import BadInput
-from nodrop.hosts.seam import Link, UndoJournal
+from nodrop.hosts.api import Link, UndoJournal
 from nodrop.measure import manager
 from nodrop.measure.controllers.blocks import Asked, Outlook, TrialInput
 from nodrop.measure.manager import run_experiment

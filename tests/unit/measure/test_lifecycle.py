@@ -8,11 +8,11 @@ import pytest
 from nodrop.config.experiment import Measure
 from nodrop.errors import Interrupted, TrialFailed
 from nodrop.ledger.hops import Class
+from nodrop.measure.api import Measured, Trial
 from nodrop.measure.cells import Cell
 from nodrop.measure.measurer import LabMeasurer
-from nodrop.measure.seam import Measured, Trial
 from nodrop.results.layout import TrialFolder
-from nodrop.setups.seam import Limits
+from nodrop.setups.api import Limits
 from nodrop.testing.fakes import FakeEnv, FakeJournal, FakeProcess, World
 from tests.unit.measure.test_manager import FakeParts
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.hosts.seam import Host, HostProcess, Json
+from nodrop.hosts.api import Host, HostProcess, Json
 from nodrop.ledger.running import Role
 from nodrop.measure.measurer import Profiling, Unseen
 

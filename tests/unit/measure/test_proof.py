@@ -12,7 +12,7 @@ import pytest
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Reason
 from nodrop.measure.measurer import prove
-from nodrop.setups.seam import Proof
+from nodrop.setups.api import Proof
 
 PROGRAM = b"the program"
 RULES = {"rules-0-et": "a" * 64}

@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 
 import pytest
 
-from nodrop.hosts.seam import Host, HostProcess, Port
+from nodrop.hosts.api import Host, HostProcess, Port
 from nodrop.measure.sampling import Sampler, usage, usage_inside
 from nodrop.protocol import SampleRow
 from nodrop.testing.fakes import FakeJob, World, whole

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from nodrop.hosts.api import HostProcess
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.node import find_node_binary
 from nodrop.hosts.processes import allowed_cpus
-from nodrop.hosts.seam import HostProcess
+from nodrop.measure.api import Servant, Servants, setup_cpu_s
 from nodrop.measure.offering import Throttling
-from nodrop.measure.seam import Servant, Servants, setup_cpu_s
 
 WORK = """
 import sys, time

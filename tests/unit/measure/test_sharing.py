@@ -11,7 +11,7 @@ from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.labs.bridge import Splitter
 from nodrop.measure.cells import Cell, must_share, port_traces_words
-from nodrop.setups.seam import Limits, Setup
+from nodrop.setups.api import Limits, Setup
 
 TWO = {"trace": ["a.pcap", "b.pcap"]}
 

@@ -6,10 +6,10 @@ import pytest
 
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.control_groups import V1, V2
-from nodrop.setups import bare, seam
+from nodrop.setups import api, bare
+from nodrop.setups.api import Limits, Setup
 from nodrop.setups.bare import Bare
 from nodrop.setups.oci import Oci
-from nodrop.setups.seam import Limits, Setup
 from nodrop.setups.vm import Vm
 
 NOTHING = Limits()
@@ -34,10 +34,10 @@ def test_a_memory_limit_without_a_controller_is_refused_not_ignored(
 def test_a_swappiness_that_the_kernel_has_not_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setup: Setup
 ) -> None:
-    monkeypatch.setattr(seam, "memory_controller", lambda: (tmp_path, V2))
+    monkeypatch.setattr(api, "memory_controller", lambda: (tmp_path, V2))
     (words,) = [w for w in setup.problems(None, Limits(swappiness=5)) if "swappiness" in w]
     assert words.startswith("limits.swappiness = 5: control groups of version 2")
-    monkeypatch.setattr(seam, "memory_controller", lambda: (tmp_path, V1))
+    monkeypatch.setattr(api, "memory_controller", lambda: (tmp_path, V1))
     (tmp_path / "memory.swappiness").write_text("60")
     assert not [w for w in setup.problems(None, Limits(swappiness=5)) if "swappiness" in w]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.seam import Action
+from nodrop.hosts.api import Action
 from nodrop.setups.vm_vfio import (
     PciDevice,
     device_of_port,

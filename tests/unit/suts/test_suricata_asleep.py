@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from nodrop.hosts.processes import Inside
-from nodrop.setups.seam import Process
+from nodrop.setups.api import Process
 from nodrop.suts.suricata import running
 from nodrop.suts.suricata.running import Asleep
 

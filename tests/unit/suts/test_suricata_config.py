@@ -14,7 +14,7 @@ import yaml
 from nodrop.config.options import INPUTS
 from nodrop.elsewhere.messages import Copies, Named
 from nodrop.errors import BadInput
-from nodrop.suts.seam import pins_of
+from nodrop.suts.api import pins_of
 from nodrop.suts.suricata import Suricata, log
 from nodrop.suts.suricata.config import Seen, dump, full_sync_s, render, retire_s
 from nodrop.suts.suricata.counters import SuricataOptions

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.suts.seam import less
+from nodrop.suts.api import less
 from nodrop.suts.suricata import counters, log
 from nodrop.suts.suricata.capture import Ring, capture_threads, frame_room, parse_ss
 

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from nodrop.errors import TrialFailed
+from nodrop.hosts.api import HostProcess
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.node import find_node_binary
-from nodrop.hosts.seam import HostProcess
 from nodrop.setups.contained import LocalView
 from nodrop.suts.suricata import log
 from nodrop.suts.suricata.capture import Asked, Effective, Ring

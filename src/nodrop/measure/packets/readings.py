@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from nodrop.config.units import count_of
-from nodrop.hosts.seam import Json, rise
+from nodrop.hosts.api import Json, rise
 from nodrop.labs.bridge import SplitCounters
 from nodrop.ledger.hops import (
     BETWEEN,
@@ -24,7 +24,7 @@ from nodrop.ledger.hops import (
     witnesses,
 )
 from nodrop.protocol import Counters, SoftnetRow, Xdp
-from nodrop.setups.seam import PlaceReading
+from nodrop.setups.api import PlaceReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

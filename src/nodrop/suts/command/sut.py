@@ -16,15 +16,16 @@ from typing import Any
 
 from nodrop.config.options import check
 from nodrop.errors import LabProblem, TrialFailed
+from nodrop.hosts.api import Json
 from nodrop.hosts.control_groups import SocketWatch, Watched
 from nodrop.hosts.folders import state_folder
 from nodrop.hosts.node import file_sha256
-from nodrop.hosts.seam import Json
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Knobs, Owner, Place, Problem, Reason, socket_ring
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.running import Role
-from nodrop.setups.seam import Env, Process, ProcessSpec
+from nodrop.setups.api import Env, Process, ProcessSpec
+from nodrop.suts.api import Drained, Readiness, SutCounters, less
 from nodrop.suts.command.description import (
     STATEMENT_BYTES,
     NoStatement,
@@ -35,7 +36,6 @@ from nodrop.suts.command.description import (
     read_program,
     value_of,
 )
-from nodrop.suts.seam import Drained, Readiness, SutCounters, less
 from nodrop.untrusted.folder import Folder, read_end, read_from
 from nodrop.untrusted.json_text import one_line
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nodrop.hosts.seam import Json
+from nodrop.hosts.api import Json
 from nodrop.ledger.running import Role
 from nodrop.suts.suricata.counters import PAGE_BYTES, CaptureKind
 from nodrop.suts.suricata.log import BadRule

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from nodrop.config.options import CpuList, InputFile, MemorySize, Options, Overrides, YesNo
 from nodrop.config.units import format_cpus, parse_cpus
-from nodrop.suts.seam import SutCounters
+from nodrop.suts.api import SutCounters
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, decode_object, optional
 

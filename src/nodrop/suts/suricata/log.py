@@ -12,9 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nodrop.errors import LabProblem, TrialFailed
+from nodrop.hosts.api import AS_OURS, Surroundings
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.node import find_node_binary
-from nodrop.hosts.seam import AS_OURS, Surroundings
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Reason
 from nodrop.suts.suricata import counters

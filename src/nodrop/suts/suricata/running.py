@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import LabProblem, TrialFailed
+from nodrop.hosts.api import Json, Port
 from nodrop.hosts.processes import PacketSocket
-from nodrop.hosts.seam import Json, Port
 from nodrop.ledger.hops import Reason
-from nodrop.setups.seam import Env, Process
-from nodrop.suts.seam import Drained, Readiness, SutCounters, less
+from nodrop.setups.api import Env, Process
+from nodrop.suts.api import Drained, Readiness, SutCounters, less
 from nodrop.suts.suricata import counters, log
 from nodrop.suts.suricata.capture import (
     Asked,

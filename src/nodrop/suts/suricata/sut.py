@@ -14,12 +14,12 @@ from typing import Any
 from nodrop.config.options import check
 from nodrop.detections import By, Found, limits_of_config, limits_of_rules, read_found
 from nodrop.errors import BadInput, LabProblem
+from nodrop.hosts.api import Json
 from nodrop.hosts.folders import cache_folder
-from nodrop.hosts.seam import Json
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Knobs, Place, socket_ring
 from nodrop.ledger.running import Role
-from nodrop.setups.seam import Env, ProcessSpec
+from nodrop.setups.api import Env, ProcessSpec
 from nodrop.suts.suricata import log
 from nodrop.suts.suricata.capture import Asked, role
 from nodrop.suts.suricata.config import (

@@ -6,7 +6,7 @@ import pytest
 
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Class
-from nodrop.load.seam import Fragments
+from nodrop.load.api import Fragments
 from nodrop.measure.packets import books
 from nodrop.measure.packets.reassembly import STACK_COUNTERS
 from tests.unit.measure.packets.one_trial import (

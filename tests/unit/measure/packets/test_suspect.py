@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.load.seam import OfferedLoad
+from nodrop.load.api import OfferedLoad
 from nodrop.measure.offering import sending
 from nodrop.measure.sampling import usage
 from nodrop.protocol import SampleRow

@@ -9,7 +9,7 @@ import pytest
 from nodrop.ledger.running import Role
 from nodrop.ledger.timeline import Timeline, timeline
 from nodrop.measure.offering import thread_books
-from nodrop.suts.seam import SutCounters
+from nodrop.suts.api import SutCounters
 from nodrop.suts.sink import Sink
 from nodrop.suts.suricata import Suricata
 from tests.made.threads import BEGIN_NS, Made, World

@@ -13,10 +13,10 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, LabProblem
+from nodrop.hosts.api import AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.hosts.control_groups import memory_controller
 from nodrop.hosts.processes import Inside
 from nodrop.hosts.rights import SUT
-from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.protocol import Counters, SampleResult

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from nodrop.hosts.seam import HostProcess, Json, Link, UndoJournal
+from nodrop.hosts.api import HostProcess, Json, Link, UndoJournal
 from nodrop.ledger.balance import Lengths
 from nodrop.ledger.over_time import LateBurst
 from nodrop.ledger.running import FlowSizes

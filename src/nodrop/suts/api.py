@@ -10,12 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 from nodrop.config.replay import REPLAYING
 from nodrop.detections import By, Found
 from nodrop.errors import BadInput
-from nodrop.hosts.seam import Json
+from nodrop.hosts.api import Json
 from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Place, Problem
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.running import Role
-from nodrop.setups.seam import Env, Process
+from nodrop.setups.api import Env, Process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

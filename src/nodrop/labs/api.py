@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import IO, Protocol, Self, runtime_checkable
 
 from nodrop.errors import LabProblem, NotReady
+from nodrop.hosts.api import Host, Json, Link, UndoJournal
 from nodrop.hosts.journal import UndoReport
 from nodrop.hosts.relay import Held
-from nodrop.hosts.seam import Host, Json, Link, UndoJournal
 from nodrop.hosts.ssh import SshHost
 from nodrop.hosts.ssh_connection import SshConnection
 from nodrop.untrusted.folder import Folder
