@@ -143,7 +143,7 @@ def test_a_run_stands_on_the_certificate_that_was_made(site: Site, tmp_path: Pat
 
     said, page = standing()
     assert said["certificate"] is None
-    assert "bare: not calibrated (run `nodrop calibrate --setup bare`)" in page
+    assert "bare: not calibrated (run <code>nodrop calibrate --setup bare</code>)" in page
 
     (inject,) = (case for case in known_answers(site) if case.name == "inject")
     cases = [replace(inject, settings=[*inject.settings, *PATIENT])]
