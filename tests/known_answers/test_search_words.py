@@ -146,6 +146,30 @@ def test_others_on_the_cpu_make_an_answer_uncertain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("own", "below", "level"),
+    [
+        ([0.01, 0.0, 0.0], [0.005, 0.0], "low"),
+        ([0.02, 0.0, 0.0, 0.0], [0.01], "low"),
+        ([0.01] + [0.0] * 4, [0.0], "fair"),
+        ([0.01, 0.01] + [0.0] * 9, [0.0], "fair"),
+    ],
+)
+def test_a_load_without_a_proof_is_not_fairly_sure(
+    own: list[float], below: list[float], level: str, tmp_path: Path
+) -> None:
+    """Seen: 16,100 packets/s, "fair", of which 2 of 5 trials had lost, at it or a little below."""
+    loads = [tried(9, below), tried(10, own), tried(10.4, [0.02, 0.02])]
+    for load in loads:
+        for fields in load.each.values():
+            fields["searched"]["round"] = 1
+    found = answer_of(tmp_path, loads, rounds=1).confidence
+    assert found is not None and found.level == level
+    missed = sum(loss > 0 for loss in (*own, *below))
+    words = f"{missed} of {len(own) + len(below)} trials of its load, or of a little less"
+    assert (words in found.why) == (level == "low")
+
+
+@pytest.mark.parametrize(
     ("low", "high", "known", "said"),
     [
         (9.9, 10.2, 0.0, ("9.9", "10.2")),

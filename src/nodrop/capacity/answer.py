@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from nodrop.capacity.searched import Tried
+from nodrop.capacity.searched import MOST_MISSED, Tried
 from nodrop.config.search import Of
 from nodrop.ledger.verdict import percent
 from nodrop.results.capacity import LimitedBy
@@ -215,6 +215,8 @@ class Evidence:
     goal: float
     doubts: Sequence[Statement]
     """Statements that speak against the answer."""
+    missed: Missed | None = None
+    """None if no load is carried."""
     none_carried: int = 0
     """Rounds that came to an end and found no load that is carried."""
 
@@ -270,6 +272,9 @@ def _low(found: Evidence) -> Iterator[str]:
         yield "the SUT was kept off its CPU as it lost"
     if found.none_carried:
         yield f"in {found.none_carried} of its rounds no load was carried"
+    if (seen := found.missed) is not None and seen.missed > max(1, MOST_MISSED * seen.trials):
+        many = f"{seen.missed} of {seen.trials} trials"
+        yield f"{many} of its load, or of a little less, missed the goal"
     for doubt in found.doubts:
         if doubt.evidence.get("most_share", 1.0) > MOST_AGREE:
             yield _first(doubt.text)

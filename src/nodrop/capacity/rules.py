@@ -476,6 +476,7 @@ def _confidence(
             trials=every,
             goal=answer.goal,
             doubts=[*changed(answer, views), *doubts(answer, every)],
+            missed=answer.missed,
             none_carried=none_carried if lower else 0,
         )
     )
