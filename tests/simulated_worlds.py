@@ -90,7 +90,7 @@ class Found:
     load."""
 
     too_much: float | None
-    """Later trials of the least load that is not carried; None if there is none."""
+    """Share of later trials that lose at the load called too much; None without such a load."""
     least: float
     """Rate that the SUT serves at the end, or its weaker starts do."""
 

@@ -1,4 +1,4 @@
-"""A nodrop elsewhere that is slow is told from one that hangs."""
+"""Silence of a far nodrop: a slow one is waited for, and one that hangs is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses where a run, or a pair of a fleet, is measured: on this host or on the receiver."""
+"""Dispatch of a run, or of one pair of a fleet, to the host that measures it."""
 
 from __future__ import annotations
 
