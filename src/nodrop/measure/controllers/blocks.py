@@ -368,7 +368,8 @@ class UntilTold:
         ahead = next((look for look in self._looks if look > self._least(done)), None)
         if ahead is None or not rest.trials:
             return Outlook(at_least=rest, at_most=rest, next_s=most.next_s)
-        trials = min(max(self._cells * ahead - len(done), 0), rest.trials)
+        counted = sum(min(ahead, trials) for trials in self._counted(done).values())
+        trials = min(self._cells * ahead - counted, rest.trials)
         seconds = rest.seconds * trials / rest.trials
         least = Remaining(trials=trials, seconds=seconds, spread_s=None)
         return Outlook(at_least=least, at_most=rest, next_s=most.next_s)
@@ -398,5 +399,10 @@ class UntilTold:
 
     def _least(self, done: Sequence[TrialRecord]) -> int:
         """Trials of the cell that has fewest."""
-        counted = Counter(repr(record.cell) for record in done if record.outcome != "void")
+        counted = self._counted(done)
         return min(counted.values()) if len(counted) == self._cells else 0
+
+    @staticmethod
+    def _counted(done: Sequence[TrialRecord]) -> Counter[str]:
+        """Trials of each cell that say something."""
+        return Counter(_key(record.cell) for record in done if record.outcome != "void")

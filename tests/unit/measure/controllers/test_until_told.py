@@ -135,3 +135,13 @@ def test_the_outlook_ends_with_the_budget(budget_s: float) -> None:
         seen = asked.outlook(done[:n])
         assert seen.at_most is not None and seen.at_most.trials == len(done) - n
         assert seen.at_least.trials <= seen.at_most.trials
+
+
+@pytest.mark.parametrize(("void", "names"), [([1, 2, 9], "ab"), ([3, 4, 5, 20, 21, 22, 30], "abc")])
+def test_a_void_trial_brings_the_end_no_nearer(void: list[int], names: str) -> None:
+    """Seen: "[125/125-156]" and no time left, for 30 trials: void ones counted for the look."""
+    asked = controller(Answers(0), names=names)
+    done = measured(asked, void=void)
+    for n in range(1, len(done)):
+        so_far = sum(record.outcome != "void" for record in done[:n])
+        assert asked.outlook(done[:n]).at_least.trials == len(names) * LOOKS[0] - so_far > 0
