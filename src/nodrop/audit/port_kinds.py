@@ -452,7 +452,7 @@ def _refused_frames(world: World) -> Iterator[Seen]:
                 change = f"{port.enter}ip link set {port} mtu {peer.mtu}"
         yield Seen(
             where=port.where,
-            says=f"it refused {lost:,} packets that no capture program had: {why}",
+            says=f"it refused {count_of(lost, 'packet')} that no capture program had: {why}",
             read=tuple(read),
             change=f"{change}; then restart what captures there",
         )

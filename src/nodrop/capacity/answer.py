@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from nodrop.capacity.searched import MOST_MISSED, Tried
 from nodrop.config.search import Of
+from nodrop.config.units import count_of
 from nodrop.ledger.verdict import percent
 from nodrop.results.capacity import LimitedBy
 from nodrop.stats.interval import Interval, Knee, upper_bound
@@ -256,7 +257,7 @@ def confidence(found: Evidence) -> Confidence:
 
 
 def _counted(found: Evidence) -> str:
-    return f"{found.said} of {len(found.trials)} trials say something of their load"
+    return f"{found.said} of {count_of(len(found.trials), 'trial')} say something of their load"
 
 
 def _disturbed(found: Evidence) -> str:

@@ -171,9 +171,9 @@ def _deciding(searched: SearchedCell, card: Card) -> list[tuple[Trial, str, str]
 
 def _side(trial: Trial, mark: str, words: str, most: int) -> Side:
     shape, style, _ = OUTCOMES[mark]
-    sent = numbers.count(trial.record.offered.sent)
+    sent = numbers.count_of(trial.record.offered.sent, "packet")
     drawn = flow(trial.ledger, f"Packets of {trial.name}", most) if trial.ledger else Chart()
-    said = f"{sent} packets at {_load(trial)} · {trial.name}"
+    said = f"{sent} at {_load(trial)} · {trial.name}"
     return Side(trial=trial, head=sign(shape, style) + f" {words}", words=said, flow=drawn)
 
 
@@ -181,7 +181,7 @@ def _load(trial: Trial) -> str:
     asked = trial.record.searched
     if asked is None:
         return ""
-    unit = {"multiplier": " ×", "speed": " × speed", "pps": " packets/s"}[asked.by]
+    unit = {"multiplier": "\u202f×", "speed": "\u202f× speed", "pps": " packets/s"}[asked.by]
     grows = "to " if asked.ramp is not None else ""
     return grows + f"{asked.value:,.4g}".replace(",", escape.THIN) + unit
 

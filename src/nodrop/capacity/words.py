@@ -9,9 +9,9 @@ from nodrop.capacity.answer import Answer, Statement
 from nodrop.capacity.cells import SearchedCell
 from nodrop.capacity.searched import Tried, tried
 from nodrop.capacity.statements import writing
-from nodrop.config.units import noun
+from nodrop.config.units import count_of, noun
 from nodrop.report import escape, numbers
-from nodrop.report.sentences import Sentence, plural
+from nodrop.report.sentences import Sentence
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import outliers
@@ -337,7 +337,7 @@ def fitted_words(found: LossCurve | NoCurve) -> str:
     whose = "one start of the SUT" if found.starts == 1 else f"{found.starts} {found.counted}"
     return (
         f"The median trial takes {numbers.count(found.capacity_pps)} packets/s {interval}, by a "
-        f"curve fitted to {plural(found.n, 'trial')} of {whose}, {found.lossy} of which "
+        f"curve fitted to {count_of(found.n, 'trial')} of {whose}, {found.lossy} of which "
         f"were offered too much; from trial to trial that differs by "
         f"{numbers.percent(found.scatter)} %."
     )

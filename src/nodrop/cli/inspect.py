@@ -295,8 +295,8 @@ def report(
     nodrop report results/nightly-* --only csv --out tables
     nodrop report results
 
-    A folder of run directories gets a page with a line for each; beside other directories it
-    stands for all of its runs.
+    A folder of run directories gets a page with a line for each. Beside other directories, and for
+    other parts than the page, it stands for all of its runs.
     """
     from nodrop.report.write import (
         EVERYTHING,
@@ -307,7 +307,8 @@ def report(
     )
     from nodrop.results.rundir import run_directories, runs_in
 
-    if len(directories) == 1 and not only and (runs := runs_in(directories[0])):
+    alone = len(directories) == 1 and {*(only or ()), ReportPart.HTML} == {ReportPart.HTML}
+    if alone and (runs := runs_in(directories[0])):
         page = write_folder_page(directories[0], runs, out)
         say_json({"page": str(page)}) if as_json else say(page)
         if show:

@@ -27,10 +27,10 @@ from nodrop.compare.sides import (
     refused,
 )
 from nodrop.compare.versus import CANNOT_TELL, CAPACITY, NO_WORSE, WORSE, figure_named
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.costs import LOSS, MARGINS, RELATIVE_MARGIN, Figure
-from nodrop.report.sentences import plural
 from nodrop.results.rundir import open_run
 from nodrop.stats.interval import CONFIDENCE, by_start
 from nodrop.stats.regression import (
@@ -261,7 +261,7 @@ def _judged_words(
     runs: Sequence[HistoryRun],
 ) -> str:
     if judged.why is Why.FEW or best is None or newest is None:
-        return f"cannot tell yet (at least {plural(judged.more, 'more run')})"
+        return f"cannot tell yet (at least {count_of(judged.more, 'more run')})"
     twice = _twice(figure)
     within = f"within {NEWEST[-1]} runs"
     if judged.why is Why.SPREAD:
@@ -371,7 +371,7 @@ def _weak(runs: Sequence[Run]) -> Iterator[str]:
     for run in weak[:MOST_WEAK]:
         yield f"{run.side.name}: {'; '.join(run.side.weak)}"
     if more := weak[MOST_WEAK:]:
-        yield f"{plural(len(more), 'older run')} with like reasons to be believed less"
+        yield f"{count_of(len(more), 'older run')} with like reasons to be believed less"
 
 
 def _notes(lines: Sequence[Line], error: float) -> Iterator[str]:
@@ -379,16 +379,17 @@ def _notes(lines: Sequence[Line], error: float) -> Iterator[str]:
         failed = sum(point.failed for point in line.points)
         void = sum(point.void for point in line.points)
         if failed:
-            yield f"{line.cell}: {plural(failed, 'trial')} failed, and count in no other figure"
+            yield f"{line.cell}: {count_of(failed, 'trial')} failed, and count in no other figure"
         if void:
             are = "is" if void == 1 else "are"
-            yield f"{line.cell}: {plural(void, 'trial')} {are} void, and in no figure"
+            yield f"{line.cell}: {count_of(void, 'trial')} {are} void, and in no figure"
     for line in lines:
         empty = sum(1 for point in line.points if point.median is None)
         if empty:
-            yield f"{line.cell}, {line.metric}: {plural(empty, 'run')} without a value, not counted"
+            runs = count_of(empty, "run")
+            yield f"{line.cell}, {line.metric}: {runs} without a value, not counted"
     yield (
-        f"{plural(len(lines), 'line')}: if nothing changed, a change is seen, or the newest runs "
+        f"{count_of(len(lines), 'line')}: if nothing changed, a change is seen, or the newest runs "
         "are called worse, in any of them with at most 5 %. That takes at least "
         f"{values_needed(error / 2)} runs with a value"
     )

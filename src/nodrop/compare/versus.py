@@ -30,11 +30,11 @@ from nodrop.compare.sides import (
     read_side,
     refused,
 )
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.comparison import Compared
 from nodrop.report.costs import LOSS, Figure, grouped
-from nodrop.report.sentences import plural
 from nodrop.stats.comparison import (
     Answer,
     Question,
@@ -409,10 +409,10 @@ def _weak(*sides: Side) -> Iterator[str]:
 def _notes(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
     for name, cell in ((name, c) for pair in matched for name, c in zip("AB", pair, strict=True)):
         if cell.failed:
-            said = plural(cell.failed, "failed trial")
+            said = count_of(cell.failed, "failed trial")
             yield f"{cell.label}: {name} has {said}, in no other figure"
         if cell.void:
-            yield f"{cell.label}: {name} has {plural(cell.void, 'void trial')}, in no figure"
+            yield f"{cell.label}: {name} has {count_of(cell.void, 'void trial')}, in no figure"
         if not any(key.startswith(CAPACITY) for key in cell.figures) and not cell.figures:
             yield f"{cell.label}: {name} has no figure that can be compared"
 

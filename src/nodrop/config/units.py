@@ -33,7 +33,7 @@ def parse_bytes(text: str) -> int:
     return count
 
 
-def noun(number: float, word: str) -> str:
+def noun(number: float | None, word: str) -> str:
     """`packet` of 1, `packets` of any other number."""
     return word if number == 1 else f"{word}s"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from nodrop.capacity.cells import SearchedCell, given_cells, searches, subject
 from nodrop.capacity.words import answer_sentences, cost_sentence
-from nodrop.config.units import noun
+from nodrop.config.units import count_of
 from nodrop.report import escape
 from nodrop.report.comparison import cost_sentences, family_words
 from nodrop.report.direct import direct_sentences
@@ -22,7 +22,7 @@ from nodrop.report.loads import (
     sentences_of,
 )
 from nodrop.report.sensor import decoder_sentences, without_work
-from nodrop.report.sentences import Sentence, listed, plural
+from nodrop.report.sentences import Sentence, listed
 from nodrop.report.setups import conditions
 from nodrop.report.story import Story, once, serious_findings
 from nodrop.report.trials import Trial
@@ -96,11 +96,11 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
     outcomes = Counter(t.outcome for t in story.trials)
     others = {outcome: outcomes[outcome] for outcome in ("failed", "void")}
     rest = "".join(f", {n} {outcome}" for outcome, n in others.items() if n)
-    noun = "load" if found else "cell"
+    what = "load" if found else "cell"
     yield Sentence(
         "trials-counted",
-        f"{plural(len(measured), 'measured trial')} of {len(story.trials)}{rest} in "
-        f"{plural(len(story.cells), noun)}, {per_cell} per {noun}",
+        f"{count_of(len(measured), 'measured trial')} of {len(story.trials)}{rest} in "
+        f"{count_of(len(story.cells), what)}, {per_cell} per {what}",
         {"trials": len(story.trials), "measured": len(measured), **others},
         measured,
     )
@@ -119,7 +119,7 @@ def _books(story: Story) -> Sentence:
     there = [t for t in story.trials if t.has_books or imported[t.source]]
     closed = tuple(t for t in there if t.record.packets.books_closed)
     n = len(story.trials)
-    words = f"packet books that close to zero in {len(closed)} of {n} {noun(n, 'trial')}"
+    words = f"packet books that close to zero in {len(closed)} of {count_of(n, 'trial')}"
     if len(there) < n:
         words += f"; of {n - len(there)} there are no books"
     return Sentence(
@@ -223,7 +223,7 @@ def _too_few(story: Story) -> Iterator[Sentence]:
         if cells:
             yield Sentence(
                 rule,
-                f"{plural(len(cells), 'cell')} {words}",
+                f"{count_of(len(cells), 'cell')} {words}",
                 {"needed": needed, name: {c.label: of(c) for c in cells}},
                 tuple(t for c in cells for t in c.valid),
             )
@@ -235,7 +235,7 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
         says, enter = ("says", "enters") if len(void) == 1 else ("say", "enter")
         yield Sentence(
             "void-says-nothing",
-            f"{plural(len(void), 'void trial')} {says} nothing about the SUT and {enter} no figure",
+            f"{count_of(len(void), 'void trial')} {says} nothing of the SUT and {enter} no figure",
             {"void": len(void)},
             void,
         )
@@ -244,7 +244,7 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
         count, enter = ("counts", "enters") if len(failed) == 1 else ("count", "enter")
         yield Sentence(
             "failed-in-no-figure",
-            f"how much was lost in {plural(len(failed), 'failed trial')}, which {count} "
+            f"how much was lost in {count_of(len(failed), 'failed trial')}, which {count} "
             f"against the load and {enter} no figure of loss, CPU or memory",
             {"failed": len(failed)},
             failed,

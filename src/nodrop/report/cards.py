@@ -138,8 +138,7 @@ def _card(story: Story, searched: SearchedCell) -> Card:
 
 @once
 def given_cards(story: Story) -> tuple[Card, ...]:
-    """One for all cells that differ in the load that the experiment gives them, and in nothing
-    else."""
+    """One for all cells that differ in nothing but the load that the experiment gives them."""
     return tuple(_given(story, ladder) for ladder in ladders(given_cells(story)))
 
 

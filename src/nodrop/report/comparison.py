@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from nodrop.config.units import count_of
 from nodrop.report.costs import FIGURES, LOSS_FIGURE, SURE_LOSS, Figure, grouped
 from nodrop.report.hosts import other_hosts
-from nodrop.report.sentences import Sentence, plural
+from nodrop.report.sentences import Sentence
 from nodrop.report.setups import Condition, Place
 from nodrop.report.story import Cell
 from nodrop.report.tables import Field, Table, number, own, table_of, words
@@ -101,8 +102,7 @@ class Compared:
 
     @property
     def relative(self) -> float | None:
-        """Shift as a share of the base's median; None if that is 0, or the figure is a loss: there
-        is nothing to take per cent of."""
+        """Shift as a share of the base's median; None if that is 0, or if the figure is a loss."""
         if self.found is None or not self.base_median or self.figure.loses:
             return None
         return self.found.shift / self.base_median
@@ -227,7 +227,7 @@ def more_runs_words(advice: Advice, counted: str = "run") -> str:
     """Words for the number of further runs; a guess is called one."""
     if advice.more_runs is None:
         return NO_NUMBER.replace("runs", f"{counted}s")
-    runs = plural(advice.more_runs, f"more {counted}")
+    runs = count_of(advice.more_runs, f"more {counted}")
     return f"at least {runs}" if advice.only_least else f"about {runs}, a guess from these"
 
 

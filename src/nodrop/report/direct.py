@@ -11,6 +11,7 @@ from typing import Literal
 
 from nodrop.capacity.answer import Answer
 from nodrop.capacity.words import limit_words
+from nodrop.config.units import count_of
 from nodrop.findings.load_words import Writing, goal_words
 from nodrop.findings.weighed import SAME_RATIO, Lack, Span, Weighed, weigh
 from nodrop.ledger.running import over_mean
@@ -18,7 +19,7 @@ from nodrop.report import escape
 from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_words
 from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, Figure
 from nodrop.report.hosts import other_hosts
-from nodrop.report.sentences import WORDS, Sentence, listed, plural
+from nodrop.report.sentences import WORDS, Sentence, listed
 from nodrop.report.setups import LOADS, Contrast, Level, compared_at_once, contrasts
 from nodrop.report.story import Cell, Source, Story, factor_label, once
 from nodrop.report.trials import Trial, work_of
@@ -72,7 +73,7 @@ def direct_sentences(story: Story) -> Iterator[Sentence]:
         differ = list(dict.fromkeys(" and ".join(c.factor) for c in more))
         yield Sentence(
             "direct-left",
-            f"Not compared in words: {plural(len(more), 'more group')} of cells that differ "
+            f"Not compared in words: {count_of(len(more), 'more group')} of cells that differ "
             f"in {listed([escape.plain(one) for one in differ])} alone; the tables have them.",
             {"groups": len(more), "factors": differ},
         )
@@ -186,15 +187,16 @@ def _books(story: Story, number: int) -> tuple[Direct, Sentence]:
     if open_ones:
         worst = max(open_ones, key=lambda t: t.record.threads_unexplained_packets or 0)
         text = (
-            f"No: in {len(open_ones)} of {plural(len(trials), 'measured trial')} packets are in "
+            f"No: in {len(open_ones)} of {count_of(len(trials), 'measured trial')} packets are in "
             f"the books of no thread, {worst.record.threads_unexplained_packets} in {worst.name}"
         )
     elif closed and not silent:
-        text = f"Yes: every packet is in the books of a thread, in {closed} of {closed} trials"
+        trials_closed = count_of(closed, "trial")
+        text = f"Yes: every packet is in the books of a thread, in {closed} of {trials_closed}"
     else:
-        silent_ones = f"{silent} of {plural(len(trials), 'measured trial')}"
+        silent_ones = f"{silent} of {count_of(len(trials), 'measured trial')}"
         text = f"Cannot tell: {silent_ones} have no books of threads"
-    text += f"; {plural(void, 'more trial')} failed or void say nothing." if void else "."
+    text += f"; {count_of(void, 'more trial')} failed or void say nothing." if void else "."
     direct = Direct(
         question=source.question, factor=[], held={}, figure=BOOKS, at="", base="",
         disturbed=False, levels=[], text=text, to_do="",
@@ -305,8 +307,7 @@ def _needed(
 
 
 def _beyond(source: Source, reason: str) -> tuple[str, str]:
-    """Remedy that lets a search find a load that is too much, in words, and its command, which is
-    empty if there is none."""
+    """Remedy that lets a search find a load that is too much, in words, and its command if any."""
     had = value_in(source.run.manifest, "search", "budget_s")
     if reason == "generator":
         parted = ('limits.cpus="1"', "load.cpu=0", 'setup.rps_cpus="1"')
@@ -406,15 +407,16 @@ def _amount(item: Compared, cell: Cell, base: Cell) -> str:
     if item.found.answer is Verdicts.DIFFERENT:
         return item.lossy_words if item.found.by_share else item.shift_words
     if figure is LOSS_FIGURE and not cell.lossy and not base.lossy:
-        return f"0 of {len(cell.valid)} trials lost a packet, in the base 0 of {len(base.valid)}"
+        trials = count_of(len(cell.valid), "trial")
+        return f"0 of {trials} lost a packet, in the base 0 of {len(base.valid)}"
     shown = [
         f"{figure.shown(median)} {figure.unit}" if median is not None else "not measured"
         for median in (item.summary.median if item.summary else None, item.base_median)
     ]
     seen = f"so far {shown[0]} against {shown[1]} in the median"
     if figure is LOSS_FIGURE:
-        seen += f", {len(cell.lossy)} of {len(cell.valid)} trials lost packets, in the base "
-        seen += f"{len(base.lossy)} of {len(base.valid)}"
+        seen += f", {len(cell.lossy)} of {count_of(len(cell.valid), 'trial')} lost packets, "
+        seen += f"in the base {len(base.lossy)} of {len(base.valid)}"
     return f"{seen}; {item.beyond_words}" if item.beyond_words else seen
 
 
@@ -516,6 +518,6 @@ def _crowded_words(contrast: Contrast, figure: str, at: str, trials: Sequence[Tr
     return (
         f"Cannot tell which {does} {more}{f' at {at}' if at else ''}, {names}: other programs "
         f"had more than {FOREIGN_CPU_RATIO * 100:.0f} % of the SUT's CPUs in {len(crowded)} of "
-        f"{plural(known, 'trial')} (up to {max(crowded) * 100:.0f} %), so what they lost or cost "
+        f"{count_of(known, 'trial')} (up to {max(crowded) * 100:.0f} %), so what they lost or cost "
         f"is not theirs alone; measure again while nothing else runs"
     )

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodrop.capacity.cells import searches
+from nodrop.config.units import count_of
 from nodrop.report import numbers
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.escape import plain
-from nodrop.report.sentences import Sentence, plural
+from nodrop.report.sentences import Sentence
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Field, Table, own, table_of, words
 from nodrop.results.summary import measured_on
@@ -51,8 +52,7 @@ def on_hosts(story: Story) -> tuple[OnHosts, ...]:
 
 
 def other_hosts(base: Cell, cell: Cell) -> str:
-    """`b against a`, the pairs that measured them; empty if they are the same, or it was no
-    fleet."""
+    """`b against a`, the pairs that measured them; empty if those are one, or without a fleet."""
     if not base.pairs or not cell.pairs or base.pairs == cell.pairs:
         return ""
     return f"{_listed(cell.pairs)} against {_listed(base.pairs)}"
@@ -113,7 +113,7 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
     one_machine = len(boots) == 1 and "" not in boots
     yield Sentence(
         "several-hosts",
-        f"{plural(len(each), 'cell')} ran on several hosts ({hosts}): in "
+        f"{count_of(len(each), 'cell')} ran on several hosts ({hosts}): in "
         f"medians, intervals and verdicts each host counts once, so {runs_needed()} hosts make a "
         "95 % interval, however many trials each has; how much hosts differ is in Hosts"
         + ("; all are pairs of one machine, so of others this says nothing" if one_machine else ""),
@@ -137,7 +137,7 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
     ]
     yield Sentence(
         "hosts-differ",
-        f"hosts differ by more than trials of one host do in {plural(of, 'cell')} ({titles}), "
+        f"hosts differ by more than trials of one host do in {count_of(of, 'cell')} ({titles}), "
         "see Hosts: another host may give other figures",
         {"figures": figures},
         trials,

@@ -16,10 +16,11 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from nodrop.capacity.cells import given_cells, searches, subject
+from nodrop.config.units import count_of
 from nodrop.findings.load_words import LEAST_KNOWN, Contradiction, LoadResult, contradiction, pairs
 from nodrop.ledger.hops import Reason
 from nodrop.report import escape, numbers
-from nodrop.report.sentences import WORDS, Sentence, counted, plural, reason_words, why
+from nodrop.report.sentences import WORDS, Sentence, counted, reason_words, why
 from nodrop.report.story import Cell, Story, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary, share_interval, upper_bound
@@ -101,8 +102,7 @@ def causes_words(cell: Cell) -> str:
 
 
 def knob_words(cell: Cell) -> str:
-    """The knob that touches most of the losses, and in how many trials, if not in all; empty if
-    there is none."""
+    """The knob that touches most of the losses, and in how many trials; empty if there is none."""
     knobs = Counter(knob for trial in cell.lossy if (knob := trial.record.packets.knob))
     for knob, n in knobs.most_common(1):
         said = escape.plain(knob)
@@ -232,7 +232,7 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
     n, load, unknown = len(cell.known), load_words(cell), len(cell.unknown)
     # Each of those may have lost some.
     bound = upper_bound(starts_of(cell.unknown), starts_of((*cell.known, *cell.unknown)))
-    lost = f"0 of {plural(n, 'trial')} lost a packet"
+    lost = f"0 of {count_of(n, 'trial')} lost a packet"
     lost += f", of {unknown} more it is not known" if unknown else ""
     lost += f", so fewer than {share(bound)} of such {cell.independent_name} do (95 % confidence)"
     books = [t.record.packets for t in cell.known]
@@ -251,10 +251,11 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
     elif False in kept:
         rule = "absorbed"
         text = f"{subject} absorbed a burst of {burst}: {lost}; it is not shown to carry"
-        text += f" {load}: in {kept.count(False)} of {n} trials it was behind at the end."
+        behind = kept.count(False)
+        text += f" {load}: in {behind} of {count_of(n, 'trial')} it was behind at the end."
     else:
         rule = "no-loss"
-        shown = f" (shown in {kept.count(True)} of {n} trials)" if True in kept else ""
+        shown = f" (shown in {kept.count(True)} of {count_of(n, 'trial')})" if True in kept else ""
         text = f"{subject}, {load}: {lost}; whether it can keep this up for longer than "
         text += f"{burst} is not known{shown}."
     evidence = {
@@ -281,7 +282,7 @@ def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
         "causes": [p.as_json() for p in pointers(cell)],
     }
     if loss is None or k == n:
-        every = f"{k} of {plural(n, 'trial')} {lose} packets{where}"
+        every = f"{k} of {count_of(n, 'trial')} {lose} packets{where}"
         middle = f": {percent_with_interval(loss)}" if loss else ""
         middle += " in the median" if loss and n > 1 else ""
         rule, text = "loses", f"{at}, {every}{middle}{causes}."
@@ -306,7 +307,7 @@ def _failed(subject: str, cells: Sequence[Cell]) -> Sentence:
         if lossy in (0, known):
             others = f"; {rest} lost {'packets' if lossy else 'nothing'}" if known else ""
         tried = len(cell.failed) + len(cell.valid)
-        said = f"in {len(cell.failed)} of {plural(tried, 'trial')} at {load_words(cell)}"
+        said = f"in {len(cell.failed)} of {count_of(tried, 'trial')} at {load_words(cell)}"
         parts.append(f"{said} ({why(cell.failed)}{others})")
     text = f"{subject} failed " + "; ".join(parts) + "."
     trials = tuple(t for cell in cells for t in cell.failed)
@@ -368,7 +369,7 @@ def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
             text = f"{len(void)} of {n} trials at {load_words(cell)} {are} void ({why(void)})"
             yield said("some-void", text, void)
         if unknown := cell.unknown:
-            text = f"in {len(unknown)} of {plural(n, 'trial')} at {load_words(cell)} the "
+            text = f"in {len(unknown)} of {count_of(n, 'trial')} at {load_words(cell)} the "
             text += "loss is not known, for the packet books do not close"
             yield said("loss-not-known", text, unknown)
 

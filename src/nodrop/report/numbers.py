@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nodrop.config.units import noun
 from nodrop.findings.load_words import written
 from nodrop.report.escape import THIN
 from nodrop.stats.interval import Summary
@@ -23,7 +24,7 @@ def count(value: float | None) -> str:
 
 def count_of(value: float | None, word: str) -> str:
     """`1 packet`, `2 072 packets`, `– packets`."""
-    return f"{count(value)} {word if value == 1 else f'{word}s'}"
+    return f"{count(value)} {noun(value, word)}"
 
 
 def rate(value: float | None, known: float = SMALL_RATE) -> str:

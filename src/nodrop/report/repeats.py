@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from nodrop.config.search import Repetitions
+from nodrop.config.units import count_of
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
-from nodrop.report.sentences import Sentence, plural
+from nodrop.report.sentences import Sentence
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Field, Made, Table, number, own, table_of, words
@@ -163,7 +164,7 @@ def _said(cells: Sequence[Cell], rule: Repetitions, sut: Sut) -> Iterator[Senten
         ]
         yield Sentence(
             "rule-reached" if reached else "rule-not-reached",
-            f"{asked} was {does} {plural(len(these), 'cell')}: {each}",
+            f"{asked} was {does} {count_of(len(these), 'cell')}: {each}",
             {"until": list(rule.until), "max": rule.max, "cells": plain},
         )
 
@@ -175,7 +176,7 @@ def _words(cell: Cell, told: Sequence[Known]) -> str:
         else f"{one.until.metric} has no interval" + (f" of {one.n} hosts" if one.hosts else "")
         for one in told
     ]
-    return f"{', '.join(said)} after {plural(len(cell.trials), 'trial')}"
+    return f"{', '.join(said)} after {count_of(len(cell.trials), 'trial')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

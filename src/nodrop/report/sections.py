@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -146,6 +146,7 @@ def environment(package: str) -> jinja2.Environment:
         "unbroken": _unbroken,
         "thin": _thin,
         "told": _told,
+        "begun": partial(re.sub, r"^[a-z](?=[a-z]* )", lambda found: found[0].upper()),
     }
     return found
 

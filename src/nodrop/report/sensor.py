@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nodrop.capacity.cells import subject
+from nodrop.config.units import count_of
 from nodrop.report import escape, numbers
-from nodrop.report.sentences import WORDS, Sentence, plural
+from nodrop.report.sentences import WORDS, Sentence
 from nodrop.report.story import Story, once
 from nodrop.report.tables import Column, Field, Table, Value, number, table_of, words
 from nodrop.report.trials import Sensor, Trial
@@ -36,7 +37,7 @@ def sensor_sentences(story: Story) -> Iterator[Sentence]:
             ]
             yield Sentence(
                 "yaml-replaced",
-                f"{plural(len(changes), 'key')} of {_plain(sensor.yaml)} replaced, and all others "
+                f"{count_of(len(changes), 'key')} of {_plain(sensor.yaml)} replaced, all others "
                 f"kept: {'; '.join(changes)}",
                 {
                     "yaml": sensor.yaml,
@@ -57,7 +58,7 @@ def sensor_words(story: Story) -> list[str]:
             told.append(f"{one.text}.")
             continue
         named = _first([_plain(row["key"]) for row in one.evidence["replaced"]])
-        keys = plural(len(one.evidence["replaced"]), "key")
+        keys = count_of(len(one.evidence["replaced"]), "key")
         told.append(f"{keys} of {_plain(one.evidence['yaml'])} replaced: {named} (see Trust).")
     return [*dict.fromkeys(told)]
 
@@ -95,7 +96,7 @@ def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
         text = f"{of} rules {did} not measured: {named}"
         yield said(text, loaded=loaded, failed=failed, first=[*sensor.failed_first])
     if skipped:
-        text = f"{plural(skipped, 'rule')} skipped by Suricata for want of what they require"
+        text = f"{count_of(skipped, 'rule')} skipped by Suricata for want of what they require"
         yield said(text, loaded=loaded, skipped=skipped)
     if sensor.rules_lacking:
         lacking = [*map(_plain, sensor.rules_lacking)]
@@ -125,7 +126,8 @@ def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
             remark = next(r for r in worst.record.packets.remarks if r.about == about)
             books = [trial.record.packets for trial, _ in found]
             at_most = ", at the most" if len(found) > 1 else ""
-            text = f"{whose}: in {len(found)} of {plural(len(trials), 'measured trial')}{at_most}, "
+            of = count_of(len(trials), "measured trial")
+            text = f"{whose}: in {len(found)} of {of}{at_most}, "
             text += f"{escape.plain(remark.words, longest=1000)}: {WORDS['decoder'][about]}."
             evidence = {
                 "packets": [getattr(one, f"{about}_packets") for one in books],
@@ -181,7 +183,7 @@ def without_work(story: Story) -> Iterator[Sentence]:
         yield Sentence(
             "idle-port",
             f"what several ports carry: {' and '.join(ports)} received nothing, and the threads "
-            f"there had no work, in {len(found)} of {plural(len(cells), 'cell')} with several "
+            f"there had no work, in {len(found)} of {count_of(len(cells), 'cell')} with several "
             "ports",
             {"idle": [ports for ports, _ in found], "cells": len(cells)},
             tuple(t for _, trials in found for t in trials),

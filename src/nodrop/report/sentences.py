@@ -14,7 +14,6 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
-from nodrop.config.units import noun
 from nodrop.report import escape
 from nodrop.report.story import Story
 from nodrop.report.trials import Trial
@@ -86,10 +85,6 @@ class Sentence:
 def listed(names: Sequence[str]) -> str:
     """`a, b and c`; empty if there is none."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-
-
-def plural(number: int, thing: str) -> str:
-    return f"{number} {noun(number, thing)}"
 
 
 REASON_WORDS: Mapping[str, str] = WORDS["reasons"]

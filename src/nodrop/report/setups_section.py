@@ -215,8 +215,7 @@ LEAST_REST_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """Activation time of one setup. It does not depend on the load, so all conditions are
-    together."""
+    """Activation time of one setup, all conditions together: it does not depend on the load."""
 
     setup: str
     whole: Summary
@@ -233,8 +232,7 @@ def activations(found: Sequence[Condition]) -> list[Activation]:
 
 
 def _summarized(told: Iterable[tuple[float | None, Trial]]) -> Summary | None:
-    """Each activation is a start of its own; but those of a host count once, if there are
-    several."""
+    """Each activation is a start of its own; of several hosts each host's count once."""
     known = [(value, trial) for value, trial in told if value is not None]
     starts = count_once([trial for _, trial in known])
     return summarize([value for value, _ in known], starts=starts if of_hosts(starts) else None)

@@ -229,8 +229,7 @@ class Source:
 
     @property
     def sut_names(self) -> tuple[str, ...]:
-        """Names of the SUTs as the manifest has them, or, in a run of an older version, the
-        experiment file."""
+        """Names of the SUTs by the manifest, or by the experiment file of an older run."""
         manifest = self.run.manifest
         named = [table_in(manifest, "sut"), *tables_in(manifest, "suts")]
         names = [str(sut["name"]) for sut in named if sut.get("name")]

@@ -194,8 +194,7 @@ def table_of(
 
 
 def write_csv(table: Table, file: BinaryIO) -> None:
-    """RFC 4180, with a header; numbers are raw. Row by row: the books of a long run have no room in
-    memory."""
+    """RFC 4180, with a header; numbers are raw. Row by row: a long run has no room in memory."""
     out = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([escape.csv_text(column.name) for column in table.columns])

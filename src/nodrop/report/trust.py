@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from nodrop.config.units import noun, parse_cpus
+from nodrop.config.units import count_of, parse_cpus
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.ledger.sender import KNOBS
@@ -15,7 +15,7 @@ from nodrop.report import escape, numbers
 from nodrop.report.hosts import hosts_sentences
 from nodrop.report.repeats import outlying, stopped
 from nodrop.report.sensor import sensor_sentences
-from nodrop.report.sentences import Sentence, plural, reason_words, reasons_of
+from nodrop.report.sentences import Sentence, reason_words, reasons_of
 from nodrop.report.story import Source, Story, once
 from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Trial
 from nodrop.results.rundir import Records
@@ -109,8 +109,7 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
 
 
 def _rules(story: Story) -> Iterator[Sentence]:
-    """Sentences of the rules shared with imported data; an imported run brings its own, with
-    more."""
+    """Sentences of the rules shared with imported data; an imported run brings more of its own."""
     for number, source in enumerate(story.sources):
         if source.run.beside("findings") is not None:
             continue
@@ -128,12 +127,12 @@ def _books(story: Story) -> Iterator[Sentence]:
         words = "the record says otherwise than its books, balanced again here, or its trial.json"
         yield Sentence("books-differ", words, trials=differ)
     if missing := tuple(t for t in story.trials if BOOKS_MISSING in t.invalid_reasons):
-        words = f"the books of {plural(len(missing), 'trial')} that were measured are not there: "
+        words = f"the books of {count_of(len(missing), 'trial')} that were measured are not there: "
         words += "what their records say is not proved, and enters no figure"
         yield Sentence("books-missing", words, trials=missing)
     n = len(story.trials)
     if closed := sum(t.closed and BOOKS_DIFFER not in t.invalid_reasons for t in story.trials):
-        words = f"the books of {closed} of {plural(n, 'trial')} were balanced again: residual 0"
+        words = f"the books of {closed} of {count_of(n, 'trial')} were balanced again: residual 0"
         yield Sentence("books-balanced-again", words, {"closed": closed, "trials": n})
 
 
@@ -144,7 +143,7 @@ def _sender(story: Story) -> Iterator[Sentence]:
         p99, most = (max(ends) for ends in zip(*late, strict=True))
         yield Sentence(
             "sender-lateness",
-            f"in {len(late)} of {plural(len(measured), 'measured trial')} the sender's "
+            f"in {len(late)} of {count_of(len(measured), 'measured trial')} the sender's "
             f"schedule error is known: its p99 was at most {numbers.millis(p99)} ms, its largest "
             f"{numbers.millis(most)} ms",
             {"p99_us": p99, "max_us": most, "trials": len(late)},
@@ -156,7 +155,7 @@ def _sender(story: Story) -> Iterator[Sentence]:
         yield Sentence(
             "sender-burst",
             f"the largest burst of a late sender in a measured trial was "
-            f"{plural(burst.sent, 'packet')}, {numbers.millis(burst.late_us)} ms behind; "
+            f"{count_of(burst.sent, 'packet')}, {numbers.millis(burst.late_us)} ms behind; "
             f"lost in that trial: {'not known' if lost is None else lost}",
             {"packets": burst.sent, "late_us": burst.late_us, "lost_packets": lost},
             (trial,),
@@ -172,15 +171,15 @@ def _sender(story: Story) -> Iterator[Sentence]:
         p99, slowest = max(p for p, _, _ in shaped), min(pps for _, pps, _ in shaped)
         yield Sentence(
             "sender-shaped",
-            f"in {plural(len(shaped), 'measured trial')} the trace asks for more at once than the "
-            f"sender sends: that left at {numbers.count(slowest)} packets/s or faster, at p99 up "
-            f"to {numbers.millis(p99)} ms after the trace's own time",
+            f"in {count_of(len(shaped), 'measured trial')} the trace asks for more at once than "
+            f"the sender sends: that left at {numbers.count(slowest)} packets/s or faster, at p99 "
+            f"up to {numbers.millis(p99)} ms after the trace's own time",
             {"asked_p99_us": p99, "shaped_pps": slowest, "trials": len(shaped)},
             tuple(t for _, _, t in shaped),
         )
     if silent := tuple(t for t, sent in measured if sent.schedule_error_us is None):
         has = "has" if len(silent) == 1 else "have"
-        words = f"{plural(len(silent), 'measured trial')} {has} no schedule error: the generator "
+        words = f"{count_of(len(silent), 'measured trial')} {has} no schedule error: the generator "
         words += "cannot say it, or had no schedule"
         yield Sentence("sender-silent", words, {"trials": len(silent)}, silent)
 
@@ -207,7 +206,7 @@ def _other_programs(story: Story) -> Iterator[Sentence]:
     elif found.ratios:
         words = f"the host was quiet: other programs {used}"
         if known != len(story.trials):
-            words += f" (known of {known} of {len(story.trials)} trials)"
+            words += f" (known of {known} of {count_of(len(story.trials), 'trial')})"
         yield Sentence("host-quiet", words, evidence)
 
 
@@ -220,7 +219,7 @@ def _own_quota(story: Story) -> Iterator[Sentence]:
     yield Sentence(
         "own-quota",
         f"a CPU quota around nodrop itself ({worst.cpus:g} CPUs, {worst.group}) held it back "
-        f"in {len(found)} of {plural(len(story.trials), 'trial')}, for up to "
+        f"in {len(found)} of {count_of(len(story.trials), 'trial')}, for up to "
         f"{worst.throttled_s:.2f} s of one: raise it ({KNOBS})",
         {t.name: quota.throttled_s for t, quota in found},
         tuple(t for t, _ in found),
@@ -245,7 +244,7 @@ def _outlying(story: Story) -> Iterator[Sentence]:
     ]
     yield Sentence(
         "stands-apart",
-        f"{plural(len(trials), 'trial')} {stand} apart from the others of {others} "
+        f"{count_of(len(trials), 'trial')} {stand} apart from the others of {others} "
         f"({titles}); marked, and in every figure like the others",
         {"figures": figures},
         trials,
@@ -276,7 +275,7 @@ def _warmed(story: Story) -> Iterator[Sentence]:
     sent = sum(n for _, w in warmed if isinstance(n := w.get("offered_packets"), int))
     yield Sentence(
         "guest-warmed-up",
-        f"{plural(len(warmed), 'trial')} began in a guest that had just booted: each first "
+        f"{count_of(len(warmed), 'trial')} began in a guest that had just booted: each first "
         "carried its whole load once, cold, and that load was discarded "
         f"({numbers.count(sent)} packets that are in no figure)",
         {"trials": len(warmed), "packets": sent},
@@ -289,7 +288,7 @@ def _reset(story: Story) -> Iterator[Sentence]:
         yield Sentence(
             "reset",
             f"receiver or driver began anew for {len(times)} of "
-            f"{plural(len(story.trials), 'trial')}, and all was found as before; until then "
+            f"{count_of(len(story.trials), 'trial')}, and all was found as before; until then "
             f"{numbers.seconds(median(times))} s went by (median), which are in no figure",
             {"trials": len(times), "median_s": median(times)},
         )
@@ -349,13 +348,13 @@ def cpus_of_both(story: Story) -> Iterator[Sentence]:
         chosen += record.cpus_parted is True
         apart.append(trial)
     if shared:
-        words = f"in {plural(len(shared), 'trial')} the generator and the SUT may have taken "
+        words = f"in {count_of(len(shared), 'trial')} the generator and the SUT may have taken "
         words += "turns on a CPU, or the generator cannot say (load.cpu and limits.cpus part them)"
         yield Sentence("cpus-shared", words, {"trials": len(shared)}, tuple(shared))
     if apart:
         pairs = "; ".join([*said][:3]) + ("; …" if len(said) > 3 else "")
         by = f", chosen by nodrop in {chosen}: the experiment names none" if chosen else ""
-        words = f"in {plural(len(apart), 'trial')} the generator and the SUT had CPUs of their own"
+        words = f"in {count_of(len(apart), 'trial')} generator and SUT had CPUs of their own"
         evidence = {"trials": len(apart), "chosen_by_nodrop": chosen, "cpus": [*said]}
         yield Sentence("cpus-apart", f"{words} ({pairs}{by})", evidence, tuple(apart))
 
@@ -400,8 +399,8 @@ class OtherPrograms:
     @property
     def words(self) -> str:
         limit = f"{FOREIGN_CPU_RATIO * 100:.0f} %"
-        trials = noun(len(self.ratios), "trial")
-        return f"in {len(self.crowded)} of {len(self.ratios)} {trials} more than {limit}"
+        of = count_of(len(self.ratios), "trial")
+        return f"in {len(self.crowded)} of {of} more than {limit}"
 
 
 @once

@@ -12,12 +12,13 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 from pydantic import ValidationError
 
+from nodrop.config.units import count_of
 from nodrop.report import escape, numbers
 from nodrop.report.chart import Chart
 from nodrop.report.direct import VerdictCard, VerdictRow
 from nodrop.report.flows import time_chart
 from nodrop.report.sections import Picture, Section, rendered
-from nodrop.report.sentences import Sentence, plural
+from nodrop.report.sentences import Sentence
 from nodrop.report.story import Story, once
 from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
 from nodrop.report.timeline import Panel, Point, Series, Timeline
@@ -73,7 +74,7 @@ class Watched:
         known = [one.closed for each in self.intervals for one in each.captures]
         closed, counted = known.count(True), len(known) - known.count(None)
         return (
-            f"{self.when} ({plural(len(self.intervals), 'interval')}); the books closed in "
+            f"{self.when} ({count_of(len(self.intervals), 'interval')}); the books closed in "
             f"{closed:,} of {counted:,} that can say it"
         )
 
@@ -202,7 +203,7 @@ def _lost_words(one: Watched, place: WatchedPlace) -> tuple[str, str]:
     )
     if came and unit == "packets":
         share = f" of {numbers.count(came)} ({numbers.percent(place.total / came)} %)"
-    lost = f"{numbers.count(place.total)} {unit}{share} lost in {plural(place.bursts, 'burst')}"
+    lost = f"{numbers.count(place.total)} {unit}{share} lost in {count_of(place.bursts, 'burst')}"
     worst = f"{numbers.count(place.worst_pps)} {unit}/s"
     return lost, f"{worst} at {clock(place.worst_real_ns)} UTC"
 
@@ -219,7 +220,7 @@ def watched_hidden(story: Story) -> Iterator[Sentence]:
         if one.unread:
             yield Sentence(
                 "watched-hidden",
-                f"{plural(one.unread, 'line')} of drops.jsonl cannot be read",
+                f"{count_of(one.unread, 'line')} of drops.jsonl cannot be read",
                 {"lines": one.unread},
             )
         for hidden in one.last.not_visible:

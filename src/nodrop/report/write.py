@@ -64,8 +64,7 @@ MOST_CELLS = 60
 
 
 def figure_files(story: Story) -> Iterator[Picture]:
-    """Loss, order, repetitions, the setups, and of each cell's typical trial the flow and the trial
-    over time."""
+    """Loss, order, repetitions, setups; flow and time chart of each cell's typical trial."""
     for pictures in (_own_pictures, *(section.pictures for section in sections())):
         yield from (one for one in pictures(story) if one.chart)
 

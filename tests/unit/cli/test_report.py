@@ -66,6 +66,24 @@ def test_a_report_in_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "--only" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("runs", ["a", "ab"])
+def test_the_page_alone_of_a_folder_is_the_page_of_its_runs(
+    runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen: it was the report of all runs as one, in the first of them."""
+    made = [make_run(tmp_path / run, Fake(repetitions=1, samples=False)) for run in runs]
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for run, name in zip(made, runs, strict=True):
+        run.rename(folder / name)
+    assert main.exit_code(["report", str(folder)]) == 0
+    page = (folder / "index.html").read_bytes()
+    assert main.exit_code(["report", str(folder), "--only", "html"]) == 0
+    assert capsys.readouterr().out.splitlines() == [str(folder / "index.html")] * 2
+    assert (folder / "index.html").read_bytes() == page
+    assert not (folder / "a" / "report").exists()
+
+
 def test_a_place_that_is_taken_is_bad_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -167,6 +167,21 @@ def test_page_markdown_and_json_have_the_card(tmp_path: Path) -> None:
     assert "5\u202f000<small>packets/s" in html
 
 
+def test_the_page_writes_a_load_as_that_of_a_search(tmp_path: Path) -> None:
+    loads = [Load(cell={"load.multiplier": n}, pps=1_000.0 * n, trials=[loss] * 6,
+                  fields={"sustained": True}) for n, loss in ((4, 0.0), (8, 0.1))]  # fmt: skip
+    html = page(read_story([outcome_run(tmp_path, loads)]))
+    pair = html.partition('<p class="pair">')[2].partition("</p>")[0]
+    assert "<b>4\u202f×</b>" in pair and "4X" not in pair
+
+
+def test_sentences_of_trust_begin_in_upper_case(tmp_path: Path) -> None:
+    html = page(read_story([outcome_run(tmp_path, [load(5_000, [0.0] * 3)])]))
+    trust = html.partition('<section id="trust"')[2].partition("</section>")[0]
+    said = re.findall("<(?:li|summary)><bdi>(.)|<div>(?:<details><summary>)?<bdi>(.)", trust)
+    assert len(said) > 3 and not [first for pair in said if (first := "".join(pair)).islower()]
+
+
 @pytest.mark.parametrize(
     ("low", "high", "grounds"), [(0.0, 0.1, ["z-carried", "z-lost"]), (0.2, 0.0, [])]
 )
