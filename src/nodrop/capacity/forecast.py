@@ -84,6 +84,6 @@ def forecast_words(found: Forecast | None, search: Search) -> str:
     if found.relative_width is None:
         return said + 'so few are likely to end with "at least" or with far bounds'
     return (
-        f"{said}bounds about {found.relative_width:.2g} of the load apart are likely, if trials of "
-        f"a load differ by {DIFFER:.0%} or less (asked for: {search.relative_width:g})"
+        f"{said}bounds about {100 * found.relative_width:.2g} % apart are likely, if trials of a "
+        f"load differ by {100 * DIFFER:g} % or less ({100 * search.relative_width:.3g} % asked for)"
     )

@@ -47,6 +47,7 @@ from nodrop.capacity.searched import (
 )
 from nodrop.capacity.statements import doubts, statements, writing
 from nodrop.config.search import Search
+from nodrop.config.units import count_of
 from nodrop.results.capacity import LimitedBy
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import CONFIDENCE, median_interval, median_rank, runs_needed
@@ -125,7 +126,7 @@ def _noise(answer: Answer, found: Missed) -> Statement:
     where = writing(answer).span(found.least, answer.lower.value, up=False)
     of_packets = answer.goal == 0 and answer.goals_of == "packets"
     what = "lost packets or fell behind" if of_packets else "missed the goal"
-    many = f"{found.missed} of {found.trials} trial{'s' if found.trials > 1 else ''}"
+    many = f"{found.missed} of {count_of(found.trials, 'trial')}"
     return Statement(
         rule="capacity-noise",
         text=f"{many} at {where} {what}; up to {100 * found.share_at_most:.0f} % of such trials "
@@ -140,10 +141,10 @@ def _noise(answer: Answer, found: Missed) -> Statement:
 
 _WHY = {
     Aside.STOLEN: "lost no more than came while the hypervisor had the CPU, or in late bursts",
-    Aside.PACE: "lost nothing, but were too short to show the pace",
-    Aside.FAR: "carried less than 80 % of their load, and speak of no other",
+    Aside.PACE: "lost nothing, and ended too soon to show the pace",
+    Aside.FAR: "carried less than 80 % of the load, which says nothing of others",
     Aside.REFUTED: "promised more than a lower load then carried",
-    Aside.CHANGED: "were before the SUT began to serve less",
+    Aside.CHANGED: "came before the SUT began to serve less",
 }
 
 

@@ -197,13 +197,13 @@ def forecast_words(searched: SearchedCell) -> str:
     foreseen = searched.forecast
     if foreseen is None:
         return ""
-    likely = _trials(foreseen.trials)
+    likely = count_of(foreseen.trials, "trial")
     if foreseen.relative_width is None:
         likely += ", too few for close bounds"
     else:
         likely += f", and bounds {numbers.percent(foreseen.relative_width)} % apart"
     rounds = " + ".join(map(str, searched.round_trials)) or "no"
-    bought = f"{rounds} trial{'' if rounds == '1' else 's'}"
+    bought = f"{rounds} {noun(sum(searched.round_trials), 'trial')}"
     if len(searched.round_trials) > 1:
         bought += f" in {len(searched.round_trials)} rounds"
     bounds = ", ".join(_bounds(answer) for answer in searched.answers)
@@ -222,11 +222,7 @@ def _starts(searched: SearchedCell, budget_s: float) -> str:
     took_s, n = sum(first.values()), len(first)
     if took_s < LEAST_STARTS * budget_s:
         return ""
-    return f" {n} {noun(n, 'start')} of {searched.subject} took {took_s:,.0f} s of it."
-
-
-def _trials(n: int) -> str:
-    return f"{n} {noun(n, 'trial')}"
+    return f" {count_of(n, 'start')} of {searched.subject} took {took_s:,.0f} s of it."
 
 
 def _bounds(answer: Answer) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.terminal.arguments import (
     AsJson,
@@ -165,7 +166,7 @@ def _print(found: AuditAnswer) -> None:
     findings = [one for one in found.findings if not one.note]
     notes = [one for one in found.findings if one.note]
     ports = ", ".join(found.ports) or "no port that anybody captures on"
-    number = f"{len(findings)} finding{'' if len(findings) == 1 else 's'}"
+    number = count_of(len(findings), "finding")
     say(f"{found.role}, {ports}: {number} in {found.took_s:.2f} s")
     for place, one in enumerate(findings, 1):
         _finding(out, f"{place}", one)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput, LabProblem
 from nodrop.terminal.arguments import AsJson, complain, say, say_json
 
@@ -81,7 +82,8 @@ def check(
                 say(f"{one.what}: {words}")
         for words in problems:
             say(f"- {words}")
-        say(f"{len(problems)} to mend" if problems else "nothing stands in the way")
+        to_fix = f"{count_of(len(problems), 'problem')} to fix"
+        say(to_fix if problems else "nothing stands in the way")
     return LabProblem.exit_code if problems else 0
 
 
@@ -205,7 +207,7 @@ def _must_be_meant(where: str | None) -> None:
         return
     for words in going:
         say(f"would end: {words}")
-    ends = f"--all ends {len(going)} run{'s' if len(going) > 1 else ''}"
+    ends = f"--all ends {count_of(len(going), 'run')}"
     if not sys.stdin.isatty():
         raise BadInput(f"{ends} (above), which may be another user's", hint="add --yes to mean it")
     if not typer.confirm(f"{ends}: do it?"):

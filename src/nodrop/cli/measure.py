@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput, LabProblem
 from nodrop.ledger.sender import DISTURBS
 from nodrop.terminal.arguments import (
@@ -203,7 +204,7 @@ def _first_question(settings: Sequence[str]) -> Experiment:
 
 def _standing_words(problems: Sequence[str], notes: Sequence[str]) -> str:
     if problems:
-        return f"{len(problems)} to mend"
+        return f"{count_of(len(problems), 'problem')} to fix"
     disturbing = sum(words.startswith(DISTURBS) for words in notes)
     if not disturbing:
         return "nothing stands in the way"

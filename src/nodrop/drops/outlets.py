@@ -15,6 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nodrop.config.units import count_of
 from nodrop.drops.books import Balance, Bounds
 from nodrop.drops.places import ANALYSIS, Row, thread_shares
 from nodrop.drops.watching import Interval, oldest_ms
@@ -134,7 +135,7 @@ def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
         first, last = (clock(at) if at else "–" for at in (row.first_real_ns, row.last_real_ns))
         yield (
             f"  {row.loss.place}, {row.loss.where}: {row.total:,} {unit(row)} lost from {first} to "
-            f"{last}, in {row.bursts} burst{'s' * (row.bursts != 1)}, at most "
+            f"{last}, in {count_of(row.bursts, 'burst')}, at most "
             f"{row.worst_pps:,.0f}/s at {clock(row.worst_real_ns)} ({row.loss.counter})"
         )
     if worst := max(found.rows, key=lambda row: row.total, default=None):

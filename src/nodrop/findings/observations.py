@@ -10,6 +10,7 @@ from statistics import median
 from sys import intern
 from typing import Any
 
+from nodrop.config.units import count_of
 from nodrop.results.trial import TrialRecord, Unscheduled
 
 
@@ -454,7 +455,7 @@ def no_schedule(cells: Cells) -> Iterator[Finding]:
 
 def _unscheduled(loads: Sequence[Unscheduled], runs: Sequence[Observation]) -> Iterator[str]:
     one = loads[0]
-    yield f"{one.generator}, {one.flows} flow{'s' if one.flows > 1 else ''}"
+    yield f"{one.generator}, {count_of(one.flows, 'flow')}"
     means = [run.offered_pps for run in runs if run.offered_pps]
     if len(means) > 1:
         apart = (max(means) - min(means)) / median(means)

@@ -192,7 +192,7 @@ def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None, bo
     begin_ns = sending.first_sent_mono_ns
     when = "" if begin_ns is None else f", {(worst.begin_mono_ns - begin_ns) / 1e9:.1f} s into it"
     more = len(bursts) - 1
-    others = f" and {more} more such burst{'s' if more > 1 else ''}" if more else ""
+    others = f" and {more} more such {noun(more, 'burst')}" if more else ""
     were = "packet was" if lost == 1 else "packets were"
     known = "at that time" if losses is not None else "at a time that is not known"
     return (

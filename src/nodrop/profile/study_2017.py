@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import curve_fit
 from scipy.stats import t as student
 
+from nodrop.config.units import count_of
 from nodrop.ledger.running import UNEVEN
 from nodrop.report import numbers
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
@@ -452,7 +453,7 @@ def _ratio(more: Model, fewer: Model) -> tuple[float, float]:
 def _name(model: Model, keys: Sequence[str]) -> str:
     """`keys`: what tells the rows apart beside threads."""
     receive, rest = _receive(model), dict(model.rest)
-    behind = "" if not receive else f", {receive} receive thread{'s' if receive > 1 else ''}"
+    behind = "" if not receive else f", {count_of(receive, 'receive thread')}"
     others = "".join(f", {key} {rest[key]}" for key in keys if key in rest)
     ports = f", {model.ports} ports" if model.ports > 1 else ""
     return f"{model.runmode}{behind}{ports}{others}"

@@ -24,7 +24,7 @@ from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.searched import judged_ratio, tried
 from nodrop.capacity.statements import writing
-from nodrop.config.units import count_of, parse_cpus
+from nodrop.config.units import count_of, noun, parse_cpus
 from nodrop.findings.load_words import apart, written
 from nodrop.report import escape, numbers
 from nodrop.report.flows import hop_title
@@ -430,7 +430,7 @@ def _sure_words(
     ):
         if named := [n for n, good in odd if good is carried]:
             names = ", ".join(map(str, named[:4])) + (" …" if len(named) > 4 else "")
-            yield f"Trial{'s' if len(named) > 1 else ''} {names} {said}."
+            yield f"{noun(len(named), 'Trial')} {names} {said}."
 
 
 def _rounded(ends: Sequence[CardLoad | None]) -> Iterator[str]:

@@ -288,7 +288,7 @@ def test_doctor_lists_every_problem(
     monkeypatch.setattr("nodrop.hosts.rights.ensure_privileges", lambda: None)
     assert main.exit_code(["doctor", str(experiment)]) == 3
     listed = capsys.readouterr().out.splitlines()
-    assert listed == ["- no node", "- no trace", shared, "2 to mend"]
+    assert listed == ["- no node", "- no trace", shared, "2 problems to fix"]
     problems.clear()
     standing = {"setup": "bare", "certificate": None, "not_calibrated": "run `nodrop calibrate`"}
     monkeypatch.setattr("nodrop.measure.baselines.standing_here", lambda *_: [standing])

@@ -10,6 +10,7 @@ import pytest
 from nodrop import plugins
 from nodrop.cli.main import exit_code
 from nodrop.config.lab_file import load_lab
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts import ssh_connection
 from nodrop.hosts.node import ClockFix, find_node_binary
@@ -90,7 +91,9 @@ def test_a_lab_of_this_machine_can_be_checked_too(capsys: pytest.CaptureFixture[
     lines = capsys.readouterr().out.splitlines()
     problems = [line for line in lines if line.startswith("- ")]
     assert code == (3 if problems else 0)
-    assert lines[-1] == (f"{len(problems)} to mend" if problems else "nothing stands in the way")
+    assert lines[-1] == (
+        f"{count_of(len(problems), 'problem')} to fix" if problems else "nothing stands in the way"
+    )
 
 
 def test_offloads_that_are_on_and_can_be_turned_off() -> None:
