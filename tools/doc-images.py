@@ -20,11 +20,10 @@ from nodrop.report.write import write_report
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SHOTS: dict[str, dict[str, Any]] = {
-    "report-desktop": {"width": 1200, "height": 1000},
-    "report-dark": {"width": 1200, "height": 1000, "scheme": "dark", "at": "#ledger"},
+    "report-desktop": {"width": 1200, "height": 900},
+    "report-dark": {"width": 1200, "height": 900, "scheme": "dark", "at": "#ledger"},
     "report-phone": {"width": 390, "height": 844, "scale": 2},
     "report-print": {"width": 794, "height": 1123, "media": "print"},
-    "report-time": {"width": 1200, "height": 1060, "at": "#time details.trial"},
 }
 SETUPS_SHOTS: dict[str, dict[str, Any]] = {
     "report-setups": {"width": 1200, "height": 1720, "at": "#setups"},

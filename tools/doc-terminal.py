@@ -1,6 +1,6 @@
-"""Renews docs/images/terminal-run.svg from what a command printed into a pipe.
+"""Renews docs/images/terminal-run.svg from the screen of a terminal, colours and all.
 
-.venv/bin/nodrop capacity … 2>&1 | python tools/doc-terminal.py 'nodrop capacity …'
+tmux capture-pane -epS - | python tools/doc-terminal.py 'nodrop capacity …'
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.text import Text
 
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "terminal-run.svg"
-COLUMNS = 110
+COLUMNS = 100
 
 
 def main(command: str, printed: str) -> None:
     out = Console(record=True, width=COLUMNS, file=io.StringIO())
     out.print(Text(f"$ {command}", style="bold"))
-    out.print(Text(printed.rstrip()))
+    out.print(Text.from_ansi(printed.rstrip()))
     found = out.export_svg(title="nodrop")
     # The picture needs nothing from elsewhere: its fonts are the reader's own.
     IMAGE.write_text(re.sub(r"@font-face \{.*?\}\s*", "", found, flags=re.DOTALL))

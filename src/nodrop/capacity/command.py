@@ -64,7 +64,8 @@ def capacity(
         ),
     ] = None,
     budget: Annotated[
-        str, typer.Option("--budget", metavar="TIME", help="90s, 10m: it plans within.")
+        str,
+        typer.Option("--budget", metavar="TIME", help="Time for all trials, such as 90s or 10m."),
     ] = "4m",
     window: Window = None,
     by: Annotated[
@@ -73,12 +74,18 @@ def capacity(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option("--method", metavar="NAME", help="How the next load is chosen."),
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="How the next load is chosen: nodrop, mlrsearch or bisection.",
+        ),
     ] = None,
     soak: Annotated[
         str | None,
         typer.Option(
-            "--soak", metavar="TIME", help="After the search, so long at the load that is carried."
+            "--soak",
+            metavar="TIME",
+            help="After the search: one trial of that length at the load that is carried.",
         ),
     ] = None,
     loop: Annotated[

@@ -222,7 +222,7 @@ def drops(
     once: Annotated[bool, typer.Option("--once", help="One interval, then end.")] = False,
     as_json: AsJson = False,
     interval: Annotated[
-        str, typer.Option("--interval", metavar="TIME", help="Of each look: 500ms, 1s, 1m.")
+        str, typer.Option("--interval", metavar="TIME", help="Length of each look: 500ms, 1s, 1m.")
     ] = "1s",
     for_: Annotated[
         str | None,

@@ -54,7 +54,9 @@ def watch(
     ] = False,
     port: Annotated[
         int,
-        typer.Option("--port", metavar="N", help="Of the page, up to 65535; 0 = any free one."),
+        typer.Option(
+            "--port", metavar="N", help="Port of the page, up to 65535; 0 = any free one."
+        ),
     ] = 0,
     as_json: AsJson = False,
 ) -> None:

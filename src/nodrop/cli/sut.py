@@ -82,12 +82,16 @@ def guest(recipe: Recipe, as_json: AsJson = False) -> None:
 
 @image.command("import")
 def import_it(
-    rootfs: Annotated[Path, typer.Argument(metavar="ROOTFS.tar", help="Not packed.")],
+    rootfs: Annotated[
+        Path, typer.Argument(metavar="ROOTFS.tar", help="A tar archive, not compressed.")
+    ],
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Such as snort.")],
     program: Annotated[
-        str, typer.Option("--program", metavar="PATH", help="Of the program, in the image.")
+        str, typer.Option("--program", metavar="PATH", help="Path of the program in the image.")
     ],
-    version: Annotated[str, typer.Option("--version", metavar="TEXT", help="The program's.")],
+    version: Annotated[
+        str, typer.Option("--version", metavar="TEXT", help="Version of the program.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Keep a root filesystem of your own as an image, for `sut.image = "NAME:VERSION"`.

@@ -26,7 +26,7 @@ Ports = Annotated[
     typer.Option(
         "--port",
         metavar="NAME",
-        help="Of this port; else of those that somebody captures on. Repeatable.",
+        help="Knobs of this port; else of those that somebody captures on. Repeatable.",
     ),
 ]
 NOT_ALL = 1
@@ -109,7 +109,7 @@ def apply(
     knobs: Knobs = None,
     ports: Ports = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Also where the link of your own session goes down.")
+        bool, typer.Option("--yes", help="Set also what takes the link of your own session down.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -153,7 +153,7 @@ def status(as_json: AsJson = False) -> int:
     nodrop tune status
     nodrop tune status --json
 
-    Exit code 0: all as set, or nothing is set; 1: something is otherwise since.
+    Exit code 0: all as set, or nothing is set; 1: something has changed since.
     """
     from nodrop.hosts.journal import tuned_folder
     from nodrop.tune.kept import tunings
@@ -175,7 +175,8 @@ def status(as_json: AsJson = False) -> int:
 @tune.command("restore")
 def restore(
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also what somebody else has changed since.")
+        bool,
+        typer.Option("--overwrite", help="Put back also what somebody else has changed since."),
     ] = False,
     as_json: AsJson = False,
 ) -> int:

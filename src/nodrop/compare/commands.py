@@ -96,7 +96,9 @@ def compare(
     b: Annotated[str, typer.Argument(metavar="B", parser=_side, help=SIDE, show_default=False)],
     differs: Annotated[
         list[str] | None,
-        typer.Option("--differs", metavar="KEY", help="This may differ: the point. Repeatable."),
+        typer.Option(
+            "--differs", metavar="KEY", help="A fact in which A and B may differ. Repeatable."
+        ),
     ] = None,
     metrics: Metrics = None,
     markdown: Markdown = False,
@@ -159,7 +161,14 @@ def answered(
 
 def baseline(
     run: RunDirectory,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written anew.", callback=writable)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="The file to write; one that is there is replaced.",
+            callback=writable,
+        ),
+    ],
 ) -> None:
     """Store what a run measured in one small file, for `nodrop compare FILE B`.
 
@@ -232,7 +241,8 @@ def ab(
         int, typer.Option("--most", metavar="N", help="Trials of each build, at most.")
     ] = 80,
     budget: Annotated[
-        str | None, typer.Option("--budget", metavar="TIME", help="90s, 10m: no trial after it.")
+        str | None,
+        typer.Option("--budget", metavar="TIME", help="No trial begins after it: 90s, 10m."),
     ] = None,
     markdown: Markdown = False,
     junit: Junit = None,
@@ -382,7 +392,9 @@ def history(
     runs: RunDirectories,
     differs: Annotated[
         list[str] | None,
-        typer.Option("--differs", metavar="KEY", help="This may differ as well. Repeatable."),
+        typer.Option(
+            "--differs", metavar="KEY", help="A fact in which runs may differ. Repeatable."
+        ),
     ] = None,
     metrics: Annotated[
         list[str] | None,

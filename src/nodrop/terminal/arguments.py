@@ -133,7 +133,7 @@ TraceName = Annotated[
     str, typer.Argument(metavar="TRACE", help="Capture file, or make:demo.", show_default=False)
 ]
 Rules = Annotated[
-    list[str] | None, typer.Option("--rules", metavar="FILE", help="Rules. Repeatable.")
+    list[str] | None, typer.Option("--rules", metavar="FILE", help="A file of rules. Repeatable.")
 ]
 Window = Annotated[
     str | None,
@@ -144,8 +144,18 @@ Window = Annotated[
         show_default=False,
     ),
 ]
-SetupKind = Annotated[str, typer.Option("--setup", metavar="KIND", help="Where the SUT runs.")]
-SutKind = Annotated[str, typer.Option("--sut", metavar="KIND", help="What is measured.")]
+SetupKind = Annotated[
+    str,
+    typer.Option(
+        "--setup",
+        metavar="KIND",
+        help="Where the SUT runs: bare, docker, oci, vm … (nodrop plugins).",
+    ),
+]
+SutKind = Annotated[
+    str,
+    typer.Option("--sut", metavar="KIND", help="What is measured (SUT): suricata, command, sink."),
+]
 OwnConfig = Annotated[
     str | None,
     typer.Option("--config", metavar="FILE", help="Your own suricata.yaml."),
@@ -216,7 +226,7 @@ RunDirectories = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Go on with the run that was interrupted in --out.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def blaming_options(asked: Experiment, plan: Callable[[], Plan]) -> Plan:

@@ -50,7 +50,7 @@ def bar_line(ratio: float, words: Sequence[str]) -> Table:
     """`━━━━╸ 3/9 · 1 min 10 s ± 4 s left · 0004-4x-r02 · offer 2.0 of 4.0 s`."""
     line = Table.grid(padding=(0, 1))
     line.add_row(
-        ProgressBar(total=1.0, completed=ratio, width=16),
+        ProgressBar(1.0, ratio, 16, style="dim", complete_style="bold", finished_style="bold"),
         Text(" · ".join(filter(None, words)), overflow="ellipsis", no_wrap=True),
     )
     return line
