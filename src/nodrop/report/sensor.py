@@ -37,8 +37,8 @@ def sensor_sentences(story: Story) -> Iterator[Sentence]:
             ]
             yield Sentence(
                 "yaml-replaced",
-                f"{count_of(len(changes), 'key')} of {_plain(sensor.yaml)} replaced, all others "
-                f"kept: {'; '.join(changes)}",
+                f"{count_of(len(changes), 'key')} of {_plain(sensor.yaml)} replaced, and all "
+                f"others kept: {'; '.join(changes)}",
                 {
                     "yaml": sensor.yaml,
                     "replaced": [

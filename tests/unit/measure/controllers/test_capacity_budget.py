@@ -84,7 +84,7 @@ def test_a_budget_says_before_what_it_buys(
     assert 0.5 * foreseen.trials <= bought <= 2 * foreseen.trials + 1
     for found in answers(done, search):
         if width is not None:
-            assert f"about {width:g} of the load" in words
+            assert f"bounds about {100 * width:g} % apart" in words
             assert found.reached_width is not None and found.reached_width <= width * 1.3
 
 
