@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
-from typing import Self
+from typing import Any, Self
 
 from markupsafe import Markup, escape
 
@@ -35,7 +36,7 @@ OUTCOMES = {
     "void": ("diamond", "void hollow", "void"),
 }
 """Sign, style and words of an outcome: colour is never the only sign."""
-MISSED = {
+MISSED = OUTCOMES | {
     "good": ("dot", "carried", "no detection missed"),
     "absorbed": ("dot", "carried hollow", "no detection missed, pace not shown"),
     "loss": ("down", "lost", "missed detections"),
@@ -68,23 +69,18 @@ def tag(name: str, *children: Markup | str, **attributes: object) -> Markup:
     """`tag("text", "5 %", x=3, class_="tick")`; None leaves one out."""
     found = ""
     for key, value in attributes.items():
-        if value is None:
-            continue
-        if isinstance(value, float | int) and not isinstance(value, bool):
-            said = number(value)
-        elif isinstance(value, str):
-            said = "\n".join(plain(line, longest=100_000) for line in value.split("\n"))
-        else:
-            said = plain(value, longest=1000)
-        found += f' {key.rstrip("_").replace("_", "-")}="{escape(said)}"'
-    return Markup(f"<{name}{found}>{join(children)}</{name}>" if children else f"<{name}{found}/>")
+        if value is not None:
+            said = number(value) if isinstance(value, float | int) else "\n".join(
+                plain(line, longest=100_000) for line in str(value).split("\n")
+            )  # fmt: skip
+            found += f' {key.rstrip("_").replace("_", "-")}="{escape(said)}"'
+    inner = Markup().join(map(shown_text, children))
+    return Markup(f"<{name}{found}>{inner}</{name}>" if children else f"<{name}{found}/>")
 
 
-def join(children: Iterable[Markup | str]) -> Markup:
-    return Markup("").join(
-        child if isinstance(child, Markup) else escape(plain(child, longest=1000))
-        for child in children
-    )
+def shown_text(child: object) -> Markup:
+    """Markup as it is; any other text without what cannot be seen, and escaped."""
+    return escape(child if hasattr(child, "__html__") else plain(child, longest=1000))
 
 
 def cut(label: str, width: float) -> str:
@@ -311,13 +307,13 @@ class Plot:
 
     def __html__(self) -> Markup:
         """In its frame; marks that can be pointed at are one stop of the keyboard."""
-        if not self.told:
-            return tag("div", self.drawn(), class_=f"pad {self.pad}")
-        told = "\n".join(f"{x} {y} {to or '-'} {words}" for x, y, words, to in self.told)
-        name = f"{self.says}: arrow keys step through its marks"
-        group = {"tabindex": "0", "role": "group", "aria_label": name, "data_told": told}
-        points = tag("div", self.drawn(), class_="points", **group)
-        return tag("div", points, class_=f"pad {self.pad}")
+        drawn = self.drawn()
+        if self.told:
+            told = "\n".join(f"{x} {y} {to or '-'} {words}" for x, y, words, to in self.told)
+            name = f"{self.says}: arrow keys step through its marks"
+            group = {"tabindex": "0", "role": "group", "aria_label": name, "data_told": told}
+            drawn = tag("div", drawn, class_="points", **group)
+        return tag("div", drawn, class_=f"pad {self.pad}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,20 +347,12 @@ class Chart:
     def told(self) -> list[str]:
         return [words for pane in self.panes for p in pane.plots for _, _, words, _ in p.told]
 
-    def __str__(self) -> str:
-        return str(self.__html__()) if self.panes else ""
-
     def __html__(self) -> Markup:
         if not self.panes:
             return Markup()
-        parts = [key(self.key)]
-        if self.columns:
-            heads = [tag("p", name, class_="pane-name") for name in self.columns]
-            parts.append(tag("div", tag("div", ""), *heads, class_="trow thd"))
-        parts += map(_row_over_time if "times" in self.kind else _pane, self.panes)
-        parts += [self.other] if self.other else []
-        group = {"role": "group", "aria_label": self.title}
-        return tag("div", *parts, **group, class_=f"chart {self.kind}".rstrip())
+        return Markup(_frame().render(chart=self, sign=sign))
+
+    __str__ = __html__
 
     def saved(self, css: str) -> str:
         """A file of fixed size for papers: marks, key and style inside, in the light colours."""
@@ -394,22 +382,15 @@ class Chart:
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{drawn}\n'
 
 
-def _pane(pane: Pane) -> Markup:
-    parts = [key(pane.key), *(plot.__html__() for plot in pane.plots)]
-    if pane.heading:
-        unit = tag("span", f", {pane.unit}") if pane.unit else Markup()
-        parts.insert(0, tag("p", pane.heading, unit, class_="pane-name"))
-    if pane.note:
-        parts.append(tag("p", pane.note, class_="cap-t"))
-    return tag("div", *parts, class_="pane")
+@cache
+def _frame() -> Any:
+    import jinja2  # only pages need it
 
-
-def _row_over_time(pane: Pane) -> Markup:
-    note = [tag("p", pane.note)] if pane.note else []
-    unit = tag("span", pane.unit)
-    head = tag("div", tag("b", pane.heading), " ", unit, key(pane.key), *note, class_="thead")
-    cells = [tag("div", plot.__html__(), class_="cell") for plot in pane.plots]
-    return tag("div", head, *cells, class_="trow")
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("nodrop.report"), autoescape=True, finalize=shown_text,
+        undefined=jinja2.StrictUndefined, trim_blocks=True,
+    )  # fmt: skip
+    return found.get_template("chart.html.j2")
 
 
 def sign(shape: str, style: str) -> Markup:
@@ -426,18 +407,10 @@ def sign(shape: str, style: str) -> Markup:
     return tag("svg", used, width=14, height=12, aria_hidden="true")
 
 
-def key(entries: Sequence[KeyEntry]) -> Markup:
-    """In HTML, so that it wraps."""
-    if not entries:
-        return Markup()
-    listed = [tag("li", sign(shape, style), " ", name) for shape, style, name in entries]
-    return tag("ul", *listed, class_="key")
-
-
 def outcome_key(marks: Iterable[str], *, detections: bool = False) -> tuple[KeyEntry, ...]:
     """Key entries of the outcomes that occur; `detections`: trials are judged by these."""
-    seen, key = set(marks), {**OUTCOMES, **(MISSED if detections else {})}
-    return tuple(entry for mark, entry in key.items() if mark in seen)
+    seen, entries = set(marks), MISSED if detections else OUTCOMES
+    return tuple(entry for mark, entry in entries.items() if mark in seen)
 
 
 def _saved_key(entries: Sequence[KeyEntry], y: float) -> tuple[list[Markup], int]:

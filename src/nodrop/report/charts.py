@@ -90,19 +90,18 @@ def knee_plot(knee: Knee) -> Chart:
     if knee.too_much_pps is not None:  # room for its label
         reached.append(min(reached) + (knee.too_much_pps - min(reached)) / 0.78)
     x = Scale.near(reached, wanted=6)
+    curve = [point for point in knee.curve if x.holds(point.pps)]
+    held = [one for one in knee.held if x.holds(one.pps)]
     tops = [d.loss_ratio or 0.0 for d in near]
-    tops += [one.unserved_ratio for one in knee.held if x.holds(one.pps)]
-    tops += [point.loss_ratio for point in knee.curve if x.holds(point.pps)]
+    tops += [*(one.unserved_ratio for one in held), *(point.loss_ratio for point in curve)]
     y = Scale.over([top * 100 for top in tops], wanted=4)
     what = "Missed detections" if knee.by_detections else "Lost packets"
     plot = Plot(f"{what} over the offered load", x, y, height=250)
     _zones(plot, knee)
     plot.axes("offered load, packets/s", numbers.count, _plain)
-    curve = [point for point in knee.curve if x.holds(point.pps)]
     plot.area([(p.pps, p.high_ratio * 100) for p in curve],
               [(p.pps, p.low_ratio * 100) for p in curve], "fit")  # fmt: skip
     plot.line([(p.pps, p.loss_ratio * 100) for p in curve], "fit")
-    held = [one for one in knee.held if x.holds(one.pps)]
     for one in held:
         plot.rise(one.pps, one.lost_ratio * 100, one.unserved_ratio * 100, "held")
     _outcomes(plot, _by_loss(near, y.high))
@@ -114,9 +113,8 @@ def knee_plot(knee: Knee) -> Chart:
     if any(d.apart for d in near):
         key.append(("halo", "apart", "stands apart from the others"))
     named = ("Missed", "% of expected") if knee.by_detections else ("Lost", "% of sent")
-    panes = [Pane((plot,), *named)]
-    panes += _workers(near, x)
-    return Chart(knee.title, (*panes, *_all_loads(knee, x)), tuple(key), "knee")
+    panes = (Pane((plot,), *named), *_workers(near, x), *_all_loads(knee, x))
+    return Chart(knee.title, panes, tuple(key), "knee")
 
 
 def _plain(value: float) -> str:
@@ -131,10 +129,9 @@ def _zones(plot: Plot, knee: Knee) -> None:
         plot.band(x.low, low, "z-carried")
         plot.upright(low, "carried", f"carried {numbers.count(low)}", anchor)
     if high is not None and (low is None or high > low):
+        anchor = "end" if low is None and x.at(high) >= 0.75 else "start"
         plot.band(high, x.high, "z-lost")
-        plot.upright(high, "lost", f"too much {numbers.count(high)}",
-                     "start" if x.at(high) < 0.75 and (low is None or x.at(low) >= 0.25)
-                     else "end" if low is None else "start")  # fmt: skip
+        plot.upright(high, "lost", f"too much {numbers.count(high)}", anchor)
 
 
 def _by_loss(dots: Sequence[Dot], unknown: float) -> list[tuple[Dot, Mark]]:
