@@ -14,7 +14,7 @@ IMPORT = re.compile(r"^ *from (nodrop[\w.]*) import (\([^)]*\)|.*)$", re.MULTILI
 MOST_FLOORS = 8
 MOST_MODULES = 270
 DRAWING = ("report/*chart*.py", "report/flows.py")
-MOST_LINES = ((("report/*.py",), 9_414), (DRAWING, 1_237))
+MOST_LINES = ((("report/*.py",), 9_096), (DRAWING, 1_197))
 """Lines of Python. The report is to have 7,000, its drawing 750: lower these, never raise them."""
 
 

@@ -35,6 +35,7 @@ from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.comparison import Compared
 from nodrop.report.costs import LOSS, Figure, grouped
+from nodrop.report.story import Gathered, gathered
 from nodrop.stats.comparison import (
     Answer,
     Question,
@@ -43,7 +44,7 @@ from nodrop.stats.comparison import (
     earlier_needed,
     runs_to_see,
 )
-from nodrop.stats.interval import Family, by_start, summarize
+from nodrop.stats.interval import Family, by_start
 
 CAPACITY = "capacity_"
 CAPACITY_UNITS = {"multiplier": "X", "speed": "× speed", "pps": "packets/s"}
@@ -239,7 +240,9 @@ def _row(pair: _Pair, family: Family) -> Row | None:
     answer = item.found.answer if item.found else Answer.CANNOT_TELL
     between = item.found.interval if item.found and not pair.figure.of_trials else None
     unsure = item.found is not None and answer is Answer.CANNOT_TELL
-    a_level, b_level = (_level(pair.figure, each) for each in (item.base_by_start, item.by_start))
+    a_level, b_level = (
+        _level(pair.figure, each) for each in (item.base.by_start, item.own.by_start)
+    )
     shift = item.found.shift if item.found else None
     if pair.figure.of_trials and a_level is not None and b_level is not None:
         shift = b_level - a_level
@@ -332,32 +335,25 @@ def _level(figure: Figure, values: Sequence[float]) -> float | None:
 
 
 def _compared(pair: _Pair, family: Family) -> Compared:
-    a, b = (_by_start(side) for side in (pair.a, pair.b))
+    own, base = (_gathered(side) for side in (pair.b, pair.a))
     return Compared(
         figure=pair.figure,
         is_base=False,
-        values=tuple(pair.b.values if pair.b else ()),
-        base_values=tuple(pair.a.values if pair.a else ()),
-        by_start=tuple(b),
-        base_by_start=tuple(a),
+        own=own,
+        base=base,
         hosts=any(side is not None and side.hosts for side in (pair.a, pair.b)),
-        summary=summarize(pair.b.values, starts=pair.b.starts) if pair.b else None,
-        found=compare(a, b, _asked(pair.figure, family)),
+        found=compare(base.by_start, own.by_start, _asked(pair.figure, family)),
         family=family,
     )
 
 
-def _by_start(side: Repeats | None) -> list[float]:
-    return by_start(side.values, side.starts) if side else []
+def _gathered(side: Repeats | None) -> Gathered:
+    return gathered(zip(side.values, side.starts, strict=True) if side else ())
 
 
 def _worse(item: Compared) -> bool:
     """More is worse, but of capacity."""
-    shift = item.found.shift if item.found else 0.0
-    if item.found and (item.found.by_share or item.figure.of_trials):
-        own, base = (sum(v > 0 for v in vs) / len(vs) for vs in (item.by_start, item.base_by_start))
-        shift = own - base
-    return shift < 0 if item.figure.name.startswith(CAPACITY) else shift > 0
+    return item.more is not item.figure.name.startswith(CAPACITY)
 
 
 def _words(item: Compared) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nodrop.capacity.cells import SearchedCell, given_cells, searches, subject
@@ -22,9 +22,9 @@ from nodrop.report.loads import (
     sentences_of,
 )
 from nodrop.report.sensor import decoder_sentences, without_work
-from nodrop.report.sentences import Sentence, listed
+from nodrop.report.sentences import Sentence, listed, sentence_of
 from nodrop.report.setups import conditions
-from nodrop.report.story import Story, once, serious_findings
+from nodrop.report.story import Cell, Story, once, serious_findings
 from nodrop.report.trials import Trial
 from nodrop.report.trust import flows_differ, other_programs
 from nodrop.report.watched import watched, watched_hidden, watched_sentences, watched_words
@@ -51,8 +51,8 @@ def answer(story: Story) -> Answer:
             cannot_say=(*watched_hidden(story), *_unreadable(story)),
         )
     if not story.trials:
-        none = Sentence("no-trial", "No trial of this run can be read, so there is no answer.")
-        return Answer(sentences=(none,), rests_on=(), cannot_say=tuple(_unreadable(story)))
+        none, unread = sentence_of("no-trial"), tuple(_unreadable(story))
+        return Answer(sentences=(none,), rests_on=(), cannot_say=unread)
     found, void = searches(story), always_void(story)
     planned = replace(story, cells=given_cells(story))
     searched = [sentence for one in found for sentence in answer_sentences(one)]
@@ -96,14 +96,13 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
     outcomes = Counter(t.outcome for t in story.trials)
     others = {outcome: outcomes[outcome] for outcome in ("failed", "void")}
     rest = "".join(f", {n} {outcome}" for outcome, n in others.items() if n)
-    what = "load" if found else "cell"
-    yield Sentence(
+    noun = "load" if found else "cell"
+    yield sentence_of(
         "trials-counted",
-        f"{count_of(len(measured), 'measured trial')} of {len(story.trials)}{rest} in "
-        f"{count_of(len(story.cells), what)}, {per_cell} per {what}",
         {"trials": len(story.trials), "measured": len(measured), **others},
         measured,
-    )
+        rest=rest, cells=count_of(len(story.cells), noun), each=f"{per_cell} per {noun}",
+    )  # fmt: skip
     yield _books(story)
     for compared in conditions(story)[:1]:
         family = compared.family
@@ -118,24 +117,18 @@ def _books(story: Story) -> Sentence:
     imported = [bool(source.run.manifest.get("imported_from")) for source in story.sources]
     there = [t for t in story.trials if t.has_books or imported[t.source]]
     closed = tuple(t for t in there if t.record.packets.books_closed)
-    n = len(story.trials)
-    words = f"packet books that close to zero in {len(closed)} of {count_of(n, 'trial')}"
-    if len(there) < n:
-        words += f"; of {n - len(there)} there are no books"
-    return Sentence(
-        "books-closed", words, {"trials": n, "closed": len(closed), "there": len(there)}, closed
-    )
+    evidence = {"trials": len(story.trials), "closed": len(closed), "there": len(there)}
+    missing = len(story.trials) - len(there)
+    none = f"; of {missing} there are no books" if missing else ""
+    return sentence_of("books-closed", evidence, closed, none=none)
 
 
 def _unreadable(story: Story) -> Iterator[Sentence]:
     for source in story.sources:
         for damage in source.damage:
             where, words = escape.plain(damage.where), escape.plain(damage.words)
-            yield Sentence(
-                "cannot-read",
-                f"{source.name}: {where} cannot be read ({words})",
-                {"run_directory": source.name, "file": where, "problem": words},
-            )
+            evidence = {"run_directory": source.name, "file": where, "problem": words}
+            yield sentence_of("cannot-read", evidence)
 
 
 def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
@@ -146,31 +139,16 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
     yield from _not_tried(planned)
     others = other_programs(story)
     if others.crowded:
-        yield Sentence(
-            "quiet-host",
-            "how a quiet host does: other programs competed for "
-            f"{others.whole} (up to {max(others.ratios) * 100:.0f} %; {others.words})",
-            {"most_ratio": max(others.ratios), "trials": len(others.ratios)},
-            others.crowded,
-        )
+        evidence = {"most_ratio": max(others.ratios), "trials": len(others.ratios)}
+        yield sentence_of("quiet-host", evidence, others.crowded, others=others)
     yield from _beyond_windows(story)
     yield from without_work(story)
     for words in serious_findings(story):
         yield Sentence("serious-finding", words)
     yield from flows_differ(story)
-    yield Sentence(
-        "not-extrapolated",
-        "other hosts, other CPU counts and other traces: nothing is extrapolated",
-    )
-    emulated = tuple(t for t in story.trials if t.accelerator == "tcg")
-    if emulated:
-        ran = "trial ran in a guest" if len(emulated) == 1 else "trials ran in guests"
-        yield Sentence(
-            "emulated",
-            f"what KVM costs: {len(emulated)} {ran} under software emulation (TCG)",
-            {"trials": len(emulated)},
-            emulated,
-        )
+    yield sentence_of("not-extrapolated")
+    if emulated := [t for t in story.trials if t.accelerator == "tcg"]:
+        yield sentence_of("emulated", {"trials": len(emulated)}, emulated)
 
 
 def _beyond_windows(story: Story) -> Iterator[Sentence]:
@@ -181,84 +159,44 @@ def _beyond_windows(story: Story) -> Iterator[Sentence]:
             found.setdefault(key, (window, []))[1].append(trial)
     for window, trials in found.values():
         if not window.is_whole:
-            yield Sentence(
-                "beyond-window",
-                f"the rest of the trace: the load sends {window.name}, {window.beside_trace}",
-                window.model_dump(),
-                tuple(trials),
-            )
+            yield sentence_of("beyond-window", window.model_dump(), trials, window=window)
         if window.begun_warning:
-            yield Sentence(
-                "few-flows-begin",
-                f"how a sensor does that saw the flows begin: {window.begun_warning}",
-                {"begun_packet_ratio": window.begun_packet_ratio},
-                tuple(trials),
-            )
+            evidence = {"begun_packet_ratio": window.begun_packet_ratio}
+            yield sentence_of("few-flows-begin", evidence, trials, warning=window.begun_warning)
 
 
 def _too_few(story: Story) -> Iterator[Sentence]:
     """Cells of which no interval of a median exists."""
     needed = runs_needed()
     together = [c for c in story.cells if c.starts < needed <= len(c.valid)]
-    no_interval, range_alone = "no 95 % interval", "exists for them, only the range of the runs"
-    for rule, cells, name, of, words in (
-        (
-            "too-few-for-an-interval", [c for c in story.cells if 0 < len(c.valid) < needed],
-            "cells", lambda c: len(c.valid),
-            f"with fewer than {needed} measured trials: {no_interval} {range_alone}",
-        ),
-        (
-            "too-few-hosts", [c for c in together if len(c.pairs) > 1],
-            "hosts", lambda c: [*c.pairs],
-            f"that fewer than {needed} hosts measured, each of which counts once: {no_interval} of "
-            f"a median {range_alone}; that of a mean of such hosts stands in Hosts",
-        ),
-        (
-            "too-few-starts", [c for c in together if len(c.pairs) < 2],
-            "starts", lambda c: c.starts,
-            f"whose measured trials share fewer than {needed} starts of the SUT: {no_interval} "
-            f"{range_alone}",
-        ),
-    ):  # fmt: skip
+    found: tuple[tuple[str, list[Cell], str, Callable[[Cell], object]], ...] = (
+        ("too-few-for-an-interval", [c for c in story.cells if 0 < len(c.valid) < needed],
+         "cells", lambda c: len(c.valid)),
+        ("too-few-hosts", [c for c in together if len(c.pairs) > 1],
+         "hosts", lambda c: [*c.pairs]),
+        ("too-few-starts", [c for c in together if len(c.pairs) < 2],
+         "starts", lambda c: c.starts),
+    )  # fmt: skip
+    for rule, cells, name, of in found:
         if cells:
-            yield Sentence(
-                rule,
-                f"{count_of(len(cells), 'cell')} {words}",
-                {"needed": needed, name: {c.label: of(c) for c in cells}},
-                tuple(t for c in cells for t in c.valid),
-            )
+            evidence = {"needed": needed, name: {c.label: of(c) for c in cells}}
+            yield sentence_of(rule, evidence, (t for c in cells for t in c.valid), n=len(cells))
 
 
 def _not_measured(story: Story) -> Iterator[Sentence]:
-    void = tuple(t for t in story.trials if t.outcome == "void")
-    if void:
-        says, enter = ("says", "enters") if len(void) == 1 else ("say", "enter")
-        yield Sentence(
-            "void-says-nothing",
-            f"{count_of(len(void), 'void trial')} {says} nothing of the SUT and {enter} no figure",
-            {"void": len(void)},
-            void,
-        )
-    failed = tuple(t for t in story.trials if t.outcome == "failed")
-    if failed:
-        count, enter = ("counts", "enters") if len(failed) == 1 else ("count", "enter")
-        yield Sentence(
-            "failed-in-no-figure",
-            f"how much was lost in {count_of(len(failed), 'failed trial')}, which {count} "
-            f"against the load and {enter} no figure of loss, CPU or memory",
-            {"failed": len(failed)},
-            failed,
-        )
+    for rule, outcome in (("void-says-nothing", "void"), ("failed-in-no-figure", "failed")):
+        if trials := [t for t in story.trials if t.outcome == outcome]:
+            yield sentence_of(rule, {outcome: len(trials)}, trials)
 
 
 def _not_tried(story: Story) -> Iterator[Sentence]:
     tops = [(cells, top) for cells in groups(story.cells) if (top := nothing_above(cells))]
     if tops:
         whose = [subject(story, cells[0]) for cells, _ in tops]
-        highest = ", ".join(dict.fromkeys(load_words(top) for _, top in tops))
-        yield Sentence(
-            "beyond-not-tried",
-            f"where loss begins for {', '.join(whose)}: nothing above {highest} was asked for",
-            {w: top.offered_pps for w, (_, top) in zip(whose, tops, strict=True)},
-            tuple(t for _, top in tops for t in top.known),
-        )
+        words = {
+            "whose": ", ".join(whose),
+            "highest": ", ".join(dict.fromkeys(load_words(top) for _, top in tops)),
+        }
+        evidence = {w: top.offered_pps for w, (_, top) in zip(whose, tops, strict=True)}
+        known = (t for _, top in tops for t in top.known)
+        yield sentence_of("beyond-not-tried", evidence, known, **words)

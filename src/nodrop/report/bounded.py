@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
-from nodrop.report import numbers
+from nodrop.report.sentences import phrase
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Table
 from nodrop.report.trials import Trial
@@ -37,9 +37,7 @@ def shortened(table: Table, file: str = "") -> Table:
 
 
 def more_words(left_out: int, file: str) -> str:
-    if left_out <= 0:
-        return ""
-    return f"{numbers.count(left_out)} more in {file}, which `nodrop report` writes beside the page"
+    return phrase("more", n=left_out, file=file) if left_out > 0 else ""
 
 
 @once
@@ -67,12 +65,7 @@ def told(story: Story) -> frozenset[str]:
 
 def thinned_words(story: Story) -> str:
     """Under drawings with a mark per trial."""
-    if len(story.trials) <= MOST_MARKS:
-        return ""
-    return (
-        "Of so many trials not each has its mark: some are drawn, evenly from the least to the "
-        "most; all are in the csv beside the drawing (figures/)."
-    )
+    return phrase("thinned") if len(story.trials) > MOST_MARKS else ""
 
 
 def marks(

@@ -27,8 +27,8 @@ from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of, noun, parse_cpus
 from nodrop.findings.load_words import apart, written
 from nodrop.report import escape, numbers
-from nodrop.report.flows import hop_title
 from nodrop.report.loads import Ladder, always_void, ladders, nothing_above, places_of, share
+from nodrop.report.sentences import WORDS, hop_title
 from nodrop.report.story import Cell, Source, Story, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import (
@@ -100,8 +100,8 @@ def _card(story: Story, searched: SearchedCell) -> Card:
     losses = [ratio for _, ratio in known if ratio > answer.goal]
     why = None
     if answer.limited_by == "budget":  # what it had not decided when it ended
-        why = "No load was decided." if upper is None else "No load below it was decided."
-        why = "No load above it was decided." if lower is not None else why
+        undecided = " above it" if lower is not None else " below it" if upper is not None else ""
+        why = f"No load{undecided} was decided."
     limit = _Limit(
         by=answer.limited_by,
         place=answer.place,
@@ -261,17 +261,14 @@ def _given_more(
 ) -> Iterator[Action]:
     """Ways to see more by more trials."""
     if only_seen:
-        text, why = "Offer each load for longer.", "Rings can hold a short burst."
-        yield Action(text=text, why=why, command="", cost_s=None)
+        yield _action("longer")
     if (top := nothing_above(cells)) is not None and (search := _search_from(source, top)):
-        text, why = "Search for the load that is too much.", "No load given here lost a packet."
-        yield Action(text=text, why=why, command=search, cost_s=SEARCH_S)
+        yield _action("search", search, SEARCH_S)
     needed, fewest = runs_needed(), min(len(cell.trials) for cell in cells)
     if fewest < needed and source.command:
-        text = f"For a 95 % interval, repeat each load {needed} times."
         longer = again * needed / fewest if again else None
-        settings = source.command_with(f"measure.repetitions={needed}")
-        yield Action(text=text, why="", command=settings, cost_s=longer)
+        repeated = source.command_with(f"measure.repetitions={needed}")
+        yield _action("repeat", repeated, longer, n=needed)
 
 
 def _search_from(source: Source, top: Cell) -> str:
@@ -468,25 +465,22 @@ def _ways_out(
     """The cheapest first; each is a hypothesis that its state tells."""
     proofs = states(source.run)
 
-    def one(text: str, why: str, *settings: str) -> Action:
-        made = Action(text=text, why=why, command=source.command_with(*settings), cost_s=again)
+    def one(name: str, *settings: str, **words: object) -> Action:
+        made = _action(name, source.command_with(*settings), again, **words)
         state = proofs.get(" ".join(settings))
         return made.model_copy(update={"state": state}) if state else made
 
     if void := next((s for s in always_void(story) if s.to_do), None):
         pasted = re.search("`(nodrop [^`]*)`", void.to_do)
-        text, why = "Mend what makes trials void.", "All trials of a load are void."
-        command = pasted[1] if pasted else ""
-        yield Action(text=text, why=why, command=command, cost_s=again)
+        yield _action("void", pasted[1] if pasted else "", again)
     if limit.by == "other_programs" or limit.crowded:
-        yield one("Measure again on a quiet host.", "Other programs had much of its CPUs.")
+        yield one("quiet")
     record = above[0].record if above else None
     workers, cpus = workers_of(record) if record else [], _cpus(record)
     if limit.by in ("sut", "other_programs") and cpus and len(workers) > len(cpus):
         n, names = len(cpus), {1: "one worker", 2: "two workers"}
-        text = f"Run {names.get(n, f'{n} workers')} instead of {len(workers)}."
-        yield one(text, "They compete for a CPU." if n == 1 else "They compete for CPUs.",
-                  f"sut.threads={n}")  # fmt: skip
+        words = {"few": names.get(n, f"{n} workers"), "many": len(workers)}
+        yield one("fewer-workers", f"sut.threads={n}", cpus="a CPU" if n == 1 else "CPUs", **words)
     # Part of the time in which the busiest ran, or waited for a CPU.
     ran = workers[0].cpu_ratio if workers else None
     busy = None if ran is None else ran + (workers[0].wait_ratio or 0.0)
@@ -494,16 +488,11 @@ def _ways_out(
     bursts = limit.by == "sut" and _mostly(above, "burst")
     perhaps = limit.by == "sut" and _mostly(above, "burst", "not_known") and not full
     if (bursts or perhaps) and limit.knob.startswith("sut.ring_size"):
-        why = "Bursts overflow it; its thread has time left."
-        if not bursts:
-            why = "Its thread has time left: short bursts are likely."
-        yield one("Give the socket ring more room.", why, f"sut.ring_size={ROOMY_FRAMES}")
+        yield one("room" if bursts else "room-perhaps", f"sut.ring_size={ROOMY_FRAMES}")
     host = value_in(source.run.manifest, "host", "cpu", "cpus")
     # An idle one would change nothing with another CPU.
     if limit.by == "sut" and not bursts and cpus and workers and not idle:
         more = [*cpus, max(cpus) + 1]
-        spare = isinstance(host, int) and max(more) < host
-        why = "" if spare else f"Needs a host with {max(more) + 1} CPUs."
         suts = tables_in(source.run.manifest, "suts")
         sut = table_in(suts[0], "options") if len(suts) == 1 else {}
         wanted, enough = [f'limits.cpus="{",".join(map(str, more))}"'], len(workers) <= len(cpus)
@@ -512,13 +501,18 @@ def _ways_out(
         if enough and isinstance(threads := sut.get("threads"), int):
             wanted.append(f"sut.threads={threads + 1}")
         if not enough or sut.get("capture", "af-packet") == "af-packet":
-            yield one(f"Give {limit.sut} another CPU.", why, *wanted)
+            spare = isinstance(host, int) and max(more) < host
+            name = "another-cpu" if spare else "another-host"
+            yield one(name, *wanted, sut=limit.sut, n=max(more) + 1)
         elif "buffer_bytes" not in sut:
-            why = "It has a thread for each CPU, and this capture one for all."
-            yield one("Capture with af-packet.", why, "sut.capture=af-packet")
+            yield one("af-packet", "sut.capture=af-packet")
     if limit.by == "generator" and not limit.crowded:
-        text = "Send from a host of its own."
-        yield Action(text=text, why="The sender fell behind.", command="", cost_s=None)
+        yield _action("sender")
+
+
+def _action(name: str, command: str = "", cost_s: float | None = None, **words: object) -> Action:
+    text, why = (said.format(**words) for said in WORDS["actions"][name])
+    return Action(text=text, why=why, command=command, cost_s=cost_s)
 
 
 STATES = {"untried": "Untried.", "helps": "Helps.", "does not": "Does not help.",
@@ -541,9 +535,8 @@ def _search_more(answer: Answer, source: Source, again: float | None) -> Iterato
     search, needed = table_in(source.run.manifest, "search"), runs_needed()
     budget = search.get("budget_s")
     if answer.limited_by == "budget" and isinstance(budget, int | float):
-        text, why = "Give the search more time.", "The budget ended it."
         more_time = source.command_with(f"search.budget_s={budget * 2:.0f}")
-        yield Action(text=text, why=why, command=more_time, cost_s=budget * 2)
+        yield _action("more-time", more_time, budget * 2)
     closed = any(one.closed for one in answer.rounds)
     if search and len(answer.rounds) < needed and answer.lower is not None and closed:
         settings = [f"search.rounds={needed}"]
@@ -552,8 +545,7 @@ def _search_more(answer: Answer, source: Source, again: float | None) -> Iterato
         if isinstance(budget, int | float):
             longer = budget * needed / rounds * 1.3
             settings.append(f"search.budget_s={longer:.0f}")
-        text = f"For a 95 % interval, search {needed} rounds."
-        yield Action(text=text, why="", command=source.command_with(*settings), cost_s=longer)
+        yield _action("rounds", source.command_with(*settings), longer, n=needed)
 
 
 def _mostly(above: Sequence[Trial], *rules: str) -> bool:

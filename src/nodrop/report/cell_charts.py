@@ -150,7 +150,7 @@ def _figure(found: Sequence[Condition], figure: Figure, names: Sequence[str], st
                 continue
             number = names.index(place.name)
             x, (shape, style) = n + (number + 1) / (len(names) + 1), series_of(number)
-            dots = [Mark(x, value) for value in item.values]
+            dots = [Mark(x, value) for value in item.own.values]
             plot.marks(dots, "small", f"{style} faint", strips=strips)
             if interval := item.summary.interval:
                 plot.rise(x, interval.low, interval.high, f"{style} median")

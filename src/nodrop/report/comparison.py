@@ -11,9 +11,9 @@ from typing import Any
 from nodrop.config.units import count_of
 from nodrop.report.costs import FIGURES, LOSS_FIGURE, SURE_LOSS, Figure, grouped
 from nodrop.report.hosts import other_hosts
-from nodrop.report.sentences import Sentence
+from nodrop.report.sentences import Sentence, phrase
 from nodrop.report.setups import Condition, Place
-from nodrop.report.story import Cell
+from nodrop.report.story import Cell, Gathered
 from nodrop.report.tables import Field, Table, number, own, table_of, words
 from nodrop.stats.comparison import Advice, Answer, Comparison, compare, more_runs
 from nodrop.stats.interval import CONFIDENCE, Family, Interval, Summary
@@ -33,18 +33,18 @@ class Compared:
 
     figure: Figure
     is_base: bool
-    values: tuple[float, ...]
-    base_values: tuple[float, ...]
-    by_start: tuple[float, ...]
-    """One value per start of the SUT; the values themselves if no two share one."""
-    base_by_start: tuple[float, ...]
+    own: Gathered
+    base: Gathered
     hosts: bool = False
     """These are values of hosts: several measured either cell."""
     other_hosts: str = ""
     """`b against a`, if other hosts measured the base."""
-    summary: Summary | None
     found: Comparison | None
     family: Family
+
+    @property
+    def summary(self) -> Summary | None:
+        return self.own.summary
 
     @property
     def answer(self) -> Answer | None:
@@ -56,12 +56,21 @@ class Compared:
         return self.found.interval if self.found else None
 
     @property
+    def more(self) -> bool:
+        """It has more than the base; where shares were compared, more often."""
+        if self.found is None or not (self.found.by_share or self.figure.of_trials):
+            return self.found is not None and self.found.shift > 0
+        both = self.own.by_start, self.base.by_start
+        own, base = (sum(v > 0 for v in values) / len(values) for values in both)
+        return own > base
+
+    @property
     def base_median(self) -> float | None:
-        return median(self.base_by_start) if self.base_by_start else None
+        return median(self.base.by_start) if self.base.by_start else None
 
     @property
     def advice(self) -> Advice:
-        return more_runs(self.base_by_start, self.by_start, self.figure.asked(self.family))
+        return more_runs(self.base.by_start, self.own.by_start, self.figure.asked(self.family))
 
     @property
     def advice_words(self) -> str:
@@ -144,9 +153,9 @@ class Compared:
 
     @property
     def lossy_words(self) -> str:
-        both = self.by_start, self.base_by_start
+        both = self.own.by_start, self.base.by_start
         own, base = (sum(1 for v in values if v > 0) for values in both)
-        alone = both == (self.values, self.base_values)
+        alone = both == (self.own.values, self.base.values)
         each = "trials" if self.figure.of_trials else "runs"
         name = "hosts" if self.hosts else each if alone else "starts of the SUT"
         verb = self.figure.verb
@@ -161,10 +170,11 @@ class Compared:
     @property
     def beyond_words(self) -> str:
         """Words for what the runs show, though they are too few to infer anything from it."""
-        if min(len(self.values), len(self.base_values)) >= FEWEST_BEYOND:
-            if min(self.values) > max(self.base_values):
+        own, base = self.own.values, self.base.values
+        if min(len(own), len(base)) >= FEWEST_BEYOND:
+            if min(own) > max(base):
                 return "every run lies above the base's"
-            if max(self.values) < min(self.base_values):
+            if max(own) < min(base):
                 return "every run lies below the base's"
         return ""
 
@@ -177,10 +187,10 @@ class Compared:
             "difference": found.shift if found else None,
             "interval": [self.interval.low, self.interval.high] if self.interval else None,
             "apart_ratio": found.apart if found else None,
-            "n": len(self.values),
-            "base_n": len(self.base_values),
-            "largest": max(self.values, default=None),
-            "base_largest": max(self.base_values, default=None),
+            "n": len(self.own.values),
+            "base_n": len(self.base.values),
+            "largest": max(self.own.values, default=None),
+            "base_largest": max(self.base.values, default=None),
             "more_runs": self.advice.more_runs if unsure else None,
             **({"other_hosts": self.other_hosts} if self.other_hosts else {}),
         }
@@ -234,39 +244,26 @@ def more_runs_words(advice: Advice, counted: str = "run") -> str:
 def family_words(family: Family, cells: Iterable[Cell]) -> str:
     """Words for the family that an interval or a verdict of this report is one of."""
     counted = "runs (of several hosts: hosts)" if any(len(c.pairs) > 1 for c in cells) else "runs"
-    return (
-        f"this report compares {family.parts} things at once (medians, and shares of lossy runs). "
-        f"If runs are independent, all its differences are true together with "
-        f"{CONFIDENCE * 100:.0f} % confidence, even if it is made again each time the runs have "
-        f"doubled. A difference needs at least {family.runs_needed()} {counted} per cell. "
-        "Each “same” by itself is wrong in at most 5 % of cases"
-    )
+    words = {"n": family.parts, "sure": CONFIDENCE, "runs": f"{family.runs_needed()} {counted}"}
+    return phrase("at-once", **words)
 
 
 def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared:
-    of_base, own, asked = figure.by_start(base), figure.by_start(cell), figure.asked(family)
-    found = None if cell is base else compare(of_base, own, asked)
+    of_base, of_cell, asked = figure.gathered(base), figure.gathered(cell), figure.asked(family)
+    left, right = of_base.by_start, of_cell.by_start
+    found = None if cell is base else compare(left, right, asked)
     if figure is LOSS_FIGURE and found is not None and found.answer is Answer.DIFFERENT:
         # It must differ without what late bursts of the sender can explain of it as well.
-        if sum(own) / len(own) > sum(of_base) / len(of_base):
-            sure = compare(of_base, SURE_LOSS.by_start(cell), asked)
+        if sum(right) / len(right) > sum(left) / len(left):
+            sure = compare(left, SURE_LOSS.by_start(cell), asked)
         else:
-            sure = compare(SURE_LOSS.by_start(base), own, asked)
+            sure = compare(SURE_LOSS.by_start(base), right, asked)
         if sure is None or sure.answer is not Answer.DIFFERENT:
             found = replace(found, answer=Answer.CANNOT_TELL)
     return Compared(
-        figure=figure,
-        is_base=cell is base,
-        values=figure.values(cell),
-        base_values=figure.values(base),
-        by_start=own,
-        base_by_start=of_base,
-        hosts=any(len(one.pairs) > 1 for one in (base, cell)),
-        other_hosts=other_hosts(base, cell),
-        summary=figure.summary(cell),
-        found=found,
-        family=family,
-    )
+        figure=figure, is_base=cell is base, own=of_cell, base=of_base, found=found, family=family,
+        hosts=any(len(one.pairs) > 1 for one in (base, cell)), other_hosts=other_hosts(base, cell),
+    )  # fmt: skip
 
 
 Side = tuple[Condition, Place, Compared]
@@ -361,7 +358,7 @@ def _with(item: Compared, *more: str, amount: str = "") -> str:
     title = item.figure.title
     name = (title if title[:2].isupper() else title[0].lower() + title[1:]) + amount
     worst = ""
-    if item.worst_words and item.base_values:
-        worst = f"{item.worst_words}, in the base {item.figure.shown(max(item.base_values))} %"
+    if item.worst_words and item.base.values:
+        worst = f"{item.worst_words}, in the base {item.figure.shown(max(item.base.values))} %"
     said = ", ".join(filter(None, (*more, worst)))
     return f"{name} ({said})" if said else name

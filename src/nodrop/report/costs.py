@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nodrop.report.escape import THIN
+from nodrop.report.sentences import WORDS
 from nodrop.report.story import Cell, Gathered
 from nodrop.report.trials import Trial
 from nodrop.stats.comparison import Question
@@ -72,15 +73,15 @@ class Figure:
         return Question(relative=RELATIVE_MARGIN, family=family)
 
     def values(self, cell: Cell) -> tuple[float, ...]:
-        return self._of_cell(cell).values
+        return self.gathered(cell).values
 
     def by_start(self, cell: Cell) -> tuple[float, ...]:
-        return self._of_cell(cell).by_start
+        return self.gathered(cell).by_start
 
     def summary(self, cell: Cell) -> Summary | None:
-        return self._of_cell(cell).summary
+        return self.gathered(cell).summary
 
-    def _of_cell(self, cell: Cell) -> Gathered:
+    def gathered(self, cell: Cell) -> Gathered:
         """Every cell is laid beside every other: its figures are gathered once."""
         if self not in cell.kept:
             cell.kept[self] = cell.gathered(self.of, self.scale)
@@ -114,61 +115,27 @@ SCALES = {"%": 100.0, "s": 1.0, "MiB": 2.0**-20}
 """Units of figures: by what a value is multiplied to be in it."""
 
 
-def _figure(
-    name: str, title: str, unit: str, digits: int, of: Told, help: str,
-    verb: str, verbs: str, more: str, less: str,
-) -> Figure:  # fmt: skip
-    return Figure(
-        name=name, title=title, unit=unit, scale=SCALES[unit], digits=digits, of=of, help=help,
-        points=unit == "%", ways=(verb, verbs, more, less),
-    )  # fmt: skip
+def figure(name: str, of: Told) -> Figure:
+    """A figure in the words and the unit that words.toml has for it."""
+    said = WORDS["figures"][name]
+    unit, ways = said["unit"], tuple(said["ways"])
+    more = {"scale": SCALES[unit], "points": unit == "%", "ways": ways}
+    return Figure(name=name, of=of, **said | more)
 
 
 FIGURES = (
-    _figure(LOSS, "Loss", "%", 2, lambda t: t.loss_ratio, "lost of sent packets",
-           "loses", "lose", "more", "less"),
-    _figure(
-        "host_cpu_pct", "Host CPU", "%", 1, lambda t: t.host_cpu_ratio,
-        "busy share of all CPUs of the receiving host while the load was offered, whoever used it: "
-        "the sender and other programs as well",
-        "leaves the host's CPUs", "leave the host's CPUs", "busier", "idler",
-    ),
-    _figure(
-        "sut_cpu_s", "SUT CPU", "s", 2, lambda t: t.sut_cpu_s,
-        "of the SUT from the first packet to the end of the drain; of a guest all that its machine "
-        "uses", "uses", "use", "more CPU time", "less CPU time",
-    ),
-    _figure(
-        "setup_cpu_s", "Setup CPU", "s", 2, lambda t: t.setup_cpu_s,
-        "of the SUT and of all that works for it on the host in that time: shim, daemons, "
-        "emulator, vhost threads",
-        "uses", "use", "more CPU time in all", "less CPU time in all",
-    ),
-    _figure(
-        "memory_mib", "Peak memory", "MiB", 1, lambda t: t.sut_rss_peak_bytes,
-        "resident pages of the SUT; of a guest those of its machine on the host",
-        "uses", "use", "more memory", "less memory",
-    ),
-    _figure(
-        "anonymous_mib", "Anonymous memory", "MiB", 1, lambda t: t.aside.anonymous_bytes,
-        "peak in the setup's own control group, without the page cache",
-        "uses", "use", "more memory of its own", "less memory of its own",
-    ),
-    _figure(
-        "activation_s", "Activation", "s", 2, lambda t: t.activation_s, "launch call to SUT ready",
-        "gets ready", "get ready", "later", "sooner",
-    ),
-)  # fmt: skip
+    figure(LOSS, lambda t: t.loss_ratio),
+    figure("host_cpu_pct", lambda t: t.host_cpu_ratio),
+    figure("sut_cpu_s", lambda t: t.sut_cpu_s),
+    figure("setup_cpu_s", lambda t: t.setup_cpu_s),
+    figure("memory_mib", lambda t: t.sut_rss_peak_bytes),
+    figure("anonymous_mib", lambda t: t.aside.anonymous_bytes),
+    figure("activation_s", lambda t: t.activation_s),
+)
 LOSS_FIGURE = FIGURES[0]
-DETECTION_FIGURE = replace(
-    _figure(
-        DETECTION_LOSS, "Detection loss", "%", 2,
-        lambda t: t.detections.detection_loss_ratio if t.detections else None,
-        "missed of expected detections",
-        "misses", "miss", "more detections", "fewer detections",
-    ),
-    verb="miss detections",
-)  # fmt: skip
+DETECTION_FIGURE = figure(
+    DETECTION_LOSS, lambda t: t.detections.detection_loss_ratio if t.detections else None
+)
 SURE_LOSS = replace(LOSS_FIGURE, of=_sure_loss)
 """Loss that an on-time sender would have suffered too."""
 DIFFERENCES = tuple(

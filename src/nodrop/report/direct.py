@@ -17,9 +17,9 @@ from nodrop.findings.weighed import SAME_RATIO, Lack, Span, Weighed, weigh
 from nodrop.ledger.running import over_mean
 from nodrop.report import escape
 from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_words
-from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, Figure
+from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, figure
 from nodrop.report.hosts import other_hosts
-from nodrop.report.sentences import WORDS, Sentence, listed
+from nodrop.report.sentences import WORDS, Sentence, listed, phrase, sentence_of
 from nodrop.report.setups import LOADS, Contrast, Level, compared_at_once, contrasts
 from nodrop.report.story import Cell, Source, Story, factor_label, once
 from nodrop.report.trials import Trial, work_of
@@ -35,16 +35,10 @@ MOST_DIRECT = 4
 CAPACITY = "capacity"
 MOST_DISTURBED = 0.5
 """If other programs had the SUT's CPUs in a greater part of a cell's trials, nothing is ranked."""
-UNEVEN = Figure(
-    name="over_mean_pct", title="Busiest thread over its share", unit="%", scale=100, digits=1,
-    of=lambda trial: over_mean(work_of(trial.record)), points=True,
-    help="of packets captured; behind receive threads of flows begun",
-    ways=("spreads packets", "spread packets", "less evenly", "more evenly"),
-)  # fmt: skip
+UNEVEN = figure("over_mean_pct", lambda trial: over_mean(work_of(trial.record)))
 RANKED = (*FIGURES, UNEVEN)
 CARRIES = ("carries", "carry", "more", "less")
 BOOKS = "books"
-
 
 Verdict = Literal["more", "less", "same", "cannot tell"]
 Clause = tuple[Said, str]
@@ -71,12 +65,8 @@ def direct_sentences(story: Story) -> Iterator[Sentence]:
     yield from (sentence for _, sentence in direct_answers(story))
     if more := _compared_in_words(story)[MOST_DIRECT:]:
         differ = list(dict.fromkeys(" and ".join(c.factor) for c in more))
-        yield Sentence(
-            "direct-left",
-            f"Not compared in words: {count_of(len(more), 'more group')} of cells that differ "
-            f"in {listed([escape.plain(one) for one in differ])} alone; the tables have them.",
-            {"groups": len(more), "factors": differ},
-        )
+        evidence = {"groups": len(more), "factors": differ}
+        yield sentence_of("direct-left", evidence, named=listed([*map(escape.plain, differ)]))
 
 
 def disturbed(story: Story) -> bool:
@@ -183,19 +173,13 @@ def _books(story: Story, number: int) -> tuple[Direct, Sentence]:
     void = sum(t.source == number and not t.valid for t in story.trials)
     open_ones = tuple(t for t in trials if t.record.threads_unexplained_packets)
     silent = sum(t.record.threads_unexplained_packets is None for t in trials)
-    closed = len(trials) - len(open_ones) - silent
+    n, several = len(trials), len(open_ones)
     if open_ones:
         worst = max(open_ones, key=lambda t: t.record.threads_unexplained_packets or 0)
-        text = (
-            f"No: in {len(open_ones)} of {count_of(len(trials), 'measured trial')} packets are in "
-            f"the books of no thread, {worst.record.threads_unexplained_packets} in {worst.name}"
-        )
-    elif closed and not silent:
-        trials_closed = count_of(closed, "trial")
-        text = f"Yes: every packet is in the books of a thread, in {closed} of {trials_closed}"
+        packets = worst.record.threads_unexplained_packets
+        text = phrase("books-open", several=several, n=n, packets=packets, run=worst.name)
     else:
-        silent_ones = f"{silent} of {count_of(len(trials), 'measured trial')}"
-        text = f"Cannot tell: {silent_ones} have no books of threads"
+        text = phrase("books-shut" if n and not silent else "books-silent", n=n, silent=silent)
     text += f"; {count_of(void, 'more trial')} failed or void say nothing." if void else "."
     direct = Direct(
         question=source.question, factor=[], held={}, figure=BOOKS, at="", base="",
@@ -371,13 +355,7 @@ def _costs(source: Source, name: str, cell: Cell, base: Cell, item: Compared) ->
     if item.answer is Verdicts.SAME:
         verdict = "same"
     elif found is not None and item.answer is Verdicts.DIFFERENT:
-        more = found.shift > 0
-        if found.by_share:
-            own, other = (
-                sum(v > 0 for v in vs) / len(vs) for vs in (item.by_start, item.base_by_start)
-            )
-            more = own > other
-        verdict = "more" if more else "less"
+        verdict = "more" if item.more else "less"
     advice = item.advice if item.answer is Verdicts.CANNOT_TELL else None
     to_do = ""
     if advice is not None and advice.more_runs is not None:
@@ -515,9 +493,7 @@ def _crowded_words(contrast: Contrast, figure: str, at: str, trials: Sequence[Tr
         return ""
     does, _, more, _ = _ways(figure)
     names = listed([level.name for level in contrast.levels]).replace(" and ", " or ")
-    return (
-        f"Cannot tell which {does} {more}{f' at {at}' if at else ''}, {names}: other programs "
-        f"had more than {FOREIGN_CPU_RATIO * 100:.0f} % of the SUT's CPUs in {len(crowded)} of "
-        f"{count_of(known, 'trial')} (up to {max(crowded) * 100:.0f} %), so what they lost or cost "
-        f"is not theirs alone; measure again while nothing else runs"
-    )
+    return phrase(
+        "crowded", way=f"{does} {more}{f' at {at}' if at else ''}", names=names,
+        limit=FOREIGN_CPU_RATIO, crowded=len(crowded), known=known, most=max(crowded),
+    )  # fmt: skip

@@ -91,7 +91,6 @@ PAIRS: Field[Cell] = words(
     "of the fleet, or the host: which measured it",
 )
 
-
 CELL_PAGE_COLUMNS = (
     "cell", "loss_pct_median", "interval", "loss_place", "lossy_trials", "valid_trials",
     "failed_trials", "void_trials", "offered_pps_median", "offered_mbps_median",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
@@ -10,19 +10,8 @@ from nodrop.ledger.balance import Ledger, Step
 from nodrop.ledger.hops import ADDING, Account, Hop
 from nodrop.report import numbers
 from nodrop.report.chart import Chart, KeyEntry, Pane, Plot, Scale, cut, number, tag, ticks
-from nodrop.report.sentences import WORDS
+from nodrop.report.sentences import TITLES, definition, hop_title
 from nodrop.report.timeline import Panel, Series, Timeline
-
-DEFINITIONS: Mapping[str, str] = WORDS["definitions"]
-"""Meaning of each hop and account, by name."""
-
-
-def definition(name: str) -> str:
-    """Empty if the page has none: an account of a plugin's own."""
-    if name.startswith("tx_refused_"):
-        name = "tx_refused_ERRNO"
-    return DEFINITIONS.get(name, "")
-
 
 STREAM, TOP, ROW = 56.0, 34, 30
 """Height of the widest stream; room for the hops' texts; height of a branch's label, in px."""
@@ -30,11 +19,6 @@ THINNEST = 1.5
 """A single lost packet must still be seen, so nothing is drawn thinner than this."""
 CROWDED = 7
 """With so many hops their texts stand in two rows."""
-TITLES: Mapping[str, str] = WORDS["titles"]
-
-
-def hop_title(name: str) -> str:
-    return TITLES.get(name, name.replace("_", " "))
 
 
 def flow(ledger: Ledger, title: str, most: int | None = None) -> Chart:
@@ -44,8 +28,14 @@ def flow(ledger: Ledger, title: str, most: int | None = None) -> Chart:
     widest = max((hop.packets or 0 for hop in seen), default=0)
     if len(seen) < 2 or not widest:
         return Chart()
-    return Chart(title, (Pane((_Route(ledger, seen, STREAM / (most or widest)).plot(title),)),), (),
-                 "route", other=_route_list(ledger, seen))  # fmt: skip
+    plot = _Route(ledger, seen, STREAM / (most or widest)).plot(title)
+    listed = _route_list(ledger, seen)
+    return Chart(title, (Pane((plot,)),), (), "route", other=listed)
+
+
+def _leaving(step: Step) -> list[Account]:
+    """Accounts that change the stream on the way to the next hop, the least first."""
+    return sorted((a for a in step.accounts if a.packets), key=lambda a: a.packets)
 
 
 class _Route:
@@ -55,20 +45,20 @@ class _Route:
         self._ledger, self._seen, self._scale = ledger, seen, scale
         self._crowded = len(seen) >= CROWDED
         self._top = TOP + (30 if self._crowded else 0)
-        wide = [2.4 if any(a.packets for a in step.accounts) else 1.0 for step in ledger.steps]
+        wide = [2.4 if _leaving(step) else 1.0 for step in ledger.steps]
         self._x = {seen[0].name: 0.0}
         for n, step in enumerate(ledger.steps, 1):
             self._x[step.end.name] = sum(wide[:n]) / sum(wide) * 100
-        self._branches = [
-            (step, account)
-            for step in ledger.steps
-            for account in sorted(step.accounts, key=lambda a: a.packets)
-            if account.packets
-        ]
-        self._notes = list(self._said())
 
     def plot(self, title: str) -> Plot:
-        rows = len(self._branches) + len(self._notes)
+        branches = [
+            (step, own, n)
+            for step in reversed(self._ledger.steps)
+            for own in (_leaving(step),)
+            for n in reversed(range(len(own)))
+        ]
+        notes = list(_notes(self._ledger))
+        rows = len(branches) + len(notes)
         height = int(self._top + STREAM + (14 + ROW * rows if rows else 8))
         plot = Plot(title, Scale(0, 100), Scale(height, 0), height, "full")
         for step in self._ledger.steps:
@@ -76,66 +66,57 @@ class _Route:
             box = {"x": f"{number(x0)}%", "y": self._top, "width": f"{number(x1 - x0)}%"}
             high = self._high(step.end.packets)
             plot.behind.append(tag("rect", **box, height=high, class_="stream"))
-        for row, (step, account) in enumerate(reversed(self._branches)):
-            self._branch(plot, row, step, account)
-        for row, words in enumerate(self._notes, len(self._branches)):
-            y = self._top + STREAM + 14 + ROW * row + 12
-            plot.front.append(tag("text", words, x="0", y=y, class_="fate failed b"))
+        for row, branch in enumerate(branches):
+            self._branch(plot, self._row_y(row), *branch)
+        for row, words in enumerate(notes, len(branches)):
+            at = {"x": "0", "y": self._row_y(row), "class_": "fate failed b"}
+            plot.front.append(tag("text", words, **at))
         for n, hop in enumerate(self._seen):
             self._hop(plot, n, hop)
         return plot
 
-    def _said(self) -> Iterator[str]:
-        """Notes on what is no branch: hops that nobody could read, and packets in no class."""
-        for step in self._ledger.steps:
-            if step.over:
-                yield f"{', '.join(hop_title(name) for name in step.over)}: not visible"
-            if step.residual_packets:
-                residual, end = numbers.signed(step.residual_packets), hop_title(step.end.name)
-                yield f"residual {residual} on the way to {end}"
+    def _row_y(self, row: int) -> float:
+        """Below the stream, in px."""
+        return self._top + STREAM + 14 + ROW * row + 12
 
     def _high(self, packets: int | None) -> float:
         return max((packets or 0) * self._scale, THINNEST)
 
-    def _branch(self, plot: Plot, row: int, step: Step, account: Account) -> None:
+    def _branch(self, plot: Plot, y: float, step: Step, own: Sequence[Account], n: int) -> None:
+        """The n-th of those that leave at a step, from the stream down to its label."""
         x0, x1 = self._x[step.start.name], self._x[step.end.name]
-        own = [a for s, a in self._branches if s is step]
-        place = own.index(account)
-        high = self._high(step.end.packets) + sum(self._high(a.packets) for a in own[:place])
-        edge = self._top + high
-        x = x0 + (x1 - x0) * (0.12 + 0.1 * (len(own) - 1 - place))
-        thick = self._high(account.packets)
-        end = self._top + STREAM + 14 + ROW * row + 12
-        down, kind = end - edge, account.kind.value
+        x = x0 + (x1 - x0) * (0.12 + 0.1 * (len(own) - 1 - n))
+        above = [step.end.packets, *(a.packets for a in own[:n])]
+        edge = self._top + sum(map(self._high, above))
+        account, thick, down = own[n], self._high(own[n].packets), y - edge
+        kind, packets = account.kind.value, account.packets
         ribbon = f"M-22 {number(thick / 2)}h8q14 0 14 14v{number(max(down - 14 - thick / 2, 1))}"
         tail = tag("path", d=ribbon, stroke_width=thick, class_=f"drop k-{kind}")
-        share = ""
+        said = _count(account)
         if kind == "lost" and (sent := self._seen[0].packets):
-            share = f" · {numbers.percent(account.packets / sent)} %"
-        count = tag("tspan", f"{_count(account)}{share}", class_="b")
+            said += f" · {numbers.percent(packets / sent)} %"
         name = tag("tspan", cut(f" {TITLES.get(account.name, account.name)}", 260))
         far = x > 60
         side = {"x": -thick / 2 - 8 if far else thick / 2 + 8, "y": down + 2}
-        label = tag("text", count, name, **side, class_=f"fate k-{kind}{' a-end' if far else ''}")
+        style = f"fate k-{kind}{' a-end' if far else ''}"
+        label = tag("text", tag("tspan", said, class_="b"), name, **side, class_=style)
         moved = {"x": f"{number(x)}%", "y": edge, "overflow": "visible"}
         plot.front.append(tag("svg", tail, label, **moved))
-        packets = numbers.count_of(account.packets, "packet")
-        said = f"{account.name}: {packets} {kind}; counter: {account.counter}"
+        says = f"{account.name}: {numbers.count_of(packets, 'packet')} {kind}"
+        says += f"; counter: {account.counter}"
         for what, words in (
             ("evidence", account.evidence),
             ("knob", account.knob),
             ("meaning", definition(account.name)),
         ):
-            said += f"; {what}: {words}" if words else ""
-        plot.told.append((round(x * 10), round(end / plot.height * 1000), said, ""))
+            says += f"; {what}: {words}" if words else ""
+        plot.told.append((round(x * 10), round(y / plot.height * 1000), says, ""))
 
     def _hop(self, plot: Plot, n: int, hop: Hop) -> None:
-        x = self._x[hop.name]
+        x, high, title = self._x[hop.name], self._high(hop.packets), hop_title(hop.name)
         anchor = "start" if n == 0 else "end" if n == len(self._seen) - 1 else "middle"
-        lift = 30 if self._crowded and n % 2 == 0 else 0
-        at, high, title = f"{number(x)}%", self._high(hop.packets), hop_title(hop.name)
+        at, y = f"{number(x)}%", self._top - 23 - (30 if self._crowded and n % 2 == 0 else 0)
         ends = {"x1": at, "x2": at, "y1": self._top - 3, "y2": self._top + high + 3}
-        y = self._top - 23 - lift
         plot.front += [
             tag("line", **ends, class_="gate"),
             tag("text", title, x=at, y=y, class_=f"place a-{anchor}"),
@@ -147,21 +128,30 @@ class _Route:
         plot.told.append((round(x * 10), middle, f"{says}; {meaning}" if meaning else says, ""))
 
 
+def _notes(ledger: Ledger) -> Iterator[str]:
+    """On what is no branch: hops that nobody could read, and packets in no class."""
+    for step in ledger.steps:
+        if step.over:
+            yield f"{', '.join(map(hop_title, step.over))}: not visible"
+        if step.residual_packets:
+            residual, end = numbers.signed(step.residual_packets), hop_title(step.end.name)
+            yield f"residual {residual} on the way to {end}"
+
+
 def _count(account: Account) -> str:
-    mark = "+" if account.kind in ADDING else "−"
-    return f"{mark}{numbers.count(account.packets)}"
+    return f"{'+' if account.kind in ADDING else '−'}{numbers.count(account.packets)}"
 
 
 def _route_list(ledger: Ledger, seen: Sequence[Hop]) -> Markup:
-    rows = []
+    into, rows = {step.end.name: step for step in ledger.steps}, []
     for hop in seen:
-        into = [a for s in ledger.steps if s.end.name == hop.name for a in s.accounts if a.packets]
-        for account in into:
-            name = tag("span", TITLES.get(account.name, account.name))
-            count = tag("b", _count(account))
-            rows.append(tag("li", name, count, class_=f"fate k-{account.kind.value}"))
-        name = tag("span", hop_title(hop.name))
-        rows.append(tag("li", name, tag("b", numbers.count(hop.packets))))
+        for account in into[hop.name].accounts if hop.name in into else ():
+            if account.packets:
+                title = TITLES.get(account.name, account.name)
+                name, count = tag("span", title), tag("b", _count(account))
+                rows.append(tag("li", name, count, class_=f"fate k-{account.kind.value}"))
+        name, count = tag("span", hop_title(hop.name)), tag("b", numbers.count(hop.packets))
+        rows.append(tag("li", name, count))
     return tag("ol", *rows, class_="route-list")
 
 

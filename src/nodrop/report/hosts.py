@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodrop.capacity.cells import searches
-from nodrop.config.units import count_of
 from nodrop.report import numbers
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.escape import plain
-from nodrop.report.sentences import Sentence
+from nodrop.report.sentences import Sentence, sentence_of
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Field, Table, own, table_of, words
 from nodrop.results.summary import measured_on
@@ -81,13 +80,9 @@ def hosts_between(story: Story) -> Sentence | None:
         + (f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else "")
         for pairs, labels in sorted(cells.items())
     )
-    return Sentence(
-        "other-hosts",
-        "how much of a difference between cells is that of their hosts: others measured them "
-        f"({named}). Only cells of the same hosts differ by what was varied alone",
-        {"cells": [{"pairs": [*own], "cells": labels} for own, labels in sorted(cells.items())]},
-        tuple(trial for _, pairs, valid in measured if pairs for trial in valid),
-    )
+    ordered = [{"pairs": [*pairs], "cells": labels} for pairs, labels in sorted(cells.items())]
+    trials = (trial for _, pairs, valid in measured if pairs for trial in valid)
+    return sentence_of("other-hosts", {"cells": ordered}, trials, named=named)
 
 
 def apart(found: Sequence[OnHosts]) -> tuple[OnHosts, ...]:
@@ -110,38 +105,24 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
     for cell in each:
         pairs = measured_on(story.sources[cell.source].run.manifest)
         boots |= {str(value_in(pairs, pair, "host", "boot_id") or "") for pair in cell.pairs}
-    one_machine = len(boots) == 1 and "" not in boots
-    yield Sentence(
-        "several-hosts",
-        f"{count_of(len(each), 'cell')} ran on several hosts ({hosts}): in "
-        f"medians, intervals and verdicts each host counts once, so {runs_needed()} hosts make a "
-        "95 % interval, however many trials each has; how much hosts differ is in Hosts"
-        + ("; all are pairs of one machine, so of others this says nothing" if one_machine else ""),
-        {"cells": [[c.label, *c.pairs] for c in each]},
-        trials,
-    )
+    alone = ""
+    if len(boots) == 1 and "" not in boots:
+        alone = "; all are pairs of one machine, so of others this says nothing"
+    yield sentence_of(
+        "several-hosts", {"cells": [[c.label, *c.pairs] for c in each]}, trials,
+        n=len(each), hosts=hosts, needed=runs_needed(), alone=alone,
+    )  # fmt: skip
     differ = [(one, one.spread) for one in apart(found) if one.spread is not None]
     if not differ:
         return
     titles = ", ".join(dict.fromkeys(one.figure.title for one, _ in differ))
     of = len({id(one.cell) for one, _ in differ})
     figures = [
-        {
-            "cell": one.cell.label,
-            "figure": one.figure.name,
-            "between": spread.between,
-            "within": spread.within,
-            "p": spread.p,
-        }
+        {"cell": one.cell.label, "figure": one.figure.name, "between": spread.between,
+         "within": spread.within, "p": spread.p}
         for one, spread in differ
-    ]
-    yield Sentence(
-        "hosts-differ",
-        f"hosts differ by more than trials of one host do in {count_of(of, 'cell')} ({titles}), "
-        "see Hosts: another host may give other figures",
-        {"figures": figures},
-        trials,
-    )
+    ]  # fmt: skip
+    yield sentence_of("hosts-differ", {"figures": figures}, trials, n=of, titles=titles)
 
 
 def hosts_tables(story: Story) -> tuple[Table, ...]:

@@ -20,7 +20,15 @@ from nodrop.config.units import count_of
 from nodrop.findings.load_words import LEAST_KNOWN, Contradiction, LoadResult, contradiction, pairs
 from nodrop.ledger.hops import Reason
 from nodrop.report import escape, numbers
-from nodrop.report.sentences import WORDS, Sentence, counted, reason_words, why
+from nodrop.report.sentences import (
+    WORDS,
+    Sentence,
+    counted,
+    phrase,
+    reason_words,
+    sentence_of,
+    why,
+)
 from nodrop.report.story import Cell, Story, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary, share_interval, upper_bound
@@ -48,13 +56,12 @@ def places_words(cell: Cell) -> str:
     places = places_of(cell)
     if not places:
         return ""
-    mostly = (
-        "mostly in" if any(len(t.record.packets.lost_by_place) > 1 for t in cell.lossy) else "in"
-    )
-    if len(places) == 1:
-        return f" {mostly} the {escape.plain(next(iter(places)))}"
-    listed = [f"{mostly} the {escape.plain(place)} in {n}" for place, n in places.items()]
-    return f" {listed[0]} of {len(cell.lossy)} lossy trials, " + ", ".join(listed[1:])
+    several = any(len(t.record.packets.lost_by_place) > 1 for t in cell.lossy)
+    named = [f"{'mostly ' if several else ''}in the {escape.plain(place)}" for place in places]
+    if len(named) == 1:
+        return f" {named[0]}"
+    first, *others = (f"{name} in {n}" for name, n in zip(named, places.values(), strict=True))
+    return f" {first} of {len(cell.lossy)} lossy trials, {', '.join(others)}"
 
 
 def places_of(cell: Cell) -> dict[str, int]:
@@ -104,12 +111,11 @@ def causes_words(cell: Cell) -> str:
 def knob_words(cell: Cell) -> str:
     """The knob that touches most of the losses, and in how many trials; empty if there is none."""
     knobs = Counter(knob for trial in cell.lossy if (knob := trial.record.packets.knob))
-    for knob, n in knobs.most_common(1):
-        said = escape.plain(knob)
-        return (
-            said if n == len(cell.lossy) else f"{said} (in {n} of {len(cell.lossy)} lossy trials)"
-        )
-    return ""
+    if not knobs:
+        return ""
+    [(knob, n)] = knobs.most_common(1)
+    every = len(cell.lossy)
+    return escape.plain(knob) + ("" if n == every else f" (in {n} of {every} lossy trials)")
 
 
 def rising(cells: Sequence[Cell]) -> list[Cell]:
@@ -194,13 +200,11 @@ def _bad(subject: str, told: Sequence[Cell]) -> Iterator[Sentence]:
     """The lowest lossy load and all under which the SUT failed, the lower first."""
     lossy = next((c for c in told if c.lossy), None)
     failing = [c for c in told if c.failed]
-    said = []
-    if lossy:
-        lowest = lossy is told[0] and len(told) > 1
-        said.append((told.index(lossy), _lost(subject, lossy, lowest=lowest)))
-    if failing:
-        said.insert(0, (told.index(failing[0]), _failed(subject, failing)))
-    yield from (sentence for _, sentence in sorted(said, key=lambda one: one[0]))
+    for cell in told:
+        if failing and cell is failing[0]:
+            yield _failed(subject, failing)
+        if cell is lossy:
+            yield _lost(subject, cell, lowest=cell is told[0] and len(told) > 1)
 
 
 def nothing_above(cells: Sequence[Cell]) -> Cell | None:
@@ -229,7 +233,7 @@ def share(ratio: float) -> str:
 
 
 def _not_lost(subject: str, cell: Cell) -> Sentence:
-    n, load, unknown = len(cell.known), load_words(cell), len(cell.unknown)
+    n, unknown = len(cell.known), len(cell.unknown)
     # Each of those may have lost some.
     bound = upper_bound(starts_of(cell.unknown), starts_of((*cell.known, *cell.unknown)))
     lost = f"0 of {count_of(n, 'trial')} lost a packet"
@@ -247,17 +251,9 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
         least = min(served, default=None)
         if least is not None and (cell.offered_pps is None or least < cell.offered_pps):
             lost += f"; it is shown to serve at least {numbers.count(least)} packets/s"
-        rule, text = "carries", f"{subject} carries {load} without loss: {lost}."
-    elif False in kept:
-        rule = "absorbed"
-        text = f"{subject} absorbed a burst of {burst}: {lost}; it is not shown to carry"
-        behind = kept.count(False)
-        text += f" {load}: in {behind} of {count_of(n, 'trial')} it was behind at the end."
-    else:
-        rule = "no-loss"
-        shown = f" (shown in {kept.count(True)} of {count_of(n, 'trial')})" if True in kept else ""
-        text = f"{subject}, {load}: {lost}; whether it can keep this up for longer than "
-        text += f"{burst} is not known{shown}."
+    shown = f" (shown in {kept.count(True)} of {count_of(n, 'trial')})" if True in kept else ""
+    rule = "carries" if all(kept) else "absorbed" if False in kept else "no-loss"
+    words = {"load": load_words(cell), "lost": lost, "burst": burst, "shown": shown}
     evidence = {
         **_facts(cell),
         "lossy_share_below": bound,
@@ -268,34 +264,31 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
         "backlog_packets": [one.backlog_packets for one in books],
         "drain_s": [t.record.drain_s for t in cell.known],
     }
-    return Sentence(rule, text, evidence, cell.known, subject)
+    behind = kept.count(False)
+    return sentence_of(rule, evidence, cell.known, subject, n=n, behind=behind, **words)
 
 
 def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
     loss, n, k = cell.loss, len(cell.known), len(cell.lossy)
-    where, causes = places_words(cell), causes_words(cell)
-    at = f"{subject}: at {load_words(cell)}" + (", the lowest load measured" if lowest else "")
-    lose = "loses" if k == 1 else "lose"
+    at = f"at {load_words(cell)}" + (", the lowest load measured" if lowest else "")
+    words: dict[str, Any] = {
+        "at": at, "k": k, "n": n, "where": places_words(cell), "causes": causes_words(cell),
+    }  # fmt: skip
     evidence = {
         **_facts(cell),
         "places": places_of(cell),
         "causes": [p.as_json() for p in pointers(cell)],
     }
     if loss is None or k == n:
-        every = f"{k} of {count_of(n, 'trial')} {lose} packets{where}"
-        middle = f": {percent_with_interval(loss)}" if loss else ""
-        middle += " in the median" if loss and n > 1 else ""
-        rule, text = "loses", f"{at}, {every}{middle}{causes}."
+        rule, middle = "loses", f": {percent_with_interval(loss)}" if loss else ""
+        words["middle"] = f"{middle} in the median" if loss and n > 1 else middle
     else:
         among = share_interval(starts_of(cell.lossy), starts_of(cell.known))
         evidence |= {"lossy_share": [among.low, among.high], "confidence": among.coverage}
         rule = "loses-sometimes"
-        text = (
-            f"{at}, {k} of {n} trials {lose} packets{where}, so "
-            f"{share(among.low)} to {share(among.high)} of such {cell.independent_name} do (95 % "
-            f"confidence); the worst of the {n} lost {numbers.percent(loss.high)} %{causes}."
-        )
-    return Sentence(rule, text, evidence, cell.known, subject, knob_words(cell))
+        words |= {"low": share(among.low), "high": share(among.high), "worst": loss.high}
+        words["such"] = cell.independent_name
+    return sentence_of(rule, evidence, cell.known, subject, knob_words(cell), **words)
 
 
 def _failed(subject: str, cells: Sequence[Cell]) -> Sentence:
@@ -326,52 +319,34 @@ def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Senten
         "probability": clash.probability,
         "by_amount": clash.by_amount,
     }
+    words: dict[str, Any] = {"low": low, "high": high, "clash": clash}
     if clash.by_amount:
-        seen = (
-            f"at {low} every trial lost at least {numbers.percent(min(clash.lower.losses))} %, "
-            f"at the higher {high} at most {numbers.percent(max(clash.higher.losses))} %"
-        )
-    else:
-        seen = (
-            f"at {low} {clash.lower.bad} of {clash.lower.trials} trials lost packets or failed, "
-            f"at the higher {high} {clash.higher.bad} of {clash.higher.trials}"
-        )
-    if clash.sure:
-        rule = "loads-contradict"
-        text = (
-            f"{subject}: the loads contradict each other: {seen}. Something other than the load "
-            "decides, so no highest load can be named."
-        )
-    else:
-        rule = "loads-out-of-order"
-        text = f"{subject}: {seen}. That can be chance, so the higher load is not called carried."
+        words |= {"least": min(clash.lower.losses), "most": max(clash.higher.losses)}
+    seen = phrase("clash-of-losses" if clash.by_amount else "clash-of-trials", **words)
     trials = (*lower.known, *lower.failed, *higher.known, *higher.failed)
-    return Sentence(rule, text, evidence, trials, subject)
+    rule = "loads-contradict" if clash.sure else "loads-out-of-order"
+    return sentence_of(rule, evidence, trials, subject, seen=seen)
 
 
 def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
     """Loads, or trials, that say nothing, and why."""
 
-    def said(rule: str, text: str, trials: tuple[Trial, ...]) -> Sentence:
+    def said(rule: str, load: str, trials: tuple[Trial, ...]) -> Sentence:
         reasons = {escape.plain(code): n for code, n in counted(trials).items()}
-        evidence = {**_facts(cell), "reasons": reasons}
-        return Sentence(rule, f"{subject}: {text}.", evidence, trials, subject)
+        return sentence_of(
+            rule, {**_facts(cell), "reasons": reasons}, trials, subject,
+            load=load, said=len(trials), n=n, why=why(trials), times=times,
+        )  # fmt: skip
 
     for cell in loads:
-        void, n = cell.void, len(cell.trials)
-        if void and len(void) == n:
-            times = {1: "once", 2: "twice"}.get(n, f"{n} times")
-            text = f"{asked_words(cell)} was asked for {times}, and "
-            text += "the trial is void" if n == 1 else "every trial is void"
-            yield said("load-void", f"{text} ({why(void)})", void)
-        elif void:
-            are = "is" if len(void) == 1 else "are"
-            text = f"{len(void)} of {n} trials at {load_words(cell)} {are} void ({why(void)})"
-            yield said("some-void", text, void)
-        if unknown := cell.unknown:
-            text = f"in {len(unknown)} of {count_of(n, 'trial')} at {load_words(cell)} the "
-            text += "loss is not known, for the packet books do not close"
-            yield said("loss-not-known", text, unknown)
+        n = len(cell.trials)
+        times = {1: "once", 2: "twice"}.get(n, f"{n} times")
+        if cell.void and len(cell.void) == n:
+            yield said("load-void", asked_words(cell), cell.void)
+        elif cell.void:
+            yield said("some-void", load_words(cell), cell.void)
+        if cell.unknown:
+            yield said("loss-not-known", load_words(cell), cell.unknown)
 
 
 def asked_words(cell: Cell) -> str:
@@ -430,15 +405,11 @@ def _always_void(
     said = same[len(same) // 2].record.verdict.removeprefix("void: ").split("; ")[0]
     own = escape.plain(said, longest=200).rstrip(".")
     words += f" ({own})" if own and own != code else ""
-    text = f"{name}: {how_many} trials{at} are void for one reason: {words}. They say nothing of "
-    yield Sentence(
-        "always-void",
-        f"{text}the SUT.",
-        {"reason": escape.plain(code), "void": n, "trials": len(trials)},
-        same,
-        name,
-        to_do=_change(story, cell, code, same),
-    )
+    evidence = {"reason": escape.plain(code), "void": n, "trials": len(trials)}
+    yield sentence_of(
+        "always-void", evidence, same, name, to_do=_change(story, cell, code, same),
+        how_many=how_many, at=at, words=words,
+    )  # fmt: skip
 
 
 class Change(NamedTuple):

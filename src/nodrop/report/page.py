@@ -14,23 +14,17 @@ from nodrop.capacity.section import capacity_section
 from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class
-from nodrop.report import bounded, escape, numbers
+from nodrop.report import bounded, escape, figures, numbers
 from nodrop.report.answer import answer
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.chart import OUTCOMES, Chart, sign
 from nodrop.report.comparison import MOST_BASES, compared, family_words
 from nodrop.report.costs import DIFFERENCES
 from nodrop.report.direct import verdict_cards
-from nodrop.report.figures import (
-    cells_page_table,
-    detection_tables,
-    ledger_lines,
-    spread_table,
-    trials_page_table,
-)
 from nodrop.report.flows import flow, overlay, time_chart
 from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_words
 from nodrop.report.sections import common, framed, sections
+from nodrop.report.sentences import phrase
 from nodrop.report.setups import compared_at_once, conditions
 from nodrop.report.story import Cell, Source, Story
 from nodrop.report.timeline import RECEIVED, Timeline, timeline
@@ -62,7 +56,6 @@ SECTIONS = (
     ("manifest", "Appendix"),
     ("words", "Words"),
 )
-
 
 View = Mapping[str, Any]
 """Values that a template shows; it asks for no other (`StrictUndefined`)."""
@@ -110,18 +103,18 @@ def page(story: Story) -> str:
         signs={mark: sign(shape, style) for mark, (shape, style, _) in OUTCOMES.items()},
         capacity=capacity,
         loss_plot=loss_plot([cell for cell in story.cells if not cell.searched]),
-        cells_table=cells_page_table(story),
-        detection_tables=[bounded.shortened(one) for one in detection_tables(story)],
+        cells_table=figures.cells_page_table(story),
+        detection_tables=[bounded.shortened(one) for one in figures.detection_tables(story)],
         differences=_differences(story),
         cell_views=_cell_views(story, 0 if found else most_figures),
         over_time=_over_time(story, overlaid=not setups, most=5 if found else most_charts),
-        trials_table=trials_page_table(story),
+        trials_table=figures.trials_page_table(story),
         findings=findings(story),
         order_plot=order_plot(story),
         apart=apart,
         outliers_table=bounded.shortened(outliers_table(apart)),
         thinned=bounded.thinned_words(story),
-        spread_table=spread_table(story),
+        spread_table=figures.spread_table(story),
         repeats_plot=repeats_plot(repeated),
         repeats_words=repeats_words(repeated),
         undone=undone,
@@ -182,12 +175,7 @@ def _over_time(story: Story, *, overlaid: bool, most: int) -> View:
         "typical": typical,
         "others": others,
         "left_out": len(story.trials) - len(chosen) if typical or others else 0,
-        "elsewhere": command
-        and escape.plain(
-            f"Samples lie on the storage of the lab: `{command}` brings them here, and the "
-            "next report draws them.",
-            longest=1000,
-        ),
+        "elsewhere": command and escape.plain(phrase("elsewhere", command=command), longest=1000),
     }
 
 
@@ -246,7 +234,7 @@ def _view(cell: Cell, trial: Trial, drawn: AbstractSet[str], *, opened: bool = F
         "open": opened,
         "merged": _merged_words(trial, ledger),
         "flow": flow(ledger, f"Packet flow of {trial.name}") if ledger and wanted else Chart(),
-        "lines": ledger_lines(ledger),
+        "lines": figures.ledger_lines(ledger),
         "not_for_us": "; ".join(
             escape.plain(f"{numbers.count(a.packets)} {a.name} ({a.counter})")
             for a in not_for_us
@@ -263,16 +251,6 @@ def _merged_words(trial: Trial, ledger: Ledger | None) -> str:
         return ""
     accounts = ledger.accounts if ledger else ()
     numbered = {name: n for a in accounts if a.kind is Class.MERGED for name, n in a.details}
-    into = ""
-    if "datagrams" in numbered and "fragments" in numbered:
-        into = (
-            f" ({numbers.count(numbered['fragments'])} fragments became "
-            f"{numbers.count(numbered['datagrams'])} {noun(numbered['datagrams'], 'datagram')})"
-        )
-    return (
-        f"Fanout defragmentation took out {numbers.count(books.merged_packets)} "
-        f"{noun(books.merged_packets or 0, 'packet')} = "
-        f"{numbers.count(detail.absorbed_packets)} absorbed{into} + "
-        f"{numbers.count(detail.held_packets)} held and thrown away, because their datagrams "
-        "never became whole."
-    )
+    into = phrase("became", **numbered) if {"datagrams", "fragments"} <= numbered.keys() else ""
+    n = books.merged_packets
+    return phrase("merged", n=n, packets=noun(n, "packet"), detail=detail, into=into)

@@ -9,7 +9,7 @@ from statistics import median
 from nodrop.config.search import Repetitions
 from nodrop.config.units import count_of
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
-from nodrop.report.sentences import Sentence
+from nodrop.report.sentences import Sentence, phrase, sentence_of
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Field, Made, Table, number, own, table_of, words
@@ -43,17 +43,14 @@ class Repeated:
 
     @property
     def sees_words(self) -> str:
-        unit = self.figure.difference_unit
         if self.sees is not None:
-            return (
-                f"a difference is seen with a probability of {POWER * 100:.0f} % from about "
-                f"{self.figure.at_least(self.sees)} {unit} on"
-            )
+            least = f"{self.figure.at_least(self.sees)} {self.figure.difference_unit}"
+            return phrase("sees", power=POWER, least=least)
         if self.starts < (needed := runs_to_see(self.family)):
             alone = self.starts == len(self.values) and len(self.cell.pairs) < 2
             name = "runs" if alone else self.cell.independent_name
-            return f"what difference could be seen is not known from fewer than {needed} {name}"
-        return "so many runs are alike that it is not known what difference could be seen"
+            return phrase("sees-not-yet", needed=needed, name=name)
+        return phrase("sees-nothing")
 
     @property
     def apart(self) -> list[int]:
@@ -149,8 +146,6 @@ def _said(cells: Sequence[Cell], rule: Repetitions, sut: Sut) -> Iterator[Senten
         if not these:
             continue
         each = "; ".join(f"{cell.label}: {_words(cell, of)}" for cell, of in these)
-        asked = f"{' and '.join(rule.until)} (at most {rule.max} trials)"
-        does = "reached by" if reached else "not reached by"
         plain = [
             {
                 "cell": cell.label,
@@ -162,11 +157,9 @@ def _said(cells: Sequence[Cell], rule: Repetitions, sut: Sut) -> Iterator[Senten
             }
             for cell, of in these
         ]
-        yield Sentence(
-            "rule-reached" if reached else "rule-not-reached",
-            f"{asked} was {does} {count_of(len(these), 'cell')}: {each}",
-            {"until": list(rule.until), "max": rule.max, "cells": plain},
-        )
+        name = "rule-reached" if reached else "rule-not-reached"
+        evidence = {"until": list(rule.until), "max": rule.max, "cells": plain}
+        yield sentence_of(name, evidence, asked=" and ".join(rule.until), n=len(these), each=each)
 
 
 def _words(cell: Cell, told: Sequence[Known]) -> str:

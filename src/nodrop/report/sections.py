@@ -24,12 +24,12 @@ from nodrop.capacity.card import kicker, lost_words
 from nodrop.config.options import shown
 from nodrop.errors import NotReady
 from nodrop.plugins import of_table
-from nodrop.report import bounded, escape, numbers
+from nodrop.report import bounded, escape
 from nodrop.report.cards import aside_words
 from nodrop.report.chart import Chart, symbols, tag
 from nodrop.report.costs import Figure
 from nodrop.report.hosts import hosts_between, hosts_tables
-from nodrop.report.sentences import WORDS
+from nodrop.report.sentences import SHOWN, WORDS
 from nodrop.report.story import Story
 from nodrop.report.tables import Table
 
@@ -131,15 +131,9 @@ def environment(package: str) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.filters |= {
+    own = {
         "plain": escape.plain,
         "source": _source,
-        "count": numbers.count,
-        "millis": numbers.millis,
-        "megabits": numbers.megabits,
-        "mebibytes": numbers.mebibytes,
-        "seconds": numbers.seconds,
-        "percent": numbers.percent,
         "lost": lost_words,
         "kicker": kicker,
         "aside": aside_words,
@@ -148,6 +142,7 @@ def environment(package: str) -> jinja2.Environment:
         "told": _told,
         "begun": partial(re.sub, r"^[a-z](?=[a-z]* )", lambda found: found[0].upper()),
     }
+    found.filters |= {**SHOWN, **own}
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from nodrop.capacity.cells import subject
 from nodrop.config.units import count_of
 from nodrop.report import escape, numbers
-from nodrop.report.sentences import WORDS, Sentence
+from nodrop.report.sentences import WORDS, Sentence, phrase, sentence_of
 from nodrop.report.story import Story, once
 from nodrop.report.tables import Column, Field, Table, Value, number, table_of, words
 from nodrop.report.trials import Sensor, Trial
@@ -35,19 +35,11 @@ def sensor_sentences(story: Story) -> Iterator[Sentence]:
                 f"{_plain(key)} ({_plain(was)} → {_plain(now)})"
                 for key, was, now in sensor.replaced
             ]
-            yield Sentence(
-                "yaml-replaced",
-                f"{count_of(len(changes), 'key')} of {_plain(sensor.yaml)} replaced, and all "
-                f"others kept: {'; '.join(changes)}",
-                {
-                    "yaml": sensor.yaml,
-                    "replaced": [
-                        dict(zip(("key", "was", "now"), one, strict=True))
-                        for one in sensor.replaced
-                    ],
-                },
-                tuple(trials),
-            )
+            each = [dict(zip(("key", "was", "now"), row, strict=True)) for row in sensor.replaced]
+            yield sentence_of(
+                "yaml-replaced", {"yaml": sensor.yaml, "replaced": each}, trials,
+                n=len(each), file=_plain(sensor.yaml), changes="; ".join(changes),
+            )  # fmt: skip
 
 
 def sensor_words(story: Story) -> list[str]:
@@ -84,26 +76,21 @@ def trace_changes(story: Story) -> Iterator[Sentence]:
 def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
     loaded, failed, skipped = sensor.rules_loaded, sensor.rules_failed, sensor.rules_skipped
 
-    def said(text: str, **evidence: object) -> Sentence:
-        return Sentence("rules-not-loaded", text, evidence, trials)
+    def said(words: str, **evidence: object) -> Sentence:
+        return Sentence("rules-not-loaded", words, evidence, trials)
 
     if loaded is not None and failed:
         named = "; ".join(map(_plain, sensor.failed_first[:MOST_NAMED]))
-        more = failed - len(sensor.failed_first[:MOST_NAMED])
-        named += f" and {numbers.count(more)} more, in {LOG} of each trial" if more > 0 else ""
-        did = "did not load and is" if failed == 1 else "did not load and are"
-        of = f"{numbers.count(failed)} of {numbers.count(loaded + failed)}"
-        text = f"{of} rules {did} not measured: {named}"
-        yield said(text, loaded=loaded, failed=failed, first=[*sensor.failed_first])
+        if (more := failed - len(sensor.failed_first[:MOST_NAMED])) > 0:
+            named += f" and {numbers.count(more)} more, in {LOG} of each trial"
+        words = phrase("rules-failed", failed=failed, of=loaded + failed, named=named)
+        yield said(words, loaded=loaded, failed=failed, first=[*sensor.failed_first])
     if skipped:
-        text = f"{count_of(skipped, 'rule')} skipped by Suricata for want of what they require"
-        yield said(text, loaded=loaded, skipped=skipped)
-    if sensor.rules_lacking:
-        lacking = [*map(_plain, sensor.rules_lacking)]
-        is_are = "is" if len(lacking) == 1 else "are"
-        text = f"rule-files of {_plain(sensor.yaml)} names what {is_are} not there, and was not "
-        text += f"measured: {_first(lacking)}"
-        yield said(text, yaml=sensor.yaml, lacking=lacking)
+        yield said(phrase("rules-skipped", n=skipped), loaded=loaded, skipped=skipped)
+    if lacking := [*map(_plain, sensor.rules_lacking)]:
+        words = phrase("rules-lacking", n=len(lacking), file=_plain(sensor.yaml),
+                       named=_first(lacking))  # fmt: skip
+        yield said(words, yaml=sensor.yaml, lacking=lacking)
 
 
 def _plain(text: str | None) -> str:
@@ -180,14 +167,10 @@ def without_work(story: Story) -> Iterator[Sentence]:
     found = [(ports, trials) for ports, trials in told if ports]
     if found:
         ports = dict.fromkeys(escape.plain(port) for ports, _ in found for port in ports)
-        yield Sentence(
-            "idle-port",
-            f"what several ports carry: {' and '.join(ports)} received nothing, and the threads "
-            f"there had no work, in {len(found)} of {count_of(len(cells), 'cell')} with several "
-            "ports",
-            {"idle": [ports for ports, _ in found], "cells": len(cells)},
-            tuple(t for _, trials in found for t in trials),
-        )
+        evidence = {"idle": [ports for ports, _ in found], "cells": len(cells)}
+        without = (t for _, trials in found for t in trials)
+        named = " and ".join(ports)
+        yield sentence_of("idle-port", evidence, without, ports=named, n=len(found))
 
 
 def _share(port: Port, trial: Trial) -> float:

@@ -1,4 +1,4 @@
-"""The rules by which a report speaks. What it says has one here or in findings.
+"""The rules by which a report speaks, and its words. What it says has a rule here or in findings.
 
 docs/reference/sentences.md says when each is said and on what evidence (a test compares the lists);
 `nodrop report --json` names the rule of every sentence beside its evidence and its trials.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib.resources import files
+from string import Formatter
 from typing import Any
 
-from nodrop.report import escape
+from nodrop.config.units import count_of
+from nodrop.report import escape, numbers
 from nodrop.report.story import Story
 from nodrop.report.trials import Trial
 
@@ -82,12 +84,71 @@ class Sentence:
         }
 
 
+SHOWN: Mapping[str, Callable[[Any], str]] = {
+    shown.__name__: shown
+    for shown in (
+        numbers.count,
+        numbers.megabits,
+        numbers.mebibytes,
+        numbers.millis,
+        numbers.percent,
+        numbers.seconds,
+        numbers.whole_percent,
+    )
+}
+"""Ways to show a number that words and templates name."""
+
+
+class _Words(Formatter):
+    """`{n:trial}` is `1 trial` or `2 trials`, `{n:has|have}` one of the two, `{late_us:millis}` as
+    `numbers` shows it."""
+
+    def format_field(self, value: Any, spec: str) -> str:
+        if "|" in spec:
+            one, several = spec.split("|")
+            return one if value == 1 else several
+        if spec in SHOWN:
+            return SHOWN[spec](value)
+        if len(spec) > 1 and spec[0].isalpha():
+            return count_of(value, spec)
+        return format(value, spec)
+
+
+def phrase(name: str, /, **words: Any) -> str:
+    """Words of words.toml, filled in."""
+    return str(_Words().vformat(WORDS["phrases"][name], (), words))
+
+
+def sentence_of(
+    rule: str, evidence: Mapping[str, Any] = {}, trials: Iterable[Trial] = (), /,
+    subject: str = "", knob: str = "", to_do: str = "", **words: Any,
+) -> Sentence:  # fmt: skip
+    """In the words that words.toml has for its rule. `words`: what they need beside the
+    evidence."""
+    known = {**evidence, "subject": subject, **words}
+    text = _Words().vformat(WORDS["sentences"][rule], (), known)
+    return Sentence(rule, text, evidence, tuple(trials), subject, knob, to_do)
+
+
 def listed(names: Sequence[str]) -> str:
     """`a, b and c`; empty if there is none."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 REASON_WORDS: Mapping[str, str] = WORDS["reasons"]
+TITLES: Mapping[str, str] = WORDS["titles"]
+"""Hops and accounts on drawings, if not by their own names."""
+DEFINITIONS: Mapping[str, str] = WORDS["definitions"]
+"""Meaning of each hop and account, by name."""
+
+
+def definition(name: str) -> str:
+    """Empty if the page has none: an account of a plugin's own."""
+    return DEFINITIONS.get("tx_refused_ERRNO" if name.startswith("tx_refused_") else name, "")
+
+
+def hop_title(name: str) -> str:
+    return TITLES.get(name, name.replace("_", " "))
 
 
 def reason_words(code: str) -> str:

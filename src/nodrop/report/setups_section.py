@@ -55,7 +55,6 @@ from nodrop.stats.interval import Summary, of_hosts, summarize
 
 DECODED, MERGED, HELD, RESIDUAL = "decoded", "merged", "held, never whole", "residual"
 
-
 STYLES = {DECODED: "p-decoded", MERGED: "p-merged", HELD: "p-held", RESIDUAL: "p-residual"}
 MOST_PLACES = 6
 """Styles of losses go round after so many places of loss."""
@@ -115,7 +114,6 @@ FATE_FIELDS: tuple[Field[Fate], ...] = (
     words("fate", "What became of them", lambda x: x[2]),
     number("packets", "Packets", lambda x: x[3]),
 )
-
 
 SUSPECTS = ("rdtsc", "cpuid")
 """Instructions that the studies blamed. Both cost more if a hypervisor has to answer for them."""
@@ -318,7 +316,6 @@ PHASE_FIELDS: tuple[Field[Phase], ...] = (
         numbers.seconds,
     ),
 )
-
 
 STUDY, OVER_TIME = "study-2016", "setups-time-"
 MOST_OVERLAYS = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
@@ -29,7 +29,6 @@ MadeT = TypeVar("MadeT")
 
 UNVALUED = "all trials"
 
-
 OPTIONS = {"--budget": "search.budget_s"}
 """Options of a command that are a key of the experiment."""
 
@@ -41,6 +40,19 @@ class Gathered:
     """One for each start of the SUT, or for each host if several measured the cell: values that can
     be compared as independent."""
     summary: Summary | None
+
+
+def gathered(
+    told: Iterable[tuple[float | None, Hashable]], looks: Looks | None = None, scale: float = 1.0
+) -> Gathered:
+    """Values, each with the unit that inferences count once; without those not measured."""
+    known = [(value * scale, start) for value, start in told if value is not None]
+    values, starts = [value for value, _ in known], [start for _, start in known]
+    return Gathered(
+        values=tuple(values),
+        by_start=tuple(by_start(values, starts)),
+        summary=summarize(values, starts=starts, looks=looks),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,13 +126,7 @@ class Cell:
     def gathered(self, of: Callable[[Trial], float | None], scale: float = 1.0) -> Gathered:
         """Values of the measured trials that have one."""
         told = ((of(trial), trial.start) for trial in self.valid)
-        known = [(value * scale, start) for value, start in told if value is not None]
-        values, starts = [value for value, _ in known], [start for _, start in known]
-        return Gathered(
-            values=tuple(values),
-            by_start=tuple(by_start(values, starts)),
-            summary=summarize(values, starts=starts, looks=self.looks),
-        )
+        return gathered(told, self.looks, scale)
 
     def summary(self, figure: str) -> Summary | None:
         """Made once: tables, drawings and sentences ask for the same ones."""

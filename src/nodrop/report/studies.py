@@ -15,11 +15,11 @@ from nodrop.report.comparison import more_runs_words
 from nodrop.report.costs import RELATIVE_MARGIN, grouped
 from nodrop.report.sentences import WORDS, listed
 from nodrop.report.setups import BASE_KIND, KIND, Condition, Place
-from nodrop.report.story import Story
+from nodrop.report.story import Story, gathered
 from nodrop.report.tables import Field, Table, Value, number, numeric, own, table_of, words
 from nodrop.report.trials import Trial, count_once
 from nodrop.stats.comparison import Advice, Answer, Comparison, Question, compare, more_runs
-from nodrop.stats.interval import Summary, by_start, summarize
+from nodrop.stats.interval import Summary, summarize
 
 KINDS = ("bare", "docker", "docker-macvtap", "vm")
 PUBLISHED: Mapping[tuple[str, str], tuple[float, float]] = {
@@ -32,7 +32,6 @@ the host at 1X and 2X, % of one core. Tables V and VI are not in the bundle this
 
 MME_ACTIVATION_S: Mapping[str, float] = {"bare": 4.77, "docker": 4.81, "vm": 12.01}
 """From the launch of an LTE mobility management entity to its readiness."""
-
 
 LOAD, FLOWS, SAME_FLOWS = "load.multiplier", "load.flows", "same"
 STUDIED_SUT = "suricata"
@@ -147,12 +146,10 @@ def _rows(published: Published, studied: Sequence[Condition]) -> Iterator[Beside
     for place in (p for c in _at(studied, published.load) for p in c.places):
         places.setdefault(str(place.cell.factors.get(KIND)), []).append(place)
 
-    def values(setup: str) -> list[float]:
+    def values(setup: str) -> tuple[float, ...]:
         """One per start of the SUT, or per host if several measured these."""
         trials = [trial for place in places.get(setup, ()) for trial in place.cell.valid]
-        found = zip(map(published.of, trials), count_once(trials), strict=True)
-        told = [(value, start) for value, start in found if value is not None]
-        return by_start([value for value, _ in told], [start for _, start in told])
+        return gathered(zip(map(published.of, trials), count_once(trials), strict=True)).by_start
 
     base = values(BASE_KIND)
     middle = summarize(base)
@@ -220,7 +217,6 @@ def _judged(
 
 
 EMULATED = "emulated, and TCG is not KVM"
-
 
 FIELDS: tuple[Field[Row], ...] = (
     words("figure", "Figure", lambda x: x[0].title),

@@ -19,7 +19,6 @@ from nodrop.untrusted.json_text import table_in, value_in
 
 RECEIVED, OFFERED = "Offered and received", "offered"
 
-
 Point = tuple[float, float]
 RowT = TypeVar("RowT")
 LARGEST = 2.0**64
@@ -96,7 +95,6 @@ class Timeline:
 
 Drawn = tuple[Panel, Series, float, float]
 
-
 FIELDS: tuple[Field[Drawn], ...] = (
     words("panel", "Panel", lambda x: x[0].title),
     words("unit", "Unit", lambda x: x[0].unit),
@@ -104,7 +102,6 @@ FIELDS: tuple[Field[Drawn], ...] = (
     number("seconds", "Seconds since the first packet", lambda x: round(x[2], 6), "{:g}".format),
     number("value", "Value", lambda x: round(x[3], 6), "{:g}".format),
 )
-
 
 MOST_POINTS = 120
 """Points of a line: more cannot be distinguished on the page."""
@@ -196,7 +193,6 @@ CPU_KINDS = (
     ("guests", ("guest_ns", "guest_nice_ns")),
     ("stolen", ("steal_ns",)),
 )
-
 
 MARKS = {"offer": "traffic starts", "offered": "traffic ends", "drained": "drained"}
 CPU_TITLE = "CPU, all"

@@ -45,7 +45,6 @@ COUNTED: Mapping[str, Callable[[Ledger], int | bool | None]] = {
 }
 """Figures of a record that its books hold as well."""
 
-
 KEPT = (
     "repetition", "world", "outcome", "accelerator", "loss_ratio", "lost_packets", "offered_pps",
     "activation_s", "sut_cpu_s", "setup_cpu_s", "host_cpu_ratio", "sut_rss_peak_bytes",

@@ -11,11 +11,11 @@ from nodrop.config.units import count_of, parse_cpus
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.ledger.sender import KNOBS
-from nodrop.report import escape, numbers
+from nodrop.report import escape
 from nodrop.report.hosts import hosts_sentences
 from nodrop.report.repeats import outlying, stopped
 from nodrop.report.sensor import sensor_sentences
-from nodrop.report.sentences import Sentence, reason_words, reasons_of
+from nodrop.report.sentences import Sentence, phrase, reason_words, reasons_of, sentence_of
 from nodrop.report.story import Source, Story, once
 from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Trial
 from nodrop.results.rundir import Records
@@ -46,20 +46,16 @@ def _certificate_words(item: Mapping[str, Any]) -> tuple[bool, str]:
         for name in ("caught", "missed", "not_possible")
     )
     made = escape.plain(certificate.get("made_utc"))
-    words = f"{setup} stands on the certificate of {made}: "
-    words += f"{len(caught)} of {len(caught) + len(missed)} known answers caught"
-    if missed:
-        words += f", missed {', '.join(missed)}"
-    if impossible:
-        words += f"; not possible here: {', '.join(impossible)}"
+    n = len(caught) + len(missed)
+    words = phrase("certificate", setup=setup, made=made, caught=len(caught), n=n)
+    words += f", missed {', '.join(missed)}" if missed else ""
+    words += f"; not possible here: {', '.join(impossible)}" if impossible else ""
     loss = table_in(certificate, "smallest_loss")
     packets, of_packets = loss.get("packets"), loss.get("of_packets")
     if isinstance(packets, int) and isinstance(of_packets, int):
-        said = f"{numbers.count(packets)} of {numbers.count(of_packets)}"
-        words += f"; smallest loss named to the packet {said}"
-    pace = certificate.get("largest_pps_paced")
-    if isinstance(pace, int | float):
-        words += f"; sender within its bounds up to {numbers.count(pace)} packets/s"
+        words += phrase("smallest-loss", n=packets, of=of_packets)
+    if isinstance(pace := certificate.get("largest_pps_paced"), int | float):
+        words += phrase("paced", pps=pace)
     return not missed, words
 
 
@@ -124,16 +120,12 @@ def _rules(story: Story) -> Iterator[Sentence]:
 def _books(story: Story) -> Iterator[Sentence]:
     differ = tuple(t for t in story.trials if BOOKS_DIFFER in t.invalid_reasons)
     if differ:
-        words = "the record says otherwise than its books, balanced again here, or its trial.json"
-        yield Sentence("books-differ", words, trials=differ)
+        yield sentence_of("books-differ", {}, differ)
     if missing := tuple(t for t in story.trials if BOOKS_MISSING in t.invalid_reasons):
-        words = f"the books of {count_of(len(missing), 'trial')} that were measured are not there: "
-        words += "what their records say is not proved, and enters no figure"
-        yield Sentence("books-missing", words, trials=missing)
-    n = len(story.trials)
+        yield sentence_of("books-missing", {}, missing, n=len(missing))
     if closed := sum(t.closed and BOOKS_DIFFER not in t.invalid_reasons for t in story.trials):
-        words = f"the books of {closed} of {count_of(n, 'trial')} were balanced again: residual 0"
-        yield Sentence("books-balanced-again", words, {"closed": closed, "trials": n})
+        evidence = {"closed": closed, "trials": len(story.trials)}
+        yield sentence_of("books-balanced-again", evidence)
 
 
 def _sender(story: Story) -> Iterator[Sentence]:
@@ -141,25 +133,15 @@ def _sender(story: Story) -> Iterator[Sentence]:
     late = [(e.p99, e.max) for _, sent in measured if (e := sent.schedule_error_us)]
     if late:
         p99, most = (max(ends) for ends in zip(*late, strict=True))
-        yield Sentence(
-            "sender-lateness",
-            f"in {len(late)} of {count_of(len(measured), 'measured trial')} the sender's "
-            f"schedule error is known: its p99 was at most {numbers.millis(p99)} ms, its largest "
-            f"{numbers.millis(most)} ms",
-            {"p99_us": p99, "max_us": most, "trials": len(late)},
-        )
+        evidence = {"p99_us": p99, "max_us": most, "trials": len(late)}
+        yield sentence_of("sender-lateness", evidence, measured=len(measured))
     bursts = [(burst, t) for t, sent in measured if (burst := sent.largest_late_burst)]
     if bursts:  # one that could explain losses made its trial void
         burst, trial = max(bursts, key=lambda pair: pair[0].sent)
         lost = trial.lost_packets
-        yield Sentence(
-            "sender-burst",
-            f"the largest burst of a late sender in a measured trial was "
-            f"{count_of(burst.sent, 'packet')}, {numbers.millis(burst.late_us)} ms behind; "
-            f"lost in that trial: {'not known' if lost is None else lost}",
-            {"packets": burst.sent, "late_us": burst.late_us, "lost_packets": lost},
-            (trial,),
-        )
+        evidence = {"packets": burst.sent, "late_us": burst.late_us, "lost_packets": lost}
+        known = "not known" if lost is None else lost
+        yield sentence_of("sender-burst", evidence, [trial], lost=known)
     shaped = [
         (asked.p99, sent.shaped_per_s, t)
         for t, sent in measured
@@ -169,19 +151,10 @@ def _sender(story: Story) -> Iterator[Sentence]:
     ]
     if shaped:
         p99, slowest = max(p for p, _, _ in shaped), min(pps for _, pps, _ in shaped)
-        yield Sentence(
-            "sender-shaped",
-            f"in {count_of(len(shaped), 'measured trial')} the trace asks for more at once than "
-            f"the sender sends: that left at {numbers.count(slowest)} packets/s or faster, at p99 "
-            f"up to {numbers.millis(p99)} ms after the trace's own time",
-            {"asked_p99_us": p99, "shaped_pps": slowest, "trials": len(shaped)},
-            tuple(t for _, _, t in shaped),
-        )
-    if silent := tuple(t for t, sent in measured if sent.schedule_error_us is None):
-        has = "has" if len(silent) == 1 else "have"
-        words = f"{count_of(len(silent), 'measured trial')} {has} no schedule error: the generator "
-        words += "cannot say it, or had no schedule"
-        yield Sentence("sender-silent", words, {"trials": len(silent)}, silent)
+        evidence = {"asked_p99_us": p99, "shaped_pps": slowest, "trials": len(shaped)}
+        yield sentence_of("sender-shaped", evidence, (t for _, _, t in shaped))
+    if silent := [t for t, sent in measured if sent.schedule_error_us is None]:
+        yield sentence_of("sender-silent", {"trials": len(silent)}, silent)
 
 
 LATE_FOR_THE_TRACE_US = 1_000
@@ -190,24 +163,19 @@ LATE_FOR_THE_TRACE_US = 1_000
 def _foreign(story: Story) -> Iterator[Sentence]:
     found = [(t, n) for t in story.trials if (n := t.record.packets.foreign_packets)]
     if found:
-        words, trials = "packets that the generator did not send were seen", [t for t, _ in found]
-        evidence = {t.name: n for t, n in found}
-        yield Sentence("foreign-packets", words, evidence, tuple(trials))
+        yield sentence_of("foreign-packets", {t.name: n for t, n in found}, (t for t, _ in found))
 
 
 def _other_programs(story: Story) -> Iterator[Sentence]:
     found = other_programs(story)
-    known, most = len(found.ratios), max(found.ratios, default=0.0)
-    used = f"used at most {most * 100:.0f} % of {found.whole} under load"
-    evidence = {"most_ratio": most, "trials": known}
+    n, every = len(found.ratios), len(story.trials)
+    evidence = {"most_ratio": max(found.ratios, default=0.0), "trials": n}
     if found.crowded:
-        words = f"other programs {used}; {found.words}"
-        yield Sentence("host-crowded", words, evidence, found.crowded)
+        words = {"whole": found.whole, "words": found.words}
+        yield sentence_of("host-crowded", evidence, found.crowded, **words)
     elif found.ratios:
-        words = f"the host was quiet: other programs {used}"
-        if known != len(story.trials):
-            words += f" (known of {known} of {count_of(len(story.trials), 'trial')})"
-        yield Sentence("host-quiet", words, evidence)
+        known = "" if n == every else f" (known of {n} of {count_of(every, 'trial')})"
+        yield sentence_of("host-quiet", evidence, whole=found.whole, known=known)
 
 
 def _own_quota(story: Story) -> Iterator[Sentence]:
@@ -216,14 +184,10 @@ def _own_quota(story: Story) -> Iterator[Sentence]:
     if not found:
         return
     worst = max((quota for _, quota in found), key=lambda quota: quota.throttled_s)
-    yield Sentence(
-        "own-quota",
-        f"a CPU quota around nodrop itself ({worst.cpus:g} CPUs, {worst.group}) held it back "
-        f"in {len(found)} of {count_of(len(story.trials), 'trial')}, for up to "
-        f"{worst.throttled_s:.2f} s of one: raise it ({KNOBS})",
-        {t.name: quota.throttled_s for t, quota in found},
-        tuple(t for t, _ in found),
-    )
+    yield sentence_of(
+        "own-quota", {t.name: quota.throttled_s for t, quota in found}, (t for t, _ in found),
+        worst=worst, n=len(found), every=len(story.trials), knobs=KNOBS,
+    )  # fmt: skip
 
 
 def _outlying(story: Story) -> Iterator[Sentence]:
@@ -232,23 +196,12 @@ def _outlying(story: Story) -> Iterator[Sentence]:
     if not trials:
         return
     titles = ", ".join(dict.fromkeys(one.figure.title for one in found))
-    stand, others = ("stands", "its cell") if len(trials) == 1 else ("stand", "their cells")
     figures = [
-        {
-            "run": one.trial.name,
-            "figure": one.figure.name,
-            "value": one.found.value,
-            "median": one.found.median,
-        }
+        {"run": one.trial.name, "figure": one.figure.name, "value": one.found.value,
+         "median": one.found.median}
         for one in found
-    ]
-    yield Sentence(
-        "stands-apart",
-        f"{count_of(len(trials), 'trial')} {stand} apart from the others of {others} "
-        f"({titles}); marked, and in every figure like the others",
-        {"figures": figures},
-        trials,
-    )
+    ]  # fmt: skip
+    yield sentence_of("stands-apart", {"figures": figures}, trials, n=len(trials), titles=titles)
 
 
 def _cold(story: Story) -> Iterator[Sentence]:
@@ -258,40 +211,23 @@ def _cold(story: Story) -> Iterator[Sentence]:
     took, first = times[0]
     middle = sorted(took for took, _ in times)[len(times) // 2]
     if took > COLD_START * middle:
-        yield Sentence(
-            "cold-start",
-            f"cold start: the first trial took {numbers.seconds(took)} s to get ready, the "
-            f"median is {numbers.seconds(middle)} s",
-            {"first_s": took, "median_s": middle, "trials": len(times)},
-            (first,),
-        )
+        evidence = {"first_s": took, "median_s": middle, "trials": len(times)}
+        yield sentence_of("cold-start", evidence, [first])
 
 
 def _warmed(story: Story) -> Iterator[Sentence]:
     """The first load after a guest has booted finds nothing translated or paged in."""
-    warmed = [(t, found) for t in story.trials if (found := t.aside.warm_up) is not None]
-    if not warmed:
-        return
-    sent = sum(n for _, w in warmed if isinstance(n := w.get("offered_packets"), int))
-    yield Sentence(
-        "guest-warmed-up",
-        f"{count_of(len(warmed), 'trial')} began in a guest that had just booted: each first "
-        "carried its whole load once, cold, and that load was discarded "
-        f"({numbers.count(sent)} packets that are in no figure)",
-        {"trials": len(warmed), "packets": sent},
-    )
+    warmed = [found for t in story.trials if (found := t.aside.warm_up) is not None]
+    sent = sum(n for w in warmed if isinstance(n := w.get("offered_packets"), int))
+    if warmed:
+        yield sentence_of("guest-warmed-up", {"trials": len(warmed), "packets": sent})
 
 
 def _reset(story: Story) -> Iterator[Sentence]:
     times = [t.record.reset_s for t in story.trials if t.record.reset_s is not None]
     if times:
-        yield Sentence(
-            "reset",
-            f"receiver or driver began anew for {len(times)} of "
-            f"{count_of(len(story.trials), 'trial')}, and all was found as before; until then "
-            f"{numbers.seconds(median(times))} s went by (median), which are in no figure",
-            {"trials": len(times), "median_s": median(times)},
-        )
+        evidence = {"trials": len(times), "median_s": median(times)}
+        yield sentence_of("reset", evidence, every=len(story.trials))
 
 
 def self_test_words(source: Source) -> str:
@@ -305,18 +241,17 @@ def self_test_words(source: Source) -> str:
 def _self_test_words(manifest: Mapping[str, Any]) -> str:
     if not (ring := table_in(manifest, "self_test", "ring")):
         return ""
-    sent, read, packets, drops = (
-        escape.plain(ring.get(name))
+    counted = {
+        name: escape.plain(ring.get(name))
         for name in ("sent_packets", "readable_packets", "tp_packets", "tp_drops")
-    )
-    counted = f"{sent} sent, {read} readable, tp_drops {drops}, tp_packets {packets}"
+    }
     match ring.get("tp_packets_includes_drops"):
         case True:
-            return f"✓ Proved on this kernel: tp_packets includes tp_drops ({counted})."
+            return phrase("ring-includes", **counted)
         case False:
-            return f"✓ Proved on this kernel: tp_packets does not include tp_drops ({counted})."
+            return phrase("ring-without", **counted)
         case _:
-            return f"▼ No meaning of tp_packets adds up here ({counted}): trust no ledger."
+            return phrase("ring-unclear", **counted)
 
 
 def undone(source: Source) -> tuple[list[str], list[str]] | None:
@@ -348,15 +283,12 @@ def cpus_of_both(story: Story) -> Iterator[Sentence]:
         chosen += record.cpus_parted is True
         apart.append(trial)
     if shared:
-        words = f"in {count_of(len(shared), 'trial')} the generator and the SUT may have taken "
-        words += "turns on a CPU, or the generator cannot say (load.cpu and limits.cpus part them)"
-        yield Sentence("cpus-shared", words, {"trials": len(shared)}, tuple(shared))
+        yield sentence_of("cpus-shared", {"trials": len(shared)}, shared)
     if apart:
         pairs = "; ".join([*said][:3]) + ("; …" if len(said) > 3 else "")
         by = f", chosen by nodrop in {chosen}: the experiment names none" if chosen else ""
-        words = f"in {count_of(len(apart), 'trial')} generator and SUT had CPUs of their own"
         evidence = {"trials": len(apart), "chosen_by_nodrop": chosen, "cpus": [*said]}
-        yield Sentence("cpus-apart", f"{words} ({pairs}{by})", evidence, tuple(apart))
+        yield sentence_of("cpus-apart", evidence, apart, pairs=pairs, by=by)
 
 
 def _cpus(words: str | None) -> frozenset[int] | None:
@@ -375,13 +307,9 @@ def flows_differ(story: Story) -> Iterator[Sentence]:
                 by_flows.setdefault(str(options.get("flows")), {})[name] = None
     distinct, same = by_flows.get("distinct"), by_flows.get("same")
     if distinct and same:
-        yield Sentence(
-            "flows-differ",
-            "what the flows alone make of a load: replicas of the trace had flows of their "
-            f"own with {' and '.join(distinct)}, the same flows with {' and '.join(same)}, so "
-            'these loads are not the same traffic (load.flows = "same" makes them so)',
-            {"distinct": [*distinct], "same": [*same]},
-        )
+        evidence = {"distinct": [*distinct], "same": [*same]}
+        words = {name: " and ".join(generators) for name, generators in evidence.items()}
+        yield sentence_of("flows-differ", evidence, **words)
 
 
 FOREIGN_CPU_RATIO = 0.25

@@ -18,7 +18,7 @@ from nodrop.report.chart import Chart
 from nodrop.report.direct import VerdictCard, VerdictRow
 from nodrop.report.flows import time_chart
 from nodrop.report.sections import Picture, Section, rendered
-from nodrop.report.sentences import Sentence
+from nodrop.report.sentences import Sentence, sentence_of
 from nodrop.report.story import Story, once
 from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
 from nodrop.report.timeline import Panel, Point, Series, Timeline
@@ -29,6 +29,9 @@ MOST_POINTS = 240
 MOST_SERIES = 5
 ANALYSIS = "analysis"
 """The place that loses no packets, but what they carried (drops/places.py)."""
+CAME, LOST, WAITS = "Came to the port", "Lost", "Waits in the rings"
+UNITS = {CAME: "packets/s", LOST: "packets/s", WAITS: "packets"}
+"""Panels over time, in their order."""
 Pair = tuple[int, int] | None
 
 
@@ -91,9 +94,21 @@ class Watched:
         return time_chart([Timeline(tuple(self._panels()), ())], "Over time")
 
     def _panels(self) -> Iterator[Panel]:
-        came: dict[str, list[Point]] = {}
-        waits: dict[str, list[Point]] = {}
-        lost: dict[str, list[Point]] = {}
+        found: dict[str, dict[str, list[Point]]] = {title: {} for title in UNITS}
+        for title, name, point in self._points():
+            found[title].setdefault(name, []).append(point)
+        for title, unit in UNITS.items():
+            named = sorted(found[title].items(), key=lambda item: -max(v for _, v in item[1]))
+            series = tuple(
+                Series(escape.plain(name), tuple(_thinned(points)), style)
+                for style, (name, points) in enumerate(named[:MOST_SERIES])
+                if len(points) > 1
+            )
+            if series:
+                yield Panel(title, unit, series)
+
+    def _points(self) -> Iterator[tuple[str, str, Point]]:
+        """All that is drawn: panel, series, and the point."""
         before: dict[str, int] = {}
         for each in self.intervals:
             at = (each.real_ns - self.began_ns) / 1e9
@@ -102,26 +117,12 @@ class Watched:
                 if one.offered_packets is not None:
                     now = one.offered_packets[1]
                     if name in before and each.interval_s:
-                        rate = max(0, now - before[name]) / each.interval_s
-                        came.setdefault(name, []).append((at, rate))
+                        yield CAME, name, (at, max(0, now - before[name]) / each.interval_s)
                     before[name] = now
                 if one.waiting_packets is not None:
-                    waits.setdefault(name, []).append((at, float(one.waiting_packets[1])))
+                    yield WAITS, name, (at, float(one.waiting_packets[1]))
             for place in each.places:
-                lost.setdefault(f"{place.place}, {place.where}", []).append((at, place.rate_pps))
-        for title, unit, found in (
-            ("Came to the port", "packets/s", came),
-            ("Lost", "packets/s", lost),
-            ("Waits in the rings", "packets", waits),
-        ):
-            named = sorted(found.items(), key=lambda item: -max(v for _, v in item[1]))
-            series = tuple(
-                Series(escape.plain(name), tuple(_thinned(points)), style)
-                for style, (name, points) in enumerate(named[:MOST_SERIES])
-                if len(points) > 1
-            )
-            if series:
-                yield Panel(title, unit, series)
+                yield LOST, f"{place.place}, {place.where}", (at, place.rate_pps)
 
 
 @once
@@ -185,12 +186,8 @@ def watched_sentences(story: Story) -> Iterator[Sentence]:
                 to_do=f"`{escape.plain(place.do, longest=400)}`" if place.do else "",
             )
         if not one.last.places:
-            yield Sentence(
-                "watched-nothing",
-                f"Nothing was lost at any place that is visible on {one.host} in "
-                f"{numbers.seconds(one.seconds)} s.",
-                {"seconds": one.seconds, "captures": len(one.captures)},
-            )
+            evidence = {"seconds": one.seconds, "captures": len(one.captures)}
+            yield sentence_of("watched-nothing", evidence, host=one.host)
 
 
 def _lost_words(one: Watched, place: WatchedPlace) -> tuple[str, str]:
@@ -218,19 +215,12 @@ def _tables(story: Story) -> Iterator[Table]:
 def watched_hidden(story: Story) -> Iterator[Sentence]:
     for one in watched(story):
         if one.unread:
-            yield Sentence(
-                "watched-hidden",
-                f"{count_of(one.unread, 'line')} of drops.jsonl cannot be read",
-                {"lines": one.unread},
-            )
+            words = f"{count_of(one.unread, 'line')} of drops.jsonl cannot be read"
+            yield Sentence("watched-hidden", words, {"lines": one.unread})
         for hidden in one.last.not_visible:
-            yield Sentence(
-                "watched-hidden",
-                escape.plain(
-                    f"not visible: {hidden.what} (needs {hidden.needs}; {hidden.why})", longest=400
-                ),
-                hidden.model_dump(),
-            )
+            words = f"not visible: {hidden.what} (needs {hidden.needs}; {hidden.why})"
+            words = escape.plain(words, longest=400)
+            yield Sentence("watched-hidden", words, hidden.model_dump())
 
 
 def watched_words(story: Story) -> Iterator[Sentence]:

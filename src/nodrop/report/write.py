@@ -15,24 +15,13 @@ from urllib.parse import quote
 from nodrop.capacity.card import lost_words
 from nodrop.capacity.section import capacity_pictures, capacity_tables
 from nodrop.errors import REMEDIES, BadInput
-from nodrop.report import escape
+from nodrop.report import escape, figures
 from nodrop.report.answer import answer
 from nodrop.report.cards import card_lines, cards, given_cards
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.comparison import comparison_table
 from nodrop.report.direct import verdict_cards
 from nodrop.report.escape import markdown
-from nodrop.report.figures import (
-    LEDGER_COLUMNS,
-    cells_page_table,
-    cells_table,
-    detection_tables,
-    ledger_lines,
-    ledger_table,
-    trials_page_table,
-    trials_table,
-    trials_told_table,
-)
 from nodrop.report.flows import flow, time_chart
 from nodrop.report.page import page
 from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_table
@@ -87,8 +76,8 @@ def _of_typical(story: Story, trial: Trial) -> Iterator[Picture]:
     # Run names are safe as file names: the trial record allows no other.
     name = f"{trial.source}-{trial.name}" if story.several else trial.name
     if ledger := trial.ledger:
-        rows = tuple(map(Row, ledger_lines(ledger)))
-        table = Table(name="flow", title="Packet flow", columns=LEDGER_COLUMNS[2:], rows=rows)
+        rows, columns = tuple(map(Row, figures.ledger_lines(ledger))), figures.LEDGER_COLUMNS[2:]
+        table = Table(name="flow", title="Packet flow", columns=columns, rows=rows)
         yield Picture(f"flow-{name}", flow(ledger, f"Packet flow of {trial.name}"), table)
     if found := timeline(story.sources[trial.source], trial):
         drawn = time_chart([found], f"{trial.name} over time")
@@ -129,23 +118,23 @@ def write_report(
     """
     story = read_story(run_dirs)
     folder = _made(run_dirs[0], out)
-    cells = cells_table(story)
+    cells = figures.cells_table(story)
     if Part.CSV in only:
-        for table in (cells, trials_table(story), ledger_table(story), *_own_tables(story)):
+        whole = figures.trials_table(story), figures.ledger_table(story)
+        for table in (cells, *whole, *_own_tables(story)):
             _write_csv(folder, table.name, table)
     if Part.LATEX in only:
-        for table in (cells, trials_told_table(story)):
+        for table in (cells, figures.trials_told_table(story)):
             _write(folder, f"{table.name}.tex", to_latex(table))
     if Part.MARKDOWN in only:
         _write(folder, "report.md", markdown_report(story))
     if Part.FIGURES in only:
-        figures = folder.folder("figures")
-        style = resource("chart.css")
-        with _into(figures):
-            figures.make(exist_ok=True)
-        for figure in figure_files(story):
-            _write(figures, f"{figure.name}.svg", figure.chart.saved(style))
-            _write_csv(figures, figure.name, figure.table)
+        drawn, style = folder.folder("figures"), resource("chart.css")
+        with _into(drawn):
+            drawn.make(exist_ok=True)
+        for picture in figure_files(story):
+            _write(drawn, f"{picture.name}.svg", picture.chart.saved(style))
+            _write_csv(drawn, picture.name, picture.table)
     if Part.HTML not in only:
         return folder.path
     _write(folder, PAGE, page(story))
@@ -211,10 +200,10 @@ def markdown_report(story: Story) -> str:
         parts += ["It rests on:", listed(found.rests_on)]
     if found.cannot_say:
         parts += ["It cannot say:", listed(found.cannot_say)]
-    parts += ["## Cells", to_markdown(cells_page_table(story))]
+    parts += ["## Cells", to_markdown(figures.cells_page_table(story))]
     for table in _own_tables(story):
         parts += [f"## {markdown(table.title)}", to_markdown(table)]
-    parts += ["## Trials", to_markdown(trials_page_table(story))]
+    parts += ["## Trials", to_markdown(figures.trials_page_table(story))]
     return "\n\n".join(parts)
 
 
@@ -223,7 +212,7 @@ def _own_tables(story: Story) -> Sequence[Table]:
     apart = outlying(story)
     return (
         *capacity_tables(story),
-        *detection_tables(story),
+        *figures.detection_tables(story),
         *([outliers_table(apart)] if apart else []),
         *(table for section in sections() for table in section.tables(story)),
     )
@@ -238,14 +227,14 @@ def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
     def told(sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
         return [sentence.as_json(story) for sentence in sentences]
 
-    figures = zip(story.cells, objects(cells_table(story)), strict=True)
+    rows = zip(story.cells, objects(figures.cells_table(story)), strict=True)
     return {
         "answer": {
             part: told(getattr(found, part)) for part in ("sentences", "rests_on", "cannot_say")
         },
         "cells": [
             {"run_directory": story.sources[c.source].name, "factors": dict(c.factors), **row}
-            for c, row in figures
+            for c, row in rows
         ],
         "cards": [card.model_dump(mode="json") for card in (*cards(story), *given_cards(story))],
         "setups": objects(comparison_table(conditions(story))),

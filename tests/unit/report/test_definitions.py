@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nodrop.report.flows import DEFINITIONS, definition
+from nodrop.report.sentences import DEFINITIONS, definition
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "counters.md"
 
