@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
+from inspect import cleandoc, getsource
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from nodrop.audit.answer import AuditAnswer
 from nodrop.compare.records import History, Side, Versus
@@ -18,6 +22,31 @@ from nodrop.labs.ssh import SshFile
 from nodrop.results.capacity import CapacityAnswer, Direct
 from nodrop.results.other_records import Certificate, Proved, WatchedInterval
 from nodrop.results.trial import trial_schema
+
+
+class Described(GenerateJsonSchema):
+    """The docstring under a field describes it. The models themselves do not read their own source
+    (`use_attribute_docstrings`): that would be a good part of each start of nodrop."""
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        made = super().model_schema(schema)
+        for model in reversed(schema["cls"].__mro__):
+            if issubclass(model, BaseModel) and model is not BaseModel:
+                for name, words in docstrings(model).items():
+                    made["properties"][name]["description"] = words
+        return made
+
+
+def docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Of each field that has one."""
+    (made,) = ast.parse(getsource(model)).body
+    assert isinstance(made, ast.ClassDef)
+    return {
+        field.target.id: cleandoc(below.value.value)
+        for field, below in pairwise(made.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+    }
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -35,7 +64,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         "fleet": _read(FleetFile, "fleet"),
         "history": _written(History, "history", "history"),
         "lab": _lab(),
-        "trial": trial_schema(),
+        "trial": trial_schema(Described),
     }
 
 
@@ -44,7 +73,7 @@ def _lab() -> dict[str, Any]:
     kinds: TypeAdapter[Any] = TypeAdapter(
         Annotated[NetnsFile | SshFile, Field(discriminator="kind")]
     )
-    return _titled(kinds.json_schema(), "lab", "lab file")
+    return _titled(kinds.json_schema(schema_generator=Described), "lab", "lab file")
 
 
 def _kinds_by_matrix(schema: dict[str, Any]) -> dict[str, Any]:
@@ -69,12 +98,14 @@ def _having(name: str, what: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(model: type[BaseModel], name: str) -> dict[str, Any]:
-    return _titled(model.model_json_schema(), name, f"{name} file")
+    return _titled(model.model_json_schema(schema_generator=Described), name, f"{name} file")
 
 
 def _written(model: type[BaseModel], name: str, title: str) -> dict[str, Any]:
     """The schema of a file as a writer makes it: with all fields."""
-    return _titled(model.model_json_schema(mode="serialization"), name, title)
+    return _titled(
+        model.model_json_schema(mode="serialization", schema_generator=Described), name, title
+    )
 
 
 def _titled(schema: dict[str, Any], name: str, title: str) -> dict[str, Any]:

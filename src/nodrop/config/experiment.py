@@ -53,9 +53,7 @@ Wait = Annotated[float, Field(gt=0, le=MOST_WAIT_S)]
 class PluginTable(BaseModel):
     """`kind` chooses the plugin, which checks the other keys."""
 
-    model_config = ConfigDict(
-        extra="allow", frozen=True, strict=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     kind: str = Field(min_length=1)
 

@@ -247,7 +247,7 @@ class Options(BaseModel):
         frozen=True,
         strict=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
+        defer_build=True,
     )
 
 

@@ -8,8 +8,6 @@ from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import curve_fit
-from scipy.stats import t as student
 
 from nodrop.config.units import count_of
 from nodrop.ledger.running import UNEVEN
@@ -338,6 +336,9 @@ def fit(threads: Sequence[int], capacities: Sequence[float]) -> Law | None:
     """None if fewer than LEAST_COUNTS different counts were measured, or no law fits them."""
     if len(set(threads)) < LEAST_COUNTS:
         return None
+    from scipy.optimize import curve_fit  # here, because few reports come here, and it takes long
+    from scipy.special import stdtrit
+
     n, x = np.array(threads, dtype=float), np.array(capacities, dtype=float)
     each = float(np.max(x / n))
     try:
@@ -349,7 +350,7 @@ def fit(threads: Sequence[int], capacities: Sequence[float]) -> Law | None:
     errors = np.sqrt(np.diag(covariance))
     if not np.all(np.isfinite(errors)):
         return None
-    half = float(student.ppf((1 + CONFIDENCE) / 2, len(threads) - len(found)))
+    half = float(stdtrit(len(threads) - len(found), (1 + CONFIDENCE) / 2))
     alpha, beta, gamma = (
         Interval(low=max(0.0, v - half * e), high=v + half * e, coverage=CONFIDENCE)
         for v, e in zip(found, errors, strict=True)

@@ -141,8 +141,8 @@ class Model(BaseModel):
         extra="ignore",
         strict=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
         json_schema_serialization_defaults_required=True,
+        defer_build=True,  # most starts need few of the models
     )
 
     def model_post_init(self, _: Any) -> None:

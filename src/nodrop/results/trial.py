@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
+from pydantic.json_schema import GenerateJsonSchema
 
 from nodrop.config.units import parse_cpus
 from nodrop.errors import NodropError
@@ -509,12 +510,12 @@ ADDED_LATER: frozenset[str] = frozenset(
 written. A new field goes in here too."""
 
 
-def trial_schema() -> dict[str, Any]:
+def trial_schema(by: type[GenerateJsonSchema] = GenerateJsonSchema) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a line, as a writer makes it."""
     schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:nodrop:trial:{FORMAT}",
-        **TrialRecord.model_json_schema(mode="serialization"),
+        **TrialRecord.model_json_schema(mode="serialization", schema_generator=by),
     }
     schema["title"] = "nodrop trial record"
     schema["required"] = [name for name in schema["required"] if name not in ADDED_LATER]

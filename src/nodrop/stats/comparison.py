@@ -19,9 +19,6 @@ from statistics import fmean, median
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import f as f_distribution
-from scipy.stats import fisher_exact
-from scipy.stats import t as t_distribution
 
 from nodrop.stats.interval import (
     CONFIDENCE,
@@ -180,7 +177,15 @@ def _shares_differ(base: Runs, other: Runs, family: Family) -> NDArray[np.bool_]
 
 @lru_cache(maxsize=65_536)
 def _fisher(b: int, m: int, o: int, n: int) -> float:
-    return float(fisher_exact([[b, m - b], [o, n - o]]).pvalue)
+    """P-value of Fisher's exact test: `b` of `m` against `o` of `n`."""
+    from scipy.special import gammaln  # here, because scipy takes some tenths of a second
+
+    first = max(0, b + o - n)
+    k = np.arange(first, min(m, b + o) + 1)
+    ways = -sum(gammaln(1 + each) for each in (k, m - k, b + o - k, n - (b + o - k)))
+    ways = np.exp(ways - ways.max())
+    as_rare = ways <= (1 + 1e-7) * ways[b - first]  # ties differ by rounding
+    return float(ways[as_rare].sum() / ways.sum())
 
 
 def _shift(base: Interval | None, other: Interval | None) -> Interval | None:
@@ -260,8 +265,10 @@ def _of_the_mean(means: Sequence[float]) -> Interval | None:
     k, middle = len(means), fmean(means)
     if min(means) == max(means):
         return None
+    from scipy.special import stdtrit
+
     spread = math.sqrt(math.fsum((mean - middle) ** 2 for mean in means) / (k - 1) / k)
-    reach = float(t_distribution.ppf((1 + CONFIDENCE) / 2, k - 1)) * spread
+    reach = float(stdtrit(k - 1, (1 + CONFIDENCE) / 2)) * spread
     return Interval(low=middle - reach, high=middle + reach, coverage=CONFIDENCE)
 
 
@@ -269,7 +276,9 @@ def _p(mean_between: float, mean_within: float, hosts: int, trials: int) -> floa
     """The arguments are mean squares, then their degrees of freedom."""
     if mean_within == 0:
         return 0.0 if mean_between > 0 else 1.0
-    return float(f_distribution.sf(mean_between / mean_within, hosts, trials))
+    from scipy.special import fdtrc
+
+    return float(fdtrc(hosts, trials, mean_between / mean_within))
 
 
 # Predictions of what more runs would say, and of what these runs can see: by drawing runs like

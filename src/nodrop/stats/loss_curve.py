@@ -14,9 +14,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize
-from scipy.special import log_ndtr
-from scipy.stats import t as student
 
 from nodrop.stats.interval import CONFIDENCE, of_hosts
 
@@ -169,6 +166,9 @@ class _Fit:
 def _fit(sample: _Sample, columns: Floats) -> _Fit:
     """The maximum, by Olsen's parameters (means / scatter, 1 / scatter): in them there is but one
     (Olsen 1978)."""
+    from scipy.optimize import minimize  # here, because scipy takes half a second to import
+    from scipy.special import log_ndtr
+
     seen, at = sample.seen, sample.at
     middle = float(at[seen].mean())
     beyond = float((at[~seen] - middle).max(initial=0.0))
@@ -203,6 +203,8 @@ def _fit(sample: _Sample, columns: Floats) -> _Fit:
 
 def _hazard(above: Floats) -> Floats:
     """Density by distribution function of the standard normal."""
+    from scipy.special import log_ndtr
+
     ratio: Floats = np.exp(-(above**2) / 2 - DENSITY - log_ndtr(above))
     return ratio
 
@@ -210,6 +212,8 @@ def _hazard(above: Floats) -> Floats:
 def _profile(fit: _Fit, sample: _Sample) -> tuple[float, float]:
     """Where the likelihood has dropped as far as Student's t would allow it with as many trials as
     lost packets: exactly t's interval if all of them did."""
+    from scipy.optimize import brentq
+
     lossy = int(sample.seen.sum())
     mean = float(fit.means[0])
     drop = _allowed(lossy, lossy - 1, (1 + CONFIDENCE) / 2)
@@ -230,11 +234,16 @@ def _profile(fit: _Fit, sample: _Sample) -> tuple[float, float]:
 
 def _allowed(n: int, free: int, quantile: float) -> float:
     """A log-likelihood with `free` degrees of freedom may fall by so much."""
-    return n / 2 * math.log1p(float(student.ppf(quantile, free)) ** 2 / free)
+    from scipy.special import stdtrit
+
+    return n / 2 * math.log1p(float(stdtrit(free, quantile)) ** 2 / free)
 
 
 def _at(sample: _Sample, mean: float) -> float:
     """The log-likelihood of this mean, with the scatter that suits it best."""
+    from scipy.optimize import brentq
+    from scipy.special import log_ndtr
+
     squares = float(np.sum((sample.at[sample.seen] - mean) ** 2))
     above = mean - sample.at[~sample.seen]
     lossy = int(sample.seen.sum())
@@ -253,9 +262,11 @@ def _at(sample: _Sample, mean: float) -> float:
 
 def _between_starts(fit: _Fit, sample: _Sample) -> tuple[float, float]:
     """Student's t over the starts: trials of one have in common what it drew."""
+    from scipy.special import stdtrit
+
     n = len(fit.means)
     error = max(float(fit.means.std(ddof=1)), sample.least) / math.sqrt(n)
-    wide = float(student.ppf((1 + CONFIDENCE) / 2, n - 1)) * error
+    wide = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * error
     mean = float(fit.means.mean())
     return mean - wide, mean + wide
 

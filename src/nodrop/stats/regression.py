@@ -21,7 +21,6 @@ from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 FEWEST = 2
 """Values between two changes: one value alone is an outlier."""
@@ -107,7 +106,8 @@ def _unlikely(values: Sequence[float], clearest: Clearest, error: float) -> bool
 
 def _ranks(values: Sequence[float]) -> NDArray[np.int64]:
     """Twice the ranks: whole numbers even if values are tied."""
-    found: NDArray[np.int64] = np.rint(2 * rankdata(values)).astype(np.int64)
+    _, at, ties = np.unique(values, return_inverse=True, return_counts=True)
+    found: NDArray[np.int64] = (2 * np.cumsum(ties) - ties + 1)[at]
     return found
 
 
@@ -329,7 +329,7 @@ def _tail(
         return 1.0, np.ones(1)
     before = values[slice(*best)][-MOST_BEFORE:]
     new = values[len(values) - newest :][-MOST_NEWEST:]
-    ranks = np.rint(2 * rankdata([*before, *new])).astype(np.int64)
+    ranks = _ranks([*before, *new])
     found = _tails(tuple(sorted(ranks.tolist())), len(new))
     return float(found[int(ranks[len(before) :].sum())]), found[found > 0]
 

@@ -37,6 +37,8 @@ HEARTBEAT_LOOKS = 20
 """After this many looks an event is sent in any case: that is how a viewer who left is noticed."""
 FAREWELL_S = 2.0
 """Time for viewers to hear of the end before the server goes."""
+END_S = 0.1
+"""Time within which the server sees that it is to end."""
 
 
 class Board:
@@ -259,7 +261,7 @@ def serve_page(follower: Follower, *, port: int = 0) -> Iterator[ServedPage]:
         raise BadInput(
             f"--port {port}: {error.strerror}", hint="leave it out: then any free port is taken"
         ) from None
-    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving = threading.Thread(target=server.serve_forever, args=[END_S], daemon=True)
     serving.start()
     try:
         yield ServedPage(server, board, token)
