@@ -13,7 +13,7 @@ from itertools import chain
 from random import Random
 from typing import Any
 
-from nodrop.capacity.forecast import RAMP_TRIALS, budget_shares, ramp_s
+from nodrop.capacity.forecast import RAMP_TRIALS, budget_shares, deciding_s, ramp_s
 from nodrop.capacity.methods import Ask, Field, Method, bisection, own
 from nodrop.capacity.rules import answers, closed, to_prove
 from nodrop.capacity.searched import (
@@ -269,7 +269,9 @@ class Capacity:
             return None
         if end < start * RAMP_LEAST or not cell.first_pps or not cell.trace_packets:
             return None
-        if not ramp_s(search, cells=len(self._asked.cells), around_s=self._asked.around_s):
+        cells, around_s = len(self._asked.cells), self._asked.around_s
+        decides_s = deciding_s(search, self._first_s(cell))
+        if not ramp_s(search, cells=cells, around_s=around_s, decides_s=decides_s):
             return None
         return Ask(value=end, seconds=seconds, ramp_from=start)
 

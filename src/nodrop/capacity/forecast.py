@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from nodrop.config.search import Search
-from nodrop.config.units import count_of
+from nodrop.config.units import count_of, format_seconds
 from nodrop.results.capacity import Forecast
 
 RAMP_TRIALS = 2.0
@@ -32,26 +32,34 @@ def budget_shares(search: Search) -> int:
     return search.rounds + (2 if search.method == "nodrop" else 1)
 
 
-def ramp_s(search: Search, *, cells: int, around_s: float) -> float:
+def deciding_s(search: Search, first_s: float | None) -> float:
+    """Seconds of load of a trial that decides; `first_s`: of the first load's. More replicas take
+    as long as one for a pass over the window; a faster pass takes less, as little as is asked."""
+    if search.by != "multiplier" or first_s is None:
+        return search.final_trial_s
+    return max(first_s, search.final_trial_s)
+
+
+def ramp_s(search: Search, *, cells: int, around_s: float, decides_s: float) -> float:
     """Seconds that the ramp of a cell takes; 0 if nodrop's method is not used, or the budget has no
-    room for it."""
+    room for it. `decides_s`: seconds of load of a trial that decides."""
     whole_s = RAMP_TRIALS * search.initial_trial_s + around_s
     if search.method != "nodrop":
         return 0.0
     if search.budget_s is None:
         return whole_s
-    deciding_s = BESIDE_RAMP * (search.final_trial_s + around_s)
-    return whole_s if whole_s + deciding_s <= search.budget_s / cells else 0.0
+    rest_s = search.budget_s / cells - whole_s
+    return whole_s if rest_s >= BESIDE_RAMP * (decides_s + around_s) else 0.0
 
 
-def forecast(search: Search, *, cells: int, around_s: float) -> Forecast | None:
+def forecast(search: Search, *, cells: int, around_s: float, decides_s: float) -> Forecast | None:
     """Forecast for each cell; None without a budget. `around_s`: seconds that a trial takes beside
-    its load. The interval of a median of n normal limits is 2 x 1.96 x 1.2533 / sqrt(n) standard
-    deviations."""
+    its load; `decides_s`: seconds of load of one that decides. The interval of a median of n
+    normal limits is 2 x 1.96 x 1.2533 / sqrt(n) standard deviations."""
     if search.budget_s is None:
         return None
-    trial_s, share_s = around_s + search.final_trial_s, search.budget_s / cells
-    ramped_s = ramp_s(search, cells=cells, around_s=around_s)
+    trial_s, share_s = around_s + decides_s, search.budget_s / cells
+    ramped_s = ramp_s(search, cells=cells, around_s=around_s, decides_s=decides_s)
     first_s = share_s * 2 / budget_shares(search) - ramped_s
     first, width = int(first_s / trial_s), None
     if first >= LEAST_TRIALS:
@@ -73,10 +81,16 @@ def soak_words(search: Search, *, cells: int) -> str:
     )
 
 
-def forecast_words(found: Forecast | None, search: Search) -> str:
+def forecast_words(found: Forecast | None, search: Search, *, decides_s: float) -> str:
     """Before the search; empty if there is no budget."""
     if found is None:
         return ""
+    if decides_s > 2 * search.final_trial_s:
+        many = f"about {count_of(found.trials, 'trial')} of each cell"
+        return (
+            f"search.budget_s = {found.budget_s:g}: {many}; one pass over the window takes "
+            f"{format_seconds(decides_s)}: a shorter load.window or a larger budget has more trials"
+        )
     said = (
         f"search.budget_s = {found.budget_s:g}: about {count_of(found.trials, 'trial')} of each "
         f"cell, in {count_of(search.rounds, 'round')} or fewer; "

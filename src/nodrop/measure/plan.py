@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from nodrop import plugins
-from nodrop.capacity.forecast import forecast, forecast_words, soak_words
+from nodrop.capacity.forecast import deciding_s, forecast, forecast_words, soak_words
 from nodrop.config.experiment import Experiment, LimitsTable, Measure
 from nodrop.config.matrix import NAMED, PROFILE
 from nodrop.config.options import CpuList, Options, YesNo, check, key_path, put, shown
@@ -324,8 +324,10 @@ def make_plan(experiment: Experiment) -> Plan:
     certain = controller.outlook([]).at_least.trials
     foreseen, budget = None, ""
     if (search := experiment.search) is not None:
-        foreseen = forecast(search, cells=len(made), around_s=around_s)
-        budget = forecast_words(foreseen, search) + soak_words(search, cells=len(made))
+        decides_s = deciding_s(search, load_s)
+        foreseen = forecast(search, cells=len(made), around_s=around_s, decides_s=decides_s)
+        budget = forecast_words(foreseen, search, decides_s=decides_s)
+        budget += soak_words(search, cells=len(made))
     return Plan(
         seed=measure.seed,
         cells=tuple(made),

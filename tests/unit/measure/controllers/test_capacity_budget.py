@@ -9,6 +9,7 @@ import pytest
 from nodrop.capacity.forecast import forecast, forecast_words
 from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
+from nodrop.config.units import format_seconds
 from nodrop.errors import BadInput
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.results.trial import TrialRecord
@@ -72,8 +73,8 @@ def test_a_budget_says_before_what_it_buys(
     budget_s: float, rounds: int, cells: int, width: float | None
 ) -> None:
     search = Search(budget_s=budget_s, rounds=rounds, goals=(0.0,))
-    foreseen = forecast(search, cells=cells, around_s=2.0)
-    words = forecast_words(foreseen, search)
+    foreseen = forecast(search, cells=cells, around_s=2.0, decides_s=5.0)
+    words = forecast_words(foreseen, search, decides_s=5.0)
     assert foreseen is not None and foreseen.relative_width == width
     assert ("far bounds" in words) == (width is None)
     made = [cell(factors={"sut.threads": n + 1}) for n in range(cells)]
@@ -89,8 +90,26 @@ def test_a_budget_says_before_what_it_buys(
 
 
 def test_without_a_budget_nothing_is_foreseen() -> None:
-    assert forecast(Search(), cells=1, around_s=2.0) is None
-    assert forecast_words(None, Search()) == ""
+    assert forecast(Search(), cells=1, around_s=2.0, decides_s=5.0) is None
+    assert forecast_words(None, Search(), decides_s=5.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "window_s", "trials", "ramp"),
+    [(90.0, 60.0, 1, False), (400.0, 60.0, 6, True), (95.0, 20.0, 4, False)],
+)
+def test_a_budget_has_room_for_whole_passes_only(
+    budget_s: float, window_s: float, trials: int, *, ramp: bool
+) -> None:
+    """Seen: "about 8 trials" of a trace of 60 s in 90 s, where one trial took them."""
+    search = Search(budget_s=budget_s)
+    foreseen = forecast(search, cells=1, around_s=2.0, decides_s=window_s)
+    assert foreseen is not None and foreseen.trials == trials
+    words = forecast_words(foreseen, search, decides_s=window_s)
+    assert f"one pass over the window takes {format_seconds(window_s)}: " in words
+    first = controller(search, cell(trace_s=window_s), sut="standing").next(())
+    assert first is not None and first.searched is not None
+    assert (first.searched.ramp is not None) == ramp
 
 
 @pytest.mark.parametrize("bursts", [0.4, 0.7, 0.9])
