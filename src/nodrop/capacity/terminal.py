@@ -190,7 +190,10 @@ def _beside(searched: SearchedCell) -> Iterator[tuple[str, str]]:
     for soak in searched.soaks:
         yield "soak", soak_words(soak.record)
     if (window := searched.window) is not None:
-        yield "sent", window_words(searched).partition("the load sends ")[2]
+        sent = window_words(searched).partition("the load sends ")[2]
+        if window.begun_warning:  # which says the last part again
+            sent = f"{sent.rpartition('; ')[0]}."
+        yield "sent", sent
         if window.begun_warning:
             yield "warning", f"{window.begun_warning}."
     curve = fitted(searched)

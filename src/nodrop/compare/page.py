@@ -186,7 +186,7 @@ def history_plot(line: Line, runs: Sequence[HistoryRun]) -> Chart:
         words = f"{run.name}: {figure_named(line.metric).shown(point.median)} {line.unit}"
         plot.rise(place, point.lowest, point.highest, "s0 median")
         known.append(Mark(place, point.median, f"{words}, n = {point.n}"))
-    plot.marks(known, "dot", "s0").marks(void, "cross", "void")
+    plot.marks(known, "dot", "s0").marks(void, "cross", "void hollow")
     return Chart(name, (Pane((plot,), "", line.unit),))
 
 

@@ -99,7 +99,7 @@ def order_plot(story: Story) -> Chart:
     y = Scale.over((took / usual[t.anchor] for _, t, took in seen), 3)
     x = Scale(-0.5, len(story.trials) - 0.5)
     plot = Plot("Activation time by order of the trials", x, y, 110)
-    plot.axes("trials in the order in which they were measured", None,
+    plot.axes("trials in the order measured", None,
               lambda v: f"{_plain(v)} {unit}")  # fmt: skip
     for valid, shape, style in ((True, "dot", "s0"), (False, "cross", "void")):
         plot.marks([

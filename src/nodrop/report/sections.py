@@ -199,9 +199,9 @@ def common(story: Story) -> Mapping[str, Any]:
 
 
 def _unbroken(command: str) -> Markup:
-    """Each word of a command by itself: a browser may break a line after any hyphen in it."""
-    words = re.split(r"(\s+)", command)
-    return Markup("").join(word if n % 2 else tag("span", word) for n, word in enumerate(words))
+    """An option stays with its value, and no word is broken after a hyphen in it."""
+    parts = re.findall(r"--\S+ (?!-)\S+|\S+|\s+", command)
+    return Markup("").join(tag("span", part) if part.strip() else part for part in parts)
 
 
 def _source(text: str) -> str:

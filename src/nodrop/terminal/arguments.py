@@ -327,8 +327,8 @@ def columns_of(out: TextIO) -> int | None:
     return shutil.get_terminal_size().columns if out.isatty() else None
 
 
-_PIECE = re.compile(r"\s*(?:[^\s`]*`[^`]+`[^\s`]*|\S+(?: %(?!\w))?)")
-"""A word, a number with its per cent sign, or a command in backticks, with the space before it."""
+_PIECE = re.compile(r"\s*(?:[^\s`]*`[^`]+`[^\s`]*|\S+(?:(?<=\d) (?:%|s|ms|µs|min|h)(?!\w))?)")
+"""A word, a number with its unit, or a command in backticks, with the space before it."""
 
 
 def laid_out(words: str, columns: int | None) -> list[str]:

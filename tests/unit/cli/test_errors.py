@@ -439,6 +439,13 @@ def test_a_sentence_in_a_terminal_breaks_between_words(words: str, columns: int)
     assert arguments.laid_out(words, None) == [words], "a pipe gets one line"
 
 
+@pytest.mark.parametrize("columns", range(20, 34))
+def test_a_number_keeps_its_unit(columns: int) -> None:
+    """Seen: `9.0 s to 2 min 30` and below it `s`."""
+    lines = arguments.laid_out("order of seed 1, 9.0 s to 2 min 30 s, at 5 ms", columns)
+    assert len(lines) > 1 and not any(re.search(r"\d$", line) for line in lines[:-1])
+
+
 def test_lines_below_a_row_keep_to_its_last_column() -> None:
     row = "snort3       not in PATH   sut.config = FILE, sut.daq = afpacket, sut.threads = 1"
     at = row.index("afpacket")

@@ -14,6 +14,7 @@ import pytest
 
 from nodrop.cli import main
 from nodrop.compare.history import Run, history
+from nodrop.compare.page import history_page
 from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.errors import BadInput
 from nodrop.report.escape import THIN
@@ -137,6 +138,7 @@ def test_newest_runs_without_a_value_may_be_worse(empty: int) -> None:
     values = levels((14, 1.0))
     found = history(runs([*values[:-empty], *[[]] * empty]))
     assert found.exit_code == 6 and "no value, and may be worse" in found.lines[0].words
+    assert "void hollow" in history_page(found), "a cross without a hollow is not drawn"
     values[5] = []
     assert history(runs(values)).exit_code == 0
 
