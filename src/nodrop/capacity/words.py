@@ -206,7 +206,9 @@ def forecast_words(searched: SearchedCell) -> str:
     bought = f"{rounds} {noun(sum(searched.round_trials), 'trial')}"
     if len(searched.round_trials) > 1:
         bought += f" in {len(searched.round_trials)} rounds"
-    bounds = ", ".join(_bounds(answer) for answer in searched.answers)
+    bounds = ", ".join(
+        f"{goal_name(answer)}: {bounds_words(answer)}" for answer in searched.answers
+    )
     return (
         f"Of the budget of {foreseen.budget_s:,.0f} s the search of {searched.subject} was likely "
         f"to get {likely}. It got {bought}; {bounds}.{_starts(searched, foreseen.budget_s)}"
@@ -225,10 +227,13 @@ def _starts(searched: SearchedCell, budget_s: float) -> str:
     return f" {count_of(n, 'start')} of {searched.subject} took {took_s:,.0f} s of it."
 
 
-def _bounds(answer: Answer) -> str:
-    if answer.reached_width is None:
-        return f"{goal_name(answer)}: no bounds on both sides"
-    return f"{goal_name(answer)}: bounds {numbers.percent(answer.reached_width)} % apart"
+def bounds_words(answer: Answer) -> str:
+    """How far its bounds are apart; the bound that is missing, if one is."""
+    if answer.reached_width is not None:
+        return f"bounds {numbers.percent(answer.reached_width)} % apart"
+    if answer.lower is None and answer.upper is None:
+        return "neither bound is known"
+    return f"no {'upper' if answer.upper is None else 'lower'} bound is known"
 
 
 def goal_name(answer: Answer) -> str:

@@ -24,6 +24,7 @@ from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.searched import judged_ratio, tried
 from nodrop.capacity.statements import writing
+from nodrop.capacity.words import bounds_words
 from nodrop.config.units import count_of, noun, parse_cpus
 from nodrop.findings.load_words import apart, written
 from nodrop.report import escape, numbers
@@ -415,10 +416,8 @@ def _sure_words(
         met = [tried(t.record).good(goal) for t in searched.trials if t.name in runs]
         of = count_of(len(met) - met.count(None), "trial")
         yield f"{met.count(True)} of {of} carried it."
-    if answer.reached_width is None:
-        yield "No bounds on both sides."
-    elif answer.confidence is None or "its bounds" not in answer.confidence.why:
-        yield f"Bounds {numbers.percent(answer.reached_width)} % apart."
+    if answer.confidence is None or "its bounds" not in answer.confidence.why:
+        yield f"{bounds_words(answer).capitalize()}."
     if answer.cut_rounds:
         yield f"{len(answer.rounds) - answer.cut_rounds} of {count_of(rounds, 'round')} complete."
     for carried, said in (

@@ -192,8 +192,8 @@ def test_cells_of_a_search_have_bars(tmp_path: Path) -> None:
         (
             (9.0, 1, None), 0,
             "Of the budget of 9 s the search of Suricata was likely to get 1 trial, too few for "
-            "close bounds. It got 1 trial; no loss: no bounds on both sides, at most 0.50 % "
-            "lost: no bounds on both sides.",
+            "close bounds. It got 1 trial; no loss: no upper bound is known, at most 0.50 % "
+            "lost: no upper bound is known.",
         ),
     ],
 )  # fmt: skip
