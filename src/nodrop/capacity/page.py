@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from nodrop.capacity.cells import SearchedCell, given_cells, searches
 from nodrop.capacity.knee import workers_of
+from nodrop.capacity.pictures import by_outcome, zones
 from nodrop.capacity.searched import judged_ratio
 from nodrop.capacity.section import efficiencies
 from nodrop.capacity.statements import ramp_words
@@ -209,10 +210,7 @@ def _sure(searched: SearchedCell, card: Card) -> Chart:
     curve = _curve(searched)
     n = len(rounds) + (curve is not None)
     plot = Plot("How sure: the bounds of each round, packets/s", x, Scale.rows(n), ROW * n, "named")
-    if low is not None:
-        plot.band(x.low, low, "z-carried").upright(low, "carried")
-    if high is not None and (low is None or high > low):
-        plot.band(high, x.high, "z-lost").upright(high, "lost")
+    zones(plot, low, high)
     plot.axes("", numbers.short if x.high >= 1e6 else numbers.count, None, grid="")
     for row, one in enumerate(rounds):
         name = f"round {one.number}"
@@ -256,12 +254,13 @@ def _given_sure(ladder: Ladder, card: Card) -> Chart:
             plot.ground(0, row, "z-carried")
         if agree and cell is ladder.bad:
             plot.ground(row, len(loads) - 1, "z-lost")
-    for mark, (shape, style, _) in OUTCOMES.items():
-        marks = [Mark(n, row, f"{loads[row].label}, {trial.name}: {trial.record.verdict}",
-                      trial.anchor) for row, n, trial in found if trial.mark == mark]  # fmt: skip
-        plot.marks(marks, shape, style)
-    seen = [trial.mark for _, _, trial in found]
-    return Chart(plot.says, (Pane((plot,)),), outcome_key(seen), "sure")
+    marks = [
+        (trial.mark, Mark(n, row, f"{loads[row].label}, {trial.name}: {trial.record.verdict}",
+                          trial.anchor))
+        for row, n, trial in found
+    ]  # fmt: skip
+    by_outcome(plot, marks)
+    return Chart(plot.says, (Pane((plot,)),), outcome_key(mark for mark, _ in marks), "sure")
 
 
 def _short(pps: float) -> str:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
 
 from nodrop.capacity.answer import Answer
 from nodrop.capacity.cells import SearchedCell
-from nodrop.capacity.knee import dots, voids
+from nodrop.capacity.knee import Dot, dots, voids
 from nodrop.capacity.statements import writing
 from nodrop.capacity.words import deciding, fitted, fitted_words, goal_name, stand_apart
 from nodrop.findings.load_words import value_words
 from nodrop.ledger.worker_threads import SATURATED_SHARE
 from nodrop.report import escape, numbers
-from nodrop.report.chart import Chart
-from nodrop.report.charts import (
+from nodrop.report.chart import (
+    OUTCOMES,
     Bar,
-    CurvePoint,
-    Held,
-    Knee,
+    Chart,
+    KeyEntry,
+    Mark,
+    Pane,
     Part,
-    search_plot,
+    Plot,
+    Scale,
+    outcome_key,
     stacked_bars,
 )
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
@@ -182,6 +187,56 @@ HELD_FROM = 1.05
 """Rings that held less beside what was lost cannot be seen in a drawing."""
 
 
+class CurvePoint(NamedTuple):
+    """A fitted curve at one load, with its band."""
+
+    pps: float
+    loss_pct: float
+    low_pct: float
+    high_pct: float
+
+
+class Held(NamedTuple):
+    """A trial that ended before what the rings held could be lost."""
+
+    pps: float
+    lost_pct: float
+    unserved_pct: float
+
+
+NEAR = 3.0
+"""So many widths of the answer are drawn beside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knee:
+    title: str
+    dots: tuple[Dot, ...]
+    voids: tuple[Dot, ...] = ()
+    carried_pps: float | None = None
+    too_much_pps: float | None = None
+    curve: tuple[CurvePoint, ...] = ()
+    held: tuple[Held, ...] = ()
+    """Trials among those that the curve rests on."""
+    by_detections: bool = False
+    """Its losses are parts of the expected detections."""
+
+    @property
+    def answer_pps(self) -> tuple[float, float] | None:
+        """From the load that was carried to the one that was too much."""
+        low, high = self.carried_pps, self.too_much_pps
+        return None if low is None or high is None else (min(low, high), max(low, high))
+
+    @property
+    def near(self) -> tuple[Dot, ...]:
+        """Trials that are drawn large: all, or those near the answer."""
+        if self.answer_pps is None:
+            return self.dots
+        low, high = self.answer_pps
+        room = NEAR * max(high - low, 0.01 * high)
+        return tuple(d for d in self.dots if low - room <= d.pps <= high + room) or self.dots
+
+
 def knee_of(searched: SearchedCell) -> Knee:
     """Every trial of it, where its first goal's answer lies, and the loss curve of its trials."""
     records = Records(trial.packed for trial in searched.trials)
@@ -210,9 +265,7 @@ def _curve(searched: SearchedCell) -> Iterator[CurvePoint]:
     bends = {found.low_pps, found.capacity_pps, found.high_pps}
     for pps in sorted(evenly | {bend for bend in bends if low < bend < high}):
         least, most = found.band(pps)
-        yield CurvePoint(
-            pps=pps, loss_ratio=found.loss_ratio(pps), low_ratio=least, high_ratio=most
-        )
+        yield CurvePoint(pps, found.loss_ratio(pps) * 100, least * 100, most * 100)
 
 
 def _held(searched: SearchedCell) -> Iterator[Held]:
@@ -222,17 +275,141 @@ def _held(searched: SearchedCell) -> Iterator[Held]:
         if offered is None or lost is None or served is None or one.good(0.0) is not False:
             continue
         if 1 - served > HELD_FROM * lost:
-            yield Held(pps=offered, lost_ratio=lost, unserved_ratio=1 - served)
+            yield Held(offered, lost * 100, (1 - served) * 100)
+
+
+def knee_plot(knee: Knee) -> Chart:
+    """Loss near the answer over its zones, the busiest worker below it, and all loads, small."""
+    if not knee.dots:
+        return Chart(knee.title, tuple(_all_loads(knee, None)), outcome_key(["void"]))
+    near = knee.near
+    bounds = [b for b in (knee.carried_pps, knee.too_much_pps) if b is not None]
+    reached = [*(d.pps for d in near), *bounds]
+    if knee.too_much_pps is not None:  # room for its label
+        reached.append(min(reached) + (knee.too_much_pps - min(reached)) / 0.78)
+    x = Scale.near(reached, wanted=6)
+    curve = [point for point in knee.curve if x.holds(point.pps)]
+    held = [one for one in knee.held if x.holds(one.pps)]
+    tops = [(d.loss_ratio or 0.0) * 100 for d in near]
+    tops += [*(one.unserved_pct for one in held), *(point.loss_pct for point in curve)]
+    y = Scale.over(tops, wanted=4)
+    what = "Missed detections" if knee.by_detections else "Lost packets"
+    plot = Plot(f"{what} over the offered load", x, y, height=250)
+    zones(plot, knee.carried_pps, knee.too_much_pps, named=True)
+    plot.axes("offered load, packets/s", numbers.count, _plain)
+    plot.area([(p.pps, p.high_pct) for p in curve], [(p.pps, p.low_pct) for p in curve], "fit")
+    plot.line([(p.pps, p.loss_pct) for p in curve], "fit")
+    for one in held:
+        plot.rise(one.pps, one.lost_pct, one.unserved_pct, "held")
+    _outcomes(plot, _by_loss(near, y.high))
+    key = [*outcome_key((d.mark for d in (*near, *knee.voids)), detections=knee.by_detections)]
+    if curve:
+        key += [("line", "fit", "fitted"), ("area", "fit", "its 95 % band")]
+    if held:
+        key.append(("bar", "held", "still in the rings at the end"))
+    if any(d.apart for d in near):
+        key.append(("halo", "apart", "stands apart from the others"))
+    named = ("Missed", "% of expected") if knee.by_detections else ("Lost", "% of sent")
+    panes = (Pane((plot,), *named), *_workers(near, x), *_all_loads(knee, x))
+    return Chart(knee.title, panes, tuple(key), "knee")
+
+
+def _plain(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def zones(plot: Plot, low: float | None, high: float | None, *, named: bool = False) -> None:
+    """Blue ground: carried. Orange ground: too much. Between them: not known."""
+    x = plot.x
+    if low is not None:
+        said, anchor = f"carried {numbers.count(low)}", "start" if x.at(low) < 0.25 else "end"
+        plot.band(x.low, low, "z-carried").upright(low, "carried", said if named else "", anchor)
+    if high is not None and (low is None or high > low):
+        said = f"too much {numbers.count(high)}"
+        anchor = "end" if low is None and x.at(high) >= 0.75 else "start"
+        plot.band(high, x.high, "z-lost").upright(high, "lost", said if named else "", anchor)
+
+
+def _by_loss(dots: Sequence[Dot], unknown: float) -> list[tuple[Dot, Mark]]:
+    """Each at its load and its loss in per cent; `unknown`: where those stand that have none."""
+    losses = [unknown if d.loss_ratio is None else d.loss_ratio * 100 for d in dots]
+    return [(d, Mark(d.pps, y, d.says, d.run)) for d, y in zip(dots, losses, strict=True)]
+
+
+def _outcomes(plot: Plot, dots: Sequence[tuple[Dot, Mark]]) -> None:
+    """Each by the sign of its outcome, with a ring if it stands apart."""
+    by_outcome(plot, [(dot.mark, mark) for dot, mark in dots])
+    plot.marks([Mark(mark.x, mark.y) for dot, mark in dots if dot.apart], "halo", "apart")
+
+
+def by_outcome(plot: Plot, marks: Sequence[tuple[str, Mark]]) -> None:
+    for outcome, (shape, style, _) in OUTCOMES.items():
+        plot.marks([mark for name, mark in marks if name == outcome], shape, style)
+
+
+def _workers(near: Sequence[Dot], x: Scale) -> Iterator[Pane]:
+    """Its time, of the worker that lost most, else of the busiest."""
+    known = [(d.pps, w) for d in near if (w := d.worker) is not None]
+    if not known:
+        return
+    plot = Plot("The worker that lost most, over the offered load", Scale(x.low, x.high),
+                Scale(0, 100, (0, 50, 100)), height=64, pad="bare")  # fmt: skip
+    plot.axes(y_shown=_plain)
+    ran = [Mark(pps, w.cpu_ratio * 100, f"{w.name} ran {w.cpu_ratio * 100:.0f} % of the time")
+           for pps, w in known if w.cpu_ratio is not None]  # fmt: skip
+    waited = [Mark(pps, w.wait_ratio * 100,
+                   f"{w.name} waited for a CPU {w.wait_ratio * 100:.0f} % of the time")
+              for pps, w in known if w.wait_ratio is not None]  # fmt: skip
+    plot.marks(ran, "box", "s-ran").marks(waited, "box", "s-wait hollow")
+    key: list[KeyEntry] = [("box", "s-ran", "ran")]
+    key += [("box", "s-wait hollow", "waited for its CPU")] if waited else []
+    yield Pane((plot,), "The worker that lost most", "% of the time, same loads", tuple(key))
+
+
+def _all_loads(knee: Knee, shown: Scale | None) -> Iterator[Pane]:
+    """Every trial, void ones above the others; none if all are drawn already."""
+    every = [*knee.dots, *knee.voids]
+    if not every or (shown is not None and all(shown.holds(d.pps) for d in every)
+                     and not knee.voids):  # fmt: skip
+        return
+    top = max((d.loss_ratio or 0.0 for d in every), default=0.0) * 100 or 1.0
+    plot = Plot("All loads", Scale.over([d.pps for d in every], 6), Scale(0, top * 1.3),
+                height=46, pad="flat")  # fmt: skip
+    if shown is not None:
+        plot.band(max(shown.low, plot.x.low), min(shown.high, plot.x.high), "window")
+    plot.axes("", numbers.short, None, grid="")
+    _outcomes(plot, _by_loss(every, top * 1.15))
+    yield Pane((plot,), "All loads", "packets/s; the frame is the part above" if shown
+               else "packets/s")  # fmt: skip
 
 
 def way_of(searched: SearchedCell) -> Chart:
-    """Its trials in their order: load and outcome."""
-    records = Records(trial.packed for trial in searched.trials)
-    drawn = {dot.run: dot for dot in (*dots(records, stand_apart(searched)), *voids(records))}
-    measured = [record for record in records if record.run in drawn]
-    rounds = [record.searched.round if record.searched else 1 for record in measured]
+    """Each trial's load in the order measured, with the round that it belongs to. Empty if fewer
+    than two trials have one."""
     title = f"The search of {searched.subject}, trial by trial"
-    return search_plot(title, [drawn[record.run] for record in measured], rounds)
+    records = Records(trial.packed for trial in searched.trials)
+    known = {dot.run: dot for dot in (*dots(records, stand_apart(searched)), *voids(records))}
+    drawn = [(known[record.run], record) for record in records if record.run in known]
+    rounds = [record.searched.round if record.searched else 1 for _, record in drawn]
+    if len(drawn) < 2:
+        return Chart()
+    n = len(drawn)
+    order = Scale.over([n], 6).steps
+    x = Scale(0.2, n + 0.8, tuple(s for s in order if 0 < s <= n and s == int(s)))
+    plot = Plot(title, x, Scale.over([d.pps for d, _ in drawn], 3), height=150)
+    plot.axes("trials, in their order", _plain, numbers.short)
+    plot.line([(i, d.pps) for i, (d, _) in enumerate(drawn, 1)], "path")
+    begun = [next(own) for _, own in groupby(enumerate(rounds), key=lambda one: one[1])]
+    if len(begun) > 1:
+        ends = [*(i for i, _ in begun[1:]), n]
+        for (i, number), end in zip(begun, ends, strict=True):
+            room = x.at(end + 0.5) - x.at(i + 0.5)
+            words = f"round {number}" if room > 0.24 else f"{number}" if room > 0.05 else ""
+            plot.upright(i + 0.5, "moment", words, "start")
+    _outcomes(plot, [(d, Mark(i, d.pps, f"trial {i}, {d.says}", d.run))
+                     for i, (d, _) in enumerate(drawn, 1)])  # fmt: skip
+    key = outcome_key((d.mark for d, _ in drawn), detections=any(d.of_detections for d, _ in drawn))
+    return Chart(title, (Pane((plot,), "Load", "packets/s"),), key)
 
 
 def _interval_pps(answer: Answer) -> tuple[float, float] | None:

@@ -17,6 +17,7 @@ from nodrop.capacity.pictures import (
     efficiency_table,
     efficiency_words,
     knee_of,
+    knee_plot,
     way_of,
 )
 from nodrop.capacity.statements import ramp_words, writing
@@ -26,7 +27,6 @@ from nodrop.ledger.over_time import duration
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import shortened
 from nodrop.report.chart import Chart
-from nodrop.report.charts import knee_plot
 from nodrop.report.sections import Picture
 from nodrop.report.story import Story
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text

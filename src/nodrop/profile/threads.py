@@ -24,8 +24,7 @@ from nodrop.profile.study_2017 import (
     time_sharing,
 )
 from nodrop.report import escape, numbers
-from nodrop.report.chart import Chart
-from nodrop.report.charts import MOST_BARS, Bar, Part, stacked_bars
+from nodrop.report.chart import MOST_BARS, Bar, Chart, Part, stacked_bars
 from nodrop.report.sections import Section, rendered
 from nodrop.report.sensor import ports_table
 from nodrop.report.story import Cell, Story, once

@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodrop.capacity.answer import Answer
-from nodrop.capacity.card import (
-    breaks_words,
-    headline,
-    load_of,
-    load_words,
-    lost_words,
-    rate_words,
-)
+from nodrop.capacity.card import breaks_words, headline, load_of, load_words, lost_words, rate_words
 from nodrop.capacity.cells import SearchedCell, given_cells, searches, subject
 from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by

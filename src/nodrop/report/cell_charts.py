@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from statistics import median
 
 from nodrop.report import numbers
-from nodrop.report.chart import Chart, KeyEntry, Mark, Pane, Plot, Scale, cut, tag
-from nodrop.report.charts import MOST_SERIES, ROW, Bar, Part, named_bars, series_of
+from nodrop.report.chart import (
+    MOST_SERIES,
+    ROW,
+    Chart,
+    KeyEntry,
+    Mark,
+    Pane,
+    Plot,
+    Scale,
+    cut,
+    named_bars,
+    series_of,
+    tag,
+)
 from nodrop.report.comparison import compared, figures_of
 from nodrop.report.costs import LOSS_FIGURE, Figure, grouped
 from nodrop.report.loads import percent_with_interval
 from nodrop.report.repeats import MOST_CELLS, Repeated, outlying_in
 from nodrop.report.setups import Condition, conditions, setup_names
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.studies import StudyFigure, here_words
+from nodrop.report.studies import StudyFigure, study_bars
 from nodrop.report.trials import Trial
 
 ASIDE = 0.011
@@ -155,13 +167,7 @@ def _figure(found: Sequence[Condition], figure: Figure, names: Sequence[str], st
             if interval := item.summary.interval:
                 plot.rise(x, interval.low, interval.high, f"{style} median")
             where = f"{place.name} at {condition.label}" if condition.label else place.name
-            worst = f", {item.worst_words}" if item.worst_words else ""
-            says = f"{figure.title} of {where}: {item.median_words}, {item.spread_words}{worst}"
-            says += f", n = {item.summary.n}"
-            if item.found is not None:
-                relative = f" ({item.relative_words})" if item.relative_words else ""
-                says += f"; against {condition.base.name} {item.shift_words}{relative}: "
-                says += item.verdict
+            says = item.words(where, condition.base.name)
             mark = Mark(x, item.summary.median, says, place.cell.typical.anchor)
             plot.marks([mark], shape, style)
     return Pane((plot,), figure.title, figure.unit)
@@ -205,33 +211,16 @@ def _strips(found: Sequence[Repeated], strips: int) -> Pane:
 def studies_plot(figures: Sequence[StudyFigure]) -> Chart:
     """The study of 2016 beside this run, each on a scale of its own: only the order of the setups
     can be compared."""
-    panes = tuple(pane for figure in figures for pane in _study(figure))
+    panes = []
+    for figure in figures:
+        for bars, unit in study_bars(figure):
+            x = Scale.over([max(bar.reach for bar in bars)], 3)
+            name = f"{figure.name}: {unit}"
+            panes.append(Pane((named_bars(name, bars, x, _plain, (200, 330)),), figure.name, unit))
     key: tuple[KeyEntry, ...] = (
         ("zone", "part p-rest", "2016: other hardware"),
         ("zone", "part p-phase2", "this run: medians"),
         ("bar", "whole", "95 % interval"),
     )
     title = "The study of 2016 beside this run"
-    return Chart(title, panes, key, "panels") if panes else Chart()
-
-
-def _study(figure: StudyFigure) -> Iterator[Pane]:
-    """Bars of 2016, then those of this run."""
-    name, published = figure.name, figure.published
-    printed, measured = [], []
-    for row in figure.rows:
-        said, here = here_words(row.here), row.here
-        known = f"{said} {published.here}" if here else "not measured"
-        says = f"{name} of {row.setup}: 2016 {row.published:.2f} {published.there}; "
-        says += f"here {known}; {row.said}"
-        part = Part("", row.published, says, "p-rest")
-        printed.append(Bar(row.setup, (part,), f"{row.published:.2f}"))
-        parts = (Part("", here.median, says, "p-phase2"),) if here else ()
-        ends = (here.interval.low, here.interval.high) if here and here.interval else None
-        measured.append(Bar(row.setup, parts, f"{said}; {row.said}", ends))
-    for bars, unit in (
-        (printed, f"2016, {published.there}"),
-        (measured, f"this run, {published.here}"),
-    ):
-        x = Scale.over([max(bar.reach for bar in bars)], 3)
-        yield Pane((named_bars(f"{name}: {unit}", bars, x, _plain, (200, 330)),), name, unit)
+    return Chart(title, tuple(panes), key, "panels") if panes else Chart()

@@ -1,4 +1,4 @@
-"""One drawing kit: axes, marks, keys and frames of every chart, on the page and in saved files.
+"""One drawing kit: axes, marks, bars, keys and frames of charts, on the page and in saved files.
 
 A plot is an SVG without a viewBox. Places along an axis are percentages, text and strokes are
 pixels, so the same bytes fill 300 or 1,600 px with text of one size: no script, no second drawing,
@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
 from typing import Any, Self
 
 from markupsafe import Markup, escape
 
-from nodrop.report import bounded
+from nodrop.report import bounded, numbers
 from nodrop.report.escape import plain
 
 Point = tuple[float, float]
@@ -44,6 +45,11 @@ MISSED = OUTCOMES | {
 """... of trials that are judged by their detections."""
 SERIES = ("dot", "box", "up", "diamond", "down")
 """A shape per series."""
+MOST_SERIES = 8
+"""Colours, dashes and shapes go round after so many; the table has every one."""
+MOST_BARS = 60
+ROW, BAR = 38, 14
+"""Height of a named row and of its bar."""
 PADS = {
     "pad": (52, 20, 20, 40),
     "flat": (52, 8, 20, 40),
@@ -425,6 +431,98 @@ def _saved_key(entries: Sequence[KeyEntry], y: float) -> tuple[list[Markup], int
         found.append(tag("text", name, x=x + 22, y=top, class_="key-name"))
         x += wide + 8
     return found, 18 * (line + 1) if entries else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    name: str
+    points: tuple[Point, ...]
+
+
+def curve_plot(title: str, x_name: str, y_name: str, curves: Sequence[Curve]) -> Chart:
+    """Curves in one frame. Empty if there is no point."""
+    shown = [curve for curve in curves if curve.points][:MOST_SERIES]
+    if not shown:
+        return Chart()
+    x = Scale.over(x for curve in shown for x, _ in curve.points)
+    y = Scale.over(y for curve in shown for _, y in curve.points)
+    plot = Plot(title, x, y).axes(x_name, numbers.short, numbers.short)
+    for n, curve in enumerate(shown):
+        plot.line(curve.points, f"s{n}")
+    key = tuple(("line", f"s{n}", curve.name) for n, curve in enumerate(shown))
+    return Chart(title, (Pane((plot,), y_name),), key)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    kind: str
+    """Parts of one kind have one colour, and one name in the key."""
+    value: float
+    says: str
+    """For pointer and keyboard."""
+    style: str
+    """Its class in chart.css."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    name: str
+    parts: tuple[Part, ...]
+    words: str
+    """Beside its name."""
+    interval: tuple[float, float] | None = None
+    """An interval of the whole."""
+    group: str = ""
+    """A heading above the first bar of each group."""
+
+    @property
+    def reach(self) -> float:
+        """The end of its parts, or of its interval."""
+        return max(sum(part.value for part in self.parts), (self.interval or (0, 0))[1])
+
+
+def stacked_bars(title: str, axis_name: str, bars: Iterable[Bar], *, high: float | None = None,
+                 order: Sequence[str] = ()) -> Chart:  # fmt: skip
+    """A named row per bar. Empty if there is nothing to draw. `order`: kinds in the key."""
+    shown = [bar for bar in bars if bar.parts][:MOST_BARS]
+    if not shown:
+        return Chart()
+    x = Scale.over([max(bar.reach for bar in shown) if high is None else high])
+    panes, several = [], {bar.group for bar in shown} != {""}
+    for group, own in groupby(shown, key=lambda bar: bar.group):
+        panes.append(Pane((named_bars(group or title, list(own), x),), group))
+    found = {p.kind: p.style for b in shown for p in b.parts if p.value}
+    styles = {**{kind: found[kind] for kind in order if kind in found}, **found}
+    key = tuple(("zone", f"part {style}", kind) for kind, style in styles.items())
+    panes[-1] = replace(panes[-1], note=axis_name)
+    return Chart(title, tuple(panes), key, "bars several" if several else "bars")
+
+
+def named_bars(
+    name: str, bars: Sequence[Bar], x: Scale, shown: Shown = numbers.short,
+    room: tuple[int, int] = (330, 480),
+) -> Plot:  # fmt: skip
+    """A row for each. `room`: px for its name and for the words beside it."""
+    plot = Plot(name, x, Scale.rows(len(bars)), height=ROW * len(bars), pad="rows")
+    plot.axes("", shown, None, grid="x")
+    for row, bar in enumerate(bars):
+        label = tag("tspan", cut(bar.name, room[0]), class_="b")
+        words = tag("tspan", f"  {cut(bar.words, room[1])}", class_="wd") if bar.words else ""
+        plot.words(x.low, row, label + words, "row-name", dy=-5)
+        at = 0.0
+        for part in bar.parts:
+            if part.value:
+                says = f"{bar.name}: {part.says}" if bar.name not in part.says else part.says
+                plot.bar(at, at + part.value, row, BAR, part.style, dy=8, says=says)
+                at += part.value
+        if bar.interval:
+            plot.span(*bar.interval, row, "whole", caps=True, dy=8)
+    return plot
+
+
+def series_of(n: int) -> tuple[str, str]:
+    """Shape and style of the n-th of several."""
+    return SERIES[n % len(SERIES)], f"s{n % MOST_SERIES}"
 
 
 def symbols() -> Markup:

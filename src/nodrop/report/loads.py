@@ -20,15 +20,7 @@ from nodrop.config.units import count_of
 from nodrop.findings.load_words import LEAST_KNOWN, Contradiction, LoadResult, contradiction, pairs
 from nodrop.ledger.hops import Reason
 from nodrop.report import escape, numbers
-from nodrop.report.sentences import (
-    WORDS,
-    Sentence,
-    counted,
-    phrase,
-    reason_words,
-    sentence_of,
-    why,
-)
+from nodrop.report.sentences import WORDS, Sentence, counted, phrase, reason_words, sentence_of, why
 from nodrop.report.story import Cell, Story, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary, share_interval, upper_bound

@@ -9,7 +9,7 @@ from typing import Any
 from nodrop.capacity.cells import SearchedCell, given_cells, searches
 from nodrop.findings.observations import RATES
 from nodrop.report import numbers
-from nodrop.report.charts import Bar, Part
+from nodrop.report.chart import Bar, Part
 from nodrop.report.costs import DIFFERENCES, FIGURES, family_of
 from nodrop.report.story import Cell, Story, factor_label, once, said_by_name
 from nodrop.report.tables import Field, Table, number, table_of, words

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from nodrop.report import escape, numbers
 from nodrop.report.cell_charts import comparison_plot, studies_plot
-from nodrop.report.charts import MOST_SERIES, Bar, Part, stacked_bars
+from nodrop.report.chart import MOST_SERIES, Bar, Part, stacked_bars
 from nodrop.report.comparison import compared, comparison_table, family_words, figures_of
 from nodrop.report.costs import grouped
 from nodrop.report.flows import time_chart
@@ -40,15 +40,7 @@ from nodrop.report.tables import (
     table_of,
     words,
 )
-from nodrop.report.timeline import (
-    MEMORY_TITLE,
-    RECEIVED,
-    USED,
-    Panel,
-    Series,
-    Timeline,
-    timeline,
-)
+from nodrop.report.timeline import MEMORY_TITLE, RECEIVED, USED, Panel, Series, Timeline, timeline
 from nodrop.report.trials import Trial, count_once
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Summary, of_hosts, summarize

@@ -14,8 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from nodrop.report import escape, numbers
-from nodrop.report.chart import Chart
-from nodrop.report.charts import Curve, curve_plot
+from nodrop.report.chart import Chart, Curve, curve_plot
 from nodrop.report.sections import Picture as Figure
 from nodrop.report.sections import Section, rendered
 from nodrop.report.story import Source, Story, once, stored_findings

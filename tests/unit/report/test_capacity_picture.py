@@ -48,7 +48,7 @@ def test_the_curve_is_that_of_a_sut_whose_capacity_is_known(
     assert (found.n, found.lossy) == (7, 4)
     curve = knee_of(search_of(run)).curve
     assert (curve[0].pps, curve[-1].pps) == pytest.approx((loads[0] * 1000, loads[-1] * 1000))
-    assert curve[-1].loss_ratio == pytest.approx(1 - 1 / 1.2, abs=1e-3)
+    assert curve[-1].loss_pct == pytest.approx(100 - 100 / 1.2, abs=0.1)
     (view,) = section_of(run).views
     assert f"takes {words} packets/s" in view.caption.replace(THIN, ",")
     assert 'class="area fit"' in str(view.knee) and "its 95 % band" in str(view.knee)
