@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
-from nodrop.stats.comparison import Answer, Comparison, Question, _fisher, compare
+from nodrop.stats.comparison import Answer, Comparison, Question, compare
 from nodrop.stats.interval import Family, lower_bound, upper_bound
 
 ALONE = Family(parts=2)
@@ -83,14 +83,6 @@ def test_shares_of_lossy_runs_differ_by_fishers_test(lossy: int, answer: Answer)
     assert (comparison.answer, comparison.shift) == (answer, 0)
     assert comparison.by_share == (answer is Answer.DIFFERENT)
     assert found(base, other, Question(absolute=0.1, family=family)).by_share is False
-
-
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (8, 8), (12, 17), (200, 3)])
-def test_fishers_test_is_that_of_scipy(m: int, n: int) -> None:
-    for b in range(m + 1):
-        for o in range(n + 1):
-            p = fisher_exact([[b, m - b], [o, n - o]]).pvalue
-            assert _fisher(b, m, o, n) == pytest.approx(p, rel=1e-9)
 
 
 def test_a_relative_margin_is_of_a_median_that_is_not_known_either() -> None:
