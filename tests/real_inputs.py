@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import lzma
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,13 +26,30 @@ def shared_data() -> Path:
     return folder
 
 
-def realmix(into: Path) -> Path:
-    """The unpacked trace, checked by its hash."""
+def realmix(folders: pytest.TempPathFactory) -> Path:
+    """The unpacked trace, checked by its hash; one for the whole session, for it takes seconds."""
     packed = shared_data() / "realmix.pcap.xz"
     if not packed.is_file():
         pytest.skip(f"no {packed}")
-    trace = into / "realmix.pcap"
-    with lzma.open(packed) as source, trace.open("wb") as target:
-        shutil.copyfileobj(source, target)
-    assert hashlib.sha256(trace.read_bytes()).hexdigest() == REALMIX_SHA256
+    with made_once(folders, "realmix") as (folder, is_made):
+        trace = folder / "realmix.pcap"
+        if not is_made:
+            with lzma.open(packed) as source, trace.open("wb") as target:
+                shutil.copyfileobj(source, target)
+            trace.chmod(0o444)
+            assert hashlib.sha256(trace.read_bytes()).hexdigest() == REALMIX_SHA256
     return trace
+
+
+@contextmanager
+def made_once(folders: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
+    """A folder that all workers of a session share, and whether one of them has filled it. The
+    others wait meanwhile."""
+    above = folders.getbasetemp()
+    folder = (above.parent if "PYTEST_XDIST_WORKER" in os.environ else above) / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = folder / ".made"
+        yield folder, made.exists()
+        made.touch()

@@ -29,7 +29,7 @@ ring_size = 30000 # no burst of a busy machine may overflow it
 kind = "replay"
 trace = "{trace}"
 cpu = "any" # other tests run beside it, and all parted SUTs would have the same CPUs
-speed = 20
+speed = 40
 [measure]
 repetitions = 1
 late_p99_us = 60e6 # these tests are about packets; a machine that tests is busy
@@ -54,7 +54,7 @@ def _root() -> None:
 
 @pytest.fixture(scope="session")
 def real_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return realmix(tmp_path_factory.mktemp("trace"))
+    return realmix(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

@@ -55,6 +55,6 @@ def link(journal: DiskJournal) -> Iterator[Link]:
         yield link
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return realmix(tmp_path_factory.mktemp("trace"))
+    return realmix(tmp_path_factory)

@@ -18,7 +18,7 @@ from scapy.utils import RawPcapReader
 
 from tests import torture
 from tests.depth import depth
-from tests.real_inputs import REALMIX_PACKETS, realmix
+from tests.real_inputs import REALMIX_PACKETS
 from tests.scapy_view import View, view
 
 PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
@@ -115,9 +115,9 @@ def test_whole_frames_with_mappable_addresses_are_rewritten(node: Path, tmp_path
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("every", [307, depth(53), depth(1)])
-def test_realmix(node: Path, tmp_path: Path, every: int) -> None:
+def test_realmix(node: Path, trace: Path, tmp_path: Path, every: int) -> None:
     """Every frame, byte by byte; one in `every`, at a millisecond each, with scapy."""
-    result = replicated(node, realmix(tmp_path), tmp_path / "2x.pcap")
+    result = replicated(node, trace, tmp_path / "2x.pcap")
     assert result["packets"] == 2 * REALMIX_PACKETS
     assert result["same_flows"] == 15
     assert compare(tmp_path / "2x.pcap", every) == result["not_rewritten_packets"]
