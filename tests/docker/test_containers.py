@@ -52,6 +52,12 @@ late_p99_us = 60e6 # a busy machine is late; the books are the question
 steal_max_ratio = 1
 late_burst_max_ratio = 1
 """
+SINK = (
+    ONE[: ONE.index("[sut]")]
+    + '[sut]\nkind = "sink"\nring_bytes = "128MiB"\n'
+    + ONE[ONE.index("[load]") :]
+)
+"""The node alone in a container without an image."""
 
 
 def containers(url: str, label: str) -> list[str]:
@@ -123,13 +129,8 @@ def named(folder: Path) -> set[str]:
 @pytest.mark.alone  # a macvtap's queue overflows if other tests keep its kernel thread waiting
 @pytest.mark.usefixtures("docker")
 def test_the_place_itself_loses_nothing(run: Run) -> None:
-    """The node alone in a container without an image: what its sink does not get, the lab lost."""
-    text = (
-        ONE[: ONE.index("[sut]")]
-        + '[sut]\nkind = "sink"\nring_bytes = "128MiB"\n'
-        + ONE[ONE.index("[load]") :]
-    )
-    records = run(text=text).records
+    """A packet that a sink there does not get is lost by the lab."""
+    records = run(text=SINK).records
     assert {record.cell["setup.kind"] for record in records} == {"docker", "docker-macvtap", "oci"}
     for record in records:
         assert record.valid, record.verdict
@@ -272,7 +273,8 @@ def test_a_daemon_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -
 def test_a_daemon_that_stops_in_the_middle(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = ONE.replace("[matrix]", '[matrix]\n"load.speed" = [40, 50]').replace("speed = 40\n", "")
+    text = SINK.replace("[matrix]", '[matrix]\n"load.speed" = [40, 50]')
+    text = text.replace("speed = 40\n", "")
     with private_daemon(tmp_path) as (url, daemon):
         monkeypatch.setenv("NODROP_DOCKER_HOST", url)
 
@@ -302,7 +304,7 @@ def test_a_daemon_that_stops_in_the_middle(
 
 @pytest.mark.usefixtures("docker")
 def test_the_nic_vanishes(run: Run) -> None:
-    outcome = run("setup.kind=docker", "measure.repetitions=2", "load.speed=100", text=ONE,
+    outcome = run("setup.kind=docker", "measure.repetitions=2", "load.speed=100", text=SINK,
                   progress=Inject("read counters", nic_gone_once()))  # fmt: skip
     broken, whole = outcome.records
     assert outcome.exit_code == 1

@@ -24,11 +24,12 @@ TWICE = ONE.replace("repetitions = 1", "repetitions = 2")
 
 @pytest.fixture
 def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
-    """The newest, in a cache of its own: hard links, so nothing is copied."""
+    """The newest, in a cache of its own, without its files."""
     shared = find_image("suricata").folder
-    folder = tmp_path / "cache/nodrop/images/suricata"
+    folder = tmp_path / "cache/nodrop/images/suricata" / shared.name
     folder.mkdir(parents=True)
-    subprocess.run(["cp", "-al", str(shared), str(folder)], check=True, timeout=60)
+    shutil.copy(shared / "manifest.json", folder)
+    (folder / "rootfs.tar").symlink_to(shared / "rootfs.tar")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert cache_folder() == tmp_path / "cache/nodrop"
     return find_image("suricata")
@@ -39,7 +40,6 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
 def test_an_image_without_its_files_is_told_before_anything_is_touched(
     run: Run, kind: str, image: Image
 ) -> None:
-    shutil.rmtree(image.folder / "rootfs")
     with pytest.raises(NotReady, match=r"rootfs is gone; run `nodrop image build`"):
         run(f"setup.kind={kind}", text=ONE)
 
@@ -57,6 +57,10 @@ class AfterTheFirst(Progress):
 def test_an_image_that_goes_in_the_middle_of_a_run(
     run: Run, kind: str, image: Image, docker: str
 ) -> None:
+    # No hard links: of each, the runs beside this one would read the shared image again.
+    files = (image.folder / "rootfs.tar").resolve().with_name("rootfs")
+    subprocess.run(["cp", "-a", str(files), str(image.folder)], check=True, timeout=60)
+
     def lose() -> None:
         shutil.rmtree(image.folder)
         if kind != "docker":

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodrop.cli.main import exit_code
 from nodrop.config.lab_file import DEFAULT_LAB
 from nodrop.hosts.processes import environment
 from nodrop.labs.netns import FIRST_INDEX
@@ -56,11 +57,7 @@ def die_at(
 
 
 def undo() -> None:
-    undone = subprocess.run(
-        [sys.executable, "-m", "nodrop.cli.main", "undo"],
-        capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
-    assert undone.returncode == 0, undone.stdout + undone.stderr
+    assert exit_code(["undo"]) == 0
 
 
 def unnamed() -> set[str]:

@@ -19,9 +19,9 @@ pytestmark = pytest.mark.usefixtures("suricata")
 MERGED = 1423
 """Per pass: 1,551 valid fragments enter fanout defragmentation, 128 datagrams come out."""
 HELD = 51
-ONCE = {"speed": 20}
-SAME = {"multiplier": 2, "flows": "same", "speed": 20}
-DISTINCT = {"multiplier": 2, "speed": 20}
+ONCE = {"speed": 40}
+SAME = {"multiplier": 2, "flows": "same", "speed": 40}
+DISTINCT = {"multiplier": 2, "speed": 40}
 SHORT = {
     "no": ["sut.overrides.default-packet-size=600"],
     "yes": [
@@ -100,7 +100,7 @@ def test_an_overload_that_drops(run: Run, generator: str, defrag: str) -> None:
             f"sut.defrag={defrag}",
             "load.top_speed=true",
             f"load.kind={generator}",
-            text=SURICATA.replace("speed = 20\n", ""),
+            text=SURICATA.replace("speed = 40\n", ""),
         )
     )
     assert record.valid, record.verdict

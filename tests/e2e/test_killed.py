@@ -95,6 +95,7 @@ class Place:
         while not self.labels:
             self.remember_labels()
             assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.01)
         took_s = time.monotonic() - began
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=30)
@@ -165,6 +166,7 @@ def test_a_signal_undoes_by_itself_within_five_seconds(tmp_path: Path, number: i
         place.remember_labels()
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
+        time.sleep(0.01)
     process.send_signal(number)
     sent = time.monotonic()
     said, _ = process.communicate(timeout=30)

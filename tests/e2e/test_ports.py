@@ -84,7 +84,7 @@ def test_each_port_gets_a_trace_of_its_own(run: Run, real_trace: Path, generator
             "sut.ports=2",
             "sut.threads=1",
             "setup.splitter=trace",
-            "load.speed=20",
+            "load.speed=60",
             f"load.kind={generator}",
             f'load.trace=["{real_trace}", "{DEMO}"]',
         )

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
+from nodrop.cli.main import exit_code
 from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.results.rundir import RunDir, open_run
 from nodrop.results.trial import TrialRecord
@@ -138,7 +139,9 @@ def test_the_manifest_has_each_pairs_host_and_clock(shared: Ground) -> None:
         assert facts["worker"].startswith("tls://127.0.0.1:")
 
 
-def test_other_pairs_go_on_by_the_name_of_the_fleet_alone(shared: Ground) -> None:
+def test_other_pairs_go_on_by_the_name_of_the_fleet_alone(
+    shared: Ground, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     found, fleet = shared.folder / "shared.toml", shared.fleet("c")
     goes_on = shared.run(found, "--fleet", fleet, "--resume")
     assert goes_on.returncode in (0, 1), goes_on.stderr
@@ -147,8 +150,9 @@ def test_other_pairs_go_on_by_the_name_of_the_fleet_alone(shared: Ground) -> Non
     assert refused.returncode == 2
     words = 'started: fleet "other", was fleet "ours" (other pairs may go on by that name)'
     assert words in refused.stderr
-    refused = shared.run(found, "--resume")
-    assert 'started: one lab, was fleet "ours"' in refused.stderr
+    monkeypatch.setenv("XDG_STATE_HOME", shared.environment["XDG_STATE_HOME"])
+    assert exit_code([*shared.argv(found, "--resume")[3:]]) == 2
+    assert 'started: one lab, was fleet "ours"' in capsys.readouterr().err
 
 
 def test_nothing_of_a_fleet_is_left(shared: Ground) -> None:

@@ -60,6 +60,7 @@ exec python3 -IS -c 'import ctypes; ctypes.CDLL(None).reboot(0x1234567)'
 """In a PID namespace of its own a reboot ends the first process by SIGHUP and does nothing else
 (reboot(2))."""
 SSHD_CONFIG = """\
+KexAlgorithms curve25519-sha256
 ListenAddress 0.0.0.0
 HostKey {folder}/host_key
 AuthorizedKeysFile /run/authorized
@@ -72,6 +73,7 @@ PidFile none
 SetEnv PYTHONPYCACHEPREFIX={compiled}
 Subsystem sftp internal-sftp
 """
+"""The default of several key exchanges takes much CPU, and seconds where it is emulated."""
 ETC = {
     "passwd": "root:x:0:0:root:/root:/bin/sh\n"
     "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n"
@@ -291,6 +293,7 @@ def await_switch(ports: int = 2) -> None:
     states: list[str] = []
     while states != ["forwarding"] * ports:
         assert time.monotonic() < deadline, states
+        time.sleep(0.05)
         said = run_command(shown, where="switch", timeout_s=TIMEOUT_S).stdout
         states = [one["linkinfo"]["info_slave_data"]["state"] for one in json.loads(said)]
 

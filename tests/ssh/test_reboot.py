@@ -139,6 +139,7 @@ def test_a_host_that_boots_in_the_middle_is_one_sentence_and_resume_goes_on(
     deadline = time.monotonic() + 2 * END_S  # the kernel takes namespaces down one by one
     while "cab0" in there.sender.run("ip", "-br", "link"):
         assert time.monotonic() < deadline
+        time.sleep(0.05)
     lay_direct_cable(there.sender, there.receiver)
     there.receiver.run("sh", "-euc", UNUSUAL)
     assert exit_code(["undo", there.lab(tmp_path)]) == 0
