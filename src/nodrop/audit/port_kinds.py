@@ -467,9 +467,9 @@ def not_parted(world: World) -> Iterator[Missing]:
                 if port.driver == "veth"
                 else "a counter that parts those it refused from those that no protocol wanted"
             )
-            yield Missing(
-                f"how many of {unknown:,} packets in rx_dropped of {port.where} were lost", needs
-            )
+            packets = count_of(unknown, "packet")
+            what = f"how many of {packets} in rx_dropped of {port.where} were lost"
+            yield Missing(what, needs)
 
 
 def _not_for_us(world: World) -> Iterator[Seen]:

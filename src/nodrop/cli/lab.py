@@ -256,9 +256,13 @@ def _passed_on(job: str) -> Callable[..., None]:
     def command(
         arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS...")] = None,
     ) -> None:
+        from nodrop.config.replay import MADE_TRACE
         from nodrop.hosts.node import find_node_binary
         from nodrop.hosts.rights import READER, limited
 
+        for made in (word for word in arguments or () if word.startswith(MADE_TRACE)):
+            hint = f"nodrop trace make {made.removeprefix(MADE_TRACE)} FILE"
+            raise BadInput(f"{made}: is no file; experiments and capacity make it", hint=hint)
         node = find_node_binary()
         argv = [str(node), job, *(arguments or [])]
         if argv[1:3] == ["trace", "info"]:  # others write where the user may

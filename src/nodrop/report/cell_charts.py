@@ -193,7 +193,7 @@ def _strips(found: Sequence[Repeated], strips: int) -> Pane:
     x = Scale(-step, step, (-step, 0.0, step))
     plot = Plot(f"{figure.title} of each cell's runs", x, Scale.rows(len(found)),
                 height=(ROW - 4) * len(found), pad="rows")  # fmt: skip
-    plot.axes("", lambda v: "median" if not v else f"{v:+.3g}".replace("-", "−"), None, "x")
+    plot.axes("", lambda v: f"{v:+.3g}".replace("-", "−") if v else "0", None, "x")
     for row, one in enumerate(found):
         plot.words(x.low, row, cut(one.cell.label, 300), "row-name", dy=-6)
         if one.sees is not None:

@@ -286,7 +286,9 @@ def only_for_a_host(become: Becoming | None, ssh_config: Path | None) -> None:
 
 
 def say(words: object = "") -> None:
-    for line in laid_out(one_line(words), columns_of(sys.stdout)):
+    """A line that keeps its indentation, or several in a terminal that is too narrow."""
+    indent = re.match(" *", str(words))[0]  # type: ignore[index]
+    for line in laid_out(indent + one_line(words), columns_of(sys.stdout)):
         _print(line)
 
 

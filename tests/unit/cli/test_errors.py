@@ -439,6 +439,20 @@ def test_a_sentence_in_a_terminal_breaks_between_words(words: str, columns: int)
     assert arguments.laid_out(words, None) == [words], "a pipe gets one line"
 
 
+def test_a_line_keeps_its_indentation(capsys: pytest.CaptureFixture[str]) -> None:
+    """Seen: the lines below `since 10:56:47:` stood under it as its equals."""
+    arguments.say("  socket ring\n")
+    assert capsys.readouterr().out == "  socket ring\n"
+
+
+@pytest.mark.parametrize("job", [["trace", "info"], ["replay", "--trace"]])
+def test_a_trace_that_is_made_is_no_file(
+    job: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code([*job, "make:demo"]) == 2
+    assert "nodrop trace make demo FILE" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("columns", range(20, 34))
 def test_a_number_keeps_its_unit(columns: int) -> None:
     """Seen: `9.0 s to 2 min 30` and below it `s`."""
