@@ -80,12 +80,14 @@ def tag(name: str, *children: Markup | str, **attributes: object) -> Markup:
                 plain(line, longest=100_000) for line in str(value).split("\n")
             )  # fmt: skip
             found += f' {key.rstrip("_").replace("_", "-")}="{escape(said)}"'
-    inner = Markup().join(map(shown_text, children))
+    inner = "".join(map(shown_text, children))
     return Markup(f"<{name}{found}>{inner}</{name}>" if children else f"<{name}{found}/>")
 
 
 def shown_text(child: object) -> Markup:
     """Markup as it is; any other text without what cannot be seen, and escaped."""
+    if isinstance(child, Markup):
+        return child
     return escape(child if hasattr(child, "__html__") else plain(child, longest=1000))
 
 

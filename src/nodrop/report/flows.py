@@ -29,8 +29,7 @@ def flow(ledger: Ledger, title: str, most: int | None = None) -> Chart:
     if len(seen) < 2 or not widest:
         return Chart()
     plot = _Route(ledger, seen, STREAM / (most or widest)).plot(title)
-    listed = _route_list(ledger, seen)
-    return Chart(title, (Pane((plot,)),), (), "route", other=listed)
+    return Chart(title, (Pane((plot,)),), (), "route", other=_route_list(ledger, seen))
 
 
 def _leaving(step: Step) -> list[Account]:
@@ -69,8 +68,7 @@ class _Route:
         for row, branch in enumerate(branches):
             self._branch(plot, self._row_y(row), *branch)
         for row, words in enumerate(notes, len(branches)):
-            at = {"x": "0", "y": self._row_y(row), "class_": "fate failed b"}
-            plot.front.append(tag("text", words, **at))
+            plot.front.append(tag("text", words, x="0", y=self._row_y(row), class_="fate failed b"))
         for n, hop in enumerate(self._seen):
             self._hop(plot, n, hop)
         return plot
