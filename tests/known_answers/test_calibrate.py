@@ -154,7 +154,7 @@ def test_a_run_stands_on_the_certificate_that_was_made(site: Site, tmp_path: Pat
     said, page = standing()
     assert isinstance(said["certificate"], dict)
     assert said["certificate"]["sha256"] == made.sha256
-    assert f"bare stands on the certificate of {made.made_utc}: 1 of 1 known answers" in page
+    assert f"Bare stands on the certificate of {made.made_utc}: 1 of 1 known answers" in page
 
     other = made.key.model_copy(update={"kernel": "5.10"})
     store(made.model_copy(update={"key": other}))

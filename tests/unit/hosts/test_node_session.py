@@ -32,6 +32,12 @@ def job(
         yield started
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who does not end by itself is killed soon."""
+    monkeypatch.setattr("nodrop.hosts.node.CLOSE_GRACE_S", 0.3)
+
+
 def lives(process: NodeProcess) -> bool:
     return Path(f"/proc/{process.pid}").exists()
 
@@ -160,7 +166,9 @@ HELLO = '{"type": "hello", "protocol": 2, "version": "f", "job": "errand", "pid"
         ("""echo '{"type": "hallo"}'; sleep 1000""", "sent 'hallo' when 'hello' was due"),
     ],
 )
-def test_a_flood_of_nonsense_ends_the_job_and_what_it_began(script: str, words: str) -> None:
+def test_a_flood_of_nonsense_ends_the_job_and_what_it_began(
+    impatient: None, script: str, words: str
+) -> None:
     started = NodeProcess(shell(script), {"job": "errand"}, env=os.environ, where="here")
     with pytest.raises(NodeRefused, match=words) as caught:
         started.prepare(timeout_s=60)
@@ -168,6 +176,7 @@ def test_a_flood_of_nonsense_ends_the_job_and_what_it_began(script: str, words: 
     assert ended(started.pid)
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("script", ["sleep 1000 & exit 1", "trap '' PIPE TERM; sleep 1000; true"])
 def test_what_a_silent_job_began_is_ended_too(script: str) -> None:
     started = NodeProcess(shell(script), {"job": "errand"}, env=os.environ, where="here")
@@ -202,6 +211,7 @@ def test_close_is_the_dead_mans_switch() -> None:
     assert not lives(session)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_close_kills_the_deaf() -> None:
     with job("deaf") as session:
         session.start()
