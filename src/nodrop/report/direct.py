@@ -98,7 +98,7 @@ class VerdictCard:
 
 
 KINDS = {"more": "different", "less": "different", "same": "same", "cannot tell": "unknown"}
-SIGNS = {"different": "≠", "same": "=", "unknown": "?"}
+SIGNS = {"different": "≠ different", "same": "= same", "unknown": "? cannot tell yet"}
 
 
 def verdict_cards(story: Story) -> tuple[VerdictCard, ...]:
@@ -133,7 +133,7 @@ def _verdict_card(direct: Direct) -> VerdictCard:
                 seen = f"So far {times(Span(low=one.seen_ratio[0], high=one.seen_ratio[1]))}."
         row = VerdictRow(
             kind=kind,
-            sign=SIGNS[kind],
+            sign=SIGNS[kind][0],
             name=escape.plain(one.name, longest=80),
             words=": ".join(filter(None, (ways[one.verdict], words))),
             seen=seen,
@@ -148,7 +148,7 @@ def _verdict_card(direct: Direct) -> VerdictCard:
         headline = f"{escape.plain(first.name, longest=80)} {ways[first.verdict]} than {base}"
     else:
         headline = "Cannot tell yet." if "unknown" in kinds else f"The same as {base}."
-    tally = "  ".join(f"{n} {SIGNS[kind]}" for kind in SIGNS if (n := kinds.count(kind)))
+    tally = ", ".join(f"{n} {SIGNS[kind]}" for kind in SIGNS if (n := kinds.count(kind)))
     others = [factor_label(f, v) for f, v in direct.held.items() if f not in LOADS]
     factors = [f.removesuffix(".kind").rpartition(".")[2] for f in direct.factor]
     kicker = listed([escape.plain(one).replace("_", " ") for one in factors]).capitalize()
@@ -156,7 +156,7 @@ def _verdict_card(direct: Direct) -> VerdictCard:
     return VerdictCard(
         kicker=kicker + (f", {' · '.join(others)}" if others else ""),
         headline=headline,
-        tally=tally if len(rows) > 1 else "",
+        tally=tally if len({*kinds}) > 1 else "",
         rows=tuple(rows),
         to_do=direct.to_do.strip("`"),
     )

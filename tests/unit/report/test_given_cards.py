@@ -263,3 +263,16 @@ def test_an_answer_that_carries_nothing_does_not_stand(
     html = page(read_story([outcome_run(tmp_path / "run", [load(pps, [loss] * 6)])]))
     assert said in html
     assert ("the answer stands" in html) is (loss == 0)
+
+
+def test_a_tally_names_its_verdicts(tmp_path: Path) -> None:
+    """Seen: `3 ?` below `Cannot tell yet.`"""
+    cells = [
+        load(9_000, [loss + 0.0001 * i * bool(loss) for i in range(n)], **{"setup.kind": kind})
+        for kind, loss, n in (("bare", 0.0, 20), ("vm", 0.3, 20), ("oci", 0.01, 2))
+    ]
+    (card,) = verdict_cards(read_story([outcome_run(tmp_path / "a", cells)]))
+    assert card.tally == "1 ≠ different, 1 ? cannot tell yet"
+    few = [load(9_000, [0.0] * 2, **{"setup.kind": kind}) for kind in ("bare", "vm", "oci")]
+    (card,) = verdict_cards(read_story([outcome_run(tmp_path / "b", few)]))
+    assert (card.headline, card.tally) == ("Cannot tell yet.", "")
