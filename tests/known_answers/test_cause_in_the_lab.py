@@ -47,7 +47,7 @@ kind = "replay"
 trace = "make:demo"
 pps = 120000
 loops = 40
-duration_s = 3
+duration_s = 1.5
 [measure]
 repetitions = 1
 late_p99_us = 60e6
