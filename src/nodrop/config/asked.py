@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from nodrop.config.matrix import NAMED, PROFILE, VARIED_TABLES, Matrix
-from nodrop.config.options import parse_setting
+from nodrop.config.matrix import NAMED, PROFILE, VARIED_TABLES, Matrix, flatten
+from nodrop.config.options import parse_setting, setting_text
 from nodrop.config.replay import MADE_TRACE
 from nodrop.errors import BadInput
 
@@ -160,6 +161,48 @@ class ProofQuestion(_Question):
             measure: dict[str, Any] = {"mode": "capacity", "sut": "standing"}
             return {**asked, "measure": measure, "search": {"rounds": ROUNDS}}
         return {**asked, "measure": {"repetitions": self.most}}
+
+
+_OPTIONS = {
+    "sut.rules": "--rules",
+    "load.window": "--window",
+    "setup.kind": "--setup",
+    "sut.kind": "--sut",
+}
+_USUAL = {"setup.kind": "bare", "sut.kind": "suricata", "load.kind": "replay"}
+SEARCHING = "measure.mode=capacity"
+
+
+def search_words(
+    table: Mapping[str, Any], factors: Mapping[str, Any], command: Sequence[str], budget: str
+) -> list[str]:
+    """The command that searches in one cell of a question, on its lab; without its replicas, which
+    the search finds. `table`: the experiment of the run; `command`: what made it."""
+    own = {key: value for key, value in factors.items() if key != NAMED}
+    if file := _values(command, "--experiment"):  # relative paths start in its folder
+        words = ["nodrop", "run", *file[-1:]]
+        settings = [*_values(command, "--set"), SEARCHING]
+        settings += [*(setting_text(*one) for one in own.items()), budget]
+    else:
+        keys = flatten({name: table.get(name, {}) for name in VARIED_TABLES}) | own
+        words = ["nodrop", "capacity", str(keys.pop("load.trace"))]
+        by = ["search.by=pps"] if "load.pps" in keys else []
+        if not by:
+            keys.pop("load.multiplier", None)
+        keys = {key: value for key, value in keys.items() if value != _USUAL.get(key)}
+        for key, option in _OPTIONS.items():
+            value = keys.pop(key, [])
+            for one in value if isinstance(value, list) else [value]:
+                words += [option, str(one)]
+        settings = [*(setting_text(*one) for one in keys.items()), *by]
+    words += [word for one in _values(command, "--lab") for word in ("--lab", one)]
+    return words + [word for one in settings for word in ("--set", one)]
+
+
+def _values(command: Sequence[str], option: str) -> list[str]:
+    """`--option VALUE` and `--option=VALUE`."""
+    after = [word for before, word in pairwise(command) if before == option]
+    return after + [w.partition("=")[2] for w in command if w.startswith(f"{option}=")]
 
 
 def _build(option: str, said: Sequence[str], folder: Path) -> dict[str, Any]:

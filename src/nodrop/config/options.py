@@ -150,6 +150,13 @@ def parse_setting(text: str) -> Setting:
         raise BadInput(f"{where}: {str(error).removeprefix('v: ')}") from None
 
 
+def setting_text(key: str, value: Any) -> str:
+    """`load.multiplier=4`, of which `parse_setting` makes this value again. A text that TOML would
+    read as something else stays in quotes."""
+    plain = isinstance(value, str) and _toml_value(value) == value and value.strip()
+    return f"{key}={value if plain else _written(value)}"
+
+
 def key_path(key: str, where: str) -> tuple[str, ...]:
     """`sut.overrides."a.b"` → ("sut", "overrides", "a.b")."""
     try:

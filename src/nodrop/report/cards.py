@@ -18,6 +18,7 @@ from nodrop.capacity.limit import loss_by
 from nodrop.capacity.searched import judged_ratio, tried
 from nodrop.capacity.statements import writing
 from nodrop.capacity.words import bounds_words
+from nodrop.config.asked import SEARCHING, search_words
 from nodrop.config.units import count_of, noun, parse_cpus
 from nodrop.findings.load_words import apart, written
 from nodrop.report import escape, numbers
@@ -48,7 +49,6 @@ IDLE = 0.2
 MOST_PATH = 6
 ROOMY_FRAMES = 32_768
 """Frames of a socket ring, as many as lossless baselines have (suts/suricata/sut.py)."""
-SEARCHING = "measure.mode=capacity"
 SEARCH_S = 240.0
 """Budget of a search that is offered, as `nodrop capacity` has it."""
 OUTCOMES = ("measured", "void", "failed")
@@ -277,10 +277,11 @@ def _search_from(source: Source, top: Cell) -> str:
         return ""
     if load.get("top_speed") or top.factors.get("load.top_speed"):
         return ""  # there is no higher load
+    budget = f"search.budget_s={SEARCH_S:.0f}"
     if source.command[1:2] != ("run",):
-        return shlex.join(["nodrop", "capacity", escape.plain(load["trace"])])
-    matrix = asked.get("matrix", {})
-    named = matrix.get("cells", {}).get(top.factors.get("cell"), {})
+        found = search_words(asked, top.factors, source.command, budget)
+        return shlex.join(escape.plain(word, longest=200) for word in found)
+    named = asked.get("matrix", {}).get("cells", {}).get(top.factors.get("cell"), {})
     settings = [
         f"{key}={str(value).lower() if isinstance(value, bool) else escape.plain(value)}"
         for key, value in top.factors.items()
@@ -290,7 +291,6 @@ def _search_from(source: Source, top: Cell) -> str:
         settings.append("search.by=pps")
     if measure.get("outcome"):
         settings.append("measure.outcome=[]")
-    budget = f"search.budget_s={SEARCH_S:.0f}"
     return source.command_with(SEARCHING, *settings, budget)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,46 @@ def test_the_search_that_is_offered_keeps_sut_setup_and_trace(
 def test_a_run_of_another_command_offers_a_search_of_its_trace(tmp_path: Path) -> None:
     text = 'name = "x"\n[load]\ntrace = "a b.pcap"\n'
     card = card_of(tmp_path, load(5_000, [0.0] * 6), experiment=text)
-    assert [a.command for a in card.actions] == ["nodrop capacity 'a b.pcap'"]
+    assert [a.command for a in card.actions] == [
+        "nodrop capacity 'a b.pcap' --set load.pps=5000 --set search.by=pps"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "offered"),
+    [
+        (
+            "tune prove ring-size=20000 a.pcap --load 6 --rules a.rules --lab=my.toml",
+            "capacity /in/a.pcap --rules /in/a.rules --rules /in/b.rules --window 2..3 --sut snort "
+            "--lab my.toml --set sut.overrides.mpm-algo=ac --set 'sut.note=\"1\"' "
+            "--set limits.cpus=0,1 --set sut.ring_size=20000",
+        ),
+        (
+            "tune prove ring-size=20000 --experiment x.toml --set load.multiplier=3",
+            "run x.toml --set load.multiplier=3 --set measure.mode=capacity "
+            "--set sut.ring_size=20000 --set search.budget_s=240",
+        ),
+    ],
+)
+def test_a_search_from_a_proof_is_of_the_same_cell(tmp_path: Path, argv: str, offered: str) -> None:
+    """Seen: `nodrop capacity a.pcap`, without the rules, the window and the knob."""
+    cell = {"cell": "k1", "sut.ring_size": 20_000}
+    run = outcome_run(
+        tmp_path, [Load(cell=cell, pps=5_000, trials=[0.0] * 6, fields={"sustained": True})]
+    )
+    (run / "experiment.toml").write_text(
+        '[setup]\nkind = "bare"\n[sut]\nkind = "snort"\nnote = "1"\n'
+        'rules = ["/in/a.rules", "/in/b.rules"]\n[sut.overrides]\nmpm-algo = "ac"\n'
+        '[load]\nkind = "replay"\ntrace = "/in/a.pcap"\nwindow = "2..3"\nmultiplier = 6\n'
+        '[limits]\ncpus = "0,1"\n[matrix.cells.k0]\n[matrix.cells.k1]\n"sut.ring_size" = 20000\n'
+    )
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["nodrop"] = {"argv": ["-c", *argv.split()]}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    (card,) = given_cards(read_story([run]))
+    said = [shlex.split(a.command) for a in card.actions if "capacity" in a.command]
+    wanted = ["nodrop", *shlex.split(offered)]
+    assert [sorted(words) for words in said] == [sorted(wanted)], said
 
 
 @pytest.mark.parametrize("factor", ["sut.threads", "sut.ring_size"])
