@@ -389,6 +389,9 @@ def plan_words(plan: Plan) -> str:
         longest = took * most.trials / max(certain.trials, 1)
         count = f"{cells} x {plan.rule} repetitions = {certain.trials:,} to {most.trials:,} trials"
         time, order = f"{time} to {format_seconds(longest)}", f"{until_words(plan.rule)}, {order}"
+    elif most is not None and outlook.budget_s is not None:
+        count = f"{cells}, up to about {count_of(most.trials, 'trial')}"
+        return f"{count} within {format_seconds(outlook.budget_s)}, {order}"
     elif most == certain:
         count = f"{cells} x {count_of(plan.repetitions, 'repetition')} = "
         count += count_of(certain.trials, "trial")

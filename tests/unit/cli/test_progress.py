@@ -14,7 +14,14 @@ from rich.console import Console
 
 from nodrop.ledger.running import BusyThread
 from nodrop.measure.cells import Cell
-from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, Outlook, TrialInput
+from nodrop.measure.controllers.blocks import (
+    Asked,
+    AskedCell,
+    Blocks,
+    Outlook,
+    TrialInput,
+    UntilTold,
+)
 from nodrop.measure.plan import Plan, Progress
 from nodrop.results.summary import Eta, Remaining, summarize_cells
 from nodrop.results.trial import Live, TrialRecord
@@ -127,6 +134,15 @@ def test_a_budget_below_the_least_trials_is_said(most_s: float, said: str) -> No
     )
     plan = replace(PLAN, controller=SimpleNamespace(outlook=lambda _: outlook))
     assert plan_words(plan) == f"2 cells, at least 4 trials, order of seed 1, {said}"
+
+
+def test_the_plan_of_a_proof_has_no_more_trials_than_its_budget() -> None:
+    """Seen: "2 cells x 50 repetitions = 15 trials, about 8 min 21 s", of a budget of 75 s."""
+    cells = [AskedCell(factors={"cell": name}, load={}) for name in "ab"]
+    asked = Asked(cells=cells, repetitions=50, seed=1, sut="fresh", guess_s=5.0)
+    until = UntilTold(Blocks(asked), most=50, told=lambda *_: False, budget_s=75.0)
+    words = plan_words(replace(PLAN, controller=until, repetitions=50, load_s=400.0))
+    assert words == "2 cells, up to about 15 trials within 1 min 15 s, order of seed 1"
 
 
 def test_the_terminal_shows_the_trial_under_way() -> None:

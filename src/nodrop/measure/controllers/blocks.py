@@ -122,6 +122,8 @@ class Outlook:
     """None = no bound is known."""
     next_s: float = 0.0
     """Seconds of the remaining time that the next trial takes."""
+    budget_s: float | None = None
+    """Seconds of the budget, if it ends the trials; after it none begins."""
 
 
 class Controller(Protocol):
@@ -364,15 +366,17 @@ class UntilTold:
 
     def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
         most = self._blocks.outlook(done)
-        rest = self._within_budget(most.at_most or most.at_least, done)
+        every = most.at_most or most.at_least
+        rest = self._within_budget(every, done)
+        budget_s = self._budget_s if rest is not every else None
         ahead = next((look for look in self._looks if look > self._least(done)), None)
         if ahead is None or not rest.trials:
-            return Outlook(at_least=rest, at_most=rest, next_s=most.next_s)
+            return Outlook(at_least=rest, at_most=rest, next_s=most.next_s, budget_s=budget_s)
         counted = sum(min(ahead, trials) for trials in self._counted(done).values())
         trials = min(self._cells * ahead - counted, rest.trials)
         seconds = rest.seconds * trials / rest.trials
         least = Remaining(trials=trials, seconds=seconds, spread_s=None)
-        return Outlook(at_least=least, at_most=rest, next_s=most.next_s)
+        return Outlook(at_least=least, at_most=rest, next_s=most.next_s, budget_s=budget_s)
 
     def _within_budget(self, rest: Remaining, done: Sequence[TrialRecord]) -> Remaining:
         """The trial that the budget ends in is measured whole."""
