@@ -361,3 +361,19 @@ def test_a_load_that_other_rounds_carried_is_not_too_much(
     (answer,) = answers(done, Search(rounds=2, goals=(0.0,)))
     assert answer.upper is not None and answer.upper.value == upper
     assert answer.lower is not None and answer.lower.value == 4.0
+
+
+@pytest.mark.parametrize(("lost", "upper"), [(1, 5.0), (3, 4.4)])
+def test_a_round_that_is_sure_of_its_end_keeps_it(lost: int, upper: float) -> None:
+    """Another start of the SUT carried that load in each of its trials."""
+    of_rounds = {
+        1: [(4.0, True), *[(4.4, False)] * lost],
+        2: [(4.0, True), *[(4.4, True)] * 4, (5.0, False), (5.0, False)],
+    }
+    done = []
+    for number, trials in of_rounds.items():
+        for value, good in trials:
+            sut = SimulatedSut(capacity=value * (1.2 if good else 0.95))
+            done.append(sut.measure(asked_for(len(done) + 1, value, 5.0, round=number)))
+    (answer,) = answers(done, Search(rounds=2, goals=(0.0,)))
+    assert answer.upper is not None and answer.upper.value == upper
