@@ -336,6 +336,8 @@ def test_a_ring_that_was_full_before_the_loss_is_not_taken_off_twice(
     found = of_a_queue(queue, waited=waited, steady=True)
     assert found[0].rule == "own_pace"
     assert found[0].evidence["lost_anyway_ratio"] >= anyway
+    # Its best tenth of a second is more than it serves.
+    assert "serves at most " in found[0].words and "would lose at least " in found[0].words
 
 
 @pytest.mark.parametrize("off", [0.3, 0.5, 0.7])

@@ -108,6 +108,8 @@ def breaks_words(
     sut = "the SUT" if sut == "The SUT" else sut
     if limited_by in VERDICTS:
         verdict, why = (words.format(sut=sut) for words in VERDICTS[limited_by])
+        if behind and limited_by == "other_programs":
+            why = f"{sut} fell behind while they ran; it lost nothing yet."
         return verdict[:1].upper() + verdict[1:], why[:1].upper() + why[1:]
     if missed_alone:
         return "Detections are missed, no packet.", "A memcap, a timeout or a depth cost them."

@@ -244,6 +244,13 @@ def test_the_sut_is_written_large_at_the_beginning_alone(limited_by: str, sut: s
         assert " The SUT" not in words and not words.startswith("the SUT")
 
 
+@pytest.mark.parametrize(("behind", "words"), [(True, "lost nothing yet"), (False, "lost packets")])
+def test_a_load_that_lost_nothing_is_not_told_as_a_loss(*, behind: bool, words: str) -> None:
+    """Seen: "Sink lost packets while they ran" of 0 of 58,925."""
+    _, why = breaks_words("other_programs", "socket ring", "Sink", behind=behind)
+    assert words in why and "while they ran" in why
+
+
 def test_the_card_of_each_run_leads_to_a_trial_of_its_own(tmp_path: Path) -> None:
     """Seen: trials of two runs share their names, and both cards led to the second's."""
     runs = [outcome_run(tmp_path / name, [load(5_000, [0.0] * 3), load(9_000, [0.1] * 3)])
