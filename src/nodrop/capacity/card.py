@@ -33,6 +33,7 @@ VERDICTS: Mapping[str, tuple[str, str]] = {
     "lab": ("The lab failed.", "A cable was out, or a host was gone."),
     "changes": ("{sut} grows slower.", "It serves less from trial to trial."),
     "nothing_measured": ("Nothing was measured.", "No trial says anything of {sut}."),
+    "not_judged": ("Detections cannot be judged.", "Fewer than 20 are expected."),
 }
 """Verdict and reason of each end of a search but `sut`, whose verdict names the place."""
 PLACES: Mapping[str, str] = {

@@ -51,7 +51,7 @@ def limited_by(
     """`of_answer`: the trials that `chosen` are the bounds of."""
     measured = [t for t in every if t.outcome != "void"]
     if no_ratio(t.record for t in measured):
-        return "nothing_measured"
+        return "not_judged"
     if not measured and cut != "lab":
         return _void_for(every) if every or cut != "budget" else cut
     lower, upper = chosen.lower, chosen.upper

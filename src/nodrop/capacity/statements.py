@@ -336,6 +336,7 @@ _WHY_NOT = {
     "unfinished": "the search has not ended",
     "lab": "the search ended, as the lab failed",
     "nothing_measured": "no trial was measured that shows it",
+    "not_judged": "no trial can be judged by its detections",
     "changes": "the SUT serves less and less while it is searched",
 }
 

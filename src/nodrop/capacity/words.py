@@ -263,6 +263,7 @@ LIMITS = {
     "lab": "the lab failed",
     "changes": "the SUT changes while it is searched",
     "nothing_measured": "nothing was measured",
+    "not_judged": "too few detections to judge by",
 }
 
 

@@ -92,10 +92,8 @@ def _card(story: Story, searched: SearchedCell) -> Card:
     known = [(t, ratio) for t, ratio in judged if ratio is not None]
     lossy = [t for t, ratio in known if ratio > answer.goal]
     losses = [ratio for _, ratio in known if ratio > answer.goal]
-    why = None
-    if answer.limited_by == "budget":  # what it had not decided when it ended
-        undecided = " above it" if lower is not None else " below it" if upper is not None else ""
-        why = f"No load{undecided} was decided."
+    undecided = " above it" if lower is not None else " below it" if upper is not None else ""
+    why = f"No load{undecided} was decided." if answer.limited_by == "budget" else None
     limit = _Limit(
         by=answer.limited_by,
         place=answer.place,
@@ -465,7 +463,9 @@ def _ways_out(
     if void := next((s for s in always_void(story) if s.to_do), None):
         pasted = re.search("`(nodrop [^`]*)`", void.to_do)
         yield _action("void", pasted[1] if pasted else "", again)
-    if limit.by == "other_programs" or limit.crowded:
+    if limit.by == "not_judged":
+        yield _action("more-detections")
+    elif limit.by == "other_programs" or limit.crowded:
         yield one("quiet")
     record = above[0].record if above else None
     workers, cpus = workers_of(record) if record else [], _cpus(record)

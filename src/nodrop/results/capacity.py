@@ -34,6 +34,7 @@ LimitedBy = Literal[
     "lab",
     "changes",
     "nothing_measured",
+    "not_judged",
 ]
 
 
@@ -94,8 +95,8 @@ class Goal(Model):
     for the `generator`, the `hypervisor` (it took the CPU), or another reason (`void_above`).
     `max` was carried; at `min`, the least, packets were lost; `loss_at_every_load` is the same part
     of each; the SUT `changes`: it serves less and less, so that no load is carried. The `budget`
-    ended the search, or the `lab` (its cable was out, or a host); it is `unfinished`; or
-    `nothing_measured` shows it."""
+    ended the search, or the `lab` (its cable was out, or a host); it is `unfinished`;
+    `nothing_measured` shows it; or its detections are too few to be judged by (`not_judged`)."""
     place: str | None
     """Where the packets died at the load that was not carried or, if its rings held them, at the
     next higher one that lost some."""

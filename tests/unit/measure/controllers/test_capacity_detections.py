@@ -77,7 +77,7 @@ def test_too_few_detections_end_it_with_the_reason() -> None:
         SimulatedSut(capacity=7.0, misses=lambda load, loss: None).measure,
     )
     (one,) = answers(done, search)
-    assert len(done) == 1 and one.lower is None and one.limited_by == "nothing_measured"
+    assert len(done) == 1 and one.lower is None and one.limited_by == "not_judged"
     assert "5 expected units are fewer than 20" in texts(one)
 
 
