@@ -139,8 +139,8 @@ def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
             f"{row.worst_pps:,.0f}/s at {clock(row.worst_real_ns)} ({row.loss.counter})"
         )
     if worst := max(found.rows, key=lambda row: row.total, default=None):
-        yield f"  most die in the {worst.loss.place}: {worst.loss.why}"
-        yield f"  do: {worst.loss.do}"
+        yield f"  most die in the {worst.loss.place}: {worst.mostly.why}"
+        yield f"  do: {worst.mostly.do}"
     elif found.balances:
         yield "  nothing lost at any place that is visible"
     if found.not_for_us:
@@ -182,8 +182,10 @@ def view(found: Interval, began_real_ns: int, rates: dict[str, list[float]]) -> 
         )
     if found.rows:
         parts.append(places)
-        parts.append(Text(f"  {found.rows[0].loss.why}"))
-        parts.append(Text(f"  do  {found.rows[0].loss.do}", style="bold"))
+        worst = found.rows[0]
+        said = worst.loss if worst.rate_pps else worst.mostly
+        parts.append(Text(f"  {said.why}"))
+        parts.append(Text(f"  do  {said.do}", style="bold"))
     elif found.balances:
         parts.append(Text("● nothing is lost at any place that is visible"))
     else:

@@ -3,6 +3,7 @@ total since the watch began, its rate now, and its worst interval."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,6 +61,11 @@ class Loss:
     do: str = ""
     """A command to paste, or words if there is none."""
 
+    @property
+    def cause(self) -> str:
+        """`why` without its numbers, and without what was not announced: the same each time."""
+        return re.sub(r"[\d.,]+", "", self.why.partition("; ")[0])
+
 
 @dataclass(slots=True, kw_only=True)
 class Row:
@@ -75,6 +81,20 @@ class Row:
     last_real_ns: int | None = None
     bursts: int = 0
     """Intervals with loss that followed one without."""
+    _by_cause: dict[str, tuple[int, Loss]] = field(default_factory=dict)
+    """Packets, and the worst interval."""
+
+    def add(self, loss: Loss) -> None:
+        self.loss = loss
+        self.total += loss.packets
+        packets, worst = self._by_cause.get(loss.cause, (0, loss))
+        worst = max(worst, loss, key=lambda one: one.packets)
+        self._by_cause[loss.cause] = (packets + loss.packets, worst)
+
+    @property
+    def mostly(self) -> Loss:
+        """Worst interval of the cause under which most packets were lost."""
+        return max(self._by_cause.values(), key=lambda one: one[0])[1]
 
 
 @dataclass(slots=True)
@@ -94,8 +114,7 @@ class Table:
             quiet = row.rate_pps == 0.0
             row.rate_pps = loss.packets / seconds if seconds else 0.0
             if loss.packets:
-                row.loss = loss
-                row.total += loss.packets
+                row.add(loss)
                 row.bursts += quiet
                 row.first_real_ns = row.first_real_ns or real_ns
                 row.last_real_ns = real_ns

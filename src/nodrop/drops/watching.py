@@ -364,6 +364,8 @@ def written(found: Interval) -> WatchedInterval:
                 bursts=row.bursts,
                 why=row.loss.why,
                 do=row.loss.do,
+                most_why=row.mostly.why,
+                most_do=row.mostly.do,
             )
             for row in found.rows
         ],

@@ -156,7 +156,7 @@ def watched_cards(story: Story) -> Iterator[VerdictCard]:
                 kind="different",
                 sign="▼",
                 name=escape.plain(f"{place.place}, {place.where}"),
-                words=escape.plain(f"{lost}: {place.why}", longest=400),
+                words=escape.plain(f"{lost}: {place.cause}", longest=400),
                 seen=f"At most {at_most}.",
             )
             rows.append(row)
@@ -168,7 +168,7 @@ def watched_cards(story: Story) -> Iterator[VerdictCard]:
             headline=headline,
             tally=f"{len(places)} places lost something." if len(places) > 1 else "",
             rows=tuple(rows),
-            to_do=next((escape.plain(p.do, longest=400) for p in places if p.do), ""),
+            to_do=next((escape.plain(p.remedy, longest=400) for p in places if p.remedy), ""),
         )
 
 
@@ -177,13 +177,13 @@ def watched_sentences(story: Story) -> Iterator[Sentence]:
     for one in watched(story):
         for place in one.worst_first:
             subject, (lost, at_most) = f"{place.place}, {place.where}", _lost_words(one, place)
-            text = f"{subject}: {lost}, at most {at_most}: {place.why}."
+            text = f"{subject}: {lost}, at most {at_most}: {place.cause}."
             yield Sentence(
                 "watched-loss",
                 escape.plain(text, longest=1000),
                 place.model_dump(),
                 subject=escape.plain(subject),
-                to_do=f"`{escape.plain(place.do, longest=400)}`" if place.do else "",
+                to_do=f"`{escape.plain(place.remedy, longest=400)}`" if place.remedy else "",
             )
         if not one.last.places:
             evidence = {"seconds": one.seconds, "captures": len(one.captures)}
@@ -262,8 +262,8 @@ PLACES: tuple[Field[WatchedPlace], ...] = (
     words("last_utc", "To", lambda one: clock(one.last_real_ns)),
     number("bursts", "Bursts", lambda one: one.bursts),
     words("counter", "Counter", lambda one: one.counter),
-    words("why", "Why, at the last", lambda one: one.why),
-    words("do", "What changes it", lambda one: one.do),
+    words("why", "Why", lambda one: one.cause),
+    words("do", "What changes it", lambda one: one.remedy),
 )
 
 

@@ -162,8 +162,20 @@ class WatchedPlace(Model):
     bursts: Count
     """Intervals with loss that followed one without."""
     why: str
+    """At the last loss."""
     do: str
     """The command that changes it, or words."""
+    most_why: str = ""
+    """The cause under which most of `total` was lost, at its worst; empty: not known."""
+    most_do: str = ""
+
+    @property
+    def cause(self) -> str:
+        return self.most_why or self.why
+
+    @property
+    def remedy(self) -> str:
+        return self.most_do or self.do
 
 
 class Hidden(Model):

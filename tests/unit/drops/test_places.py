@@ -10,11 +10,13 @@ import pytest
 
 from nodrop.drops.outlets import ending, lines, sparkline, view
 from nodrop.drops.places import doubled, losses, thread_shares
-from nodrop.drops.watching import Interval, Watch
+from nodrop.drops.watching import Interval, Watch, written
 from nodrop.errors import BadInput
 from nodrop.hosts.control_groups import QUOTAS_HIDDEN, Looks
+from nodrop.report.write import report_json
 from nodrop.terminal.arguments import seconds
 from tests.unit.drops.test_books import look, port, program, ring, said, sock, thread
+from tests.unit.drops.test_outlets import recorded
 from tests.unit.hosts.test_own_quotas import NO_GROUPS, V2, host
 
 
@@ -375,6 +377,35 @@ def test_the_worst_now_is_on_top_and_totals_stay() -> None:
     assert found is not None
     assert found.rows[0].worst_pps == 50.0 and found.rows[1].rate_pps == 0.0
     assert len([line for line in lines(found) if "▼" in line]) == 1
+
+
+@pytest.mark.parametrize(
+    ("states", "why", "do"),
+    [
+        ([(12842, "stopped"), (3, "")], "it is stopped", "kill -CONT 7"),
+        ([(30, 0.3), (30, 0.4), (40, "stopped")], "W#01 waited for a CPU", "who has CPU"),
+    ],
+)
+def test_the_end_and_the_page_have_the_cause_of_most_packets(
+    states: list[tuple[int, str | float]], why: str, do: str, tmp_path: Path
+) -> None:
+    """Causes are added up over intervals, whatever numbers they hold."""
+    watch, lost, waited, kept = Watch(), 0, 0.0, []
+    for n, (more, how) in enumerate([(0, ""), *states]):
+        lost += more
+        waited += how if isinstance(how, float) else 0.0
+        threads = [thread("W#01", 0.0, waited)]
+        there = program(threads=threads, stopped=how == "stopped")
+        sockets, ports = [sock(41, 0, lost)], [port((lost, lost))]
+        found = watch.look(look(n, sockets=sockets, ports=ports, programs={"7": there}))
+        kept += [written(found)] if found else []
+    assert found is not None
+    said = "\n".join(ending(found, found.real_ns))
+    assert f"most die in the socket ring: {why}" in said and do in said.partition("  do: ")[2]
+    answer = report_json([recorded(tmp_path / "x", iter(kept))])["answer"]["sentences"][0]
+    assert why in answer["text"] and do in answer["to_do"]
+    (place,) = kept[-1].places
+    assert place.why == found.rows[0].loss.why and place.most_why.startswith(why)
 
 
 def test_words_for_a_terminal_hold_everything() -> None:
