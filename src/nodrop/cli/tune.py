@@ -217,6 +217,8 @@ def _yaml_plan(config: Path, knobs: Sequence[str], ports: Sequence[str], *, writ
     asked = []
     for word in knobs:
         name, equals, value = word.partition("=")
+        if name in [one.id for one in _known()]:
+            raise BadInput(f"{name}: is no knob of Suricata's yaml: leave --config FILE out")
         knob = of_suricata.find(name)
         if not equals or not value:
             raise BadInput(f"{word}: give {name}=VALUE; {knob.values}")

@@ -137,7 +137,7 @@ def parse(words: Sequence[str], knobs: Sequence[Knob] = KNOBS) -> list[tuple[Kno
     found: dict[str, tuple[Knob, str]] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        knob = find(name.strip(), knobs)
+        knob = find(name.strip(), knobs, value=value.strip() or "VALUE")
         if not equals or not value.strip():
             raise BadInput(f"{word}: give {knob.id}=VALUE; {knob.values}")
         if knob.id in found:

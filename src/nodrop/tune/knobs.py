@@ -450,11 +450,17 @@ OF_HOST: tuple[Knob, ...] = (
 KNOBS: tuple[Knob, ...] = (*PORT, *OF_HOST)
 
 
-def find(name: str, knobs: Sequence[Knob] = KNOBS) -> Knob:
-    """BadInput with the nearest name."""
+def find(name: str, knobs: Sequence[Knob] = KNOBS, *, value: str = "VALUE") -> Knob:
+    """BadInput with the nearest name, of Suricata's knobs too."""
     known = {knob.id: knob for knob in knobs}
+    of_suricata = [knob.id for knob in OF_SURICATA]
+    if name in of_suricata and name not in known:
+        raise BadInput(
+            f"{name}: is a knob of Suricata's yaml: `nodrop tune plan --config FILE {name}={value}`"
+            f" shows the change, `nodrop tune prove {name}={value} TRACE` what it does"
+        )
     if name not in known:
-        near = unknown_key(name, list(known))
+        near = unknown_key(name, [*known, *of_suricata])
         near = near if "did you mean" in near else "; `nodrop tune plan` lists them"
         raise BadInput(f"{name}: no such knob{near}")
     return known[name]

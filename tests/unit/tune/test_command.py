@@ -28,6 +28,10 @@ TRACE = "make:demo"
         (["plan", "--port", "nosuch0", "gro=off"], "--port nosuch0: no such port here; there are:"),
         (["apply"], "tune apply: give KNOB=VALUE"),
         (["apply", "grro=off"], "grro: no such knob; did you mean gro?"),
+        (["apply", "ringsize=2"], "ringsize: no such knob; did you mean ring-size?"),
+        (["apply", "ring-size=2"], "nodrop tune plan --config FILE ring-size=2`"),
+        (["plan", "mpm=ac"], "nodrop tune prove mpm=ac TRACE`"),
+        (["prove", "ringsize=2", TRACE], "tune.ringsize: no such knob; did you mean ring-size?"),
         (["apply", "mtu"], "mtu: give mtu=VALUE; a number"),
         (["prove", TRACE], "tune prove: give KNOB=VALUE"),
         (["prove", "rps=1"], "tune prove: give a TRACE, or --experiment FILE"),
@@ -49,6 +53,14 @@ def test_bad_input_is_one_line(
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1, error
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_knob_of_the_host_is_none_of_a_yaml(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (file := tmp_path / "s.yaml").write_text("%YAML 1.1\n---\naf-packet:\n  - interface: eth1\n")
+    assert main.exit_code(["tune", "plan", "--config", str(file), "gro=off"]) == 2
+    assert "gro: is no knob of Suricata's yaml: leave --config" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
