@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 MADE_OF = Path("nodrop tune prove")
 """Name that errors blame: there is no file."""
 LEAST, MOST = 12, 10_000
-BASE_NAME, TOGETHER_NAME = "without", "together"
+MOST_OF_NAME = 60
+QUIETER = "measure again while nothing else runs"
+BASE_NAME = "without"
 
 
 class Metric(StrEnum):
@@ -131,17 +134,19 @@ def prove(
 
     run = _Run(metric=metric, most=most, budget_s=seconds, where=where, out=out, quiet=as_json)
     directory, records, found = run.measured(asked(cells), cells)
-    notes = [f"report: {directory / 'report' / 'index.html'}"]
+    notes = [*run.notes, f"report: {directory / 'report' / 'index.html'}"]
     both = None
     names = proving.helping(found)
     if len(names) > 1:
         joined = " + ".join(names)
         merged = {key: value for name in names for key, value in cells[name].items()}
         pair = {BASE_NAME: {}, joined: merged}
+        run.notes.clear()
         second, _, (effect,) = run.measured(asked(pair), pair)
         both = proving.together([one for one in found if one.knob in names], effect)
+        notes += [f"those together: {words}" for words in run.notes]
         notes.append(f"report of those together: {second / 'report' / 'index.html'}")
-    if all(record.outcome == "void" for record in records if record.cell["cell"] == "k0"):
+    if all(record.outcome == "void" for record in records if record.cell["cell"] == BASE_NAME):
         say(f"every trial without a knob is void: see {directory}")
         return 1
     found = [one.model_copy(update={"setting": setting_of[one.knob]}) for one in found]
@@ -167,6 +172,7 @@ class _Run:
     ) -> None:
         self.metric, self.most, self.budget_s = metric, most, budget_s
         self.where, self.out, self.quiet = where, out, quiet
+        self.notes: list[str] = []
 
     def measured(
         self, asked: Experiment, cells: Mapping[str, Mapping[str, Any]]
@@ -175,6 +181,8 @@ class _Run:
         from nodrop.elsewhere.dispatch import measuring
         from nodrop.measure.controllers.blocks import UntilTold
         from nodrop.measure.plan import make_plan
+        from nodrop.report.story import read_story
+        from nodrop.report.trust import other_programs
         from nodrop.report.write import write_report
         from nodrop.terminal.progress import shown
 
@@ -206,6 +214,11 @@ class _Run:
                 raise
         with reporting(outcome.directory):
             write_report([outcome.directory])
+            others = other_programs(read_story([outcome.directory]))
+            if 2 * len(others.crowded) > len(others.ratios):
+                self.notes.append(
+                    f"other programs had much of {others.whole} ({others.words}): {QUIETER}"
+                )
             if not fixed:
                 return outcome.directory, outcome.records, _of_searches(names, outcome.directory)
             look = until.look_at_the_end(outcome.records)
@@ -218,8 +231,8 @@ class _Run:
         from nodrop.compare.sides import side_of_records
 
         cells = {}
-        for number, name in enumerate(names):
-            records = [record for record in done if record.cell["cell"] == f"k{number}"]
+        for name, own in _cell_names(names).items():
+            records = [record for record in done if record.cell["cell"] == own]
             cells[name] = side_of_records(name, records).cells[0]
         return proving.effects(cells, proving.METRICS[self.metric], look)
 
@@ -231,9 +244,18 @@ def _of_searches(names: Sequence[str], directory: Path) -> list[Effect]:
 
     found = {str(cell.factors.get("cell")): cell for cell in read_side(str(directory)).cells}
     nothing = SideCell(factors={}, label="", figures={}, failed=0, void=0)
-    cells = {name: found.get(f"k{number}", nothing) for number, name in enumerate(names)}
+    cells = {name: found.get(own, nothing) for name, own in _cell_names(names).items()}
     metric = next((one for one in cells[names[0]].figures if one.startswith("capacity_")), "")
     return proving.effects(cells, metric or "capacity", None)
+
+
+def _cell_names(words: Iterable[str]) -> dict[str, str]:
+    """Knobs → the names of their cells, by which reports call them."""
+    found: dict[str, str] = {}
+    for word in words:
+        name = re.sub(r"[^a-z0-9=]+", "-", word.lower()).strip("-=")[:MOST_OF_NAME]
+        found[word] = f"{name}-{len(found)}" if name in found.values() else name
+    return found
 
 
 def _parted(what: Sequence[str], experiment: Path | None) -> tuple[str, list[str]]:
@@ -324,6 +346,6 @@ def _with_cells(
 
     if asked.matrix:
         raise BadInput("nodrop tune prove: its cells are its own")
-    cells = {f"k{number}": dict(cell) for number, cell in enumerate(named.values())}
+    cells = {own: dict(named[name]) for name, own in _cell_names(named).items()}
     text = to_toml({**table, "matrix": {"cells": cells}})
     return replace(asked, matrix=Matrix(named=cells), text=text)

@@ -15,7 +15,6 @@ from nodrop.report.costs import LOSS
 from nodrop.results.other_records import Effect, Proved, Together
 
 BASE = "without"
-TOGETHER = "together"
 METRICS = {"loss": "loss_pct", "cpu": "cpu_us_per_packet"}
 CANNOT_TELL = 6
 """Exit code, as of `nodrop compare`."""

@@ -21,7 +21,7 @@ NAMED = "cell"
 """Factor of a named cell: its name, beside the keys that the name stands for."""
 CELLS = "cells."
 EXCLUDE = "exclude"
-NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9=-]{0,63}")
 MOST_COMBINATIONS = 100_000
 """Limit on the combinations that `exclude` looks at, one by one."""
 
@@ -120,7 +120,7 @@ def _named(flat: Mapping[str, Any]) -> dict[str, Cell]:
         name, _, key = whole.removeprefix(CELLS).partition(".")
         if not NAME_PATTERN.fullmatch(name):
             raise BadInput(
-                f"matrix.{CELLS}{name}: a name has lower case letters, digits and dashes"
+                f"matrix.{CELLS}{name}: a name has lower case letters, digits, dashes and ="
             )
         if not key:
             raise BadInput(f"matrix.{whole} = {shown(value)}: must be a table of keys and values")

@@ -125,8 +125,7 @@ def _verdict_card(direct: Direct) -> VerdictCard:
     for one in direct.levels:
         words, seen, kind = one.words, "", KINDS[one.verdict]
         if kind == "unknown":
-            # More runs beside the same programs would tell nothing.
-            words = "" if direct.disturbed else one.needed
+            words = one.needed
             so_far = "" if direct.figure == CAPACITY else one.words
             seen = f"{so_far[:1].upper()}{so_far[1:]}." if so_far else ""
             if one.seen_ratio is not None:
@@ -456,8 +455,9 @@ def _said(
     on = [(level.name, other_hosts(first.cells[0], level.cells[0])) for level in others]
     hosts = ", ".join(f"{name}: {pairs}" for name, pairs in on if pairs)
     differ = f"; this includes how their hosts differ ({hosts})" if hosts else ""
-    text = f"{prefix}{words or text}{differ}."
     levels = [one for one, _ in clauses]
+    beside = listed([*dict.fromkeys(one.needed for one in levels if words and one.needed)])
+    text = f"{prefix}{words or text}{beside and f'; {beside}'}{differ}."
     to_do = source.command_words() if words else next((do for _, do in reversed(clauses)), "")
     if words:
         unsure = {"verdict": "cannot tell", "why": "disturbed", "more": None}

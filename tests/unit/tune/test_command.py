@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import replace
 from importlib import metadata
@@ -12,14 +13,19 @@ import pytest
 
 from nodrop import plugins
 from nodrop.cli import main
-from nodrop.compare.prove import _setting
-from nodrop.config.experiment import load_experiment
+from nodrop.compare.prove import _cell_names, _setting
+from nodrop.compare.proving import CANNOT_TELL
+from nodrop.config.experiment import Experiment, load_experiment
 from nodrop.errors import BadInput, Interrupted, LabProblem
+from nodrop.measure.controllers.blocks import cell_slug
 from nodrop.measure.plan import make_plan
+from nodrop.report.page import page
+from nodrop.report.story import read_story
 from nodrop.tune.applying import asked
 from nodrop.tune.knobs import find
 
 TRACE = "make:demo"
+RINGS = Path(__file__).parents[2] / "fixtures/runs/rings-v1"
 
 
 @pytest.mark.parametrize(
@@ -143,3 +149,47 @@ def test_a_proof_that_was_ended_is_not_gone_on_with(
     said = capsys.readouterr().err.splitlines()[-1]
     assert "start it anew (its trials so far: nodrop report results/prove-x)" in said
     assert "--resume" not in said
+
+
+def test_a_cell_of_a_proof_is_called_by_its_knob(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: reports of "k0" and "k1", and nowhere which of them has the knob."""
+    seen: list[Experiment] = []
+
+    def measure(asked: Experiment, *_: object, **__: object) -> None:
+        seen.append(asked)
+        raise LabProblem("stop")
+
+    monkeypatch.setattr("nodrop.elsewhere.dispatch.measuring", lambda _: measure)
+    argv = ["tune", "prove", "make:demo", "--sut", "sink", "--out", str(tmp_path)]
+    main.exit_code([*argv, "sut.ring_frames=512", "rps=1"])
+    (asked,) = seen
+    assert [*asked.matrix.named] == ["without", "sut-ring-frames=512", "rps=1"]
+    (file := tmp_path / "x.toml").write_text(asked.text)
+    again = load_experiment(file, ["cell=rps=1"])
+    assert again.matrix.named == {"rps=1": {"tune.rps": "1"}}
+    assert cell_slug({"cell": "rps=1", "tune.rps": "1"}) == "rps-1"
+    assert [*_cell_names(["a.b=1", "a-b=1"]).values()] == ["a-b=1", "a-b=1-1"]
+
+
+def test_a_proof_beside_other_programs_says_so_and_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen: the terminal said how many runs are lacking, and the page what disturbed them."""
+    run = shutil.copytree(RINGS, tmp_path / "rings-v1")
+    names = {64: "without", 20_000: "rps=1"}
+    records = [
+        one.model_copy(update={"cell": {"cell": names[one.cell["sut.ring_size"]]}})
+        for one in read_story([run]).sources[0].run.trials.records
+    ]
+    outcome = SimpleNamespace(directory=run, records=records)
+    monkeypatch.setattr("nodrop.elsewhere.dispatch.measuring", lambda _: lambda *_, **__: outcome)
+    argv = ["tune", "prove", "make:demo", "--sut", "sink", "--out", str(tmp_path), "rps=1"]
+    assert main.exit_code(argv) == CANNOT_TELL
+    said = capsys.readouterr().out
+    assert "rps=1: cannot tell yet (at least" in said
+    assert "other programs had much of the host's CPUs (in 4 of 4 trials more than 25 %)" in said
+    html = page(read_story([run]))
+    assert "other programs had more than 25 % of the SUT" in html
+    assert "at least 8 more runs of each would be needed" in html

@@ -149,7 +149,8 @@ def cell_slug(factors: Factors) -> str:
     """`docker-4x` for setup.kind = "docker", load.multiplier = 4: safe in file names. A named cell
     is its name and what it is combined with, as far as there is room."""
     words = [_word(key, value) for key, value in factors.items()]
-    text = "-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-.") for word in words)
+    first, *more = [re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-.") for word in words] or [""]
+    text = "-".join((first, *(word for word in more if word != first)))
     return text[:LONGEST_SLUG].strip("-.")
 
 
