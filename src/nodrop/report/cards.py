@@ -169,7 +169,7 @@ def _given(story: Story, ladder: Ladder) -> Card:
         tolerated="",
         window="",
         breaks=_breaks(limit, above),
-        sure=_given_sure(trials, top, low, high, kept),
+        sure=_given_sure(trials, top, (low, high), kept=kept),
         actions=_allowed(story, ways),
     )
 
@@ -222,18 +222,17 @@ def _given_limit(sut: str, ladder: Ladder) -> _Limit:
 
 
 def _given_sure(
-    trials: Sequence[Trial],
-    top: Cell | None,
-    low: CardLoad | None,
-    high: CardLoad | None,
-    kept: bool,
+    trials: Sequence[Trial], top: Cell | None, ends: Sequence[CardLoad | None], *, kept: bool
 ) -> Sure:
-    counted, words = _counted(trials), []
+    counted, words, (low, high), judged = _counted(trials), [], ends, top.trials if top else trials
+    busy = sum(t.record.host_was_busy for t in judged)
+    at = f" at {rate}" if low and (rate := rate_words(low)) else ""
+    why = f"others had much of the host in {busy} of {count_of(len(judged), 'trial')}{at}"
     if top is not None:
         bound = upper_bound(starts_of(top.unknown), starts_of((*top.known, *top.unknown)))
-        words.append(f"0 of {count_of(len(top.known), 'trial')} at this load lost a packet.")
-        such = f"such {top.independent_name}"
-        words.append(f"With 95 % confidence, fewer than {share(bound)} of {such} do.")
+        words.append(f"0 of {count_of(len(top.known), 'trial')}{at} lost a packet.")
+        of = f"{share(bound)} of such {top.independent_name}"
+        words.append(f"With 95 % confidence, fewer than {of} do.")
         if not kept:
             words.append("It is not shown to keep this up.")
     said = ", ".join(f"{n} {word}" for word in OUTCOMES if (n := counted[word]))
@@ -243,8 +242,9 @@ def _given_sure(
     if low is not None and high is not None and low.pps is not None and high.pps:
         width = max(0.0, (high.pps - low.pps) / high.pps)
     return Sure(
-        confidence=None, width=width, rounds=0, rounds_asked=0, cut=0, disagree=[], words=words,
-        **counted,
+        confidence=Confidence(level="low", why=why, known_ratio=KNOWN)
+        if 2 * busy > len(judged) else None,
+        width=width, rounds=0, rounds_asked=0, cut=0, disagree=[], words=words, **counted,
     )  # fmt: skip
 
 

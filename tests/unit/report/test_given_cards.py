@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,19 @@ def test_the_highest_load_without_loss_and_the_lowest_that_lost(
     assert card.lost == pytest.approx((0.01, 0.02), rel=0.05)
     assert (card.lossy, card.lossy_of) == (2, 3)
     assert card.breaks.verdict == "The socket ring overflows." and not card.only_seen
-    assert "0 of 6 trials at this load lost a packet." in card.sure.words
+    assert f"0 of 6 trials at {low:,.4g} packets/s lost a packet." in card.sure.words
     assert (card.sure.trials, card.sure.measured) == (12, 12)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_load_beside_other_programs_is_of_low_confidence(tmp_path: Path, busy: bool) -> None:
+    """Seen: no word of it on the card, where that of a search says "low"."""
+    seen = {"cpus": [0], "others_ratio": 0.6 if busy else 0.0, "programs": [], "quota": None}
+    one = load(5_000, [0.0] * 3)
+    card = card_of(tmp_path, replace(one, fields={**one.fields, "disturbed": seen}))
+    said = [words for key, words in card_lines(card) if key == "sure"]
+    low = "low: others had much of the host in 3 of 3 trials at 5,000 packets/s"
+    assert (said == [low]) is busy, said
 
 
 @pytest.mark.parametrize(
@@ -202,7 +214,7 @@ def test_page_markdown_and_json_have_the_card(tmp_path: Path) -> None:
     write_report([run])
     said = (run / "report" / "report.md").read_text(encoding="utf-8")
     html = page(story)
-    for words in (card.breaks.verdict, "0 of 6 trials at this load lost a packet."):
+    for words in (card.breaks.verdict, "packets/s lost a packet. With 95"):
         assert words in html and words in said
     assert "5\u202f000<small>packets/s" in html
 
