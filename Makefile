@@ -45,7 +45,7 @@ test: ## All tests: unit, namespaces, real Suricata; a skip says why
 times: ## Where the time of the last `make test` went, as CONTRIBUTING.md has it
 	@$(PYTHON) tools/test_times.py .make/tests
 
-check: build ## Formats, lints, types and the tests that need no root, under a minute
+check: build ## Formats, lints, types and the tests that need no root, some minutes
 	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit rust-check lint
 
 packages: # they are fetched while pip fetches its own

@@ -214,9 +214,10 @@ class Gathered:
             carried=carried,
             no_loss="",
             too_much=too_much,
-            breaks=breaks_words(answer.limited_by, _place(answer.place), "The SUT")[0]
-            if upper is not None
-            else "",
+            # The budget has not run out while somebody watches.
+            breaks=""
+            if upper is None or answer.limited_by == "budget"
+            else breaks_words(answer.limited_by, _place(answer.place), "The SUT")[0],
             sure="" if width is None else f"Bounds {percent(width)} apart.",
             carried_pps=None if lower is None else lower.pps,
             too_much_pps=None if upper is None else upper.pps,

@@ -51,6 +51,17 @@ def test_a_search_narrows_and_ends_with_the_loads_of_the_report(
     assert len(searches(read_story([run]))) == 1
 
 
+@pytest.mark.parametrize("budget_s", [60.0, 300.0])
+def test_a_search_under_way_is_not_told_that_its_budget_ran_out(
+    tmp_path: Path, budget_s: float
+) -> None:
+    """Seen in nodrop watch after the third trial of twenty."""
+    loads = [tried(20.0, [0.4])]
+    run = outcome_search(tmp_path, loads, search={"budget_s": budget_s})
+    found = after(run, 2)
+    assert found is not None and found.too_much and not found.breaks
+
+
 @pytest.mark.parametrize(("sustained", "key"), [(True, "carried"), (None, "no loss")])
 def test_given_loads_fill_the_same_card(tmp_path: Path, sustained: bool | None, key: str) -> None:
     loads = [
