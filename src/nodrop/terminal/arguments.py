@@ -230,13 +230,20 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 
 
 def blaming_options(asked: Experiment, plan: Callable[[], Plan]) -> Plan:
-    """A SUT that has no such key is said by the option of the command line."""
+    """A SUT that has no such key is said by the option of the command line; so is a described
+    program in the place of a kind."""
+    from nodrop.suts.command.description import shipped
+
     try:
         return plan()
     except BadInput as error:
+        kind = asked.sut["kind"]
+        if f'sut.kind = "{kind}": ' in error.message and kind in shipped():
+            raise BadInput(
+                f"--sut {kind}: is a program of SUT command: --sut command --set sut.program={kind}"
+            ) from None
         for key in ("rules", "config", "binary", "image", "threads"):
             if f"sut.{key}: no such key" in error.message:
-                kind = asked.sut["kind"]
                 raise BadInput(f"--{key}: {kind} takes no {key}; leave it out") from None
         raise
 

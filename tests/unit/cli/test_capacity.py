@@ -92,6 +92,7 @@ def test_make_demo_asks_the_same() -> None:
         (["make:demo", "--set", "load.kind=tcpreplay"], "sends whole copies only"),
         (["make:demo", "--set", 'matrix."load.speed"=[1, 2]'], "searches one cell"),
         (["make:demo", "--sut", "sinc"], "sinc"),
+        (["make:demo", "--sut", "tcpdump"], "--sut command --set sut.program=tcpdump"),
         (["make:demo", "--setup", "bear"], "bear"),
         (["make:demo", "--rules", "no.rules", "--sut", "suricata"], "no such file"),
         (["make:demo", "--rules", "no.rules"], "--rules: sink takes no rules"),
