@@ -123,6 +123,15 @@ def _flow_values(port: Port) -> Iterator[Value]:
         )
 
 
+def _unsplit(port: Port) -> Value:
+    return Value(
+        f"flows at {port.where}",
+        f"not watched: {'one queue, and ' if port.queues == 1 else ''}no program there deals "
+        "packets by queue or by CPU, so nothing splits a flow",
+        "--watch",
+    )
+
+
 class _Reader:
     def __init__(self, root: Path, kernel: Kernel) -> None:
         self.root = root
@@ -206,6 +215,7 @@ class _Reader:
     def watched(self, world: World, seconds: float) -> World:
         """With what real flows show at the ports that somebody captures on."""
         groups: dict[int, list[tuple[Meeting, list[socket.socket]]]] = {}
+        unsplit: list[Value] = []
         before = {index: self._received(port) for index, port in enumerate(world.ports)}
         time.sleep(RATE_S)
         with ExitStack() as open_ones:
@@ -215,7 +225,9 @@ class _Reader:
                     self._lacks(f"real flows at {port.where}", "its row in /proc/PID/net/dev")
                     continue
                 rate = (last - first) / RATE_S
-                for kind, members in sorted(_groups(world, port)):
+                asked = _groups(world, port)
+                unsplit += [] if asked else [_unsplit(port)]
+                for kind, members in sorted(asked):
                     try:
                         made = self.kernel.listeners(
                             port.pid, port.name, kind, members, mask_for(rate)
@@ -227,7 +239,8 @@ class _Reader:
                         open_ones.enter_context(one)
                     meeting = Meeting(kind=kind, members=members)
                     groups.setdefault(index, []).append((meeting, made))
-            watch([one for each in groups.values() for one in each], seconds)
+            if groups:
+                watch([one for each in groups.values() for one in each], seconds)
         seen = tuple(
             replace(port, dealt=tuple(one.dealt() for one, _ in groups.get(index, ())))
             for index, port in enumerate(world.ports)
@@ -235,7 +248,11 @@ class _Reader:
         return replace(
             world,
             ports=seen,
-            values=(*world.values, *(value for port in seen for value in _flow_values(port))),
+            values=(
+                *world.values,
+                *unsplit,
+                *(value for port in seen for value in _flow_values(port)),
+            ),
             missing=tuple(self.missing),
         )
 

@@ -474,6 +474,15 @@ def test_flows_that_may_not_be_watched_are_missing(host: MadeHost, table: str, n
     assert [(one.what, one.needs) for one in found.missing] == [("real flows at eth1", needs)]
 
 
+def test_a_port_on_which_nothing_splits_a_flow_is_said_so(host: MadeHost) -> None:
+    host.sockets[:] = [replace(host.sockets[0], fanout_type=None, fanout_id=None)]
+    host.kernel.port["channels"] = [0, 0, 1, 8, 0, 0, 1, 1]
+    host.write("proc/self/net/dev", "  eth1: 900 5\n")
+    found = host.answer(watch_s=3.0)
+    (said,) = [one.value for one in found.values if one.what == "flows at eth1"]
+    assert said.startswith("not watched: one queue, and no program") and found.missing == []
+
+
 def test_every_kind_for_a_sensor_has_a_case() -> None:
     for_a_sensor = {kind.id for kind in KINDS if Role.SENSOR in kind.roles}
     assert {kind for kind, _, _ in CASES} == for_a_sensor
