@@ -127,6 +127,8 @@ class Balance:
     dropped_now: int | None
     """Within this interval."""
     waiting: Bounds | None
+    waited_before: Bounds | None
+    """In its rings when the books began, and so not among those that arrived."""
     read: Bounds | None
     residual: Bounds | None
     """None: one side is not visible."""
@@ -388,6 +390,7 @@ def _balance(first: Reading, before: Reading, now: Reading) -> Balance:
         dropped=dropped,
         dropped_now=_between(before.dropped, now.dropped),
         waiting=now.waiting,
+        waited_before=first.waiting,
         read=read,
         residual=residual,
         at_least=at_least,

@@ -60,7 +60,8 @@ def capture_line(one: Balance, found: Interval) -> str:
     words = [
         f"{reading.port_name}: {number(one.offered)} came",
         *([f"{number(one.merged)} merged"] if reading.taken is not None else []),
-        f"{reading.name}: {'at least ' if one.at_least else ''}{number(one.arrived)} arrived",
+        f"{reading.name}: {'at least ' if one.at_least else ''}{number(one.arrived)} arrived"
+        f"{waited_before(one)}",
         f"{NOT_VISIBLE if one.dropped is None else format(one.dropped, ',')} dropped",
         f"{number(one.waiting)} wait{filled(one, found)}",
         f"{number(one.read)} read",
@@ -69,6 +70,12 @@ def capture_line(one: Balance, found: Interval) -> str:
     if cpu := cpu_words(one):
         words.append(cpu)
     return ", ".join(words)
+
+
+def waited_before(one: Balance) -> str:
+    """` (+91 that waited before)`: arrived and these are dropped, waiting and read."""
+    before = one.waited_before
+    return f" (+{number(before)} that waited before)" if before and before.high else ""
 
 
 def filled(one: Balance, found: Interval) -> str:
@@ -195,7 +202,7 @@ def view(found: Interval, began_real_ns: int, rates: dict[str, list[float]]) -> 
         for name, value in (
             ("came", number(one.offered)),
             ("merged", number(one.merged) if one.reading.taken is not None else ""),
-            ("arrived", number(one.arrived)),
+            ("arrived", number(one.arrived) + waited_before(one)),
             ("dropped", NOT_VISIBLE if one.dropped is None else f"{one.dropped:,}"),
             ("waiting", number(one.waiting) + filled(one, found)),
             ("read", number(one.read)),
@@ -326,7 +333,7 @@ def _remove_abandoned(place: str) -> None:
                 path.unlink()
 
 
-PAIRS = ("offered", "arrived", "waiting", "read", "residual")
+PAIRS = ("offered", "arrived", "waiting", "waited_before", "read", "residual")
 FLAGS = ("closed", "at_least", "stopped")
 
 

@@ -391,6 +391,7 @@ def _capture(one: Balance, found: Interval) -> WatchedCapture:
         dropped_packets=one.dropped,
         dropped_now_packets=one.dropped_now,
         waiting_packets=_pair(one.waiting),
+        waited_before_packets=_pair(one.waited_before),
         read_packets=_pair(one.read),
         residual_packets=_pair(one.residual),
         closed=one.closed,

@@ -219,8 +219,7 @@ def watched_hidden(story: Story) -> Iterator[Sentence]:
             yield Sentence("watched-hidden", words, {"lines": one.unread})
         for hidden in one.last.not_visible:
             words = f"not visible: {hidden.what} (needs {hidden.needs}; {hidden.why})"
-            words = escape.plain(words, longest=400)
-            yield Sentence("watched-hidden", words, hidden.model_dump())
+            yield Sentence("watched-hidden", escape.plain(words, longest=400), hidden.model_dump())
 
 
 def watched_words(story: Story) -> Iterator[Sentence]:
@@ -248,6 +247,7 @@ BOOKS: tuple[Field[WatchedCapture], ...] = (
     _pair("merged_packets", "Merged"),
     _pair("arrived_packets", "Arrived"),
     number("dropped_packets", "Dropped", lambda one: one.dropped_packets),
+    _pair("waited_before_packets", "Waited before"),
     _pair("waiting_packets", "Wait"),
     _pair("read_packets", "Read"),
     _pair("residual_packets", "Residual", "Between the two readings around each counter."),

@@ -129,6 +129,8 @@ class WatchedCapture(Model):
     """Within this interval."""
     waiting_packets: tuple[Signed, Signed] | None
     """In its rings."""
+    waited_before_packets: tuple[Signed, Signed] | None = None
+    """In its rings when the books began, and not among those that arrived."""
     read_packets: tuple[Signed, Signed] | None
     residual_packets: tuple[Signed, Signed] | None
     closed: bool | None

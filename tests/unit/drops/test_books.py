@@ -172,6 +172,30 @@ def test_whoever_has_the_counts_the_sum_is_the_same(owner: int, kernel: tuple[in
     assert found.residual == Bounds(-2, 3) and found.closed
 
 
+@pytest.mark.parametrize(
+    ("before", "waiting", "passed", "dropped", "words"),
+    [
+        (91, 91, 0, 1448, "1,448 arrived (+91 that waited before), 1,448 dropped, 91 wait, 0 read"),
+        (90, 0, 100, 0, "100 arrived (+90 that waited before), 0 dropped, 0 wait, 190 read"),
+        (0, 9, 100, 7, "107 arrived, 7 dropped, 9 wait, 91 read"),
+    ],
+)
+def test_packets_that_waited_at_the_first_look_stand_beside_those_that_arrived(
+    before: int, waiting: int, passed: int, dropped: int, words: str
+) -> None:
+    """The line adds up: they are not among those that arrived, and wait or are read."""
+
+    def at(n: int, packets: int, drops: int, waits: int) -> Any:
+        sockets = [sock(41, packets, drops, waiting=[fill(waits, 0, 13)] * 2)]
+        came = packets + drops
+        return look(n, sockets=sockets, ports=[port((came, came))], programs={"7": program("x")})
+
+    found = watched(at(0, 500, 0, before), at(1, 500 + passed, dropped, waiting))
+    assert any(words in line for line in lines(found))
+    (kept,) = written(found).captures
+    assert kept.waited_before_packets == (before, before)
+
+
 def test_packets_that_are_nowhere_keep_the_books_open() -> None:
     first = look(
         0,
