@@ -96,7 +96,7 @@ def plan(
     over = session_ports()
     for number, step in enumerate(steps, 1):
         say(f"{number}. {_step_words(step, step.port in over)}")
-        say_indented(f"   why: {step.knob.why} ({step.knob.source})")
+        say_indented(f"   about it: {step.knob.why} ({step.knob.source})")
         if step.knob.wrong_when:
             say_indented(f"   not: {step.knob.wrong_when}")
     for line in _persistent(steps) if persist else ():

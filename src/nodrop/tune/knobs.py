@@ -209,7 +209,8 @@ def _offload(knob: str, title: str, *names: str, **more: object) -> Knob:
 
 
 MERGES = (
-    "one packet of several: sizes, sequence numbers and frames above the MTU are not the wire's"
+    "on makes one packet of several: sizes, sequence numbers and frames above the MTU are not the "
+    "wire's"
 )
 ITS_OWN = "Suricata switches it off when it starts, and back on when it ends"
 SENDING = "does nothing to what is received"

@@ -123,6 +123,15 @@ def test_a_package_adds_knobs_of_files_that_nodrop_puts_back(
     assert said in shown.err if said else "host their-interval: " in shown.out
 
 
+@pytest.mark.parametrize("value", ["on", "off"])
+def test_what_is_known_of_a_knob_is_no_reason_for_either_value(
+    value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code(["tune", "plan", "--port", "lo", f"gro={value}"]) == 0
+    shown = capsys.readouterr().out
+    assert "about it: on makes one packet of several" in shown and "why:" not in shown
+
+
 def test_a_value_of_a_table_is_a_text_or_a_number() -> None:
     with pytest.raises(BadInput, match=r"tune\.gro: must be a text or a number"):
         asked({"gro": True})
