@@ -39,6 +39,8 @@ class SideCell(Model):
     void: Count
     behind: Count = 0
     """Measured trials without loss whose SUT did not keep the pace of the load."""
+    unfound: dict[str, str] = Field(default_factory=dict)
+    """Capacity that was searched for → its bounds so far, and why they are no figure."""
 
     def behind_words(self, loss_figure: str) -> str:
         """Why its loss shows nothing, if most trials lost nothing as the rings held what the SUT

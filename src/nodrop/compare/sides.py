@@ -9,7 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from nodrop.capacity.answer import Answer
 from nodrop.capacity.cells import SearchedCell, searches
+from nodrop.capacity.words import limit_words
 from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.config.experiment import Measure
 from nodrop.config.units import count_of
@@ -367,19 +369,41 @@ def _starts(trials: Sequence[Trial]) -> list[int]:
 
 
 def _capacity(searched: SearchedCell, pairs: Pairs) -> SideCell:
-    figures = {}
+    figures, open_ones = {}, {}
     mixed = len({trial.pair for trial in searched.trials if trial.valid}) > 1
     for answer in searched.answers:
         closed = [one for one in answer.rounds if one.closed]
         values = [one.lower.value for one in closed if one.lower and one.upper]
+        name = f"capacity_{answer.by}_at_{answer.goal:g}"
+        name += OF_DETECTIONS if answer.goals_of == "detections" else ""
+        open_ones[name] = _open_words(answer, len(closed))
         if answer.limited_by in SEARCH_ENDED and values and len(values) == len(closed):
-            name = f"capacity_{answer.by}_at_{answer.goal:g}"
-            name += OF_DETECTIONS if answer.goals_of == "detections" else ""
+            del open_ones[name]
             # Rounds that mix trials of several hosts are no independent ones.
             starts = [0] * len(values) if mixed else list(range(len(values)))
             figures[name] = Repeats(values=values, starts=starts, hosts=mixed)
     found = _side_cell(_factors_of(searched), figures, searched.trials, pairs)
-    return found.model_copy(update={"failed": 0})
+    return found.model_copy(update={"failed": 0, "unfound": open_ones})
+
+
+def _open_words(answer: Answer, closed: int) -> str:
+    """Why an answer has no figure of each round, with its bounds so far."""
+    carried, too_much = (f"{end.value:.4g}" if end else "?" for end in (answer.lower, answer.upper))
+    rounds = f"close bounds in {closed} of {count_of(len(answer.rounds), 'round')}"
+    found = f"carries {carried}, not {too_much} ({answer.by}), {rounds}"
+    limit = f"limited by {limit_words(answer)}"
+    return f"has no figure for a goal of {answer.goal:.3g}: {found}, {limit}"
+
+
+def unfound(matched: Sequence[tuple[SideCell, SideCell]], metrics: Sequence[str]) -> list[str]:
+    """Capacities that a side searched for, and has no figure of."""
+    return [
+        f"{_about(cell.label)}{side} {words}"
+        for pair in matched
+        for side, cell in zip("AB", pair, strict=True)
+        for name, words in cell.unfound.items()
+        if not metrics or name in metrics
+    ]
 
 
 def _side_cell(

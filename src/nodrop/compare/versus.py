@@ -29,6 +29,7 @@ from nodrop.compare.sides import (
     other_facts,
     read_side,
     refused,
+    unfound,
 )
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
@@ -102,8 +103,11 @@ def versus(
     behind = [*_behind(matched)] if any(pair.figure.name == LOSS for pair in pairs) else []
     family = _family(pairs, look)
     rows = [row for pair in pairs if (row := _row(pair, family)) is not None]
-    card = _card(rows, lacking=bool(missing), behind=bool(behind))
-    missing += behind
+    open_ones = unfound(matched, metrics)
+    to_do = ["Offer each load for longer: rings held what was not served."] if behind else []
+    to_do += ["Search for longer: a goal has no figure (Notes)."] if open_ones else []
+    card = _card(rows, to_do, lacking=bool(missing))
+    missing += behind + open_ones
     verdict, code = _verdict(rows, missing)
     return Versus(
         a=a.name, b=b.name, verdict=verdict, exit_code=code, card=card,
@@ -272,22 +276,21 @@ def _row(pair: _Pair, family: Family) -> Row | None:
     )
 
 
-def _card(rows: Sequence[Row], *, lacking: bool, behind: bool) -> VersusCard:
-    """`lacking`: cells that one side lacks; `behind`: sides whose rings held what they did not
-    serve."""
+def _card(rows: Sequence[Row], to_do: list[str], *, lacking: bool) -> VersusCard:
+    """`to_do`: before any further runs; `lacking`: cells that one side lacks."""
     counts = Counter(row.answer for row in rows)
     headline, where = "Cannot tell yet.", ""
     if sure := [row for row in rows if row.answer == "different"]:
         first = max(sure, key=lambda row: (bool(row.worse), abs(in_margins(row) or 0.0)))
         headline, where = _headline(first), f"{first.cell}: {first.words}."
-    elif not (lacking or behind or counts["cannot tell"]):
+    elif not (lacking or to_do or counts["cannot tell"]):
         headline = "B is the same as A."
     unsure: dict[float, list[str]] = {}
     for row in rows:
         if row.answer == "cannot tell":
             title = figure_named(row.metric).title
-            unsure.setdefault(row.more_runs or math.inf, []).append(title)
-    to_do = ["Offer each load for longer: rings held what was not served."] if behind else []
+            no_number = math.inf if row.a_n and row.b_n else 0.0
+            unsure.setdefault(row.more_runs or no_number, []).append(title)
     to_do += [
         f"{_more(runs)}: {', '.join(dict.fromkeys(titles))}."
         for runs, titles in sorted(unsure.items())[:MOST_TO_DO]
@@ -300,8 +303,9 @@ def _card(rows: Sequence[Row], *, lacking: bool, behind: bool) -> VersusCard:
 
 
 def _more(runs: float) -> str:
-    if runs == math.inf:
-        return "Narrow the spread first (a quiet host, longer loads)"
+    if runs in (0, math.inf):
+        narrow = "Narrow the spread first (a quiet host, longer loads)"
+        return narrow if runs else "Measure on both sides"
     return f"Measure {runs:.0f} or more further runs of each"
 
 

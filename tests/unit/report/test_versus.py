@@ -203,6 +203,30 @@ def test_a_round_whose_bounds_are_far_apart_is_no_capacity(
     assert (0 if found is None else len(found.values)) == rounds
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_a_goal_of_both_searches_without_a_figure_is_listed(tmp_path: Path, both: bool) -> None:
+    """Seen: the goal that both have was left out, and the advice was to narrow a spread."""
+    loads = [tried(1, [0.0] * 3), tried(4.9, [0.01] * 3), tried(5, [0.3] * 3)]
+    goals = {"a": [0.0, 0.02] if both else [0.0], "b": [0.0, 0.02]}
+    a, b = (
+        read_side(
+            str(outcome_search(tmp_path / name, loads, search={"goals": goals[name]},
+                               manifest={"name": name}))
+        )
+        for name in "ab"
+    )  # fmt: skip
+    found = versus(a, b)
+    assert {row.metric for row in found.rows} == {"capacity_multiplier_at_0.02"}
+    why = "has no figure for a goal of 0: carries 1, not 4.9 (multiplier), close bounds in 0 of"
+    why += " 3 rounds"
+    assert [one[:1] for one in found.missing if why in one] == ["A", "B"]
+    to_do = "Measure on both sides: Capacity (multiplier, loss ratio at most 0.02)."
+    assert "Search for longer: a goal has no figure (Notes)." in found.card.to_do
+    assert (to_do in found.card.to_do) is not both
+    assert both or "Narrow" not in " ".join(found.card.to_do)
+    assert found.verdict == "cannot tell" and found.card.headline == "Cannot tell yet."
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [("final_trial_s", 4.5), ("exceed_ratio", 0.1), ("method", "bisection"), ("rounds", 4)],
