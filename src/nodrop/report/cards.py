@@ -513,13 +513,12 @@ STATES = {"untried": "Untried.", "helps": "Helps.", "does not": "Does not help."
 
 def _allowed(story: Story, ways: Sequence[Action]) -> list[Action]:
     """The first few; none sets what the experiment varies, but for a search from its own cell."""
-    varied = [f"{factor}=" for factor in story.factors]
-    found = [
-        one
-        for one in ways
-        if SEARCHING in one.command or not any(key in one.command for key in varied)
-    ]
-    return found[:MOST_ACTIONS]
+    searching, varied = (SEARCHING, "nodrop capacity "), [f"{one}=" for one in story.factors]
+
+    def may(command: str) -> bool:
+        return any(map(command.count, searching)) or not any(map(command.count, varied))
+
+    return [one for one in ways if may(one.command)][:MOST_ACTIONS]
 
 
 def _search_more(answer: Answer, source: Source, again: float | None) -> Iterator[Action]:

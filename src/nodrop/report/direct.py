@@ -184,8 +184,7 @@ def _books(story: Story, number: int) -> tuple[Direct, Sentence]:
         question=source.question, factor=[], held={}, figure=BOOKS, at="", base="",
         disturbed=False, levels=[], text=text, to_do="",
     )  # fmt: skip
-    sentence = Sentence("direct", text, direct.model_dump(), open_ones or trials)
-    return direct, sentence
+    return direct, Sentence("direct", text, direct.model_dump(), open_ones or trials)
 
 
 # Searches

@@ -185,9 +185,10 @@ def _factors(asked: Sequence[Mapping[str, Any]]) -> list[Factor]:
 def _base_first(levels: Sequence[Level], factor: Factor) -> Iterator[Level]:
     """Named; the host itself, or no rules at all, before what comes first."""
 
-    def rank(level: Level) -> tuple[bool, int]:
+    def rank(level: Level) -> tuple[bool, bool, int]:
         lists = [v for f in factor if isinstance(v := level.asked.get(f), list)]
-        return level.asked.get(KIND) != BASE_KIND, sum(map(len, lists))
+        proved = level.asked.get("cell") != "without"  # of a proof, compare/proving.py
+        return proved, level.asked.get(KIND) != BASE_KIND, sum(map(len, lists))
 
     base = min(levels, key=rank)
     for level in (base, *(one for one in levels if one is not base)):

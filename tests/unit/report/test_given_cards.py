@@ -13,7 +13,7 @@ import pytest
 from nodrop.capacity.card import breaks_words
 from nodrop.capacity.page import card_views
 from nodrop.report.cards import card_lines, given_cards
-from nodrop.report.direct import verdict_cards
+from nodrop.report.direct import direct_answers, verdict_cards
 from nodrop.report.page import page
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
@@ -169,9 +169,10 @@ def test_a_run_of_another_command_offers_a_search_of_its_trace(tmp_path: Path) -
 )
 def test_a_search_from_a_proof_is_of_the_same_cell(tmp_path: Path, argv: str, offered: str) -> None:
     """Seen: `nodrop capacity a.pcap`, without the rules, the window and the knob."""
-    cell = {"cell": "k1", "sut.ring_size": 20_000}
+    cells = [{"cell": "ring-size=20000", "sut.ring_size": 20_000}, {"cell": "without"}]
+    seen = {"sustained": True}
     run = outcome_run(
-        tmp_path, [Load(cell=cell, pps=5_000, trials=[0.0] * 6, fields={"sustained": True})]
+        tmp_path, [Load(cell=one, pps=5_000, trials=[0.0] * 6, fields=seen) for one in cells]
     )
     (run / "experiment.toml").write_text(
         '[setup]\nkind = "bare"\n[sut]\nkind = "snort"\nnote = "1"\n'
@@ -182,7 +183,9 @@ def test_a_search_from_a_proof_is_of_the_same_cell(tmp_path: Path, argv: str, of
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["nodrop"] = {"argv": ["-c", *argv.split()]}
     (run / "manifest.json").write_text(json.dumps(manifest))
-    (card,) = given_cards(read_story([run]))
+    story = read_story([run])
+    assert [one.base for one, _ in direct_answers(story)] == ["without"]
+    (card,) = (one for one in given_cards(story) if one.subject != "without")
     said = [shlex.split(a.command) for a in card.actions if "capacity" in a.command]
     wanted = ["nodrop", *shlex.split(offered)]
     assert [sorted(words) for words in said] == [sorted(wanted)], said
