@@ -38,7 +38,7 @@ class Described(GenerateJsonSchema):
 
 
 def docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Of each field that has one."""
+    """Docstrings of the fields that have one."""
     (made,) = ast.parse(getsource(model)).body
     assert isinstance(made, ast.ClassDef)
     return {

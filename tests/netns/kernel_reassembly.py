@@ -56,7 +56,7 @@ def make_link() -> None:
 
 
 def open_ring(port: str, *, group: int) -> Ring:
-    """A ring with slots shorter than the frames: the kernel cuts off bytes that nobody reads."""
+    """A ring whose slots are shorter than the frames: the kernel cuts the frames there."""
     sink = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     ring = Ring(sink, slots=1 << 19, slot_bytes=256)
     sink.bind((port, ETH_P_ALL))

@@ -224,7 +224,8 @@ def _given_limit(sut: str, ladder: Ladder) -> _Limit:
 def _given_sure(
     trials: Sequence[Trial], top: Cell | None, ends: Sequence[CardLoad | None], *, kept: bool
 ) -> Sure:
-    counted, words, (low, high), judged = _counted(trials), [], ends, top.trials if top else trials
+    counted, words, (low, high) = _counted(trials), [], ends
+    judged = top.trials if top else trials
     busy = sum(t.record.host_was_busy for t in judged)
     at = f" at {rate}" if low and (rate := rate_words(low)) else ""
     why = f"others had much of the host in {busy} of {count_of(len(judged), 'trial')}{at}"

@@ -127,7 +127,7 @@ class _Route:
 
 
 def _notes(ledger: Ledger) -> Iterator[str]:
-    """On what is no branch: hops that nobody could read, and packets in no class."""
+    """Hops that nobody could read, and packets in no class: neither has a branch."""
     for step in ledger.steps:
         if step.over:
             yield f"{', '.join(map(hop_title, step.over))}: not visible"

@@ -101,7 +101,7 @@ def causes_words(cell: Cell) -> str:
 
 
 def knob_words(cell: Cell) -> str:
-    """The knob that touches most of the losses, and in how many trials; empty if there is none."""
+    """The commonest knob of the lossy trials, with their number; empty without one."""
     knobs = Counter(knob for trial in cell.lossy if (knob := trial.record.packets.knob))
     if not knobs:
         return ""

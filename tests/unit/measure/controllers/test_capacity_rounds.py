@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from statistics import fmean
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.answer import Answer
 from nodrop.capacity.rules import answers, to_prove
 from nodrop.capacity.searched import loads, proofs, proved, tried
 from nodrop.config.search import Search
@@ -347,18 +349,24 @@ def test_what_is_too_much_lost_more_often_than_once(
     assert answer.upper is not None and answer.upper.value == upper
 
 
+def answer_of(of_rounds: Mapping[int, Sequence[tuple[float, bool]]]) -> Answer:
+    """Answer of rounds whose trials carried their loads, or did not."""
+    done: list[TrialRecord] = []
+    for number, trials in of_rounds.items():
+        for value, good in trials:
+            sut = SimulatedSut(capacity=value * (1.2 if good else 0.95))
+            done.append(sut.measure(asked_for(len(done) + 1, value, 5.0, round=number)))
+    (answer,) = answers(done, Search(rounds=len(of_rounds), goals=(0.0,)))
+    return answer
+
+
 @pytest.mark.parametrize(("lost_in", "unlucky", "upper"), [(1, 4.4, 5.0), (2, 4.6, 5.2)])
 def test_a_load_that_other_rounds_carried_is_not_too_much(
     lost_in: int, unlucky: float, upper: float
 ) -> None:
     said = {lost_in: ((4.0, True), (unlucky, False)), 3 - lost_in: ((4.0, True), (unlucky, True))}
     of_rounds = {1: [*said[1]], 2: [*said[2], (unlucky, True), (upper, False), (upper, False)]}
-    done = []
-    for number, trials in of_rounds.items():
-        for value, good in trials:
-            sut = SimulatedSut(capacity=value * (1.2 if good else 0.95))
-            done.append(sut.measure(asked_for(len(done) + 1, value, 5.0, round=number)))
-    (answer,) = answers(done, Search(rounds=2, goals=(0.0,)))
+    answer = answer_of(of_rounds)
     assert answer.upper is not None and answer.upper.value == upper
     assert answer.lower is not None and answer.lower.value == 4.0
 
@@ -370,10 +378,5 @@ def test_a_round_that_is_sure_of_its_end_keeps_it(lost: int, upper: float) -> No
         1: [(4.0, True), *[(4.4, False)] * lost],
         2: [(4.0, True), *[(4.4, True)] * 4, (5.0, False), (5.0, False)],
     }
-    done = []
-    for number, trials in of_rounds.items():
-        for value, good in trials:
-            sut = SimulatedSut(capacity=value * (1.2 if good else 0.95))
-            done.append(sut.measure(asked_for(len(done) + 1, value, 5.0, round=number)))
-    (answer,) = answers(done, Search(rounds=2, goals=(0.0,)))
+    answer = answer_of(of_rounds)
     assert answer.upper is not None and answer.upper.value == upper
