@@ -18,7 +18,7 @@ from hypothesis import settings
 from pytest_rerunfailures import StatusDB  # type: ignore[import-untyped]
 
 from nodrop.errors import NodropError
-from nodrop.hosts.rights import ensure_privileges, in_user_namespace
+from nodrop.testbed.hosts.rights import ensure_privileges, in_user_namespace
 from tests.depth import is_left_out
 from tests.disturbed import INCONCLUSIVE, Disturbances
 from tests.scopes import Scopes

@@ -22,7 +22,7 @@ from typing import Any
 
 from bench_receiver import BLOCK_TIMEOUT_MS, Receiver
 
-from nodrop.hosts.node import find_node_binary
+from nodrop.testbed.hosts.node import find_node_binary
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 DEADLINE_S = 300

@@ -23,8 +23,8 @@ from statistics import median
 
 import psutil
 
-from nodrop.hosts.node import find_node_binary, start_job
 from nodrop.stats.interval import Summary, summarize
+from nodrop.testbed.hosts.node import find_node_binary, start_job
 
 EXPERIMENT = """
 name = "profile-cost"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from scipy.stats import binomtest
 
-from nodrop.hosts.node import find_node_binary
+from nodrop.testbed.hosts.node import find_node_binary
 
 RATES, RINGS = (5_000, 20_000, 50_000, 7_300, 31_000), (256, 16_384)
 WITHIN, ENOUGH = 0.01, 0.95

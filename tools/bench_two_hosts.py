@@ -22,10 +22,10 @@ from pathlib import Path
 from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import LabSource, load_lab
-from nodrop.elsewhere.dispatch import measuring
 from nodrop.measure.controllers.blocks import Controller, May, TrialInput, any_trial
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Progress, make_plan
+from nodrop.remote.dispatch import measuring
 from nodrop.results.layout import MANIFEST
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord

@@ -27,7 +27,7 @@ from typing import Any
 from scapy.error import Scapy_Exception
 from scapy.utils import RawPcapReader
 
-from nodrop.hosts.node import find_node_binary
+from nodrop.testbed.hosts.node import find_node_binary
 
 MAGICS = {
     b"\xd4\xc3\xb2\xa1": "pcap, µs",

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from nodrop.labs.bridge import LINUX_BRIDGE
 from nodrop.ledger.hops import ON_EVERY_HOST, Owner, Place, places_of
 from nodrop.plugins import Plugin, plugins
+from nodrop.testbed.labs.bridge import LINUX_BRIDGE
 
 SPLITTER = 'splitter = "bridge"'
 

@@ -17,11 +17,11 @@ from nodrop.audit.answer import AuditAnswer
 from nodrop.compare.records import History, Side, Versus
 from nodrop.config.experiment import ExperimentFile
 from nodrop.config.lab_file import FleetFile
-from nodrop.labs.netns import NetnsFile
-from nodrop.labs.ssh import SshFile
 from nodrop.results.capacity import CapacityAnswer, Direct
 from nodrop.results.other_records import Certificate, Proved, WatchedInterval
 from nodrop.results.trial import trial_schema
+from nodrop.testbed.labs.netns import NetnsFile
+from nodrop.testbed.labs.ssh import SshFile
 
 
 class Described(GenerateJsonSchema):

@@ -21,14 +21,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from nodrop.hosts.journal import DiskJournal
-from nodrop.hosts.local import LocalHost, run_command
-from nodrop.hosts.node import find_node_binary
-from nodrop.images import guest_assets, image
-from nodrop.images.guest_assets import GuestAssets, make_assets
-from nodrop.images.image_tree import Bits
-from nodrop.setups import qemu
-from nodrop.setups.qemu import Machine
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.hosts.local import LocalHost, run_command
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.images import guest_assets, image
+from nodrop.testbed.images.guest_assets import GuestAssets, make_assets
+from nodrop.testbed.images.image_tree import Bits
+from nodrop.testbed.setups import qemu
+from nodrop.testbed.setups.qemu import Machine
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGES = ("python3", "qemu-system-x86", "e2fsprogs", "kmod", "iproute2")

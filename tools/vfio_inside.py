@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nodrop.hosts import guest, node
-from nodrop.hosts.api import Link, Port
-from nodrop.hosts.journal import DiskJournal
-from nodrop.hosts.local import LocalHost
-from nodrop.setups import vm
-from nodrop.setups.api import Limits
-from nodrop.setups.vm_vfio import PciDevice, VmVfio, device_of_port
+from nodrop.testbed.hosts import guest, node
+from nodrop.testbed.hosts.api import Link, Port
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.setups import vm
+from nodrop.testbed.setups.api import Limits
+from nodrop.testbed.setups.vm_vfio import PciDevice, VmVfio, device_of_port
 
 PATIENCE_S = 900.0
 LIMITS = Limits(memory_bytes=192 << 20, cpus="0")

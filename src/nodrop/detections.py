@@ -15,8 +15,6 @@ from typing import Any, Literal
 
 from nodrop.config.units import count_of
 from nodrop.errors import LabProblem
-from nodrop.hosts.node import find_node_binary
-from nodrop.hosts.rights import KEPT_BY_OURS, READER, environment, limited
 from nodrop.results.records import (
     LEAST_UNITS,
     MOST_NAMED,
@@ -26,6 +24,8 @@ from nodrop.results.records import (
     MissedByFlow,
     MissedUnit,
 )
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.hosts.rights import KEPT_BY_OURS, READER, environment, limited
 from nodrop.untrusted.json_text import NotJson, decode_object, making_sense
 
 # Detections of a SUT: units of its event log, read by the node, and rules that limit their alerts.

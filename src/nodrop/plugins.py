@@ -18,10 +18,10 @@ from nodrop.untrusted.json_text import one_line
 
 if TYPE_CHECKING:  # `nodrop --help` needs none of them
     from nodrop.config.lab_file import LabSource
-    from nodrop.labs.api import Lab
-    from nodrop.load.api import LoadGenerator
-    from nodrop.setups.api import Setup
-    from nodrop.suts.api import Sut
+    from nodrop.testbed.labs.api import Lab
+    from nodrop.testbed.load.api import LoadGenerator
+    from nodrop.testbed.setups.api import Setup
+    from nodrop.testbed.suts.api import Sut
 
 GROUPS = {
     "setup": "nodrop.setups",

@@ -13,7 +13,7 @@ from nodrop.errors import BadInput
 from nodrop.ledger.hops import Owner, Place
 from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, TrialInput
 from nodrop.results.trial import TrialRecord
-from nodrop.suts.command.description import shipped
+from nodrop.testbed.suts.command.description import shipped
 from nodrop.testing.contracts import (
     check_controller,
     check_lab,
@@ -25,23 +25,23 @@ from nodrop.testing.contracts import (
 from nodrop.testing.fakes import FakeLab, FakeLoad, FakeSetup, FakeSut, World
 
 if TYPE_CHECKING:  # plugins are cast to their seams: mypy holds the classes to them here
-    from nodrop.labs import netns, ssh
-    from nodrop.labs.api import Lab
-    from nodrop.load.api import LoadGenerator
-    from nodrop.load.iperf3 import Iperf3
-    from nodrop.load.replay import Replay
-    from nodrop.load.tcpreplay import Tcpreplay
-    from nodrop.setups.api import Setup
-    from nodrop.setups.bare import Bare
-    from nodrop.setups.docker import Docker, DockerMacvtap, Gvisor
-    from nodrop.setups.libvirt_guest import Libvirt
-    from nodrop.setups.oci import Oci
-    from nodrop.setups.vm import Vm
-    from nodrop.setups.vm_vfio import VmVfio
-    from nodrop.suts.api import Sut
-    from nodrop.suts.command import Command
-    from nodrop.suts.sink import Sink
-    from nodrop.suts.suricata import Suricata
+    from nodrop.testbed.labs import netns, ssh
+    from nodrop.testbed.labs.api import Lab
+    from nodrop.testbed.load.api import LoadGenerator
+    from nodrop.testbed.load.iperf3 import Iperf3
+    from nodrop.testbed.load.replay import Replay
+    from nodrop.testbed.load.tcpreplay import Tcpreplay
+    from nodrop.testbed.setups.api import Setup
+    from nodrop.testbed.setups.bare import Bare
+    from nodrop.testbed.setups.docker import Docker, DockerMacvtap, Gvisor
+    from nodrop.testbed.setups.libvirt_guest import Libvirt
+    from nodrop.testbed.setups.oci import Oci
+    from nodrop.testbed.setups.vm import Vm
+    from nodrop.testbed.setups.vm_vfio import VmVfio
+    from nodrop.testbed.suts.api import Sut
+    from nodrop.testbed.suts.command import Command
+    from nodrop.testbed.suts.sink import Sink
+    from nodrop.testbed.suts.suricata import Suricata
 
     HERE = Path()
     SETUPS: tuple[Setup, ...]

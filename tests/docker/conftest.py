@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.images.image import list_images
-from nodrop.setups.docker_engine import DEFAULT_URL, DockerEngine, docker_problems
+from nodrop.testbed.images.image import list_images
+from nodrop.testbed.setups.docker_engine import DEFAULT_URL, DockerEngine, docker_problems
 from tests.e2e.conftest import _patience, _root, real_trace, run
 
 __all__ = ["_patience", "_root", "real_trace", "run"]

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from nodrop.errors import BadInput, LabProblem, NotReady
-from nodrop.hosts.node import file_sha256
-from nodrop.hosts.rights import SUT_USER
-from nodrop.images.image import find_image
 from nodrop.measure.baselines import probe_in
 from nodrop.results.trial import TrialRecord
-from nodrop.setups import docker_engine
-from nodrop.setups.docker_engine import DockerEngine
+from nodrop.testbed.hosts.node import file_sha256
+from nodrop.testbed.hosts.rights import SUT_USER
+from nodrop.testbed.images.image import find_image
+from nodrop.testbed.setups import docker_engine
+from nodrop.testbed.setups.docker_engine import DockerEngine
 from tests import described_program
 from tests.depth import depth
 from tests.docker.conftest import private_daemon

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NotReady
-from nodrop.hosts.folders import cache_folder
-from nodrop.images.image import Image, find_image
 from nodrop.measure.plan import Progress
-from nodrop.setups.docker_engine import DockerEngine
+from nodrop.testbed.hosts.folders import cache_folder
+from nodrop.testbed.images.image import Image, find_image
+from nodrop.testbed.setups.docker_engine import DockerEngine
 from tests.depth import depth
 from tests.docker.test_containers import ONE
 from tests.e2e.conftest import Run

@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.plan import Progress
-from nodrop.setups.docker_engine import DockerEngine
+from nodrop.testbed.setups.docker_engine import DockerEngine
 from tests.depth import depth
 from tests.docker.test_containers import containers
 from tests.e2e.conftest import Run, closes, only

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from nodrop.cli.main import exit_code
 from nodrop.config.lab_file import DEFAULT_LAB
-from nodrop.hosts.processes import environment
-from nodrop.labs.netns import FIRST_INDEX
+from nodrop.testbed.hosts.processes import environment
+from nodrop.testbed.labs.netns import FIRST_INDEX
 
 SCRIPT = """
 import os, signal, sys

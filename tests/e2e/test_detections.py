@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.node import find_node_binary
+from nodrop.testbed.hosts.node import find_node_binary
 from tests.e2e.conftest import Run, closes
 
 pytestmark = pytest.mark.usefixtures("suricata")

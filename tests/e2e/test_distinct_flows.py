@@ -21,8 +21,8 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Raw
 from scapy.utils import RawPcapReader, wrpcap
 
-from nodrop.hosts.node import find_node_binary
-from nodrop.images.image import resolve_bits
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.images.image import resolve_bits
 from tests.real_inputs import REALMIX_PACKETS
 from tests.scapy_view import view
 

@@ -16,11 +16,11 @@ from scapy.packet import Packet
 from scapy.utils import rdpcap, wrpcap
 
 from nodrop.errors import BadInput, NotReady
-from nodrop.hosts.api import Link
-from nodrop.labs.bridge import Split, SplitCounters
 from nodrop.ledger.hops import Hop
 from nodrop.measure.packets import instances as shared
 from nodrop.measure.packets.reassembly import STACK_COUNTERS
+from nodrop.testbed.hosts.api import Link
+from nodrop.testbed.labs.bridge import Split, SplitCounters
 from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, namespace, xdp_drops

@@ -13,10 +13,10 @@ from scapy.utils import wrpcap
 from nodrop.errors import BadInput, NodropError
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
-from nodrop.load.replay import Replay
 from nodrop.results.records import Port
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
+from nodrop.testbed.load.replay import Replay
 from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.one_world import STANDING, loads_of_one_world

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodropError, TrialFailed
-from nodrop.hosts.api import Link
-from nodrop.hosts.journal import DiskJournal
-from nodrop.images.image import list_images, resolve_bits
-from nodrop.images.image_tree import Bits
-from nodrop.labs.netns import NetnsLab
-from nodrop.setups.api import Limits
-from nodrop.setups.bare import Bare
-from nodrop.suts.api import SutCounters
-from nodrop.suts.suricata import Suricata
-from nodrop.suts.suricata.running import RunningSuricata
+from nodrop.testbed.hosts.api import Link
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.images.image import list_images, resolve_bits
+from nodrop.testbed.images.image_tree import Bits
+from nodrop.testbed.labs.netns import NetnsLab
+from nodrop.testbed.setups.api import Limits
+from nodrop.testbed.setups.bare import Bare
+from nodrop.testbed.suts.api import SutCounters
+from nodrop.testbed.suts.suricata import Suricata
+from nodrop.testbed.suts.suricata.running import RunningSuricata
 from tests.depth import depth
 from tests.real_inputs import REALMIX_PACKETS, shared_data
 

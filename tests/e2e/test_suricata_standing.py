@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.journal import DiskJournal
-from nodrop.images.image import resolve_bits
-from nodrop.labs.netns import NetnsLab
-from nodrop.load.replay import Replay
-from nodrop.setups.api import Limits
-from nodrop.setups.bare import Bare
-from nodrop.suts.api import SutCounters
-from nodrop.suts.suricata import Suricata
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.images.image import resolve_bits
+from nodrop.testbed.labs.netns import NetnsLab
+from nodrop.testbed.load.replay import Replay
+from nodrop.testbed.setups.api import Limits
+from nodrop.testbed.setups.bare import Bare
+from nodrop.testbed.suts.api import SutCounters
+from nodrop.testbed.suts.suricata import Suricata
 from tests.depth import depth
 
 TOTALS: Sequence[str] = (

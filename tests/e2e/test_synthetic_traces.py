@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.node import find_node_binary
-from nodrop.images.image import resolve_bits
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.images.image import resolve_bits
 
 RULES = """
 alert tcp $EXTERNAL_NET any -> $HOME_NET 8080 (msg:"1"; flow:established,to_server; \

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.control_groups import NOT_V1, Mount, group_path, mounts
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Progress
+from nodrop.testbed.hosts.control_groups import NOT_V1, Mount, group_path, mounts
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import labelled
 

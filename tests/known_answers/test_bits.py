@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NotReady
-from nodrop.images.image import list_images
 from nodrop.measure.plan import Progress
+from nodrop.testbed.images.image import list_images
 from tests.e2e.conftest import Run
 
 SHORT = "load.speed=60"

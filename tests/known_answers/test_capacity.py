@@ -10,8 +10,8 @@ import pytest
 
 from nodrop.capacity.rules import answers
 from nodrop.config.experiment import load_experiment
-from nodrop.hosts.node import find_node_binary
 from nodrop.results.trial import TrialRecord
+from nodrop.testbed.hosts.node import find_node_binary
 from tests.depth import depth
 from tests.disturbed import INCONCLUSIVE, Disturbed
 from tests.e2e.conftest import Run

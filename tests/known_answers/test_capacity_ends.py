@@ -19,7 +19,7 @@ from nodrop.config.search import Search
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Progress
-from nodrop.suts.sink import Sink
+from nodrop.testbed.suts.sink import Sink
 from tests.depth import depth
 from tests.e2e.conftest import Run
 from tests.known_answers.test_capacity import SINK, short_trace

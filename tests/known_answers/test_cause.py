@@ -12,8 +12,8 @@ import pytest
 from nodrop.ledger import hops
 from nodrop.ledger.cause import Cause, Running, causes_of
 from nodrop.measure.offering import foreign_ratio, of_rows, steal_ratio
-from nodrop.setups.guest_process import MACVTAP_QUEUE
-from nodrop.suts.suricata.sut import RING
+from nodrop.testbed.setups.guest_process import MACVTAP_QUEUE
+from nodrop.testbed.suts.suricata.sut import RING
 from tests.made.threads import BEGIN_NS, Made, Queue, World, bursts
 
 W = "W#01-ndrx0"

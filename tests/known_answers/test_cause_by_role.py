@@ -10,7 +10,7 @@ import pytest
 from nodrop.ledger.cause import Cause, causes_of
 from nodrop.ledger.running import FlowSizes, Role, Running
 from nodrop.ledger.worker_threads import Peer, Peers
-from nodrop.suts.suricata.sut import RING
+from nodrop.testbed.suts.suricata.sut import RING
 from tests.made.threads import Made, World
 
 RX = "RX#01-ndrx0"

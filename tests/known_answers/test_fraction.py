@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.load.replay import Replay
+from nodrop.testbed.load.replay import Replay
 from tests.depth import depth
 from tests.e2e.conftest import SURICATA, Run, closes
 from tests.e2e.one_world import STANDING, loads_of_one_world

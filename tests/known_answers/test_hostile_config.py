@@ -17,8 +17,8 @@ from nodrop.cli import main
 from nodrop.config.options import parse_setting, put
 from nodrop.config.units import parse_bytes
 from nodrop.errors import BadInput
-from nodrop.hosts.node import find_node_binary
-from nodrop.suts.suricata.sut import Suricata
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.suts.suricata.sut import Suricata
 
 GOOD = """
 name = "x"

@@ -16,8 +16,6 @@ import pytest
 
 from nodrop.cli import main
 from nodrop.errors import BadInput
-from nodrop.images.image import list_images, unusable_images
-from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.report.write import write_report
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.writer import RunWriter
@@ -26,7 +24,9 @@ from nodrop.studies.dataset import Cell, Dataset, discover
 from nodrop.studies.figures import parse_folder_name
 from nodrop.studies.tables import CellResult
 from nodrop.studies.workbooks import UnsafeArchiveError, check_archive
-from nodrop.suts.suricata.sut import plain_rules
+from nodrop.testbed.images.image import list_images, unusable_images
+from nodrop.testbed.load.tcpreplay import Tcpreplay
+from nodrop.testbed.suts.suricata.sut import plain_rules
 from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder, Refused, read_file
 from tests.made.rundirs import Fake, make_run
@@ -251,7 +251,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_packed_rules_have_an_end(
     cache: Path, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodrop.suts.suricata.sut.RULES_BYTES", size - 1)
+    monkeypatch.setattr("nodrop.testbed.suts.suricata.sut.RULES_BYTES", size - 1)
     path = tmp_path / "x.rules.xz"
     path.write_bytes(lzma.compress(b"#" * size))
     with pytest.raises(BadInput, match="unpacks to more than"):

@@ -18,16 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.errors import LabProblem, NodropError
-from nodrop.hosts.guest import HEAD, LONGEST_BYTES, MOST_UNHEARD, GuestHost, GuestLine
-from nodrop.hosts.node import NodeProcess
-from nodrop.load.replay import offered_load
 from nodrop.measure.sampling import usage
 from nodrop.protocol import ReplayResult
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import RecordError, TrialRecord
-from nodrop.suts.sink import _counters
-from nodrop.suts.suricata import counters, log
 from nodrop.terminal.tables import harness_time
+from nodrop.testbed.hosts.guest import HEAD, LONGEST_BYTES, MOST_UNHEARD, GuestHost, GuestLine
+from nodrop.testbed.hosts.node import NodeProcess
+from nodrop.testbed.load.replay import offered_load
+from nodrop.testbed.suts.sink import _counters
+from nodrop.testbed.suts.suricata import counters, log
 from nodrop.untrusted import json_text
 from nodrop.untrusted.json_text import NotJson, decode, decode_object
 from tests.made.rundirs import Fake, make_run
@@ -230,7 +230,7 @@ def test_a_probe_that_does_not_answer(result: str) -> None:
 
 
 def test_a_node_that_never_stops_talking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodrop.hosts.node.MOST_BYTES", 10_000)
+    monkeypatch.setattr("nodrop.testbed.hosts.node.MOST_BYTES", 10_000)
     samples = ['{"type": "sample", "mono_ns": 1, "sent_packets": 1}'] * 1000
     with closing(node(READY, *samples)) as job:
         job.prepare(timeout_s=DEADLINE_S)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import TrialFailed
-from nodrop.hosts.guest import _File, _Kept
-from nodrop.suts.suricata.log import EngineLog
-from nodrop.suts.suricata.running import _tail
+from nodrop.testbed.hosts.guest import _File, _Kept
+from nodrop.testbed.suts.suricata.log import EngineLog
+from nodrop.testbed.suts.suricata.running import _tail
 from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder, read_end
 from nodrop.untrusted.json_text import NotJson

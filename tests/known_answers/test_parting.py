@@ -11,12 +11,12 @@ import pytest
 from nodrop.config.experiment import load_experiment
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput
-from nodrop.load.replay import Replay
-from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.cells import may_share, parting
 from nodrop.measure.plan import make_plan
-from nodrop.setups.api import Limits
-from nodrop.setups.vm import Vm
+from nodrop.testbed.load.replay import Replay
+from nodrop.testbed.load.tcpreplay import Tcpreplay
+from nodrop.testbed.setups.api import Limits
+from nodrop.testbed.setups.vm import Vm
 from tests.e2e.conftest import Run, closes, only
 
 SINK = """

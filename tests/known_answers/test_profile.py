@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.hosts.node import find_node_binary, start_job
 from nodrop.protocol import ProfiledThread, ProfileOutcome
+from nodrop.testbed.hosts.node import find_node_binary, start_job
 from tests.depth import depth
 from tests.disturbed import Spent
 

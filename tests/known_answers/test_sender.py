@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.rights import in_user_namespace
+from nodrop.testbed.hosts.rights import in_user_namespace
 from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, labelled

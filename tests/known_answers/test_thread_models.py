@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.images.image import list_images
 from nodrop.results.trial import TrialRecord
+from nodrop.testbed.images.image import list_images
 from tests.depth import depth
 from tests.e2e.conftest import SURICATA, WHOLE_TRACE, Run, closes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.suts.suricata.sut import RING
+from nodrop.testbed.suts.suricata.sut import RING
 
 PACKETS, ABSORBED_FRAGMENTS, DATAGRAMS, HELD = 101_171, 1_500, 128, 51
 

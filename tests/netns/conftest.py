@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.api import Link
-from nodrop.hosts.journal import DiskJournal
-from nodrop.hosts.node import find_node_binary
-from nodrop.hosts.rights import may_make_namespaces
-from nodrop.labs.netns import NetnsLab
+from nodrop.testbed.hosts.api import Link
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.hosts.rights import may_make_namespaces
+from nodrop.testbed.labs.netns import NetnsLab
 from tests.real_inputs import realmix
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.hosts.api import Json, Link
+from nodrop.testbed.hosts.api import Json, Link
 
 DEADLINE_S = 60.0
 FLOWS = 8_561

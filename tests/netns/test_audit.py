@@ -17,9 +17,9 @@ import pytest
 from nodrop.audit.answer import findings
 from nodrop.audit.reading import read_world
 from nodrop.audit.world import HASH, Feature
-from nodrop.hosts.control_groups import Looks
-from nodrop.hosts.local import LocalHost
-from nodrop.hosts.node import find_node_binary
+from nodrop.testbed.hosts.control_groups import Looks
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.hosts.node import find_node_binary
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root and unshare")
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.hosts.journal import DiskJournal
-from nodrop.hosts.node import file_sha256
-from nodrop.hosts.rights import sut_user
-from nodrop.images.image_tree import Bits
-from nodrop.labs.netns import NetnsLab
-from nodrop.setups.api import Limits, ProcessSpec
-from nodrop.setups.bare import Bare, BareEnv, BareProcess
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.hosts.node import file_sha256
+from nodrop.testbed.hosts.rights import sut_user
+from nodrop.testbed.images.image_tree import Bits
+from nodrop.testbed.labs.netns import NetnsLab
+from nodrop.testbed.setups.api import Limits, ProcessSpec
+from nodrop.testbed.setups.bare import Bare, BareEnv, BareProcess
 
 DEADLINE_S = 20.0
 SCRIPT = """

@@ -17,18 +17,18 @@ from nodrop.calibrate.program import judge, prove
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import TrialFailed
-from nodrop.hosts.api import Link
-from nodrop.hosts.journal import DiskJournal
-from nodrop.hosts.local import run_command
-from nodrop.images.image import resolve_bits
-from nodrop.labs.netns import NetnsLab
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Progress
-from nodrop.setups.api import Limits
-from nodrop.setups.bare import Bare
-from nodrop.suts.command import Command
-from nodrop.suts.command.description import Books, read_program, shipped
-from nodrop.suts.command.sut import RunningCommand
+from nodrop.testbed.hosts.api import Link
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.hosts.local import run_command
+from nodrop.testbed.images.image import resolve_bits
+from nodrop.testbed.labs.netns import NetnsLab
+from nodrop.testbed.setups.api import Limits
+from nodrop.testbed.setups.bare import Bare
+from nodrop.testbed.suts.command import Command
+from nodrop.testbed.suts.command.description import Books, read_program, shipped
+from nodrop.testbed.suts.command.sut import RunningCommand
 from tests.depth import depth
 
 

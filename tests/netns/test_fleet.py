@@ -20,10 +20,10 @@ import psutil
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.results.rundir import RunDir, open_run
 from nodrop.results.trial import TrialRecord
 from nodrop.terminal.arguments import run_directory
+from nodrop.testbed.hosts.reversal import NETNS_FOLDER
 from tests.s3 import serving
 
 EXPERIMENT = """

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop.hosts.api import Link, UndoJournal
-from nodrop.load.replay import Replay
+from nodrop.testbed.hosts.api import Link, UndoJournal
+from nodrop.testbed.load.replay import Replay
 from tests.netns.replays import DEADLINE_S, small_trace
 
 RATES: list[Mapping[str, Any]] = [

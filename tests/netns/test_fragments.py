@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.node import find_node_binary
+from nodrop.testbed.hosts.node import find_node_binary
 from tests.depth import depth
 
 MORE = 0x2000

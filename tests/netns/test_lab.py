@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.api import Host, Link
-from nodrop.hosts.journal import DiskJournal, namespaces_of, undo_abandoned
-from nodrop.hosts.processes import labelled_processes
-from nodrop.labs.netns import NetnsLab
+from nodrop.testbed.hosts.api import Host, Link
+from nodrop.testbed.hosts.journal import DiskJournal, namespaces_of, undo_abandoned
+from nodrop.testbed.hosts.processes import labelled_processes
+from nodrop.testbed.labs.netns import NetnsLab
 
 DEADLINE_S = 20.0
 
@@ -169,9 +169,9 @@ CONTROLLER = """
 import sys
 from pathlib import Path
 from nodrop.errors import interrupts
-from nodrop.hosts.journal import DiskJournal
-from nodrop.labs.netns import NetnsLab
-from nodrop.hosts.rights import ensure_privileges
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.labs.netns import NetnsLab
+from nodrop.testbed.hosts.rights import ensure_privileges
 
 ensure_privileges()
 out = Path(sys.argv[2])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.hosts.api import Json, Link, Port
+from nodrop.testbed.hosts.api import Json, Link, Port
 from tests.netns.replays import (
     DEADLINE_S,
     FLOWS,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.hosts.api import Link
-from nodrop.hosts.node import find_node_binary
+from nodrop.testbed.hosts.api import Link
+from nodrop.testbed.hosts.node import find_node_binary
 from tests.depth import depth
 from tests.netns.replays import (
     DEADLINE_S,

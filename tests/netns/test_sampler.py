@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from nodrop.hosts.journal import DiskJournal
-from nodrop.labs.netns import NetnsLab
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.labs.netns import NetnsLab
 
 
 def rows_until(output: IO[str], wanted: bool, port: str) -> Iterator[dict[str, Any]]:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LoadFailed
-from nodrop.hosts.api import Json, Link, UndoJournal
-from nodrop.load.api import LoadGenerator, Offerer
-from nodrop.load.replay import Replay
-from nodrop.load.tcpreplay import Tcpreplay
+from nodrop.testbed.hosts.api import Json, Link, UndoJournal
+from nodrop.testbed.load.api import LoadGenerator, Offerer
+from nodrop.testbed.load.replay import Replay
+from nodrop.testbed.load.tcpreplay import Tcpreplay
 from tests.netns.replays import DEADLINE_S, small_trace
 
 LENGTHS = [60, 900, 60, 300, 60]

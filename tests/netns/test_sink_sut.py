@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from nodrop.errors import TrialFailed
-from nodrop.hosts.api import Link
-from nodrop.hosts.journal import DiskJournal
-from nodrop.hosts.local import run_command
-from nodrop.labs.netns import NetnsLab
-from nodrop.setups.api import Limits
-from nodrop.setups.bare import Bare
-from nodrop.suts.api import RunningSut
-from nodrop.suts.sink import Sink
+from nodrop.testbed.hosts.api import Link
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.hosts.local import run_command
+from nodrop.testbed.labs.netns import NetnsLab
+from nodrop.testbed.setups.api import Limits
+from nodrop.testbed.setups.bare import Bare
+from nodrop.testbed.suts.api import RunningSut
+from nodrop.testbed.suts.sink import Sink
 
 PACKETS = 40_000
 """About: a made trace ends with a whole conversation."""

@@ -16,10 +16,10 @@ from nodrop.calibrate.program import prove
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import TrialFailed
-from nodrop.hosts.local import run_command
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Progress
-from nodrop.suts.command.description import shipped
+from nodrop.testbed.hosts.local import run_command
+from nodrop.testbed.suts.command.description import shipped
 from tests.depth import depth
 from tests.netns.test_command_sut import launched, replay
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop.hosts.api import Link
-from nodrop.hosts.folders import is_root_of_host
-from nodrop.hosts.journal import DiskJournal, undo_abandoned
-from nodrop.hosts.local import LocalHost
+from nodrop.testbed.hosts.api import Link
+from nodrop.testbed.hosts.folders import is_root_of_host
+from nodrop.testbed.hosts.journal import DiskJournal, undo_abandoned
+from nodrop.testbed.hosts.local import LocalHost
 from nodrop.tune.applying import Restored, tuned
 from nodrop.tune.kept import put_back, tunings
 from tests.depth import depth

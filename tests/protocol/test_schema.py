@@ -14,7 +14,7 @@ import pytest
 
 from nodrop import protocol as events
 from nodrop.errors import NodeRefused
-from nodrop.hosts.node import find_node_binary, fit, start_job
+from nodrop.testbed.hosts.node import find_node_binary, fit, start_job
 from nodrop.untrusted.json_text import NotJson
 from tests import fake_node
 from tools import node_schema

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodeDied, NodeRefused
-from nodrop.hosts.node import NodeProcess, start_job
+from nodrop.testbed.hosts.node import NodeProcess, start_job
 from tests import fake_node
 
 DEADLINE_S = 20.0

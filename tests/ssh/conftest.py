@@ -10,9 +10,9 @@ from tempfile import mkdtemp
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.node import find_node_binary
-from nodrop.load.replay import Replay
-from nodrop.load.tcpreplay import Tcpreplay
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.load.replay import Replay
+from nodrop.testbed.load.tcpreplay import Tcpreplay
 from tests.ssh.machines import SSHD, Machines, two_machines
 from tests.ssh.pairs import Pair, receiver_here, receiver_there
 

@@ -26,10 +26,10 @@ from pathlib import Path
 import pydantic_core._pydantic_core
 import pytest
 
-from nodrop.hosts.folders import cache_folder
-from nodrop.hosts.local import run_command
-from nodrop.images.guest_assets import DRIVERS, cpio, make_assets, module_depends
-from nodrop.setups.qemu import PROGRAM, last_words
+from nodrop.testbed.hosts.folders import cache_folder
+from nodrop.testbed.hosts.local import run_command
+from nodrop.testbed.images.guest_assets import DRIVERS, cpio, make_assets, module_depends
+from nodrop.testbed.setups.qemu import PROGRAM, last_words
 from tests.ssh.machines import ETC, TIMEOUT_S, Machine, machine_and_control
 
 LAB = """\

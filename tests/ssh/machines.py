@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from nodrop.hosts.local import run_command
+from nodrop.testbed.hosts.local import run_command
 
 CLONE_NEWNET = 0x40000000
 SSHD = "/usr/sbin/sshd"

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.elsewhere.dispatch import measuring
-from nodrop.hosts.processes import ended
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Progress
+from nodrop.remote.dispatch import measuring
+from nodrop.testbed.hosts.processes import ended
 from tests.ssh.machines import Machine, Machines, sender_and_here, two_machines
 
 SINK = """

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts import processes, ssh_connection
-from nodrop.hosts.node import ClockFix, file_sha256, find_node_binary
-from nodrop.hosts.ssh import NODE_FOLDER, SshHost
 from nodrop.measure.plan import Progress
 from nodrop.results.trial import Live
+from nodrop.testbed.hosts import processes, ssh_connection
+from nodrop.testbed.hosts.node import ClockFix, file_sha256, find_node_binary
+from nodrop.testbed.hosts.ssh import NODE_FOLDER, SshHost
 from tests.e2e.conftest import closes, only
 from tests.ssh.machines import set_control
 from tests.ssh.pairs import Pair, Run

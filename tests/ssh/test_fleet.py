@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.hosts.node import file_sha256
 from nodrop.results.rundir import open_run
+from nodrop.testbed.hosts.node import file_sha256
 from tests.ssh.pairs import SINK, Pair
 
 LOADS = '[matrix]\n"load.pps" = [1000, 2000]\n'

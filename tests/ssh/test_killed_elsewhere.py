@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.elsewhere.outbox import UNTAKEN
+from nodrop.remote.outbox import UNTAKEN
 from tests.e2e.test_killed import Place
 from tests.ssh.machines import set_control
 from tests.ssh.pairs import Pair

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.labs.cable import FRAMES
+from nodrop.testbed.labs.cable import FRAMES
 from tests.depth import depth
 from tests.ssh.machines import MTU, Machine, Machines, await_switch
 

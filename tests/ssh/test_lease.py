@@ -15,10 +15,10 @@ import pytest
 
 from nodrop.cli.main import exit_code
 from nodrop.errors import LabProblem
-from nodrop.hosts import processes
-from nodrop.hosts.processes import ended
-from nodrop.hosts.ssh import NODE_FOLDER, SshHost
-from nodrop.labs import far_hosts
+from nodrop.testbed.hosts import processes
+from nodrop.testbed.hosts.processes import ended
+from nodrop.testbed.hosts.ssh import NODE_FOLDER, SshHost
+from nodrop.testbed.labs import far_hosts
 from tests.ssh.machines import Machine, Machines, set_control
 from tests.ssh.test_lab_check import written
 from tests.ssh.test_ssh_host import controller

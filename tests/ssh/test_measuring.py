@@ -17,14 +17,14 @@ from nodrop.cli.main import exit_code
 from nodrop.config.lab_file import load_lab
 from nodrop.config.units import format_cpus
 from nodrop.errors import NotReady
-from nodrop.hosts.node import find_node_binary
-from nodrop.hosts.processes import holder
-from nodrop.hosts.ssh import KEPT_FOLDER
-from nodrop.labs.ssh import SshLab
-from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.plan import Progress
 from nodrop.results.trial import Live
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.hosts.processes import holder
+from nodrop.testbed.hosts.ssh import KEPT_FOLDER
+from nodrop.testbed.labs.ssh import SshLab
+from nodrop.testbed.load.tcpreplay import Tcpreplay
 from tests.e2e.conftest import closes
 from tests.ssh.machines import MTU, Machine
 from tests.ssh.pairs import SINK, Pair, Run, runs_on

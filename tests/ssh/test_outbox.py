@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.elsewhere.outbox import UNTAKEN
 from nodrop.errors import Interrupted, LabProblem
-from nodrop.hosts import ssh_connection
-from nodrop.hosts.node import find_node_binary
-from nodrop.hosts.relay import LONGEST_BYTES
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Progress
+from nodrop.remote.outbox import UNTAKEN
 from nodrop.results.rundir import open_run
 from nodrop.results.writer import RunWriter
+from nodrop.testbed.hosts import ssh_connection
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.hosts.relay import LONGEST_BYTES
 from tests.e2e.conftest import closes
 from tests.ssh.machines import set_control
 from tests.ssh.pairs import END_S, Pair, Run, runs_on
@@ -74,7 +74,7 @@ def far_half(pair: Pair) -> int:
     (pid,) = (
         pid
         for pid, argv in pair.receiver.processes().items()
-        if "nodrop.elsewhere.agent" in argv and "python" in argv.split()[0]
+        if "nodrop.remote.agent" in argv and "python" in argv.split()[0]
     )
     return pid
 

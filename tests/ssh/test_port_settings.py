@@ -10,10 +10,10 @@ import pytest
 from nodrop import plugins
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem, NotReady
-from nodrop.hosts.api import Action
-from nodrop.hosts.journal import DiskJournal
-from nodrop.labs.nic import put_back, settings_of
-from nodrop.labs.ssh import SshLab
+from nodrop.testbed.hosts.api import Action
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.labs.nic import put_back, settings_of
+from nodrop.testbed.labs.ssh import SshLab
 from tests.ssh.pairs import UNUSUAL, Pair, runs_on
 
 EACH = {"pfifo": "root", "ingress": "ingress", "clsact": "clsact"}

@@ -16,13 +16,13 @@ from nodrop import plugins
 from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.elsewhere import client
-from nodrop.elsewhere.client import Rebooting
-from nodrop.elsewhere.dispatch import measuring
 from nodrop.errors import BadInput, LabProblem, NotReady
-from nodrop.labs.api import OnHosts
 from nodrop.measure.plan import Progress
+from nodrop.remote import client
+from nodrop.remote.client import Rebooting
+from nodrop.remote.dispatch import measuring
 from nodrop.results.rundir import open_run
+from nodrop.testbed.labs.api import OnHosts
 from tests.e2e.conftest import closes
 from tests.ssh.machines import Machine, lay_direct_cable
 from tests.ssh.pairs import END_S, SINK, UNUSUAL, Pair, Run, runs_on

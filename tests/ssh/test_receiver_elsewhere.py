@@ -17,14 +17,14 @@ from nodrop import plugins
 from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.elsewhere import messages
-from nodrop.elsewhere.client import doctor_elsewhere
 from nodrop.errors import BadInput, Interrupted, LabProblem, NotReady
-from nodrop.hosts.processes import holder, this_host
-from nodrop.labs.ssh import SshLab
 from nodrop.measure.plan import Progress, make_plan
+from nodrop.remote import messages
+from nodrop.remote.client import doctor_elsewhere
 from nodrop.results.rundir import open_run
 from nodrop.terminal.arguments import out_folder, run_directory
+from nodrop.testbed.hosts.processes import holder, this_host
+from nodrop.testbed.labs.ssh import SshLab
 from tests.depth import depth
 from tests.s3 import serving
 from tests.ssh.machines import Machine
@@ -36,7 +36,7 @@ import os, sys
 from pathlib import Path
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.elsewhere.dispatch import measuring
+from nodrop.remote.dispatch import measuring
 from nodrop.measure.plan import Progress
 step, number, file, lab, out = sys.argv[1:]
 class Ends(Progress):
@@ -139,7 +139,7 @@ class KillsThere(Progress):
     def phase(self, name: str) -> None:
         if name == "offer":
             for pid, argv in self._receiver.processes().items():
-                if "nodrop.elsewhere.agent" in argv:
+                if "nodrop.remote.agent" in argv:
                     os.kill(pid, signal.SIGKILL)
 
 
@@ -248,7 +248,7 @@ class Stops(Progress):
     def phase(self, name: str) -> None:
         if name == "offer":
             for pid, argv in self._receiver.processes().items():
-                if argv.startswith("/usr/bin/python3") and "nodrop.elsewhere.agent" in argv:
+                if argv.startswith("/usr/bin/python3") and "nodrop.remote.agent" in argv:
                     os.kill(pid, signal.SIGSTOP)
 
 

@@ -11,8 +11,8 @@ import pytest
 from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import LabSource, load_lab
-from nodrop.elsewhere.dispatch import measuring
 from nodrop.measure.plan import Progress
+from nodrop.remote.dispatch import measuring
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
 from tests.e2e.test_books_close import MERGED

@@ -11,9 +11,9 @@ import pytest
 from nodrop import plugins
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput, NotReady
-from nodrop.hosts.api import rise
-from nodrop.labs.api import Checked, OnHosts
 from nodrop.results.rundir import open_run
+from nodrop.testbed.hosts.api import rise
+from nodrop.testbed.labs.api import Checked, OnHosts
 from tests.depth import depth
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
 from tests.ssh.machines import lay_direct_cable

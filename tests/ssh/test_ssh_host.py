@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem, NodeDied
-from nodrop.hosts import ssh
-from nodrop.hosts.control_groups import Looks
-from nodrop.hosts.node import file_sha256, find_node_binary
-from nodrop.hosts.processes import ended, environment, labelled_processes
-from nodrop.hosts.ssh import NODE_FOLDER, SshHost
-from nodrop.hosts.ssh_connection import SshConnection
-from nodrop.labs.cable import capture
+from nodrop.testbed.hosts import ssh
+from nodrop.testbed.hosts.control_groups import Looks
+from nodrop.testbed.hosts.node import file_sha256, find_node_binary
+from nodrop.testbed.hosts.processes import ended, environment, labelled_processes
+from nodrop.testbed.hosts.ssh import NODE_FOLDER, SshHost
+from nodrop.testbed.hosts.ssh_connection import SshConnection
+from nodrop.testbed.labs.cable import capture
 from tests.ssh.machines import Machines
 from tests.unit.hosts.test_security_page import rows
 
@@ -241,7 +241,7 @@ ASKED = """\
 import sys
 from pathlib import Path
 from nodrop.errors import LabProblem
-from nodrop.hosts.ssh_connection import SshConnection
+from nodrop.testbed.hosts.ssh_connection import SshConnection
 try:
     with SshConnection("behind", config=Path(sys.argv[1])):
         print("reached")
@@ -381,7 +381,7 @@ def test_a_connection_that_is_lost_ends_all_and_says_so(host: SshHost, label: st
 CONTROLLER = """\
 import json, sys
 from pathlib import Path
-from nodrop.hosts.ssh import SshHost
+from nodrop.testbed.hosts.ssh import SshHost
 with SshHost("gen1", label=sys.argv[1], config=Path(sys.argv[2])) as host:
     host.probe("account")
     job = host.job({"job": "sink", "interface": "cab0", "ring_bytes": 1 << 20})

@@ -14,11 +14,11 @@ import pytest
 from nodrop import plugins
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem, NotReady
-from nodrop.hosts import ssh_connection
-from nodrop.hosts.node import file_sha256
-from nodrop.labs.api import OnHosts, Storage
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
+from nodrop.testbed.hosts import ssh_connection
+from nodrop.testbed.hosts.node import file_sha256
+from nodrop.testbed.labs.api import OnHosts, Storage
 from nodrop.untrusted.folder import Folder
 from tests.ssh.machines import Machine, set_control
 from tests.ssh.pairs import Pair, Run, runs_on

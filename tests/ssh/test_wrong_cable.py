@@ -18,9 +18,9 @@ import pytest
 from nodrop.capacity.rules import answers
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.elsewhere.dispatch import looked_at
 from nodrop.errors import NotReady
 from nodrop.measure.plan import Progress, make_plan
+from nodrop.remote.dispatch import looked_at
 from nodrop.results.trial import TrialRecord
 from tests.depth import depth
 from tests.e2e.conftest import closes
@@ -253,7 +253,7 @@ def test_a_search_ends_with_a_sentence_and_goes_on_with_resume(
 def test_a_port_without_carrier_is_a_void_trial_that_says_so(
     here: Pair, tmp_path: Path, state: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodrop.labs.nic.CARRIER_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("nodrop.testbed.labs.nic.CARRIER_TIMEOUT_S", 3.0)
     sender = here.sender
 
     class Unplugs(Progress):

@@ -15,10 +15,10 @@ from nodrop.config.experiment import ExperimentFile, LimitsTable, Measure, load_
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput
-from nodrop.labs.netns import NetnsFile
-from nodrop.labs.ssh import SshFile
-from nodrop.suts.sink import SinkOptions
-from nodrop.suts.suricata.counters import SuricataOptions
+from nodrop.testbed.labs.netns import NetnsFile
+from nodrop.testbed.labs.ssh import SshFile
+from nodrop.testbed.suts.sink import SinkOptions
+from nodrop.testbed.suts.suricata.counters import SuricataOptions
 from tools.schemas import schemas
 
 ROOT = Path(__file__).parents[2]

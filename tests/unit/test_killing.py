@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.labs.netns import FIRST_INDEX
+from nodrop.testbed.labs.netns import FIRST_INDEX
 from tests.e2e import killing
 
 OURS, ANOTHERS = 4321, 87654

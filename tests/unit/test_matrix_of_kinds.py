@@ -9,9 +9,9 @@ import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.errors import BadInput
-from nodrop.hosts import node
-from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.plan import make_plan
+from nodrop.testbed.hosts import node
+from nodrop.testbed.load.tcpreplay import Tcpreplay
 
 LOADS = '"load.kind" = ["replay", "tcpreplay"]'
 SUTS = '"sut.kind" = ["sink"]'

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.hosts.node import find_node_binary
+from nodrop.testbed.hosts.node import find_node_binary
 
 MIB = 1 << 20
 BOMB_BYTES = 160 * MIB

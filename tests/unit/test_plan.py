@@ -19,12 +19,12 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.options import Options, check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput, LabProblem
-from nodrop.load.api import PeakDemand, Planned
-from nodrop.load.trace import _peak_demand
 from nodrop.measure.controllers.blocks import Blocks, TrialInput, cell_slug
 from nodrop.measure.plan import Plan, make_plan
-from nodrop.setups.api import Limits
 from nodrop.terminal.tables import memory_words, peak_words, sent_words
+from nodrop.testbed.load.api import PeakDemand, Planned
+from nodrop.testbed.load.trace import _peak_demand
+from nodrop.testbed.setups.api import Limits
 
 
 class SutOptions(Options):

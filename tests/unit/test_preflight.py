@@ -12,15 +12,15 @@ import pytest
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput, NotReady
-from nodrop.hosts import node
-from nodrop.labs.netns import NetnsLab
-from nodrop.load.replay import Replay
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import Parts, doctor, in_the_way, preflight
-from nodrop.setups.api import Limits
-from nodrop.setups.bare import Bare
-from nodrop.setups.vm import Vm
-from nodrop.suts.suricata.sut import Suricata
+from nodrop.testbed.hosts import node
+from nodrop.testbed.labs.netns import NetnsLab
+from nodrop.testbed.load.replay import Replay
+from nodrop.testbed.setups.api import Limits
+from nodrop.testbed.setups.bare import Bare
+from nodrop.testbed.setups.vm import Vm
+from nodrop.testbed.suts.suricata.sut import Suricata
 from tests.known_answers.frames import ip, write
 
 

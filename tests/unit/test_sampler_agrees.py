@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.node import find_node_binary
+from nodrop.testbed.hosts.node import find_node_binary
 
 psutil = pytest.importorskip("psutil")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.images.image import list_images
-from nodrop.setups.api import Limits
-from nodrop.setups.vm import Vm
+from nodrop.testbed.images.image import list_images
+from nodrop.testbed.setups.api import Limits
+from nodrop.testbed.setups.vm import Vm
 from tests.e2e.conftest import _patience, _root, real_trace, run
 from tests.e2e.test_throttled import quota
 

@@ -14,7 +14,7 @@ import pytest
 
 from nodrop.errors import BadInput
 from nodrop.measure.manager import RunOutcome
-from nodrop.setups.libvirt_domain import Domain
+from nodrop.testbed.setups.libvirt_domain import Domain
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.killing import die_at, leftovers, undo, unnamed, unnamed_of
 from tests.vm.libvirt_host import bindings, definition, patiently, private_libvirtd
@@ -133,7 +133,7 @@ def test_one_domain_is_one_place(run: Run, domain: Running) -> None:
 def test_a_domain_in_which_nobody_speaks(
     run: Run, domain: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodrop.setups.libvirt_guest.HELLO_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("nodrop.testbed.setups.libvirt_guest.HELLO_TIMEOUT_S", 0.01)
     record = only(run(text=domain.text))
     assert not record.valid
     assert f"in domain {NAME} nothing answers on nodrop.ctl" in record.error

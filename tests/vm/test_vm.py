@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.images import guest_assets
-from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
-from nodrop.images.image import find_image
-from nodrop.images.image_tree import Bits
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.plan import Progress
 from nodrop.report.write import write_report
-from nodrop.setups import vm
+from nodrop.testbed.images import guest_assets
+from nodrop.testbed.images.guest_assets import GuestAssets, cpio, make_assets
+from nodrop.testbed.images.image import find_image
+from nodrop.testbed.images.image_tree import Bits
+from nodrop.testbed.setups import vm
 from tests import described_program
 from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only

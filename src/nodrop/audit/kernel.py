@@ -19,12 +19,12 @@ from typing import Any, Protocol, TypeVar
 from nodrop.audit.symmetry import group
 from nodrop.audit.world import Socket
 from nodrop.errors import TrialFailed
-from nodrop.hosts.control_groups import Looks
-from nodrop.hosts.local import LocalHost
-from nodrop.hosts.node import find_node_binary
-from nodrop.labs.driver import ioctl
-from nodrop.setups.contained import connect
-from nodrop.suts.suricata.config import ControlSocket
+from nodrop.testbed.hosts.control_groups import Looks
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.labs.driver import ioctl
+from nodrop.testbed.setups.contained import connect
+from nodrop.testbed.suts.suricata.config import ControlSocket
 
 COMMANDS = frozenset({"version", "uptime", "iface-list", "iface-stat", "dump-counters"})
 """Commands that an audit may send to a Suricata: its socket also takes `shutdown`."""

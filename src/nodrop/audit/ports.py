@@ -13,7 +13,7 @@ from nodrop.audit import kernel as asking
 from nodrop.audit.kernel import Ask
 from nodrop.audit.world import Feature, Line, Port, Spread
 from nodrop.config.units import parse_cpus
-from nodrop.labs.driver import GRSSH, HEAD
+from nodrop.testbed.labs.driver import GRSSH, HEAD
 
 RECEIVES = re.compile(r"rx|input|comp|fp-", re.IGNORECASE)
 """Names of lines that a receive queue raises: eth1-rx-0, eth2-rxtx-0, TxRx, virtio2-input.0,

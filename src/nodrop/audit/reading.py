@@ -38,9 +38,9 @@ from nodrop.audit.world import (
 )
 from nodrop.config.units import parse_cpus
 from nodrop.errors import BadInput, NodropError, TrialFailed
-from nodrop.hosts.control_groups import groups_of, own_quotas, sees_groups
-from nodrop.suts.suricata.counters import flattened
-from nodrop.suts.suricata.own_yaml import read_own
+from nodrop.testbed.hosts.control_groups import groups_of, own_quotas, sees_groups
+from nodrop.testbed.suts.suricata.counters import flattened
+from nodrop.testbed.suts.suricata.own_yaml import read_own
 
 TRACE = "root, or CAP_SYS_PTRACE"
 BEYOND_ROOT = "more than root's rights: a user namespace or a security module hides it"

@@ -17,9 +17,6 @@ from pathlib import Path
 from nodrop import plugins
 from nodrop.calibrate.faults import Fault
 from nodrop.config.lab_file import LabSource
-from nodrop.hosts.journal import DiskJournal
-from nodrop.hosts.node import NodeProcess
-from nodrop.hosts.rights import in_user_namespace
 from nodrop.ledger.hops import Outcome
 from nodrop.report.comparison import compared
 from nodrop.report.costs import DIFFERENCES
@@ -27,6 +24,9 @@ from nodrop.report.setups import compared_at_once
 from nodrop.report.story import read_story
 from nodrop.results.other_records import Clock, Pace, Spread
 from nodrop.results.trial import TrialRecord
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.hosts.node import NodeProcess
+from nodrop.testbed.hosts.rights import in_user_namespace
 
 ON_THIS_KERNEL = frozenset({"bare", "docker", "oci"})
 """Setups whose SUT is a process of this host, with the receiver's port beside it."""

@@ -36,7 +36,6 @@ from nodrop.calibrate.case import (
 from nodrop.calibrate.faults import Inject, PutIn
 from nodrop.config.experiment import load_experiment
 from nodrop.errors import Interrupted, LabProblem, NodropError, NotReady, interrupts
-from nodrop.hosts.node import find_node_binary
 from nodrop.ledger import hops
 from nodrop.ledger.cause import Rule
 from nodrop.ledger.hops import Outcome, Reason
@@ -45,6 +44,7 @@ from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.report.write import report_json
 from nodrop.results.other_records import Certificate, KnownAnswer, SmallestLoss
 from nodrop.results.trial import TrialRecord
+from nodrop.testbed.hosts.node import find_node_binary
 
 # One calibration: every case as a run of its own, and the certificate of what came of them.
 

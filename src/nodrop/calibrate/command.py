@@ -55,11 +55,11 @@ def calibrate(
     from nodrop.calibrate.case import Site
     from nodrop.calibrate.cases import calibrate as calibrated
     from nodrop.config.lab_file import load_lab
-    from nodrop.hosts.folders import scratch, sweep
-    from nodrop.hosts.rights import ensure_privileges
     from nodrop.measure.baselines import store
     from nodrop.plugins import build_setup
     from nodrop.terminal.tables import certificate_table, certificate_words, console
+    from nodrop.testbed.hosts.folders import scratch, sweep
+    from nodrop.testbed.hosts.rights import ensure_privileges
 
     where = load_lab(lab)
     kinds = setups or ["bare"]

@@ -18,10 +18,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.journal import journals
-from nodrop.hosts.local import LABEL_VARIABLE, run_command
-from nodrop.hosts.processes import ProcessId
 from nodrop.measure.plan import Progress
+from nodrop.testbed.hosts.journal import journals
+from nodrop.testbed.hosts.local import LABEL_VARIABLE, run_command
+from nodrop.testbed.hosts.processes import ProcessId
 
 PutIn = Callable[[], None]
 Fault = Callable[[], AbstractContextManager[PutIn]]

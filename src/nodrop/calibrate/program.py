@@ -19,16 +19,16 @@ from typing import Any
 from nodrop.calibrate import case
 from nodrop.config.lab_file import find_lab, load_lab
 from nodrop.errors import LabProblem, NotReady, TrialFailed, interrupts
-from nodrop.hosts.api import Link
-from nodrop.hosts.control_groups import Watched
-from nodrop.hosts.journal import DiskJournal
-from nodrop.images.image import resolve_bits
 from nodrop.plugins import build_lab
-from nodrop.setups.api import Limits
-from nodrop.setups.bare import Bare
-from nodrop.suts.command import Command
-from nodrop.suts.command.description import Program, holds, value_of
-from nodrop.suts.command.sut import RunningCommand
+from nodrop.testbed.hosts.api import Link
+from nodrop.testbed.hosts.control_groups import Watched
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.images.image import resolve_bits
+from nodrop.testbed.setups.api import Limits
+from nodrop.testbed.setups.bare import Bare
+from nodrop.testbed.suts.command import Command
+from nodrop.testbed.suts.command.description import Program, holds, value_of
+from nodrop.testbed.suts.command.sut import RunningCommand
 
 BOOKS = ("captured", "dropped_ring_full", "decoded")
 PACKETS = 5_000

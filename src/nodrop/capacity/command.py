@@ -119,8 +119,8 @@ def capacity(
     from nodrop.config.asked import CapacityQuestion, Sensor
     from nodrop.config.experiment import asked_experiment
     from nodrop.config.lab_file import load_lab
-    from nodrop.elsewhere.dispatch import measuring
     from nodrop.measure.plan import make_plan
+    from nodrop.remote.dispatch import measuring
     from nodrop.terminal.progress import shown
 
     question = CapacityQuestion(

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from nodrop.audit.answer import Asked, AuditAnswer, FindingAnswer
     from nodrop.drops.outlets import Metrics, Record
     from nodrop.drops.watching import Interval
-    from nodrop.hosts.local import LocalHost
-    from nodrop.hosts.ssh import SshHost
+    from nodrop.testbed.hosts.local import LocalHost
+    from nodrop.testbed.hosts.ssh import SshHost
 
 
 THERE_TIMEOUT_S = 180.0
@@ -136,9 +136,9 @@ def _there(where: str, become: Becoming | None, config: Path | None, asked: Aske
     from pydantic import ValidationError
 
     from nodrop.audit.answer import AuditAnswer
-    from nodrop.elsewhere.control_plane import placed
-    from nodrop.hosts.journal import new_label
-    from nodrop.hosts.ssh import SshHost
+    from nodrop.remote.control_plane import placed
+    from nodrop.testbed.hosts.journal import new_label
+    from nodrop.testbed.hosts.ssh import SshHost
 
     with SshHost(
         where,
@@ -264,8 +264,8 @@ def drops(
     """
     from nodrop.audit.reading import peer_mtu
     from nodrop.drops.watching import intervals, written
-    from nodrop.hosts.control_groups import Looks
     from nodrop.results.writer import must_be_new
+    from nodrop.testbed.hosts.control_groups import Looks
 
     interval_s = seconds("--interval", interval, least=LEAST_S, most=MOST_S)
     for_s = seconds("--for", for_, least=interval_s) if for_ is not None else None
@@ -331,10 +331,10 @@ def _host(
     where: str | None, become: Becoming | None, config: Path | None
 ) -> Iterator[LocalHost | SshHost]:
     """Held by nobody: others may measure there meanwhile."""
-    from nodrop.hosts.journal import new_label
-    from nodrop.hosts.local import LocalHost
-    from nodrop.hosts.node import find_node_binary
-    from nodrop.hosts.ssh import SshHost
+    from nodrop.testbed.hosts.journal import new_label
+    from nodrop.testbed.hosts.local import LocalHost
+    from nodrop.testbed.hosts.node import find_node_binary
+    from nodrop.testbed.hosts.ssh import SshHost
 
     if where is None:
         only_for_a_host(become, config)

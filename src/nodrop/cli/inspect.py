@@ -216,9 +216,9 @@ def plan(
     """
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.config.lab_file import load_lab
-    from nodrop.elsewhere.dispatch import in_the_way
     from nodrop.measure.busy import quota_words
     from nodrop.measure.plan import independent_runs, make_plan
+    from nodrop.remote.dispatch import in_the_way
     from nodrop.terminal.tables import (
         cells_to_come,
         console,

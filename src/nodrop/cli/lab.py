@@ -15,9 +15,9 @@ from nodrop.errors import BadInput, LabProblem
 from nodrop.terminal.arguments import AsJson, complain, say, say_json
 
 if TYPE_CHECKING:
-    from nodrop.hosts.journal import UndoReport
-    from nodrop.labs.api import OnHosts
     from nodrop.protocol import Kvm
+    from nodrop.testbed.hosts.journal import UndoReport
+    from nodrop.testbed.labs.api import OnHosts
 
 MOST_LINES = 20
 """Largest number of lines on what could not be undone: a damaged journal may have one for each of
@@ -62,8 +62,8 @@ def check(
     """
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
-    from nodrop.elsewhere.dispatch import looked_at
-    from nodrop.labs.api import Checked, OnHosts
+    from nodrop.remote.dispatch import looked_at
+    from nodrop.testbed.labs.api import Checked, OnHosts
 
     source = load_lab(where)
     made = plugins.build_lab(source)
@@ -105,7 +105,7 @@ def prepare(
     """
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
-    from nodrop.labs.api import OnHosts
+    from nodrop.testbed.labs.api import OnHosts
 
     made = plugins.build_lab(load_lab(where))
     if not isinstance(made, OnHosts):
@@ -148,9 +148,9 @@ def undo(
     nodrop undo --dry-run
     nodrop undo my-lab.toml --all
     """
-    from nodrop.hosts.folders import sweep
-    from nodrop.hosts.journal import UndoReport, journals, tuned_folder, undo_abandoned
-    from nodrop.hosts.ssh_connection import end_orphans
+    from nodrop.testbed.hosts.folders import sweep
+    from nodrop.testbed.hosts.journal import UndoReport, journals, tuned_folder, undo_abandoned
+    from nodrop.testbed.hosts.ssh_connection import end_orphans
 
     if dry_run:
         if where:
@@ -179,7 +179,7 @@ def undo(
 
 
 def _say_pending(everything: bool, as_json: bool) -> int:
-    from nodrop.hosts.journal import pending
+    from nodrop.testbed.hosts.journal import pending
 
     found = pending(running=everything)
     if as_json:
@@ -199,7 +199,7 @@ def _say_pending(everything: bool, as_json: bool) -> int:
 
 def _must_be_meant(where: str | None) -> None:
     """Asks, if runs go on. What ran before is put back on hosts of the lab meanwhile."""
-    from nodrop.hosts.journal import going_on
+    from nodrop.testbed.hosts.journal import going_on
 
     reports = [*(_undone_elsewhere(where, False) if where else ()), *going_on()]
     going = [words for report in reports for words in report.goes_on]
@@ -228,8 +228,8 @@ def _say_undone(reports: Sequence[UndoReport]) -> None:
 def _undone_elsewhere(where: str, everything: bool) -> Sequence[UndoReport]:
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
-    from nodrop.hosts.journal import abandoned_labels
-    from nodrop.labs.api import OnHosts
+    from nodrop.testbed.hosts.journal import abandoned_labels
+    from nodrop.testbed.labs.api import OnHosts
 
     made = plugins.build_lab(load_lab(where))
     if not isinstance(made, OnHosts):
@@ -242,8 +242,8 @@ def _undone_elsewhere(where: str, everything: bool) -> Sequence[UndoReport]:
 
 
 def _undone_by_nodrop_there(lab: OnHosts, everything: bool) -> Sequence[UndoReport]:
-    from nodrop.elsewhere.outbox import undone_on
-    from nodrop.hosts.journal import UndoReport, new_label
+    from nodrop.remote.outbox import undone_on
+    from nodrop.testbed.hosts.journal import UndoReport, new_label
 
     try:
         with lab.receiver(f"undo-{new_label()}") as host:
@@ -257,8 +257,8 @@ def _passed_on(job: str) -> Callable[..., None]:
         arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS...")] = None,
     ) -> None:
         from nodrop.config.replay import MADE_TRACE
-        from nodrop.hosts.node import find_node_binary
-        from nodrop.hosts.rights import READER, limited
+        from nodrop.testbed.hosts.node import find_node_binary
+        from nodrop.testbed.hosts.rights import READER, limited
 
         for made in (word for word in arguments or () if word.startswith(MADE_TRACE)):
             hint = f"nodrop trace make {made.removeprefix(MADE_TRACE)} FILE"

@@ -145,16 +145,16 @@ def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callab
     """The function that runs the experiment, bound to where and how."""
     if fleet is None:
         from nodrop.config.lab_file import load_lab
-        from nodrop.elsewhere.dispatch import measuring
+        from nodrop.remote.dispatch import measuring
 
         where = load_lab(lab)
         return partial(measuring(where), asked, where)
     if lab is not None:
         raise BadInput("--lab: not with --fleet, whose file names its labs; leave one of them out")
     from nodrop.config.lab_file import load_fleet
-    from nodrop.elsewhere.dispatch import receiver_elsewhere, sits
     from nodrop.fleet.run import run_fleet
-    from nodrop.hosts.rights import ensure_privileges
+    from nodrop.remote.dispatch import receiver_elsewhere, sits
+    from nodrop.testbed.hosts.rights import ensure_privileges
 
     labs = load_fleet(fleet)
     here = labs.file.cluster == "local"  # else workers measure, and this process only asks
@@ -235,9 +235,9 @@ def doctor(
     """
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab
-    from nodrop.elsewhere.dispatch import looked_at, receiver_elsewhere
     from nodrop.measure import baselines
     from nodrop.measure.plan import make_plan
+    from nodrop.remote.dispatch import looked_at, receiver_elsewhere
 
     where = load_lab(lab)
     changes = all_settings(settings, tolerate_truncated=tolerate_truncated)

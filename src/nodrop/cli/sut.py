@@ -16,7 +16,7 @@ from nodrop.terminal.arguments import AsJson, Settings, complain, say, say_json
 
 if TYPE_CHECKING:
     from nodrop.calibrate.program import Proof
-    from nodrop.images.image import Image
+    from nodrop.testbed.images.image import Image
 
 
 Recipe = Annotated[
@@ -40,7 +40,7 @@ def build(
     nodrop image build suricata
     nodrop image build suricata --release trixie-backports
     """
-    from nodrop.images.image import build_image
+    from nodrop.testbed.images.image import build_image
 
     _print(build_image(recipe, release=release), as_json)
 
@@ -52,7 +52,7 @@ def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
     \b
     nodrop image ensure suricata
     """
-    from nodrop.images.image import ensure_bits
+    from nodrop.testbed.images.image import ensure_bits
 
     bits = ensure_bits(recipe)
     if as_json:
@@ -68,8 +68,8 @@ def guest(recipe: Recipe, as_json: AsJson = False) -> None:
     \b
     nodrop image guest suricata
     """
-    from nodrop.images.guest_assets import make_assets
-    from nodrop.images.image import find_image
+    from nodrop.testbed.images.guest_assets import make_assets
+    from nodrop.testbed.images.image import find_image
 
     found = make_assets(find_image(recipe).bits())
     if as_json:
@@ -100,7 +100,7 @@ def import_it(
     docker export CONTAINER >rootfs.tar
     nodrop image import rootfs.tar --name snort --program /usr/bin/snort --version 3.1.0
     """
-    from nodrop.images.image import import_image
+    from nodrop.testbed.images.image import import_image
 
     _print(import_image(rootfs, name=name, program=program, version=version), as_json)
 
@@ -114,8 +114,8 @@ def list_the_images(as_json: AsJson = False) -> None:
     nodrop image list
     nodrop image list --json
     """
-    from nodrop.images.image import default_image, list_images, unusable_images
     from nodrop.terminal.tables import console, images_table
+    from nodrop.testbed.images.image import default_image, list_images, unusable_images
 
     found = list_images()
     for words in unusable_images():
@@ -141,7 +141,7 @@ def show(
     nodrop image show suricata
     nodrop image show suricata:8 --json
     """
-    from nodrop.images.image import find_image
+    from nodrop.testbed.images.image import find_image
 
     _print(find_image(name), as_json)
 
@@ -176,7 +176,7 @@ def list_them(as_json: AsJson = False) -> None:
     nodrop sut list
     nodrop sut list --json
     """
-    from nodrop.suts.command.description import read_program, shipped
+    from nodrop.testbed.suts.command.description import read_program, shipped
 
     programs = {name: (path, read_program(path)) for name, path in shipped().items()}
     if as_json:
@@ -225,11 +225,11 @@ def check(
     """
     from nodrop.calibrate.program import prove
     from nodrop.config.options import parse_setting
-    from nodrop.hosts.folders import scratch, sweep
-    from nodrop.hosts.rights import ensure_privileges
-    from nodrop.suts.command import Command
-    from nodrop.suts.command.description import find_program
-    from nodrop.suts.command.sut import proof_of
+    from nodrop.testbed.hosts.folders import scratch, sweep
+    from nodrop.testbed.hosts.rights import ensure_privileges
+    from nodrop.testbed.suts.command import Command
+    from nodrop.testbed.suts.command.description import find_program
+    from nodrop.testbed.suts.command.sut import proof_of
 
     options: dict[str, object] = {"kind": "command", "program": program}
     for written in settings or ():

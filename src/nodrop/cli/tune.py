@@ -155,7 +155,7 @@ def status(as_json: AsJson = False) -> int:
 
     Exit code 0: all as set, or nothing is set; 1: something has changed since.
     """
-    from nodrop.hosts.journal import tuned_folder
+    from nodrop.testbed.hosts.journal import tuned_folder
     from nodrop.tune.kept import tunings
 
     rows = [row for tuning in tunings(killed=True) for row in _rows(tuning)]
@@ -191,7 +191,7 @@ def restore(
     """
     from dataclasses import asdict
 
-    from nodrop.hosts.journal import tuned_folder
+    from nodrop.testbed.hosts.journal import tuned_folder
     from nodrop.tune.kept import put_back, tunings
 
     found = [put_back(one, overwrite=overwrite) for one in tunings(killed=True)]
@@ -210,7 +210,7 @@ def restore(
 
 
 def _yaml_plan(config: Path, knobs: Sequence[str], ports: Sequence[str], *, write: bool) -> int:
-    from nodrop.suts.suricata.own_yaml import read_own
+    from nodrop.testbed.suts.suricata.own_yaml import read_own
     from nodrop.tune import suricata_yaml as of_suricata
 
     read_own(config)  # BadInput in its words if it is no suricata.yaml

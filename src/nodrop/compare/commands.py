@@ -264,9 +264,9 @@ def ab(
     """
     from nodrop.config.asked import AbQuestion, Sensor, time_s
     from nodrop.config.lab_file import load_lab
-    from nodrop.elsewhere.dispatch import measuring
     from nodrop.measure.controllers.blocks import UntilTold
     from nodrop.measure.plan import make_plan
+    from nodrop.remote.dispatch import measuring
     from nodrop.report.sensor import decoder_words, sensor_words
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report

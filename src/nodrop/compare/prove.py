@@ -178,9 +178,9 @@ class _Run:
         self, asked: Experiment, cells: Mapping[str, Mapping[str, Any]]
     ) -> tuple[Path, Sequence[TrialRecord], list[Effect]]:
         from nodrop.compare import proving
-        from nodrop.elsewhere.dispatch import measuring
         from nodrop.measure.controllers.blocks import UntilTold
         from nodrop.measure.plan import make_plan
+        from nodrop.remote.dispatch import measuring
         from nodrop.report.story import read_story
         from nodrop.report.trust import other_programs
         from nodrop.report.write import write_report

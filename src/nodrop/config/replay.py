@@ -189,7 +189,7 @@ class ReplayOptions(Options):
 
     @property
     def pace(self) -> dict[str, float | bool]:
-        """The one pacing key, as the node's replay job wants it; of a ramp load/trace.py has it."""
+        """The one pacing key, as the node's replay job wants it (ramps: testbed/load/trace.py)."""
         if self.top_speed:
             return {"top_speed": True}
         return {"pps": self.pps} if self.pps is not None else {"speed": self.speed or 1.0}

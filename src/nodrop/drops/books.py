@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodrop.hosts.control_groups import QUOTAS_HIDDEN, SocketSums
 from nodrop.protocol import (
     CapturePort,
     CaptureProgram,
@@ -20,6 +19,7 @@ from nodrop.protocol import (
     CaptureSocket,
     Reassembled,
 )
+from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, SocketSums
 
 COUNTER_32 = 1 << 32
 STEP_NS = 2_500_000_000

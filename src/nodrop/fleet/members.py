@@ -16,7 +16,6 @@ from nodrop.config.lab_file import FleetFile
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady
 from nodrop.fleet import worker
 from nodrop.fleet.worker import PAIR, Begun, Job, Left, Sent, Workers
-from nodrop.hosts.api import Json
 from nodrop.ledger.hops import OF_THE_LAB
 from nodrop.measure.controllers.blocks import (
     Controller,
@@ -31,6 +30,7 @@ from nodrop.measure.plan import Plan, Progress
 from nodrop.results.summary import OF_A_HOST, Remaining
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter
+from nodrop.testbed.hosts.api import Json
 
 FIRST_S = 60.0
 """So long the beginning waits for workers of all pairs; then it goes on with those that are there,

@@ -32,10 +32,6 @@ from nodrop.fleet.worker import (
     in_a_line,
     started,
 )
-from nodrop.hosts.api import Json
-from nodrop.hosts.folders import scratch
-from nodrop.hosts.rights import in_user_namespace
-from nodrop.labs.api import OnHosts, Storage
 from nodrop.measure.manager import (
     Crew,
     RunOutcome,
@@ -47,6 +43,10 @@ from nodrop.measure.manager import (
 )
 from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.writer import plan_sha256
+from nodrop.testbed.hosts.api import Json
+from nodrop.testbed.hosts.folders import scratch
+from nodrop.testbed.hosts.rights import in_user_namespace
+from nodrop.testbed.labs.api import OnHosts, Storage
 
 PACKAGE = "dask-kubernetes"
 API = "kubernetes.dask.org/v1"

@@ -23,9 +23,6 @@ from typing import Any, Protocol
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import FleetFile, LabSource
 from nodrop.errors import LabProblem, NotReady
-from nodrop.hosts.api import Json
-from nodrop.hosts.folders import scratch, sweep
-from nodrop.hosts.journal import DiskJournal, undo_abandoned
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import manifest
 from nodrop.measure.pair import Pair, at_work
@@ -33,6 +30,9 @@ from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import preflight
 from nodrop.results.layout import TrialFolder
 from nodrop.results.trial import TrialRecord
+from nodrop.testbed.hosts.api import Json
+from nodrop.testbed.hosts.folders import scratch, sweep
+from nodrop.testbed.hosts.journal import DiskJournal, undo_abandoned
 
 # Workers that dask starts for a run: by ssh, or as jobs of SLURM.
 

@@ -12,15 +12,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nodrop.detections import Baseline, Found
-from nodrop.hosts.api import HostProcess, Json
-from nodrop.hosts.processes import usage
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Problem
 from nodrop.ledger.over_time import Busy, Losses, WorkedOff
 from nodrop.ledger.running import FlowSizes, Running, ThreadBooks
 from nodrop.ledger.sender import Quota
 from nodrop.ledger.verdict import Verdict
-from nodrop.load.api import OfferedLoad
 from nodrop.measure.busy import Tell
 from nodrop.measure.cells import Cell, Table
 from nodrop.measure.packets.instances import Instance, PortPackets
@@ -29,7 +26,10 @@ from nodrop.measure.sampling import Usage
 from nodrop.results.layout import TrialFolder
 from nodrop.results.records import LoadWindow
 from nodrop.results.trial import Program
-from nodrop.suts.api import Drained, Readiness, SutCounters
+from nodrop.testbed.hosts.api import HostProcess, Json
+from nodrop.testbed.hosts.processes import usage
+from nodrop.testbed.load.api import OfferedLoad
+from nodrop.testbed.suts.api import Drained, Readiness, SutCounters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

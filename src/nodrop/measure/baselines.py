@@ -21,14 +21,7 @@ from nodrop import plugins
 from nodrop.config.lab_file import LabSource, load_lab
 from nodrop.detections import Baseline, Found, keep
 from nodrop.errors import LabProblem, TrialFailed, interrupts
-from nodrop.hosts.api import Json, UndoJournal
-from nodrop.hosts.folders import cache_folder, state_folder
-from nodrop.hosts.journal import DiskJournal
-from nodrop.hosts.local import LocalHost, run_command
-from nodrop.hosts.node import file_sha256, find_node_binary
-from nodrop.labs.api import Lab
 from nodrop.ledger.hops import Class
-from nodrop.load.api import TraceFacts
 from nodrop.measure.api import Measurer, Trial
 from nodrop.measure.cells import Cell, Table
 from nodrop.measure.preflight import Parts
@@ -36,8 +29,15 @@ from nodrop.protocol import Host as HostFacts
 from nodrop.protocol import ProbeResult
 from nodrop.results.layout import TrialFolder
 from nodrop.results.other_records import Certificate, Key, file_name, find_certificate
-from nodrop.setups.api import Limits, Setup
-from nodrop.suts.api import Detecting
+from nodrop.testbed.hosts.api import Json, UndoJournal
+from nodrop.testbed.hosts.folders import cache_folder, state_folder
+from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.hosts.local import LocalHost, run_command
+from nodrop.testbed.hosts.node import file_sha256, find_node_binary
+from nodrop.testbed.labs.api import Lab
+from nodrop.testbed.load.api import TraceFacts
+from nodrop.testbed.setups.api import Limits, Setup
+from nodrop.testbed.suts.api import Detecting
 from nodrop.untrusted.folder import Folder, read_file
 
 VERSION = 1

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.config.units import format_cpus, format_seconds
-from nodrop.hosts.control_groups import own_quotas
 from nodrop.ledger.hops import Reason
 from nodrop.ledger.over_time import Busy, DropReading, Losses, losses
 from nodrop.ledger.running import BusyThread
 from nodrop.ledger.sender import DISTURBS, KNOBS
-from nodrop.load.api import OfferedLoad, Offerer
 from nodrop.measure.sampling import Sampler, busiest_thread
 from nodrop.protocol import SampleRow
 from nodrop.results.trial import OTHERS, STEAL, Live, Program, TrialRecord
-from nodrop.suts.api import SutCounters
+from nodrop.testbed.hosts.control_groups import own_quotas
+from nodrop.testbed.load.api import OfferedLoad, Offerer
+from nodrop.testbed.suts.api import SutCounters
 
 KERNEL_THREAD = 0x00200000
 """PF_KTHREAD: its time is the packets' own work (ksoftirqd, kworker)."""

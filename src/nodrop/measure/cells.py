@@ -14,14 +14,14 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.search import SHORTEST_S, Search
 from nodrop.config.units import format_cpus, format_seconds, parse_cpus
 from nodrop.errors import BadInput, LabProblem
-from nodrop.labs.api import Receiving
-from nodrop.labs.bridge import Splitter
 from nodrop.ledger.over_time import least_duration_s
-from nodrop.load.api import LoadGenerator, Planned, TraceFacts
 from nodrop.measure.controllers.blocks import Factors
 from nodrop.results.records import LoadWindow
-from nodrop.setups.api import Limits, Setup, missing_cpus
-from nodrop.suts.api import Sut
+from nodrop.testbed.labs.api import Receiving
+from nodrop.testbed.labs.bridge import Splitter
+from nodrop.testbed.load.api import LoadGenerator, Planned, TraceFacts
+from nodrop.testbed.setups.api import Limits, Setup, missing_cpus
+from nodrop.testbed.suts.api import Sut
 
 Table = Mapping[str, Any]
 

@@ -22,11 +22,6 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, Gate, Interrupted, NodropError, SystemRefused, interrupts
-from nodrop.hosts.api import Json
-from nodrop.hosts.journal import DiskJournal, must_be_kept
-from nodrop.hosts.node import file_sha256, find_node_binary
-from nodrop.hosts.processes import this_host
-from nodrop.labs.api import OnHosts, Storage
 from nodrop.measure.baselines import machine_sha256, stands_on
 from nodrop.measure.busy import budget_words, quota_words
 from nodrop.measure.controllers.blocks import Controller, TrialInput
@@ -40,6 +35,11 @@ from nodrop.results.rundir import find_run, read_manifest
 from nodrop.results.summary import OF_A_HOST, begun_sitting
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import Question, RunWriter, plan_sha256
+from nodrop.testbed.hosts.api import Json
+from nodrop.testbed.hosts.journal import DiskJournal, must_be_kept
+from nodrop.testbed.hosts.node import file_sha256, find_node_binary
+from nodrop.testbed.hosts.processes import this_host
+from nodrop.testbed.labs.api import OnHosts, Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

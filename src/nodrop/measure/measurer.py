@@ -17,15 +17,8 @@ from typing import Self
 from nodrop.config.experiment import Measure
 from nodrop.detections import read_found
 from nodrop.errors import BadInput, NodeRefused, NodropError
-from nodrop.hosts.api import AnyJob, HostProcess, Json, Link, UndoJournal
-from nodrop.hosts.local import LocalHost
-from nodrop.hosts.node import file_sha256
-from nodrop.images.image import must_be_there
-from nodrop.images.image_tree import Bits, first_difference
-from nodrop.labs.api import MakesPorts
 from nodrop.ledger.hops import Problem, Reason, ring_of
 from nodrop.ledger.running import Role
-from nodrop.load.api import LoadGenerator, Offerer
 from nodrop.measure import sampling
 from nodrop.measure.api import Measured, Standing, Trial
 from nodrop.measure.cells import Cell, Table, core_of, may_spin
@@ -45,8 +38,15 @@ from nodrop.measure.packets.readings import Reading
 from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
 from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.results.layout import PROFILE
-from nodrop.setups.api import Env, Proof, SamplesInside
-from nodrop.suts.api import Detecting
+from nodrop.testbed.hosts.api import AnyJob, HostProcess, Json, Link, UndoJournal
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.hosts.node import file_sha256
+from nodrop.testbed.images.image import must_be_there
+from nodrop.testbed.images.image_tree import Bits, first_difference
+from nodrop.testbed.labs.api import MakesPorts
+from nodrop.testbed.load.api import LoadGenerator, Offerer
+from nodrop.testbed.setups.api import Env, Proof, SamplesInside
+from nodrop.testbed.suts.api import Detecting
 from nodrop.tune.applying import tuned
 
 

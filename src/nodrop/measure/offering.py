@@ -13,9 +13,6 @@ from math import inf
 from pathlib import Path
 
 from nodrop.config.experiment import Measure
-from nodrop.hosts.api import HostProcess, Json, counters_of, rise
-from nodrop.hosts.control_groups import own_quotas
-from nodrop.hosts.processes import allowed_cpus, usage
 from nodrop.ledger import sender
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Problem, Reason, places_of, ring_of
@@ -32,7 +29,6 @@ from nodrop.ledger.running import (
 from nodrop.ledger.sender import Bounds, Quota, Sending
 from nodrop.ledger.timeline import CpuTime, Timeline, timeline
 from nodrop.ledger.verdict import judge
-from nodrop.load.api import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts
 from nodrop.measure.api import Measured, Servants, Trial
 from nodrop.measure.busy import Feed, Others
 from nodrop.measure.packets import books, instances
@@ -46,7 +42,11 @@ from nodrop.measure.packets.readings import Reading, Readings, nothing_arrived
 from nodrop.measure.packets.reassembly import Room
 from nodrop.measure.sampling import Sampler, Usage, by_our_clock, rows_of_processes
 from nodrop.protocol import SampleRow
-from nodrop.suts.api import Sut, SutCounters
+from nodrop.testbed.hosts.api import HostProcess, Json, counters_of, rise
+from nodrop.testbed.hosts.control_groups import own_quotas
+from nodrop.testbed.hosts.processes import allowed_cpus, usage
+from nodrop.testbed.load.api import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts
+from nodrop.testbed.suts.api import Sut, SutCounters
 from nodrop.untrusted.json_text import making_sense
 
 # The packet books of one trial: from what was read at each place to the ledger and the verdict.

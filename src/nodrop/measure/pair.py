@@ -20,15 +20,11 @@ from nodrop.errors import (
     SystemRefused,
     TrialFailed,
 )
-from nodrop.hosts.api import Host, Json, UndoJournal
-from nodrop.hosts.processes import this_host
-from nodrop.labs.api import OnHosts
 from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.hops import Class, Problem, Reason
 from nodrop.ledger.over_time import Watched, shown
 from nodrop.ledger.running import ThreadBooks, unexplained_packets
 from nodrop.ledger.verdict import figures, judge
-from nodrop.load.api import FromFiles, LoadGenerator, OfferedLoad, ScheduleError
 from nodrop.measure.api import Measured, Measurer, ResourcesSeen, Standing, Trial, setup_cpu_s
 from nodrop.measure.baselines import Baselines
 from nodrop.measure.busy import Tell
@@ -42,7 +38,11 @@ from nodrop.protocol import Achieved, AfPacketProof
 from nodrop.protocol import Host as HostFacts
 from nodrop.results.layout import TrialFolder
 from nodrop.results.trial import Live, Ramp, Searched, Soak, TrialRecord
-from nodrop.suts.api import SutCounters
+from nodrop.testbed.hosts.api import Host, Json, UndoJournal
+from nodrop.testbed.hosts.processes import this_host
+from nodrop.testbed.labs.api import OnHosts
+from nodrop.testbed.load.api import FromFiles, LoadGenerator, OfferedLoad, ScheduleError
+from nodrop.testbed.suts.api import SutCounters
 
 
 def trial_record(

@@ -21,10 +21,7 @@ from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPL
 from nodrop.config.search import Repetitions, Search
 from nodrop.config.units import count_of, format_cpus, parse_cpus
 from nodrop.errors import BadInput
-from nodrop.labs.api import Receiving
-from nodrop.labs.bridge import Splitter
 from nodrop.ledger.over_time import duration
-from nodrop.load.api import LoadGenerator, PeakDemand
 from nodrop.measure.cells import (
     Cell,
     OfferLength,
@@ -42,8 +39,11 @@ from nodrop.measure.cells import (
 from nodrop.measure.controllers.blocks import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.results.capacity import Forecast
 from nodrop.results.trial import Live, TrialRecord
-from nodrop.setups.api import Limits, Setup, pins_within_limits
-from nodrop.suts.api import Sut, pins_of, ports_of
+from nodrop.testbed.labs.api import Receiving
+from nodrop.testbed.labs.bridge import Splitter
+from nodrop.testbed.load.api import LoadGenerator, PeakDemand
+from nodrop.testbed.setups.api import Limits, Setup, pins_within_limits
+from nodrop.testbed.suts.api import Sut, pins_of, ports_of
 from nodrop.tune.applying import asked as asked_knobs
 
 if TYPE_CHECKING:

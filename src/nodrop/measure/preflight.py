@@ -16,19 +16,19 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, LabProblem, NotReady
-from nodrop.hosts.api import Json
-from nodrop.hosts.node import file_sha256
-from nodrop.images.image import must_be_there, resolve_bits, script_problem
-from nodrop.images.image_tree import Bits, first_difference
-from nodrop.labs.api import Lab, MakesPorts, OnHosts, Receiving
-from nodrop.labs.bridge import split_problems
 from nodrop.ledger.hops import Problem, Reason
-from nodrop.load.api import BetweenStacks, ByProgram, LoadGenerator
 from nodrop.measure.busy import host_notes
 from nodrop.measure.cells import Cell, Table, port_traces, sender_problems, traces_of
 from nodrop.measure.plan import Plan
-from nodrop.setups.api import Setup, missing_cpus, pin_problems
-from nodrop.suts.api import Detecting, Particular, Sut, must_be_detectable, pins_of
+from nodrop.testbed.hosts.api import Json
+from nodrop.testbed.hosts.node import file_sha256
+from nodrop.testbed.images.image import must_be_there, resolve_bits, script_problem
+from nodrop.testbed.images.image_tree import Bits, first_difference
+from nodrop.testbed.labs.api import Lab, MakesPorts, OnHosts, Receiving
+from nodrop.testbed.labs.bridge import split_problems
+from nodrop.testbed.load.api import BetweenStacks, ByProgram, LoadGenerator
+from nodrop.testbed.setups.api import Setup, missing_cpus, pin_problems
+from nodrop.testbed.suts.api import Detecting, Particular, Sut, must_be_detectable, pins_of
 
 _AGAIN = "make it again with `nodrop image build`"
 

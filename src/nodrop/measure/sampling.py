@@ -10,12 +10,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, Protocol, Self, runtime_checkable
 
-from nodrop.hosts.api import Host, HostProcess, Json, Port, SampleJob
-from nodrop.hosts.node import ClockFix, fit
 from nodrop.ledger.hops import Problem, Reason
 from nodrop.ledger.running import BusyThread
 from nodrop.protocol import CpuTimes, SampleRow
-from nodrop.setups.api import SamplesInside
+from nodrop.testbed.hosts.api import Host, HostProcess, Json, Port, SampleJob
+from nodrop.testbed.hosts.node import ClockFix, fit
+from nodrop.testbed.setups.api import SamplesInside
 from nodrop.untrusted.json_text import decode_object, making_sense
 
 STOP_TIMEOUT_S = 10.0

@@ -48,7 +48,7 @@ IDLE = 0.2
 """Part of the time below which a worker is said to be idle."""
 MOST_PATH = 6
 ROOMY_FRAMES = 32_768
-"""Frames of a socket ring, as many as lossless baselines have (suts/suricata/sut.py)."""
+"""Frames of a socket ring, as many as lossless baselines have (testbed/suts/suricata/sut.py)."""
 SEARCH_S = 240.0
 """Budget of a search that is offered, as `nodrop capacity` has it."""
 OUTCOMES = ("measured", "void", "failed")

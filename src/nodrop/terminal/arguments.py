@@ -51,9 +51,9 @@ def out_folder(text: str | Path) -> Path:
     """Where the copies of all its run directories lie; the copy, if it is one itself."""
     if MARK not in str(text):
         return Path(text)
-    from nodrop.hosts.rights import in_user_namespace
     from nodrop.results.layout import MANIFEST
     from nodrop.results.store import Store, copy_of
+    from nodrop.testbed.hosts.rights import in_user_namespace
 
     if in_user_namespace():
         raise NotReady(
@@ -72,8 +72,8 @@ def out_folder(text: str | Path) -> Path:
 
 def _folder_here(url: str) -> Path:
     """Folder for copies from a store. Its content may be nowhere else yet, so it is no cache."""
-    from nodrop.hosts.folders import state_folder
     from nodrop.results.layout import safe_name
+    from nodrop.testbed.hosts.folders import state_folder
 
     readable = safe_name(url.partition(MARK)[2])[:60]
     digest = hashlib.sha256(url.encode()).hexdigest()[:8]
@@ -232,7 +232,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 def blaming_options(asked: Experiment, plan: Callable[[], Plan]) -> Plan:
     """A SUT that has no such key is said by the option of the command line; so is a described
     program in the place of a kind."""
-    from nodrop.suts.command.description import shipped
+    from nodrop.testbed.suts.command.description import shipped
 
     try:
         return plan()

@@ -17,24 +17,24 @@ from rich.text import Text
 
 from nodrop.config.units import count_of, format_seconds, from_to
 from nodrop.errors import LabProblem
-from nodrop.hosts.api import Json
 from nodrop.ledger.over_time import duration
 from nodrop.ledger.verdict import percent
 from nodrop.results.rundir import Damage, RunDir
 from nodrop.terminal.arguments import command_lines, laid_out, named
+from nodrop.testbed.hosts.api import Json
 from nodrop.untrusted.json_text import making_sense, one_line, plain
 from nodrop.watch.so_far import cell_name
 
 if TYPE_CHECKING:
     from nodrop.config.search import Repetitions
-    from nodrop.images.image import Image
-    from nodrop.load.api import Planned
     from nodrop.measure.cells import OfferLength
     from nodrop.measure.plan import Plan
     from nodrop.plugins import Plugin
     from nodrop.results.other_records import Certificate, Pace
     from nodrop.results.summary import CellSummary
     from nodrop.stats.interval import Summary
+    from nodrop.testbed.images.image import Image
+    from nodrop.testbed.load.api import Planned
 
 
 # Rich's console, made safe: foreign words reach the terminal without control codes.

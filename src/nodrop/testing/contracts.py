@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput
-from nodrop.hosts.api import Json
-from nodrop.labs.api import Lab
 from nodrop.ledger.hops import Owner, Place
-from nodrop.load.api import LoadGenerator
 from nodrop.measure.controllers.blocks import Asked, Controller, Outlook, TrialInput
 from nodrop.results.trial import TrialRecord
-from nodrop.setups.api import Limits, Setup
-from nodrop.suts.api import Sut
+from nodrop.testbed.hosts.api import Json
+from nodrop.testbed.labs.api import Lab
+from nodrop.testbed.load.api import LoadGenerator
+from nodrop.testbed.setups.api import Limits, Setup
+from nodrop.testbed.suts.api import Sut
 
 Build = Callable[..., Any]
 """A plugin's entry point: `build(table, base=folder)`."""

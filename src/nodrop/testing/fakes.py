@@ -37,7 +37,10 @@ from typing import (
 from typing_extensions import is_typeddict
 
 from nodrop.errors import TrialFailed
-from nodrop.hosts.api import (
+from nodrop.ledger.hops import Account, Hop, Place
+from nodrop.ledger.running import Role
+from nodrop.protocol import ProbeResult, SampleRow, TraceResult
+from nodrop.testbed.hosts.api import (
     Action,
     AnyJob,
     Completed,
@@ -48,11 +51,9 @@ from nodrop.hosts.api import (
     Port,
     UndoJournal,
 )
-from nodrop.images.image_tree import Bits
-from nodrop.labs.api import Lab
-from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.ledger.running import Role
-from nodrop.load.api import (
+from nodrop.testbed.images.image_tree import Bits
+from nodrop.testbed.labs.api import Lab
+from nodrop.testbed.load.api import (
     Fragments,
     LoadGenerator,
     OfferedLoad,
@@ -61,8 +62,7 @@ from nodrop.load.api import (
     Tick,
     TraceFacts,
 )
-from nodrop.protocol import ProbeResult, SampleRow, TraceResult
-from nodrop.setups.api import (
+from nodrop.testbed.setups.api import (
     Env,
     Limits,
     PlaceReading,
@@ -72,8 +72,8 @@ from nodrop.setups.api import (
     SamplesInside,
     Setup,
 )
-from nodrop.setups.contained import LocalView
-from nodrop.suts.api import Drained, Readiness, Sut, SutCounters
+from nodrop.testbed.setups.contained import LocalView
+from nodrop.testbed.suts.api import Drained, Readiness, Sut, SutCounters
 
 # A lab, its hosts and their jobs without a machine, all of one `World` that notes each step.
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from nodrop import plugins
 from nodrop.errors import BadInput, LabProblem, NodropError
-from nodrop.hosts.api import Action, UndoJournal
-from nodrop.hosts.local import run_command
+from nodrop.testbed.hosts.api import Action, UndoJournal
+from nodrop.testbed.hosts.local import run_command
 from nodrop.tune import device as kernel
 from nodrop.tune.device import HOST, Device, Knob, Piece, Raw, rank
 from nodrop.tune.knobs import KNOBS, find

@@ -22,8 +22,8 @@ from nodrop.audit import kernel as asking
 from nodrop.audit.ports import line_numbers
 from nodrop.config.options import unknown_key
 from nodrop.errors import BadInput
-from nodrop.hosts.local import run_command
-from nodrop.labs import driver
+from nodrop.testbed.hosts.local import run_command
+from nodrop.testbed.labs import driver
 
 # A knob is a setting of a port or of the host: its place, and the form of its value.
 #

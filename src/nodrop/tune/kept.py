@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 from nodrop.errors import LabProblem, NodropError, signals_held
-from nodrop.hosts.api import Action
-from nodrop.hosts.journal import DiskJournal, journals, new_label, tuned_folder
-from nodrop.hosts.local import run_command
+from nodrop.testbed.hosts.api import Action
+from nodrop.testbed.hosts.journal import DiskJournal, journals, new_label, tuned_folder
+from nodrop.testbed.hosts.local import run_command
 from nodrop.tune import device as kernel
 from nodrop.tune.applying import (
     Applied,
@@ -135,7 +135,7 @@ def put_back(tuning: Tuning, *, overwrite: bool) -> Restored:
 
 
 def main(text: str, *flags: str) -> int:
-    """Puts back a tuning's settings, for `nodrop undo` (hosts/reversal.py) and `put_back`."""
+    """Puts back a tuning's settings, for `undo` (testbed/hosts/reversal.py) and `put_back`."""
     try:
         state = State.of(text)
         if not kernel.enter(state.space):

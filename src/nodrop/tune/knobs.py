@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from nodrop.config.options import unknown_key
 from nodrop.config.units import cpu_mask, format_cpus, parse_cpus
 from nodrop.errors import BadInput
-from nodrop.labs.driver import FLOWS, HEAD
+from nodrop.testbed.labs.driver import FLOWS, HEAD
 from nodrop.tune.device import Edit, Knob, Raw
 from nodrop.tune.suricata_yaml import OF_SURICATA
 

@@ -17,7 +17,7 @@ from nodrop.audit.reading import read_world
 from nodrop.audit.symmetry import Dealt
 from nodrop.audit.world import Role, Socket, World
 from nodrop.errors import TrialFailed
-from nodrop.labs.driver import GRSSH, HEAD
+from nodrop.testbed.labs.driver import GRSSH, HEAD
 
 SURICATA, LISTENER = 500, 512
 SYMMETRIC = bytes.fromhex("6d5a" * 20)

@@ -283,7 +283,7 @@ def test_exit_codes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr("nodrop.hosts.rights.ensure_privileges", lambda: None)
+    monkeypatch.setattr("nodrop.testbed.hosts.rights.ensure_privileges", lambda: None)
     monkeypatch.setattr(cases, "calibrate", lambda *_, **__: certificate(*answers))
     assert main.exit_code(["calibrate"]) == code
     out = capsys.readouterr().out
@@ -297,7 +297,7 @@ def test_some_cases_alone_make_no_certificate(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr("nodrop.hosts.rights.ensure_privileges", lambda: None)
+    monkeypatch.setattr("nodrop.testbed.hosts.rights.ensure_privileges", lambda: None)
     monkeypatch.setattr(cases, "calibrate", lambda *_, **__: certificate("caught"))
     assert main.exit_code(["calibrate", "--only", "nothing"]) == 0
     assert "no certificate" in capsys.readouterr().out

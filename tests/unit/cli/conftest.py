@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodrop import plugins
-from nodrop.load.api import TraceFacts
+from nodrop.testbed.load.api import TraceFacts
 from nodrop.testing.fakes import FakeLoad, World
 from tests.unit.cli.program import EXPERIMENT
 

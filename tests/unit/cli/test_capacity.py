@@ -13,10 +13,10 @@ import pytest
 from nodrop.cli import main
 from nodrop.config.asked import CapacityQuestion
 from nodrop.config.experiment import Experiment, asked_experiment, load_experiment
-from nodrop.hosts import rights
 from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome
 from nodrop.results.rundir import open_run
+from nodrop.testbed.hosts import rights
 from tests.depth import depth
 from tests.made.outcome_runs import outcome_search, tried
 from tools.schemas import schemas

@@ -14,10 +14,10 @@ import typer
 
 from nodrop.cli import main
 from nodrop.cli.lab import NODE_JOBS
-from nodrop.hosts import rights
 from nodrop.measure.manager import RunOutcome
 from nodrop.results.writer import RunWriter
 from nodrop.terminal.arguments import all_settings
+from nodrop.testbed.hosts import rights
 from nodrop.watch import serve
 from tests.made.outcome_runs import trial
 from tests.unit.cli.program import in_a_shell, nodrop, started
@@ -262,7 +262,7 @@ def test_run_ends_with_the_directory_on_stdout(
         return RunOutcome(directory=writer.path, records=(record,))
 
     monkeypatch.setattr("nodrop.measure.manager.run_experiment", measured)
-    monkeypatch.setattr("nodrop.hosts.rights.ensure_privileges", lambda: None)
+    monkeypatch.setattr("nodrop.testbed.hosts.rights.ensure_privileges", lambda: None)
     argv = ["run", str(experiment), "--out", str(tmp_path / "out"), "--resume", *flags]
     assert main.exit_code(argv) == code
     [directory] = (tmp_path / "out").iterdir()
@@ -285,7 +285,7 @@ def test_doctor_lists_every_problem(
     problems = ["no node", "no trace"]
     shared = "in 2 of 2 cells the generator and the SUT may share a CPU"
     monkeypatch.setattr("nodrop.measure.preflight.doctor", lambda *_: ([*problems], [shared]))
-    monkeypatch.setattr("nodrop.hosts.rights.ensure_privileges", lambda: None)
+    monkeypatch.setattr("nodrop.testbed.hosts.rights.ensure_privileges", lambda: None)
     assert main.exit_code(["doctor", str(experiment)]) == 3
     listed = capsys.readouterr().out.splitlines()
     assert listed == ["- no node", "- no trace", shared, "2 problems to fix"]

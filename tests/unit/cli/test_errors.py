@@ -23,12 +23,12 @@ from rich.table import Table
 from nodrop import plugins
 from nodrop.cli import lab, main
 from nodrop.errors import REMEDIES, LabProblem
-from nodrop.hosts import rights
-from nodrop.hosts.journal import UndoReport
-from nodrop.hosts.processes import boot_id, pid_namespace, user_namespace
 from nodrop.terminal import arguments, tables
 from nodrop.terminal.arguments import reporting
 from nodrop.terminal.tables import Plain, console, print_table
+from nodrop.testbed.hosts import rights
+from nodrop.testbed.hosts.journal import UndoReport
+from nodrop.testbed.hosts.processes import boot_id, pid_namespace, user_namespace
 from tests.depth import depth
 from tests.made.rundirs import Fake, make_run
 from tests.unit.cli.program import ROOT, in_a_shell, started

@@ -25,9 +25,9 @@ from nodrop.measure.controllers.blocks import (
 from nodrop.measure.plan import Plan, Progress
 from nodrop.results.summary import Eta, Remaining, summarize_cells
 from nodrop.results.trial import Live, TrialRecord
-from nodrop.setups.api import Limits
 from nodrop.terminal.progress import JsonLines, OnTerminal, PlainLines, record_words
 from nodrop.terminal.tables import cells_table, console, plan_words
+from nodrop.testbed.setups.api import Limits
 from tests.made import outcome_runs
 
 

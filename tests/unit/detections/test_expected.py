@@ -11,7 +11,7 @@ import pytest
 from nodrop.detections import Baseline, Found, Unit, compared, differences
 from nodrop.errors import BadInput
 from nodrop.plugins import build_sut
-from nodrop.suts.api import must_be_detectable
+from nodrop.testbed.suts.api import must_be_detectable
 
 
 def units(numbers: Iterable[int], sid: str = "1:7") -> set[Unit]:

@@ -12,9 +12,9 @@ from nodrop.drops.outlets import ending, lines, sparkline, view
 from nodrop.drops.places import doubled, losses, thread_shares
 from nodrop.drops.watching import Interval, Watch, written
 from nodrop.errors import BadInput
-from nodrop.hosts.control_groups import QUOTAS_HIDDEN, Looks
 from nodrop.report.write import report_json
 from nodrop.terminal.arguments import seconds
+from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, Looks
 from tests.unit.drops.test_books import look, port, program, ring, said, sock, thread
 from tests.unit.drops.test_outlets import recorded
 from tests.unit.hosts.test_own_quotas import NO_GROUPS, V2, host

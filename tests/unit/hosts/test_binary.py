@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts import node
+from nodrop.testbed.hosts import node
 
 
 def executable(path: Path) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.hosts.folders import traces_folder, uid_of_host
+from nodrop.testbed.hosts.folders import traces_folder, uid_of_host
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.guest import HEAD, LOST, GuestHost, GuestLine
-from nodrop.images.guest_assets import cpio, module_depends
+from nodrop.testbed.hosts.guest import HEAD, LOST, GuestHost, GuestLine
+from nodrop.testbed.images.guest_assets import cpio, module_depends
 
 Reply = Callable[["Guest", int, str, bytes], None]
 

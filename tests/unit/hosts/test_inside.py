@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.hosts.api import HostProcess
-from nodrop.hosts.local import LocalHost
-from nodrop.hosts.node import find_node_binary
-from nodrop.hosts.processes import cpu_s, look, usage
+from nodrop.testbed.hosts.api import HostProcess
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.hosts.processes import cpu_s, look, usage
 
 NOBODY = 2**22 + 1
 """PID beyond the largest one."""

@@ -15,13 +15,13 @@ import pytest
 
 from nodrop.cli.main import exit_code
 from nodrop.errors import BadInput, LabProblem, NotReady, SystemRefused
-from nodrop.hosts import journal as journal_module
-from nodrop.hosts import reversal
-from nodrop.hosts.api import Action
-from nodrop.hosts.journal import DiskJournal, must_be_kept, undo_abandoned
-from nodrop.hosts.local import Completed
-from nodrop.hosts.processes import ProcessId, end_process, labelled_processes
-from nodrop.hosts.reversal import reverse
+from nodrop.testbed.hosts import journal as journal_module
+from nodrop.testbed.hosts import reversal
+from nodrop.testbed.hosts.api import Action
+from nodrop.testbed.hosts.journal import DiskJournal, must_be_kept, undo_abandoned
+from nodrop.testbed.hosts.local import Completed
+from nodrop.testbed.hosts.processes import ProcessId, end_process, labelled_processes
+from nodrop.testbed.hosts.reversal import reverse
 
 ROOT_ALONE = pytest.mark.usefixtures("real_root")  # to be another user
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.node import ClockFix, closer, own_tai
 from nodrop.protocol import TaiAnswer
+from nodrop.testbed.hosts.node import ClockFix, closer, own_tai
 
 TRIP = ClockFix(offset_ns=5_000_200_000, bound_ns=400_000, real_offset_ns=-150_000)
 

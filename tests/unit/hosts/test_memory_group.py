@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.control_groups import V1, V2, _settings, memory_controller
+from nodrop.testbed.hosts.control_groups import V1, V2, _settings, memory_controller
 
 V1_MOUNT = (
     "33 24 0:29 {within} /sys/fs/cgroup/memory rw,nosuid shared:15 - cgroup cgroup rw,memory\n"

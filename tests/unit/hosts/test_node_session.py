@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem, NodeDied, NodeRefused
-from nodrop.hosts.node import NodeProcess, start_job
+from nodrop.testbed.hosts.node import NodeProcess, start_job
 from tests import fake_node
 
 
@@ -35,7 +35,7 @@ def job(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who does not end by itself is killed soon."""
-    monkeypatch.setattr("nodrop.hosts.node.CLOSE_GRACE_S", 0.3)
+    monkeypatch.setattr("nodrop.testbed.hosts.node.CLOSE_GRACE_S", 0.3)
 
 
 def lives(process: NodeProcess) -> bool:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.hosts.control_groups import own_quotas, sees_groups, throttled_ns
 from nodrop.ledger.sender import Quota, rise
+from nodrop.testbed.hosts.control_groups import own_quotas, sees_groups, throttled_ns
 
 V1 = "33 24 0:29 {within} /sys/fs/cgroup/cpu rw shared:15 - cgroup cgroup rw,cpu,cpuacct\n"
 V2 = "31 24 0:27 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from nodrop.hosts.api import HostProcess
-from nodrop.hosts.local import LocalHost
-from nodrop.hosts.node import find_node_binary
-from nodrop.hosts.processes import cpu_s, ended
+from nodrop.testbed.hosts.api import HostProcess
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.hosts.processes import cpu_s, ended
 
 BUSY = "import time\nwhile time.process_time() < 0.3: pass\ninput()"
 

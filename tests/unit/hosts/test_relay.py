@@ -14,8 +14,15 @@ from typing import IO, Self
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.processes import ended
-from nodrop.hosts.relay import Frame, Frames, HeldHere, RelayDoor, RelayedConnection, RelayEnd
+from nodrop.testbed.hosts.processes import ended
+from nodrop.testbed.hosts.relay import (
+    Frame,
+    Frames,
+    HeldHere,
+    RelayDoor,
+    RelayedConnection,
+    RelayEnd,
+)
 
 END_S = 15.0
 

@@ -8,13 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.elsewhere import control_plane, messages, outbox
-from nodrop.hosts.api import Action
-from nodrop.hosts.local import LocalHost
-from nodrop.hosts.processes import keep_words
-from nodrop.hosts.rights import KEEPER, KEPT, KEPT_BY_OURS, LOOKS, QEMU, SUT, SUT_USER, of_job
-from nodrop.hosts.ssh import COPY, KEPT_FOLDER, NODE_FOLDER, TAKE
 from nodrop.protocol import ProbeResult
+from nodrop.remote import control_plane, messages, outbox
+from nodrop.testbed.hosts.api import Action
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.hosts.processes import keep_words
+from nodrop.testbed.hosts.rights import (
+    KEEPER,
+    KEPT,
+    KEPT_BY_OURS,
+    LOOKS,
+    QEMU,
+    SUT,
+    SUT_USER,
+    of_job,
+)
+from nodrop.testbed.hosts.ssh import COPY, KEPT_FOLDER, NODE_FOLDER, TAKE
 
 SOURCES = Path(__file__).parents[3] / "src/nodrop"
 PAGE = (Path(__file__).parents[3] / "docs/reference/security.md").read_text()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.images.image import (
+from nodrop.testbed.images.image import (
     Mirrors,
     Source,
     deb822_sources,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.images.guest_assets import GuestKernel, _initramfs, cached_kernel, guest_folder
+from nodrop.testbed.images.guest_assets import GuestKernel, _initramfs, cached_kernel, guest_folder
 from nodrop.untrusted.folder import Folder
 
 FILES = {"vmlinuz": b"kernel" * 999, "modules/a.ko": b"a" * 500, "modules/order": b"a.ko\n"}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.images import guest_assets
-from nodrop.images.image_tree import Bits
+from nodrop.testbed.images import guest_assets
+from nodrop.testbed.images.image_tree import Bits
 
 CONTENT = bytes(range(256)) * 64
 

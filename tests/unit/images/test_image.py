@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from nodrop.config.options import INPUTS
-from nodrop.elsewhere.messages import Copies
 from nodrop.errors import BadInput, LabProblem
-from nodrop.hosts.node import file_sha256
-from nodrop.images import image
-from nodrop.images.image import (
+from nodrop.remote.messages import Copies
+from nodrop.testbed.hosts.node import file_sha256
+from nodrop.testbed.images import image
+from nodrop.testbed.images.image import (
     Image,
     build_image,
     deb_lines,
@@ -29,7 +29,7 @@ from nodrop.images.image import (
     take_image,
     upstream_version,
 )
-from nodrop.images.image_tree import Bits, first_difference
+from nodrop.testbed.images.image_tree import Bits, first_difference
 
 STATUS = """\
 Package: suricata
@@ -83,7 +83,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def image_sources(text: str) -> list[object]:
-    from nodrop.images.image import one_line_sources
+    from nodrop.testbed.images.image import one_line_sources
 
     return list(one_line_sources(text))
 

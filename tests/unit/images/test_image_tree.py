@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.images import image_tree
-from nodrop.images.image_tree import Bits, first_difference
+from nodrop.testbed.images import image_tree
+from nodrop.testbed.images.image_tree import Bits, first_difference
 
 LIBRARY = "usr/lib/libhtp.so.2"
 MEGABYTE = bytes(range(256)) * 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nodrop.labs.netns import PACKAGES
+from nodrop.testbed.labs.netns import PACKAGES
 
 SCRIPT = Path(__file__).parents[3] / "tools" / "system-packages"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodrop.hosts.api import Port
-from nodrop.labs.bridge import BridgeSplit
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Hop
+from nodrop.testbed.hosts.api import Port
+from nodrop.testbed.labs.bridge import BridgeSplit
 from nodrop.testing.fakes import FakeHost, World
 
 BEFORE = {"bad_source": 5, "entered": 10, "checked": 20, "known": 30, "forwarded": 40}

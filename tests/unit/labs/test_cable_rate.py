@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from nodrop.hosts.local import LocalHost
-from nodrop.labs.cable import Burst, CableEnd, Crossed, judged, unlike
 from nodrop.protocol import ReplayResult
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.labs.cable import Burst, CableEnd, Crossed, judged, unlike
 
 FRAME_BYTES = 1514
 

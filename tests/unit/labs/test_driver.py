@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts import reversal
-from nodrop.hosts.api import Action, Completed
-from nodrop.labs import driver
+from nodrop.testbed.hosts import reversal
+from nodrop.testbed.hosts.api import Action, Completed
+from nodrop.testbed.labs import driver
 
 FEATURES = """\
 Features for cab0:

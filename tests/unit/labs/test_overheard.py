@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodrop.labs.cable import CableEnd, Overhearing
+from nodrop.testbed.labs.cable import CableEnd, Overhearing
 
 
 class Job:

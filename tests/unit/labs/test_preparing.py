@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from nodrop.hosts.api import Completed
-from nodrop.hosts.ssh import Become
-from nodrop.labs.ssh import AT_THE, prepare
+from nodrop.testbed.hosts.api import Completed
+from nodrop.testbed.hosts.ssh import Become
+from nodrop.testbed.labs.ssh import AT_THE, prepare
 
 
 def needed(become: Become | None, *has: str, root: bool, or_else: str = "") -> Sequence[str]:

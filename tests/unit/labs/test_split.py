@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.api import Port
-from nodrop.labs.bridge import CopySplit, HookSplit, TraceSplit
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Class, Hop
+from nodrop.testbed.hosts.api import Port
+from nodrop.testbed.labs.bridge import CopySplit, HookSplit, TraceSplit
 from nodrop.testing.fakes import FakeHost, World
 
 HANDS = ("ndsp0", "ndsp1", "ndsp2")

@@ -12,11 +12,11 @@ from nodrop.cli.main import exit_code
 from nodrop.config.lab_file import load_lab
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput, LabProblem
-from nodrop.hosts import ssh_connection
-from nodrop.hosts.node import ClockFix, find_node_binary
-from nodrop.hosts.ssh_connection import SshConnection, socket_folder
-from nodrop.labs.far_hosts import clock_words, offloads_on
-from nodrop.labs.ssh import carries
+from nodrop.testbed.hosts import ssh_connection
+from nodrop.testbed.hosts.node import ClockFix, find_node_binary
+from nodrop.testbed.hosts.ssh_connection import SshConnection, socket_folder
+from nodrop.testbed.labs.far_hosts import clock_words, offloads_on
+from nodrop.testbed.labs.ssh import carries
 
 LAB = """\
 name = "pair"

@@ -11,7 +11,7 @@ from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Account, Class, Hop, Problem, Reason
 from nodrop.ledger.sender import Bounds, Sending
 from nodrop.ledger.verdict import judge, percent
-from nodrop.suts.suricata.sut import RING
+from nodrop.testbed.suts.suricata.sut import RING
 from tests.made.threads import made_up
 
 SENT = 101_171

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodrop.config.replay import ReplayOptions
-from nodrop.load.trace import facts_of
+from nodrop.testbed.load.trace import facts_of
 from tests.known_answers.frames import MORE, datagram, ip, write
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodrop.config.replay import ReplayOptions
-from nodrop.load.trace import read_trace
+from nodrop.testbed.load.trace import read_trace
 from tests.known_answers.frames import ip, write
 
 

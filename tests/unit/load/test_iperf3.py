@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop.load.iperf3 import Iperf3, rates, sent_by_stack
+from nodrop.testbed.load.iperf3 import Iperf3, rates, sent_by_stack
 
 
 def counters(**snmp: int) -> Any:

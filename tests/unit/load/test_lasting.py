@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from nodrop.config.replay import ReplayOptions
-from nodrop.load.api import lasting
-from nodrop.load.replay import offered_load
-from nodrop.load.tcpreplay import parse_summary
-from nodrop.load.trace import read_trace
 from nodrop.protocol import ReplayResult
+from nodrop.testbed.load.api import lasting
+from nodrop.testbed.load.replay import offered_load
+from nodrop.testbed.load.tcpreplay import parse_summary
+from nodrop.testbed.load.trace import read_trace
 from tests.known_answers.frames import ip, write
 
 S = 1_000_000_000

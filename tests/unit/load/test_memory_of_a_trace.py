@@ -8,8 +8,8 @@ import pytest
 
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput
-from nodrop.load import trace
-from nodrop.load.trace import memory_problem, read_trace
+from nodrop.testbed.load import trace
+from nodrop.testbed.load.trace import memory_problem, read_trace
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap, wrpcap
 
 from nodrop.errors import BadInput
-from nodrop.hosts.api import Link, Port
-from nodrop.hosts.local import LocalHost
-from nodrop.hosts.node import find_node_binary
-from nodrop.labs.bridge import addresses
-from nodrop.load.api import LoadGenerator
-from nodrop.load.replay import Replay
-from nodrop.load.tcpreplay import Tcpreplay
+from nodrop.testbed.hosts.api import Link, Port
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.labs.bridge import addresses
+from nodrop.testbed.load.api import LoadGenerator
+from nodrop.testbed.load.replay import Replay
+from nodrop.testbed.load.tcpreplay import Tcpreplay
 
 
 @pytest.fixture(autouse=True)

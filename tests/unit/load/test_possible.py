@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from nodrop.load.replay import must_be_possible
 from nodrop.protocol import ReplayResult
+from nodrop.testbed.load.replay import must_be_possible
 
 S = 1_000_000_000
 LATE = {"p50": 1.0, "p99": 4.0, "p999": 5.0, "max": 9.5}

@@ -17,8 +17,8 @@ from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
-from nodrop.load.prepared import ReadingLine
-from nodrop.load.trace import facts_of, find_trace, prepared_trace
+from nodrop.testbed.load.prepared import ReadingLine
+from nodrop.testbed.load.trace import facts_of, find_trace, prepared_trace
 
 Frame = tuple[float, bytes]
 ETHERNET, RAW, COOKED, USB = 1, 101, 113, 220

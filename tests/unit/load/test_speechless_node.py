@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import BadInput, LabProblem
-from nodrop.hosts import node as binary
-from nodrop.load import trace as traces
-from nodrop.load.replay import Replay
 from nodrop.protocol import PROTOCOL
+from nodrop.testbed.hosts import node as binary
+from nodrop.testbed.load import trace as traces
+from nodrop.testbed.load.replay import Replay
 
 SCRIPTS = [
     "yes nonsense; true",

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import BadInput, LoadFailed, TrialFailed
-from nodrop.load.tcpreplay import Tcpreplay, parse_summary
 from nodrop.measure.api import Measured
 from nodrop.measure.pair import _failure
+from nodrop.testbed.load.tcpreplay import Tcpreplay, parse_summary
 
 FRAME = bytes(range(60))
 CONTENT = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)

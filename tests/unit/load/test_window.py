@@ -16,10 +16,10 @@ from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
-from nodrop.hosts.node import find_node_binary
-from nodrop.load.api import lasting
-from nodrop.load.trace import facts_of, find_trace, words_of
 from nodrop.measure.plan import windowed
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.load.api import lasting
+from nodrop.testbed.load.trace import facts_of, find_trace, words_of
 from tests.known_answers.frames import ip
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.local import LocalHost
-from nodrop.hosts.node import find_node_binary
 from nodrop.measure.packets import instances
-from nodrop.suts.sink import Sink, SinkProcess
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.suts.sink import Sink, SinkProcess
 
 
 def open_files() -> set[Path]:

@@ -18,7 +18,6 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.config.options import Options, check
 from nodrop.errors import BadInput
-from nodrop.hosts.api import Link, UndoJournal
 from nodrop.measure import manager
 from nodrop.measure.controllers.blocks import Asked, Outlook, TrialInput
 from nodrop.measure.manager import run_experiment
@@ -26,6 +25,7 @@ from nodrop.measure.pair import Pair
 from nodrop.measure.plan import Progress
 from nodrop.results.summary import Remaining
 from nodrop.results.trial import TrialRecord
+from nodrop.testbed.hosts.api import Link, UndoJournal
 from nodrop.testing.fakes import FakeJournal, FakeLab, FakeLoad, FakeSetup, FakeSut, World
 
 WORLD = World(ring_full_packets=7)

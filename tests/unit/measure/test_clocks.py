@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.hosts.node import ClockFix
 from nodrop.ledger.hops import Reason
 from nodrop.measure.sampling import Fix, facts, fix, moved
+from nodrop.testbed.hosts.node import ClockFix
 from nodrop.testing.fakes import FakeHost, World
 
 MS, S = 1_000_000, 1_000_000_000

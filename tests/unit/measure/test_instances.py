@@ -17,7 +17,7 @@ from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import judge
 from nodrop.measure.packets import instances
 from nodrop.measure.packets.instances import Instance, _summed, imbalance_ratio
-from nodrop.suts.api import Drained, RunningSut, SutCounters
+from nodrop.testbed.suts.api import Drained, RunningSut, SutCounters
 
 
 def counters(captured: int, dropped: int | None = 0) -> SutCounters:

@@ -12,7 +12,7 @@ from nodrop.measure.api import Measured, Trial
 from nodrop.measure.cells import Cell
 from nodrop.measure.measurer import LabMeasurer
 from nodrop.results.layout import TrialFolder
-from nodrop.setups.api import Limits
+from nodrop.testbed.setups.api import Limits
 from nodrop.testing.fakes import FakeEnv, FakeJournal, FakeProcess, World
 from tests.unit.measure.test_manager import FakeParts
 

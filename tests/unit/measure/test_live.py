@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from nodrop.hosts.api import HostProcess, Port
 from nodrop.ledger.running import BusyThread
-from nodrop.load.api import OfferedLoad
 from nodrop.measure.busy import Feed
 from nodrop.measure.sampling import Sampler
 from nodrop.protocol import SampleRow
 from nodrop.results.trial import Live
-from nodrop.suts.api import SutCounters
+from nodrop.testbed.hosts.api import HostProcess, Port
+from nodrop.testbed.load.api import OfferedLoad
+from nodrop.testbed.suts.api import SutCounters
 from nodrop.testing.fakes import FakeHost, World, whole
 
 

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.hosts.api import Host, HostProcess, Json
 from nodrop.ledger.running import Role
 from nodrop.measure.measurer import Profiling, Unseen
+from nodrop.testbed.hosts.api import Host, HostProcess, Json
 
 AHEAD_NS = 1_000
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.images.image_tree import Bits
 from nodrop.ledger.hops import Reason
 from nodrop.measure.measurer import prove
-from nodrop.setups.api import Proof
+from nodrop.testbed.images.image_tree import Bits
+from nodrop.testbed.setups.api import Proof
 
 PROGRAM = b"the program"
 RULES = {"rules-0-et": "a" * 64}

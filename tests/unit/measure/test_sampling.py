@@ -9,9 +9,9 @@ from typing import Any, Self, cast
 
 import pytest
 
-from nodrop.hosts.api import Host, HostProcess, Port
 from nodrop.measure.sampling import Sampler, usage, usage_inside
 from nodrop.protocol import SampleRow
+from nodrop.testbed.hosts.api import Host, HostProcess, Port
 from nodrop.testing.fakes import FakeJob, World, whole
 
 SECOND_NS = 1_000_000_000

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.api import HostProcess
-from nodrop.hosts.local import LocalHost
-from nodrop.hosts.node import find_node_binary
-from nodrop.hosts.processes import allowed_cpus
 from nodrop.measure.api import Servant, Servants, setup_cpu_s
 from nodrop.measure.offering import Throttling
+from nodrop.testbed.hosts.api import HostProcess
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.hosts.processes import allowed_cpus
 
 WORK = """
 import sys, time

@@ -17,7 +17,6 @@ from s3fs import S3FileSystem
 
 from nodrop.cli.main import exit_code
 from nodrop.errors import BadInput, NotReady
-from nodrop.hosts.rights import USERNS_VARIABLE
 from nodrop.report.write import write_report
 from nodrop.results import layout
 from nodrop.results import store as stored
@@ -25,6 +24,7 @@ from nodrop.results.rundir import find_run, open_run, read_trials
 from nodrop.results.store import Copy, Store, StoreLost, put_run
 from nodrop.results.writer import RunWriter
 from nodrop.terminal.arguments import out_folder, run_directory
+from nodrop.testbed.hosts.rights import USERNS_VARIABLE
 from tests.made.outcome_runs import trial
 from tests.made.rundirs import Fake, make_run
 from tests.s3 import Server, serving

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.setups.docker_engine import _must_listen
+from nodrop.testbed.setups.docker_engine import _must_listen
 
 SUN_PATH_BYTES = 107
 

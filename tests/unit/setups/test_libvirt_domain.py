@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 import pytest
 
 from nodrop.errors import BadInput, LabProblem
-from nodrop.setups import libvirt_domain
-from nodrop.setups.api import Limits
-from nodrop.setups.libvirt_domain import Domain, domain_problems, main, nic_xml
-from nodrop.setups.libvirt_guest import Libvirt
+from nodrop.testbed.setups import libvirt_domain
+from nodrop.testbed.setups.api import Limits
+from nodrop.testbed.setups.libvirt_domain import Domain, domain_problems, main, nic_xml
+from nodrop.testbed.setups.libvirt_guest import Libvirt
 
 CHANNEL = """<channel type='unix'>
   <source mode='bind' path='/run/x/nodrop.ctl'/><target type='virtio' name='nodrop.ctl'/>

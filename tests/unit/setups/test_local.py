@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.setups.contained import connect
+from nodrop.testbed.setups.contained import connect
 
 
 @pytest.fixture

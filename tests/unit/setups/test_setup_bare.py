@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import BadInput, LabProblem
-from nodrop.hosts.control_groups import V1, V2
-from nodrop.setups import api, bare
-from nodrop.setups.api import Limits, Setup
-from nodrop.setups.bare import Bare
-from nodrop.setups.oci import Oci
-from nodrop.setups.vm import Vm
+from nodrop.testbed.hosts.control_groups import V1, V2
+from nodrop.testbed.setups import api, bare
+from nodrop.testbed.setups.api import Limits, Setup
+from nodrop.testbed.setups.bare import Bare
+from nodrop.testbed.setups.oci import Oci
+from nodrop.testbed.setups.vm import Vm
 
 NOTHING = Limits()
 

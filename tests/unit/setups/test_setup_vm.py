@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from nodrop.errors import BadInput, LabProblem
-from nodrop.images.guest_assets import GuestAssets, GuestKernel
 from nodrop.ledger.hops import Class
-from nodrop.setups.guest_process import queued_packets, vm_books
-from nodrop.setups.qemu import Machine, command
-from nodrop.setups.vm import Vm, choose_accelerator
-from nodrop.setups.vm_vfio import VmVfio
+from nodrop.testbed.images.guest_assets import GuestAssets, GuestKernel
+from nodrop.testbed.setups.guest_process import queued_packets, vm_books
+from nodrop.testbed.setups.qemu import Machine, command
+from nodrop.testbed.setups.vm import Vm, choose_accelerator
+from nodrop.testbed.setups.vm_vfio import VmVfio
 
 
 def counters(**links: dict[str, int]) -> Any:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.api import Action
-from nodrop.setups.vm_vfio import (
+from nodrop.testbed.hosts.api import Action
+from nodrop.testbed.setups.vm_vfio import (
     PciDevice,
     device_of_port,
     handed_over,

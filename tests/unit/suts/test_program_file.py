@@ -11,7 +11,7 @@ import pytest
 
 from nodrop.errors import BadInput
 from nodrop.plugins import build_sut
-from nodrop.suts.command.description import (
+from nodrop.testbed.suts.command.description import (
     NoStatement,
     Program,
     Statement,
@@ -20,7 +20,7 @@ from nodrop.suts.command.description import (
     shipped,
     value_of,
 )
-from nodrop.suts.command.sut import discard
+from nodrop.testbed.suts.command.sut import discard
 
 SAID = {
     "tcpdump": (

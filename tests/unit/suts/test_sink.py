@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import BadInput, LabProblem, NodeDied, NodeRefused, TrialFailed
-from nodrop.suts.sink import Sink
+from nodrop.testbed.suts.sink import Sink
 
 RESULT = {
     "packets": 70, "bytes": 7000, "tp_packets": 100, "tp_drops": 30, "tp_freeze_q_count": 1,

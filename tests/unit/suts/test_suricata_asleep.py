@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from nodrop.hosts.processes import Inside
-from nodrop.setups.api import Process
-from nodrop.suts.suricata import running
-from nodrop.suts.suricata.running import Asleep
+from nodrop.testbed.hosts.processes import Inside
+from nodrop.testbed.setups.api import Process
+from nodrop.testbed.suts.suricata import running
+from nodrop.testbed.suts.suricata.running import Asleep
 
 LOOK_S = 0.1
 MS = 1_000_000

@@ -95,7 +95,7 @@ def test_what_never_agrees_is_read_as_it_stands(
 def test_counters_that_never_rest_are_no_figure(
     process: Process, suricata_socket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodrop.suts.suricata.running.COUNT_TIMEOUT_S", 1)
+    monkeypatch.setattr("nodrop.testbed.suts.suricata.running.COUNT_TIMEOUT_S", 1)
     suricata_socket(saying(((n, 0), (n, 0, 0)) for n in range(1, 5000)))
     suricata = running(process)
     with pytest.raises(TrialFailed, match="not at rest after 1 s"):

@@ -12,15 +12,15 @@ import pytest
 import yaml
 
 from nodrop.config.options import INPUTS
-from nodrop.elsewhere.messages import Copies, Named
 from nodrop.errors import BadInput
-from nodrop.suts.api import pins_of
-from nodrop.suts.suricata import Suricata, log
-from nodrop.suts.suricata.config import Seen, dump, full_sync_s, render, retire_s
-from nodrop.suts.suricata.counters import SuricataOptions
-from nodrop.suts.suricata.log import Answer
-from nodrop.suts.suricata.own_yaml import own_files, read_own, replaced, template
-from nodrop.suts.suricata.sut import plain_rules
+from nodrop.remote.messages import Copies, Named
+from nodrop.testbed.suts.api import pins_of
+from nodrop.testbed.suts.suricata import Suricata, log
+from nodrop.testbed.suts.suricata.config import Seen, dump, full_sync_s, render, retire_s
+from nodrop.testbed.suts.suricata.counters import SuricataOptions
+from nodrop.testbed.suts.suricata.log import Answer
+from nodrop.testbed.suts.suricata.own_yaml import own_files, read_own, replaced, template
+from nodrop.testbed.suts.suricata.sut import plain_rules
 
 HEADER = "%YAML 1.1\n---\n"
 
@@ -489,13 +489,13 @@ def test_broken_packed_rules_are_a_problem(tmp_path: Path) -> None:
 
 
 def bits_of(path: Path) -> Any:
-    from nodrop.images.image_tree import Bits
+    from nodrop.testbed.images.image_tree import Bits
 
     return Bits(kind="binary", path=path, sha256="0", version="7.0.10")
 
 
 def test_a_binary_that_is_no_suricata_is_a_problem(tmp_path: Path) -> None:
-    from nodrop.images.image import binary_bits
+    from nodrop.testbed.images.image import binary_bits
 
     suricata = Suricata({}, base=tmp_path)
     (problem,) = suricata.problems(binary_bits(Path("/bin/true")))
@@ -516,7 +516,7 @@ def test_an_override_is_blamed_where_without_it_all_is_well(
         words = "stream-tcp: no" if bad or not base_is_taken else None
         return Answer(refused=words, rules=None, looked_for_rules=False)
 
-    monkeypatch.setattr("nodrop.suts.suricata.sut.asked", answer)
+    monkeypatch.setattr("nodrop.testbed.suts.suricata.sut.asked", answer)
     suricata = Suricata({"overrides": {"stream.memcap": "lots"}}, base=tmp_path)
     said = ["sut.overrides: `suricata -T` refuses it: stream-tcp: no"] if base_is_taken else []
     assert [suricata.problems(bits_of(tmp_path)) for _ in range(2)] == [said, said]
@@ -556,7 +556,7 @@ def test_of_many_rules_only_the_first_are_asked_unless_each_must_load(
             refused="x", rules=found, lines=(line,) if line else (), looked_for_rules=True
         )
 
-    monkeypatch.setattr("nodrop.suts.suricata.sut.asked", answer)
+    monkeypatch.setattr("nodrop.testbed.suts.suricata.sut.asked", answer)
     suricata = Suricata({"rules": ["x.rules"], "rules_errors": errors}, base=tmp_path)
     problems = suricata.problems(bits_of(tmp_path))
     assert asked == asked_of

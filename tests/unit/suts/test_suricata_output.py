@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from nodrop.suts.api import less
-from nodrop.suts.suricata import counters, log
-from nodrop.suts.suricata.capture import Ring, capture_threads, frame_room, parse_ss
+from nodrop.testbed.suts.api import less
+from nodrop.testbed.suts.suricata import counters, log
+from nodrop.testbed.suts.suricata.capture import Ring, capture_threads, frame_room, parse_ss
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "suricata"
 VERSIONS = {"7": "7.0.10", "8": "8.0.8"}

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from nodrop.errors import TrialFailed
-from nodrop.hosts.api import HostProcess
-from nodrop.hosts.local import LocalHost
-from nodrop.hosts.node import find_node_binary
-from nodrop.setups.contained import LocalView
-from nodrop.suts.suricata import log
-from nodrop.suts.suricata.capture import Asked, Effective, Ring
-from nodrop.suts.suricata.config import ControlSocket, Refused
-from nodrop.suts.suricata.running import RunningSuricata
+from nodrop.testbed.hosts.api import HostProcess
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.setups.contained import LocalView
+from nodrop.testbed.suts.suricata import log
+from nodrop.testbed.suts.suricata.capture import Asked, Effective, Ring
+from nodrop.testbed.suts.suricata.config import ControlSocket, Refused
+from nodrop.testbed.suts.suricata.running import RunningSuricata
 from tests.depth import depth
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "suricata"

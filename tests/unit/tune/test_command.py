@@ -152,7 +152,7 @@ def test_a_proof_that_was_ended_is_not_gone_on_with(
         ended.ended_run = "results/prove-x"
         raise ended
 
-    monkeypatch.setattr("nodrop.elsewhere.dispatch.measuring", lambda _: measure)
+    monkeypatch.setattr("nodrop.remote.dispatch.measuring", lambda _: measure)
     argv = ["tune", "prove", "sut.service_rate_pps=9000", "make:demo", "--sut", "sink"]
     assert main.exit_code([*argv, "--out", str(tmp_path)]) == ended.exit_code
     said = capsys.readouterr().err.splitlines()[-1]
@@ -170,7 +170,7 @@ def test_a_cell_of_a_proof_is_called_by_its_knob(
         seen.append(asked)
         raise LabProblem("stop")
 
-    monkeypatch.setattr("nodrop.elsewhere.dispatch.measuring", lambda _: measure)
+    monkeypatch.setattr("nodrop.remote.dispatch.measuring", lambda _: measure)
     argv = ["tune", "prove", "make:demo", "--sut", "sink", "--out", str(tmp_path)]
     main.exit_code([*argv, "sut.ring_frames=512", "rps=1"])
     (asked,) = seen
@@ -193,7 +193,7 @@ def test_a_proof_beside_other_programs_says_so_and_what_it_lacks(
         for one in read_story([run]).sources[0].run.trials.records
     ]
     outcome = SimpleNamespace(directory=run, records=records)
-    monkeypatch.setattr("nodrop.elsewhere.dispatch.measuring", lambda _: lambda *_, **__: outcome)
+    monkeypatch.setattr("nodrop.remote.dispatch.measuring", lambda _: lambda *_, **__: outcome)
     argv = ["tune", "prove", "make:demo", "--sut", "sink", "--out", str(tmp_path), "rps=1"]
     assert main.exit_code(argv) == CANNOT_TELL
     said = capsys.readouterr().out

@@ -86,7 +86,7 @@ class TrialInput:
     searched: Searched | None = None
     """The trial's part in a search; its record is known again by it."""
     reset_s: float | None = None
-    """The receiver has booted for it, which took so long (elsewhere/client.py)."""
+    """The receiver has booted for it, which took so long (remote/client.py)."""
 
     @property
     def run_name(self) -> str:

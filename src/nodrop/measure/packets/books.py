@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nodrop.ledger.hops import ADDING, KERNEL, NIC, PATH, SOCKET_RING, Account, Class, Hop, Place
-from nodrop.load.api import AtTap, Fragments, OfferedLoad
 from nodrop.measure.packets import reassembly
 from nodrop.measure.packets.readings import (
     VETH,
@@ -18,7 +17,8 @@ from nodrop.measure.packets.readings import (
     too_small_mtu,
 )
 from nodrop.measure.packets.reassembly import Frames, Room, cut, invalid
-from nodrop.suts.api import SutCounters
+from nodrop.testbed.load.api import AtTap, Fragments, OfferedLoad
+from nodrop.testbed.suts.api import SutCounters
 
 
 def xdp(readings: Readings, port: str, *, into: str) -> list[Account]:
@@ -100,7 +100,7 @@ class Observed:
     fragments: Fragments | None
     """Fragments of the load sent whole; None if it was cut short."""
     never_at_tap_packets: int = 0
-    """Frames of the trace that no capture socket can be handed (load/api.py), at the most."""
+    """Frames of the trace that no capture socket can be handed (testbed/load/api.py), at most."""
     longest_frame_bytes: int | None = None
     """Longest frame of the trace; None = not known."""
     at_tap: AtTap | None = None

@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from nodrop.errors import LabProblem, TrialFailed
-from nodrop.hosts.api import HostProcess, Json, Link, Port, UndoJournal, counters_of, rise
-from nodrop.images.image_tree import Bits
-from nodrop.labs.bridge import CopySplit, HookSplit, Split, Splitter, split, split_to_ports
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop, Place, Reason
-from nodrop.load.api import OfferedLoad, TraceFacts
 from nodrop.measure.packets import books
 from nodrop.measure.packets.readings import Branched, Reading, Readings, Received
 from nodrop.protocol import Counters
-from nodrop.setups.api import Env, Limits, Proof, SamplesInside, Setup
-from nodrop.suts.api import Drained, Readiness, RunningSut, Sut, SutCounters
+from nodrop.testbed.hosts.api import HostProcess, Json, Link, Port, UndoJournal, counters_of, rise
+from nodrop.testbed.images.image_tree import Bits
+from nodrop.testbed.labs.bridge import CopySplit, HookSplit, Split, Splitter, split, split_to_ports
+from nodrop.testbed.load.api import OfferedLoad, TraceFacts
+from nodrop.testbed.setups.api import Env, Limits, Proof, SamplesInside, Setup
+from nodrop.testbed.suts.api import Drained, Readiness, RunningSut, Sut, SutCounters
 
 # The SUT in all of its places: ready when the last is, counting what all count together.
 #

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from nodrop.config.units import count_of
-from nodrop.hosts.api import Json, rise
-from nodrop.labs.bridge import SplitCounters
 from nodrop.ledger.hops import (
     BETWEEN,
     RECEIVING_PORT,
@@ -24,7 +22,9 @@ from nodrop.ledger.hops import (
     witnesses,
 )
 from nodrop.protocol import Counters, SoftnetRow, Xdp
-from nodrop.setups.api import PlaceReading
+from nodrop.testbed.hosts.api import Json, rise
+from nodrop.testbed.labs.bridge import SplitCounters
+from nodrop.testbed.setups.api import PlaceReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,9 @@ from typing import Any, cast
 from nodrop.config.units import noun
 from nodrop.ledger.balance import Lengths, beyond, bytes_in, bytes_of_some, packets_in
 from nodrop.ledger.hops import CUT, KERNEL, NEUTRAL, Account, Class, Knobs
-from nodrop.load.api import AtTap, Fragments
 from nodrop.measure.packets.readings import Readings
-from nodrop.suts.api import SutCounters
+from nodrop.testbed.load.api import AtTap, Fragments
+from nodrop.testbed.suts.api import SutCounters
 
 COUNTER = "Ip ReasmReqds - ReasmOKs (/proc/net/snmp of the receiver)"
 REASSEMBLY_LOST = "rx_dropped_reassembly"

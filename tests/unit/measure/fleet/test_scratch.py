@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.hosts import folders
-from nodrop.hosts.folders import PREFIX, scratch, sweep
+from nodrop.testbed.hosts import folders
+from nodrop.testbed.hosts.folders import PREFIX, scratch, sweep
 
 HOLDS = """
-from nodrop.hosts.folders import scratch
+from nodrop.testbed.hosts.folders import scratch
 with scratch() as folder:
     (folder / "eve.json").write_text("x")
     print(folder, flush=True)

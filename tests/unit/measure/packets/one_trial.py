@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, balance
-from nodrop.load.api import Fragments, OfferedLoad
 from nodrop.measure.packets import books
 from nodrop.measure.packets.readings import Readings
-from nodrop.suts.api import SutCounters
+from nodrop.testbed.load.api import Fragments, OfferedLoad
+from nodrop.testbed.suts.api import SutCounters
 
 SENT = 101_171
 

@@ -19,10 +19,10 @@ from nodrop.ledger.balance import (
 from nodrop.ledger.hops import CUT, Account, Class, Hop
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import Verdict, figures, judge
-from nodrop.load.api import AtTap, Fragments
 from nodrop.measure.packets import books
 from nodrop.measure.packets.reassembly import Room
-from nodrop.suts.api import SutCounters
+from nodrop.testbed.load.api import AtTap, Fragments
+from nodrop.testbed.suts.api import SutCounters
 from tests.unit.measure.packets.one_trial import side
 
 ROOM = Room(bytes=1000, knob="sut.longest")

@@ -6,9 +6,9 @@ import pytest
 
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Class
-from nodrop.load.api import Fragments
 from nodrop.measure.packets import books
 from nodrop.measure.packets.reassembly import STACK_COUNTERS
+from nodrop.testbed.load.api import Fragments
 from tests.unit.measure.packets.one_trial import (
     REALMIX,
     SENT,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from nodrop.load.api import OfferedLoad
 from nodrop.measure.offering import sending
 from nodrop.measure.sampling import usage
 from nodrop.protocol import SampleRow
+from nodrop.testbed.load.api import OfferedLoad
 from nodrop.testing.fakes import whole
 
 OFFERED = OfferedLoad(

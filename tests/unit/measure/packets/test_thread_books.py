@@ -9,9 +9,9 @@ import pytest
 from nodrop.ledger.running import Role
 from nodrop.ledger.timeline import Timeline, timeline
 from nodrop.measure.offering import thread_books
-from nodrop.suts.api import SutCounters
-from nodrop.suts.sink import Sink
-from nodrop.suts.suricata import Suricata
+from nodrop.testbed.suts.api import SutCounters
+from nodrop.testbed.suts.sink import Sink
+from nodrop.testbed.suts.suricata import Suricata
 from tests.made.threads import BEGIN_NS, Made, World
 
 SPAN = BEGIN_NS, BEGIN_NS + 3 * 10**9

@@ -1,0 +1,416 @@
+"""Messages to and from the far half of a run (agent.py), and the relay that shares its pipes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import IO, Any
+
+from nodrop import plugins
+from nodrop.config.experiment import Experiment
+from nodrop.config.lab_file import LabSource
+from nodrop.config.options import INPUTS, Inputs
+from nodrop.errors import LabProblem
+from nodrop.measure.controllers.blocks import TrialInput
+from nodrop.measure.plan import Plan
+from nodrop.testbed.hosts.api import Json
+from nodrop.testbed.hosts.node import file_sha256
+from nodrop.testbed.hosts.processes import HOLDER_VARIABLE, HOST_VARIABLE, holder
+from nodrop.testbed.hosts.relay import LONGEST_BYTES, Frame, Frames, Held, RelayEnd
+from nodrop.testbed.hosts.ssh import FOUND, SshHost, file_timeout_s
+from nodrop.untrusted import json_text
+from nodrop.untrusted.json_text import NotJson, decode_object, one_line, shown
+
+# The files that an experiment names, where it is measured: copied there by their content.
+
+FILES_FOLDER = "/var/lib/nodrop/files"
+"""On the host: root's, and no one else reads them; a folder below it for each content hash."""
+LOOK = f"""\
+[ "$(sha256sum 2>/dev/null <"$1/$2/$3")" = "$2  -" ] && echo {FOUND} || :
+"""
+TAKE = """\
+set -eu
+umask 022
+mkdir -p "$1"
+chmod 700 "$1"
+case "$(stat -c %u:%a "${1%/*}")" in
+0:7[0145][0145]) ;;
+*) echo "${1%/*} is not root's alone" >&2; exit 1 ;;
+esac
+mkdir -p "$1/$2"
+new=$(mktemp "$1/$2/.begun.XXXXXX")
+trap 'rm -f "$new"' EXIT
+trap 'exit 1' HUP TERM
+cat >"$new"
+[ "$(sha256sum <"$new")" = "$2  -" ] || { echo "it did not arrive whole" >&2; exit 1; }
+chmod 644 "$new"
+mv -f "$new" "$1/$2/$3"
+"""
+"""$1: the folder, $2: the hash, $3: the name of what comes by stdin."""
+
+
+@dataclass(slots=True)
+class Named(Inputs):
+    """Here: what the tables of an experiment name, while they are checked."""
+
+    found: dict[str, Path] = field(default_factory=dict)
+    """Path as written → the file of this machine."""
+
+    def find(self, written: Path, base: Path) -> Path:
+        path = self.found[str(written)] = Inputs.find(self, written, base)
+        return path
+
+    def matching(self, pattern: Path) -> list[Path]:
+        files = Inputs.matching(self, pattern)
+        self.found |= {str(path): path for path in files}
+        return files
+
+
+@dataclass(frozen=True, slots=True)
+class Copies(Inputs):
+    """There: as written → the copy."""
+
+    of: Mapping[str, str]
+    images: Mapping[str, str] = field(default_factory=dict)
+    """Name of an image as written → its hash."""
+
+    def image(self, name: str) -> str:
+        return self.images.get(name, name)
+
+    def find(self, written: Path, base: Path) -> Path:
+        copy = self.of.get(str(written))
+        return Inputs.find(self, written, base) if copy is None else Path(copy)
+
+    def matching(self, pattern: Path) -> list[Path]:
+        wanted = pattern.parts
+        return [
+            Path(copy)
+            for written, copy in sorted(self.of.items())
+            if len(parts := Path(written).parts) == len(wanted)
+            and all(map(fnmatchcase, parts, wanted))
+        ]
+
+
+def named_files(experiment: Experiment, plan: Plan) -> Mapping[str, Path]:
+    """Files that the plan's cells name: path as written → the file here."""
+    named = Named()
+    before = INPUTS.set(named)
+    try:
+        for cell in plan.cells:
+            sut = plugins.build_sut(cell.sut, base=experiment.base)
+            sut.files()
+            if binary := cell.sut.get("binary"):
+                named.find(Path(str(binary)), experiment.base)
+            plugins.build_setup(cell.setup, base=experiment.base)
+            plugins.build_load(cell.load, base=experiment.base)
+    finally:
+        INPUTS.reset(before)
+    return {written: path for written, path in named.found.items() if path.is_file()}
+
+
+def copied(host: SshHost, files: Mapping[str, Path]) -> Mapping[str, str]:
+    """Copies files: path as written → the path there. A file that is there already stays."""
+    return {written: copy_of(host, path) for written, path in files.items()}
+
+
+def copy_of(host: SshHost, path: Path) -> str:
+    words = ["nodrop", FILES_FOLDER, file_sha256(path), path.name]
+    timeout_s = file_timeout_s(path.stat().st_size)
+    look = host.run(["sh", "-c", LOOK, *words], timeout_s=timeout_s)
+    if FOUND not in look.stdout:
+        with path.open("rb") as content:
+            done = host.copied(["sh", "-c", TAKE, *words], content, path.name)
+        if done.returncode != 0:
+            said = " ".join((done.stderr or done.stdout).split())
+            raise LabProblem(f"{host.name}: {path.name} cannot be copied there: {said}")
+    return "/".join(words[1:])
+
+
+OURS = 0
+"""The channel of these words; others are the relay's."""
+PART, LAST, FILE, ALIVE = "p", "l", "f", "a"
+"""Kinds of frames: two for parts of one word, which may be longer than a frame; one for parts of a
+file; one that says nothing, sent now and then."""
+ALIVE_INTERVAL_S, LEASE_S = 5.0, 20.0
+"""The half that measures ends if it hears nothing of the other for so long: the line may be cut,
+and no one told it. ssh says it to the other half after 15 s."""
+MOST_BYTES = 256 << 20
+"""Limit on one word, or a file's part: what comes from elsewhere is bounded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """The measuring task, as it was checked on the user's machine."""
+
+    experiment: Experiment
+    lab: LabSource
+    plan: Plan
+    """Without its controller, which stays there."""
+    heeds_void: bool
+    beforehand: tuple[TrialInput, ...]
+    copies: dict[str, str]
+    """Input file as written → the path here."""
+    images: tuple[Json, ...]
+    """Copied images: the manifest of each, and `tar`, the path here."""
+    image_names: dict[str, str]
+    """Name of an image as written → its hash: this host may have another release that it takes by
+    default."""
+    earlier: Json | None
+    """Manifest of a run that is gone on with, and the lines of its trials."""
+    argv: list[str]
+    yes: bool
+    only_look: bool
+    """`nodrop doctor`: nothing is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Next:
+    """The answer to `next`, and the word that what was sent before has been taken."""
+
+    trial: TrialInput | None
+    have: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """Files of a trial that was measured and did not come over whole: path → bytes and hash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The user ends the run: what was begun is to be undone."""
+
+    signal: int
+
+
+Order = Task | Next | End
+
+
+def command(frames: Frames, order: Order) -> None:
+    _say(frames, pickle.dumps(order))
+
+
+def say(frames: Frames, word: Json) -> None:
+    _say(frames, json.dumps(word, ensure_ascii=False, default=str).encode())
+
+
+def say_file(frames: Frames, word: Json, file: IO[bytes]) -> None:
+    """A word, then the bytes of a file from where it stands, as many as the word says."""
+    say(frames, word)
+    left = int(word["size"]) - int(word["begun"])
+    while left > 0 and (part := file.read(min(left, LONGEST_BYTES))):
+        frames.send(OURS, FILE, part)
+        left -= len(part)
+    if left:
+        raise LabProblem(f"{word['path']}: it became shorter while it was read")
+
+
+def _say(frames: Frames, content: bytes) -> None:
+    whole = max(0, len(content) - 1) // LONGEST_BYTES * LONGEST_BYTES
+    frames.stream(OURS, PART, content[:whole])
+    frames.send(OURS, LAST, content[whole:])
+
+
+class Heard:
+    """Puts words together again."""
+
+    def __init__(self) -> None:
+        self._parts = bytearray()
+
+    def word(self, frame: Frame) -> bytes | None:
+        """None if it goes on."""
+        self._parts += frame.payload
+        if len(self._parts) > json_text.raised(MOST_BYTES):
+            raise NotJson(f"a word of more than {json_text.said(MOST_BYTES)}")
+        if frame.kind != LAST:
+            return None
+        content, self._parts = bytes(self._parts), bytearray()
+        return content
+
+
+def order_of(content: bytes) -> Any:
+    """Only where this machine is commanded by who sent it."""
+    return pickle.loads(content)
+
+
+def word_of(content: bytes) -> Json:
+    return decode_object(content, most_bytes=json_text.raised(MOST_BYTES))
+
+
+WAITING = 64
+"""Frames that were received and not yet looked at, at most."""
+SILENT_S = 60.0
+"""It says every few seconds that it is there, also while it loads, undoes or waits; a slow line
+needs seconds for a frame."""
+UNDO_S = 180.0
+"""From when it is to end: it undoes, and may be stuck in that."""
+LOOK_S = 1.0
+END_TIMEOUT_S = 10.0
+STDERR_BYTES = 32 * 1024
+
+
+class Far:
+    """The other half, as a program that is spoken with. To be entered; after it, it has ended."""
+
+    def __init__(self, host: SshHost, control: Sequence[str], sender: Held) -> None:
+        self.name, self._host = host.name, host
+        self._ended = threading.Event()
+        address = host.address and f"SSH_CONNECTION=- - {host.address} -"
+        ours = [f"{HOLDER_VARIABLE}={holder()}", f"{HOST_VARIABLE}={host.name}"]
+        argv = ["env", *([address] if address else []), *ours, *control, "nodrop.remote.agent"]
+        self._program = host.begin(argv)
+        out, into = self._program.stdout, self._program.stdin
+        assert out is not None and into is not None
+        self._frames = Frames(out, into)
+        self._relay = RelayEnd(self._frames, sender)
+        self._came: queue.Queue[tuple[str, bytes] | None] = queue.Queue(WAITING)
+        self._heard = Heard()
+        self._listens, self._silent_s = False, 0.0
+        """Counted while we listen: we may be stopped, or busy with what it said."""
+        self._end_by_s: float | None = None
+        self._errors = bytearray()
+        self._threads = [
+            threading.Thread(target=run, daemon=True)
+            for run in (self._read, self._read_errors, self._live)
+        ]
+
+    def greeted(self) -> None:
+        """It runs there, and is of our version. LabProblem, in one sentence, if not."""
+        try:
+            word = self.word()
+        except LabProblem as problem:
+            words = self._stuck() or f"nodrop cannot run there{self._last()}"
+            raise LabProblem(f"{self.name}: {words}") from problem
+        if word.get("event") != "hello":
+            raise LabProblem(f"{self.name}: nodrop there says {shown(word.get('event'))} at first")
+
+    def order(self, order: Order) -> None:
+        with suppress(OSError):  # it has ended: that is heard
+            command(self._frames, order)
+
+    def end(self, number: int) -> None:
+        """It is to end by this signal, and to undo. If it hangs, it may not even take the word."""
+        self._end_by_s = time.monotonic() + UNDO_S
+        threading.Thread(target=self.order, args=(End(signal=number),), daemon=True).start()
+
+    def word(self) -> Json:
+        """The next one. LabProblem if it has ended, or is stuck."""
+        while True:
+            kind, content = self._next()
+            if kind != FILE:
+                return word_of(content)
+
+    def file(self, size: int) -> Iterator[bytes]:
+        """Content of a file, which follows the word that announces it."""
+        while size > 0:
+            kind, content = self._next()
+            if kind != FILE or len(content) > size:
+                raise NotJson("a file that is not as long as it was said")
+            size -= len(content)
+            yield content
+
+    def _next(self) -> tuple[str, bytes]:
+        came = self._await()
+        if came is None:
+            self._came.put(None)
+            gone = ": the ssh connection is gone" if self._host.lost() else ""
+            raise LabProblem(f"{self.name}: nodrop there has ended{gone}{self._last()}")
+        return came
+
+    def _await(self) -> tuple[str, bytes] | None:
+        """None: it has ended."""
+        while True:
+            try:
+                return self._came.get(timeout=LOOK_S)
+            except queue.Empty:
+                self._silent_s += LOOK_S if self._listens else 0
+                if words := self._stuck():
+                    raise LabProblem(f"{self.name}: {words}") from None
+
+    def _stuck(self) -> str:
+        """Why it is not waited for any longer; "" if it is."""
+        if self._silent_s >= SILENT_S:
+            words = f"says nothing for {SILENT_S:g} s: it hangs, or its host"
+        elif self._end_by_s is not None and time.monotonic() > self._end_by_s:
+            words = f"does not end within {UNDO_S:g} s"
+        else:
+            return ""
+        return f"nodrop there {words}; `nodrop undo LAB --all` ends it"
+
+    def _last(self) -> str:
+        """The last line that the program complained of."""
+        with suppress(subprocess.TimeoutExpired):
+            self._program.wait(END_TIMEOUT_S)
+        self._threads[1].join(1.0)
+        lines = bytes(self._errors).decode(errors="replace").strip().splitlines()
+        return f": {one_line(lines[-1], longest=300)}" if lines else ""
+
+    def _read(self) -> None:
+        with suppress(OSError, ValueError):
+            while (frame := self._received()) is not None:
+                if frame.channel != OURS:
+                    self._relay.hear(frame)
+                elif frame.kind == ALIVE:
+                    continue
+                elif frame.kind == FILE:
+                    self._came.put((FILE, frame.payload))
+                elif (content := self._heard.word(frame)) is not None:
+                    self._came.put((LAST, content))
+        self._ended.set()
+        try:
+            self._relay.close()
+        finally:  # or who waits for a word would wait for ever
+            self._came.put(None)
+
+    def _received(self) -> Frame | None:
+        self._silent_s, self._listens = 0.0, True
+        try:
+            return self._frames.receive()
+        finally:
+            self._listens = False
+
+    def _live(self) -> None:
+        """Says now and then that we are."""
+        with suppress(OSError, ValueError):
+            while not self._ended.wait(ALIVE_INTERVAL_S):
+                self._frames.send(OURS, ALIVE)
+
+    def _read_errors(self) -> None:
+        assert self._program.stderr is not None
+        with suppress(OSError, ValueError):
+            for line in self._program.stderr:
+                self._errors += line
+                del self._errors[:-STDERR_BYTES]
+
+    def __enter__(self) -> Far:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        program = self._program
+        assert program.stdin is not None
+        self._ended.set()
+        self._end_by_s = self._end_by_s or time.monotonic() + UNDO_S
+        try:
+            if not self._stuck():
+                with suppress(OSError):
+                    program.stdin.close()
+            while self._await() is not None:  # until it has undone, whatever it still says
+                pass
+        except LabProblem:  # it is stuck, and ssh would keep our pipes open
+            self._host.close()
+        with suppress(subprocess.TimeoutExpired):
+            program.wait(END_TIMEOUT_S)
+        if program.poll() is None:
+            program.kill()
+            program.wait()
+        for pipe in (program.stdin, program.stdout, program.stderr):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()

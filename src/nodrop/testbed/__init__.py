@@ -1,0 +1,1 @@
+"""A trial's ground: SUTs, generators, setups, labs, images and the hosts below them."""

@@ -1,0 +1,257 @@
+"""WHAT is measured: how to start it, when it is ready, what it counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from nodrop.config.replay import REPLAYING
+from nodrop.detections import By, Found
+from nodrop.errors import BadInput
+from nodrop.ledger.hops import Place, Problem
+from nodrop.ledger.over_time import Served
+from nodrop.ledger.running import Role
+from nodrop.testbed.hosts.api import Json
+from nodrop.testbed.images.image_tree import Bits
+from nodrop.testbed.setups.api import Env, Process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """The proof that the SUT listens."""
+
+    ready_mono_ns: int
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    """Parts of the activation time, e.g. load_rules, open_capture."""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    """Observations that prove readiness: threads by name, capture sockets with their fanout
+    flags."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SutCounters:
+    """The SUT's own count of what it saw since its start. None = it does not say; 0 = zero."""
+
+    captured_packets: int | None
+    """The kernel had for its sockets, ring-full drops included (tp_packets)."""
+    dropped_ring_full_packets: int | None
+    """Captured packets for which the ring had no room (tp_drops)."""
+    decoded_packets: int | None
+    decoded_bytes: int | None = None
+    counts_wire_bytes: bool = False
+    """`decoded_bytes` are of whole frames as they were on the wire, VLAN tags included; else of
+    what the kernel handed over, without the outermost tag and what was cut off."""
+    cut_packets: int | None = None
+    """Decoded ones that the kernel cut to the room in the ring, as far as the SUT says so."""
+    invalid_packets: int | None = None
+    """Decoded ones that the SUT calls broken."""
+    invalid_by: Mapping[str, int] = field(default_factory=dict)
+    """Fault, in the SUT's own words → packets; one packet may have several faults."""
+    lost: Mapping[str, int] = field(default_factory=dict)
+    """Further places of the SUT's own, by name → packets that died there, of those that it took
+    from its ring."""
+    problems: Sequence[Problem] = ()
+    """Why these figures are no measurement: they contradict each other, or the kernel's."""
+    results: Mapping[str, int] = field(default_factory=dict)
+    """Named decoder results, alerts, flows: `decoder.ipv4`, `decoder.invalid`, `detect.alert` …"""
+    per_thread: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Counters of each thread, by the kernel's name of the thread (its first 15 bytes); `flows`:
+    begun by that thread."""
+    per_port: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """`captured_packets` and `dropped_ring_full_packets` by the port they came in at."""
+    lag_s: float = 0.0
+    """How old the figures for all threads together may be; 0 at rest."""
+    per_thread_lag_s: float = 0.0
+    over_time: Mapping[str, Sequence[Served]] = field(default_factory=dict)
+    """By thread, as the SUT itself noted it on the controller's clock; only at the end."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Field name above → where it was read, e.g. "eve.json stats.capture.kernel_packets"."""
+
+
+def less(after: SutCounters, before: SutCounters) -> SutCounters:
+    """Counts between two readings; a counter that either reading lacks is not known."""
+
+    def fell(name: str) -> int | None:
+        then, now = getattr(before, name), getattr(after, name)
+        return None if then is None or now is None else now - then
+
+    return replace(
+        after,
+        captured_packets=fell("captured_packets"),
+        dropped_ring_full_packets=fell("dropped_ring_full_packets"),
+        decoded_packets=fell("decoded_packets"),
+        decoded_bytes=fell("decoded_bytes"),
+        cut_packets=fell("cut_packets"),
+        invalid_packets=fell("invalid_packets"),
+        invalid_by=_less(after.invalid_by, before.invalid_by),
+        lost=_less(after.lost, before.lost),
+        results=_less(after.results, before.results),
+        per_thread={
+            name: _less(counted, before.per_thread.get(name, {}))
+            for name, counted in after.per_thread.items()
+        },
+        per_port={
+            port: _less(counted, before.per_port.get(port, {}))
+            for port, counted in after.per_port.items()
+        },
+    )
+
+
+def _less(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+    return {name: value - before.get(name, 0) for name, value in after.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """When the SUT came to rest, as narrowly as it was seen; the controller's CLOCK_MONOTONIC."""
+
+    rested_mono_ns: int
+    """From here on, at the latest, it had nothing left."""
+    busy_mono_ns: int | None = None
+    """It was still at work here; None = it was not seen at work."""
+    left_packets: int | None = None
+    """Waiting at the first look after the last packet; None = not known."""
+
+
+class RunningSut(Protocol):
+    """One launched SUT, from launch to its last word; with `close`, if it holds a job beside it."""
+
+    process: Process
+
+    def wait_ready(self, *, timeout_s: float) -> Readiness:
+        """An event with a deadline. TrialFailed in the SUT's own words if it dies or is late."""
+        ...
+
+    def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
+        """Waits until the counters rest (or account for all expected packets)."""
+        ...
+
+    def counted(self) -> SutCounters:
+        """At rest, after a drain: the exact counters of a SUT that goes on."""
+        ...
+
+    def mark(self) -> None:
+        """At rest, after a warm-up or a trial: what was counted so far is not the next trial's;
+        `counted`, `finish` and the next `drain` leave it out."""
+        ...
+
+    def live(self) -> SutCounters | None:
+        """Counters right now for a progress line; cheap; None if unknown."""
+        ...
+
+    def finish(self, *, timeout_s: float) -> SutCounters:
+        """Stops it and reads the final counters."""
+        ...
+
+    def facts(self) -> Json:
+        """The SUT's real version, runmode, threads and effective capture settings."""
+        ...
+
+
+class Sut(Protocol):
+    """Built from the experiment's [sut] table by its entry point: `Suricata(options, base)`."""
+
+    name: str
+    defrag: bool
+    """Capture sockets join a fanout group with PACKET_FANOUT_FLAG_DEFRAG."""
+    cpus: str | None
+    """CPU list that it is pinned to, in the numbers of its place; None leaves it to the limits."""
+    places: Sequence[Place]
+    """The places it adds: its capture ring, with its own names for its settings. A verdict uses
+    neutral words for a SUT that names no places."""
+    holds_packets: int | None
+    """Most packets that its rings hold, by its options; None = not known before it runs."""
+    rest_seen_s: float | None
+    """How late it is seen that it has nothing left, on a quiet host; None = not known."""
+
+    def needs_bits(self) -> str | None:
+        """The image recipe that can supply it ("suricata"); None if the node is enough."""
+        ...
+
+    def problems(self, bits: Bits | None) -> Sequence[str]:
+        """Everything wrong with its options, files and rules that can be known before launch."""
+        ...
+
+    def files(self) -> Mapping[str, Path]:
+        """Files of the host that it is shown, rules above all, by their names in its work folder:
+        each trial compares what it really sees with what they held when the run began."""
+        ...
+
+    def launch(self, env: Env) -> RunningSut: ...
+
+    def role(self, thread: str) -> Role | None:
+        """Role of the thread with that kernel name; None if it is none of the SUT's own."""
+        ...
+
+    def facts(self) -> Json:
+        """For the manifest: hashes of rules and configuration."""
+        ...
+
+
+@runtime_checkable
+class Particular(Protocol):
+    """A Sut that does not run in every place."""
+
+    def misplaced(self, setup: str, *, mtu: int | None, standing: bool) -> str:
+        """Why it cannot be measured so, in words; "" if it can. `mtu`: that of the lab's ports,
+        None if they are the user's; `standing`: it is to go on between trials."""
+        ...
+
+
+@runtime_checkable
+class Detecting(Protocol):
+    """A Sut whose detections can be asked for (`measure.outcome`)."""
+
+    event_log: str
+    """Name in the work folder."""
+    roomy: Mapping[str, Any]
+    """Keys of its table with which it loses nothing at a low load."""
+
+    def detecting(self, outcome: Sequence[str]) -> Sut:
+        """A copy of this SUT that also logs these: alerts, flows, http, dns, tls."""
+        ...
+
+    def limits(self) -> Mapping[str, By]:
+        """Rules that limit their alerts, and by what: `gid:sid` → by_src."""
+        ...
+
+    def offline(self, bits: Bits | None, trace: Path) -> Found:
+        """Units that it finds when it reads the trace itself, with the same rules, settings and
+        runmode. LabProblem if it cannot."""
+        ...
+
+    def detection_key(self, bits: Bits | None) -> Json:
+        """Everything but the trace that decides what it finds, by content."""
+        ...
+
+
+def ports_of(sut: Sut) -> int:
+    """NIC ports that it captures on; a SUT that has no `ports` captures on one."""
+    return int(getattr(sut, "ports", 1))
+
+
+def pins_of(sut: Sut) -> Mapping[str, str]:
+    """Key of the experiment → CPU list that it pins to: its roles' (`cpu_sets`, which a SUT may
+    lack) or, without these, all of it."""
+    found: Mapping[str, str] = getattr(sut, "cpu_sets", {})
+    return found or ({} if sut.cpus is None else {"sut.cpus": sut.cpus})
+
+
+def must_be_detectable(sut: Sut, load: Mapping[str, Any]) -> Sequence[str]:
+    """BadInput if it cannot be said which detections a load should bring."""
+    if not isinstance(sut, Detecting):
+        raise BadInput(f'measure.outcome: sut "{sut.name}" logs no detections: leave it out')
+    where = "measure.outcome: it cannot be said what to expect of "
+    if load.get("kind") not in REPLAYING or isinstance(load.get("trace"), list | tuple):
+        raise BadInput(f"{where}this load: replay one trace")
+    if load.get("flows") == "same" and load.get("multiplier", 1) != 1:
+        raise BadInput(
+            f'{where}load.flows = "same": identical copies raise alerts of their own; leave it out'
+        )
+    if load.get("loops", 1) != 1:
+        raise BadInput(f"{where}load.loops, which sends a trace again: give a longer trace")
+    if load.get("duration_s") is not None:
+        raise BadInput(f"{where}load.duration_s, which ends a trace early: use load.window")
+    return ()

@@ -1,0 +1,317 @@
+"""Suricata's [sut] table, and its counters, from an eve stats record or a dump-counters answer.
+
+`capture.kernel_packets` INCLUDES `capture.kernel_drops`, whatever the manual says: Suricata adds up
+tp_packets, and the kernel counts a packet there before it looks for room in the ring. Both kernel
+counters are 32 bits wide but start anew at each reading, which Suricata does once a second, and its
+own sums are 64 bits wide: no wrap below four billion packets a second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from nodrop.config.options import CpuList, InputFile, MemorySize, Options, Overrides, YesNo
+from nodrop.config.units import format_cpus, parse_cpus
+from nodrop.testbed.suts.api import SutCounters
+from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import NotJson, decode_object, optional
+
+Runmode = Literal["workers", "autofp", "single"]
+CaptureKind = Literal["af-packet", "pcap", "af-xdp"]
+MOST_PORTS = 4
+MOST_FRAMES = 1 << 24
+"""More than a kernel gives room for; Suricata itself takes a number that overflows, and falls back
+to another ring without a word that a user would see."""
+PAGE_BYTES = 4096
+MOST_BLOCK_BYTES = 1 << 30
+MOST_BUFFER_BYTES = (1 << 31) - 1
+"""libpcap's own limit: an int."""
+OF_FAN_OUT = ("cluster_type", "ring_size", "block_size", "use_mmap", "tpacket_v3")
+"""Keys of capture = "af-packet" alone."""
+
+
+def _whole_pages(size_bytes: int) -> int:
+    """The block size. ValueError for any at which Suricata warns in its log and runs with its
+    default."""
+    if not 0 < size_bytes <= MOST_BLOCK_BYTES or size_bytes % PAGE_BYTES:
+        raise ValueError(f"must be a multiple of {PAGE_BYTES}, at most 1 GiB")
+    return size_bytes
+
+
+class SuricataOptions(Options):
+    binary: InputFile | None = None
+    """This Suricata instead of the image's."""
+    image: str | None = None
+    """Name or path of the image to run it from."""
+    rules: tuple[InputFile, ...] = ()
+    """Rule files; `.xz` is unpacked to the cache folder. Without any, those of `config`."""
+    rules_errors: Literal["error", "warn"] = "warn"
+    """Treatment of rules that do not load: an error that is found before the first trial, or
+    counted and named in the report. It is always an error if none loads."""
+    classification: InputFile | None = None
+    """classification.config of the rules, instead of that of `config`, or the one beside the
+    binary."""
+    config: InputFile | None = None
+    """The user's own suricata.yaml as the base, instead of our template. It keeps its rules,
+    classes, references and thresholds: the files that it names on this host are shown to Suricata
+    wherever it runs."""
+    capture: CaptureKind = "af-packet"
+    """How Suricata captures. Without fan-out (pcap, af-xdp), one thread has all packets."""
+    runmode: Runmode = "workers"
+    threads: Annotated[int, Field(gt=0, le=1024)] | Literal["auto"] = "auto"
+    """Capture threads per port; auto: for all ports together one for each CPU that Suricata may
+    use."""
+    ports: Annotated[int, Field(ge=1, le=MOST_PORTS)] = 1
+    """NIC ports that it captures on; the flows of the load are shared among them."""
+    detect_threads: Annotated[int, Field(gt=0, le=1024)] | None = None
+    """Detect threads of autofp, behind the capture threads, for all ports together. Without it, one
+    for each CPU that Suricata may use."""
+    autofp_scheduler: Literal["hash", "ippair"] | None = None
+    """The rule by which autofp gives a flow to a detect thread."""
+    cluster_type: Literal["cluster_flow", "cluster_cpu", "cluster_qm"] = "cluster_flow"
+    defrag: YesNo = True
+    """The kernel reassembles IPv4 fragments before the ring (PACKET_FANOUT_FLAG_DEFRAG)."""
+    ring_size: Annotated[int, Field(gt=0, le=MOST_FRAMES)] | None = None
+    """Frames per thread; None leaves it to Suricata, as most users do."""
+    block_size: Annotated[MemorySize, AfterValidator(_whole_pages)] | None = None
+    buffer_bytes: Annotated[MemorySize, Field(ge=PAGE_BYTES, le=MOST_BUFFER_BYTES)] | None = None
+    """Size of libpcap's ring (buffer-size), for capture = "pcap"; None leaves it to libpcap, which
+    takes 2 MiB."""
+    use_mmap: YesNo | None = None
+    tpacket_v3: YesNo | None = None
+    overrides: Overrides = Field(default_factory=dict)
+    """Dotted path → value in the yaml, list entries by index: `outputs.1.eve-log.enabled`."""
+    cpus: CpuList | None = None
+    """CPUs to pin the process to, as in cpuset(7)."""
+    capture_cpus: CpuList | None = None
+    """CPUs for the receive threads of autofp, one after the other."""
+    worker_cpus: CpuList | None = None
+    """For the threads that decode and detect, one after the other."""
+    management_cpus: CpuList | None = None
+    """For all other threads. A role that is not named gets the CPUs of all others together."""
+
+    @model_validator(mode="after")
+    def _one_program(self) -> Self:
+        if self.binary is not None and self.image is not None:
+            raise ValueError("binary and image both say which Suricata runs: leave one out")
+        return self
+
+    @model_validator(mode="after")
+    def _captures_so(self) -> Self:
+        if self.capture != "pcap" and self.buffer_bytes is not None:
+            raise ValueError('buffer_bytes is of capture = "pcap": leave it out, or set ring_size')
+        if self.capture == "af-packet":
+            return self
+        by = f'capture = "{self.capture}"'
+        for name in OF_FAN_OUT:
+            if name in self.model_fields_set:
+                raise ValueError(f'{name} is of capture = "af-packet": leave it out with {by}')
+        if "defrag" in self.model_fields_set and self.defrag:
+            raise ValueError(
+                f"defrag: {by} joins no fan-out group, which would put fragments "
+                'together: set defrag = "no", or leave it out'
+            )
+        if self.threads not in ("auto", 1) or self.ports > 1:
+            raise ValueError(
+                f"threads, ports: with {by} each thread would capture every packet: one thread on "
+                "one port"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _single_is_one(self) -> Self:
+        if self.runmode == "single" and self.threads not in ("auto", 1):
+            raise ValueError(
+                f'runmode = "single" runs one thread, not threads = {self.threads}: leave threads '
+                'out, or set runmode = "workers"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _single_has_one_port(self) -> Self:
+        if self.runmode == "single" and self.ports > 1:
+            raise ValueError(
+                f'ports = {self.ports}: Suricata captures on one port with runmode = "single"; set '
+                'runmode = "workers" or "autofp"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _of_autofp(self) -> Self:
+        for name in ("detect_threads", "autofp_scheduler", "capture_cpus"):
+            if self.runmode != "autofp" and getattr(self, name) is not None:
+                raise ValueError(
+                    f'{name} is of runmode = "autofp", where detect threads work behind the '
+                    f'capture threads, and not of "{self.runmode}": leave it out'
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _within_cpus(self) -> Self:
+        for key, cpus in self.role_cpus.items():
+            beyond = set(parse_cpus(cpus)) - set(parse_cpus(self.cpus or cpus))
+            if beyond:
+                raise ValueError(f'{key} = "{cpus}": CPU {format_cpus(beyond)} is not in cpus')
+        return self
+
+    @property
+    def merges(self) -> bool:
+        """It asks the kernel to reassemble fragments before the ring."""
+        return self.defrag and self.capture == "af-packet"
+
+    @property
+    def role_cpus(self) -> dict[str, str]:
+        """Key → CPU list of those that are given."""
+        names = ("capture_cpus", "worker_cpus", "management_cpus")
+        return {name: cpus for name in names if (cpus := getattr(self, name)) is not None}
+
+    @property
+    def pinned_to(self) -> str | None:
+        """All CPUs that it may use; None leaves it to the limits."""
+        sets = [parse_cpus(cpus) for cpus in self.role_cpus.values()]
+        return self.cpus or (format_cpus({c for cpus in sets for c in cpus}) if sets else None)
+
+
+CAPTURED = "capture.kernel_packets"
+DROPPED = "capture.kernel_drops"
+DECODED = "decoder.pkts"
+DECODED_BYTES = "decoder.bytes"
+INVALID = "decoder.invalid"
+CUT = "afpacket.trunc_pkt"
+"""An event of the decoder's. Events that never came are in no record; nor is any if the yaml
+switches them off (stats.decoder-events) or names them otherwise (decoder-events-prefix)."""
+_EVENTS = "decoder.event."
+FLOWS = "flow.total"
+
+_RESULTS = ("decoder.", "defrag.", "detect.", "flow.", "stream.", "tcp.")
+_SIZES = ("memuse", "avg_pkt_size", "max_pkt_size", "max_mac_addrs_src", "max_mac_addrs_dst")
+"""No counts, though they stand among them."""
+
+
+def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:
+    """`stats` is the totals table; `source` names where it came from."""
+    flat = dict(flattened(stats))
+    threads = stats.get("threads")
+    if not isinstance(threads, dict):
+        threads = {}
+    fields = {
+        "captured_packets": CAPTURED,
+        "dropped_ring_full_packets": DROPPED,
+        "decoded_packets": DECODED,
+        "decoded_bytes": DECODED_BYTES,
+    }
+    others = {"cut_packets": _EVENTS + CUT, "invalid_packets": INVALID}
+    return SutCounters(
+        captured_packets=flat.get(CAPTURED),
+        dropped_ring_full_packets=flat.get(DROPPED),
+        decoded_packets=flat.get(DECODED),
+        decoded_bytes=flat.get(DECODED_BYTES),
+        cut_packets=flat.get(_EVENTS + CUT),
+        invalid_packets=flat.get(INVALID),
+        invalid_by={
+            k.removeprefix(_EVENTS): v for k, v in flat.items() if k.startswith(_EVENTS) and v
+        },
+        results={k: v for k, v in flat.items() if _is_result(k)},
+        per_thread={
+            name: counted
+            for name, table in threads.items()
+            if isinstance(table, dict)
+            and (counted := _of_thread(table, {**fields, "flows": FLOWS}))
+        },
+        sources={
+            field: f"{source} {key}" for field, key in {**fields, **others}.items() if key in flat
+        },
+    )
+
+
+def last_stats(path: Path) -> Mapping[str, Any] | None:
+    """The `stats` of the last whole record; None if there is none."""
+    last: Mapping[str, Any] | None = None
+    try:
+        for line in Folder(path.parent).lines(path.name):
+            if b'"stats"' in line:  # of gigabytes of alerts, few
+                with suppress(NotJson):
+                    last = optional(decode_object(line), "stats", dict) or last
+    except FileNotFoundError:
+        return None
+    return last
+
+
+def flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    """Counters of all threads together, by their names."""
+    for name, value in table.items():
+        if isinstance(value, dict) and name != "threads":
+            yield from flattened(value, f"{prefix}{name}.")
+        elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            yield f"{prefix}{name}", value
+
+
+def _is_result(key: str) -> bool:
+    return key.startswith(_RESULTS) and not key.endswith(_SIZES)
+
+
+def _of_thread(table: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, int]:
+    """Empty for threads that neither capture nor decode (flow manager, recycler)."""
+    flat = dict(flattened(table))
+    return {field: flat[key] for field, key in fields.items() if key in flat}
+
+
+PerPort = Mapping[str, Mapping[str, int]]
+"""Counters by port, in the form of `SutCounters.per_port`."""
+
+
+def of_port(packets: int, dropped: int, capture: CaptureKind = "af-packet") -> Mapping[str, int]:
+    """`packets` as Suricata says it of a device: with the drops of af-packet, without them of pcap
+    and af-xdp, where it is what was decoded (seen of 7.0.10)."""
+    captured = packets if capture == "af-packet" else packets + dropped
+    return {"captured_packets": captured, "dropped_ring_full_packets": dropped}
+
+
+def of_sockets(found: SutCounters, per_port: PerPort) -> SutCounters:
+    """`found` with what the sockets say of captured and dropped."""
+    return dataclasses.replace(
+        found,
+        captured_packets=sum(one["captured_packets"] for one in per_port.values()),
+        dropped_ring_full_packets=sum(
+            one["dropped_ring_full_packets"] for one in per_port.values()
+        ),
+        per_port=per_port,
+    )
+
+
+def without_captured_by_thread(found: SutCounters) -> SutCounters:
+    """The last stats record of pcap has them of the last second in which a packet came."""
+    captured = ("captured_packets", "dropped_ring_full_packets")
+    threads = {
+        name: {key: value for key, value in own.items() if key not in captured}
+        for name, own in found.per_thread.items()
+    }
+    return dataclasses.replace(found, per_thread=threads)
+
+
+def at_rest(found: SutCounters, per_port: PerPort, *, agree: bool) -> SutCounters:
+    """Captured and dropped as the sockets say: in dump-counters, captured is a sync older. No
+    thread can decode more than its socket gave it: if the sums agree, each thread's figures do."""
+    said = "iface-stat at rest"
+    threads = {}
+    for name, thread in found.per_thread.items():
+        own = dict(thread)
+        decoded, lost = own.get("decoded_packets"), own.get("dropped_ring_full_packets")
+        if own.pop("captured_packets", None) is not None and agree and decoded is not None:
+            own["captured_packets"] = decoded + (lost or 0)
+        threads[name] = own
+    return dataclasses.replace(
+        of_sockets(found, per_port),
+        per_thread=threads,
+        sources={
+            **found.sources,
+            "captured_packets": f"{said}, pkts",
+            "dropped_ring_full_packets": f"{said}, drop",
+        },
+    )

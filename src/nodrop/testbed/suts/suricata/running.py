@@ -1,0 +1,521 @@
+"""One launched Suricata: ready when it listens, at rest when its books balance, then its end, by
+its status, its log and its stderr."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nodrop.errors import LabProblem, TrialFailed
+from nodrop.ledger.hops import Reason
+from nodrop.testbed.hosts.api import Json, Port
+from nodrop.testbed.hosts.processes import PacketSocket
+from nodrop.testbed.setups.api import Env, Process
+from nodrop.testbed.suts.api import Drained, Readiness, SutCounters, less
+from nodrop.testbed.suts.suricata import counters, log
+from nodrop.testbed.suts.suricata.capture import (
+    Asked,
+    Effective,
+    Ring,
+    capture_threads,
+    frame_room,
+    parse_ss,
+)
+from nodrop.testbed.suts.suricata.config import (
+    ENGINE_LOG,
+    SOCKET,
+    STATS_LOG,
+    SYNC_S,
+    ControlSocket,
+    Refused,
+)
+from nodrop.untrusted.folder import read_end
+
+POLL_S = 0.01
+DRAIN_POLL_S = 0.05
+DEATH_GRACE_S = 0.5
+CONTROL_TIMEOUT_S = 5.0
+COUNT_TIMEOUT_S = 30.0
+LIVE_TIMEOUT_S = 0.25
+"""A SUT that stands still must not hold up who waits for the sender."""
+MOST_NAMED_RULES = 20
+KERNEL_LAG_S = 1.0
+"""Each capture thread reads its socket's counters once a second."""
+
+IDLE_RATIO = 0.1
+"""Share of one core below which Suricata counts as asleep. Its own housekeeping, between two looks,
+takes some 1 %."""
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_HINTS: Sequence[tuple[str, str]] = (
+    ("Operation not permitted", "capturing needs CAP_NET_RAW in this network namespace"),
+    ("No such device", "the capture interface does not exist where Suricata runs"),
+    ("Cannot allocate memory", "the ring or the rules do not fit into the memory limit"),
+    ("Failed to parse configuration", "see sut.config and sut.overrides"),
+)
+
+
+class Asleep:
+    """Asked at every look. A frame in a ring wakes its thread at once, and a packet between two
+    threads keeps one of them running: if every thread sleeps at each look, and has hardly run
+    since the last, nothing is left. That is known seconds before Suricata's counters show it: it
+    asks the kernel once a second, and its threads publish every 3 s.
+
+    Frames in an open block of TPACKET_V3 wake no thread: sleep must outlast its timeout.
+    """
+
+    def __init__(self, process: Process, *, at_least_s: float) -> None:
+        self._process = process
+        self._at_least_s = at_least_s
+        self._seen: tuple[float, int] | None = None
+        self._awake = 0
+        self.since_s: float | None = None
+        """From here on it has slept; None = it does not."""
+        self.worked_s: float | None = None
+        """It was at work here: awake at two looks in a row, which housekeeping is not."""
+
+    def __call__(self) -> bool:
+        now_s, inside = time.monotonic(), self._process.look()
+        before, self._seen = self._seen, None
+        if inside is None or inside.cpu_ns is None or inside.stopped:
+            self._woken(now_s)
+            return False
+        self._seen = time.monotonic(), inside.cpu_ns
+        if before and inside.cpu_ns - before[1] >= IDLE_RATIO * (now_s - before[0]) * 1e9:
+            self._woken(now_s)
+        else:
+            self._awake = 0
+        if self.since_s is None:
+            self.since_s = self._seen[0]
+            return False
+        return now_s - self.since_s >= self._at_least_s
+
+    def _woken(self, now_s: float) -> None:
+        self.since_s, self._awake = None, self._awake + 1
+        if self._awake > 1:
+            self.worked_s = now_s
+
+
+class RunningSuricata:
+    def __init__(self, process: Process, env: Env, asked: Asked) -> None:
+        self.process = process
+        self._env = env
+        self._asked = asked
+        self._log = log.EngineLog(process.work / ENGINE_LOG)
+        self._threads: tuple[str, ...] = ()
+        self._rings: tuple[Ring, ...] = ()
+        self._at_rest = SutCounters(
+            captured_packets=0, dropped_ring_full_packets=0, decoded_packets=0
+        )
+        self._wanted: int | None = None
+        self._base: SutCounters | None = None
+        self._rested: SutCounters | None = None
+
+    def _said(self) -> Sequence[log.Line]:
+        self.process.fetch(ENGINE_LOG)
+        return self._log.lines()
+
+    # --- ready ----------------------------------------------------------------------------------
+
+    def wait_ready(self, *, timeout_s: float) -> Readiness:
+        deadline = time.monotonic() + timeout_s
+        while (sockets := self._listening()) is None:
+            if time.monotonic() > deadline:
+                raise self._late(timeout_s)
+            time.sleep(POLL_S)
+        ready_mono_ns = time.monotonic_ns()
+        self._rings = self._read_rings(sockets)
+        return Readiness(
+            ready_mono_ns=ready_mono_ns,
+            phases_s=self._phases(ready_mono_ns),
+            evidence={
+                "threads": self._threads,
+                "sockets": [dataclasses.asdict(s) for s in sockets],
+                "rings": [dataclasses.asdict(r) for r in self._rings],
+            },
+        )
+
+    def _listening(self) -> tuple[PacketSocket, ...] | None:
+        """The running capture sockets, one per capture thread, once the engine has started."""
+        self._must_live()
+        lines = self._said()
+        self._must_have_rules(lines)
+        if log.started(lines) is None:
+            return None
+        inside = self.process.look()
+        if inside is None:
+            return None  # just died; the next look says how
+        self._threads, sockets = inside.threads, inside.packet_sockets
+        wanted = len(capture_threads(self._threads))
+        if wanted == 0:
+            raise TrialFailed(
+                "Suricata started without a capture thread",
+                hint=f"its threads are {', '.join(self._threads)}; see {ENGINE_LOG}",
+            )
+        if self._asked.capture == "af-xdp":
+            return () if self._xdp() else None
+        running = tuple(s for s in sockets if s.running and s.interface_index > 0)
+        return running if len(running) >= wanted else None
+
+    def _xdp(self) -> bool:
+        """Its program is attached: an XDP socket is in no table that the node reads."""
+        port = Port(host=self._env.host, name=self._asked.interfaces[0])
+        return port.counters()["links"][port.name].get("xdp") is not None
+
+    def _must_have_rules(self, lines: Sequence[log.Line]) -> None:
+        """Some rule loads; if the user wants it, each that was named."""
+        said = log.rules_loaded(lines)
+        if said is None and not (self._asked.names_rules and log.started(lines)):
+            return  # not read yet, or none to read
+        bad = self._bad_rules(lines)
+        strict = self._asked.rules_errors == "error"
+        if words := log.rules_refused(said, bad, strict=strict):
+            raise TrialFailed(words, hint=log.mend(said), reason=Reason.NO_RULES)
+
+    def _bad_rules(self, lines: Sequence[log.Line]) -> Sequence[log.BadRule]:
+        return log.bad_rules(lines, self._asked.rule_names, self._asked.rules_not_utf8)
+
+    def _late(self, timeout_s: float) -> TrialFailed:
+        lines = self._said()
+        if log.started(lines) is None:
+            last = lines[-1].message if lines else "nothing"
+            missing = f"has not started its engine (its last word: {short(last)})"
+        else:
+            missing = "has started, but not all of its capture sockets are open"
+        return TrialFailed(
+            f"Suricata {missing} after {timeout_s:g} s",
+            hint="give it longer: --set measure.ready_timeout_s=600; mpm-algo = ac loads rules "
+            "faster than hyperscan",
+            reason=log.reason_before_start(lines),
+        )
+
+    def _phases(self, ready_mono_ns: int) -> dict[str, float]:
+        lines = self._said()
+        before_s = sum(self.process.phases_s.values())
+        turns = [self.process.launched_mono_ns + int(before_s * 1e9)]
+        turns += [m.seen_mono_ns for m in (lines[0], log.rules_end(lines)) if m]
+        turns.append(ready_mono_ns)
+        names = ("exec", "load_rules", "open_capture")
+        if len(turns) != len(names) + 1:
+            return {}
+        spans = zip(names, turns, turns[1:], strict=False)
+        own = {name: max(0, b - a) / 1e9 for name, a, b in spans}
+        return {**self.process.phases_s, **own}
+
+    def _read_rings(self, sockets: Sequence[PacketSocket]) -> tuple[Ring, ...]:
+        try:
+            done = self._env.host.run(["ss", "-0", "-e", "-n"], check=False)
+        except LabProblem:
+            return ()  # evidence only; a host without iproute2 can still measure
+        return parse_ss(done.stdout, [s.inode for s in sockets])
+
+    # --- while it runs --------------------------------------------------------------------------
+
+    def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
+        """If all that was sent has been delivered, it ends when the threads sleep: the exit record
+        says what was captured, and shows anything left behind as a residual."""
+        began = time.monotonic()
+        wanted = None if expected_packets is None else expected_packets + self._base_packets()
+        self._wanted, self._rested = wanted, None
+        unchanged_since, last, sync_s = began, None, self._asked.full_sync_s
+        delivered = wanted is not None and self._env.delivers_at_once
+        asleep = Asleep(self.process, at_least_s=self._asked.retire_s)
+        all_captured = False
+        with self._control() as control:
+            while True:
+                # Before it is asked anything: the thread that answers is awake.
+                rests = (all_captured or delivered) and asleep()
+                # The sockets' figures are at most 1 s old, the decoder's 4 s.
+                found = counters.of_sockets(*self._counted(control))
+                reading = captured, dropped, decoded = _packets(found)
+                now = time.monotonic()
+                if reading != last:
+                    unchanged_since, last = now, reading
+                balanced = captured - dropped == decoded
+                all_captured = captured == wanted
+                complete = (all_captured and balanced) or (rests and (all_captured or delivered))
+                if complete or (balanced and now - unchanged_since >= sync_s):
+                    self._at_rest = found
+                    # Counters come late, never early: what they say now was so before.
+                    slept_s, worked_s = asleep.since_s if rests else None, asleep.worked_s
+                    rested_s = unchanged_since if slept_s is None else slept_s
+                    return Drained(
+                        rested_mono_ns=int(rested_s * 1e9),
+                        busy_mono_ns=None if worked_s is None else int(worked_s * 1e9),
+                    )
+                if now - began > timeout_s:
+                    raise TrialFailed(
+                        f"Suricata's counters do not come to rest within {timeout_s:g} s: "
+                        f"captured {captured}, dropped {dropped}, decoded {decoded}",
+                        hint="foreign packets on the link, or a Suricata far behind its ring",
+                        reason=Reason.NOT_DRAINED,
+                    )
+                time.sleep(DRAIN_POLL_S)
+
+    def counted(self) -> SutCounters:
+        """Final if they agree: the sockets have been asked for all that was delivered, and every
+        thread has handed over what it decoded of it. If they never do, after the longest time that
+        a counter can come late (measured: 1 s for a socket's, 3 s and one interval of the stats
+        thread for a decoder's)."""
+        began = unchanged_since = time.monotonic()
+        last: tuple[int, int, int | None] | None = None
+        agreed_since: float | None = None
+        with self._control() as control:
+            while True:
+                found, per_port = self._counted(control)
+                sockets = counters.of_sockets(found, per_port)
+                reading = captured, dropped, _ = _packets(sockets)
+                now = time.monotonic()
+                if reading != last:
+                    unchanged_since, last = now, reading
+                decoded = captured - dropped == found.decoded_packets
+                agree = decoded and found.dropped_ring_full_packets == dropped
+                if not (agree and captured == self._wanted):
+                    agreed_since = None
+                elif agreed_since is None:
+                    agreed_since = now
+                settled = agreed_since is not None and now - agreed_since >= self._settle_s()
+                if settled or now - unchanged_since >= self._asked.full_sync_s:
+                    break
+                if now - began > COUNT_TIMEOUT_S:
+                    raise TrialFailed(
+                        f"Suricata's counters are not at rest after {COUNT_TIMEOUT_S:g} s: "
+                        f"captured {captured}, dropped {dropped}, decoded {found.decoded_packets}",
+                        reason=Reason.NOT_DRAINED,
+                    )
+                time.sleep(DRAIN_POLL_S)
+        self._at_rest = sockets
+        self._rested = counters.at_rest(found, per_port, agree=agree)
+        return self._since_mark(self._rested)
+
+    def _settle_s(self) -> float:
+        """Threads behind the one that captures hand over their counters at the same tick, but the
+        stats thread may have gathered between the two."""
+        alone = self._asked.runmode in ("workers", "single")
+        return 0.0 if alone else self._asked.full_sync_s - SYNC_S
+
+    def _since_mark(self, found: SutCounters) -> SutCounters:
+        return found if self._base is None else less(found, self._base)
+
+    def mark(self) -> None:
+        """The kernel's counters as of the drain, which are fresher than those of dump-counters."""
+        if self._rested is not None:
+            self._base = self._rested
+            return
+        self._base = dataclasses.replace(
+            counters.of_sockets(self._now(CONTROL_TIMEOUT_S) or _nothing(), self._at_rest.per_port),
+            decoded_packets=self._at_rest.decoded_packets,
+        )
+
+    def _base_packets(self) -> int:
+        return 0 if self._base is None else self._base.captured_packets or 0
+
+    def _control(self, timeout_s: float = CONTROL_TIMEOUT_S) -> ControlSocket:
+        return ControlSocket(lambda: self.process.connect(SOCKET, timeout_s=timeout_s))
+
+    def _counted(self, control: ControlSocket) -> tuple[SutCounters, counters.PerPort]:
+        """Counters that the threads have handed over, and counters of the sockets by port."""
+        self._must_live()
+        try:
+            per_port = self._per_port(control)
+            totals = _or_nothing_yet(control)
+        except TrialFailed as error:
+            raise self._why_silent(error) from error
+        return self._read(totals, "dump-counters"), per_port
+
+    def _read(self, totals: Mapping[str, Any], source: str) -> SutCounters:
+        """libpcap puts a tag back that the kernel took off."""
+        found = counters.from_stats(totals, source=source)
+        return dataclasses.replace(found, counts_wire_bytes=self._asked.capture != "af-packet")
+
+    def _per_port(self, control: ControlSocket) -> counters.PerPort:
+        said = {i: control.command("iface-stat", iface=i) for i in self._asked.interfaces}
+        return {
+            port: counters.of_port(one["pkts"], one["drop"], self._asked.capture)
+            for port, one in said.items()
+        }
+
+    def live(self) -> SutCounters | None:
+        return None if self.process.quiet else self._now(LIVE_TIMEOUT_S)
+
+    def _now(self, timeout_s: float) -> SutCounters | None:
+        try:
+            with self._control(timeout_s) as control:
+                totals = _or_nothing_yet(control)
+                per_port = self._per_port(control)
+        except TrialFailed:
+            return None
+        found = dataclasses.replace(
+            counters.of_sockets(self._read(totals, "dump-counters"), per_port),
+            lag_s=KERNEL_LAG_S,
+            per_thread_lag_s=self._asked.full_sync_s,
+        )
+        return self._since_mark(found)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def finish(self, *, timeout_s: float) -> SutCounters:
+        self._must_live()
+        if self._stands_still():
+            # It would sit out SIGTERM and report nothing.
+            self.process.signal(signal.SIGKILL)
+            raise stopped()
+        status = self.process.stop(timeout_s=timeout_s)
+        if status in KILLED:
+            raise TrialFailed(f"Suricata did not end within {timeout_s:g} s of SIGTERM: killed")
+        if status != 0:
+            raise died(self.process, self._said(), status, during="badly")
+        final = self._final()
+        return self._since_mark(final)
+
+    def _final(self) -> SutCounters:
+        """Decoded from the last stats record; captured and dropped from the exit line.
+
+        The exit line is written later, after the sockets are closed. At rest both say the same (a
+        test proves it); if packets still came, the difference stays in the books as a residual.
+        """
+        stats = counters.last_stats(self.process.fetch(STATS_LOG))
+        at_exit = log.exit_counts(self._said(), self._asked.capture)
+        if stats is None and not at_exit:
+            raise TrialFailed(
+                f"Suricata left no final counters, neither in {STATS_LOG} nor in {ENGINE_LOG}",
+                hint="overrides may have switched them off",
+            )
+        final = self._read(stats or {}, f"{STATS_LOG} stats")
+        if not at_exit:
+            return final
+        if self._asked.capture == "pcap":
+            final = counters.without_captured_by_thread(final)
+        said = f'{ENGINE_LOG} "device: packets: n, drops: n"'
+        return dataclasses.replace(
+            counters.of_sockets(final, at_exit),
+            sources={
+                **final.sources,
+                "captured_packets": f"{said}, packets",
+                "dropped_ring_full_packets": f"{said}, drops",
+            },
+        )
+
+    def _must_live(self) -> None:
+        status = self.process.poll()
+        if status is not None:
+            raise died(self.process, self._said(), status, during="before it was stopped")
+
+    def _why_silent(self, error: TrialFailed) -> TrialFailed:
+        """The command socket failed: because it died just now, or stands still?"""
+        deadline = time.monotonic() + DEATH_GRACE_S
+        while time.monotonic() < deadline:
+            status = self.process.poll()
+            if status is not None:
+                return died(self.process, self._said(), status, during="before it was stopped")
+            if self._stands_still():
+                return stopped()
+            time.sleep(POLL_S)
+        return error
+
+    def _stands_still(self) -> bool:
+        inside = self.process.look()
+        return inside is not None and inside.stopped
+
+    # --- facts ----------------------------------------------------------------------------------
+
+    def facts(self) -> Json:
+        lines = self._said()
+        loaded = log.rules_loaded(lines)
+        warnings, errors = log.warnings(lines), log.errors(lines)
+        bad = self._bad_rules(lines)
+        runs = Effective(asked=self._asked, threads=self._threads, rings=self._rings)
+        return {
+            "version": log.version(lines),
+            "runmode": self._asked.runmode,
+            "threads": list(self._threads),
+            "capture_threads": len(runs.capturing),
+            "rings": [dataclasses.asdict(r) for r in self._rings],
+            "holds_packets": runs.holds_packets(),
+            "frame_room": frame_room(self._rings),
+            "defrag_asked": self._asked.defrag,
+            "defrag_effective": runs.defrag(),
+            "takes_frames": self._asked.capture == "af-xdp",
+            "rules_loaded": None if loaded is None else loaded.loaded,
+            "rules_failed": None if loaded is None else loaded.failed,
+            "rules_skipped": None if loaded is None else loaded.skipped,
+            "rules_failed_first": [str(rule) for rule in bad[:MOST_NAMED_RULES]],
+            "rules_lacking": list(self._asked.rules_lacking),
+            "yaml": self._asked.yaml,
+            "yaml_replaced": list(self._asked.replaced),
+            "errors": len(errors),
+            "errors_first": errors[:5],
+            "warnings": len(warnings),
+            "warnings_first": warnings[:5],
+            "effective": runs.settings(),
+            "notes": runs.notes(),
+        }
+
+
+def _packets(found: SutCounters) -> tuple[int, int, int | None]:
+    """(captured, dropped, decoded), as sockets and decoders have them."""
+    assert found.captured_packets is not None and found.dropped_ring_full_packets is not None
+    return found.captured_packets, found.dropped_ring_full_packets, found.decoded_packets
+
+
+def _nothing() -> SutCounters:
+    return SutCounters(captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None)
+
+
+def _or_nothing_yet(control: ControlSocket) -> Json:
+    try:
+        totals: Json = control.command("dump-counters")
+    except Refused:
+        return {}  # nothing gathered yet: the first time is 3 s after the start
+    return totals
+
+
+def died(process: Process, lines: Sequence[log.Line], status: int, *, during: str) -> TrialFailed:
+    """Why it ended, in its own words, and what to do about it."""
+    how = f"exit status {status}" if status >= 0 else f"signal {_signal_name(-status)}"
+    words = "; ".join(_last_words(process, lines))
+    hint = next((hint for sign, hint in _HINTS if sign in words), None)
+    if cause := process.cause_of_death():
+        words, hint = cause, "raise limits.memory, or load fewer rules"
+    elif hint is None and status in KILLED:
+        hint = "if no one killed it, the kernel did, for lack of memory: see dmesg"
+    return TrialFailed(
+        f"Suricata ended {during} ({how})" + (f": {words}" if words else ""), hint=hint
+    )
+
+
+def _last_words(process: Process, lines: Sequence[log.Line]) -> Sequence[str]:
+    said = log.errors(lines)
+    if not said:
+        # Before its log is open, and if the loader fails, stderr is all there is.
+        said = [
+            line
+            for line in _tail(process.stderr)
+            if "rror" in line or line.startswith("nodrop-node ")
+        ]
+    return [short(words) for words in said[-3:]]
+
+
+def stopped() -> TrialFailed:
+    return TrialFailed(
+        "Suricata stands still (SIGSTOP): its counters cannot be read",
+        hint="send SIGCONT before the end of the trial",
+    )
+
+
+def short(words: str) -> str:
+    return words if len(words) <= 200 else words[:197] + "..."
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def _tail(path: Path) -> list[str]:
+    return read_end(path, bytes_from_end=4096).decode(errors="replace").splitlines()
