@@ -404,6 +404,16 @@ def test_a_trial_that_ends_before_its_trace_is_named(
     assert made.windows() in made.notes()
 
 
+def test_cells_that_end_at_the_same_second_are_one_window(tmp_path: Path) -> None:
+    made = plan(tmp_path, "load.loops=20", "load.duration_s=1")
+    first, *others = made.lengths
+    assert first.planned is not None
+    more = replace(first, planned=replace(first.planned, window_packets=21))
+    assert "the first 2.0 s (20 to 21 of 50 packets) of it" in replace(
+        made, lengths=(more, *others)
+    ).windows()
+
+
 @pytest.mark.parametrize("reached", [50, 51, 400])
 def test_a_trial_of_the_whole_trace_is_no_window(tmp_path: Path, reached: int) -> None:
     assert plan(tmp_path, f"load.loops={reached}").windows() == ""

@@ -164,7 +164,8 @@ def budget_words(done: Sequence[TrialRecord], budget_s: float | None) -> str:
     if not void:
         said += "; what the SUT carries beside that is less than it carries alone"
     elif budget_s is None or not took_s:
-        said += f"; {len(void)} of them say nothing of the SUT"
+        says = "says" if len(void) == 1 else "say"
+        said += f"; {len(void)} of them {says} nothing of the SUT"
     else:
         lost_s = budget_s * sum(record.took_s or 0.0 for record in void) / took_s
         said += (

@@ -183,12 +183,16 @@ class Plan:
         cut = [length for length in self.lengths if length.ends_early]
         if not cut:
             return ""
-        reached = {
-            f"{duration(planned.window_s)} ({planned.window_packets:,} of {of:,} packets)": None
-            for length in cut
-            if (planned := length.planned) and (of := length.trace_packets)
-        }
-        words = ", ".join([*reached][:3]) + (", …" if len(reached) > 3 else "")
+        sent: dict[tuple[str, int], list[int]] = {}
+        for length in cut:
+            if (planned := length.planned) and (of := length.trace_packets):
+                sent.setdefault((duration(planned.window_s), of), []).append(planned.window_packets)
+        reached = [
+            f"{took} ({' to '.join(f'{n:,}' for n in sorted({min(packets), max(packets)}))} "
+            f"of {of:,} packets)"
+            for (took, of), packets in sent.items()
+        ]
+        words = ", ".join(reached[:3]) + (", …" if len(reached) > 3 else "")
         return (
             f"{self._in(len(cut))}the load ends before its trace does: a trial sends the first "
             f"{words} of it, "

@@ -142,6 +142,11 @@ def test_nobody_is_told_to_end_what_init_runs() -> None:
     assert "end what" not in said
 
 
+def test_one_void_trial_is_singular() -> None:
+    said = budget_words([trial(1, void=LATE, others_ratio=0.8), trial(2, others_ratio=0.8)], None)
+    assert "1 of them says nothing of the SUT" in said
+
+
 def test_a_program_that_is_another_containers_is_not_invented() -> None:
     said = budget_words([trial(n, void=LATE, others_ratio=0.8) for n in (1, 2)], None)
     assert "none that can be seen from here" in said
