@@ -150,7 +150,7 @@ pub fn window(args: &WindowArgs) -> Result<()> {
         whole: Whole {
             total: finder.total,
             duration_ns: finder.duration_ns(),
-            peak_second: finder.peak,
+            peak_second: finder.peak(),
         },
         is_whole,
     };

@@ -181,6 +181,12 @@ fn a_mean_rate_is_that_of_a_replay_and_not_known_if_no_time_passes() {
         (&[7, 6], 1000.0, "1000 packets/s, peak 2;"),
         (&[7, 8], 1000.0, "1000 packets/s, peak 2; 60000 bytes/s"),
         (&[0, 1000, 2000, 3000], 1.0, "1 packets/s, peak 1;"),
+        // No second that is counted from the first packet has three.
+        (
+            &[0, 900, 1000, 1100, 2500, 2600, 3000],
+            2.0,
+            "2 packets/s, peak 3; 120 bytes/s, peak 180",
+        ),
     ] {
         let mut bytes = nodrop_wire::pcap::file_header().to_vec();
         for ms in times_ms {

@@ -33,7 +33,7 @@ impl Share {
 pub struct Rate {
     /// Over the whole duration and the mean gap once more, so that n packets have the time of n; 0 if no time passes.
     pub mean: f64,
-    /// In the busiest second, counted from the first packet.
+    /// In the busiest second, wherever it begins.
     pub peak: u64,
 }
 

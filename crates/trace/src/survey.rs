@@ -1,6 +1,6 @@
 //! Collects the facts of a trace in one pass over the file.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
@@ -18,6 +18,7 @@ use crate::peak::Peaks;
 use crate::reassembly::{Limits, Reassembly};
 use crate::tally::{Tally, sums};
 use crate::tap::{Protocol, tap_view};
+use crate::window::BusiestSecond;
 
 /// Longest frame of an Ethernet port with an MTU of 1500.
 const LONGEST_USUAL_FRAME_BYTES: usize = 1_514;
@@ -36,7 +37,7 @@ pub struct Surveyor {
     last_ns: u64,
     before_ns: u64,
     peaks: Peaks,
-    seconds: HashMap<u64, Share, FixedState>,
+    second: BusiestSecond,
     sizes: [u64; SIZES.len()],
     shortest: usize,
     longest: usize,
@@ -93,7 +94,7 @@ impl Surveyor {
             last_ns: 0,
             before_ns: 0,
             peaks: Peaks::new(speed),
-            seconds: HashMap::default(),
+            second: BusiestSecond::default(),
             sizes: [0; SIZES.len()],
             shortest: usize::MAX,
             longest: 0,
@@ -150,8 +151,7 @@ impl Surveyor {
         }
         self.last_ns = self.last_ns.max(now_ns);
         self.peaks.add(self.last_ns);
-        let second = now_ns.saturating_sub(first_ns) / SECOND_NS;
-        self.seconds.entry(second).or_default().add(frame);
+        self.second.add(self.last_ns, frame.len() as u64);
     }
 
     fn add_size(&mut self, bytes: usize) {
@@ -242,7 +242,7 @@ impl Surveyor {
         let outer = sums([plain, tunnels].concat());
         let duplicate_frames = repeated(std::mem::take(&mut self.frames));
         let duration_ns = self.last_ns.saturating_sub(self.first_ns.unwrap_or(0));
-        let peak = |value: fn(&Share) -> u64| self.seconds.values().map(value).max().unwrap_or(0);
+        let peak = self.second.peak;
         let rate = |total, peak| Rate {
             mean: per_second(total, self.total.packets, duration_ns),
             peak,
@@ -261,8 +261,8 @@ impl Surveyor {
             first_timestamp_ns: self.first_ns,
             last_timestamp_ns: self.first_ns.map(|_| self.last_ns),
             duration_ns,
-            packets_per_s: rate(self.total.packets, peak(|share| share.packets)),
-            bytes_per_s: rate(self.total.frame_bytes, peak(|share| share.frame_bytes)),
+            packets_per_s: rate(self.total.packets, peak.packets),
+            bytes_per_s: rate(self.total.frame_bytes, peak.frame_bytes),
             peak_demand: self.peaks.demand(),
             shortest_frame_bytes: if self.total.packets == 0 {
                 0

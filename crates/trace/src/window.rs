@@ -108,10 +108,32 @@ pub struct Finder {
     last_ns: u64,
     recent: VecDeque<u64>,
     busiest: Option<(usize, u64)>,
-    second: VecDeque<(u64, u64)>,
-    second_bytes: u64,
-    /// The most packets, and the most bytes, within any second.
+    second: BusiestSecond,
+}
+
+/// The most packets, and the most bytes, within any second, wherever it begins.
+#[derive(Debug, Default)]
+pub struct BusiestSecond {
+    recent: VecDeque<(u64, u64)>,
+    recent_bytes: u64,
+    /// Packets of one second, bytes of the same or of another.
     pub peak: Share,
+}
+
+impl BusiestSecond {
+    /// Looks at the next packet. Times never fall.
+    pub fn add(&mut self, at_ns: u64, bytes: u64) {
+        self.recent.push_back((at_ns, bytes));
+        self.recent_bytes += bytes;
+        while let Some((first_ns, bytes)) = self.recent.front().copied()
+            && at_ns - first_ns >= SECOND_NS
+        {
+            self.recent.pop_front();
+            self.recent_bytes -= bytes;
+        }
+        self.peak.packets = self.peak.packets.max(self.recent.len() as u64);
+        self.peak.frame_bytes = self.peak.frame_bytes.max(self.recent_bytes);
+    }
 }
 
 impl Finder {
@@ -124,9 +146,7 @@ impl Finder {
             last_ns: 0,
             recent: VecDeque::new(),
             busiest: None,
-            second: VecDeque::new(),
-            second_bytes: 0,
-            peak: Share::default(),
+            second: BusiestSecond::default(),
         }
     }
 
@@ -134,7 +154,7 @@ impl Finder {
     pub fn add(&mut self, at_ns: u64, frame: &[u8]) {
         self.total.add(frame);
         self.last_ns = at_ns;
-        self.add_to_second(at_ns, frame.len() as u64);
+        self.second.add(at_ns, frame.len() as u64);
         let Wanted::Busiest(length_ns) = self.wanted else {
             return;
         };
@@ -148,17 +168,10 @@ impl Finder {
         }
     }
 
-    fn add_to_second(&mut self, at_ns: u64, bytes: u64) {
-        self.second.push_back((at_ns, bytes));
-        self.second_bytes += bytes;
-        while let Some((first_ns, bytes)) = self.second.front().copied()
-            && at_ns - first_ns >= SECOND_NS
-        {
-            self.second.pop_front();
-            self.second_bytes -= bytes;
-        }
-        self.peak.packets = self.peak.packets.max(self.second.len() as u64);
-        self.peak.frame_bytes = self.peak.frame_bytes.max(self.second_bytes);
+    /// The most packets, and the most bytes, within any second.
+    #[must_use]
+    pub fn peak(&self) -> Share {
+        self.second.peak
     }
 
     /// Time of the last packet after the first.
@@ -328,7 +341,10 @@ mod tests {
         for (at_ms, bytes) in [(0, 60), (900, 60), (1_000, 60), (1_850, 60), (5_000, 1_500)] {
             finder.add(at_ms * 1_000_000, &vec![0; bytes]);
         }
-        assert_eq!((finder.peak.packets, finder.peak.frame_bytes), (3, 1_500));
+        assert_eq!(
+            (finder.peak().packets, finder.peak().frame_bytes),
+            (3, 1_500)
+        );
         assert_eq!((finder.total.packets, finder.total.frame_bytes), (5, 1_740));
     }
 
