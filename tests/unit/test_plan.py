@@ -409,9 +409,10 @@ def test_cells_that_end_at_the_same_second_are_one_window(tmp_path: Path) -> Non
     first, *others = made.lengths
     assert first.planned is not None
     more = replace(first, planned=replace(first.planned, window_packets=21))
-    assert "the first 2.0 s (20 to 21 of 50 packets) of it" in replace(
-        made, lengths=(more, *others)
-    ).windows()
+    assert (
+        "the first 2.0 s (20 to 21 of 50 packets) of it"
+        in replace(made, lengths=(more, *others)).windows()
+    )
 
 
 @pytest.mark.parametrize("reached", [50, 51, 400])
