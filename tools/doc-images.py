@@ -28,7 +28,6 @@ SHOTS: dict[str, dict[str, Any]] = {
 }
 SETUPS_SHOTS: dict[str, dict[str, Any]] = {
     "report-setups": {"width": 1200, "height": 1720, "at": "#setups"},
-    "report-2016": {"width": 1200, "height": 800, "at": "text=The study of 2016"},
 }
 
 

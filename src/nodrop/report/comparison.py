@@ -109,16 +109,6 @@ class Compared:
         said = f"{self.figure.signed(self.found.shift)} {self.figure.difference_unit}"
         return f"{said} {_between(self.interval, self.figure.signed)}" if self.interval else said
 
-    def words(self, where: str, base: str) -> str:
-        """All of it: median, spread and number of runs of a measured figure, and the difference."""
-        said = f"{self.figure.title} of {where}: {self.median_words}, {self.spread_words}"
-        said += f", {self.worst_words}" if self.worst_words else ""
-        said += f", n = {self.summary.n if self.summary else 0}"
-        if self.found is None:
-            return said
-        relative = f" ({self.relative_words})" if self.relative_words else ""
-        return f"{said}; against {base} {self.shift_words}{relative}: {self.verdict}"
-
     @property
     def relative(self) -> float | None:
         """Shift as a share of the base's median; None if that is 0, or if the figure is a loss."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, starmap
 from statistics import median
 
 from nodrop.ledger.balance import Ledger
@@ -34,7 +33,6 @@ from nodrop.report.tables import (
 from nodrop.report.trials import Trial
 from nodrop.results.records import Detections
 from nodrop.results.trial import TrialRecord
-from nodrop.stats.interval import Summary
 
 
 def _median(
@@ -279,39 +277,6 @@ def trials_page_table(story: Story) -> Table:
         rows.append(replace(row, values=(*(values[i] for i in keep), *more)))
     column = [Column("apart", "Stands apart", help="from its cell")] if apart else []
     return replace(wide, columns=(*(wide.columns[i] for i in keep), *column), rows=tuple(rows))
-
-
-SPREAD_FIGURES = (
-    ("offered_pps", "Offered, packets/s", numbers.count),
-    ("loss_ratio", "Loss, %", numbers.percent),
-    ("activation_s", "Activation, s", numbers.seconds),
-    ("sut_cpu_s", "SUT CPU, s", numbers.seconds),
-)
-
-
-def _spread(name: str, title: str, shown: numbers.Shown) -> Iterator[Field[Cell]]:
-    def ends(of: Callable[[Summary], tuple[float, float] | None]) -> Callable[[Cell], str]:
-        def said(cell: Cell) -> str:
-            found = cell.summary(name)
-            both = of(found) if found else None
-            return f"{shown(both[0])} to {shown(both[1])}" if both else "–"
-
-        return said
-
-    yield words(f"{name}_range", f"{title}: all runs", ends(lambda found: (found.low, found.high)))
-    quartiles = ends(lambda found: found.quartiles)
-    yield words(f"{name}_quartiles", "middle half", quartiles, "from quartile to quartile")
-
-
-def spread_table(story: Story) -> Table:
-    """Smallest to largest run of each cell, with its middle half."""
-    fields: list[Field[Cell]] = [
-        words("cell", "Cell", lambda cell: cell.label),
-        number("n", "n", lambda cell: len(cell.valid)),
-        *chain.from_iterable(starmap(_spread, SPREAD_FIGURES)),
-    ]
-    table = table_of("spread", "Spread between runs", fields, story.cells)
-    return bounded.shortened(table, file="cells")
 
 
 LEDGER_COLUMNS = (

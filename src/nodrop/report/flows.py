@@ -11,7 +11,7 @@ from nodrop.ledger.hops import ADDING, Account, Hop
 from nodrop.report import numbers
 from nodrop.report.chart import Chart, KeyEntry, Pane, Plot, Scale, cut, number, tag, ticks
 from nodrop.report.sentences import TITLES, definition, hop_title
-from nodrop.report.timeline import Panel, Series, Timeline
+from nodrop.report.timeline import Panel, Timeline
 
 STREAM, TOP, ROW = 56.0, 34, 30
 """Height of the widest stream; room for the hops' texts; height of a branch's label, in px."""
@@ -219,9 +219,3 @@ def _draw(plot: Plot, panel: Panel, quiet: set[str]) -> None:
             below = points
         elif series.name not in quiet:
             plot.line(points, style)
-
-
-def overlay(series: Sequence[Series], title: str, unit: str, high: float | None) -> Chart:
-    """One figure of several cells in one panel, their first packets at 0 s."""
-    panel = Panel(title, unit, tuple(series), high=high)
-    return time_chart([Timeline((panel,), ())], f"{title} of several cells")

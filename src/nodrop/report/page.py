@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import Any
 
 from nodrop.capacity.page import WORDS, capacity_page, card_views, who
@@ -16,18 +15,18 @@ from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class
 from nodrop.report import bounded, escape, figures, numbers
 from nodrop.report.answer import answer
-from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
+from nodrop.report.cell_charts import loss_plot, runs_plot
 from nodrop.report.chart import OUTCOMES, Chart, sign
 from nodrop.report.comparison import MOST_BASES, compared, family_words
 from nodrop.report.costs import DIFFERENCES
 from nodrop.report.direct import verdict_cards
-from nodrop.report.flows import flow, overlay, time_chart
+from nodrop.report.flows import flow, time_chart
 from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_words
 from nodrop.report.sections import common, framed, sections
 from nodrop.report.sentences import phrase
 from nodrop.report.setups import compared_at_once, conditions
 from nodrop.report.story import Cell, Source, Story
-from nodrop.report.timeline import RECEIVED, Timeline, timeline
+from nodrop.report.timeline import Timeline, timeline, together
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings, self_test_words, undone
 from nodrop.report.watched import watched, watched_cards
@@ -110,13 +109,10 @@ def page(story: Story) -> str:
         over_time=_over_time(story, overlaid=not setups, most=5 if found else most_charts),
         trials_table=figures.trials_page_table(story),
         findings=findings(story),
-        order_plot=order_plot(story),
         apart=apart,
         outliers_table=bounded.shortened(outliers_table(apart)),
-        thinned=bounded.thinned_words(story),
-        spread_table=figures.spread_table(story),
-        repeats_plot=repeats_plot(repeated),
-        repeats_words=repeats_words(repeated),
+        runs=runs_plot(repeated),
+        runs_words=repeats_words(repeated),
         undone=undone,
         commands=commands,
         self_test_words=self_test_words,
@@ -171,7 +167,7 @@ def _over_time(story: Story, *, overlaid: bool, most: int) -> View:
     fetch = (story.sources[t.source].run.elsewhere(t.name) for _, t in chosen)
     command = next(filter(None, fetch), "")
     return {
-        "overlays": _overlays(named) if overlaid else (),
+        "overlay": _overlay(named) if overlaid else Chart(),
         "typical": typical,
         "others": others,
         "left_out": len(story.trials) - len(chosen) if typical or others else 0,
@@ -179,20 +175,12 @@ def _over_time(story: Story, *, overlaid: bool, most: int) -> View:
     }
 
 
-def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Chart, ...]:
-    """Cells upon each other: what they received, and the CPU time of the whole host."""
+def _overlay(named: Sequence[tuple[Cell, Timeline]]) -> Chart:
+    """Typical trials of cells upon each other."""
     shown = named[:MOST_OVERLAID]
-    if len(shown) < 2:
-        return ()
-    charts = []
-    for title, unit, high, told in (
-        ("Received", "packets/s", None, [line.series(RECEIVED) for _, line in shown]),
-        ("Busy CPU, all", "%", 100.0, [line.busy for _, line in shown]),
-    ):
-        cells = enumerate(zip(shown, told, strict=True))
-        series = [replace(s, name=cell.label, style=n) for n, ((cell, _), s) in cells if s]
-        charts += [overlay(series, title, unit, high)] if series else []
-    return tuple(charts)
+    lines = [(cell.label, n, line) for n, (cell, line) in enumerate(shown)]
+    title = "The typical trial of each cell"
+    return time_chart([together(lines)], title) if len(lines) > 1 else Chart()
 
 
 def _cell_views(story: Story, most: int) -> list[View]:

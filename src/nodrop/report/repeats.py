@@ -10,7 +10,7 @@ from nodrop.config.search import Repetitions
 from nodrop.config.units import count_of
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
 from nodrop.report.sentences import Sentence, phrase, sentence_of
-from nodrop.report.setups import compared_at_once
+from nodrop.report.setups import compared_at_once, conditions, figures_compared
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Field, Made, Table, number, own, table_of, words
 from nodrop.report.trials import Trial
@@ -19,7 +19,6 @@ from nodrop.results.summary import Known, Sut, known, rule_of
 from nodrop.stats.comparison import POWER, resolution, runs_to_see
 from nodrop.stats.interval import Family, Outlier, outliers
 
-SHOWN = ("loss_pct", "sut_cpu_s", "activation_s")
 MOST_CELLS = 30
 MOST_NAMED = 20
 """Runs that stand apart; the table has the others."""
@@ -64,8 +63,9 @@ class Repeated:
     @property
     def words(self) -> str:
         low, high = (self.figure.signed(end(self.deviations)) for end in (min, max))
-        said = f"{self.figure.title} of {self.cell.label}: {len(self.values)} runs between {low} "
-        said += f"and {high} {self.figure.difference_unit} of their median"
+        said = f"{self.figure.title} of {self.cell.label}: {self.figure.shown(self.median)} "
+        said += f"{self.figure.unit}, {len(self.values)} runs between {low} and {high} "
+        said += f"{self.figure.difference_unit} of it"
         if apart := self.apart:
             more = len(apart) - MOST_NAMED
             said += f"; {', '.join(self.runs[i] for i in apart[:MOST_NAMED])}"
@@ -76,8 +76,11 @@ class Repeated:
 
 @once
 def repeats(story: Story) -> list[Repeated]:
-    """Spread of each shown figure, in cells with at least two valid trials."""
+    """Spread of each figure that is compared, in cells with at least two valid trials. Setups with
+    all else in common stand together."""
     family = compared_at_once(story)
+    together = [place.cell for condition in conditions(story) for place in condition.places]
+    cells = {id(cell): cell for cell in (*together, *story.cells)}.values()
     return [
         Repeated(
             cell=cell,
@@ -89,9 +92,8 @@ def repeats(story: Story) -> list[Repeated]:
             sees=resolution(starts, family),
             family=family,
         )
-        for figure in FIGURES
-        if figure.name in SHOWN
-        for cell in story.cells
+        for figure in figures_compared(story)
+        for cell in cells
         if len(figure.values(cell)) > 1 and (starts := figure.by_start(cell))
     ]
 

@@ -194,6 +194,7 @@ def common(story: Story) -> Mapping[str, Any]:
     return {
         "story": story,
         "told": bounded.told(story),
+        "thinned": bounded.thinned_words(story),
         "other_hosts": between.text if between else "",
     }
 

@@ -9,13 +9,12 @@ from typing import Any
 from nodrop.capacity.cells import SearchedCell, given_cells, searches
 from nodrop.findings.observations import RATES
 from nodrop.report import numbers
-from nodrop.report.chart import Bar, Part
-from nodrop.report.costs import DIFFERENCES, FIGURES, family_of
+from nodrop.report.costs import DIFFERENCES, FIGURES, Figure, family_of
 from nodrop.report.story import Cell, Story, factor_label, once, said_by_name
 from nodrop.report.tables import Field, Table, number, table_of, words
 from nodrop.report.trials import Trial
 from nodrop.results.trial import accelerator_words
-from nodrop.stats.interval import Family, summarize
+from nodrop.stats.interval import Family
 
 KIND, INSTANCES = "setup.kind", "setup.instances"
 BASE_KIND = "bare"
@@ -61,9 +60,13 @@ def conditions(story: Story) -> tuple[Condition, ...]:
     return tuple(_condition(story, cells, compared) for cells in several)
 
 
+def figures_compared(story: Story) -> Sequence[Figure]:
+    return FIGURES if _compared(story.factors) else DIFFERENCES
+
+
 @once
 def compared_at_once(story: Story) -> Family:
-    return family_of(story.cells, FIGURES if _compared(story.factors) else DIFFERENCES)
+    return family_of(story.cells, figures_compared(story))
 
 
 def setup_names(found: Sequence[Condition]) -> tuple[str, ...]:
@@ -226,34 +229,6 @@ def _parts(told: Any) -> tuple[Mapping[str, int], ...]:
         {name: number for name in COUNTED if isinstance(number := part.get(f"{name}_packets"), int)}
         for part in told
     )
-
-
-def imbalance_words(cell: Cell) -> str:
-    """Over the repetitions: how much more than its share the busiest instance received."""
-    # An older version wrote it to trial.json only.
-    told = [r for t in cell.valid if (r := t.aside.imbalance_ratio) is not None]
-    found = cell.summary("imbalance_ratio") or summarize(told)
-    if found is None:
-        return "imbalance not measured"
-    said = f"busiest +{numbers.percent(found.median)} %"
-    if interval := found.interval:
-        return f"{said} {numbers.between(interval.low, interval.high, numbers.percent)}"
-    return said
-
-
-def instance_bars(found: Sequence[Shared]) -> Iterator[Bar]:
-    for one in found:
-        label, parts = one.cell.label, []
-        for n, part in enumerate(one.parts, 1):
-            share = part.get("received", 0) / one.received
-            told = ", ".join(
-                f"{numbers.count(part[name])} {name}" for name in COUNTED if name in part
-            )
-            says = f"{label}, instance {n}: {numbers.percent(share)} % of the packets; {told}"
-            parts.append(Part(f"instance {n}", share * 100, says, f"p-phase{(n - 1) % 5}"))
-        lost = sum(part.get("lost", 0) for part in one.parts)
-        said = f"{numbers.count(lost)} lost" if lost else "nothing lost"
-        yield Bar(label, tuple(parts), f"{imbalance_words(one.cell)}; {said}")
 
 
 InstancePart = tuple[Shared, int, Mapping[str, int]]

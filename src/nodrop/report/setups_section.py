@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from nodrop.report import escape, numbers
-from nodrop.report.cell_charts import comparison_plot, studies_plot
+from nodrop.report.cell_charts import runs_plot
 from nodrop.report.chart import MOST_SERIES, Bar, Part, stacked_bars
 from nodrop.report.comparison import compared, comparison_table, family_words, figures_of
 from nodrop.report.costs import grouped
 from nodrop.report.flows import time_chart
+from nodrop.report.repeats import repeats, repeats_words
 from nodrop.report.sections import Picture, Section, rendered
 from nodrop.report.setups import (
     KIND,
     Condition,
     Place,
     conditions,
-    instance_bars,
     instances_table,
     setup_names,
     shared,
@@ -36,11 +36,10 @@ from nodrop.report.tables import (
     interval_fields,
     number,
     numeric,
-    scaled,
     table_of,
     words,
 )
-from nodrop.report.timeline import MEMORY_TITLE, RECEIVED, USED, Panel, Series, Timeline, timeline
+from nodrop.report.timeline import timeline, together
 from nodrop.report.trials import Trial, count_once
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Summary, of_hosts, summarize
@@ -157,19 +156,6 @@ def _setup(place: Place) -> str:
     return " ".join(filter(None, (factor_label(KIND, cell.factors[KIND]), accelerator)))
 
 
-def costs_words(found: Sequence[Costs]) -> list[str]:
-    """Words for what is measured of the two suspects, setup by setup."""
-    said = []
-    for costs in found:
-        if all(name in costs.ns for name in SUSPECTS):
-            rdtsc, cpuid = (costs.ns[name][0] for name in SUSPECTS)
-            times = f" ({cpuid / rdtsc:.0f} times as much)" if rdtsc and cpuid > 2 * rdtsc else ""
-            said.append(f"{costs.setup}: rdtsc {_ns(rdtsc)} ns, cpuid {_ns(cpuid)} ns{times}")
-        elif costs.not_asked:
-            said.append(f"{costs.setup}: not asked ({costs.not_asked})")
-    return said
-
-
 def costs_table(found: Sequence[Costs]) -> Table:
     """Instructions down, setups across; best of the batches, since all else only adds to it."""
     answered = [costs for costs in found if costs.ns]
@@ -275,27 +261,6 @@ def activation_bars(found: Sequence[Activation]) -> Iterator[Bar]:
         yield Bar(of.setup, parts, said, (interval.low, interval.high) if interval else None)
 
 
-def phases_page_table(found: Sequence[Activation]) -> Table:
-    """Setups down, phases across."""
-
-    def phase(name: str) -> Field[Activation]:
-        def value(of: Activation) -> Value:
-            took = of.whole if name == "all" else of.phases.get(name)
-            if took is None:
-                return scaled(None, numbers.seconds)
-            return Value(took.median, numbers.with_spread(took, numbers.seconds))
-
-        return Field(numeric(name, f"{name}, s"), value)
-
-    fields: list[Field[Activation]] = [
-        words("setup", "Setup", lambda of: of.setup),
-        number("n", "n", lambda of: of.whole.n, str),
-        *map(phase, ["all", *phase_names(found)]),
-    ]
-    title = "Medians, with their 95 % interval or the range of the runs"
-    return table_of("phases", title, fields, found)
-
-
 Phase = tuple[Activation, str, Summary]
 PHASE_FIELDS: tuple[Field[Phase], ...] = (
     words("setup", "Setup", lambda x: x[0].setup),
@@ -309,11 +274,8 @@ PHASE_FIELDS: tuple[Field[Phase], ...] = (
     ),
 )
 
-STUDY, OVER_TIME = "study-2016", "setups-time-"
+OVER_TIME = "setups-time-"
 MOST_OVERLAYS = 6
-FROM_S = -1.0
-"""Time at which overlays begin, in seconds since the first packet: before that lies a guest's
-discarded load, which the others have not."""
 
 
 def setups_pictures(story: Story) -> Iterator[Picture]:
@@ -321,24 +283,20 @@ def setups_pictures(story: Story) -> Iterator[Picture]:
     found = conditions(story)
     if not found:
         return
-    listed, instances = activations(found), shared(story)
-    yield Picture("setups", comparison_plot(found), comparison_table(found))
     fates = "Where the packets of each setup went", "% of the packets sent, all measured trials"
     rows = ((c, p, *fate) for c in found for p in c.places for fate in shares(p.cell).items())
     table = table_of("setups-ledger", "Where the packets went", FATE_FIELDS, rows)
     yield Picture("setups-ledger", stacked_bars(*fates, ledger_bars(found)), table)
     times = "From the launch to a SUT that listens", "seconds, medians over all measured trials"
+    listed = activations(found)
     chart = stacked_bars(*times, activation_bars(listed), order=phase_names(listed))
-    phases = ((a, *one) for a in listed for one in (("all", a.whole), *a.phases.items()))
-    table = table_of("activation", "Activation by phase", PHASE_FIELDS, phases)
-    yield Picture("activation", chart, table)
-    if instances:
-        falls = "How the packets fall on several instances", "% of the packets received"
-        chart = stacked_bars(*falls, instance_bars(instances), high=100)
-        yield Picture("instances", chart, instances_table(instances))
+    yield Picture("activation", chart, activation_table(listed))
     yield from _over_time(story, found)
-    if study := study_figures(story, found):
-        yield Picture(STUDY, studies_plot(study), studies_table(study))
+
+
+def activation_table(found: Sequence[Activation]) -> Table:
+    phases = ((a, *one) for a in found for one in (("all", a.whole), *a.phases.items()))
+    return table_of("activation", "Activation by phase", PHASE_FIELDS, phases)
 
 
 @once
@@ -348,51 +306,31 @@ def _drawn(story: Story) -> Mapping[str, Picture]:
 
 def setups_tables(story: Story) -> Iterator[Table]:
     """Every table of the section that has something to say, for files."""
-    drawn = _drawn(story)
-    for name in ("setups", "activation", "instances", STUDY):
-        if name in drawn and drawn[name].table.rows:
-            yield drawn[name].table
-    if (clock := costs_table(clock_costs(conditions(story)))).rows:
-        yield clock
+    if found := conditions(story):
+        tables = (
+            comparison_table(found),
+            activation_table(activations(found)),
+            instances_table(shared(story)),
+            studies_table(study_figures(story, found)),
+            costs_table(clock_costs(found)),
+        )
+        yield from (table for table in tables if table.rows)
 
 
 def _over_time(story: Story, found: Sequence[Condition]) -> Iterator[Picture]:
-    """The typical trial of each setup, their first packets at 0 s; the heaviest load first."""
+    """The typical trial of each setup; the heaviest load first. A setup has the style that it has
+    elsewhere, whoever else is drawn."""
     styles = {name: style for style, name in enumerate(setup_names(found))}
     heaviest = sorted(found, key=lambda c: -(c.base.cell.offered_pps or 0.0))[:MOST_OVERLAYS]
     for n, condition in enumerate(heaviest, 1):
         typical = [(p.name, p.cell.typical) for p in condition.places[:MOST_SERIES]]
         told = [(name, timeline(story.sources[t.source], t)) for name, t in typical]
-        lines = [(name, line) for name, line in told if line]
+        lines = [(name, styles[name], line) for name, line in told if line]
         if len(lines) > 1:
-            together = Timeline(tuple(_panels(lines, styles)), ())
+            drawn = together(lines)
             at = f" at {condition.label}" if condition.label else ""
-            chart = time_chart([together], f"CPU and memory over time{at}")
-            yield Picture(f"{OVER_TIME}{n}", chart, together.table())
-
-
-def _panels(lines: Sequence[tuple[str, Timeline]], styles: Mapping[str, int]) -> Iterator[Panel]:
-    """A setup has the style that it has in every other figure, whoever else is drawn."""
-
-    def of(series: Callable[[Timeline], Series | None]) -> list[tuple[str, Series | None, int]]:
-        return [(name, series(line), styles[name]) for name, line in lines]
-
-    def within(line: Timeline) -> Series | None:
-        inside = (p for p in line.panels if p.title.startswith(f"{MEMORY_TITLE} inside"))
-        return next((s for panel in inside for s in panel.series if s.name == USED), None)
-
-    inside = [(f"{name}: inside", s) for name, s, _ in of(within) if s]
-    for title, unit, high, drawn in (
-        ("Received", "packets/s", None, of(lambda line: line.series(RECEIVED))),
-        ("Host CPU, all of it", "%", 100.0, of(lambda line: line.busy)),
-        ("SUT CPU", "% of one CPU", None, of(lambda line: line.own_cpu)),
-        ("Memory: resident on the host, used inside", "MiB", None,
-         [*of(lambda line: line.series(MEMORY_TITLE)),
-          *((name, s, len(styles) + n) for n, (name, s) in enumerate(inside))]),
-    ):  # fmt: skip
-        told = [(name, [p for p in s.points if p[0] >= FROM_S], n) for name, s, n in drawn if s]
-        if series := tuple(Series(name, tuple(points), n) for name, points, n in told if points):
-            yield Panel(title, unit, series, high=high)
+            chart = time_chart([drawn], f"CPU and memory over time{at}")
+            yield Picture(f"{OVER_TIME}{n}", chart, drawn.table())
 
 
 def _page(story: Story) -> Markup:
@@ -400,7 +338,7 @@ def _page(story: Story) -> Markup:
     found = conditions(story)
     if not found:
         return Markup("")
-    drawn, clocks = _drawn(story), clock_costs(found)
+    drawn = _drawn(story)
     return rendered(
         "nodrop.report",
         "setups.html.j2",
@@ -410,12 +348,13 @@ def _page(story: Story) -> Markup:
         compared=compared,
         family=family_words(found[0].family, story.cells),
         emulated=dict.fromkeys(p.name for c in found for p in c.places if p.emulated),
+        runs=runs_plot(repeats(story)),
+        runs_words=repeats_words(repeats(story)),
         drawn=drawn,
         over_time=[one for name, one in drawn.items() if name.startswith(OVER_TIME)],
-        phases=phases_page_table(activations(found)),
+        tables={table.name: table for table in setups_tables(story)},
+        clocks=clock_costs(found),
         study_words=studies_words(study_figures(story, found)),
-        clock=costs_table(clocks),
-        clock_words=costs_words(clocks),
     )
 
 

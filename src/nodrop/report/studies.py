@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from nodrop.report import numbers
-from nodrop.report.chart import Bar, Part
 from nodrop.report.comparison import more_runs_words
 from nodrop.report.costs import RELATIVE_MARGIN, grouped
 from nodrop.report.sentences import WORDS, listed
@@ -241,24 +240,6 @@ def here_words(found: Summary | None) -> str:
     if found is None:
         return numbers.NOT_MEASURED
     return numbers.with_spread(found, "{:.2f}".format)
-
-
-def study_bars(figure: StudyFigure) -> Iterator[tuple[Sequence[Bar], str]]:
-    """Bars of 2016, then those of this run, each with their unit."""
-    published = figure.published
-    printed, measured = [], []
-    for row in figure.rows:
-        said, here = here_words(row.here), row.here
-        known = f"{said} {published.here}" if here else "not measured"
-        says = f"{figure.name} of {row.setup}: 2016 {row.published:.2f} {published.there}; "
-        says += f"here {known}; {row.said}"
-        part = Part("", row.published, says, "p-rest")
-        printed.append(Bar(row.setup, (part,), f"{row.published:.2f}"))
-        parts = (Part("", here.median, says, "p-phase2"),) if here else ()
-        ends = (here.interval.low, here.interval.high) if here and here.interval else None
-        measured.append(Bar(row.setup, parts, f"{said}; {row.said}", ends))
-    yield printed, f"2016, {published.there}"
-    yield measured, f"this run, {published.here}"
 
 
 OPENINGS = (

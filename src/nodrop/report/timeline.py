@@ -239,6 +239,39 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
     return None
 
 
+FROM_S = -1.0
+"""Time at which trials upon each other begin: before that lies a guest's discarded load, which the
+others have not."""
+
+
+def together(lines: Sequence[tuple[str, int, Timeline]]) -> Timeline:
+    """Several trials, each with its name and its style, upon each other: their first packets at 0 s
+    on one time axis."""
+
+    def of(series: Callable[[Timeline], Series | None]) -> list[tuple[str, int, Series | None]]:
+        return [(name, style, series(line)) for name, style, line in lines]
+
+    def within(line: Timeline) -> Series | None:
+        inside = (p for p in line.panels if p.title.startswith(f"{MEMORY_TITLE} inside"))
+        return next((s for panel in inside for s in panel.series if s.name == USED), None)
+
+    inside = [(f"{name}: inside", s) for name, _, s in of(within) if s]
+    beyond = max((style for _, style, _ in lines), default=0) + 1
+    panels = []
+    for title, unit, high, drawn in (
+        ("Received", "packets/s", None, of(lambda line: line.series(RECEIVED))),
+        ("Host CPU, all of it", "%", 100.0, of(lambda line: line.busy)),
+        ("SUT CPU", "% of one CPU", None, of(lambda line: line.own_cpu)),
+        ("Memory: resident on the host, used inside", "MiB", None,
+         [*of(lambda line: line.series(MEMORY_TITLE)),
+          *((name, beyond + n, s) for n, (name, s) in enumerate(inside))]),
+    ):  # fmt: skip
+        told = [(name, [p for p in s.points if p[0] >= FROM_S], n) for name, n, s in drawn if s]
+        if series := tuple(Series(name, tuple(points), n) for name, points, n in told if points):
+            panels.append(Panel(title, unit, series, high=high))
+    return Timeline(tuple(panels), ())
+
+
 def _offset_ns(trial: Trial, host: str) -> int:
     offset = value_in(trial.details, "clock_offsets_ns", host)
     return offset if isinstance(offset, int) else 0

@@ -18,7 +18,7 @@ from nodrop.errors import REMEDIES, BadInput
 from nodrop.report import escape, figures
 from nodrop.report.answer import answer
 from nodrop.report.cards import card_lines, cards, given_cards
-from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
+from nodrop.report.cell_charts import loss_plot, runs_plot
 from nodrop.report.comparison import comparison_table
 from nodrop.report.direct import verdict_cards
 from nodrop.report.escape import markdown
@@ -53,7 +53,7 @@ MOST_CELLS = 60
 
 
 def figure_files(story: Story) -> Iterator[Picture]:
-    """Loss, order, repetitions, setups; flow and time chart of each cell's typical trial."""
+    """Loss, every run, setups; flow and time chart of each cell's typical trial."""
     for pictures in (_own_pictures, *(section.pictures for section in sections())):
         yield from (one for one in pictures(story) if one.chart)
 
@@ -64,10 +64,8 @@ def _own_pictures(story: Story) -> Iterator[Picture]:
     table = table_of("loss", "Loss over offered load", LOSS_FIELDS, losses)
     yield Picture("loss", loss_plot(planned), table)
     yield from capacity_pictures(story)
-    table = table_of("order", "Activation by order", ORDER_FIELDS, Made(lambda: iter(story.trials)))
-    yield Picture("order", order_plot(story), table)
     repeated = repeats(story)
-    yield Picture("repeats", repeats_plot(repeated), repeats_table(repeated))
+    yield Picture("repeats", runs_plot(repeated), repeats_table(repeated))
     for cell in story.cells[:MOST_CELLS]:
         yield from _of_typical(story, cell.typical)
 
@@ -89,11 +87,6 @@ LOSS_FIELDS: tuple[Field[tuple[Cell, Trial]], ...] = (
     words("run", "Run", lambda x: x[1].name),
     number("offered_pps", "Offered, packets/s", lambda x: x[1].offered_pps),
     number("loss_ratio", "Loss", lambda x: x[1].loss_ratio),
-)
-ORDER_FIELDS: tuple[Field[Trial], ...] = (
-    words("run", "Run", lambda t: t.name),
-    number("activation_s", "Activation, s", lambda t: t.activation_s),
-    words("outcome", "Outcome", lambda t: t.outcome),
 )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from statistics import fmean, median, quantiles
+from statistics import fmean, median
 
 CONFIDENCE = 0.95
 
@@ -51,8 +51,6 @@ class Summary:
     low: float
     high: float
     """Smallest and largest run: between-run spread, not an interval for the median."""
-    quartiles: tuple[float, float] | None
-    """None below four runs."""
     hosts: int = 0
     """How many measured it, if each of them counts once; 0: no two did."""
 
@@ -80,7 +78,6 @@ def summarize(
     hosts = len(independent) if of_hosts(starts or ()) else 0
     if hosts:
         needed = f"needs {least} hosts, has {hosts}"
-    quarters = quantiles(ordered, n=4, method="inclusive") if len(ordered) >= 4 else None
     return Summary(
         n=len(ordered),
         median=float(median(independent)),
@@ -88,7 +85,6 @@ def summarize(
         why_no_interval="" if interval else needed,
         low=ordered[0],
         high=ordered[-1],
-        quartiles=(quarters[0], quarters[2]) if quarters else None,
         hosts=hosts,
     )
 

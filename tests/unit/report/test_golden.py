@@ -22,7 +22,7 @@ SAYS = {
     "setups-v1": [
         "Counted, as reported while it ran",
         "2 trials began in a guest that had just booted",
-        "vm tcg (emulated): rdtsc ",
+        "The cost of a clock",
         "Nothing here is a KVM result",
     ],
 }

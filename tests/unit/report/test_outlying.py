@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.report.cell_charts import loss_plot, repeats_plot
+from nodrop.report.cell_charts import loss_plot, runs_plot
 from nodrop.report.figures import cells_table, trials_page_table
 from nodrop.report.repeats import outliers_table, outlying, repeats
 from nodrop.report.story import Story, read_story
@@ -41,7 +41,7 @@ def test_a_loss_apart_is_marked_wherever_the_trial_is_seen(tmp_path: Path, wild:
     drawn = loss_plot(story.cells)
     assert str(drawn).count("#m-halo") == 1
     assert any(said.startswith("0008-r08 stands apart: Loss") for said in drawn.told)
-    assert str(repeats_plot(repeats(story))).count("#m-halo") == 1
+    assert str(runs_plot(repeats(story))).count("#m-halo") == 1
     assert table_text(trials_page_table(story)).count("(median 1.") == 1
     (said,) = [f for f in findings(story) if f.rule == "stands-apart"]
     assert said.text.startswith("1 trial stands apart from the others of its cell (Loss)")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.report.cell_charts import repeats_plot
+from nodrop.report.cell_charts import runs_plot
 from nodrop.report.costs import FIGURES
 from nodrop.report.repeats import repeats, repeats_words
 from nodrop.report.story import read_story
@@ -35,15 +35,16 @@ def test_few_runs_do_not_know_what_they_could_see(repetitions: int, tmp_path: Pa
 
 def test_runs_stand_about_their_median_(demo: Path) -> None:
     found = repeats(read_story([demo]))
-    assert {r.figure.name for r in found} == {"loss_pct", "sut_cpu_s", "activation_s"}
+    compared = {"loss_pct", "sut_cpu_s", "memory_mib", "activation_s"}
+    assert {r.figure.name for r in found} == compared
     assert all(min(r.deviations) <= 0 <= max(r.deviations) for r in found)
-    assert len(found) == 9
-    assert len(repeats_plot(found).told) == 9
+    assert len(found) == 12
+    assert len(runs_plot(found).told) == 12
 
 
 def test_one_run_of_each_cell_has_nothing_to_compare(tmp_path: Path) -> None:
     found = repeats(read_story([make_run(tmp_path, Fake(repetitions=1, samples=False))]))
-    assert not found and not repeats_plot(found)
+    assert not found and not runs_plot(found)
 
 
 @pytest.mark.parametrize(

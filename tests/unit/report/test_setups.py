@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from nodrop.report.answer import answer
-from nodrop.report.cell_charts import studies_plot
 from nodrop.report.comparison import compared
 from nodrop.report.costs import FIGURES
 from nodrop.report.setups import Condition, conditions, setup_names
@@ -21,13 +20,13 @@ from nodrop.report.setups_section import (
     SECTION,
     activations,
     clock_costs,
-    costs_words,
+    costs_table,
     phases_of,
     setups_pictures,
     shares,
 )
 from nodrop.report.story import Cell, Story, read_story
-from nodrop.report.studies import studies_words, study_figures
+from nodrop.report.studies import studies_table, studies_words, study_figures
 from nodrop.report.trials import Trial
 from nodrop.report.write import Part, report_json, write_report
 from nodrop.results.rundir import RunDir, pack
@@ -208,9 +207,10 @@ def test_activation_is_split_and_what_is_not_split_is_named(story: Story) -> Non
 
 
 def test_what_is_measured_of_a_clock_is_told_per_setup(story: Story) -> None:
-    said = costs_words(clock_costs(conditions(story)))
-    assert said[0] == "bare: rdtsc 9.8 ns, cpuid 5\u202f034.0 ns (514 times as much)"
-    assert said[-1] == f"{GUEST}: rdtsc 9.8 ns, cpuid 7.7 ns"
+    table = costs_table(clock_costs(conditions(story)))
+    told = {row.values[0].shown: [value.raw for value in row.values[1:]] for row in table.rows}
+    assert told["rdtsc"] == [9.8] * 4
+    assert told["cpuid"] == [5034.0] * 3 + [7.7]
 
 
 def test_the_study_is_a_reference_and_emulation_judges_nothing(enough: Path) -> None:
@@ -234,22 +234,18 @@ def test_the_study_is_a_reference_and_emulation_judges_nothing(enough: Path) -> 
     )
 
 
-def test_the_study_is_drawn_beside_ours_and_each_half_has_a_scale_of_its_own(story: Story) -> None:
-    figures = study_figures(story, conditions(story))
-    page = str(studies_plot(figures))
-    for words in ("2016: other hardware", "s, of an LTE MME: another program", "s, of Suricata"):
-        assert words in page
-    for published in ("19.65", "20.92", "21.81", "269.39", "399.90", "23.83", "12.01"):
-        assert f">  {published}<" in page
-    drawn: dict[str, list[float]] = {"p-rest": [], "p-phase2": []}
-    for wide, style in re.findall(r'width="([\d.]+)%"[^>]*class="part ([\w-]+)"', page):
-        drawn[style].append(float(wide))
-    there, here = drawn["p-rest"], drawn["p-phase2"]
-    assert len(there) == len(here) == 15
+def test_what_the_study_printed_stands_beside_ours(story: Story) -> None:
+    rows = [*studies_table(study_figures(story, conditions(story))).rows]
+    assert len(rows) == 15
+    printed = [row.values[2].raw for row in rows]
+    assert {19.65, 20.92, 21.81, 269.39, 399.90, 23.83, 12.01} <= {*printed}
     # A guest took 13.7 times bare's CPU then, and takes 2.6 times as much in these made-up books.
-    assert there[3] / there[0] == pytest.approx(269.39 / 19.65, rel=0.01)
+    assert printed[3] / printed[0] == pytest.approx(269.39 / 19.65)
+    here = [row.values[4].raw for row in rows]
     assert here[3] / here[0] == pytest.approx(64.9 / 24.9, rel=0.01)
-    assert page.count('class="span whole"') == 15 + 1, "each with its interval, and the key"
+    assert all(re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", row.values[4].shown) for row in rows)
+    titles = {row.values[0].shown for row in rows}
+    assert "Activation, 2016: s, of an LTE MME: another program; here: s, of Suricata" in titles
 
 
 def test_the_study_is_not_held_against_another_sut(tmp_path: Path) -> None:
@@ -279,19 +275,16 @@ def test_instances_are_compared_within_their_kind(scale_out: Path, tmp_path: Pat
     assert sum(float(r["share_pct"]) for r in listed) == pytest.approx(100)
     assert {int(r["residual_packets"]) for r in listed} == {0}
     assert sum(int(r["received_packets"]) for r in listed) == 101_171 * 8
-    page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert "busiest +60.00 %" in page
+    assert 'id="instances-table"' in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 def test_every_figure_has_its_numbers_beside_it(written: Path) -> None:
     figures = {p.stem for p in (written / "figures").glob("*.svg")}
     assert {
-        "setups",
         "setups-ledger",
         "setups-time-1",
         "activation",
         "repeats",
-        "study-2016",
     } <= figures
     assert figures == {p.stem for p in (written / "figures").glob("*.csv")}
 
@@ -323,4 +316,4 @@ def test_details_of_another_version_or_a_careless_hand_are_left_out(
         ),
     )
     page = write_report([run], tmp_path / "out").read_text(encoding="utf-8")
-    assert "What each setup costs" in page
+    assert "Setups against their base" in page
