@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -558,3 +558,12 @@ class _Trial:
         with folder.samples("rx").open("w", encoding="utf-8") as file:
             for row in rows.make(self.rng):
                 file.write(json.dumps(row, separators=(",", ":")) + "\n")
+
+
+FEW = replace(DEMO, cells=({"load.multiplier": 1},), repetitions=24, samples=False)
+
+
+def again(tmp_path: Path, name: str, fake: Fake = FEW, **manifest: Any) -> Path:
+    out = tmp_path / name
+    out.mkdir()
+    return make_run(out, replace(fake, name=name, seed=len(name), manifest=manifest))

@@ -13,6 +13,7 @@ from nodrop import __version__
 from nodrop.audit import capture_kinds as capture
 from nodrop.audit import port_kinds as port
 from nodrop.audit import reading
+from nodrop.audit import spread_kinds as spread
 from nodrop.audit.port_kinds import not_parted
 from nodrop.audit.world import Costs, Finding, Kind, Missing, Role, World
 from nodrop.errors import NodropError
@@ -25,13 +26,15 @@ SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 KINDS: tuple[Kind, ...] = (
     *capture.FIRST,
     *port.FIRST,
+    *spread.FLOWS,
+    *spread.INTERRUPTS,
     *port.MIDDLE,
     *capture.MIDDLE,
     *port.LATER,
     *capture.ANALYSIS,
     *port.SENDING,
     *capture.SECONDS,
-    *port.PLACES,
+    *spread.PLACES,
     *capture.NOTES,
     *port.NOTES,
 )

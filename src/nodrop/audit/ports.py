@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from nodrop.audit import kernel as asking
 from nodrop.audit.kernel import Ask
+from nodrop.audit.machine import HostFiles
 from nodrop.audit.world import Feature, Line, Port, Spread
 from nodrop.config.units import parse_cpus
 from nodrop.testbed.labs.driver import GRSSH, HEAD
@@ -21,18 +22,12 @@ mlx5_comp0."""
 PCIE = ("current_link_width", "max_link_width", "current_link_speed", "max_link_speed")
 
 
-class Files(Protocol):
-    root: Path
-
-    def text(self, path: str, *, needs: str = "") -> str | None: ...
-
-
-def read_port(port: Port, folder: str | None, files: Files, ask: Ask) -> Port:
+def read_port(port: Port, folder: str | None, files: HostFiles, ask: Ask) -> Port:
     """`folder`: of the port in /sys; None if it cannot be seen from here."""
     return replace(_by_files(port, folder, files) if folder else port, **_by_driver(ask))
 
 
-def _by_files(port: Port, folder: str, files: Files) -> Port:
+def _by_files(port: Port, folder: str, files: HostFiles) -> Port:
     here = files.root / folder
     statistics = {}
     for one in sorted((here / "statistics").glob("*")):
@@ -62,17 +57,17 @@ def _by_files(port: Port, folder: str, files: Files) -> Port:
     )
 
 
-def _has(files: Files, folder: str, name: str) -> bool:
+def _has(files: HostFiles, folder: str, name: str) -> bool:
     return (files.root / folder / name).exists()
 
 
-def _number(files: Files, path: str) -> int | None:
+def _number(files: HostFiles, path: str) -> int | None:
     with suppress(ValueError):
         return int((files.text(path) or "").strip())
     return None
 
 
-def _rps(files: Files, folder: str, queues: list[str]) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _rps(files: HostFiles, folder: str, queues: list[str]) -> Iterator[tuple[int, tuple[int, ...]]]:
     for queue in queues:
         mask = (files.text(f"{folder}/queues/{queue}/rps_cpus") or "").strip().replace(",", "")
         if mask and (bits := int(mask, 16)):
@@ -87,7 +82,7 @@ def line_numbers(root: Path, device: str) -> set[int]:
     return next(filter(None, found), set())
 
 
-def _lines(files: Files, device: str) -> Iterator[Line]:
+def _lines(files: HostFiles, device: str) -> Iterator[Line]:
     numbers = line_numbers(files.root, device)
     rows = (files.text("proc/interrupts") or "").splitlines()[1:] if numbers else []
     cpus = len((files.text("proc/interrupts") or "").split("\n", 1)[0].split())

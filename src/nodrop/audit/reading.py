@@ -5,7 +5,6 @@ Nothing is written, no module is loaded. `root` is a recorded tree in tests.
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import time
@@ -13,19 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from nodrop.audit import kernel as asking
+from nodrop.audit import machine
 from nodrop.audit.kernel import Kernel, Live
+from nodrop.audit.machine import CAP_NET_ADMIN, ENTER, TRACE, HostFiles
 from nodrop.audit.ports import read_port
+from nodrop.audit.running_suricata import asked_for_counters, names_a_port, settings_of
 from nodrop.audit.symmetry import Meeting, mask_for, watch
 from nodrop.audit.world import (
     OURS,
-    PROMISCUOUS,
     UP,
-    Missing,
     Peer,
     Port,
     Program,
@@ -37,19 +36,13 @@ from nodrop.audit.world import (
     World,
 )
 from nodrop.config.units import parse_cpus
-from nodrop.errors import BadInput, NodropError, TrialFailed
+from nodrop.errors import BadInput, NodropError
 from nodrop.testbed.hosts.control_groups import groups_of, own_quotas, sees_groups
-from nodrop.testbed.suts.suricata.counters import flattened
 from nodrop.testbed.suts.suricata.own_yaml import read_own
 
-TRACE = "root, or CAP_SYS_PTRACE"
-BEYOND_ROOT = "more than root's rights: a user namespace or a security module hides it"
-ENTER = "root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE"
 CAPTURERS = ("suricata", "snort", "zeek", "bro", "tcpdump", "dumpcap", "arkime", "ntopng")
 """How names of capture programs begin: a normal user looks for packet sockets in their namespaces,
 and cannot see whose the others are."""
-SURICATA_YAML = "/etc/suricata/suricata.yaml"
-"""Debian's, if the command line names none."""
 MOST_SOCKETS = 4096
 LOOPBACK = "lo"
 RATE_S = 0.3
@@ -58,8 +51,6 @@ BY_CPU, BY_QUEUE = 2, 5
 """PACKET_FANOUT_CPU and _QM: what cluster_cpu and cluster_qm deal by."""
 RX_PACKETS, TX_DROPPED = 1, 11
 """Columns of /proc/net/dev."""
-CLOCK_S = 2.0
-"""The kernel says when it was booted in whole seconds."""
 
 
 def read_world(
@@ -132,11 +123,10 @@ def _unsplit(port: Port) -> Value:
     )
 
 
-class _Reader:
+class _Reader(HostFiles):
     def __init__(self, root: Path, kernel: Kernel) -> None:
-        self.root = root
+        super().__init__(root)
         self.kernel = kernel
-        self.missing: dict[Missing, None] = {}
         self.spaces: dict[str, int | None] = {}
         """Every network namespace that may be read: a process that is in it; None: our own."""
 
@@ -179,21 +169,21 @@ class _Reader:
                 filter(None, (given, *(one.settings for one in programs if given is None)))
             ),
             own_quotas=own_quotas(self.root),
-            online=self._cpus("sys/devices/system/cpu/online"),
-            isolated=self._cpus("sys/devices/system/cpu/isolated"),
-            nodes=self._nodes(),
+            online=self.cpus("sys/devices/system/cpu/online"),
+            isolated=self.cpus("sys/devices/system/cpu/isolated"),
+            nodes=machine.nodes(self),
             balancers={
                 pid: tuple((self.text(f"proc/{pid}/cmdline") or "").split("\0"))
                 for pid, name in names.items()
                 if name == "irqbalance"
             },
-            softnet_dropped=self._softnet(),
-            memory_bytes=self._memory(),
-            uptime_s=self._uptime(),
-            virtual=self._virtual(),
+            softnet_dropped=machine.softnet(self),
+            memory_bytes=machine.memory(self),
+            uptime_s=machine.uptime(self),
+            virtual=machine.virtual(self),
         )
         if programs and sees_groups(self.root) is None:
-            self._lacks(
+            self.lacks(
                 "CPU quotas and memory limits of capture programs",
                 "a /sys/fs/cgroup: `ip netns exec` mounts a /sys without it; start nodrop outside, "
                 "where it finds other namespaces itself, or by nsenter --net=/run/netns/NAME",
@@ -206,7 +196,7 @@ class _Reader:
         return replace(
             found,
             ports=seen,
-            values=(*self._values(), *self._port_values(seen)),
+            values=(*machine.values(self), *machine.port_values(seen)),
             missing=tuple(self.missing),
         )
 
@@ -222,7 +212,7 @@ class _Reader:
             for index, port in enumerate(world.ports):
                 first, last = before[index], self._received(port)
                 if first is None or last is None:
-                    self._lacks(f"real flows at {port.where}", "its row in /proc/PID/net/dev")
+                    self.lacks(f"real flows at {port.where}", "its row in /proc/PID/net/dev")
                     continue
                 rate = (last - first) / RATE_S
                 asked = _groups(world, port)
@@ -233,7 +223,7 @@ class _Reader:
                             port.pid, port.name, kind, members, mask_for(rate)
                         )
                     except OSError:
-                        self._lacks(f"real flows at {port.where}", "root, or CAP_NET_RAW")
+                        self.lacks(f"real flows at {port.where}", "root, or CAP_NET_RAW")
                         continue
                     for one in made:
                         open_ones.enter_context(one)
@@ -268,56 +258,11 @@ class _Reader:
                 return [int(word) for word in rest.split()]
         return None
 
-    # --- files ----------------------------------------------------------------------------------
-
-    def text(self, path: str, *, needs: str = "") -> str | None:
-        """None if there is no such file, or this user may not read it, which is noted then."""
-        try:
-            return (self.root / path).read_text(errors="replace")
-        except PermissionError:
-            self._lacks(f"/{path}", needs or "root")
-        except OSError:
-            pass
-        return None
-
-    def _lacks(self, what: str, needs: str) -> None:
-        if needs in (TRACE, ENTER) and self._capable(CAP_SYS_PTRACE, CAP_SYS_ADMIN):
-            needs = BEYOND_ROOT
-        self.missing[Missing(what, needs)] = None
-
-    def _cpus(self, path: str) -> tuple[int, ...]:
-        with suppress(ValueError):
-            return parse_cpus((self.text(path) or "").strip())
-        return ()
-
-    def _named(self, folder: str) -> list[str]:
-        try:
-            return [one.name for one in (self.root / folder).iterdir()]
-        except OSError:
-            return []
-
-    def _link(self, path: str) -> str | None:
-        try:
-            return str((self.root / path).readlink())
-        except OSError:
-            return None
-
-    def _open_files(self, pid: int) -> set[str]:
-        """Open files of a process: `socket:[5]`. PermissionError if it is another user's."""
-        try:
-            numbers = [one.name for one in (self.root / f"proc/{pid}/fd").iterdir()]
-        except PermissionError:
-            raise
-        except OSError:
-            return set()
-        found = (self._link(f"proc/{pid}/fd/{number}") for number in numbers)
-        return {one for one in found if one is not None}
-
     # --- processes and their sockets ------------------------------------------------------------
 
     def _names(self) -> dict[int, str]:
         found = {}
-        for pid in sorted(int(name) for name in self._named("proc") if name.isdecimal()):
+        for pid in sorted(int(name) for name in self.named("proc") if name.isdecimal()):
             try:
                 found[pid] = (self.root / f"proc/{pid}/comm").read_text().rstrip("\n")
             except OSError:
@@ -347,7 +292,7 @@ class _Reader:
                     seen.setdefault(known, pid)
         if unseen:
             more = f" and {len(unseen) - 1} other processes" if unseen[1:] else ""
-            self._lacks(f"the network namespace of {unseen[0]}{more}", TRACE)
+            self.lacks(f"the network namespace of {unseen[0]}{more}", TRACE)
         return dict(enumerate(seen.values()))
 
     def _space(self, process: str) -> str | None:
@@ -386,14 +331,14 @@ class _Reader:
             if may_ask:
                 try:
                     dump = self.kernel.packet_sockets(pid)
-                    sees = self._capable(CAP_NET_ADMIN)
+                    sees = self.capable(CAP_NET_ADMIN)
                     if not sees:
-                        self._lacks("filters of packet sockets", "root, or CAP_NET_ADMIN")
+                        self.lacks("filters of packet sockets", "root, or CAP_NET_ADMIN")
                     said = {
                         one.inode: one for one in asking.parse_sockets(dump, may_see_filters=sees)
                     }
                 except OSError:
-                    self._lacks(f"rings and fanout groups in the namespace of process {pid}", ENTER)
+                    self.lacks(f"rings and fanout groups in the namespace of process {pid}", ENTER)
             for row in rows:
                 one = said.get(row["inode"]) or Socket(**row)  # type: ignore[arg-type]
                 found.append(replace(one, space=number, uid=row["uid"]))
@@ -411,7 +356,7 @@ class _Reader:
             counted = self.kernel.counted([*owners]) if owners else {}
         for pid, owner in owners.items():
             if any(one.inode not in counted for one in sockets if one.pid == pid and one.captures):
-                self._lacks(
+                self.lacks(
                     f"losses of {owner}",
                     "root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF (5.11 or later)",
                 )
@@ -430,15 +375,11 @@ class _Reader:
         release = (self.text("proc/sys/kernel/osrelease") or "").strip()
         if "/af_packet_diag.ko" in (self.text(f"lib/modules/{release}/modules.builtin") or ""):
             return True
-        self._lacks(
+        self.lacks(
             "rings and fanout groups of packet sockets",
             "the module af_packet_diag (modprobe af_packet_diag), which an audit does not load",
         )
         return False
-
-    def _capable(self, *numbers: int) -> bool:
-        found = re.search(r"^CapEff:\s*(\w+)", self.text("proc/self/status") or "", re.MULTILINE)
-        return found is not None and all(int(found[1], 16) >> number & 1 for number in numbers)
 
     def _holders(self, inodes: set[int], names: Mapping[int, str]) -> dict[int, int]:
         """Inode → the first process that has it open."""
@@ -449,7 +390,7 @@ class _Reader:
             if found.keys() >= inodes:
                 break
             try:
-                held = self._open_files(pid)
+                held = self.open_files(pid)
             except PermissionError:
                 refused = True
                 continue
@@ -457,7 +398,7 @@ class _Reader:
                 if f"socket:[{inode}]" in held:
                     found.setdefault(inode, pid)
         if refused and inodes - set(found):
-            self._lacks("who holds which packet socket (/proc/PID/fd)", TRACE)
+            self.lacks("who holds which packet socket (/proc/PID/fd)", TRACE)
         return found
 
     def _programs(
@@ -476,7 +417,7 @@ class _Reader:
             suricata = name.startswith("Suricata")
             if pid not in holding and not suricata:
                 continue
-            settings = self._settings(pid) if suricata else None
+            settings = settings_of(self, pid) if suricata else None
             space = holding.get(pid, OURS)
             with suppress(PermissionError):
                 here = self._space(str(pid))
@@ -484,7 +425,7 @@ class _Reader:
                 if (
                     asked
                     and pid not in holding
-                    and (here not in known or not _names(settings, asked))
+                    and (here not in known or not names_a_port(settings, asked))
                 ):
                     continue
             made = Program(
@@ -497,13 +438,13 @@ class _Reader:
                 settings=settings,
             )
             if suricata:
-                made = self._asked(made)
+                made = asked_for_counters(self, self.kernel, made)
                 ports = {name: one for name, one in made.interfaces.items() if name in asked}
                 made = replace(made, interfaces=ports) if asked else made
             yield made
 
     def _threads(self, pid: int) -> Iterator[Thread]:
-        for tid in sorted(map(int, self._named(f"proc/{pid}/task"))):
+        for tid in sorted(map(int, self.named(f"proc/{pid}/task"))):
             status = self.text(f"proc/{pid}/task/{tid}/status") or ""
             fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
             with suppress(ValueError, KeyError):
@@ -521,80 +462,6 @@ class _Reader:
                     yield f"{name}/memory.failcnt", int(fails.read_text())
         except (OSError, ValueError):
             return
-
-    # --- Suricata -------------------------------------------------------------------------------
-
-    def _settings(self, pid: int) -> Settings | None:
-        words = (self.text(f"proc/{pid}/cmdline") or "").split("\0")
-        named = next((after for word, after in pairwise(words) if word == "-c"), "")
-        named = named or next((w[2:] for w in words if re.match(r"-c[^-]", w)), SURICATA_YAML)
-        inside = self.root / f"proc/{pid}/root"
-        try:
-            path = inside / named.lstrip("/")
-            if not named.startswith("/"):
-                path = inside / (self._link(f"proc/{pid}/cwd") or "").lstrip("/") / named
-            document = read_own(path)
-            started_s = self._started_s(pid)
-            newer = started_s is not None and path.stat().st_mtime > started_s + CLOCK_S
-            return Settings(path=named, document=document, newer=newer)
-        except PermissionError:
-            self._lacks(f"{named} of Suricata (pid {pid})", TRACE)
-        except BadInput as error:
-            if "Permission denied" in error.message:
-                self._lacks(f"{named} of Suricata (pid {pid})", TRACE)
-        except OSError:
-            pass
-        return None
-
-    def _started_s(self, pid: int) -> float | None:
-        """Since 1970."""
-        ticks = (self.text(f"proc/{pid}/stat") or "").rpartition(")")[2].split()
-        booted = re.search(r"^btime (\d+)", self.text("proc/stat") or "", re.MULTILINE)
-        if booted is None or len(ticks) < 20:
-            return None
-        return int(booted[1]) + int(ticks[19]) / os.sysconf("SC_CLK_TCK")
-
-    def _asked(self, program: Program) -> Program:
-        path = self._command_socket(program.pid)
-        if path is None:
-            return program
-        state = (self.text(f"proc/{program.pid}/stat") or "").rpartition(")")[2].split()[:1]
-        if state in (["T"], ["t"], ["D"]):
-            self._lacks(f"counters of {program}", "a Suricata that runs: this one is stopped")
-            return program
-        try:
-            counters, uptime, listed = self.kernel.suricata(
-                path, [("dump-counters", {}), ("uptime", {}), ("iface-list", {})]
-            )
-            names = [str(name) for name in listed["ifaces"]]
-            said = self.kernel.suricata(path, [("iface-stat", {"iface": name}) for name in names])
-            interfaces = {
-                name: {k: int(v) for k, v in one.items() if isinstance(v, int)}
-                for name, one in zip(names, said, strict=True)
-            }
-            return replace(
-                program,
-                counters=dict(flattened(counters)),
-                interfaces=interfaces,
-                uptime_s=float(uptime),
-            )
-        except (TrialFailed, LookupError, TypeError, ValueError, AttributeError) as error:
-            refused = "Permission denied" in str(error)
-            needs = "root, or the group of its socket" if refused else "a Suricata that answers"
-            self._lacks(f"counters of {program}", f"{needs} ({path.name})")
-        return program
-
-    def _command_socket(self, pid: int) -> Path | None:
-        try:
-            open_here = self._open_files(pid)
-        except PermissionError:
-            self._lacks(f"counters of Suricata (pid {pid})", TRACE)
-            return None
-        for line in (self.text(f"proc/{pid}/net/unix") or "").splitlines()[1:]:
-            words = line.split(None, 7)
-            if len(words) == 8 and f"socket:[{words[6]}]" in open_here and words[7][0] == "/":
-                return self.root / f"proc/{pid}/root" / words[7].lstrip("/")
-        return None
 
     # --- ports ----------------------------------------------------------------------------------
 
@@ -648,7 +515,7 @@ class _Reader:
             try:
                 return self.kernel.ethtool(pid, name, asked, more)
             except OSError:
-                self._lacks(f"settings of {name} in the namespace of process {pid}", ENTER)
+                self.lacks(f"settings of {name} in the namespace of process {pid}", ENTER)
                 return None
 
         port = read_port(
@@ -683,99 +550,14 @@ class _Reader:
         try:
             found = (self.root / folder / "ifindex").read_text().strip()
         except PermissionError:
-            self._lacks(f"statistics of {name} in the namespace of process {pid}", TRACE)
+            self.lacks(f"statistics of {name} in the namespace of process {pid}", TRACE)
             return None
         except OSError:
             found = ""
         if found == str(index):
             return folder
-        self._lacks(f"statistics of {name}", f"a /sys of its namespace (that of process {pid})")
+        self.lacks(f"statistics of {name}", f"a /sys of its namespace (that of process {pid})")
         return None
-
-    # --- the machine ----------------------------------------------------------------------------
-
-    def _nodes(self) -> dict[int, tuple[int, ...]]:
-        names = (re.fullmatch(r"node(\d+)", n) for n in self._named("sys/devices/system/node"))
-        found = sorted(int(match[1]) for match in names if match)
-        return {n: self._cpus(f"sys/devices/system/node/node{n}/cpulist") for n in found}
-
-    def _softnet(self) -> dict[int, int]:
-        rows = [line.split() for line in (self.text("proc/net/softnet_stat") or "").splitlines()]
-        return {
-            int(row[12], 16) if len(row) > 12 else number: int(row[1], 16)
-            for number, row in enumerate(rows)
-            if len(row) > 1
-        }
-
-    def _memory(self) -> int | None:
-        found = re.search(r"^MemTotal:\s+(\d+) kB", self.text("proc/meminfo") or "")
-        return int(found[1]) * 1024 if found else None
-
-    def _uptime(self) -> float | None:
-        words = (self.text("proc/uptime") or "").split()
-        return float(words[0]) if words else None
-
-    def _virtual(self) -> bool:
-        flags = re.search(r"^flags\s*:(.*)$", self.text("proc/cpuinfo") or "", re.MULTILINE)
-        return flags is not None and "hypervisor" in flags[1].split()
-
-    def _values(self) -> Iterator[Value]:
-        """Firmware, power and the like: what they cost here is not known from reading."""
-        for what, path in VALUES.items():
-            if said := (self.text(path) or "").strip():
-                yield Value(what, said, f"/{path}")
-        model = re.search(r"^model name\s*: (.*)$", self.text("proc/cpuinfo") or "", re.MULTILINE)
-        if model:
-            yield Value("CPU", model[1], "/proc/cpuinfo")
-        groups = self._named("sys/kernel/iommu_groups")
-        yield Value("IOMMU groups", str(len(groups)), "/sys/kernel/iommu_groups")
-        states = "sys/devices/system/cpu/cpu0/cpuidle"
-        idle = [self.text(f"{states}/{one}/name") for one in sorted(self._named(states))]
-        if names := [one.strip() for one in idle if one]:
-            yield Value("idle states", ", ".join(names), f"/{states}")
-
-    def _port_values(self, ports: Sequence[Port]) -> Iterator[Value]:
-        for port in ports:
-            if port.driver:
-                firmware = f", firmware {port.firmware}" if port.firmware else ""
-                yield Value(f"{port} driver", f"{port.driver}{firmware}", f"ethtool -i {port}")
-            if port.ring:
-                yield Value(
-                    f"{port} ring", f"{port.ring[0]} of {port.ring[1]}", f"ethtool -g {port}"
-                )
-            if port.queues:
-                yield Value(f"{port} receive queues", str(port.queues), port.files("queues"))
-            if port.flags is not None and port.flags & PROMISCUOUS:
-                yield Value(f"{port} promiscuous", "yes", port.files("flags"))
-
-
-CAP_NET_ADMIN, CAP_SYS_PTRACE, CAP_SYS_ADMIN = 12, 19, 21
-VALUES = {
-    "kernel": "proc/sys/kernel/osrelease",
-    "boot line": "proc/cmdline",
-    "isolated CPUs": "sys/devices/system/cpu/isolated",
-    "CPUs without tick": "sys/devices/system/cpu/nohz_full",
-    "SMT": "sys/devices/system/cpu/smt/control",
-    "governor": "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-    "clock source": "sys/devices/system/clocksource/clocksource0/current_clocksource",
-    "huge pages": "sys/kernel/mm/transparent_hugepage/enabled",
-    "firmware": "sys/class/dmi/id/bios_version",
-    "machine": "sys/class/dmi/id/product_name",
-    "softirq budget": "proc/sys/net/core/netdev_budget",
-    "backlog": "proc/sys/net/core/netdev_max_backlog",
-}
-
-
-def _names(settings: Settings | None, ports: Sequence[str]) -> bool:
-    """Whether a Suricata's file names one of the ports; a file that cannot be read may."""
-    if settings is None:
-        return True
-    lists = (one for one in settings.document.values() if isinstance(one, list))
-    return any(
-        isinstance(entry, dict) and entry.get("interface") in ports
-        for entries in lists
-        for entry in entries
-    )
 
 
 def _captures(name: str) -> bool:
