@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import sys
+from functools import cache
 from inspect import cleandoc, getsource
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter
@@ -39,16 +41,21 @@ class Described(GenerateJsonSchema):
 
 def docstrings(model: type[BaseModel]) -> dict[str, str]:
     """Docstrings of the fields that have one."""
-    (made,) = ast.parse(getsource(model)).body
-    assert isinstance(made, ast.ClassDef)
     return {
         field.target.id: cleandoc(below.value.value)
-        for field, below in pairwise(made.body)
+        for field, below in pairwise(_classes(sys.modules[model.__module__])[model.__name__].body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
     }
 
 
+@cache
+def _classes(module: ModuleType) -> dict[str, ast.ClassDef]:
+    tree = ast.parse(getsource(module))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+@cache
 def schemas() -> dict[str, dict[str, Any]]:
     """By the NAME of schema/NAME.schema.json (draft 2020-12)."""
     return {

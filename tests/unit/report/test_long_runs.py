@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
-import sys
 import tracemalloc
 from collections import Counter
 from contextlib import AbstractContextManager
+from cProfile import Profile
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
 from typing import BinaryIO
 
 import pytest
@@ -101,18 +100,11 @@ def test_the_work_grows_with_the_trials_and_no_faster(tmp_path: Path) -> None:
 
 
 def called(run: Path) -> int:
-    count = 0
-
-    def on_event(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(on_event)
-    try:
-        write_report([run], only={Part.HTML, Part.CSV, Part.MARKDOWN})
-    finally:
-        sys.setprofile(None)
-    return count
+    profile = Profile()
+    profile.enable()
+    write_report([run], only={Part.HTML, Part.CSV, Part.MARKDOWN})
+    profile.disable()
+    return sum(function.callcount for function in profile.getstats())
 
 
 @pytest.mark.usefixtures("small_bounds")
