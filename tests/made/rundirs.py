@@ -19,7 +19,7 @@ from nodrop.ledger.hops import Class, Problem, Reason
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.running import BusyThread, Running
 from nodrop.ledger.sender import Sending
-from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
+from nodrop.ledger.thread_times import Interval, ThreadTime, Timeline
 from nodrop.ledger.verdict import Verdict, figures, judge
 from nodrop.results.layout import TrialFolder
 from nodrop.results.trial import Thread, TrialRecord

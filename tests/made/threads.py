@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.running import Arrivals, FlowSizes, Role, Running
-from nodrop.ledger.timeline import timeline
+from nodrop.ledger.thread_times import timeline
 from nodrop.protocol import SampleRow
 
 TICK_NS = 100_000_000

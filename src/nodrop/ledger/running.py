@@ -11,7 +11,7 @@ from statistics import median
 
 from nodrop.config.units import noun
 from nodrop.ledger.over_time import Losses, Served
-from nodrop.ledger.timeline import Spans, ThreadTime, Timeline
+from nodrop.ledger.thread_times import Spans, ThreadTime, Timeline
 
 # The reason why work falls unevenly to threads that share it by flow, judged from the flows'
 # sizes.

@@ -9,7 +9,7 @@ from itertools import pairwise
 from nodrop.ledger.hops import Knobs
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.running import Arrivals, FlowSizes, Imbalance, Makes, Role, Running, what_makes
-from nodrop.ledger.timeline import Asleep, Interval, Shares, Spans, Went, shares
+from nodrop.ledger.thread_times import Asleep, Interval, Shares, Spans, Went, shares
 
 SHORTEST_NS = 50_000_000
 """Packets are counted some at a time: a shorter interval says little."""

@@ -27,7 +27,7 @@ from nodrop.ledger.running import (
     times,
 )
 from nodrop.ledger.sender import Bounds, Quota, Sending
-from nodrop.ledger.timeline import CpuTime, Timeline, timeline
+from nodrop.ledger.thread_times import CpuTime, Timeline, timeline
 from nodrop.ledger.verdict import judge
 from nodrop.measure.api import Measured, Servants, Trial
 from nodrop.measure.busy import Feed, Others

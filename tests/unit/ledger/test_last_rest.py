@@ -6,7 +6,7 @@ import pytest
 
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.running import Arrivals, Role, Running
-from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
+from nodrop.ledger.thread_times import Interval, ThreadTime, Timeline
 
 STEP = 100_000_000
 

@@ -8,7 +8,7 @@ import pytest
 
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.running import Arrivals, Running, lost_beyond_steal
-from nodrop.ledger.timeline import CpuTime, Interval, Timeline
+from nodrop.ledger.thread_times import CpuTime, Interval, Timeline
 
 MS = 1_000_000
 STEP_NS = 100 * MS

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.ledger.running import Role, ThreadBooks, gini, over_mean, times, unexplained_packets
-from nodrop.ledger.timeline import timeline
+from nodrop.ledger.thread_times import timeline
 from tests.made.threads import BEGIN_NS, Made, World
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.ledger.running import Role
-from nodrop.ledger.timeline import Timeline, timeline
+from nodrop.ledger.thread_times import Timeline, timeline
 from nodrop.measure.offering import thread_books
 from nodrop.testbed.suts.api import SutCounters
 from nodrop.testbed.suts.sink import Sink
