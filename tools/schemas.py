@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from nodrop.audit.answer import AuditAnswer
+from nodrop.audit.audit_answer import AuditAnswer
 from nodrop.compare.records import History, Side, Versus
 from nodrop.config.experiment import ExperimentFile
 from nodrop.config.lab_file import FleetFile

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.audit.answer import findings
+from nodrop.audit.audit_answer import findings
 from nodrop.audit.reading import read_world
 from nodrop.audit.world import HASH, Feature
 from nodrop.testbed.hosts.control_groups import Looks

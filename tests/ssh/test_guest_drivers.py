@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.audit.answer import Asked
+from nodrop.audit.audit_answer import Asked
 from nodrop.ledger.hops import NIC_COUNTERS
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import closes
@@ -145,7 +145,8 @@ class Sensor:
     def audit_as_nobody(self) -> dict[str, Any]:
         """Audits with the copy of nodrop that the audit as root has left."""
         (folder,) = self.guest.said("sh", "-c", "echo /var/lib/nodrop/control/*").split()
-        argv = ["env", f"PYTHONPATH={folder}", "python3.11", "-S", "-m", "nodrop.audit.answer"]
+        python = ["env", f"PYTHONPATH={folder}", "python3.11", "-S"]
+        argv = [*python, "-m", "nodrop.audit.audit_answer"]
         asked = Asked(role="sensor", config=None, ports=["eth1"], watch_s=None).model_dump_json()
         found: dict[str, Any] = json.loads(
             self.guest.said("python3", "-c", AS_NOBODY, *argv, asked)

@@ -32,7 +32,7 @@ from nodrop.untrusted.json_text import one_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nodrop.audit.answer import Asked, AuditAnswer, FindingAnswer
+    from nodrop.audit.audit_answer import Asked, AuditAnswer, FindingAnswer
     from nodrop.drops.outlets import Metrics, Record
     from nodrop.drops.watching import Interval
     from nodrop.testbed.hosts.local import LocalHost
@@ -110,7 +110,7 @@ def audit(
     Exit code 0: no finding; 1: there are findings (notes do not count); 6: no finding, and
     something could not be read; 2: bad input.
     """
-    from nodrop.audit.answer import Asked, audited, sarif
+    from nodrop.audit.audit_answer import Asked, audited, sarif
 
     asked = Asked(
         role=role.value,
@@ -135,7 +135,7 @@ def audit(
 def _there(where: str, become: Becoming | None, config: Path | None, asked: Asked) -> AuditAnswer:
     from pydantic import ValidationError
 
-    from nodrop.audit.answer import AuditAnswer
+    from nodrop.audit.audit_answer import AuditAnswer
     from nodrop.remote.control_plane import placed
     from nodrop.testbed.hosts.journal import new_label
     from nodrop.testbed.hosts.ssh import SshHost
@@ -147,7 +147,7 @@ def _there(where: str, become: Becoming | None, config: Path | None, asked: Aske
         config=config,
         holds=False,
     ) as host:
-        argv = [*placed(host), "nodrop.audit.answer", asked.model_dump_json()]
+        argv = [*placed(host), "nodrop.audit.audit_answer", asked.model_dump_json()]
         timeout_s = THERE_TIMEOUT_S + (asked.watch_s or 0)
         done = host.run(argv, timeout_s=timeout_s, check=False)
     said = one_line(done.stderr, longest=2000)

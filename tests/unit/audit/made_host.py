@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.audit import kernel as asking
-from nodrop.audit.answer import AuditAnswer, answer, findings
+from nodrop.audit.audit_answer import AuditAnswer, answer, findings
 from nodrop.audit.reading import read_world
 from nodrop.audit.symmetry import Dealt
 from nodrop.audit.world import Role, Socket, World

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nodrop.audit import reading
-from nodrop.audit.answer import Asked, AuditAnswer
-from nodrop.audit.answer import main as far_end
+from nodrop.audit.audit_answer import Asked, AuditAnswer
+from nodrop.audit.audit_answer import main as far_end
 from nodrop.audit.world import Role, World
 from nodrop.cli import main
 from nodrop.cli.drops import HostRole

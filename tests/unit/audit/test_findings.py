@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.audit import capture_kinds, machine, reading
-from nodrop.audit.answer import KINDS
+from nodrop.audit.audit_answer import KINDS
 from nodrop.audit.kernel import Live
 from nodrop.audit.world import Role
 from nodrop.errors import BadInput, TrialFailed
@@ -647,7 +647,7 @@ def test_the_page_of_findings_is_that_of_the_data() -> None:
 
 
 def test_sarif_has_each_finding_with_its_rule(host: MadeHost) -> None:
-    from nodrop.audit.answer import sarif
+    from nodrop.audit.audit_answer import sarif
 
     listener()(host)
     statistic("rx_dropped", 340)(host)
