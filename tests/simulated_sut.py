@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from nodrop.capacity.answer import Answer
 from nodrop.capacity.controller import Capacity
 from nodrop.capacity.rules import answers
+from nodrop.capacity.search_answer import Answer
 from nodrop.config.search import Search
 from nodrop.ledger.over_time import Busy, Watched, shown
 from nodrop.measure.controllers.blocks import Asked, AskedCell, Controller, TrialInput

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from nodrop.capacity.answer import Answer, Bound
+from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import apart, goal_words, written

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from nodrop.capacity.answer import Answer
 from nodrop.capacity.rules import answers
+from nodrop.capacity.search_answer import Answer
 from nodrop.config.search import Search
 from nodrop.findings.observations import RATES
 from nodrop.report import escape

@@ -13,7 +13,8 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from nodrop.capacity.answer import (
+from nodrop.capacity.limit import CLOSED, least_tried, limited_by
+from nodrop.capacity.search_answer import (
     Answer,
     Between,
     Bound,
@@ -25,7 +26,6 @@ from nodrop.capacity.answer import (
     apart,
     confidence,
 )
-from nodrop.capacity.limit import CLOSED, least_tried, limited_by
 from nodrop.capacity.searched import (
     NEAR,
     PROOF,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from nodrop.capacity.answer import Answer, Between, Statement, apart
+from nodrop.capacity.search_answer import Answer, Between, Statement, apart
 from nodrop.capacity.searched import Tried, no_ratio
 from nodrop.config.search import Search
 from nodrop.config.units import noun

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from nodrop.capacity.answer import Answer, Statement
 from nodrop.capacity.cells import SearchedCell
+from nodrop.capacity.search_answer import Answer, Statement
 from nodrop.capacity.searched import Tried, tried
 from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of, noun

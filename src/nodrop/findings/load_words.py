@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from itertools import combinations
 
-from nodrop.capacity.answer import Bound
+from nodrop.capacity.search_answer import Bound
 from nodrop.config.search import Of
 from nodrop.ledger.verdict import percent
 

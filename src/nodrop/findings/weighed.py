@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from nodrop.capacity.answer import Answer, Bound
+from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.stats.comparison import Advice, Question, more_runs
 from nodrop.stats.comparison import Answer as Verdict
 from nodrop.stats.interval import Family, median_rank

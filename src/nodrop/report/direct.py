@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from nodrop.capacity.answer import Answer
+from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.words import limit_words
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import Writing, goal_words

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from nodrop.capacity.answer import Answer
 from nodrop.capacity.controller import load_of
 from nodrop.capacity.methods import Ask
 from nodrop.capacity.rules import answers
+from nodrop.capacity.search_answer import Answer
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.measure.controllers.blocks import AskedCell
