@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from nodrop.capacity.answering import answers
 from nodrop.capacity.controller import Capacity
-from nodrop.capacity.rules import answers
 from nodrop.capacity.search_answer import Answer
 from nodrop.config.search import Search
 from nodrop.ledger.over_time import Busy, Watched, shown

@@ -11,7 +11,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from nodrop.capacity.rules import answers
+from nodrop.capacity.answering import answers
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.searched import tried
 from nodrop.config.search import Search

@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from nodrop.capacity.rules import answers
+from nodrop.capacity.answering import answers
 from nodrop.config.search import Search
 from tests.simulated_sut import SimulatedSut, controller, run
 

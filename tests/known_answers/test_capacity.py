@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.capacity.rules import answers
+from nodrop.capacity.answering import answers
 from nodrop.config.experiment import load_experiment
 from nodrop.results.trial import TrialRecord
 from nodrop.testbed.hosts.node import find_node_binary

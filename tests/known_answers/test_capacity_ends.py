@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nodrop.calibrate.faults import at_the_sender, job
-from nodrop.capacity.rules import answers
+from nodrop.capacity.answering import answers
 from nodrop.capacity.search_answer import Answer
 from nodrop.config.search import Search
 from nodrop.measure.controllers.blocks import TrialInput

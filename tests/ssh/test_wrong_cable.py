@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.capacity.rules import answers
+from nodrop.capacity.answering import answers
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import NotReady

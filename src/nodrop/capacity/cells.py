@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from nodrop.capacity.rules import answers
+from nodrop.capacity.answering import answers
 from nodrop.capacity.search_answer import Answer
 from nodrop.config.search import Search
 from nodrop.findings.observations import RATES

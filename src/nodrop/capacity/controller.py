@@ -13,9 +13,9 @@ from itertools import chain
 from random import Random
 from typing import Any
 
+from nodrop.capacity.answering import answers, closed, to_prove
 from nodrop.capacity.forecast import RAMP_TRIALS, budget_shares, deciding_s, ramp_s
 from nodrop.capacity.methods import Ask, Field, Method, bisection, own
-from nodrop.capacity.rules import answers, closed, to_prove
 from nodrop.capacity.searched import (
     AT_ANY_LOAD,
     Picture,

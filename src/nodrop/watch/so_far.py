@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodrop.capacity.answering import answers
 from nodrop.capacity.card import breaks_words, load_of, rate_words, span_words
 from nodrop.capacity.limit import loss_by
-from nodrop.capacity.rules import answers
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched import judged_ratio
 from nodrop.config.matrix import NAMED

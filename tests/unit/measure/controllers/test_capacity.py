@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.answering import answers
 from nodrop.capacity.controller import load_of
 from nodrop.capacity.methods import Ask
-from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.testing.contracts import check_controller

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.answering import answers
 from nodrop.capacity.forecast import forecast, forecast_words
-from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
 from nodrop.config.units import format_seconds
 from nodrop.errors import BadInput

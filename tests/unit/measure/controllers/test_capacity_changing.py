@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from nodrop.capacity.rules import answers
+from nodrop.capacity.answering import answers
 from nodrop.config.search import Search
 from tests.depth import depth
 from tests.simulated_sut import SimulatedSut, controller, run, searched, texts

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.answering import answers
 from nodrop.capacity.controller import load_of
 from nodrop.capacity.methods import Ask
-from nodrop.capacity.rules import answers
 from nodrop.capacity.search_answer import Answer
 from nodrop.config.search import Search
 from nodrop.errors import BadInput

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from nodrop.capacity.answering import answers
 from nodrop.capacity.methods import Field, own
-from nodrop.capacity.rules import answers
 from nodrop.capacity.searched import Tried, tried
 from nodrop.config.search import Search
 from nodrop.measure.controllers.blocks import TrialInput

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.capacity.rules import answers, to_prove
+from nodrop.capacity.answering import answers, to_prove
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched import loads, proofs, proved, tried
 from nodrop.config.search import Search

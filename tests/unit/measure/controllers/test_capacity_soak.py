@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.answering import answers
 from nodrop.capacity.controller import load_of
 from nodrop.capacity.forecast import soak_words
 from nodrop.capacity.methods import Ask
-from nodrop.capacity.rules import answers
 from nodrop.config.search import Search
 from tests.simulated_sut import SimulatedSut, cell, controller, run
 
