@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nodrop.config.units import count_of
-from nodrop.drops.books import Balance, Bounds
+from nodrop.drops.capture_books import Balance, Bounds
 from nodrop.drops.places import ANALYSIS, Row, thread_shares
 from nodrop.drops.watching import Interval, oldest_ms
 from nodrop.errors import BadInput

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodrop.drops.books import Balance, Key, Reading, rise
+from nodrop.drops.capture_books import Balance, Key, Reading, rise
 from nodrop.ledger import hops
 from nodrop.ledger.hops import KERNEL, NIC, RECEIVING_PORT, SOCKET_RING, SOFTNET
 from nodrop.protocol import (

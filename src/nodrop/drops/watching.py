@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodrop.drops.books import STEP_NS, Balance, Books, Bounds, Key
+from nodrop.drops.capture_books import STEP_NS, Balance, Books, Bounds, Key
 from nodrop.drops.places import (
     Loss,
     PeerMtu,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.drops.books import Balance, Books, Bounds, rise
+from nodrop.drops.capture_books import Balance, Books, Bounds, rise
 from nodrop.drops.outlets import closing, lines
 from nodrop.drops.watching import Interval, Watch, intervals, written
 
