@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.capacity.cells import SearchedCell, searches
 from nodrop.capacity.search_answer import Answer
+from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import capacity_section
 from nodrop.capacity.words import headline, limit_words
 from nodrop.findings.load_words import apart, written

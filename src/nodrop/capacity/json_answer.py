@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nodrop.capacity.cells import SearchedCell
 from nodrop.capacity.search_answer import Answer, Bound
+from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.words import answer_sentences, soak_evidence, soak_words
 from nodrop.results.capacity import CapacityAnswer, Card, Carried, Confidence, Goal, SoakAnswer
 from nodrop.results.trial import TrialRecord

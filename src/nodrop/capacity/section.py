@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nodrop.capacity.cells import SearchedCell, searches
 from nodrop.capacity.pictures import (
     Efficiency,
     capacity_bars,
@@ -20,6 +19,7 @@ from nodrop.capacity.pictures import (
     way_of,
 )
 from nodrop.capacity.search_answer import Answer, Bound
+from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.statements import ramp_words, writing
 from nodrop.capacity.words import curves_table, forecast_words, limit_words, stand_apart
 from nodrop.findings.load_words import value_words

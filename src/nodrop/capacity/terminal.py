@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nodrop.capacity.cells import SearchedCell
 from nodrop.capacity.knee import OF_DETECTIONS, WORDS, Dot
 from nodrop.capacity.pictures import knee_of
+from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.words import (
     doubts,
     fitted,

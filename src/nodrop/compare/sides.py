@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nodrop.capacity.cells import SearchedCell, searches
 from nodrop.capacity.search_answer import Answer
+from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.words import limit_words
 from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.config.experiment import Measure

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from nodrop.capacity.cells import searches
+from nodrop.capacity.searched_cells import searches
 from nodrop.config.matrix import NAMED
 from nodrop.config.units import parse_cpus
 from nodrop.findings.observations import RATES, known_median

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nodrop.capacity.cells import SearchedCell, given_cells, searches, subject
+from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches, subject
 from nodrop.capacity.words import answer_sentences, cost_sentence
 from nodrop.config.units import count_of
 from nodrop.report import escape

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from nodrop.capacity.cells import subject
+from nodrop.capacity.searched_cells import subject
 from nodrop.config.units import count_of
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import WORDS, Sentence, phrase, sentence_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nodrop.capacity.cells import SearchedCell, given_cells, searches
+from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches
 from nodrop.findings.observations import RATES
 from nodrop.report import numbers
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure, family_of

@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nodrop.capacity.cells import SearchedCell, searches
 from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.pictures import knee_of
+from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import capacity_section, steps_table
 from nodrop.capacity.terminal import print_capacity
 from nodrop.capacity.words import forecast_words

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.capacity.cells import SearchedCell, searches
 from nodrop.capacity.pictures import knee_of
+from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import CapacitySection, capacity_section, capacity_tables
 from nodrop.capacity.words import fitted, stand_apart
 from nodrop.report.escape import THIN

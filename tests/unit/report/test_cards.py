@@ -17,11 +17,11 @@ from markupsafe import Markup
 
 from nodrop.capacity import card as words_of_cards
 from nodrop.capacity.card import headline
-from nodrop.capacity.cells import searches
 from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.knee import Worker
 from nodrop.capacity.page import WORDS, capacity_page
 from nodrop.capacity.search_answer import Answer, Bound
+from nodrop.capacity.searched_cells import searches
 from nodrop.report import cards as wording
 from nodrop.report.cards import card_lines, cards
 from nodrop.report.chart import Plot, Scale

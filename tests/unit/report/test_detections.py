@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from nodrop.capacity.cells import searches
 from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.pictures import knee_of
+from nodrop.capacity.searched_cells import searches
 from nodrop.capacity.section import capacity_tables
 from nodrop.capacity.terminal import ASCII, knee
 from nodrop.compare.history import Run, history

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.capacity.cells import searches
 from nodrop.capacity.pictures import efficiency, with_spread
+from nodrop.capacity.searched_cells import searches
 from nodrop.compare.sides import read_side
 from nodrop.compare.versus import versus
 from nodrop.config.search import Repetitions

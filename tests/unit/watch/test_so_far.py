@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console, Group
 
-from nodrop.capacity.cells import searches
+from nodrop.capacity.searched_cells import searches
 from nodrop.report.cards import card_lines, cards
 from nodrop.report.story import read_story
 from nodrop.results.rundir import open_run
