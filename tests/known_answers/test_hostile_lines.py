@@ -22,7 +22,7 @@ from nodrop.measure.sampling import usage
 from nodrop.protocol import ReplayResult
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import RecordError, TrialRecord
-from nodrop.terminal.tables import harness_time
+from nodrop.terminal.console import harness_time
 from nodrop.testbed.hosts.guest import HEAD, LONGEST_BYTES, MOST_UNHEARD, GuestHost, GuestLine
 from nodrop.testbed.hosts.node import NodeProcess
 from nodrop.testbed.load.replay import offered_load

@@ -18,7 +18,7 @@ from nodrop.report.story import read_story
 from nodrop.report.trust import findings
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import summarize_cells
-from nodrop.terminal.tables import cells_table
+from nodrop.terminal.console import cells_table
 from tests.known_answers.sentences import pps, rules, said, text_of
 from tests.made.outcome_runs import FAILED, VOID, Load, outcome_run
 

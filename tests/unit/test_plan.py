@@ -21,7 +21,7 @@ from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput, LabProblem
 from nodrop.measure.controllers.blocks import Blocks, TrialInput, cell_slug
 from nodrop.measure.plan import Plan, make_plan
-from nodrop.terminal.tables import memory_words, peak_words, sent_words
+from nodrop.terminal.console import memory_words, peak_words, sent_words
 from nodrop.testbed.load.api import PeakDemand, Planned
 from nodrop.testbed.load.trace import _peak_demand
 from nodrop.testbed.setups.api import Limits

@@ -57,7 +57,7 @@ def calibrate(
     from nodrop.config.lab_file import load_lab
     from nodrop.measure.baselines import store
     from nodrop.plugins import build_setup
-    from nodrop.terminal.tables import certificate_table, certificate_words, console
+    from nodrop.terminal.console import certificate_table, certificate_words, console
     from nodrop.testbed.hosts.folders import scratch, sweep
     from nodrop.testbed.hosts.rights import ensure_privileges
 
@@ -108,7 +108,7 @@ def _shown(*, as_json: bool) -> Iterator[Watcher]:
     """Progress goes to stderr: a line that is drawn over on a terminal, else one line per case."""
     from rich.live import Live as Display
 
-    from nodrop.terminal.tables import console
+    from nodrop.terminal.console import console
 
     err = console(stderr=True)
     if as_json or not err.is_terminal:

@@ -25,7 +25,7 @@ from nodrop.report.numbers import short
 from nodrop.results.capacity import Card
 from nodrop.stats.loss_curve import LossCurve
 from nodrop.terminal.arguments import say
-from nodrop.terminal.tables import console, print_keyed, speaks_unicode
+from nodrop.terminal.console import console, print_keyed, speaks_unicode
 
 WIDTH, HEIGHT = 64, 8
 """Size of the plot itself, in characters."""

@@ -160,7 +160,7 @@ def _there(where: str, become: Becoming | None, config: Path | None, asked: Aske
 
 
 def _print(found: AuditAnswer) -> None:
-    from nodrop.terminal.tables import console
+    from nodrop.terminal.console import console
 
     out = console()
     findings = [one for one in found.findings if not one.note]
@@ -362,7 +362,7 @@ def nobody(where: str | None) -> str:
 
 def _show(found: Iterator[Interval], once: bool, where: str | None) -> None:
     from nodrop.drops.outlets import ending, lines
-    from nodrop.terminal.tables import console
+    from nodrop.terminal.console import console
 
     out = console()
     began: int | None = None
@@ -391,7 +391,7 @@ def _live(found: Iterator[Interval]) -> Iterator[Interval]:
     from rich.live import Live as Display
 
     from nodrop.drops.outlets import view
-    from nodrop.terminal.tables import console
+    from nodrop.terminal.console import console
 
     rates: dict[str, list[float]] = {}
     began: int | None = None

@@ -66,7 +66,7 @@ def watch(
     nodrop watch results/capacity-my-20261126T101500Z
     nodrop watch results/capacity-my-20261126T101500Z --serve --port 8080
     """
-    from nodrop.terminal.tables import console
+    from nodrop.terminal.console import console
     from nodrop.watch.follow import Follower
     from nodrop.watch.serve import serve_page
 
@@ -90,6 +90,7 @@ def _on_terminal(follower: Follower) -> None:
     from rich.live import Live as Display
     from rich.text import Text
 
+    from nodrop.terminal.console import console
     from nodrop.terminal.progress import (
         bar_line,
         phase_words,
@@ -97,7 +98,6 @@ def _on_terminal(follower: Follower) -> None:
         reading_line,
         so_far_lines,
     )
-    from nodrop.terminal.tables import console
 
     out, longest = console(), 0
     with Display(console=out, auto_refresh=False, transient=True) as display:
@@ -219,7 +219,7 @@ def plan(
     from nodrop.measure.busy import quota_words
     from nodrop.measure.plan import independent_runs, make_plan
     from nodrop.remote.dispatch import in_the_way
-    from nodrop.terminal.tables import (
+    from nodrop.terminal.console import (
         cells_to_come,
         console,
         memory_words,
@@ -371,7 +371,7 @@ def plugins(as_json: AsJson = False) -> None:
     nodrop plugins --json
     """
     from nodrop.plugins import plugins as find
-    from nodrop.terminal.tables import console, plugins_table
+    from nodrop.terminal.console import console, plugins_table
 
     found = find()
     if as_json:
@@ -406,7 +406,7 @@ def put(
 def detectable_table(found: Sequence[Detectable]) -> Table:
     """Table of the smallest difference, roughly, that is shown with a probability of 80 %."""
     from nodrop.ledger.verdict import percent
-    from nodrop.terminal.tables import cell_words, new_table
+    from nodrop.terminal.console import cell_words, new_table
 
     table = new_table("metric", "cell", "earlier runs", "planned", "a difference is likely shown")
     for one in found:

@@ -289,7 +289,7 @@ def tsc(setup: Setups = None, as_json: AsJson = False) -> None:
     nodrop probe tsc --setup bare --setup docker
     """
     from nodrop.measure.baselines import probe_here, probe_in
-    from nodrop.terminal.tables import console, costs_table
+    from nodrop.terminal.console import console, costs_table
 
     found = probe_in("tsc", setup) if setup else {"here": {**probe_here("tsc")["tsc"]}}
     if as_json:

@@ -114,7 +114,7 @@ def list_the_images(as_json: AsJson = False) -> None:
     nodrop image list
     nodrop image list --json
     """
-    from nodrop.terminal.tables import console, images_table
+    from nodrop.terminal.console import console, images_table
     from nodrop.testbed.images.image import default_image, list_images, unusable_images
 
     found = list_images()

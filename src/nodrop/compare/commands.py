@@ -136,7 +136,7 @@ def answered(
     """Prints it in the way that is asked for, and returns its exit code."""
     from nodrop.compare.page import versus_page
     from nodrop.compare.versus import notes_words, to_junit, to_markdown
-    from nodrop.terminal.tables import console, print_keyed
+    from nodrop.terminal.console import console, print_keyed
 
     if junit is not None:
         write_anew(junit, to_junit(found))
@@ -469,7 +469,7 @@ def _runs(found: History) -> Iterator[str]:
 def _drawn(line: Line) -> str:
     """A sign per run: the higher, the more; × has no value; | is a change."""
     from nodrop.compare.versus import figure_named
-    from nodrop.terminal.tables import console, speaks_unicode
+    from nodrop.terminal.console import console, speaks_unicode
 
     unicode = speaks_unicode(console())
     signs, nothing = (BLOCKS, "×") if unicode else (DIGITS, "x")

@@ -128,7 +128,7 @@ def _window(text: str) -> tuple[float, float]:
 def _check(folder: Path, file: Path, as_json: bool) -> None:
     from nodrop.studies.check import check, check_json, check_table, check_words, read_entries
     from nodrop.studies.importer import skipped_json
-    from nodrop.terminal.tables import console, print_table
+    from nodrop.terminal.console import console, print_table
 
     if not folder.is_dir():
         raise BadInput(f"{folder}: not a folder", hint="give the folder of the published data set")
@@ -153,7 +153,7 @@ def _table(
     from nodrop.studies.dataset import discover
     from nodrop.studies.importer import skipped_json
     from nodrop.studies.tables import TABLES, make_table
-    from nodrop.terminal.tables import console, print_table
+    from nodrop.terminal.console import console, print_table
 
     dataset = discover(folder)
     spec = TABLES[name]

@@ -31,7 +31,7 @@ from nodrop.results.summary import outcomes, record_words, summarize_cells
 from nodrop.results.trial import MARKS, Live, TrialRecord
 from nodrop.stats.interval import Looks
 from nodrop.terminal.arguments import say, say_json
-from nodrop.terminal.tables import (
+from nodrop.terminal.console import (
     cells_table,
     console,
     harness_time,

@@ -14,8 +14,8 @@ from nodrop.audit.audit_answer import main as far_end
 from nodrop.audit.world import Role, World
 from nodrop.cli import main
 from nodrop.cli.drops import HostRole
-from nodrop.terminal import tables as cli_terminal
-from nodrop.terminal.tables import Plain
+from nodrop.terminal import console as cli_terminal
+from nodrop.terminal.console import Plain
 from tests.unit.audit.made_host import MadeHost
 from tests.unit.audit.test_findings import listener, rings, statistic
 

@@ -23,9 +23,10 @@ from rich.table import Table
 from nodrop import plugins
 from nodrop.cli import lab, main
 from nodrop.errors import REMEDIES, LabProblem
-from nodrop.terminal import arguments, tables
+from nodrop.terminal import arguments
+from nodrop.terminal import console as terminal_console
 from nodrop.terminal.arguments import reporting
-from nodrop.terminal.tables import Plain, console, print_table
+from nodrop.terminal.console import Plain, console, print_table
 from nodrop.testbed.hosts import rights
 from nodrop.testbed.hosts.journal import UndoReport
 from nodrop.testbed.hosts.processes import boot_id, pid_namespace, user_namespace
@@ -374,7 +375,7 @@ def test_completion_is_set_up_for_the_shell_that_asks(
 def test_a_plugin_that_ends_the_program_is_still_a_defect(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tables, "plugins_table", sys.exit)
+    monkeypatch.setattr(terminal_console, "plugins_table", sys.exit)
     assert main.exit_code(["plugins"]) == 4
     assert "SystemExit" in capsys.readouterr().err
 
@@ -398,7 +399,7 @@ def test_a_table_too_wide_is_parted_and_each_part_names_its_rows(width: int, par
 @pytest.mark.parametrize("width", [60, 47, 33])
 def test_no_table_in_a_terminal_breaks_a_word(width: int) -> None:
     """Seen at 60 columns: "setup.kind=doc" above "ker", and "interva" above "l"."""
-    table = tables.new_table("cell", "loss, median", "95 % interval", "where and why")
+    table = terminal_console.new_table("cell", "loss, median", "95 % interval", "where and why")
     names = ("docker-macvtap · 16X", "autofp-1x2 · ring_size 4096")
     for name in names:
         table.add_row(name, "21.15 %", "needs n ≥ 6", "socket ring, softnet backlog")

@@ -25,8 +25,8 @@ from nodrop.measure.controllers.blocks import (
 from nodrop.measure.plan import Plan, Progress
 from nodrop.results.summary import Eta, Remaining, summarize_cells
 from nodrop.results.trial import Live, TrialRecord
+from nodrop.terminal.console import cells_table, console, plan_words
 from nodrop.terminal.progress import JsonLines, OnTerminal, PlainLines, record_words
-from nodrop.terminal.tables import cells_table, console, plan_words
 from nodrop.testbed.setups.api import Limits
 from tests.made import outcome_runs
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.results.rundir import open_run
-from nodrop.terminal.tables import harness_time, own_time_s
+from nodrop.terminal.console import harness_time, own_time_s
 from tests.made.rundirs import Fake, make_run
 
 STEPS = {

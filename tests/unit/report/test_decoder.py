@@ -13,7 +13,7 @@ from nodrop.report.figures import trials_table
 from nodrop.report.sensor import decoder_sentences, decoder_words
 from nodrop.report.story import read_story
 from nodrop.results.summary import record_words, summarize_cells
-from nodrop.terminal.tables import cells_table
+from nodrop.terminal.console import cells_table
 from tests.made.outcome_runs import Load, outcome_run
 
 KNOB = "sut.overrides.default-packet-size = 65160 takes them whole"

@@ -30,7 +30,7 @@ from nodrop.report.story import read_story
 from nodrop.report.write import markdown_report
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import record_words, summarize_cells
-from nodrop.terminal.tables import cells_table
+from nodrop.terminal.console import cells_table
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
 

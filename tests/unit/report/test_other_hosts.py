@@ -17,8 +17,8 @@ from nodrop.report.setups_section import activations
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
 from nodrop.results.summary import summarize_cells
+from nodrop.terminal.console import hosts_words
 from nodrop.terminal.progress import print_cells
-from nodrop.terminal.tables import hosts_words
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
 LONG = [0.0] * 10

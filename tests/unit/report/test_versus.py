@@ -449,7 +449,7 @@ def test_of_many_facts_that_differ_some_are_named(n: int) -> None:
 
 def test_comparing_imports_nothing_that_measures_or_takes_long() -> None:
     words = (
-        "import sys, nodrop.compare.sides, nodrop.compare.versus, nodrop.terminal.tables; "
+        "import sys, nodrop.compare.sides, nodrop.compare.versus, nodrop.terminal.console; "
         "import nodrop.compare.history, nodrop.profile.section, nodrop.report.write; "
         "not_here = ('nodrop.measure', 'scipy'); "
         "sys.exit([m for m in sys.modules if m.startswith(not_here)] or 0)"
