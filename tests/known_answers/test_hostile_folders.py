@@ -21,8 +21,8 @@ from nodrop.results.rundir import find_run, open_run
 from nodrop.results.writer import RunWriter
 from nodrop.studies import importer
 from nodrop.studies.dataset import Cell, Dataset, discover
-from nodrop.studies.figures import parse_folder_name
-from nodrop.studies.tables import CellResult
+from nodrop.studies.paper_tables import CellResult
+from nodrop.studies.samples import parse_folder_name
 from nodrop.studies.workbooks import UnsafeArchiveError, check_archive
 from nodrop.testbed.images.image import list_images, unusable_images
 from nodrop.testbed.load.tcpreplay import Tcpreplay

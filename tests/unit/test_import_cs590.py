@@ -62,10 +62,10 @@ def test_paper_and_sound_and_a_window_of_ones_own(
 ) -> None:
     from dataclasses import replace
 
-    from nodrop.studies import tables
+    from nodrop.studies import paper_tables
 
-    spec = replace(tables.TABLES["III"], trace="made.pcap")
-    monkeypatch.setattr(tables, "TABLES", {**tables.TABLES, "III": spec})
+    spec = replace(paper_tables.TABLES["III"], trace="made.pcap")
+    monkeypatch.setattr(paper_tables, "TABLES", {**paper_tables.TABLES, "III": spec})
     found = run_json(capsys, made, "--table", "III", "--mode", "paper", "--window", "4:20")
     bare, docker = found["cells"]
     # 20, 20, 20, 20, 1 by hand; Docker 22 x 4 and 1
@@ -201,7 +201,7 @@ def test_the_published_curves_are_the_authors_own() -> None:
 def test_memory_stays_with_one_workbook(capsys: pytest.CaptureFixture[str]) -> None:
     """All workbooks of the bundle hold 2.2 million numbers, 70 MB as objects."""
     from nodrop.studies.dataset import discover
-    from nodrop.studies.tables import Wanted, reduce_cell
+    from nodrop.studies.paper_tables import Wanted, reduce_cell
 
     cells = discover(published_data()).cells
     reduce_cell(cells[0], Wanted())
@@ -215,7 +215,7 @@ def test_all_row_wise_medians_of_the_bundle() -> None:
     """48 files of medians, made by another program; the last column counts samples."""
     import csv
 
-    from nodrop.studies.figures import WorkbookName, parse_workbook_name
+    from nodrop.studies.samples import WorkbookName, parse_workbook_name
     from nodrop.studies.workbooks import read_workbook, rowwise_median
 
     folder = published_data()

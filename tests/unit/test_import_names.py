@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from nodrop.studies.figures import (
+from nodrop.studies.samples import (
     BadNameError,
     Channel,
     Condition,

@@ -19,8 +19,8 @@ from rich.text import Text
 
 from nodrop.errors import BadInput
 from nodrop.studies import workbooks
-from nodrop.studies.figures import Sample, Skip
-from nodrop.studies.tables import TableCell, TableSpec
+from nodrop.studies.paper_tables import TableCell, TableSpec
+from nodrop.studies.samples import Sample, Skip
 from nodrop.studies.workbooks import NoValueError, read_workbook
 from nodrop.untrusted.folder import Folder, read_file
 from nodrop.untrusted.json_text import SMALL_FILE_BYTES, decode

@@ -15,7 +15,7 @@ from nodrop.terminal.arguments import AsJson, say, say_json
 from nodrop.untrusted.json_text import one_line
 
 if TYPE_CHECKING:
-    from nodrop.studies.figures import Skip
+    from nodrop.studies.samples import Skip
 
 
 class Mode(StrEnum):
@@ -152,7 +152,7 @@ def _table(
     from nodrop.studies.check import figure_table
     from nodrop.studies.dataset import discover
     from nodrop.studies.importer import skipped_json
-    from nodrop.studies.tables import TABLES, make_table
+    from nodrop.studies.paper_tables import TABLES, make_table
     from nodrop.terminal.console import console, print_table
 
     dataset = discover(folder)

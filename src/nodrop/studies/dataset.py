@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput
-from nodrop.studies.figures import (
+from nodrop.studies.samples import (
     FOLDER_PREFIX,
     WORKBOOK_SUFFIX,
     BadNameError,

@@ -23,8 +23,7 @@ from nodrop.results.records import PacketBooks
 from nodrop.results.trial import Offered, TrialRecord
 from nodrop.results.writer import RunWriter, must_be_new
 from nodrop.studies.dataset import Cell, Dataset, discover
-from nodrop.studies.figures import Skip
-from nodrop.studies.tables import (
+from nodrop.studies.paper_tables import (
     SOUND_FIGURE,
     TABLES,
     CellResult,
@@ -36,6 +35,7 @@ from nodrop.studies.tables import (
     reduce_cell,
     table_cells,
 )
+from nodrop.studies.samples import Skip
 from nodrop.studies.workbooks import Mode
 
 # Packet counters of two hosts, each polled every few seconds and moved by the odd ARP: books that

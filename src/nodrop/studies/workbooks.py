@@ -17,7 +17,7 @@ from typing import Literal
 
 from python_calamine import CalamineError, CalamineWorkbook
 
-from nodrop.studies.figures import (
+from nodrop.studies.samples import (
     TIMESTAMP,
     BadNameError,
     Cell,

@@ -10,7 +10,7 @@ from nodrop.report.studies import PUBLISHED
 from nodrop.stats.interval import Summary, summarize
 from nodrop.studies import workbooks
 from nodrop.studies.dataset import Cell
-from nodrop.studies.figures import (
+from nodrop.studies.samples import (
     UPTIME,
     Channel,
     Condition,
