@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nodrop.ledger.cause import Cause, causes_of
-from nodrop.ledger.running import FlowSizes, Role, Running
+from nodrop.ledger.imbalance import FlowSizes, Role, Running
 from nodrop.ledger.worker_threads import Peer, Peers
 from nodrop.testbed.suts.suricata.sut import RING
 from tests.made.threads import Made, World

@@ -16,8 +16,8 @@ from typing import Any
 
 from nodrop.ledger.balance import Ledger, ledger_to_json
 from nodrop.ledger.hops import Class, Problem, Reason
+from nodrop.ledger.imbalance import BusyThread, Running
 from nodrop.ledger.over_time import Losses
-from nodrop.ledger.running import BusyThread, Running
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.thread_times import Interval, ThreadTime, Timeline
 from nodrop.ledger.verdict import Verdict, figures, judge

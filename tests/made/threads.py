@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, cast
 
+from nodrop.ledger.imbalance import Arrivals, FlowSizes, Role, Running
 from nodrop.ledger.over_time import Losses, Served
-from nodrop.ledger.running import Arrivals, FlowSizes, Role, Running
 from nodrop.ledger.thread_times import timeline
 from nodrop.protocol import SampleRow
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -18,6 +19,11 @@ OF_A_SEARCH = ("capacity/pictures.py", "capacity/page.py")
 MOST_LINES = ((("report/*.py",), 8_648), (DRAWING, 877), (OF_A_SEARCH, 924))
 """Lines of Python. The report, with what questions keep of it, is to have 7,000, its drawing 750:
 lower these, never raise them."""
+
+
+SAME_PART = {"api", "command", "page", "section", "sut"}
+"""Names of the same part of each room that has it."""
+SAME_SUBJECT = {"comparison", "records", "replay", "ssh"}
 
 
 def modules(folder: Path) -> dict[str, str]:
@@ -80,6 +86,11 @@ def test_every_room_stands_on_one_of_eight_floors() -> None:
     named = {name.split(".")[1] for floor in floors for name in re.findall(r"nodrop\.\w+", floor)}
     rooms = {module.split(".")[1] for module in modules(ROOT / "src/nodrop") if "." in module}
     assert (rooms, len(floors)) == (named, MOST_FLOORS)
+
+
+def test_a_modules_name_stands_in_one_room() -> None:
+    names = Counter(path.stem for path in (ROOT / "src/nodrop").rglob("*.py"))
+    assert {name for name, n in names.items() if n > 1} == {"__init__"} | SAME_PART | SAME_SUBJECT
 
 
 def test_the_package_has_few_files() -> None:

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from nodrop.config.units import noun
 from nodrop.ledger.hops import NEUTRAL, Knobs, Place, WaitsFor
-from nodrop.ledger.running import Role, Running
+from nodrop.ledger.imbalance import Role, Running
 from nodrop.ledger.thread_times import (
     TAKEN,
     Shares,

@@ -11,8 +11,8 @@ from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.cause import Cause, causes_of, lost_to_steal
 from nodrop.ledger.hops import CUT, Account, Class, Outcome, Place, Problem, Reason, outcome_of
+from nodrop.ledger.imbalance import Running
 from nodrop.ledger.over_time import Losses, Pace, WorkedOff, pace
-from nodrop.ledger.running import Running
 from nodrop.ledger.sender import (
     NAMED_RATIO,
     Bounds,

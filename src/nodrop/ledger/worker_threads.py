@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from nodrop.ledger.hops import Knobs
+from nodrop.ledger.imbalance import Arrivals, FlowSizes, Imbalance, Makes, Role, Running, what_makes
 from nodrop.ledger.over_time import Served
-from nodrop.ledger.running import Arrivals, FlowSizes, Imbalance, Makes, Role, Running, what_makes
 from nodrop.ledger.thread_times import Asleep, Interval, Shares, Spans, Went, shares
 
 SHORTEST_NS = 50_000_000

@@ -14,8 +14,8 @@ from typing import Protocol
 from nodrop.detections import Baseline, Found
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Problem
+from nodrop.ledger.imbalance import FlowSizes, Running, ThreadBooks
 from nodrop.ledger.over_time import Busy, Losses, WorkedOff
-from nodrop.ledger.running import FlowSizes, Running, ThreadBooks
 from nodrop.ledger.sender import Quota
 from nodrop.ledger.verdict import Verdict
 from nodrop.measure.busy import Tell

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from nodrop.config.units import format_cpus, format_seconds
 from nodrop.ledger.hops import Reason
+from nodrop.ledger.imbalance import BusyThread
 from nodrop.ledger.over_time import Busy, DropReading, Losses, losses
-from nodrop.ledger.running import BusyThread
 from nodrop.ledger.sender import DISTURBS, KNOBS
 from nodrop.measure.sampling import Sampler, busiest_thread
 from nodrop.protocol import SampleRow

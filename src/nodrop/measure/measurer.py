@@ -18,7 +18,7 @@ from nodrop.config.experiment import Measure
 from nodrop.detections import read_found
 from nodrop.errors import BadInput, NodeRefused, NodropError
 from nodrop.ledger.hops import Problem, Reason, ring_of
-from nodrop.ledger.running import Role
+from nodrop.ledger.imbalance import Role
 from nodrop.measure import sampling
 from nodrop.measure.api import Measured, Standing, Trial
 from nodrop.measure.cells import Cell, Table, core_of, may_spin

@@ -16,8 +16,7 @@ from nodrop.config.experiment import Measure
 from nodrop.ledger import sender
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Problem, Reason, places_of, ring_of
-from nodrop.ledger.over_time import Losses, WorkedOff
-from nodrop.ledger.running import (
+from nodrop.ledger.imbalance import (
     Arrivals,
     FlowSizes,
     Role,
@@ -26,6 +25,7 @@ from nodrop.ledger.running import (
     lost_beyond_steal,
     times,
 )
+from nodrop.ledger.over_time import Losses, WorkedOff
 from nodrop.ledger.sender import Bounds, Quota, Sending
 from nodrop.ledger.thread_times import CpuTime, Timeline, timeline
 from nodrop.ledger.verdict import judge

@@ -22,8 +22,8 @@ from nodrop.errors import (
 )
 from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.hops import Class, Problem, Reason
+from nodrop.ledger.imbalance import ThreadBooks, unexplained_packets
 from nodrop.ledger.over_time import Watched, shown
-from nodrop.ledger.running import ThreadBooks, unexplained_packets
 from nodrop.ledger.verdict import figures, judge
 from nodrop.measure.api import Measured, Measurer, ResourcesSeen, Standing, Trial, setup_cpu_s
 from nodrop.measure.baselines import Baselines

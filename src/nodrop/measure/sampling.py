@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol, Self, runtime_checkable
 
 from nodrop.ledger.hops import Problem, Reason
-from nodrop.ledger.running import BusyThread
+from nodrop.ledger.imbalance import BusyThread
 from nodrop.protocol import CpuTimes, SampleRow
 from nodrop.testbed.hosts.api import Host, HostProcess, Json, Port, SampleJob
 from nodrop.testbed.hosts.node import ClockFix, fit

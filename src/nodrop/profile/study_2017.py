@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nodrop.config.units import count_of
-from nodrop.ledger.running import UNEVEN
+from nodrop.ledger.imbalance import UNEVEN
 from nodrop.report import numbers
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.stats.interval import CONFIDENCE, Interval, Summary

@@ -11,7 +11,7 @@ from nodrop.capacity.searched_cells import searches
 from nodrop.config.matrix import NAMED
 from nodrop.config.units import parse_cpus
 from nodrop.findings.observations import RATES, known_median
-from nodrop.ledger.running import FlowSizes, Role, gini, over_mean, what_makes
+from nodrop.ledger.imbalance import FlowSizes, Role, gini, over_mean, what_makes
 from nodrop.profile.functions import profile_of
 from nodrop.profile.study_2017 import (
     Judged,

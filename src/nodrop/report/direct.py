@@ -14,7 +14,7 @@ from nodrop.capacity.words import limit_words
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import Writing, goal_words
 from nodrop.findings.weighed import SAME_RATIO, Lack, Span, Weighed, weigh
-from nodrop.ledger.running import over_mean
+from nodrop.ledger.imbalance import over_mean
 from nodrop.report import escape
 from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_words
 from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, figure

@@ -10,7 +10,7 @@ from typing import Any
 
 from nodrop.ledger.balance import Ledger, ledger_from_json
 from nodrop.ledger.hops import CUT, Account, Class
-from nodrop.ledger.running import Role
+from nodrop.ledger.imbalance import Role
 from nodrop.report import escape
 from nodrop.results.records import Detections
 from nodrop.results.rundir import Damage, RunDir, pack, unpack

@@ -18,7 +18,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from nodrop.config.units import parse_cpus
 from nodrop.errors import NodropError
 from nodrop.ledger.hops import FAILURES, Reason
-from nodrop.ledger.running import BusyThread
+from nodrop.ledger.imbalance import BusyThread
 from nodrop.results.records import (
     FLAT,
     FORMAT,

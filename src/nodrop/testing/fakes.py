@@ -38,7 +38,7 @@ from typing_extensions import is_typeddict
 
 from nodrop.errors import TrialFailed
 from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.ledger.running import Role
+from nodrop.ledger.imbalance import Role
 from nodrop.protocol import ProbeResult, SampleRow, TraceResult
 from nodrop.testbed.hosts.api import (
     Action,

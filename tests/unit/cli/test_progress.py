@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from nodrop.ledger.running import BusyThread
+from nodrop.ledger.imbalance import BusyThread
 from nodrop.measure.cells import Cell
 from nodrop.measure.controllers.blocks import (
     Asked,

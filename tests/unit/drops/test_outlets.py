@@ -17,7 +17,7 @@ from nodrop.drops.watching import Watch, written
 from nodrop.errors import BadInput
 from nodrop.report.write import report_json, write_report
 from nodrop.results.other_records import WatchedInterval
-from tests.unit.drops.test_books import fill, look, port, program, sock
+from tests.unit.drops.test_capture_books import fill, look, port, program, sock
 
 
 def watch(drops: tuple[int, ...], hidden: str = "") -> Iterator[WatchedInterval]:

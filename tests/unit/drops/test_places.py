@@ -15,7 +15,7 @@ from nodrop.errors import BadInput
 from nodrop.report.write import report_json
 from nodrop.terminal.arguments import seconds
 from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, Looks
-from tests.unit.drops.test_books import look, port, program, ring, said, sock, thread
+from tests.unit.drops.test_capture_books import look, port, program, ring, said, sock, thread
 from tests.unit.drops.test_outlets import recorded
 from tests.unit.hosts.test_own_quotas import NO_GROUPS, V2, host
 

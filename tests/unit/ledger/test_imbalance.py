@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from nodrop.ledger.running import UNEVEN, FlowSizes, Makes, by_chance, over_mean, what_makes
+from nodrop.ledger.imbalance import UNEVEN, FlowSizes, Makes, by_chance, over_mean, what_makes
 
 Chooses = Callable[[int], int]
 """Flow → its thread."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nodrop.ledger.imbalance import Arrivals, Role, Running
 from nodrop.ledger.over_time import Losses, Served
-from nodrop.ledger.running import Arrivals, Role, Running
 from nodrop.ledger.thread_times import Interval, ThreadTime, Timeline
 
 STEP = 100_000_000

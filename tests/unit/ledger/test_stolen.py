@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from nodrop.ledger.imbalance import Arrivals, Running, lost_beyond_steal
 from nodrop.ledger.over_time import Losses, Served
-from nodrop.ledger.running import Arrivals, Running, lost_beyond_steal
 from nodrop.ledger.thread_times import CpuTime, Interval, Timeline
 
 MS = 1_000_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodrop.ledger.running import Role, ThreadBooks, gini, over_mean, times, unexplained_packets
+from nodrop.ledger.imbalance import Role, ThreadBooks, gini, over_mean, times, unexplained_packets
 from nodrop.ledger.thread_times import timeline
 from tests.made.threads import BEGIN_NS, Made, World
 

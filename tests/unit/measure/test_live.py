@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from nodrop.ledger.running import BusyThread
+from nodrop.ledger.imbalance import BusyThread
 from nodrop.measure.busy import Feed
 from nodrop.measure.sampling import Sampler
 from nodrop.protocol import SampleRow

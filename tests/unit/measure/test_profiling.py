@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.ledger.running import Role
+from nodrop.ledger.imbalance import Role
 from nodrop.measure.measurer import Profiling, Unseen
 from nodrop.testbed.hosts.api import Host, HostProcess, Json
 

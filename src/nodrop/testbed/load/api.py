@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from nodrop.ledger.balance import Lengths
+from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import LateBurst
-from nodrop.ledger.running import FlowSizes
 from nodrop.protocol import Achieved, TraceResult
 from nodrop.results.records import LoadWindow
 from nodrop.testbed.hosts.api import HostProcess, Json, Link, UndoJournal

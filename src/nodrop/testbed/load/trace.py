@@ -21,7 +21,7 @@ from nodrop.config.options import check
 from nodrop.config.replay import FOUND_BY_LENGTH, MADE_TRACE, WINDOW_S, Ramp, ReplayOptions
 from nodrop.errors import BadInput, LabProblem, NodeRefused
 from nodrop.ledger.balance import SHORTEST_FRAME_BYTES, Lengths
-from nodrop.ledger.running import FlowSizes
+from nodrop.ledger.imbalance import FlowSizes
 from nodrop.protocol import ReassemblyForecast, TracePlanned, TraceResult
 from nodrop.results.records import LoadWindow
 from nodrop.testbed.hosts.api import Json, TraceJob

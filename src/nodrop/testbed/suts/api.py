@@ -11,8 +11,8 @@ from nodrop.config.replay import REPLAYING
 from nodrop.detections import By, Found
 from nodrop.errors import BadInput
 from nodrop.ledger.hops import Place, Problem
+from nodrop.ledger.imbalance import Role
 from nodrop.ledger.over_time import Served
-from nodrop.ledger.running import Role
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process

@@ -17,8 +17,8 @@ from pydantic import Field, model_validator
 from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, NodeRefused, TrialFailed
 from nodrop.ledger.hops import Knobs, Place, Reason, socket_ring
+from nodrop.ledger.imbalance import Role
 from nodrop.ledger.over_time import Served
-from nodrop.ledger.running import Role
 from nodrop.protocol import SinkResult, SinkSample
 from nodrop.testbed.hosts.api import Host, HostProcess, Json, SinkJob
 from nodrop.testbed.images.image_tree import Bits

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.ledger.running import Role
+from nodrop.ledger.imbalance import Role
 from nodrop.ledger.thread_times import Timeline, timeline
 from nodrop.measure.offering import thread_books
 from nodrop.testbed.suts.api import SutCounters

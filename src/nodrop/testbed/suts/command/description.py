@@ -28,7 +28,7 @@ from nodrop.config.options import (
     unknown_key,
 )
 from nodrop.errors import BadInput
-from nodrop.ledger.running import Role
+from nodrop.ledger.imbalance import Role
 from nodrop.untrusted.json_text import NotJson, decode_object
 
 SHIPPED = Path(__file__).parent / "programs"

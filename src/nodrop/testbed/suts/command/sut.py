@@ -17,8 +17,8 @@ from typing import Any
 from nodrop.config.options import check
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.ledger.hops import Knobs, Owner, Place, Problem, Reason, socket_ring
+from nodrop.ledger.imbalance import Role
 from nodrop.ledger.over_time import Served
-from nodrop.ledger.running import Role
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.control_groups import SocketWatch, Watched
 from nodrop.testbed.hosts.folders import state_folder

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nodrop.ledger.running import Role
+from nodrop.ledger.imbalance import Role
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.suts.suricata.counters import PAGE_BYTES, CaptureKind
 from nodrop.testbed.suts.suricata.log import BadRule

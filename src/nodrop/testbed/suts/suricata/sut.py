@@ -15,7 +15,7 @@ from nodrop.config.options import check
 from nodrop.detections import By, Found, limits_of_config, limits_of_rules, read_found
 from nodrop.errors import BadInput, LabProblem
 from nodrop.ledger.hops import Knobs, Place, socket_ring
-from nodrop.ledger.running import Role
+from nodrop.ledger.imbalance import Role
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.folders import cache_folder
 from nodrop.testbed.images.image_tree import Bits
