@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
 
+# As `nodrop` itself does: a normal user's PATH on Debian lacks them, and ethtool and tc are there.
+os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+
 # A busy machine is no failure: 614 ms were seen; the library's bound is 0.2 s.
 settings.register_profile("nodrop", deadline=None)
 settings.register_profile("fuzz", deadline=None, max_examples=500)  # tools/fuzz.py

@@ -98,11 +98,11 @@ def between(low: float, high: float, shown: Shown) -> str:
 
 
 def with_spread(found: Summary, shown: Callable[[float], str], unit: str = "", of: str = "") -> str:
-    """`3.10 % [2.81, 3.52]`: a median with its interval; without one the range of the runs, called
-    that. `of`: words after the range."""
+    """`3.10 % [2.81, 3.52]`: a median with its interval, else the range of the runs and `of`."""
     said = f"{shown(found.median)}{unit}"
     if interval := found.interval:
         return f"{said} [{shown(interval.low)}, {shown(interval.high)}]"
     if found.n == 1:
         return f"{said} (one run)"
-    return f"{said} ({shown(found.low)} to {shown(found.high)}{of})"
+    low, high = shown(found.low), shown(found.high)
+    return f"{said} (in each run)" if low == high else f"{said} ({low} to {high}{of})"

@@ -232,7 +232,7 @@ def cells_table(rows: Sequence[CellSummary]) -> Table:
             f"{row.lossy} of {row.measured}" if row.measured else "",
             percent(row.loss.median) if row.loss else "not known",
             _interval(row.loss),
-            f"{percent(row.loss.low)} to {percent(row.loss.high)}" if row.loss else "",
+            _runs(row.loss),
             *([_detections(row.detections)] if detecting else []),
             "; ".join(_where_and_why(row)),
             *([", ".join(row.pairs)] if fleet else []),
@@ -458,6 +458,13 @@ def new_table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
+
+
+def _runs(loss: Summary | None) -> str:
+    if loss is None:
+        return ""
+    low, high = percent(loss.low), percent(loss.high)
+    return low if low == high else f"{low} to {high}"
 
 
 def _interval(loss: Summary | None) -> str:

@@ -213,7 +213,7 @@ def test_the_table_of_cells() -> None:
             "0 of 6",
             "0 %",
             "0 % to 0 %",
-            "0 % to 0 %",
+            "0 %",
             "nothing lost; 1 void: sender_late",
         ],
         [
@@ -222,7 +222,7 @@ def test_the_table_of_cells() -> None:
             "1 of 1",
             "2.50 %",
             "needs n ≥ 6",
-            "2.50 % to 2.50 %",
+            "2.50 %",
             "socket ring",
         ],
     ]
