@@ -20,9 +20,10 @@ from nodrop.ledger.imbalance import BusyThread, Running
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.thread_times import Interval, ThreadTime, Timeline
-from nodrop.ledger.verdict import Verdict, figures, judge
+from nodrop.ledger.verdict import Verdict, judge
 from nodrop.results.layout import TrialFolder
-from nodrop.results.trial import Thread, TrialRecord
+from nodrop.results.records import PacketBooks
+from nodrop.results.trial import Offered, Thread, TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256
 from tests.made.made_books import PACKETS, books
 
@@ -474,10 +475,11 @@ class _Trial:
         busiest: BusyThread | None,
         error: str | None = None,
     ) -> TrialRecord:
-        found: dict[str, Any] = figures(ledger, verdict)
+        found: dict[str, Any] = {"body": PacketBooks.of(ledger, verdict)}
+        said: dict[str, Any] = {}
         if sending and sending.duration_s:
             p99 = sending.schedule_error_p99_us or 0.0
-            found["offered"] |= {
+            said = {
                 "duration_s": sending.duration_s,
                 "intended_duration_s": sending.intended_duration_s,
                 "per_s": round(sending.sent_packets / sending.duration_s, 1),
@@ -502,8 +504,9 @@ class _Trial:
             "run": run,
             "started_utc": started.isoformat(timespec="seconds"),
             "error": error,
+            "offered": Offered.of(ledger, **said),
         }
-        return TrialRecord.model_validate(envelope | found)
+        return TrialRecord.of(verdict, **envelope | found)
 
     def _costs(self, place: FakePlace, duration_s: float, run: str) -> dict[str, Any]:
         """Costs from random numbers of their own, so that all others stay what they were."""

@@ -25,8 +25,9 @@ from nodrop.ledger.hops import (
     socket_ring,
 )
 from nodrop.ledger.sender import Sending
-from nodrop.ledger.verdict import Verdict, figures, judge
+from nodrop.ledger.verdict import Verdict, judge
 from nodrop.plugins import GROUPS, plugins
+from nodrop.results.records import PacketBooks
 from nodrop.results.trial import TrialRecord
 from tests.made.threads import Made, World
 from tools import places as registry
@@ -108,11 +109,10 @@ def test_a_place_of_a_plugins_own_needs_no_plugin_to_be_read(lost: int, *, withi
         name="flux buffer", owner=Owner.SETUP, within_sut=within, knob="flux.size", counter="f"
     )
     verdict = books(place, lost)
-    found = {
-        "cell": {}, "repetition": 1, "index": 0, "run": "a",
-        **figures(None, verdict),
-    }  # fmt: skip
-    record = TrialRecord.from_line(TrialRecord.model_validate(found).to_line())
+    made = TrialRecord.of(
+        verdict, cell={}, repetition=1, index=0, run="a", body=PacketBooks.of(None, verdict)
+    )
+    record = TrialRecord.from_line(made.to_line())
     assert record.packets.loss_place == "flux buffer"
     assert record.packets.lost_before_sut_packets == (0 if within else lost)
     assert "lost in the flux buffer" in record.verdict

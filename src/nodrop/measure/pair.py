@@ -24,7 +24,7 @@ from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.hops import Class, Problem, Reason
 from nodrop.ledger.imbalance import ThreadBooks, unexplained_packets
 from nodrop.ledger.over_time import Watched, shown
-from nodrop.ledger.verdict import figures, judge
+from nodrop.ledger.verdict import judge
 from nodrop.measure.api import Measured, Measurer, ResourcesSeen, Standing, Trial, setup_cpu_s
 from nodrop.measure.baselines import Baselines
 from nodrop.measure.busy import Tell
@@ -37,7 +37,8 @@ from nodrop.measure.preflight import Parts
 from nodrop.protocol import Achieved, AfPacketProof
 from nodrop.protocol import Host as HostFacts
 from nodrop.results.layout import TrialFolder
-from nodrop.results.trial import Live, Ramp, Searched, Soak, TrialRecord
+from nodrop.results.records import PacketBooks
+from nodrop.results.trial import Live, Offered, Ramp, Searched, Soak, TrialRecord
 from nodrop.testbed.hosts.api import Host, Json, UndoJournal
 from nodrop.testbed.hosts.processes import this_host
 from nodrop.testbed.labs.api import OnHosts
@@ -80,17 +81,18 @@ def trial_record(
     found["disturbed"] = None if used.usage is None else _disturbed(used)
     found["steal_ratio"] = used.steal_ratio
     found["lost_beyond_steal_packets"] = used.lost_beyond_steal
-    found |= figures(packets.ledger, seen.verdict)
-    body: dict[str, Any] = found["body"]
-    body["imbalance_ratio"] = imbalance_ratio(packets.instances)
+    said: dict[str, Any] = {}
     if seen.offered is not None:
         cpu = seen.offered.facts.get("cpu")
         found["generator_cpus"] = None if cpu is None else str(cpu)
-        found["offered"] = _of_the_sender(seen.offered) | found["offered"]
-        found["offered"]["withheld"] = packets.withheld_packets
+        said = _of_the_sender(seen.offered) | {"withheld": packets.withheld_packets}
+    beside = {
+        "imbalance_ratio": imbalance_ratio(packets.instances),
+        "ports": [asdict(port) for port in packets.ports],
+    }
     if packets.worked_off is not None:
         found["drain_s"] = packets.worked_off.drain_at_most_s
-        body["backlog_packets"] = packets.worked_off.backlog_at_most_packets
+        beside["backlog_packets"] = packets.worked_off.backlog_at_most_packets
     if packets.threads is not None and packets.counters is not None:
         found["threads"] = [
             asdict(one) | {"role": None if one.role is None else str(one.role)}
@@ -105,9 +107,8 @@ def trial_record(
         measured = seen.verdict.outcome == "measured"
         detections = compared(seen.found, seen.baseline, measured=measured)
         found["detections"] = detections.model_dump()
-    body["ports"] = [asdict(port) for port in packets.ports]
     if packets.counters is not None:
-        body["captured_packets"] = packets.counters.captured_packets
+        beside["captured_packets"] = packets.counters.captured_packets
     if (usage := used.usage) is not None:
         found |= {
             "sut_cpu_s": usage.sut_cpu_s,
@@ -117,7 +118,9 @@ def trial_record(
         }
         if busiest := usage.busiest:
             found["busiest_thread"] = {"name": busiest.name, "cpu_ratio": busiest.cpu_ratio}
-    return TrialRecord.model_validate(found)
+    found["offered"] = Offered.of(packets.ledger, **said)
+    found["body"] = PacketBooks.of(packets.ledger, seen.verdict, **beside)
+    return TrialRecord.of(seen.verdict, **found)
 
 
 def _disturbed(used: ResourcesSeen) -> Json:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from nodrop.config.units import count_of
-from nodrop.ledger.hops import Outcome, outcome_of
+from nodrop.ledger.hops import CUT, Class, Outcome, outcome_of
+
+if TYPE_CHECKING:
+    from nodrop.ledger.balance import Ledger
+    from nodrop.ledger.verdict import Verdict
 
 # Formats of a line of trials.jsonl, and how the older ones are read.
 #
@@ -383,6 +387,62 @@ class PacketBooks(Model):
     same."""
     ports: list[Port] = Field(default_factory=list)
     """Ports of the SUT, if several share the packets (sut.ports)."""
+
+    @classmethod
+    def of(cls, ledger: Ledger | None, verdict: Verdict, **beside: Any) -> Self:
+        """Figures of a trial's books and verdict. Without books every count is None."""
+        pace = verdict.pace
+        return cls(
+            loss_ratio=verdict.loss_ratio,
+            lost_beyond_bursts_packets=verdict.lost_beyond_bursts,
+            loss_place=verdict.place.name if verdict.place else None,
+            lost_by_place={place.name: packets for place, packets in verdict.lost_at.items()},
+            lost_before_sut_packets=None
+            if verdict.loss_ratio is None
+            else sum(n for place, n in verdict.lost_at.items() if not place.within_sut),
+            loss_evidence=verdict.evidence,
+            loss_cause=verdict.cause,
+            loss_causes=[
+                LossCause(
+                    rule=str(cause.rule),
+                    words=cause.words,
+                    share=cause.share,
+                    thread=cause.thread,
+                    evidence=dict(cause.evidence),
+                )
+                for cause in verdict.causes
+            ],
+            knob=verdict.knob,
+            remarks=[Remark(about=r.about, words=r.words, knob=r.knob) for r in verdict.remarks],
+            sustained=None if pace is None else pace.sustained,
+            sustained_evidence="" if pace is None else pace.evidence,
+            service_pps_at_least=None if pace is None else pace.service_pps_at_least,
+            **({} if ledger is None else _counted(ledger)) | beside,
+        )
+
+
+def _counted(ledger: Ledger) -> dict[str, Any]:
+    absorbed, held = ledger.total(Class.MERGED), ledger.total(Class.HELD)
+    cut = next((a for a in ledger.accounts if a.name == CUT), None)
+    invalid = next((a for a in ledger.accounts if a.kind is Class.INVALID), None)
+    return {
+        "cut_packets": None if cut is None else cut.packets,
+        "cut_bytes": None if cut is None else cut.bytes,
+        "invalid_packets": None if invalid is None else invalid.packets,
+        "decoded_bytes": next((h.bytes for h in ledger.hops if h.name == "decoded"), None),
+        "captured_packets": ledger.packets_at("socket"),
+        "decoded_packets": ledger.packets_at("decoded"),
+        "lost_packets": ledger.total(Class.LOST),
+        "merged_packets": absorbed + held,
+        "merged_detail": MergedDetail(absorbed_packets=absorbed, held_packets=held),
+        "foreign_packets": ledger.total(Class.FOREIGN),
+        "copied_packets": ledger.total(Class.COPIED),
+        "answered_packets": ledger.total(Class.ANSWERED),
+        "residual_packets": ledger.residual_packets,
+        "residual_bytes": ledger.residual_bytes,
+        "residual_bytes_slack": ledger.slack_bytes,
+        "books_closed": ledger.closed,
+    }
 
 
 Ratio = Annotated[float, Field(ge=0, le=1)]

@@ -10,14 +10,14 @@ import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 from pydantic.json_schema import GenerateJsonSchema
 
 from nodrop.config.units import parse_cpus
 from nodrop.errors import NodropError
-from nodrop.ledger.hops import FAILURES, Reason
+from nodrop.ledger.hops import FAILURES, Class, Reason
 from nodrop.ledger.imbalance import BusyThread
 from nodrop.results.records import (
     FLAT,
@@ -35,6 +35,10 @@ from nodrop.results.records import (
 )
 from nodrop.stats.interval import Host
 from nodrop.untrusted.json_text import NotJson, decode_object, shown
+
+if TYPE_CHECKING:
+    from nodrop.ledger.balance import Ledger
+    from nodrop.ledger.verdict import Verdict
 
 
 class RecordError(NodropError):
@@ -113,6 +117,14 @@ class Offered(Model):
     """Null if there is none, or the generator cannot say."""
     unscheduled: Unscheduled | None = None
     """Null if the load has a schedule, or asks for top speed."""
+
+    @classmethod
+    def of(cls, ledger: Ledger | None, **said: Any) -> Self:
+        """`said` by the sender; where the books count too, their counts go first."""
+        if ledger is not None:
+            said["intended"], said["sent"] = map(ledger.packets_at, ("intended", "sent"))
+            said["unsent"] = ledger.total(Class.UNSENT)
+        return cls(**said)
 
 
 class Ramp(Model):
@@ -368,6 +380,16 @@ class TrialRecord(Model):
     """The stretch of the trace that was sent; null if the load names none."""
 
     body: Body = Body()
+
+    @classmethod
+    def of(cls, verdict: Verdict, **found: Any) -> Self:
+        return cls(
+            outcome=verdict.outcome.value,
+            valid=verdict.valid,
+            invalid_reasons=[str(problem.code) for problem in verdict.invalid_reasons],
+            verdict=verdict.words,
+            **found,
+        )
 
     @property
     def packets(self) -> PacketBooks:

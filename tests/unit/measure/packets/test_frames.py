@@ -18,9 +18,10 @@ from nodrop.ledger.balance import (
 )
 from nodrop.ledger.hops import CUT, Account, Class, Hop
 from nodrop.ledger.sender import Sending
-from nodrop.ledger.verdict import Verdict, figures, judge
+from nodrop.ledger.verdict import Verdict, judge
 from nodrop.measure.packets import books
 from nodrop.measure.packets.reassembly import Room
+from nodrop.results.records import PacketBooks
 from nodrop.testbed.load.api import AtTap, Fragments
 from nodrop.testbed.suts.api import SutCounters
 from tests.unit.measure.packets.one_trial import side
@@ -131,9 +132,9 @@ def test_cut_frames_are_a_class_and_their_bytes_close(
     cut = next(a for a in ledger.accounts if a.name == CUT)
     assert (cut.packets, cut.bytes, cut.kind) == (70, cut_off, Class.SHORTENED)
     assert (ledger.residual_packets, ledger.residual_bytes, ledger.slack_bytes) == (0, off, 0)
-    found = figures(ledger, verdict)["body"]
-    assert (found["cut_packets"], found["cut_bytes"]) == (70, cut_off)
-    assert found["loss_ratio"] == (0 if not off else None)
+    found = PacketBooks.of(ledger, verdict)
+    assert (found.cut_packets, found.cut_bytes) == (70, cut_off)
+    assert found.loss_ratio == (0 if not off else None)
     (remark,) = verdict.remarks
     assert remark.knob == "sut.longest = 65000 takes them whole"
     assert "70 of 600 decoded packets (11.67 %) were cut" in remark.words
@@ -160,7 +161,7 @@ def test_the_knob_is_the_least_that_takes_the_longest_frame(
     )
     if knob is None:
         assert verdict.words == "no loss"
-        assert figures(ledger, verdict)["body"]["cut_packets"] == 0
+        assert PacketBooks.of(ledger, verdict).cut_packets == 0
     _, verdict = trial(lengths, room=room, decoded_bytes=whole, joined=True)
     assert all('load.offloaded = "split"' in remark.knob for remark in verdict.remarks)
 
@@ -335,7 +336,7 @@ def test_what_the_decoder_calls_invalid_is_said_beside_no_loss(
 ) -> None:
     ledger, verdict = trial(SMALL, invalid=invalid, stubs=stubs, decoded_bytes=bytes_in(SMALL))
     assert ledger.closed and verdict.loss_ratio == 0
-    assert figures(ledger, verdict)["body"]["invalid_packets"] == invalid
+    assert PacketBooks.of(ledger, verdict).invalid_packets == invalid
     if not invalid:
         assert verdict.words == "no loss" and not verdict.remarks
         return
