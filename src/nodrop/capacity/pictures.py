@@ -482,34 +482,3 @@ def _between_rounds(answer: Answer) -> str:
         return f" in each of {between.n} rounds"
     span = loads.span(between.lowest, between.highest, up=False).replace(",", escape.THIN)
     return f"; {span} in {between.n} rounds"
-
-
-def core_bars(found: Sequence[SearchedCell]) -> Chart:
-    known = [
-        (one, work)
-        for one in found
-        if (work := efficiency(t.record for t in one.trials)) is not None
-    ]
-    if len(known) < 2:
-        return Chart()
-    if all(work.core_is_full for _, work in known):
-        title, unit = (
-            "What a busy core carries, cell by cell",
-            "packets for each second of CPU time",
-        )
-    else:
-        title, unit = "CPU time of a packet, cell by cell", "µs"
-    return stacked_bars(
-        title,
-        f"{unit}; the line: 95 % interval of the median start",
-        [_core_bar(one.label or one.subject, work, unit) for one, work in known],
-    )
-
-
-def _core_bar(name: str, work: Efficiency, unit: str) -> Bar:
-    found = work.packet_us if unit == "µs" else work.packets
-    words = with_spread(found, numbers.micros if unit == "µs" else numbers.count)
-    says = f"{name}: {words} {'µs' if unit == 'µs' else 'packets'}"
-    part = Part(kind="packets", value=found.median, says=says, style=STYLE)
-    between = (found.interval.low, found.interval.high) if found.interval else None
-    return Bar(name=name, parts=(part,), words=words, interval=between)

@@ -10,7 +10,6 @@ from nodrop.capacity.pictures import (
     Efficiency,
     capacity_bars,
     caption_of,
-    core_bars,
     efficiency,
     efficiency_table,
     efficiency_words,
@@ -55,9 +54,6 @@ class CapacitySection:
     views: tuple[CapacityView, ...]
     bars: Chart
     """Empty if there is one cell alone."""
-    cores: Chart
-    """Bars of what a packet costs, or of what a busy core carries, cell by cell; empty if fewer
-    than two cells have such a figure."""
 
 
 def capacity_section(story: Story) -> CapacitySection | None:
@@ -66,7 +62,7 @@ def capacity_section(story: Story) -> CapacitySection | None:
     if not found:
         return None
     views = tuple(_view(one, number) for number, one in enumerate(found, 1))
-    return CapacitySection(views=views, bars=capacity_bars(found), cores=core_bars(found))
+    return CapacitySection(views=views, bars=capacity_bars(found))
 
 
 def capacity_tables(story: Story) -> Iterator[Table]:
@@ -89,7 +85,6 @@ def capacity_pictures(story: Story) -> Iterator[Picture]:
         yield Picture(f"search{end}", way_of(searched), steps)
     if found:
         yield Picture("capacity", capacity_bars(found), capacity_table(found))
-        yield Picture("efficiency", core_bars(found), efficiency_table(efficiencies(found)))
 
 
 def efficiencies(found: Sequence[SearchedCell]) -> Iterator[tuple[str, Efficiency]]:

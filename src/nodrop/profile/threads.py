@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from markupsafe import Markup
 
@@ -26,10 +27,21 @@ from nodrop.profile.study_2017 import (
 from nodrop.report import escape, numbers
 from nodrop.report.chart import MOST_BARS, Bar, Chart, Part, stacked_bars
 from nodrop.report.sections import Section, rendered
-from nodrop.report.sensor import ports_table
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import (
+    Column,
+    Field,
+    Row,
+    Table,
+    Value,
+    number,
+    numeric,
+    table_of,
+    text,
+    words,
+)
 from nodrop.report.trials import Trial, threads_of, work_of
+from nodrop.results.records import Port
 from nodrop.results.rundir import Records
 from nodrop.results.trial import SutThread, TrialRecord
 from nodrop.stats.interval import Summary, summarize
@@ -531,3 +543,33 @@ SECTION = Section(
     id="threads", title="Thread models", tables=thread_model_tables, page=_page,
     place=20, with_search=False,
 )  # fmt: skip
+
+
+PortRow = tuple[str, Trial, Port]
+PORT_FIELDS: tuple[Field[PortRow], ...] = (
+    words("cell", "Cell", lambda x: x[0]),
+    words("run", "Run", lambda x: x[1].name),
+    words("port", "Port", lambda x: x[2].port),
+    Field(
+        Column("trace", "Trace"),
+        lambda x: Value(x[2].trace, escape.plain(Path(x[2].trace or "").name, longest=60)),
+    ),
+    number("share_pct", "Share, %", lambda x: _port_share(x[2], x[1]), numbers.percent, scale=100),
+    number("received_packets", "Received", lambda x: x[2].received_packets),
+    number("captured_packets", "Captured", lambda x: x[2].captured_packets),
+    number("dropped_packets", "Dropped", lambda x: x[2].dropped_packets),
+)
+
+
+def ports_table(models: Mapping[str, Trial]) -> Table:
+    """By the names of the models, each with a trial of its own."""
+    rows = [(name, trial, p) for name, trial in models.items() for p in trial.record.packets.ports]
+    named = any(port.trace for _, _, port in rows)
+    fields = [one for one in PORT_FIELDS if named or one.column.name != "trace"]
+    title = "What came in at each port"
+    return table_of("ports", title, fields, rows, anchor=lambda x: x[1].anchor)
+
+
+def _port_share(port: Port, trial: Trial) -> float:
+    every = sum(one.received_packets for one in trial.record.packets.ports)
+    return port.received_packets / every if every else 0.0

@@ -50,6 +50,8 @@ MOST_SERIES = 8
 MOST_BARS = 60
 ROW, BAR = 38, 14
 """Height of a named row and of its bar."""
+NAME_ROOM, WORDS_ROOM = 330, 480
+"""px for the name of a bar and for the words beside it."""
 PADS = {
     "pad": (52, 20, 20, 40),
     "flat": (52, 8, 20, 40),
@@ -345,8 +347,8 @@ class Chart:
     kind: str = ""
     columns: tuple[Markup, ...] = ()
     """Heads of plots that stand side by side."""
-    other: Markup | None = None
-    """Content of the chart as text, for narrow pages."""
+    other: tuple[tuple[str, str, str], ...] = ()
+    """Style, name and number of each of its parts, as a list for narrow pages."""
 
     def __bool__(self) -> bool:
         return bool(self.panes)
@@ -435,26 +437,6 @@ def _saved_key(entries: Sequence[KeyEntry], y: float) -> tuple[list[Markup], int
     return found, 18 * (line + 1) if entries else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    name: str
-    points: tuple[Point, ...]
-
-
-def curve_plot(title: str, x_name: str, y_name: str, curves: Sequence[Curve]) -> Chart:
-    """Curves in one frame. Empty if there is no point."""
-    shown = [curve for curve in curves if curve.points][:MOST_SERIES]
-    if not shown:
-        return Chart()
-    x = Scale.over(x for curve in shown for x, _ in curve.points)
-    y = Scale.over(y for curve in shown for _, y in curve.points)
-    plot = Plot(title, x, y).axes(x_name, numbers.short, numbers.short)
-    for n, curve in enumerate(shown):
-        plot.line(curve.points, f"s{n}")
-    key = tuple(("line", f"s{n}", curve.name) for n, curve in enumerate(shown))
-    return Chart(title, (Pane((plot,), y_name),), key)
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     kind: str
@@ -483,33 +465,29 @@ class Bar:
         return max(sum(part.value for part in self.parts), (self.interval or (0, 0))[1])
 
 
-def stacked_bars(title: str, axis_name: str, bars: Iterable[Bar], *, high: float | None = None,
-                 order: Sequence[str] = ()) -> Chart:  # fmt: skip
-    """A named row per bar. Empty if there is nothing to draw. `order`: kinds in the key."""
+def stacked_bars(
+    title: str, axis_name: str, bars: Iterable[Bar], high: float | None = None
+) -> Chart:
+    """A named row per bar. Empty if there is nothing to draw."""
     shown = [bar for bar in bars if bar.parts][:MOST_BARS]
     if not shown:
         return Chart()
     x = Scale.over([max(bar.reach for bar in shown) if high is None else high])
     panes, several = [], {bar.group for bar in shown} != {""}
     for group, own in groupby(shown, key=lambda bar: bar.group):
-        panes.append(Pane((named_bars(group or title, list(own), x),), group))
-    found = {p.kind: p.style for b in shown for p in b.parts if p.value}
-    styles = {**{kind: found[kind] for kind in order if kind in found}, **found}
+        panes.append(Pane((_bars(group or title, list(own), x),), group))
+    styles = {part.kind: part.style for bar in shown for part in bar.parts if part.value}
     key = tuple(("zone", f"part {style}", kind) for kind, style in styles.items())
     panes[-1] = replace(panes[-1], note=axis_name)
     return Chart(title, tuple(panes), key, "bars several" if several else "bars")
 
 
-def named_bars(
-    name: str, bars: Sequence[Bar], x: Scale, shown: Shown = numbers.short,
-    room: tuple[int, int] = (330, 480),
-) -> Plot:  # fmt: skip
-    """A row for each. `room`: px for its name and for the words beside it."""
+def _bars(name: str, bars: Sequence[Bar], x: Scale) -> Plot:
     plot = Plot(name, x, Scale.rows(len(bars)), height=ROW * len(bars), pad="rows")
-    plot.axes("", shown, None, grid="x")
+    plot.axes("", numbers.short, None, grid="x")
     for row, bar in enumerate(bars):
-        label = tag("tspan", cut(bar.name, room[0]), class_="b")
-        words = tag("tspan", f"  {cut(bar.words, room[1])}", class_="wd") if bar.words else ""
+        label = tag("tspan", cut(bar.name, NAME_ROOM), class_="b")
+        words = tag("tspan", f"  {cut(bar.words, WORDS_ROOM)}", class_="wd") if bar.words else ""
         plot.words(x.low, row, label + words, "row-name", dy=-5)
         at = 0.0
         for part in bar.parts:

@@ -14,12 +14,10 @@ from nodrop.report.hosts import other_hosts
 from nodrop.report.sentences import Sentence, phrase
 from nodrop.report.setups import Condition, Place
 from nodrop.report.story import Cell, Gathered
-from nodrop.report.tables import Field, Table, number, own, table_of, words
+from nodrop.report.tables import Column, Field, Table, Value, number, own, table_of, words
 from nodrop.stats.comparison import Advice, Answer, Comparison, compare, more_runs
 from nodrop.stats.interval import CONFIDENCE, Family, Interval, Summary
 
-MARKS = {Answer.DIFFERENT: "≠", Answer.SAME: "=", Answer.CANNOT_TELL: "?"}
-"""A sign beside the word, for those who skim."""
 NO_NUMBER = "no number of further runs can be promised"
 FEWEST_BEYOND = 4
 """Fewer runs lie beyond those of another cell too often by chance to be worth a word."""
@@ -84,24 +82,6 @@ class Compared:
         return f"worst run {self.figure.shown(self.summary.high)} %"
 
     @property
-    def median_words(self) -> str:
-        if self.summary is None:
-            return "not measured"
-        return f"{self.figure.shown(self.summary.median)} {self.figure.unit}"
-
-    @property
-    def spread_words(self) -> str:
-        """The interval of the median, or the range of the runs: `[1, 2]`, or `1 to 2`."""
-        if self.summary is None:
-            return ""
-        if interval := self.summary.interval:
-            return _between(interval, self.figure.shown)
-        if self.summary.n == 1:
-            return "one run"
-        low, high = self.figure.shown(self.summary.low), self.figure.shown(self.summary.high)
-        return "in each run" if low == high else f"{low} to {high}"
-
-    @property
     def shift_words(self) -> str:
         """`+0.42 s [+0.38, +0.47]`, without a verdict."""
         if self.found is None:
@@ -115,13 +95,6 @@ class Compared:
         if self.found is None or not self.base_median or self.figure.loses:
             return None
         return self.found.shift / self.base_median
-
-    @property
-    def relative_words(self) -> str:
-        if self.relative is None or self.found is None:
-            return ""
-        said, interval = f"{_percent(self.relative)} %", self.found.relative
-        return f"{said} {_between(interval, _percent)}" if interval else said
 
     @property
     def verdict(self) -> str:
@@ -194,10 +167,6 @@ class Compared:
             "more_runs": self.advice.more_runs if unsure else None,
             **({"other_hosts": self.other_hosts} if self.other_hosts else {}),
         }
-
-    @property
-    def mark(self) -> str:
-        return MARKS[self.answer] if self.answer else ""
 
     @property
     def cell_words(self) -> str:
@@ -278,11 +247,15 @@ def _own(
     return own(name, title, lambda x: of(x[2]), shown)
 
 
+def _title(figure: Figure) -> Value:
+    return Value(figure.name, f"{figure.title}, {figure.unit}")
+
+
 SIDE_FIELDS: tuple[Field[Side], ...] = (
     words("condition", "Condition", lambda x: x[0].label),
     words("setup", "Setup", lambda x: x[1].name),
     words("base", "Base", lambda x: x[0].base.name),
-    words("figure", "Figure", lambda x: x[2].figure.name),
+    Field(Column("figure", "Figure"), lambda x: _title(x[2].figure)),
     number("n", "n", lambda x: x[2].summary.n if x[2].summary else 0, str),
     _own("median", "Median", lambda item: item.summary.median if item.summary else None),
     _own("largest", "Largest run", lambda item: item.summary.high if item.summary else None),

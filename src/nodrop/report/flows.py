@@ -29,7 +29,7 @@ def flow(ledger: Ledger, title: str, most: int | None = None) -> Chart:
     if len(seen) < 2 or not widest:
         return Chart()
     plot = _Route(ledger, seen, STREAM / (most or widest)).plot(title)
-    return Chart(title, (Pane((plot,)),), (), "route", other=_route_list(ledger, seen))
+    return Chart(title, (Pane((plot,)),), (), "route", other=tuple(_route_list(ledger, seen)))
 
 
 def _leaving(step: Step) -> list[Account]:
@@ -140,17 +140,15 @@ def _count(account: Account) -> str:
     return f"{'+' if account.kind in ADDING else '−'}{numbers.count(account.packets)}"
 
 
-def _route_list(ledger: Ledger, seen: Sequence[Hop]) -> Markup:
-    into, rows = {step.end.name: step for step in ledger.steps}, []
+def _route_list(ledger: Ledger, seen: Sequence[Hop]) -> Iterator[tuple[str, str, str]]:
+    """Style, name and packets of each hop, and before it of what happened on the way to it."""
+    into = {step.end.name: step for step in ledger.steps}
     for hop in seen:
         for account in into[hop.name].accounts if hop.name in into else ():
             if account.packets:
                 title = TITLES.get(account.name, account.name)
-                name, count = tag("span", title), tag("b", _count(account))
-                rows.append(tag("li", name, count, class_=f"fate k-{account.kind.value}"))
-        name, count = tag("span", hop_title(hop.name)), tag("b", numbers.count(hop.packets))
-        rows.append(tag("li", name, count))
-    return tag("ol", *rows, class_="route-list")
+                yield f"fate k-{account.kind.value}", title, _count(account)
+        yield "", hop_title(hop.name), numbers.count(hop.packets)
 
 
 TIME_HEIGHT = 64

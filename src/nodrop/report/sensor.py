@@ -3,17 +3,14 @@ sent, rules that were not measured, keys of a yaml that were replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from nodrop.capacity.searched_cells import subject
 from nodrop.config.units import count_of
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import WORDS, Sentence, phrase, sentence_of
 from nodrop.report.story import Story, once
-from nodrop.report.tables import Column, Field, Table, Value, number, table_of, words
 from nodrop.report.trials import Sensor, Trial
-from nodrop.results.records import Port
 from nodrop.results.summary import cell_key, idle_ports, not_whole
 from nodrop.untrusted.json_text import list_in, table_in, tables_in
 
@@ -132,31 +129,6 @@ def decoder_words(story: Story) -> list[str]:
     return [f"{one.text} What touches it: {one.knob}." if one.knob else one.text for one in told]
 
 
-PortRow = tuple[str, Trial, Port]
-PORT_FIELDS: tuple[Field[PortRow], ...] = (
-    words("cell", "Cell", lambda x: x[0]),
-    words("run", "Run", lambda x: x[1].name),
-    words("port", "Port", lambda x: x[2].port),
-    Field(
-        Column("trace", "Trace"),
-        lambda x: Value(x[2].trace, escape.plain(Path(x[2].trace or "").name, longest=60)),
-    ),
-    number("share_pct", "Share, %", lambda x: _share(x[2], x[1]), numbers.percent, scale=100),
-    number("received_packets", "Received", lambda x: x[2].received_packets),
-    number("captured_packets", "Captured", lambda x: x[2].captured_packets),
-    number("dropped_packets", "Dropped", lambda x: x[2].dropped_packets),
-)
-
-
-def ports_table(models: Mapping[str, Trial]) -> Table:
-    """By the names of the models, each with a trial of its own."""
-    rows = [(name, trial, p) for name, trial in models.items() for p in trial.record.packets.ports]
-    named = any(port.trace for _, _, port in rows)
-    fields = [one for one in PORT_FIELDS if named or one.column.name != "trace"]
-    title = "What came in at each port"
-    return table_of("ports", title, fields, rows, anchor=lambda x: x[1].anchor)
-
-
 def without_work(story: Story) -> Iterator[Sentence]:
     """By cell, whatever loads a search offered it."""
     cells: dict[str, list[Trial]] = {}
@@ -171,8 +143,3 @@ def without_work(story: Story) -> Iterator[Sentence]:
         without = (t for _, trials in found for t in trials)
         named = " and ".join(ports)
         yield sentence_of("idle-port", evidence, without, ports=named, n=len(found))
-
-
-def _share(port: Port, trial: Trial) -> float:
-    every = sum(one.received_packets for one in trial.record.packets.ports)
-    return port.received_packets / every if every else 0.0

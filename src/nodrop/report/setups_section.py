@@ -1,4 +1,4 @@
-"""The part of the report that lays setups side by side: figures, tables and words."""
+"""The section that lays setups side by side: tables, and their typical trials over time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 from markupsafe import Markup
 
 from nodrop.report import escape, numbers
-from nodrop.report.cell_charts import runs_plot
-from nodrop.report.chart import MOST_SERIES, Bar, Part, stacked_bars
-from nodrop.report.comparison import compared, comparison_table, family_words, figures_of
+from nodrop.report.chart import MOST_SERIES
+from nodrop.report.comparison import comparison_table, family_words
 from nodrop.report.costs import grouped
 from nodrop.report.flows import time_chart
-from nodrop.report.repeats import repeats, repeats_words
-from nodrop.report.sections import Picture, Section, rendered
+from nodrop.report.sections import Picture, Section
+from nodrop.report.sentences import WORDS, phrase
 from nodrop.report.setups import (
     KIND,
     Condition,
@@ -27,8 +26,7 @@ from nodrop.report.setups import (
     setup_names,
     shared,
 )
-from nodrop.report.story import Cell, Story, factor_label, once
-from nodrop.report.studies import studies_table, studies_words, study_figures
+from nodrop.report.story import Cell, Story, factor_label
 from nodrop.report.tables import (
     Field,
     Table,
@@ -45,39 +43,6 @@ from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Summary, of_hosts, summarize
 
 DECODED, MERGED, HELD, RESIDUAL = "decoded", "merged", "held, never whole", "residual"
-
-STYLES = {DECODED: "p-decoded", MERGED: "p-merged", HELD: "p-held", RESIDUAL: "p-residual"}
-MOST_PLACES = 6
-"""Styles of losses go round after so many places of loss."""
-
-
-def ledger_bars(found: Sequence[Condition]) -> Iterator[Bar]:
-    """A place of loss looks alike in every bar."""
-    fates = [(c, p, told) for c in found for p in c.places if (told := shares(p.cell))]
-    lost = sorted({name for _, _, told in fates for name in told} - {*STYLES})
-    styles = STYLES | {name: f"p-lost{n % MOST_PLACES}" for n, name in enumerate(lost)}
-    order = [DECODED, MERGED, HELD, *lost, RESIDUAL]
-    for condition, place, told in fates:
-        whole = sum(told.values())
-        percent = {name: numbers.percent(n / whole) for name, n in told.items()}
-        at = f" at {condition.label}" if condition.label else ""
-        parts = [
-            Part(
-                name,
-                told[name] / whole * 100,
-                f"{place.name}{at}: {numbers.count(told[name])} of {numbers.count(whole)} packets "
-                f"{name} ({percent[name]} %), all measured trials together",
-                styles[name],
-            )
-            for name in order
-            if name in told
-        ]
-        most_first = sorted(filter(lost.__contains__, told), key=lambda name: -told[name])
-        places = [f"{name.removeprefix('lost: ')} {percent[name]} %" for name in most_first]
-        words = f"lost: {', '.join(places)}" if places else "nothing lost"
-        if RESIDUAL in told:
-            words = f"residual {numbers.count(told[RESIDUAL])} packets: no verdict on loss"
-        yield Bar(place.name, tuple(parts), words, group=condition.label)
 
 
 def shares(cell: Cell) -> dict[str, int]:
@@ -104,10 +69,15 @@ FATE_FIELDS: tuple[Field[Fate], ...] = (
     words("setup", "Setup", lambda x: x[1].name),
     words("fate", "What became of them", lambda x: x[2]),
     number("packets", "Packets", lambda x: x[3]),
-)
+    number("share_pct", "Share, %", lambda x: x[3] / sum(shares(x[1].cell).values()),
+           numbers.percent, scale=100, help="of what was sent in all measured trials"),
+)  # fmt: skip
 
-SUSPECTS = ("rdtsc", "cpuid")
-"""Instructions that the studies blamed. Both cost more if a hypervisor has to answer for them."""
+
+def fates_table(found: Sequence[Condition]) -> Table:
+    """Merged: put together by fanout defragmentation, not lost."""
+    fates = ((c, p, *fate) for c in found for p in c.places for fate in shares(p.cell).items())
+    return table_of("setups-ledger", "Where the packets of each setup went", FATE_FIELDS, fates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,28 +209,6 @@ def phases_of(trial: Trial) -> dict[str, float]:
     return {**found, **({REST: rest} if found and rest > LEAST_REST_S else {})}
 
 
-def phase_names(found: Sequence[Activation]) -> list[str]:
-    """In the order in which they pass; those of no setup here are left out."""
-    seen = {name for activation in found for name in activation.phases}
-    known = [name for name, _ in PHASES if name in seen]
-    return [*known, *sorted(seen - {*known, REST}), *([REST] if REST in seen else [])]
-
-
-def activation_bars(found: Sequence[Activation]) -> Iterator[Bar]:
-    names = phase_names(found)
-    styles = {name: f"p-phase{n % 5}" for n, name in enumerate(names)} | {REST: "p-rest"}
-    for of in found:
-        said = numbers.with_spread(of.whole, numbers.seconds, " s")
-        parts = tuple(
-            Part(name, of.phases[name].median, f"{of.setup}, {name}: "
-                 f"{numbers.with_spread(of.phases[name], numbers.seconds, ' s')}", styles[name])
-            for name in names
-            if name in of.phases
-        ) or (Part(REST, of.whole.median, f"{of.setup}: {said}", styles[REST]),)  # fmt: skip
-        interval = of.whole.interval
-        yield Bar(of.setup, parts, said, (interval.low, interval.high) if interval else None)
-
-
 Phase = tuple[Activation, str, Summary]
 PHASE_FIELDS: tuple[Field[Phase], ...] = (
     words("setup", "Setup", lambda x: x[0].setup),
@@ -274,24 +222,7 @@ PHASE_FIELDS: tuple[Field[Phase], ...] = (
     ),
 )
 
-OVER_TIME = "setups-time-"
 MOST_OVERLAYS = 6
-
-
-def setups_pictures(story: Story) -> Iterator[Picture]:
-    """Every figure of the section."""
-    found = conditions(story)
-    if not found:
-        return
-    fates = "Where the packets of each setup went", "% of the packets sent, all measured trials"
-    rows = ((c, p, *fate) for c in found for p in c.places for fate in shares(p.cell).items())
-    table = table_of("setups-ledger", "Where the packets went", FATE_FIELDS, rows)
-    yield Picture("setups-ledger", stacked_bars(*fates, ledger_bars(found)), table)
-    times = "From the launch to a SUT that listens", "seconds, medians over all measured trials"
-    listed = activations(found)
-    chart = stacked_bars(*times, activation_bars(listed), order=phase_names(listed))
-    yield Picture("activation", chart, activation_table(listed))
-    yield from _over_time(story, found)
 
 
 def activation_table(found: Sequence[Activation]) -> Table:
@@ -299,27 +230,23 @@ def activation_table(found: Sequence[Activation]) -> Table:
     return table_of("activation", "Activation by phase", PHASE_FIELDS, phases)
 
 
-@once
-def _drawn(story: Story) -> Mapping[str, Picture]:
-    return {picture.name: picture for picture in setups_pictures(story)}
-
-
 def setups_tables(story: Story) -> Iterator[Table]:
-    """Every table of the section that has something to say, for files."""
+    """Every table of the section that has something to say."""
     if found := conditions(story):
         tables = (
             comparison_table(found),
+            fates_table(found),
             activation_table(activations(found)),
             instances_table(shared(story)),
-            studies_table(study_figures(story, found)),
             costs_table(clock_costs(found)),
         )
         yield from (table for table in tables if table.rows)
 
 
-def _over_time(story: Story, found: Sequence[Condition]) -> Iterator[Picture]:
-    """The typical trial of each setup; the heaviest load first. A setup has the style that it has
-    elsewhere, whoever else is drawn."""
+def setups_pictures(story: Story) -> Iterator[Picture]:
+    """The typical trial of each setup over time; the heaviest load first. A setup has the style
+    that it has elsewhere, whoever else is drawn."""
+    found = conditions(story)
     styles = {name: style for style, name in enumerate(setup_names(found))}
     heaviest = sorted(found, key=lambda c: -(c.base.cell.offered_pps or 0.0))[:MOST_OVERLAYS]
     for n, condition in enumerate(heaviest, 1):
@@ -330,35 +257,21 @@ def _over_time(story: Story, found: Sequence[Condition]) -> Iterator[Picture]:
             drawn = together(lines)
             at = f" at {condition.label}" if condition.label else ""
             chart = time_chart([drawn], f"CPU and memory over time{at}")
-            yield Picture(f"{OVER_TIME}{n}", chart, drawn.table())
+            yield Picture(f"setups-time-{n}", chart, drawn.table())
 
 
-def _page(story: Story) -> Markup:
-    """Empty if the run has only one setup."""
+def setups_sentences(story: Story) -> Iterator[str]:
     found = conditions(story)
-    if not found:
-        return Markup("")
-    drawn = _drawn(story)
-    return rendered(
-        "nodrop.report",
-        "setups.html.j2",
-        story,
-        conditions=found,
-        figures=figures_of(found),
-        compared=compared,
-        family=family_words(found[0].family, story.cells),
-        emulated=dict.fromkeys(p.name for c in found for p in c.places if p.emulated),
-        runs=runs_plot(repeats(story)),
-        runs_words=repeats_words(repeats(story)),
-        drawn=drawn,
-        over_time=[one for name, one in drawn.items() if name.startswith(OVER_TIME)],
-        tables={table.name: table for table in setups_tables(story)},
-        clocks=clock_costs(found),
-        study_words=studies_words(study_figures(story, found)),
-    )
+    for condition in found[:1]:
+        yield f"For all differences and verdicts: {family_words(condition.family, story.cells)}."
+    for name in dict.fromkeys(p.name for c in found for p in c.places if p.emulated):
+        yield phrase("setup-emulated", name=name)
+    for costs in clock_costs(found):
+        if costs.not_asked:
+            yield f"{costs.setup}: the cost of a clock was not asked ({costs.not_asked})."
 
 
 SECTION = Section(
-    id="setups", title="Setups", tables=setups_tables,
-    pictures=lambda story: _drawn(story).values(), page=_page, place=40, with_search=False,
+    id="setups", title="Setups", note=Markup(WORDS["notes"]["setups"]), sentences=setups_sentences,
+    tables=setups_tables, pictures=setups_pictures, place=40, with_search=False,
 )  # fmt: skip

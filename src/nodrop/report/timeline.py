@@ -331,7 +331,7 @@ def _drawn(makers: Iterable[Make], of: _Sampled) -> Iterator[Panel]:
     for make in makers:
         try:
             yield from (panel for panel in make(of) if panel.series and panel.believable)
-        except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError):
             # Rows of another version: what they do not have is not drawn.
             continue
 

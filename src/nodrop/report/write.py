@@ -28,17 +28,12 @@ from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_tab
 from nodrop.report.sections import Picture, framed, objects, resource, sections, sections_of_others
 from nodrop.report.sentences import Sentence
 from nodrop.report.setups import conditions
-from nodrop.report.story import Cell, Story, read_story
+from nodrop.report.story import Story, read_story
 from nodrop.report.tables import (
-    Field,
-    Made,
     Row,
     Table,
-    number,
-    table_of,
     to_latex,
     to_markdown,
-    words,
     write_csv,
 )
 from nodrop.report.timeline import timeline
@@ -60,9 +55,7 @@ def figure_files(story: Story) -> Iterator[Picture]:
 
 def _own_pictures(story: Story) -> Iterator[Picture]:
     planned = [cell for cell in story.cells if not cell.searched]
-    losses = Made(lambda: ((cell, trial) for cell in story.cells for trial in cell.valid))
-    table = table_of("loss", "Loss over offered load", LOSS_FIELDS, losses)
-    yield Picture("loss", loss_plot(planned), table)
+    yield Picture("loss", loss_plot(planned), figures.trials_table(story))
     yield from capacity_pictures(story)
     repeated = repeats(story)
     yield Picture("repeats", runs_plot(repeated), repeats_table(repeated))
@@ -80,14 +73,6 @@ def _of_typical(story: Story, trial: Trial) -> Iterator[Picture]:
     if found := timeline(story.sources[trial.source], trial):
         drawn = time_chart([found], f"{trial.name} over time")
         yield Picture(f"time-{name}", drawn, found.table())
-
-
-LOSS_FIELDS: tuple[Field[tuple[Cell, Trial]], ...] = (
-    words("cell", "Cell", lambda x: x[0].label),
-    words("run", "Run", lambda x: x[1].name),
-    number("offered_pps", "Offered, packets/s", lambda x: x[1].offered_pps),
-    number("loss_ratio", "Loss", lambda x: x[1].loss_ratio),
-)
 
 
 class Part(StrEnum):

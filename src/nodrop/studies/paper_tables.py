@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodrop.report.studies import PUBLISHED
 from nodrop.stats.interval import Summary, summarize
 from nodrop.studies import workbooks
 from nodrop.studies.dataset import Cell
@@ -24,6 +23,7 @@ from nodrop.studies.samples import (
     missing_columns,
     traffic,
 )
+from nodrop.studies.study_2016 import PUBLISHED
 from nodrop.studies.workbooks import PLOTTED, Mode, Series, paper_series, sound_series
 
 # All that is kept of one cell: its runs' figures, its tables' figures, its curves, its gaps.

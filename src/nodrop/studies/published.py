@@ -14,11 +14,12 @@ from typing import Any
 from markupsafe import Markup
 
 from nodrop.report import escape, numbers
-from nodrop.report.chart import Chart, Curve, curve_plot
+from nodrop.report.chart import MOST_SERIES, Chart, Pane, Plot, Scale
 from nodrop.report.sections import Picture as Figure
 from nodrop.report.sections import Section, rendered
 from nodrop.report.story import Source, Story, once, stored_findings
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.timeline import Series
 from nodrop.results.rundir import Damage
 
 
@@ -313,27 +314,42 @@ def _charts(curves: Sequence[Mapping[str, Any]], mode: str) -> Iterator[Picture]
         found = groups[column, load]
         title = f"{PLOTTED[column]} at {load:g}X"
         lines = [
-            Curve(
+            Series(
                 name=escape.plain(curve["group"], longest=60),
+                style=n,
                 points=tuple(
                     (float(x), float(y))
                     for x, y in zip(curve["at_s"], curve["values"], strict=True)
                     if x >= 0 and math.isfinite(x) and math.isfinite(y)
                 ),
             )
-            for curve in found
+            for n, curve in enumerate(found)
         ]
         name = f"published-{_FILE_NAMES[column]}-{load:g}x"
         yield Picture(
             name=name,
             table=_curve_table(name, title, lines),
             title=title,
-            drawing=curve_plot(title, _time_name(column, mode), PLOTTED[column], lines),
+            drawing=_curves(title, _time_name(column, mode), PLOTTED[column], lines),
             caption=_caption(title, found, mode),
         )
 
 
-def _curve_table(name: str, title: str, lines: Sequence[Curve]) -> Table:
+def _curves(title: str, x_name: str, y_name: str, lines: Sequence[Series]) -> Chart:
+    """Empty if there is no point."""
+    shown = [line for line in lines if line.points][:MOST_SERIES]
+    if not shown:
+        return Chart()
+    x = Scale.over(x for line in shown for x, _ in line.points)
+    y = Scale.over(y for line in shown for _, y in line.points)
+    plot = Plot(title, x, y).axes(x_name, numbers.short, numbers.short)
+    for line in shown:
+        plot.line(line.points, f"s{line.style % MOST_SERIES}")
+    key = tuple(("line", f"s{line.style % MOST_SERIES}", line.name) for line in shown)
+    return Chart(title, (Pane((plot,), y_name),), key)
+
+
+def _curve_table(name: str, title: str, lines: Sequence[Series]) -> Table:
     return Table(
         name=name,
         title=title,

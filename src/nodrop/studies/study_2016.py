@@ -13,8 +13,9 @@ from enum import StrEnum
 from nodrop.report import numbers
 from nodrop.report.comparison import more_runs_words
 from nodrop.report.costs import RELATIVE_MARGIN, grouped
+from nodrop.report.sections import Section
 from nodrop.report.sentences import WORDS, listed
-from nodrop.report.setups import BASE_KIND, KIND, Condition, Place
+from nodrop.report.setups import BASE_KIND, KIND, Condition, Place, conditions
 from nodrop.report.story import Story, gathered
 from nodrop.report.tables import Field, Table, Value, number, numeric, own, table_of, words
 from nodrop.report.trials import Trial, count_once
@@ -270,3 +271,20 @@ def _named(figures: Sequence[StudyFigure], judgement: Judgement) -> str:
         if kinds:
             named.append(f"{figure.published.name} ({', '.join(kinds)})")
     return listed(named)
+
+
+def _sentences(story: Story) -> Iterator[str]:
+    if words := studies_words(study_figures(story, conditions(story))):
+        yield words
+
+
+def _tables(story: Story) -> Iterator[Table]:
+    table = studies_table(study_figures(story, conditions(story)))
+    if table.rows:
+        yield table
+
+
+SECTION = Section(
+    id="study-2016", title="The study of 2016", note=WORDS["notes"]["study-2016"],
+    sentences=_sentences, tables=_tables, place=45, with_search=False,
+)  # fmt: skip
