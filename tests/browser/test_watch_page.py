@@ -99,6 +99,7 @@ def test_it_shows_the_trial_under_way_and_follows_it(page: Any, to: RunWriter) -
     wait_for(page, "#phase", "offer, 1.0 of 4.0 s")
     wait_for(page, "#sent", "24\u202f000/s")
     wait_for(page, "#dropped", "140/s")
+    assert not page.locator("#next").is_visible()
     wait_for(page, "#busiest", "98 %")
     assert "<img src=x" in page.locator("#busiest").text_content()
     assert page.locator("img, main script").count() == 0
@@ -115,6 +116,8 @@ def test_it_tells_the_end(page: Any, to: RunWriter) -> None:
     wait_for(page, "#state", "finished")
     assert page.locator("#ended tr").count() == 3
     assert page.title() == "3 of 3 trials · demo · nodrop"
+    wait_for(page, "#next-step", f"nodrop report {to.path}")
+    assert not page.locator("#now").is_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", depth("dark")])

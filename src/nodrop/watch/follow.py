@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from nodrop.config.search import Search
@@ -172,11 +173,16 @@ class Ended:
     row: Row
 
 
+GOES_ON = "nodrop run EXPERIMENT --resume"
+"""The command after a run that was killed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """The run at one moment, its words made safe to show. None = not known."""
 
     name: str
+    directory: str
     question: str
     total: int | None
     """Trials of the plan; None if their number depends on what they show."""
@@ -236,6 +242,13 @@ class View:
             certain, most = self.certain_and_most
             return f"{self.done} of {max(certain, self.done)} to {most} trials"
         return trials
+
+    @property
+    def next_step(self) -> str:
+        """The command that shows what was found, or goes on; empty while the run does."""
+        if not self.over:
+            return ""
+        return f"nodrop report {quote(self.directory)}" if self.finished else GOES_ON
 
     @property
     def left(self) -> str:
@@ -298,6 +311,7 @@ class Follower:
         at_most_s = self._at_most_s(under_way, begun_s)
         return View(
             name=plain(manifest.get("name") or self.run.path.name),
+            directory=plain(self.run.path, longest=1000),
             question=plain(manifest.get("question") or "", longest=1000),
             total=None if is_open else self._total or None,
             certain_and_most=None if self._most is None else (self._total, self._most),

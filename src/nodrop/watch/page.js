@@ -90,7 +90,11 @@
     put("done", view.progress);
     put("left", view.left);
     put("marks", `● ${view.counts.good} without loss · ▼ ${view.counts.loss} with loss · ✗ ${view.counts.failed} failed · ◇ ${view.counts.void} void`);
-    put("trial", view.trial ?? (view.over ? "nothing any more" : "between two trials"));
+    put("how-far", view.finished ? "Answer" : "So far");
+    put("next-step", view.next_step);
+    at("next").hidden = !view.next_step;
+    at("now").hidden = view.over;
+    put("trial", view.trial ?? "between two trials");
     const now = view.reading;
     const offering = now && view.phase === "offer" && now.offering_s !== null;
     put("phase", offering ? `offer, ${now.offering_s.toFixed(1)}${now.intended_s === null ? "" : ` of ${now.intended_s.toFixed(1)}`} s` : view.phase ?? "");

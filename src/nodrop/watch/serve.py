@@ -77,6 +77,7 @@ def event_of(view: View) -> str:
     found: dict[str, Any] = asdict(replace(view, new=()))
     del found["new"]  # a viewer who joins later needs the last ones too
     found |= {"over": view.over, "progress": view.progress, "left": view.left}
+    found["next_step"] = view.next_step
     return json.dumps(found, ensure_ascii=True, allow_nan=False)
 
 
