@@ -136,7 +136,7 @@ def _there(where: str, become: Becoming | None, config: Path | None, asked: Aske
     from pydantic import ValidationError
 
     from nodrop.audit.audit_answer import AuditAnswer
-    from nodrop.remote.control_plane import placed
+    from nodrop.remote.upload import placed
     from nodrop.testbed.hosts.journal import new_label
     from nodrop.testbed.hosts.ssh import SshHost
 

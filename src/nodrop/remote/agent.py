@@ -28,7 +28,6 @@ from nodrop.measure.controllers.blocks import May, Outlook, TrialInput, any_tria
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Plan, Progress
 from nodrop.measure.preflight import doctor
-from nodrop.remote.control_plane import CONTROL_FOLDER
 from nodrop.remote.messages import (
     ALIVE,
     ALIVE_INTERVAL_S,
@@ -52,6 +51,7 @@ from nodrop.remote.outbox import (
     fingerprint,
     run_folder,
 )
+from nodrop.remote.upload import CONTROL_FOLDER
 from nodrop.results.rundir import read_manifest
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.results.writer import RunWriter

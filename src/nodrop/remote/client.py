@@ -38,9 +38,9 @@ from nodrop.measure.manager import (
 )
 from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.measure.preflight import resettable
-from nodrop.remote.control_plane import placed
 from nodrop.remote.messages import Far, Next, Task, copied, copy_of, named_files
 from nodrop.remote.outbox import begun_of, fingerprint
+from nodrop.remote.upload import placed
 from nodrop.results.layout import TrialFolder
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.trial import Live, TrialRecord

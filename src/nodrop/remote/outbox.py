@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from nodrop.errors import LabProblem
 from nodrop.measure.controllers.blocks import TrialInput
-from nodrop.remote.control_plane import placed, said_first
+from nodrop.remote.upload import placed, said_first
 from nodrop.results.layout import RUNS, files_of_trial, safe_name, write_json
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import plan_sha256

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.protocol import ProbeResult
-from nodrop.remote import control_plane, messages, outbox
+from nodrop.remote import messages, outbox, upload
 from nodrop.testbed.hosts.api import Action
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.processes import keep_words
@@ -133,8 +133,8 @@ def test_the_page_says_what_a_keeper_may() -> None:
 
 
 def test_the_page_says_where_a_receiver_elsewhere_has_what() -> None:
-    assert f"`{control_plane.CONTROL_FOLDER}/SHA256` | nodrop itself" in PAGE
-    assert "chmod 755" in control_plane.COPY
+    assert f"`{upload.CONTROL_FOLDER}/SHA256` | nodrop itself" in PAGE
+    assert "chmod 755" in upload.COPY
     assert f"`{messages.FILES_FOLDER}/SHA256` | the trace, rules" in PAGE
     assert 'chmod 700 "$1"' in messages.TAKE
     assert "chmod 644" in messages.TAKE
