@@ -35,7 +35,7 @@ def main(run: Path) -> None:
     IMAGES.mkdir(exist_ok=True)
     shots = SETUPS_SHOTS if conditions(read_story([run])) else SHOTS
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
-        page = write_report([run], Path(folder)).as_uri()
+        page = write_report(read_story([run]), Path(folder)).as_uri()
         program = shutil.which("chromium") or shutil.which("chromium-browser")
         # --no-sandbox: as root Chromium refuses to start with it; the page is our own.
         browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])

@@ -13,6 +13,7 @@ from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.report.chart import symbols
 from nodrop.report.flows import flow
+from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from tests.browser.test_page import CHROMIUM, Pages, axe, browser, pages
 from tests.depth import depth
@@ -191,7 +192,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path
 
     @cache
     def address(made: Callable[[Path], Path]) -> str:
-        return write_report([made(tmp_path_factory.mktemp("search"))]).as_uri()
+        return write_report(read_story([made(tmp_path_factory.mktemp("search"))])).as_uri()
 
     return address
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from tests.depth import depth
 from tests.made.rundirs import (
@@ -82,7 +83,7 @@ class Pages(dict[str, str]):
                 run = make_run(out, KINDS[kind])
                 if kind == "invalid_and_damaged":
                     damage(run)
-                write_report([run], out / "report")
+                write_report(read_story([run]), out / "report")
         self[kind] = (out / "report" / "index.html").as_uri()
         return self[kind]
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from tests.depth import depth
 from tests.e2e.conftest import WHOLE_TRACE, Run, closes
@@ -44,7 +45,7 @@ def test_functions_by_role(run: Run, settings: list[str], roles: set[str]) -> No
     assert (
         counted or "instructions" in {m["what"]: m["why"] for m in profile["missing"]}["hardware"]
     )
-    page = write_report([found.directory]).read_text()
+    page = write_report(read_story([found.directory])).read_text()
     if "receive" in roles:  # its worker sleeps on the condition of its queue, and is seen to
         assert "profile-locks" in page and "TmqhInput" in page
     assert ("profile-hardware" in page) == counted

@@ -17,6 +17,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.measure.baselines import store
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Progress
+from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
 from tests.depth import depth
@@ -137,7 +138,7 @@ def test_a_run_stands_on_the_certificate_that_was_made(site: Site, tmp_path: Pat
         outcome = run_experiment(
             load_experiment(file), site.lab, out=tmp_path, resume=False, progress=Progress()
         )
-        page = write_report([outcome.directory], tmp_path / "report")
+        page = write_report(read_story([outcome.directory]), tmp_path / "report")
         (said,) = open_run(outcome.directory).manifest["calibration"]
         return said, page.read_text()
 

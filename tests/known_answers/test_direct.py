@@ -72,7 +72,7 @@ def first(run: Path) -> tuple[Direct, Sentence]:
     (direct, sentence), *_ = direct_answers(story)
     assert sentences[0] == sentence
     assert markdown_report(story).splitlines()[2] == markdown(direct.text, longest=2000)
-    told = report_json([run])["answer"]["sentences"][0]
+    told = report_json(read_story([run]))["answer"]["sentences"][0]
     assert Direct.model_validate_json(json.dumps(told["evidence"])) == direct
     return direct, sentence
 

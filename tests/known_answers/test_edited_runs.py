@@ -62,7 +62,7 @@ def test_a_record_that_contradicts_its_books_is_void(
     spoilt = [t for t in story.trials if t.record.invalid_reasons == ["books_differ"]]
     assert len(spoilt) == lines
     assert sum(t.record.valid for t in story.trials) == before - lines
-    told = report_json([run])
+    told = report_json(read_story([run]))
     (differ,) = [f for f in told["findings"] if f["rule"] == "books-differ"]
     assert len(differ["trials"]) == lines
 
@@ -94,7 +94,7 @@ def test_records_without_books_prove_nothing(
     run = make_run(tmp_path / "run", Fake(repetitions=repetitions, samples=False))
     edit(run, 10**6, lost_packets=0, loss_ratio=0.0)
     spoil(run)
-    told = report_json([run])
+    told = report_json(read_story([run]))
     rules = {s["rule"] for s in told["answer"]["sentences"]}
     assert not rules & {"carries", "no-loss", "absorbed", "loses", "loses-sometimes"}
     (closed,) = [s for s in told["answer"]["rests_on"] if s["rule"] == "books-closed"]
@@ -112,7 +112,11 @@ def test_only_trials_whose_books_are_there_count(tmp_path: Path, gone: int) -> N
     for ledger in sorted(run.glob("runs/*/ledger.json"))[:gone]:
         ledger.unlink()
     assert sum(t.record.valid for t in read_story([run]).trials) == before - gone
-    (closed,) = [s for s in report_json([run])["answer"]["rests_on"] if s["rule"] == "books-closed"]
+    (closed,) = [
+        s
+        for s in report_json(read_story([run]))["answer"]["rests_on"]
+        if s["rule"] == "books-closed"
+    ]
     assert closed["evidence"]["there"] == closed["evidence"]["trials"] - gone
     assert f"; of {gone} there are no books" in closed["text"]
 
@@ -180,7 +184,7 @@ def test_a_manifest_of_another_format_is_not_read(tmp_path: Path, kept: Any, wor
     run = make_run(tmp_path / "run", LOSSY)
     manifest = json.loads((run / "manifest.json").read_text()) | {"format": kept}
     (run / "manifest.json").write_text(json.dumps(manifest))
-    page = write_report([run], tmp_path / "out").read_text()
+    page = write_report(read_story([run]), tmp_path / "out").read_text()
     assert f"manifest.json: format {words}" in page
     with pytest.raises(BadInput, match=words):
         read_side(str(run))
@@ -193,7 +197,7 @@ def test_a_trial_whose_line_is_gone_is_said(tmp_path: Path, gone: int) -> None:
     run = make_run(tmp_path / "run", LOSSY)
     lines = (run / "trials.jsonl").read_text().splitlines(keepends=True)
     (run / "trials.jsonl").write_text("".join(lines[gone:]))
-    said = json.dumps(report_json([run]))
+    said = json.dumps(report_json(read_story([run])))
     for line in lines[:gone]:
         name = json.loads(line)["run"]
         assert f"runs/{name}" in said and "trials.jsonl has no line for this trial" in said
@@ -274,7 +278,7 @@ def test_a_field_that_no_later_reader_can_parse_costs_its_line_alone(
     (run / "trials.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     story = read_story([run])
     assert len(story.trials) == 6 - lines
-    write_report([run], tmp_path / "report")
+    write_report(read_story([run]), tmp_path / "report")
     read_side(str(run))
     write_parquet([run], tmp_path / "trials.parquet")
     assert Follower.of(run).look().unread_lines == lines

@@ -16,6 +16,7 @@ import pytest
 
 from nodrop.cli import main
 from nodrop.errors import BadInput
+from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.writer import RunWriter
@@ -73,7 +74,7 @@ def secret(tmp_path: Path) -> Path:
 def test_a_report_writes_through_no_link(run: Path, secret: Path, name: str) -> None:
     (run / name).parent.mkdir(parents=True, exist_ok=True)
     (run / name).symlink_to(secret)
-    write_report([run])
+    write_report(read_story([run]))
     assert secret.read_text() == SECRET
     assert (run / name).is_file() and not (run / name).is_symlink()
 
@@ -94,7 +95,7 @@ def test_a_report_follows_no_folder_out(
 def test_a_hard_link_is_not_written_through(run: Path, secret: Path) -> None:
     (run / "report").mkdir(exist_ok=True)
     (run / "report/report.md").hardlink_to(secret)
-    write_report([run])
+    write_report(read_story([run]))
     assert secret.read_text() == SECRET
 
 
@@ -104,7 +105,7 @@ def test_no_file_outside_gets_into_a_page(
 ) -> None:
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(secret)
-    write_report([run], tmp_path / "out")
+    write_report(read_story([run]), tmp_path / "out")
     told = b"".join(p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file())
     assert SECRET.encode() not in told
 
@@ -117,7 +118,7 @@ def test_what_is_no_file_neither_hangs_nor_fills_the_memory(
     (run / name).unlink(missing_ok=True)
     monkeypatch.chdir(run)  # a socket's path is short
     SPECIAL[kind](Path(name))
-    write_report([run], tmp_path / "out")
+    write_report(read_story([run]), tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", SPECIAL)
@@ -128,7 +129,7 @@ def test_samples_that_are_no_files(
     path.unlink()
     monkeypatch.chdir(path.parent)
     SPECIAL[kind](Path(path.name))
-    page = write_report([run], tmp_path / "out").read_text()
+    page = write_report(read_story([run]), tmp_path / "out").read_text()
     assert "its series are left out" in page
 
 

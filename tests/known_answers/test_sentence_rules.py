@@ -317,7 +317,7 @@ def test_capped_threads_are_a_finding(tmp_path: Path, asked: int) -> None:
 
 
 def told_by(paths: list[Path]) -> list[dict[str, Any]]:
-    found = json.loads(json.dumps(report_json(paths), allow_nan=False))
+    found = json.loads(json.dumps(report_json(read_story(paths)), allow_nan=False))
     return [s for part in found["answer"].values() for s in part] + found["findings"]
 
 

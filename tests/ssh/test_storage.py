@@ -14,6 +14,7 @@ import pytest
 from nodrop import plugins
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem, NotReady
+from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
 from nodrop.testbed.hosts import ssh_connection
@@ -81,7 +82,7 @@ def test_samples_of_a_run_lie_there_and_come_back_as_its_report_says(
     assert (file["name"], found.sampled_hosts(record.run)) == ("samples-receiver.jsonl", ())
     command = found.elsewhere(record.run)
     assert command is not None
-    page = write_report([outcome.directory])
+    page = write_report(read_story([outcome.directory]))
     assert "Samples lie on the storage of the lab: `scp -rp " in page.read_text()
     config = ["-q", "-F", str(there.machines.config)]
     subprocess.run(["scp", *config, *shlex.split(command)[1:]], check=True, timeout=30)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
+from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
 from nodrop.studies.workbooks import UnsafeArchiveError, check_archive
@@ -126,7 +127,7 @@ def test_bad_data_is_skipped_named_and_counted(
     found = run_json(capsys, folder, "--out", tmp_path / "run")
     assert skipped(found) == reasons
     assert found["runs"] >= 32
-    write_report([tmp_path / "run"], tmp_path / "report")
+    write_report(read_story([tmp_path / "run"]), tmp_path / "report")
 
 
 def test_a_formula_is_not_evaluated(tmp_path: Path) -> None:
@@ -218,4 +219,4 @@ def test_absurd_numbers_and_names_are_skipped_not_fatal(
     assert open_run(tmp_path / "run").damage == ()
     assert exit_code(["import", "cs590", str(folder), "--out", str(tmp_path / "again")]) == 0
     assert "\x1b" not in capsys.readouterr().err
-    write_report([tmp_path / "run"], tmp_path / "report")
+    write_report(read_story([tmp_path / "run"]), tmp_path / "report")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
+from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
 from tests.unit.import_fixtures import (
@@ -53,7 +54,7 @@ def test_an_import_is_an_ordinary_run_directory(
     assert first.host_cpu_ratio == pytest.approx(0.44 / 4)
     # 100 bytes of frame each: the FCS is not part of a frame here
     assert first.offered.bps == pytest.approx(3200 * 100 * 8 / 12)
-    index = write_report([tmp_path / "run"], tmp_path / "report")
+    index = write_report(read_story([tmp_path / "run"]), tmp_path / "report")
     assert 'id="published"' in index.read_text()
 
 
@@ -177,7 +178,7 @@ def test_the_published_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         for cell in imported["tables"][name]["cells"]:
             flag = cell["published_disagrees"]
             assert (flag is not None) == ((name, cell["published_setup"]) == ("IV", "DockerV"))
-    page = write_report([tmp_path / "run"], tmp_path / "report").read_text()
+    page = write_report(read_story([tmp_path / "run"]), tmp_path / "report").read_text()
     for words in ("Table II:", "Table III:", "Table IV:", "start-up-race", "packets decoded at 2X"):
         assert words in page
 

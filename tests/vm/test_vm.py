@@ -18,6 +18,7 @@ import pytest
 
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.plan import Progress
+from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.testbed.images import guest_assets
 from nodrop.testbed.images.guest_assets import GuestAssets, cpio, make_assets
@@ -88,7 +89,7 @@ def test_books_close_on_real_traffic_at_every_load(
         if profiled:
             profiled_from_inside(outcome.directory / "runs" / record.run)
     if profiled:
-        assert "Flame graph of" in write_report([outcome.directory]).read_text()
+        assert "Flame graph of" in write_report(read_story([outcome.directory])).read_text()
         rows = (outcome.directory / "report" / "profile-functions.csv").read_text()
         assert ",worker," in rows and ",suricata," in rows
 

@@ -41,6 +41,7 @@ from nodrop.ledger.cause import Rule
 from nodrop.ledger.hops import Outcome, Reason
 from nodrop.measure.baselines import certificate_folder, key_of, probe_here
 from nodrop.measure.manager import RunOutcome, run_experiment
+from nodrop.report.story import read_story
 from nodrop.report.write import report_json
 from nodrop.results.other_records import Certificate, KnownAnswer, SmallestLoss
 from nodrop.results.trial import TrialRecord
@@ -514,7 +515,7 @@ def _other_thread(record: TrialRecord, held: Sequence[str]) -> Sequence[str]:
 
 
 def _headline(directory: Path, words: str) -> Sequence[str]:
-    sentences = report_json([directory])["answer"]["sentences"]
+    sentences = report_json(read_story([directory]))["answer"]["sentences"]
     said = " ".join(sentence["text"] for sentence in sentences)
     return [] if words in said else [f"the headline does not say {words}: {said}"]
 

@@ -167,8 +167,8 @@ def _answer(run: Path, *, as_json: bool) -> int:
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report
 
-    page = write_report([run])
     story = read_story([run])
+    page = write_report(story)
     found = searches(story)
     code = ends_with(found)
     if as_json:

@@ -300,6 +300,7 @@ def report(
     A folder of run directories gets a page with a line for each. Beside other directories, and for
     other parts than the page, it stands for all of its runs.
     """
+    from nodrop.report.story import read_story
     from nodrop.report.write import (
         EVERYTHING,
         Part,
@@ -318,9 +319,10 @@ def report(
         return
     chosen = frozenset(Part(part) for part in only) if only else EVERYTHING
     runs = run_directories(directories)
-    page = write_report(runs, out, only=chosen)
+    story = read_story(runs)
+    page = write_report(story, out, only=chosen)
     if as_json:
-        say_json({"page": str(page), **report_json(runs)})
+        say_json({"page": str(page), **report_json(story)})
     else:
         say(page)
     if show:

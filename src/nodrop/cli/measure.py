@@ -109,8 +109,8 @@ def _report(
         print_timings_json,
     )
 
-    page, code = write_report([outcome.directory]), outcome.exit_code
     story = read_story([outcome.directory])
+    page, code = write_report(story), outcome.exit_code
     found = () if asked.search is None else searches(story)
     if asked.search is not None:
         code = ends_with(found)
@@ -131,7 +131,7 @@ def _report(
             rule = asked.measure.rule
             print_cells(outcome.records, looks(rule, asked.measure.sut) if rule else None)
             if rule:
-                print_stopped(outcome.directory)
+                print_stopped(story)
         for words in (*decoder_words(story), *sensor_words(story)):
             say(words)
         say(f"report: {page}")

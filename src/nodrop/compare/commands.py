@@ -301,12 +301,12 @@ def ab(
             plan=replace(plan, controller=until),
         )
     with reporting(outcome.directory):
-        report = write_report([outcome.directory])
+        story = read_story([outcome.directory])
+        report = write_report(story)
         if code := _not_judged(outcome.records, budget, report):
             return code
         look = until.look_at_the_end(outcome.records)
         found = _laid(outcome.records, metrics or (), look)
-        story = read_story([outcome.directory])
         notes = [*found.notes, *decoder_words(story), *sensor_words(story), f"report: {report}"]
         found = found.model_copy(update={"notes": notes})
         return answered(found, markdown=markdown, junit=junit, page=page, as_json=as_json)

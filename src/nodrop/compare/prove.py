@@ -213,8 +213,9 @@ class _Run:
                     ended.ended_run = None  # it begins with its first trial
                 raise
         with reporting(outcome.directory):
-            write_report([outcome.directory])
-            others = other_programs(read_story([outcome.directory]))
+            story = read_story([outcome.directory])
+            write_report(story)
+            others = other_programs(story)
             if 2 * len(others.crowded) > len(others.ratios):
                 self.notes.append(
                     f"other programs had much of {others.whole} ({others.words}): {QUIETER}"

@@ -87,15 +87,14 @@ EVERYTHING = frozenset(Part)
 
 
 def write_report(
-    run_dirs: Sequence[Path], out: Path | None = None, *, only: Collection[Part] = EVERYTHING
+    story: Story, out: Path | None = None, *, only: Collection[Part] = EVERYTHING
 ) -> Path:
     """Writes the report into the folder `out` (none: `report` in the first run directory) and
     returns the path of its page, or of the folder if `only` leaves the page out.
 
-    The same run directories give the same bytes. BadInput if one is no run directory.
+    The same run directories give the same bytes.
     """
-    story = read_story(run_dirs)
-    folder = _made(run_dirs[0], out)
+    folder = _made(story.sources[0].run.path, out)
     cells = figures.cells_table(story)
     if Part.CSV in only:
         whole = figures.trials_table(story), figures.ledger_table(story)
@@ -196,10 +195,9 @@ def _own_tables(story: Story) -> Sequence[Table]:
     )
 
 
-def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
+def report_json(story: Story) -> dict[str, Any]:
     """The answer, cells and findings, for a machine: each sentence with its rule, its evidence and
     its trials. Numbers are raw, None = not measured."""
-    story = read_story(run_dirs)
     found = answer(story)
 
     def told(sentences: Sequence[Sentence]) -> list[dict[str, Any]]:

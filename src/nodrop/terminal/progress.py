@@ -25,7 +25,7 @@ from nodrop.report.direct import direct_sentences
 from nodrop.report.escape import plain
 from nodrop.report.loads import always_void
 from nodrop.report.repeats import stopped
-from nodrop.report.story import Story, read_story
+from nodrop.report.story import Story
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import outcomes, record_words, summarize_cells
 from nodrop.results.trial import MARKS, Live, TrialRecord
@@ -348,9 +348,9 @@ def print_cells(records: Sequence[TrialRecord], looks: Looks | None) -> None:
         console().print(words, markup=False)
 
 
-def print_stopped(directory: Path) -> None:
+def print_stopped(story: Story) -> None:
     """Prints what ended the repetitions of each cell."""
-    for said in stopped(read_story([directory])):
+    for said in stopped(story):
         console().print(said.text, markup=False)
 
 

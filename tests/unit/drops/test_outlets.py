@@ -15,6 +15,7 @@ import pytest
 from nodrop.drops.outlets import Metrics, Record, exposition
 from nodrop.drops.watching import Watch, written
 from nodrop.errors import BadInput
+from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
 from nodrop.results.other_records import WatchedInterval
 from tests.unit.drops.test_capture_books import fill, look, port, program, sock
@@ -67,13 +68,13 @@ def test_a_report_opens_a_recorded_watch(
     tmp_path: Path, drops: tuple[int, ...], headline: str, says: str
 ) -> None:
     folder = recorded(tmp_path / "watch", watch(drops, hidden="what waits"))
-    answer = report_json([folder])["answer"]
+    answer = report_json(read_story([folder]))["answer"]
     assert says in answer["sentences"][0]["text"].replace("\u202f", ",")
     (basis,) = answer["rests_on"]
     closed = f"the books closed in {len(drops)} of {len(drops)}"
     assert basis["text"].startswith("sensor1, ") and closed in basis["text"]
     assert any("what waits (needs root" in one["text"] for one in answer["cannot_say"])
-    page = write_report([folder]).read_text()
+    page = write_report(read_story([folder])).read_text()
     assert says.split(" (")[0] in page.replace("\u202f", ",")
     card, _, _ = page.partition("All sentences of the answer")
     assert f'class="verdict">{headline}' in card.replace("\u202f", ",")
@@ -85,7 +86,7 @@ def test_a_watch_that_was_killed_is_read_as_far_as_it_came(tmp_path: Path) -> No
     folder = recorded(tmp_path / "watch", watch((0, 5, 0)))
     with (folder / "drops.jsonl").open("ab") as file:
         file.write(b'{"real_ns": "x"}\n{"real_ns": 9')
-    answer = report_json([folder])["answer"]
+    answer = report_json(read_story([folder]))["answer"]
     assert "5 packets" in answer["sentences"][0]["text"]
     assert answer["cannot_say"][0]["text"] == "1 line of drops.jsonl cannot be read"
 

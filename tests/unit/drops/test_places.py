@@ -12,6 +12,7 @@ from nodrop.drops.outlets import ending, lines, sparkline, view
 from nodrop.drops.places import doubled, losses, thread_shares
 from nodrop.drops.watching import Interval, Watch, written
 from nodrop.errors import BadInput
+from nodrop.report.story import read_story
 from nodrop.report.write import report_json
 from nodrop.terminal.arguments import seconds
 from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, Looks
@@ -402,7 +403,9 @@ def test_the_end_and_the_page_have_the_cause_of_most_packets(
     assert found is not None
     said = "\n".join(ending(found, found.real_ns))
     assert f"most die in the socket ring: {why}" in said and do in said.partition("  do: ")[2]
-    answer = report_json([recorded(tmp_path / "x", iter(kept))])["answer"]["sentences"][0]
+    answer = report_json(read_story([recorded(tmp_path / "x", iter(kept))]))["answer"]["sentences"][
+        0
+    ]
     assert why in answer["text"] and do in answer["to_do"]
     (place,) = kept[-1].places
     assert place.why == found.rows[0].loss.why and place.most_why.startswith(why)

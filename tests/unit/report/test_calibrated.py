@@ -18,7 +18,7 @@ from tests.unit.calibrate.test_calibration import certificate
 def said(tmp_path: Path, calibration: Any) -> list[tuple[bool, str]]:
     manifest = {} if calibration is None else {"calibration": calibration}
     run = make_run(tmp_path, Fake(repetitions=1, samples=False, manifest=manifest))
-    page = write_report([run], tmp_path / "out").read_text()
+    page = write_report(read_story([run]), tmp_path / "out").read_text()
     found = [
         (f.good, f.text)
         for f in findings(read_story([run]))

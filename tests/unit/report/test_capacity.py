@@ -154,7 +154,7 @@ def test_a_search_speaks_for_its_loads(tmp_path: Path) -> None:
         "capacity-noise",
     }
     assert "too-few-for-an-interval" not in {s.rule for s in found.cannot_say}
-    page = write_report([run]).read_text()
+    page = write_report(read_story([run])).read_text()
     assert "Cells have unequal numbers of runs" not in page
     assert 'id="differences"' not in page
 
@@ -209,7 +209,7 @@ def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
     loads = [tried(4, [0.0] * max(1, rounds)), *([tried(5, [0.1] * rounds)] if rounds else [])]
     search = {"budget_s": foreseen[0]}
     run = outcome_search(tmp_path, loads, search=search, manifest={"forecast": kept})
-    assert words in write_report([run]).read_text()
+    assert words in write_report(read_story([run])).read_text()
     printed(run)
     assert words in capsys.readouterr().out
     found = told(run)
@@ -296,14 +296,14 @@ def test_a_run_that_keeps_no_forecast_says_nothing_of_it(tmp_path: Path, kept: A
         manifest={"forecast": kept},
     )
     assert told(run)["forecast"] is None
-    assert "was likely to get" not in write_report([run]).read_text()
+    assert "was likely to get" not in write_report(read_story([run])).read_text()
 
 
 def test_a_manifest_that_makes_no_sense_is_no_search(tmp_path: Path) -> None:
     for number, wrong in enumerate(({"by": 7}, {"goals": []}, {"min": 5.0, "max": 1.0})):
         run = outcome_search(tmp_path / str(number), [tried(4, [0.0])], search=wrong)
         assert searches(read_story([run])) == ()
-        assert write_report([run]).exists()
+        assert write_report(read_story([run])).exists()
 
 
 @pytest.mark.parametrize("capacity", [4.5, 12.0, 0.75])
@@ -361,7 +361,7 @@ def test_the_window_is_named_wherever_the_answer_is(
     said = told(run)
     jsonschema.validate(said, schemas()["capacity"])
     assert said["window"]["span"] == "10..15" and said["window"]["begun_packet_ratio"] == begun
-    write_report([run])
+    write_report(read_story([run]))
     assert words in (run / "report" / "report.md").read_text()
 
 

@@ -230,7 +230,7 @@ def test_files_have_curves_and_what_a_core_carries(tmp_path: Path, rounds: int) 
     assert work[0]["cpu_us_per_packet"] == pytest.approx(1e6 / sent_per_cpu_s)
     assert (work[0]["cpu_us_low"] is None) == (2 * rounds < 6), "of 4X and 7X"
     assert work[0]["packets_per_cpu_s"] is None, "its busiest thread had 15 % of a CPU"
-    write_report([run])
+    write_report(read_story([run]))
     drawn = {path.stem for path in (run / "report" / "figures").glob("*.svg")}
     assert {"knee", "knee-2", "search", "search-2", "capacity"} <= drawn
 
@@ -239,4 +239,4 @@ def test_a_search_of_void_trials_alone_has_a_page(tmp_path: Path) -> None:
     run = outcome_search(tmp_path, [tried(2, ["late"] * 3), tried(4, ["late"] * 3)])
     (view,) = section_of(run).views
     assert len(view.knee.told) == 6
-    assert write_report([run]).exists()
+    assert write_report(read_story([run])).exists()

@@ -335,17 +335,17 @@ def test_a_search_of_void_trials_says_no_load_is_carried(tmp_path: Path) -> None
     card = card_of(run)
     assert card.carried is None and card.lost is None and card.sure.confidence is None
     assert card.headline == "No load is shown to be carried."
-    assert card.headline in write_report([run]).read_text(encoding="utf-8")
+    assert card.headline in write_report(read_story([run])).read_text(encoding="utf-8")
 
 
 def test_json_and_markdown_have_the_card_of_the_page(tmp_path: Path) -> None:
     run = outcome_search(tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)])
     story = read_story([run])
     card, (searched,) = card_of(run), searches(story)
-    assert report_json([run])["cards"] == [json.loads(card.model_dump_json())]
+    assert report_json(read_story([run]))["cards"] == [json.loads(card.model_dump_json())]
     answer = capacity_answer(searched, card, run_directory=run, report=run, exit_code=0)
     jsonschema.validate(json.loads(answer.model_dump_json()), schemas()["capacity"])
-    write_report([run])
+    write_report(read_story([run]))
     said = (run / "report" / "report.md").read_text(encoding="utf-8")
     assert "7,000 packets/s" in said and "The socket ring overflows." in said
     html = page(story)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodrop.errors import BadInput
+from nodrop.report.story import read_story
 from nodrop.report.write import Part, write_report
 from nodrop.untrusted.folder import Folder
 from tests.made.rundirs import Fake, make_run
@@ -56,7 +57,7 @@ def test_any_value_may_be_anything(
     container[key] = data.draw(JSON, label="value")
     lines[number] = json.dumps(found)
     path.write_text("\n".join(lines) + "\n")
-    assert write_report([spoilt], spoilt / "report", only=[Part.HTML]).is_file()
+    assert write_report(read_story([spoilt]), spoilt / "report", only=[Part.HTML]).is_file()
 
 
 @pytest.mark.parametrize("value", [[], {}, "x", [7]], ids=str)
@@ -71,7 +72,7 @@ def test_a_number_of_the_books_that_is_none(
         found["accounts"][-1][name] = value
         path.write_text(json.dumps(found))
     assert "ledger.json makes no sense" in write_report(
-        [spoilt], tmp_path / "out", only=[Part.HTML]
+        read_story([spoilt]), tmp_path / "out", only=[Part.HTML]
     ).read_text(encoding="utf-8")
 
 
@@ -87,7 +88,7 @@ def test_any_byte_may_be_any_other(
     at = data.draw(st.integers(0, len(content) - 1))
     content[at : at + data.draw(st.integers(0, 30))] = data.draw(st.binary(max_size=9))
     path.write_bytes(content)
-    assert write_report([spoilt], spoilt / "report", only=[Part.HTML]).is_file()
+    assert write_report(read_story([spoilt]), spoilt / "report", only=[Part.HTML]).is_file()
 
 
 def test_rows_that_cannot_be_read_are_named_and_left_out(small: Path, tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_rows_that_cannot_be_read_are_named_and_left_out(small: Path, tmp_path: 
     live = folder.with_name("live.jsonl")
     live.unlink(missing_ok=True)
     live.mkdir()
-    page = write_report([spoilt], tmp_path / "out").read_text()
+    page = write_report(read_story([spoilt]), tmp_path / "out").read_text()
     for path, why in (
         (folder, "Is a directory"),
         (live, "Is a directory"),
@@ -115,7 +116,7 @@ def test_a_bottomless_manifest(small: Path, tmp_path: Path) -> None:
     shutil.copytree(small, spoilt)
     deep = "[" * 900 + "]" * 900
     (spoilt / "manifest.json").write_text(f'{{"plan_sha256":"p","deep":{deep}}}')
-    assert write_report([spoilt], tmp_path / "out").is_file()
+    assert write_report(read_story([spoilt]), tmp_path / "out").is_file()
 
 
 def test_a_folder_that_takes_no_report_is_named_with_what_to_do(
@@ -126,7 +127,7 @@ def test_a_folder_that_takes_no_report_is_named_with_what_to_do(
 
     monkeypatch.setattr(Folder, "writing", refuse)
     with pytest.raises(BadInput) as said:
-        write_report([small], tmp_path / "out")
+        write_report(read_story([small]), tmp_path / "out")
     assert str(said.value) == (
         f"{tmp_path / 'out'}: Read-only file system; write to another disk (--out, TMPDIR): this "
         "one is mounted read-only"

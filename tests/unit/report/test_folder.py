@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.inspect import report
+from nodrop.report.story import read_story
 from nodrop.report.write import write_folder_page, write_report
 from nodrop.results.rundir import run_directories, runs_in
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
@@ -26,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("reported", ["search", "given"])
 def test_each_run_has_a_line_and_a_link_if_it_has_a_report(folder: Path, reported: str) -> None:
-    write_report([folder / reported])
+    write_report(read_story([folder / reported]))
     page = write_folder_page(folder, runs_in(folder), None)
     html = page.read_text(encoding="utf-8")
     assert page == folder / "index.html" and html.count("<tr>") == 3
@@ -40,7 +41,7 @@ def test_each_run_has_a_line_and_a_link_if_it_has_a_report(folder: Path, reporte
 
 @pytest.mark.parametrize("elsewhere", ["pages", "a b/pages"])
 def test_links_lead_from_another_folder(folder: Path, tmp_path: Path, elsewhere: str) -> None:
-    write_report([folder / "search"])
+    write_report(read_story([folder / "search"]))
     out = tmp_path / elsewhere
     html = write_folder_page(folder, runs_in(folder), out).read_text(encoding="utf-8")
     (link,) = re.findall(r'<td class="wide"><a href="([^"]*)"', html)

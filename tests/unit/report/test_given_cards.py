@@ -213,8 +213,8 @@ def test_page_markdown_and_json_have_the_card(tmp_path: Path) -> None:
     run = outcome_run(tmp_path, [load(5_000, [0.0] * 6), load(9_000, [0.1] * 6)])
     story = read_story([run])
     (card,) = given_cards(story)
-    assert report_json([run])["cards"] == [json.loads(card.model_dump_json())]
-    write_report([run])
+    assert report_json(read_story([run]))["cards"] == [json.loads(card.model_dump_json())]
+    write_report(read_story([run]))
     said = (run / "report" / "report.md").read_text(encoding="utf-8")
     html = page(story)
     for words in (card.breaks.verdict, "packets/s lost a packet. With 95"):

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.report import escape
+from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from tests.made.outcome_runs import Load, outcome_run
 from tests.made.rundirs import Fake, make_run
@@ -51,7 +52,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         question=HOSTILE[0] + HOSTILE[1],
         manifest={f"key {name}": name for name in HOSTILE} | {"sut": {"name": HOSTILE[1]}},
     )
-    return write_report([make_run(out, fake)], out / "report").parent
+    return write_report(read_story([make_run(out, fake)]), out / "report").parent
 
 
 def test_html_has_no_element_or_handler_that_is_not_ours(report: Path) -> None:
@@ -134,7 +135,7 @@ def test_no_word_of_a_trial_reaches_page_or_files_with_its_controls(
     }
     load = Load(cell={"load.multiplier": 2}, trials=[0.0, 0.1, "died", "late"], fields=fields,
                 each=each)  # fmt: skip
-    page = write_report([outcome_run(tmp_path / "run", [load])], tmp_path / "report")
+    page = write_report(read_story([outcome_run(tmp_path / "run", [load])]), tmp_path / "report")
     controls = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]")
     files = [path for path in page.parent.rglob("*") if path.is_file()]
     assert len(files) > 5

@@ -57,7 +57,7 @@ def test_hosts_that_differ_more_than_their_trials(tmp_path: Path) -> None:
     shown = [value.shown for value in row.values]
     assert shown[2] == "a 2.00 (3), b 4.00 (3), c 3.00 (3)"
     assert (shown[3], shown[5], shown[6], shown[7]) == ("3.00", "1.00", "0.10", "yes")
-    page = write_report([story.sources[0].run.path]).read_text()
+    page = write_report(read_story([story.sources[0].run.path])).read_text()
     assert '<h2 id="h-hosts">Hosts</h2>' in page
     assert (story.sources[0].run.path / "report" / "hosts.csv").exists()
 
@@ -175,7 +175,7 @@ def test_a_trial_on_each_host_tells_nothing_apart(tmp_path: Path) -> None:
 def test_cells_that_stayed_on_one_pair_have_no_section(tmp_path: Path) -> None:
     story = story_of(tmp_path, {"a": [2.0, 2.1, 1.9]})
     assert hosts_tables(story) == () and said(story) == []
-    assert "h-hosts" not in write_report([story.sources[0].run.path]).read_text()
+    assert "h-hosts" not in write_report(read_story([story.sources[0].run.path])).read_text()
 
 
 def test_each_trial_says_which_pair_measured_it(tmp_path: Path) -> None:

@@ -47,9 +47,11 @@ def long_run(out: Path, repetitions: int, cells: int = 3) -> Path:
 def test_the_page_is_bounded_and_the_csv_is_whole(
     short: tuple[int, int], repetitions: int, cells: int, tmp_path: Path
 ) -> None:
-    shorter = write_report([long_run(tmp_path / "a", *short)]).read_text(encoding="utf-8")
+    shorter = write_report(read_story([long_run(tmp_path / "a", *short)])).read_text(
+        encoding="utf-8"
+    )
     run = long_run(tmp_path / "b", repetitions, cells)
-    found = write_report([run])
+    found = write_report(read_story([run]))
     html, n = found.read_text(encoding="utf-8"), repetitions * cells
     assert len(html) <= len(shorter) * 1.3
     assert f"{n - 12} more in trials.csv" in html
@@ -63,7 +65,7 @@ def test_the_page_is_bounded_and_the_csv_is_whole(
 
 @pytest.mark.usefixtures("small_bounds")
 def test_every_link_of_a_shortened_page_leads_somewhere(tmp_path: Path) -> None:
-    html = write_report([long_run(tmp_path, 9, 8)]).read_text(encoding="utf-8")
+    html = write_report(read_story([long_run(tmp_path, 9, 8)])).read_text(encoding="utf-8")
     links = set(re.findall(r'href="#([^"]+)"', html))
     assert links <= set(re.findall(r'id="([^"]+)"', html))
 
@@ -78,7 +80,7 @@ def test_what_went_wrong_stands_before_what_went_well(tmp_path: Path) -> None:
 
 
 def test_a_run_with_room_is_shown_whole(tmp_path: Path) -> None:
-    html = write_report([long_run(tmp_path, 10)]).read_text(encoding="utf-8")
+    html = write_report(read_story([long_run(tmp_path, 10)])).read_text(encoding="utf-8")
     assert "more in " not in html
     assert "not each has its mark" not in html
 
@@ -102,7 +104,7 @@ def test_the_work_grows_with_the_trials_and_no_faster(tmp_path: Path) -> None:
 def called(run: Path) -> int:
     profile = Profile()
     profile.enable()
-    write_report([run], only={Part.HTML, Part.CSV, Part.MARKDOWN})
+    write_report(read_story([run]), only={Part.HTML, Part.CSV, Part.MARKDOWN})
     profile.disable()
     return sum(function.callcount for function in profile.getstats())
 
@@ -120,10 +122,10 @@ def test_each_further_trial_costs_so_many_reads(
         return really(self, name)
 
     monkeypatch.setattr(Folder, "open", counting)
-    write_report([short])
+    write_report(read_story([short]))
     few = Counter(opened)
     opened.clear()
-    write_report([long])
+    write_report(read_story([long]))
     more = {name: (n - few[name]) / 60 for name, n in opened.items() if n != few[name]}
     assert more.pop("ledger.json") <= 2.1, "once to balance it, once for ledger.csv"
     assert {name for name, n in more.items() if n > 1.1} == set()

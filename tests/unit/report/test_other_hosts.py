@@ -51,10 +51,12 @@ def ladder(out: Path, pairs: str) -> Path:
 
 def text_of(path: Path) -> str:
     """All text of a report: the page, report.md, the tables and the JSON."""
-    write_report([path])
+    write_report(read_story([path]))
     files = [*(path / "report").glob("*.csv"), path / "report" / "report.md"]
     page = (path / "report" / "index.html").read_text()
-    return "\n".join([page, json.dumps(report_json([path])), *(f.read_text() for f in files)])
+    return "\n".join(
+        [page, json.dumps(report_json(read_story([path]))), *(f.read_text() for f in files)]
+    )
 
 
 @pytest.mark.parametrize("pairs", [["a", "a", "a"], ["ab", "ab", "ba"]])
@@ -67,7 +69,7 @@ def test_of_cells_of_the_same_pairs_nothing_is_said(tmp_path: Path, pairs: list[
 
 def test_each_comparison_of_setups_names_the_hosts(tmp_path: Path) -> None:
     path = setups(tmp_path / "r", ["a", "a", "b"])
-    found = report_json([path])
+    found = report_json(read_story([path]))
     docker, oci = (
         one for one in found["answer"]["sentences"] if one["rule"] == "setup-against-base"
     )
@@ -83,7 +85,7 @@ def test_each_comparison_of_setups_names_the_hosts(tmp_path: Path) -> None:
     verdicts = {(row["setup"], row["figure"]): row["verdict"] for row in found["setups"]}
     assert verdicts["oci", "sut_cpu_s"] == "different; other hosts: b against a"
     assert verdicts["docker", "sut_cpu_s"] == "different"
-    page = (write_report([path])).read_text()
+    page = (write_report(read_story([path]))).read_text()
     assert ">different; other hosts: b against a<" in page
     (said,) = [s for s in found["answer"]["cannot_say"] if s["rule"] == "other-hosts"]
     assert "(a: bare, docker; b: oci)" in said["text"]
@@ -96,7 +98,7 @@ def test_whatever_the_verdict_is(tmp_path: Path, answered: str) -> None:
     trials: Any = {"different": LONG, "same": LONG * 8, "cannot tell": LONG[:3]}[answered]
     path = setups(tmp_path / "r", ["a", "b"], trials)
     figure = "loss_pct" if answered == "same" else "sut_cpu_s"
-    rows = [r for r in report_json([path])["setups"] if r["figure"] == figure]
+    rows = [r for r in report_json(read_story([path]))["setups"] if r["figure"] == figure]
     assert rows[1]["verdict"].startswith(answered)
     assert rows[1]["verdict"].endswith("; other hosts: b against a")
 
@@ -108,7 +110,7 @@ def test_each_load_names_its_host(tmp_path: Path, pairs: str, moved: bool) -> No
     assert len(found) == 2
     for sentence, pair in zip(found, pairs, strict=False):
         assert sentence.text.endswith(f" (measured by {pair}).") is moved, sentence.text
-    page = write_report([path]).read_text()
+    page = write_report(read_story([path])).read_text()
     assert ("some of them of other hosts" in page) is moved
     assert (page.count("includes that of their hosts (<a") > 0) is moved
 
@@ -150,7 +152,7 @@ def test_searches_of_other_hosts(tmp_path: Path) -> None:
         if sentence.trials:
             pair = "a" if sentence.subject == "bare" else "b"
             assert sentence.text.endswith(f" (measured by {pair})."), sentence.text
-    page = write_report([path]).read_text()
+    page = write_report(read_story([path])).read_text()
     section = page[page.index('id="h-capacity"') :]
     assert "includes that of their hosts" in section[: section.index("</section>")]
 

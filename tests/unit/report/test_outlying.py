@@ -87,13 +87,13 @@ def test_few_trials_equal_ones_and_honest_scatter_have_no_marks(
 
 def test_files_and_page_have_the_table_if_there_is_something_in_it(tmp_path: Path) -> None:
     story = story_of(tmp_path / "wild", [*USUAL, 0.9])
-    page = write_report([story.sources[0].run.path]).read_text()
+    page = write_report(read_story([story.sources[0].run.path])).read_text()
     report = story.sources[0].run.path / "report"
     lines = (report / "outliers.csv").read_text().splitlines()
     assert len(lines) == 2 and "0008-r08" in lines[1]
     assert "Dashed rings" in page and 'id="outliers-table"' in page
     assert "0008-r08" in table_text(outliers_table(outlying(story)))
     quiet = story_of(tmp_path / "quiet", [*USUAL, 0.011])
-    page = write_report([quiet.sources[0].run.path]).read_text()
+    page = write_report(read_story([quiet.sources[0].run.path])).read_text()
     assert not (quiet.sources[0].run.path / "report" / "outliers.csv").exists()
     assert "Dashed rings" not in page and "Stands apart" not in page

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 
 CURVE = {
@@ -71,7 +72,7 @@ def report_of(run: Path, out: Path, imported: object, findings: object = None) -
         imported if isinstance(imported, str) else json.dumps(imported)
     )
     (run / "findings.json").write_text(json.dumps(findings or {"findings": [FINDING]}))
-    return write_report([run], out).read_text()
+    return write_report(read_story([run]), out).read_text()
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_tables_curves_and_findings_stand_on_the_page(run: Path, tmp_path: Path)
 
 
 def test_other_runs_have_no_such_section(demo: Path, tmp_path: Path) -> None:
-    assert 'id="published"' not in write_report([demo], tmp_path).read_text()
+    assert 'id="published"' not in write_report(read_story([demo]), tmp_path).read_text()
 
 
 @pytest.mark.parametrize(

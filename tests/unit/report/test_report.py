@@ -90,7 +90,7 @@ def test_cells_come_in_the_order_of_their_values(tmp_path: Path) -> None:
 
 
 def test_every_packet_of_every_trial_is_in_the_ledger_table(demo: Path, tmp_path: Path) -> None:
-    write_report([demo], tmp_path)
+    write_report(read_story([demo]), tmp_path)
     trials = {t["run"]: t for t in rows(tmp_path / "trials.csv")}
     assert len(trials) == 18
     moved = dict.fromkeys(trials, 0)
@@ -103,7 +103,7 @@ def test_every_packet_of_every_trial_is_in_the_ledger_table(demo: Path, tmp_path
 
 
 def test_the_page_is_one_file_with_every_section(demo: Path, tmp_path: Path) -> None:
-    page = write_report([demo], tmp_path).read_text(encoding="utf-8")
+    page = write_report(read_story([demo]), tmp_path).read_text(encoding="utf-8")
     for section in ("answer", "cells", "ledger", "time", "trials", "trust", "manifest"):
         assert f'<section id="{section}"' in page
     for outside in ('src="', 'href="http', "@import", "url("):
@@ -115,8 +115,8 @@ def test_the_page_is_one_file_with_every_section(demo: Path, tmp_path: Path) -> 
 def test_the_same_run_gives_the_same_bytes(demo: Path, tmp_path: Path) -> None:
     copy = tmp_path / "elsewhere" / demo.name
     shutil.copytree(demo, copy)
-    write_report([demo], tmp_path / "a")
-    write_report([copy], tmp_path / "b")
+    write_report(read_story([demo]), tmp_path / "a")
+    write_report(read_story([copy]), tmp_path / "b")
     files = sorted(p for p in (tmp_path / "a").rglob("*") if p.is_file())
     assert len(files) > 12
     for file in files:
@@ -128,7 +128,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_reported(mixed: Path, tmp_
     spoilt = tmp_path / mixed.name
     shutil.copytree(mixed, spoilt)
     damage(spoilt)
-    page = write_report([spoilt], tmp_path / "out").read_text(encoding="utf-8")
+    page = write_report(read_story([spoilt]), tmp_path / "out").read_text(encoding="utf-8")
     assert "trials.jsonl:2 cannot be read" in page
     assert "half-written last line" in page
     assert "ledger.json is missing" in page
@@ -138,24 +138,24 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_reported(mixed: Path, tmp_
 
 def test_a_run_without_a_single_trial(tmp_path: Path) -> None:
     run = make_run(tmp_path, Fake(repetitions=0))
-    page = write_report([run], tmp_path / "out").read_text(encoding="utf-8")
+    page = write_report(read_story([run]), tmp_path / "out").read_text(encoding="utf-8")
     assert "there is no answer" in page
 
 
 def test_two_runs_on_one_page(demo: Path, mixed: Path, tmp_path: Path) -> None:
-    page = write_report([demo, mixed], tmp_path).read_text(encoding="utf-8")
+    page = write_report(read_story([demo, mixed]), tmp_path).read_text(encoding="utf-8")
     assert "demo and mixed" in page
     assert len(rows(tmp_path / "cells.csv")) == 6
 
 
 def test_only_what_is_asked_for(demo: Path, tmp_path: Path) -> None:
-    assert write_report([demo], tmp_path, only=[Part.LATEX, Part.MARKDOWN]) == tmp_path
+    assert write_report(read_story([demo]), tmp_path, only=[Part.LATEX, Part.MARKDOWN]) == tmp_path
     names = sorted(p.name for p in tmp_path.iterdir())
     assert names == ["cells.tex", "report.md", "trials.tex"]
 
 
 def test_the_answer_for_a_machine(mixed: Path) -> None:
-    found = json.loads(json.dumps(report_json([mixed]), allow_nan=False))
+    found = json.loads(json.dumps(report_json(read_story([mixed])), allow_nan=False))
     assert [c["valid_trials"] for c in found["cells"]] == [5, 4, 5]
     assert found["cells"][0]["factors"] == {"load.multiplier": 1}
     rules = [s["rule"] for s in found["answer"]["sentences"]]
@@ -165,4 +165,4 @@ def test_the_answer_for_a_machine(mixed: Path) -> None:
 
 def test_no_run_directory(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not a run directory"):
-        write_report([tmp_path], tmp_path / "out")
+        write_report(read_story([tmp_path]), tmp_path / "out")

@@ -66,7 +66,7 @@ def story(isolation: Path) -> Story:
 @pytest.fixture(scope="module")
 def written(isolation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of its report."""
-    return write_report([isolation], tmp_path_factory.mktemp("written")).parent
+    return write_report(read_story([isolation]), tmp_path_factory.mktemp("written")).parent
 
 
 def test_a_run_with_one_setup_has_no_such_section(demo: Path) -> None:
@@ -145,7 +145,7 @@ def _losing(cell: Cell, ratios: list[float]) -> tuple[Trial, ...]:
 
 
 def test_differences_are_absolute_and_relative_for_machines(enough: Path, tmp_path: Path) -> None:
-    write_report([enough], tmp_path, only=[Part.CSV])
+    write_report(read_story([enough]), tmp_path, only=[Part.CSV])
     found = {
         (row["condition"], row["setup"], row["figure"]): row
         for row in rows(tmp_path / "setups.csv")
@@ -158,7 +158,7 @@ def test_differences_are_absolute_and_relative_for_machines(enough: Path, tmp_pa
     assert found["4X", "bare", "memory_mib"]["difference"] == ""
     assert ("4X", GUEST, "anonymous_mib") in found
     assert found["4X", GUEST, "anonymous_mib"]["verdict"] == "not measured"
-    told = report_json([enough])["setups"]
+    told = report_json(read_story([enough]))["setups"]
     assert len(told) == len(found)
 
 
@@ -269,7 +269,7 @@ def test_instances_are_compared_within_their_kind(scale_out: Path, tmp_path: Pat
     found = conditions(story)
     assert [c.label for c in found] == ["1X", "8X"]
     assert setup_names(found) == ("1 instance", "2 instances", "4 instances")
-    write_report([scale_out], tmp_path, only=[Part.CSV, Part.HTML])
+    write_report(read_story([scale_out]), tmp_path, only=[Part.CSV, Part.HTML])
     listed = [r for r in rows(tmp_path / "instances.csv") if r["cell"] == "4 instances · 8X"]
     assert [r["instance"] for r in listed] == ["1", "2", "3", "4"]
     assert sum(float(r["share_pct"]) for r in listed) == pytest.approx(100)
@@ -310,5 +310,5 @@ def test_details_of_another_version_or_a_careless_hand_are_left_out(
             else None
         ),
     )
-    page = write_report([run], tmp_path / "out").read_text(encoding="utf-8")
+    page = write_report(read_story([run]), tmp_path / "out").read_text(encoding="utf-8")
     assert "Setups against their base" in page

@@ -55,7 +55,7 @@ SINGLE = ran("s", "single", threads((WORKER, 1000, 0.6)))
 
 def rows(tmp_path: Path, loads: Sequence[Load], name: str = "thread-models") -> list[Any]:
     path = outcome_run(tmp_path, loads)
-    write_report([path], tmp_path / "report")
+    write_report(read_story([path]), tmp_path / "report")
     with (tmp_path / "report" / f"{name}.csv").open() as file:
         return list(csv.DictReader(file))
 
@@ -132,7 +132,9 @@ def test_what_makes_workers_uneven_is_judged_by_the_flows(
 
 
 def test_the_page_has_the_section_only_if_there_are_several_models(tmp_path: Path) -> None:
-    page = write_report([outcome_run(tmp_path / "a", [WORKERS, SINGLE])], tmp_path / "ra")
+    page = write_report(
+        read_story([outcome_run(tmp_path / "a", [WORKERS, SINGLE])]), tmp_path / "ra"
+    )
     assert 'id="threads"' in page.read_text()
     one = outcome_run(tmp_path / "b", [WORKERS, ran("w2", "workers", WORKERS.fields["threads"])])
     assert thread_models(read_story([one])) is None
@@ -151,7 +153,7 @@ def on_two_ports(
             for n, trace in enumerate(traces)
         ]
     (path / "trials.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    write_report([path], tmp_path / "report")
+    write_report(read_story([path]), tmp_path / "report")
     with (tmp_path / "report/ports.csv").open() as file:
         return list(csv.DictReader(file))
 
@@ -208,7 +210,7 @@ def test_threads_that_take_turns_are_no_scaling(tmp_path: Path) -> None:
     assert found is not None
     assert found.time_sharing.startswith("1 of 2 thread models ran more")
     assert "time-sharing and not scaling" in found.time_sharing
-    write_report([run_dir], run_dir / "report")
+    write_report(read_story([run_dir]), run_dir / "report")
     for name in ("index.html", "report.md"):
         told = (run_dir / "report" / name).read_text(encoding="utf-8")
         assert "time-sharing and not scaling" in told.replace("\\", "")
@@ -235,6 +237,6 @@ def test_cells_that_differ_in_more_than_threads_are_named(
     found = thread_models(read_story([run_dir]))
     assert found is not None
     assert [words.rpartition(" ")[2] for words in found.not_compared] == ([named] if named else [])
-    write_report([run_dir], run_dir / "report")
+    write_report(read_story([run_dir]), run_dir / "report")
     page = (run_dir / "report" / "index.html").read_text(encoding="utf-8")
     assert ("no other cell differs in threads alone" in page) is bool(named)

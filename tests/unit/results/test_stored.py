@@ -17,6 +17,7 @@ from s3fs import S3FileSystem
 
 from nodrop.cli.main import exit_code
 from nodrop.errors import BadInput, NotReady
+from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.results import layout
 from nodrop.results import store as stored
@@ -88,7 +89,7 @@ def test_a_run_in_s3_is_read_as_it_was_measured(
     assert url == f"{s3.url}/{made.name}"
     machine()
     assert exit_code(["report", url, "--out", str(tmp_path / "there")]) == 0
-    write_report([made], tmp_path / "here")
+    write_report(read_story([made]), tmp_path / "here")
     assert files_of(tmp_path / "there") == files_of(tmp_path / "here")
     for command in ("compare", "history"):
         assert exit_code([command, url, url]) == exit_code([command, str(made), str(made)])
