@@ -10,6 +10,7 @@ import pytest
 
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
+from tests.made.rundirs import Fake, make_run
 
 CURVE = {
     "setup": "bare",
@@ -76,10 +77,8 @@ def report_of(run: Path, out: Path, imported: object, findings: object = None) -
 
 
 @pytest.fixture
-def run(demo: Path, tmp_path: Path) -> Path:
-    import shutil
-
-    return shutil.copytree(demo, tmp_path / "run")
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path, Fake(repetitions=1, samples=False))
 
 
 def test_tables_curves_and_findings_stand_on_the_page(run: Path, tmp_path: Path) -> None:
