@@ -16,9 +16,9 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import Parts
-from nodrop.report.export import write_parquet
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
+from nodrop.results.export import write_parquet
 from nodrop.results.records import FLAT
 from nodrop.results.rundir import open_run
 from nodrop.results.writer import RunWriter

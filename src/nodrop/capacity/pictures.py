@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from nodrop.report.chart import (
     outcome_key,
     stacked_bars,
 )
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
+from nodrop.report.tables import Field, Table, interval_fields, number, table_of, words
 from nodrop.results.rundir import Records
 from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import Summary, summarize
@@ -146,39 +146,35 @@ def with_spread(summary: Summary, shown: numbers.Shown, unit: str = "") -> str:
     return f"{said} ({shown(summary.low)} to {shown(summary.high)} in {summary.n} {counted})"
 
 
-COLUMNS = (
-    Column(name="cell", title="Cell"),
-    numeric("cpu_us_per_packet", "CPU time of a packet, µs"),
-    numeric("cpu_us_low", "from", "lower end of the 95 % interval"),
-    numeric("cpu_us_high", "to", "upper end of the 95 % interval"),
-    numeric("busiest_thread_pct", "Busiest thread, %", "of one CPU, in any measured trial"),
-    numeric(
-        "packets_per_cpu_s",
-        "Packets per busy core-second",
-        "not known unless a thread was near a full CPU",
-    ),
-    numeric("packets_low", "from", "lower end of the 95 % interval"),
-    numeric("packets_high", "to", "upper end of the 95 % interval"),
-    numeric("bits_per_cpu_s", "Mbit per busy core-second"),
-    numeric("bits_low", "from", "lower end of the 95 % interval"),
-    numeric("bits_high", "to", "upper end of the 95 % interval"),
-    numeric("starts", "Starts", "of the SUT; each counts once"),
-)
+Named = tuple[str, Efficiency]
+"""A cell's name and what it shows."""
 
 
-def efficiency_table(found: Iterable[tuple[str, Efficiency]]) -> Table:
-    """Table of efficiencies: one row for each cell that shows it, with the cell's name."""
-    rows = tuple(Row(values=(text(name), *_values(work))) for name, work in found)
-    return Table(name="efficiency", title="What a packet costs", columns=COLUMNS, rows=rows)
+def _if_full(of: Callable[[Efficiency], Summary | None]) -> Callable[[Named], Summary | None]:
+    return lambda named: of(named[1]) if named[1].core_is_full else None
 
 
-def _values(work: Efficiency) -> Iterator[Value]:
-    busiest = None if work.busiest_ratio is None else work.busiest_ratio * 100
-    yield from with_ends(work.packet_us, numbers.micros)
-    yield Value(raw=busiest, shown=numbers.count(busiest))
-    yield from with_ends(work.packets if work.core_is_full else None, numbers.count)
-    yield from with_ends(work.bits if work.core_is_full else None, numbers.megabits)
-    yield Value(raw=work.packets.n, shown=f"{work.packets.n}")
+FIELDS: tuple[Field[Named], ...] = (
+    words("cell", "Cell", lambda x: x[0]),
+    *interval_fields(
+        ("cpu_us_per_packet", "cpu_us_low", "cpu_us_high"),
+        ("CPU time of a packet, µs", "from", "to"), lambda x: x[1].packet_us, numbers.micros),
+    number("busiest_thread_pct", "Busiest thread, %", lambda x: x[1].busiest_ratio,
+           numbers.whole_percent, scale=100, help="of one CPU, in any measured trial"),
+    *interval_fields(
+        ("packets_per_cpu_s", "packets_low", "packets_high"),
+        ("Packets per busy core-second", "from", "to"), _if_full(lambda work: work.packets),
+        numbers.count, help="not known unless a thread was near a full CPU"),
+    *interval_fields(
+        ("bits_per_cpu_s", "bits_low", "bits_high"), ("Mbit per busy core-second", "from", "to"),
+        _if_full(lambda work: work.bits), numbers.megabits),
+    number("starts", "Starts", lambda x: x[1].packets.n, str, help="of the SUT; each counts once"),
+)  # fmt: skip
+
+
+def efficiency_table(found: Iterable[Named]) -> Table:
+    """A row for each cell that shows it."""
+    return table_of("efficiency", "What a packet costs", FIELDS, found)
 
 
 STYLE = "p-decoded"

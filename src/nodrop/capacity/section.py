@@ -3,7 +3,7 @@ the search went."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nodrop.capacity.pictures import (
@@ -28,8 +28,17 @@ from nodrop.report.bounded import shortened
 from nodrop.report.chart import Chart
 from nodrop.report.sections import Picture
 from nodrop.report.story import Story
-from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
-from nodrop.report.trials import Trial
+from nodrop.report.tables import (
+    Field,
+    Made,
+    Table,
+    number,
+    number_of,
+    own,
+    table_of,
+    words,
+)
+from nodrop.results.trial import TrialRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +70,7 @@ def capacity_section(story: Story) -> CapacitySection | None:
     found = searches(story)
     if not found:
         return None
-    views = tuple(_view(one, number) for number, one in enumerate(found, 1))
+    views = tuple(_view(one, n) for n, one in enumerate(found, 1))
     return CapacitySection(views=views, bars=capacity_bars(found))
 
 
@@ -94,14 +103,14 @@ def efficiencies(found: Sequence[SearchedCell]) -> Iterator[tuple[str, Efficienc
             yield one.subject, work
 
 
-def _view(searched: SearchedCell, number: int) -> CapacityView:
+def _view(searched: SearchedCell, n: int) -> CapacityView:
     steps = steps_table(searched)
     columns = steps.columns[1:]
     own = [replace(row, values=row.values[1:]) for row in steps.rows]
     knee = knee_of(searched)
     return CapacityView(
         name=searched.subject,
-        answers=capacity_table([searched], name=f"capacity-{number}"),
+        answers=capacity_table([searched], name=f"capacity-{n}"),
         knee=knee_plot(knee),
         caption=caption_of(searched, knee),
         efficiency=efficiency_words(
@@ -113,73 +122,52 @@ def _view(searched: SearchedCell, number: int) -> CapacityView:
     )
 
 
-def steps_table(*searched: SearchedCell) -> Table:
-    """Every trial, in the order in which it was measured."""
-    missed = any(one.by_detections for one in searched)
-    at = [column.name for column in STEP_COLUMNS].index("busiest_thread_pct")
-    columns = (*STEP_COLUMNS[:at], MISSED, *STEP_COLUMNS[at:]) if missed else STEP_COLUMNS
-
-    def rows() -> Iterator[Row]:
-        for row, ratio in (step for one in searched for step in _steps(one)):
-            shown = Value(raw=None if ratio is None else ratio * 100, shown=numbers.percent(ratio))
-            values = (*row.values[:at], shown, *row.values[at:]) if missed else row.values
-            yield replace(row, values=values)
-
-    return Table(name="search", title="How the search went", columns=columns, rows=Made(rows))
+Answered = tuple[SearchedCell, Answer]
 
 
-ANSWER_COLUMNS = (
-    Column(name="cell", title="Cell"),
-    numeric("goal_loss_ratio", "Tolerated loss, %"),
-    numeric("carried_pps", "Carried, packets/s", "The highest load that was carried"),
-    numeric("carried_bps", "Mbit/s"),
-    Column(name="carried", title="which is"),
-    numeric("not_carried_pps", "Not carried, packets/s", "The lowest load above it that was not"),
-    numeric("not_carried_bps", "Mbit/s"),
-    Column(name="not_carried", title="which is"),
-    Column(name="confidence", title="Confidence"),
-    Column(
-        name="rounds",
-        title="Between rounds",
-        help="What rounds carried, each with a new start of the SUT",
-    ),
-    Column(name="limited_by", title="Limited by"),
-    Column(name="place", title="Where"),
-)
+def _end(
+    name: str, title: str, help: str, of: Callable[[Answer], Bound | None]
+) -> tuple[Field[Answered], ...]:
+    """A bound in packets/s, in bits/s, and as it was asked for."""
+
+    def asked(x: Answered) -> str:
+        bound = of(x[1])
+        return value_words(x[1].by, bound.value) if bound else numbers.NOT_MEASURED
+
+    return (
+        number_of(f"{name}_pps", title, lambda x: of(x[1]), lambda bound: bound.pps, numbers.rate,
+                  help=help),
+        number_of(f"{name}_bps", "Mbit/s", lambda x: of(x[1]), lambda bound: bound.bps,
+                  numbers.megabits),
+        words(name, "which is", asked),
+    )  # fmt: skip
+
+
+def _goal(name: str, title: str, help: str = "") -> Field[Answered]:
+    return number(name, title, lambda x: x[1].goal, numbers.percent, help=help)
+
+
+ANSWER_FIELDS: tuple[Field[Answered], ...] = (
+    *_end("carried", "Carried, packets/s", "The highest load that was carried", lambda a: a.lower),
+    *_end("not_carried", "Not carried, packets/s", "The lowest load above it that was not",
+          lambda a: a.upper),
+    words("confidence", "Confidence",
+          lambda x: x[1].confidence.level if x[1].confidence else numbers.NOT_MEASURED),
+    words("rounds", "Between rounds", lambda x: between_words(x[1]),
+          "What rounds carried, each with a new start of the SUT"),
+    words("limited_by", "Limited by", lambda x: limit_words(x[1])),
+    words("place", "Where", lambda x: x[1].place or numbers.NOT_MEASURED),
+)  # fmt: skip
 
 
 def capacity_table(found: Sequence[SearchedCell], *, name: str = "capacity") -> Table:
     """A row for each cell and goal."""
-    rows = tuple(_answer_row(one, answer) for one in found for answer in one.answers)
-    columns = ANSWER_COLUMNS
+    goal = _goal("goal_loss_ratio", "Tolerated loss, %")
     if any(one.by_detections for one in found):
-        goal = numeric("goal_ratio", "Tolerated, %", "of packets lost or of detections missed")
-        columns = (columns[0], goal, *columns[2:])
-    return Table(name=name, title="What is carried", columns=columns, rows=rows)
-
-
-def _answer_row(searched: SearchedCell, answer: Answer) -> Row:
-    return Row(
-        values=(
-            text(searched.subject),
-            Value(raw=answer.goal, shown=numbers.percent(answer.goal)),
-            *_bound_values(answer.by, answer.lower),
-            *_bound_values(answer.by, answer.upper),
-            text(answer.confidence.level if answer.confidence else numbers.NOT_MEASURED),
-            text(between_words(answer)),
-            text(limit_words(answer)),
-            text(answer.place or numbers.NOT_MEASURED),
-        )
-    )
-
-
-def _bound_values(by: str, bound: Bound | None) -> tuple[Value, Value, Value]:
-    pps, bps = (bound.pps, bound.bps) if bound else (None, None)
-    return (
-        Value(raw=pps, shown=numbers.rate(pps)),
-        Value(raw=bps, shown=numbers.megabits(bps)),
-        text(value_words(by, bound.value) if bound else numbers.NOT_MEASURED),
-    )
+        goal = _goal("goal_ratio", "Tolerated, %", "of packets lost or of detections missed")
+    answers = ((one, answer) for one in found for answer in one.answers)
+    cell: Field[Answered] = words("cell", "Cell", lambda x: x[0].subject)
+    return table_of(name, "What is carried", (cell, goal, *ANSWER_FIELDS), answers)
 
 
 def between_words(answer: Answer) -> str:
@@ -198,54 +186,74 @@ def between_words(answer: Answer) -> str:
     return f"{said}; 95 % interval {loads.span(between.interval.low, between.interval.high)}"
 
 
-STEP_COLUMNS = (
-    Column(name="cell", title="Cell"),
-    Column(name="run", title="Trial"),
-    numeric("round", "Round"),
-    Column(name="load", title="Load"),
-    numeric("offered_pps", "Offered, packets/s"),
-    numeric("duration_s", "For, s"),
-    numeric("loss_pct", "Lost, %"),
-    numeric("busiest_thread_pct", "Busiest thread, %"),
-    Column(name="kept_pace", title="Kept the pace"),
-    Column(name="says", title="What it says"),
-)
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A trial of a search; its record is unpacked once."""
+
+    searched: SearchedCell
+    record: TrialRecord
+    anchor: str
+    mark: str
+    apart: str
+    """In which way it stands apart; empty if it does not."""
+
+    @property
+    def load(self) -> str:
+        tried = self.record.searched
+        if tried is None:
+            return ""
+        value = value_words(tried.by, tried.value)
+        ramp = tried.ramp
+        return (
+            value if ramp is None else f"a ramp from {value_words(tried.by, ramp.start)} to {value}"
+        )
+
+    @property
+    def kept_pace(self) -> str:
+        if not self.record.valid:
+            return self.record.outcome
+        if self.record.searched is not None and self.record.searched.ramp is not None:
+            return "a ramp decides nothing"
+        return {True: "yes", False: "no", None: "not shown"}[self.record.packets.sustained]
+
+    @property
+    def says(self) -> str:
+        said, tried = self.record.verdict, self.record.searched
+        if tried is not None and tried.ramp is not None:
+            said = f"{ramp_words(tried.by, tried.ramp)} ({said})"
+        return "; ".join(filter(None, [escape.plain(said, longest=200), self.apart]))
 
 
-MISSED = numeric("missed_pct", "Detections missed, %", "of those expected")
+STEP_FIELDS: tuple[Field[_Step], ...] = (
+    words("cell", "Cell", lambda x: x.searched.subject),
+    words("run", "Trial", lambda x: x.record.run),
+    own("round", "Round", lambda x: x.record.searched.round if x.record.searched else None,
+        lambda _: str, missing=""),
+    words("load", "Load", lambda x: x.load),
+    number("offered_pps", "Offered, packets/s", lambda x: x.record.offered.per_s),
+    own("duration_s", "For, s", lambda x: x.record.offered.duration_s, lambda _: duration,
+        missing=""),
+    number("loss_pct", "Lost, %", lambda x: x.record.packets.loss_ratio, numbers.percent,
+           scale=100),
+    number("missed_pct", "Detections missed, %", lambda x: x.record.detection_loss_ratio,
+           numbers.percent, scale=100, help="of those expected"),
+    number_of("busiest_thread_pct", "Busiest thread, %", lambda x: x.record.busiest_thread,
+              lambda busy: busy.cpu_ratio, numbers.whole_percent, scale=100),
+    words("kept_pace", "Kept the pace", lambda x: x.kept_pace),
+    words("says", "What it says", lambda x: x.says),
+)  # fmt: skip
 
 
-def _steps(searched: SearchedCell) -> Iterator[tuple[Row, float | None]]:
-    """Each with the part of the detections that was missed."""
-    apart = stand_apart(searched)
-    for one in (*searched.ramps, *searched.trials):
-        yield _step(searched, one, apart.get(one.name, "")), one.record.detection_loss_ratio
+def steps_table(*searched: SearchedCell) -> Table:
+    """Every trial, in the order in which it was measured."""
 
+    def steps() -> Iterator[_Step]:
+        for one in searched:
+            apart = stand_apart(one)
+            for t in (*one.ramps, *one.trials):
+                yield _Step(one, t.record, t.anchor, t.mark, apart.get(t.name, ""))
 
-def _step(searched: SearchedCell, trial: Trial, apart: str) -> Row:
-    record, tried = trial.record, trial.record.searched
-    loss, busy = record.packets.loss_ratio, record.busiest_thread
-    kept = {True: "yes", False: "no", None: "not shown"}[record.packets.sustained]
-    value = "" if tried is None else value_words(tried.by, tried.value)
-    says = record.verdict
-    if tried is not None and tried.ramp is not None:
-        value = f"a ramp from {value_words(tried.by, tried.ramp.start)} to {value}"
-        kept, says = "a ramp decides nothing", f"{ramp_words(tried.by, tried.ramp)} ({says})"
-    seconds = record.offered.duration_s
-    cpu = None if busy is None else busy.cpu_ratio * 100
-    return Row(
-        values=(
-            text(searched.subject),
-            text(record.run),
-            Value(raw=tried.round if tried else None, shown=str(tried.round if tried else "")),
-            text(value),
-            Value(raw=record.offered.per_s, shown=numbers.count(record.offered.per_s)),
-            Value(raw=seconds, shown="" if seconds is None else duration(seconds)),
-            Value(raw=None if loss is None else loss * 100, shown=numbers.percent(loss)),
-            Value(raw=cpu, shown=numbers.count(cpu)),
-            text(kept if record.valid else record.outcome),
-            text("; ".join(filter(None, [escape.plain(says, longest=200), apart]))),
-        ),
-        anchor=trial.anchor,
-        mark=trial.mark,
-    )
+    missed = any(one.by_detections for one in searched)
+    fields = [one for one in STEP_FIELDS if missed or one.column.name != "missed_pct"]
+    return table_of("search", "How the search went", fields, Made(steps),
+                    anchor=lambda x: x.anchor, mark=lambda x: x.mark)  # fmt: skip

@@ -344,7 +344,7 @@ def export(
     nodrop export results/capacity-* --csv trials.csv
     nodrop export results/capacity-my-20261126T101500Z --parquet my.parquet
     """
-    from nodrop.report.export import Written, write_csv, write_parquet
+    from nodrop.results.export import Written, write_csv, write_parquet
     from nodrop.results.rundir import run_directories
 
     if parquet is None and csv is None:

@@ -31,13 +31,11 @@ from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import (
     Column,
     Field,
-    Row,
     Table,
     Value,
     number,
-    numeric,
+    own,
     table_of,
-    text,
     words,
 )
 from nodrop.report.trials import Trial, threads_of, work_of
@@ -132,45 +130,22 @@ def _bar(one: ThreadLoad) -> Bar:
     )
 
 
+LOAD_FIELDS: tuple[Field[ThreadLoad], ...] = (
+    words("cell", "Cell", lambda one: one.model),
+    words("thread", "Thread", lambda one: one.name),
+    words("role", "Role", lambda one: one.role),
+    number("cpu_pct", "Ran, %", lambda one: one.cpu_ratio, numbers.percent, scale=100,
+           help="of one CPU"),
+    number("wait_pct", "Waited, %", lambda one: one.wait_ratio, numbers.percent, scale=100,
+           help="it was ready, and its CPU had other work"),
+    number("share_pct", "Share, %", lambda one: one.share, numbers.percent, scale=100,
+           help="of what the threads of its role had"),
+    words("of", "Share of", lambda one: one.of),
+)  # fmt: skip
+
+
 def thread_loads_table(found: Sequence[ThreadLoad]) -> Table:
-    percents: Sequence[tuple[str, str, str, Callable[[ThreadLoad], float | None]]] = (
-        ("cpu_pct", "Ran, %", "of one CPU", lambda one: one.cpu_ratio),
-        (
-            "wait_pct",
-            "Waited, %",
-            "it was ready, and its CPU had other work",
-            lambda o: o.wait_ratio,
-        ),
-        ("share_pct", "Share, %", "of what the threads of its role had", lambda one: one.share),
-    )
-    return Table(
-        name="thread-loads",
-        title=TITLE,
-        columns=(
-            Column(name="cell", title="Cell"),
-            Column(name="thread", title="Thread"),
-            Column(name="role", title="Role"),
-            *(numeric(n, t, h) for n, t, h, _ in percents),
-            Column(name="of", title="Share of"),
-        ),
-        rows=tuple(
-            Row(
-                values=(
-                    text(one.model),
-                    text(one.name),
-                    text(one.role),
-                    *(_thread_loads_percent(figure(one)) for *_, figure in percents),
-                    text(one.of),
-                )
-            )
-            for one in found
-        ),
-    )
-
-
-def _thread_loads_percent(ratio: float | None) -> Value:
-    raw = None if ratio is None else ratio * 100
-    return Value(raw=raw, shown=numbers.percent(ratio))
+    return table_of("thread-loads", TITLE, LOAD_FIELDS, found)
 
 
 MILLION = 1_000_000
@@ -445,91 +420,57 @@ _FIGURES: Sequence[tuple[str, str, str, Callable[[TrialRecord], float | None]]] 
 )
 
 
-def _models_table(found: Sequence[_Ran], *, words: tuple[str, ...]) -> Table:
-    columns = [
-        Column(name="cell", title="Cell"),
-        Column(name="runmode", title="Run mode"),
-        numeric("capture_threads", "Capture threads"),
-        numeric("detect_threads", "Detect threads"),
-        numeric("ports", "Ports"),
-        numeric(
-            "own_cpus",
-            "CPUs of its own",
-            "that the SUT may use and the generator does not; one that may run anywhere takes one",
-        ),
-        numeric("measured", "Measured"),
-        numeric(
-            "cpu_s_per_million",
-            "CPU s per million packets",
-            "of the SUT's process tree, for decoded packets; median over the runs",
-        ),
-        *(numeric(n, t, h) for n, t, h, _ in _FIGURES),
-        Column(
-            name="uneven_by",
-            title="What makes it uneven",
-            help="by the sizes of the trace's flows, in the trial that is the median by how uneven "
-            "it is: of packets captured; behind receive threads of the workers' CPU",
-        ),
-        numeric(
-            "unexplained_packets",
-            "Unexplained by thread",
-            "the largest of all runs: 0 = the books of every thread close and add up",
-        ),
-    ]
-    return Table(
-        name="thread-models",
-        title="Thread models",
-        columns=tuple(columns),
-        rows=tuple(map(_row, found)),
-        words=words,
-    )
+def _median_of(of: Callable[[TrialRecord], float | None]) -> Callable[[_Ran], float | None]:
+    def median(one: _Ran) -> float | None:
+        found = _over(one.trials, of)
+        return None if found is None else found.median
+
+    return median
 
 
-def _row(one: _Ran) -> Row:
-    model = one.model
-    unexplained = [n for t in one.trials if (n := t.record.threads_unexplained_packets) is not None]
-    cost = model.cpu_s_per_million
-    return Row(
-        values=(
-            text(model.label),
-            text(model.runmode),
-            _number(model.capture_threads),
-            _number(model.detect_threads),
-            _number(model.ports),
-            _number(model.cpus),
-            _number(len(one.trials)),
-            Value(
-                raw=None if cost is None else cost.median,
-                shown="not measured" if cost is None else f"{cost.median:.2f}",
-            ),
-            *(_percent(_over(one.trials, figure)) for _, _, _, figure in _FIGURES),
-            text(_what_makes(one.trials)),
-            _number(max(unexplained, default=None)),
-        )
-    )
+def _unexplained(one: _Ran) -> int | None:
+    known = (trial.record.threads_unexplained_packets for trial in one.trials)
+    return max((n for n in known if n is not None), default=None)
 
 
-def _number(value: int | None) -> Value:
-    return Value(raw=value, shown=numbers.count(value))
+MODEL_FIELDS: tuple[Field[_Ran], ...] = (
+    words("cell", "Cell", lambda one: one.model.label),
+    words("runmode", "Run mode", lambda one: one.model.runmode),
+    number("capture_threads", "Capture threads", lambda one: one.model.capture_threads),
+    number("detect_threads", "Detect threads", lambda one: one.model.detect_threads),
+    number("ports", "Ports", lambda one: one.model.ports),
+    number("own_cpus", "CPUs of its own", lambda one: one.model.cpus,
+           help="that the SUT may use and the generator does not; one that may run anywhere takes "
+           "one"),
+    number("measured", "Measured", lambda one: len(one.trials)),
+    own("cpu_s_per_million", "CPU s per million packets",
+        lambda one: cost.median if (cost := one.model.cpu_s_per_million) else None,
+        lambda _: "{:.2f}".format, missing="not measured",
+        help="of the SUT's process tree, for decoded packets; median over the runs"),
+    *(number(name, title, _median_of(of), numbers.percent, scale=100, help=help)
+      for name, title, help, of in _FIGURES),
+    words("uneven_by", "What makes it uneven", lambda one: _what_makes(one.trials),
+          "by the sizes of the trace's flows, in the trial that is the median by how uneven it is: "
+          "of packets captured; behind receive threads of the workers' CPU"),
+    number("unexplained_packets", "Unexplained by thread", _unexplained,
+           help="the largest of all runs: 0 = the books of every thread close and add up"),
+)  # fmt: skip
 
 
-def _percent(found: Summary | None) -> Value:
-    if found is None:
-        return Value(raw=None, shown="–")
-    return Value(raw=found.median * 100, shown=numbers.percent(found.median))
+def _models_table(found: Sequence[_Ran], words: tuple[str, ...]) -> Table:
+    return table_of("thread-models", "Thread models", MODEL_FIELDS, found, words=words)
+
+
+CLAIM_FIELDS: tuple[Field[Judged], ...] = (
+    words("claim", "The study found", lambda judged: judged.claim),
+    words("stands", "Here", lambda judged: judged.stands),
+    words("evidence", "Evidence", lambda judged: judged.evidence),
+)
 
 
 def _claims_table(found: Sequence[Judged]) -> Table:
-    return Table(
-        name="thread-claims",
-        title="What the thread study of 2017 found, and here",
-        columns=(
-            Column(name="claim", title="The study found"),
-            Column(name="stands", title="Here"),
-            Column(name="evidence", title="Evidence"),
-        ),
-        rows=tuple(Row(values=(text(j.claim), text(j.stands), text(j.evidence))) for j in found),
-    )
+    title = "What the thread study of 2017 found, and here"
+    return table_of("thread-claims", title, CLAIM_FIELDS, found)
 
 
 def _page(story: Story) -> Markup:

@@ -10,7 +10,6 @@ from nodrop.report.chart import (
     MOST_SERIES,
     ROW,
     Chart,
-    KeyEntry,
     Mark,
     Pane,
     Plot,
@@ -53,18 +52,16 @@ def loss_plot(cells: Sequence[Cell]) -> Chart:
         for c, pps in failed
     ]
     plot.marks(crosses, "cross", "failed")
-    key: list[KeyEntry] = []
-    if len(groups) > 1:
-        key = [(*series_of(n), group[0].group or "all") for n, group in enumerate(drawn)]
+    several: Sequence[Sequence[Cell]] = drawn if len(groups) > 1 else []
+    key = [(*series_of(n), group[0].group or "all") for n, group in enumerate(several)]
     key += [("cross", "failed", "the SUT failed")] if failed else []
     return Chart(plot.says, (Pane((plot,), "Lost", "% of sent"),), tuple(key))
 
 
 def _series(plot: Plot, group: Sequence[Cell], n: int, aside: float, *, strips: int) -> None:
     shape, style = series_of(n)
-    ordered = sorted(group, key=lambda c: c.offered_pps or 0.0)
     medians = []
-    for cell in ordered:
+    for cell in sorted(group, key=lambda c: c.offered_pps or 0.0):
         loss, pps = cell.loss, (cell.offered_pps or 0.0) + aside
         if loss is None:
             continue

@@ -345,7 +345,7 @@ class Chart:
     panes: tuple[Pane, ...] = ()
     key: tuple[KeyEntry, ...] = ()
     kind: str = ""
-    columns: tuple[Markup, ...] = ()
+    columns: tuple[str, ...] = ()
     """Heads of plots that stand side by side."""
     other: tuple[tuple[str, str, str], ...] = ()
     """Style, name and number of each of its parts, as a list for narrow pages."""

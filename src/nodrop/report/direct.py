@@ -192,10 +192,8 @@ def _books(story: Story, number: int) -> tuple[Direct, Sentence]:
 
 def _searched(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
     found = [level.searched for level in contrast.levels if level.searched is not None]
-    (base, *others), trials = (
-        [one.answers[0] for one in found],
-        [t for s in found for t in s.trials],
-    )
+    base, *others = (one.answers[0] for one in found)
+    trials = [trial for one in found for trial in one.trials]
     hosts = [len({t.pair for t in one.trials if t.valid}) > 1 for one in found[1:]]
     clauses = [
         _carries(story, contrast, level, base, own, hosts=of_hosts)

@@ -11,6 +11,7 @@ import re
 
 from nodrop.untrusted.json_text import LONGEST as LONGEST
 from nodrop.untrusted.json_text import THIN as THIN
+from nodrop.untrusted.json_text import csv_text as csv_text
 from nodrop.untrusted.json_text import plain as plain
 from nodrop.untrusted.json_text import visible as visible
 
@@ -42,13 +43,6 @@ _LATEX = {
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&$])")
 _BLOCK_START = re.compile(r"^(\s*)([#=]|[+-](?!\d)|\d+(?=[.)](?:\s|$)))")
 """A number such as 8.4 or -3 begins no list."""
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-
-
-def csv_text(text: str) -> str:
-    """A spreadsheet must not compute it (CWE-1236); numbers never come through here."""
-    clean = plain(text, longest=10_000)
-    return f"'{clean}" if clean.startswith(_FORMULA) else clean
 
 
 def markdown(text: str, *, longest: int = LONGEST) -> str:

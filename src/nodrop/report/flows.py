@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from markupsafe import Markup
-
 from nodrop.ledger.balance import Ledger, Step
 from nodrop.ledger.hops import ADDING, Account, Hop
 from nodrop.report import numbers
@@ -156,7 +154,7 @@ QUIET = 5.0
 """Threads that never ran more (% of a CPU) are counted, not drawn, beside busier ones."""
 
 
-def time_chart(timelines: Sequence[Timeline], title: str, heads: Sequence[Markup] = ()) -> Chart:
+def time_chart(timelines: Sequence[Timeline], title: str, heads: Sequence[str] = ()) -> Chart:
     """A row per figure and a column per trial: one scale per row, one axis of time. Empty if no
     trial left two points."""
     times = [at for t in timelines for p in t.panels for s in p.series for at, _ in s.points]

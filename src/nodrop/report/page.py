@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Any
 
 from nodrop.capacity.page import WORDS, capacity_page, card_views, who
@@ -26,7 +27,7 @@ from nodrop.report.sections import common, framed, sections
 from nodrop.report.sentences import phrase
 from nodrop.report.setups import compared_at_once, conditions
 from nodrop.report.story import Cell, Source, Story
-from nodrop.report.timeline import Timeline, timeline, together
+from nodrop.report.timeline import timeline
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings, self_test_words, undone
 from nodrop.report.watched import watched, watched_cards
@@ -39,7 +40,7 @@ MOST_OPEN = 8
 MOST_CHARTS, MOST_CHARTS_OF_LONG = 60, 12
 """Trials over time, 17 kB each."""
 MOST_OPEN_CHARTS = 3
-MOST_OVERLAID = 8
+MOST_SIDES = 4
 MOST_FIGURES, MOST_FIGURES_OF_LONG = 100, 20
 """Trials drawn: of each cell the typical one first, then in order. The others have their tables."""
 
@@ -63,11 +64,9 @@ View = Mapping[str, Any]
 def page(story: Story) -> str:
     repeated, apart = repeats(story), outlying(story)
     capacity, found = capacity_section(story), capacity_page(story)
-    most_figures, most_charts = (
-        (MOST_FIGURES_OF_LONG, MOST_CHARTS_OF_LONG)
-        if bounded.is_long(story)
-        else (MOST_FIGURES, MOST_CHARTS)
-    )
+    most_figures, most_charts = MOST_FIGURES, MOST_CHARTS
+    if bounded.is_long(story):
+        most_figures, most_charts = MOST_FIGURES_OF_LONG, MOST_CHARTS_OF_LONG
     setups = bool(conditions(story))
     only_watched = not story.trials and bool(watched(story))
     chosen = [one for one in sections() if found is None or one.with_search]
@@ -106,7 +105,7 @@ def page(story: Story) -> str:
         detection_tables=[bounded.shortened(one) for one in figures.detection_tables(story)],
         differences=_differences(story),
         cell_views=_cell_views(story, 0 if found else most_figures),
-        over_time=_over_time(story, overlaid=not setups, most=5 if found else most_charts),
+        over_time=_over_time(story, setups=setups, most=5 if found else most_charts),
         trials_table=figures.trials_page_table(story),
         findings=findings(story),
         apart=apart,
@@ -146,7 +145,7 @@ def _differences(story: Story) -> View | None:
     }
 
 
-def _over_time(story: Story, *, overlaid: bool, most: int) -> View:
+def _over_time(story: Story, *, setups: bool, most: int) -> View:
     """`left_out`: trials that have samples but no room on the page."""
     chosen = bounded.leading(story)[:most]
     lines = {t.anchor: timeline(story.sources[t.source], t) for _, t in chosen}
@@ -163,24 +162,20 @@ def _over_time(story: Story, *, overlaid: bool, most: int) -> View:
                 "warmed": trial.aside.warm_up is not None,
             }
             (typical if is_typical else others).append(view)
-    named = [(c, found) for c in story.cells if (found := lines.get(c.typical.anchor))]
+    named = {
+        c.label: found.under_load for c in story.cells if (found := lines.get(c.typical.anchor))
+    }
+    shown = dict(islice(named.items(), MOST_SIDES))
+    together = time_chart([*shown.values()], "The typical trial of each cell", [*shown])
     fetch = (story.sources[t.source].run.elsewhere(t.name) for _, t in chosen)
     command = next(filter(None, fetch), "")
     return {
-        "overlay": _overlay(named) if overlaid else Chart(),
+        "together": together if len(named) > 1 and not setups else Chart(),
         "typical": typical,
         "others": others,
         "left_out": len(story.trials) - len(chosen) if typical or others else 0,
         "elsewhere": command and escape.plain(phrase("elsewhere", command=command), longest=1000),
     }
-
-
-def _overlay(named: Sequence[tuple[Cell, Timeline]]) -> Chart:
-    """Typical trials of cells upon each other."""
-    shown = named[:MOST_OVERLAID]
-    lines = [(cell.label, n, line) for n, (cell, line) in enumerate(shown)]
-    title = "The typical trial of each cell"
-    return time_chart([together(lines)], title) if len(lines) > 1 else Chart()
 
 
 def _cell_views(story: Story, most: int) -> list[View]:

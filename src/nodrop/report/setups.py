@@ -8,10 +8,8 @@ from typing import Any
 
 from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches
 from nodrop.findings.observations import RATES
-from nodrop.report import numbers
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure, family_of
 from nodrop.report.story import Cell, Story, factor_label, once, said_by_name
-from nodrop.report.tables import Field, Table, number, table_of, words
 from nodrop.report.trials import Trial
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Family
@@ -198,58 +196,3 @@ def _base_first(levels: Sequence[Level], factor: Factor) -> Iterator[Level]:
         words = [factor_label(f, level.asked[f]) for f in factor if f in level.asked]
         accelerator = accelerator_words(level.trials) if KIND in factor else ""
         yield replace(level, name=" ".join(filter(None, (*(words or ["as it is"]), accelerator))))
-
-
-COUNTED = ("received", "captured", "decoded", "lost", "residual")
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """A cell of several instances, by its typical trial."""
-
-    cell: Cell
-    parts: tuple[Mapping[str, int], ...]
-    """One per instance: packets by those names of COUNTED that it reported."""
-
-    @property
-    def received(self) -> int:
-        return sum(part.get("received", 0) for part in self.parts)
-
-
-def shared(story: Story) -> list[Shared]:
-    """Cells whose typical trial has books of several instances."""
-    found = [Shared(c, _parts(c.typical.details.get("instances"))) for c in story.cells]
-    return [one for one in found if len(one.parts) > 1 and one.received]
-
-
-def _parts(told: Any) -> tuple[Mapping[str, int], ...]:
-    if not isinstance(told, list) or not all(isinstance(part, dict) for part in told):
-        return ()
-    return tuple(
-        {name: number for name in COUNTED if isinstance(number := part.get(f"{name}_packets"), int)}
-        for part in told
-    )
-
-
-InstancePart = tuple[Shared, int, Mapping[str, int]]
-
-
-def _packets(name: str) -> Field[InstancePart]:
-    return number(f"{name}_packets", name.capitalize(), lambda x: x[2].get(name))
-
-
-INSTANCE_FIELDS: tuple[Field[InstancePart], ...] = (
-    words("cell", "Cell", lambda x: x[0].cell.label),
-    words("run", "Run", lambda x: x[0].cell.typical.name),
-    number("instance", "Instance", lambda x: x[1]),
-    number("share_pct", "Share, %", lambda x: x[2].get("received", 0) / x[0].received,
-           numbers.percent, scale=100),
-    *map(_packets, COUNTED),
-)  # fmt: skip
-
-
-def instances_table(found: Sequence[Shared]) -> Table:
-    parts = ((one, n, part) for one in found for n, part in enumerate(one.parts, 1))
-    return table_of(
-        "instances", "Instances", INSTANCE_FIELDS, parts, anchor=lambda x: x[0].cell.typical.anchor
-    )

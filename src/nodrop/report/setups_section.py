@@ -11,7 +11,6 @@ from typing import Any
 from markupsafe import Markup
 
 from nodrop.report import escape, numbers
-from nodrop.report.chart import MOST_SERIES
 from nodrop.report.comparison import comparison_table, family_words
 from nodrop.report.costs import grouped
 from nodrop.report.flows import time_chart
@@ -22,9 +21,7 @@ from nodrop.report.setups import (
     Condition,
     Place,
     conditions,
-    instances_table,
     setup_names,
-    shared,
 )
 from nodrop.report.story import Cell, Story, factor_label
 from nodrop.report.tables import (
@@ -37,7 +34,7 @@ from nodrop.report.tables import (
     table_of,
     words,
 )
-from nodrop.report.timeline import timeline, together
+from nodrop.report.timeline import numbers_of, timeline
 from nodrop.report.trials import Trial, count_once
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Summary, of_hosts, summarize
@@ -222,7 +219,63 @@ PHASE_FIELDS: tuple[Field[Phase], ...] = (
     ),
 )
 
-MOST_OVERLAYS = 6
+COUNTED = ("received", "captured", "decoded", "lost", "residual")
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A cell of several instances, by its typical trial."""
+
+    cell: Cell
+    parts: tuple[Mapping[str, int], ...]
+    """One per instance: packets by those names of COUNTED that it reported."""
+
+    @property
+    def received(self) -> int:
+        return sum(part.get("received", 0) for part in self.parts)
+
+
+def shared(story: Story) -> list[Shared]:
+    """Cells whose typical trial has books of several instances."""
+    found = [Shared(c, _parts(c.typical.details.get("instances"))) for c in story.cells]
+    return [one for one in found if len(one.parts) > 1 and one.received]
+
+
+def _parts(told: Any) -> tuple[Mapping[str, int], ...]:
+    if not isinstance(told, list) or not all(isinstance(part, dict) for part in told):
+        return ()
+    return tuple(
+        {name: number for name in COUNTED if isinstance(number := part.get(f"{name}_packets"), int)}
+        for part in told
+    )
+
+
+InstancePart = tuple[Shared, int, Mapping[str, int]]
+
+
+def _packets(name: str) -> Field[InstancePart]:
+    return number(f"{name}_packets", name.capitalize(), lambda x: x[2].get(name))
+
+
+INSTANCE_FIELDS: tuple[Field[InstancePart], ...] = (
+    words("cell", "Cell", lambda x: x[0].cell.label),
+    words("run", "Run", lambda x: x[0].cell.typical.name),
+    number("instance", "Instance", lambda x: x[1]),
+    number("share_pct", "Share, %", lambda x: x[2].get("received", 0) / x[0].received,
+           numbers.percent, scale=100),
+    *map(_packets, COUNTED),
+)  # fmt: skip
+
+
+def instances_table(found: Sequence[Shared]) -> Table:
+    parts = ((one, n, part) for one in found for n, part in enumerate(one.parts, 1))
+    return table_of(
+        "instances", "Instances", INSTANCE_FIELDS, parts, anchor=lambda x: x[0].cell.typical.anchor
+    )
+
+
+MOST_CONDITIONS, MOST_SIDES = 2, 4
+"""Conditions whose setups are drawn over time, and how many fit beside each other."""
 
 
 def activation_table(found: Sequence[Activation]) -> Table:
@@ -244,20 +297,16 @@ def setups_tables(story: Story) -> Iterator[Table]:
 
 
 def setups_pictures(story: Story) -> Iterator[Picture]:
-    """The typical trial of each setup over time; the heaviest load first. A setup has the style
-    that it has elsewhere, whoever else is drawn."""
-    found = conditions(story)
-    styles = {name: style for style, name in enumerate(setup_names(found))}
-    heaviest = sorted(found, key=lambda c: -(c.base.cell.offered_pps or 0.0))[:MOST_OVERLAYS]
-    for n, condition in enumerate(heaviest, 1):
-        typical = [(p.name, p.cell.typical) for p in condition.places[:MOST_SERIES]]
+    """The typical trial of each setup over time, side by side; the heaviest load first."""
+    heaviest = sorted(conditions(story), key=lambda c: -(c.base.cell.offered_pps or 0.0))
+    for n, condition in enumerate(heaviest[:MOST_CONDITIONS], 1):
+        typical = [(p.name, p.cell.typical) for p in condition.places[:MOST_SIDES]]
         told = [(name, timeline(story.sources[t.source], t)) for name, t in typical]
-        lines = [(name, styles[name], line) for name, line in told if line]
+        lines = {name: line.under_load for name, line in told if line}
         if len(lines) > 1:
-            drawn = together(lines)
             at = f" at {condition.label}" if condition.label else ""
-            chart = time_chart([drawn], f"CPU and memory over time{at}")
-            yield Picture(f"setups-time-{n}", chart, drawn.table())
+            chart = time_chart([*lines.values()], f"Typical trials over time{at}", [*lines])
+            yield Picture(f"setups-time-{n}", chart, numbers_of(lines))
 
 
 def setups_sentences(story: Story) -> Iterator[str]:

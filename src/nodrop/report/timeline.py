@@ -21,6 +21,8 @@ RECEIVED, OFFERED = "Offered and received", "offered"
 
 Point = tuple[float, float]
 RowT = TypeVar("RowT")
+FROM_S = -1.0
+"""Seconds before the first packet from which several trials are drawn side by side."""
 LARGEST = 2.0**64
 """No counter holds more, and no clock: what says so was damaged."""
 
@@ -32,6 +34,9 @@ class Series:
     """Seconds since the first packet, value."""
     style: int
     """Number of its colour and dashes: always the same, whatever is drawn beside it."""
+
+    def since(self, start: float) -> Series:
+        return replace(self, points=tuple(point for point in self.points if point[0] >= start))
 
     @property
     def is_more(self) -> bool:
@@ -73,34 +78,39 @@ class Timeline:
     panels: tuple[Panel, ...]
     marks: tuple[tuple[str, float], ...]
     """Moments of the trial, in seconds since the first packet."""
-    own_cpu: Series | None = None
-    """CPU of the SUT with all its threads, % of one CPU: drawn if setups stand side by side."""
-
-    def series(self, title: str) -> Series | None:
-        """The first series of a panel about the receiving host."""
-        of = (s for p in self.panels if p.title == title for s in p.series if s.name != OFFERED)
-        return next(of, None)
 
     @property
-    def busy(self) -> Series | None:
-        """CPU time of the whole host, all kinds together."""
-        panel = next((p for p in self.panels if p.title == CPU_TITLE), None)
-        return None if panel is None else Series(panel.title, tuple(panel.lines[-1]), 0)
-
-    def table(self) -> Table:
-        """The numbers that are drawn."""
-        points = ((p, s, *point) for p in self.panels for s in p.series for point in s.points)
-        return table_of("time", "Over time", FIELDS, points)
+    def under_load(self) -> Timeline:
+        """Without what came before the load: a guest's discarded one, which others have not."""
+        panels = (
+            replace(panel, series=tuple(one.since(FROM_S) for one in panel.series))
+            for panel in self.panels
+        )
+        return Timeline(tuple(panels), tuple(mark for mark in self.marks if mark[1] >= FROM_S))
 
 
-Drawn = tuple[Panel, Series, float, float]
+Drawn = tuple[str, Panel, Series, float, float]
+
+
+def numbers_of(lines: Mapping[str, Timeline]) -> Table:
+    """The numbers that are drawn, of each trial by its name."""
+    points = (
+        (name, panel, series, *point)
+        for name, line in lines.items()
+        for panel in line.panels
+        for series in panel.series
+        for point in series.points
+    )
+    return table_of("time", "Over time", FIELDS, points)
+
 
 FIELDS: tuple[Field[Drawn], ...] = (
-    words("panel", "Panel", lambda x: x[0].title),
-    words("unit", "Unit", lambda x: x[0].unit),
-    words("series", "Series", lambda x: x[1].name),
-    number("seconds", "Seconds since the first packet", lambda x: round(x[2], 6), "{:g}".format),
-    number("value", "Value", lambda x: round(x[3], 6), "{:g}".format),
+    words("panel", "Panel", lambda x: x[1].title),
+    words("unit", "Unit", lambda x: x[1].unit),
+    words("series", "Series", lambda x: x[2].name),
+    number("seconds", "Seconds since the first packet", lambda x: round(x[3], 6), "{:g}".format),
+    number("value", "Value", lambda x: round(x[4], 6), "{:g}".format),
+    words("trial", "Trial", lambda x: x[0]),
 )
 
 MOST_POINTS = 120
@@ -234,42 +244,8 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
         moments = [
             (said, (marks[name] - start) / 1e9) for name, said in MARKS.items() if name in marks
         ]
-        own = next((panel.series[0] for panel in _drawn([_own_cpu], seen)), None)
-        return Timeline(panels, tuple(moments), own)
+        return Timeline(panels, tuple(moments))
     return None
-
-
-FROM_S = -1.0
-"""Time at which trials upon each other begin: before that lies a guest's discarded load, which the
-others have not."""
-
-
-def together(lines: Sequence[tuple[str, int, Timeline]]) -> Timeline:
-    """Several trials, each with its name and its style, upon each other: their first packets at 0 s
-    on one time axis."""
-
-    def of(series: Callable[[Timeline], Series | None]) -> list[tuple[str, int, Series | None]]:
-        return [(name, style, series(line)) for name, style, line in lines]
-
-    def within(line: Timeline) -> Series | None:
-        inside = (p for p in line.panels if p.title.startswith(f"{MEMORY_TITLE} inside"))
-        return next((s for panel in inside for s in panel.series if s.name == USED), None)
-
-    inside = [(f"{name}: inside", s) for name, _, s in of(within) if s]
-    beyond = max((style for _, style, _ in lines), default=0) + 1
-    panels = []
-    for title, unit, high, drawn in (
-        ("Received", "packets/s", None, of(lambda line: line.series(RECEIVED))),
-        ("Host CPU, all of it", "%", 100.0, of(lambda line: line.busy)),
-        ("SUT CPU", "% of one CPU", None, of(lambda line: line.own_cpu)),
-        ("Memory: resident on the host, used inside", "MiB", None,
-         [*of(lambda line: line.series(MEMORY_TITLE)),
-          *((name, beyond + n, s) for n, (name, s) in enumerate(inside))]),
-    ):  # fmt: skip
-        told = [(name, [p for p in s.points if p[0] >= FROM_S], n) for name, n, s in drawn if s]
-        if series := tuple(Series(name, tuple(points), n) for name, points, n in told if points):
-            panels.append(Panel(title, unit, series, high=high))
-    return Timeline(tuple(panels), ())
 
 
 def _offset_ns(trial: Trial, host: str) -> int:
@@ -367,11 +343,6 @@ def _all_cpus(of: _Sampled, cpus: Sequence[int], title: str) -> Panel:
     ]
     used = tuple(s for s in series if s.name in ("user", "system", "interrupts") or s.is_more)
     return Panel(title, "%", used, stacked=True, high=100)
-
-
-def _own_cpu(of: _Sampled) -> Iterable[Panel]:
-    own = of.series({"SUT": lambda row: float(row["tree"]["cpu_ns"]) / 1e7})
-    yield Panel("SUT CPU", "% of one CPU", own)
 
 
 def _threads(of: _Sampled) -> Iterable[Panel]:

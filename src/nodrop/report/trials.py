@@ -176,8 +176,6 @@ class Aside:
     """Share of the CPUs that the SUT may use: what others used under load."""
     foreign_of_all_cpus: bool = False
     """From an older version, which looked at the whole host."""
-    imbalance_ratio: float | None = None
-    """From an older version, which wrote it to trial.json only."""
     phases_s: Mapping[str, Any] = field(default_factory=dict)
     """Phases of the activation, in seconds."""
     asks_clock: bool = False
@@ -206,10 +204,7 @@ class Sensor:
 def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
     record = found = unpack(packed)
     ledger, problem = _ledger(run, record)
-    kept, imported = (
-        table_in(run.detail(record.run, "trial")),
-        bool(run.manifest.get("imported_from")),
-    )
+    kept, imported = table_in(run.detail(record.run, "trial")), run.manifest.get("imported_from")
     if ledger is not None:
         record = _by_its_files(record, ledger, kept)
     elif not imported and record.outcome == "measured":
@@ -238,7 +233,6 @@ def _aside(run: RunDir, record: TrialRecord, details: Json) -> Aside:
         cpus=len(cpus) if isinstance(cpus, list) else None,
         foreign_cpu_ratio=_foreign_cpu_ratio(run, record, details),
         foreign_of_all_cpus="foreign_cpu_ratio" not in details,
-        imbalance_ratio=_number(details.get("imbalance_ratio")),
         phases_s={sys.intern(name): took for name, took in phases.items()},
         asks_clock=isinstance(facts.get("tsc"), dict),
         warm_up=warm_up if warm_up.get("discarded") else None,

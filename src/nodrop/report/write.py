@@ -36,7 +36,7 @@ from nodrop.report.tables import (
     to_markdown,
     write_csv,
 )
-from nodrop.report.timeline import timeline
+from nodrop.report.timeline import numbers_of, timeline
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings
 from nodrop.report.watched import watched_cards
@@ -72,7 +72,7 @@ def _of_typical(story: Story, trial: Trial) -> Iterator[Picture]:
         yield Picture(f"flow-{name}", flow(ledger, f"Packet flow of {trial.name}"), table)
     if found := timeline(story.sources[trial.source], trial):
         drawn = time_chart([found], f"{trial.name} over time")
-        yield Picture(f"time-{name}", drawn, found.table())
+        yield Picture(f"time-{name}", drawn, numbers_of({trial.name: found}))
 
 
 class Part(StrEnum):

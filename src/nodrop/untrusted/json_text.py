@@ -39,6 +39,15 @@ def plain(text: object, *, longest: int = LONGEST) -> str:
     return spelled if len(given) <= longest else f"{spelled}… ({len(given)} characters)"
 
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+def csv_text(text: str) -> str:
+    """A spreadsheet must not compute it (CWE-1236); numbers never come through here."""
+    clean = plain(text, longest=10_000)
+    return f"'{clean}" if clean.startswith(_FORMULA) else clean
+
+
 def one_line(text: object, *, longest: int = 2000) -> str:
     """For a terminal: what an error, a journal or a name says, on one line, without controls."""
     lines = (line.strip() for line in str(text).splitlines())

@@ -23,11 +23,11 @@ from nodrop.compare.versus import versus
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.report.cards import card_lines, cards, headline, lost_words
-from nodrop.report.export import write_csv
 from nodrop.report.figures import detection_tables
 from nodrop.report.page import page
 from nodrop.report.story import read_story
 from nodrop.report.write import markdown_report
+from nodrop.results.export import write_csv
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import record_words, summarize_cells
 from nodrop.terminal.console import cells_table

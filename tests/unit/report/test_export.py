@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from nodrop.errors import BadInput, NotReady
-from nodrop.report.export import MOST_COLUMNS, Written, write_csv, write_parquet
+from nodrop.results.export import MOST_COLUMNS, Written, write_csv, write_parquet
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
 from tests.made.outcome_runs import Load, outcome_run, trial

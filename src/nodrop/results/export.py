@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput, NotReady
-from nodrop.report.escape import csv_text
 from nodrop.results.records import FLAT
 from nodrop.results.rundir import RunDir, must_be_each_once, open_run, unread
 from nodrop.results.trial import trial_schema
-from nodrop.untrusted.json_text import is_utf8, plain
+from nodrop.untrusted.json_text import csv_text, is_utf8, plain
 
 TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "VARCHAR"}
 PARTS = ("offered", "body")
