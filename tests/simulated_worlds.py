@@ -13,7 +13,7 @@ from typing import Any
 
 from nodrop.capacity.answering import answers
 from nodrop.capacity.search_answer import Answer, Bound
-from nodrop.capacity.searched import tried
+from nodrop.capacity.tried import tried
 from nodrop.config.search import Search
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.results.trial import Searched

@@ -26,7 +26,8 @@ from nodrop.capacity.search_answer import (
     apart,
     confidence,
 )
-from nodrop.capacity.searched import (
+from nodrop.capacity.statements import doubts, statements, writing
+from nodrop.capacity.tried import (
     NEAR,
     PROOF,
     SAME,
@@ -45,7 +46,6 @@ from nodrop.capacity.searched import (
     tried,
     untriable_above,
 )
-from nodrop.capacity.statements import doubts, statements, writing
 from nodrop.config.search import Search
 from nodrop.config.units import count_of
 from nodrop.results.capacity import LimitedBy

@@ -16,7 +16,7 @@ from typing import Any
 from nodrop.capacity.answering import answers, closed, to_prove
 from nodrop.capacity.forecast import RAMP_TRIALS, budget_shares, deciding_s, ramp_s
 from nodrop.capacity.methods import Ask, Field, Method, bisection, own
-from nodrop.capacity.searched import (
+from nodrop.capacity.tried import (
     AT_ANY_LOAD,
     Picture,
     Tried,

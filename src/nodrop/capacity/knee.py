@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from nodrop.capacity.searched import by_detections, judged_ratio
+from nodrop.capacity.tried import by_detections, judged_ratio
 from nodrop.ledger.imbalance import Role
 from nodrop.report import escape, numbers
 from nodrop.results.trial import TrialRecord, mark_of

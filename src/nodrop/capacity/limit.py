@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from nodrop.capacity.searched import (
+from nodrop.capacity.tried import (
     SENDER_REASONS,
     Bracket,
     Load,

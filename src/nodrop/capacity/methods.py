@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from nodrop.capacity.searched import NEAR, Load, Picture, Tried, loads
+from nodrop.capacity.tried import NEAR, Load, Picture, Tried, loads
 from nodrop.config.search import Search
 from nodrop.ledger.over_time import SEEN_BEHIND
 from nodrop.results.trial import Ramp

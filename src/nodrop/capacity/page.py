@@ -11,10 +11,10 @@ from markupsafe import Markup
 
 from nodrop.capacity.knee import workers_of
 from nodrop.capacity.pictures import by_outcome, zones
-from nodrop.capacity.searched import judged_ratio
 from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches
 from nodrop.capacity.section import efficiencies
 from nodrop.capacity.statements import ramp_words
+from nodrop.capacity.tried import judged_ratio
 from nodrop.capacity.words import fitted
 from nodrop.config.units import parse_cpus
 from nodrop.report import escape, numbers

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from nodrop.capacity.searched import MOST_MISSED, Tried
+from nodrop.capacity.tried import MOST_MISSED, Tried
 from nodrop.config.search import Of
 from nodrop.config.units import count_of
 from nodrop.ledger.verdict import percent

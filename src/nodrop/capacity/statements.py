@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nodrop.capacity.search_answer import Answer, Between, Statement, apart
-from nodrop.capacity.searched import Tried, no_ratio
+from nodrop.capacity.tried import Tried, no_ratio
 from nodrop.config.search import Search
 from nodrop.config.units import noun
 from nodrop.findings.load_words import UNSURE, Writing, goal_words, known_apart, value_words

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from nodrop.capacity.search_answer import Answer, Statement
-from nodrop.capacity.searched import Tried, tried
 from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.statements import writing
+from nodrop.capacity.tried import Tried, tried
 from nodrop.config.units import count_of, noun
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import Sentence

@@ -14,9 +14,9 @@ from nodrop.capacity.card import breaks_words, headline, load_of, load_words, lo
 from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
-from nodrop.capacity.searched import judged_ratio, tried
 from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches, subject
 from nodrop.capacity.statements import writing
+from nodrop.capacity.tried import judged_ratio, tried
 from nodrop.capacity.words import bounds_words
 from nodrop.config.asked import SEARCHING, search_words
 from nodrop.config.units import count_of, noun, parse_cpus

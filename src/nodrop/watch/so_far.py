@@ -11,7 +11,7 @@ from nodrop.capacity.answering import answers
 from nodrop.capacity.card import breaks_words, load_of, rate_words, span_words
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
-from nodrop.capacity.searched import judged_ratio
+from nodrop.capacity.tried import judged_ratio
 from nodrop.config.matrix import NAMED
 from nodrop.config.search import Search
 from nodrop.config.units import count_of

@@ -8,7 +8,7 @@ import pytest
 
 from nodrop.capacity.answering import answers
 from nodrop.capacity.methods import Field, own
-from nodrop.capacity.searched import Tried, tried
+from nodrop.capacity.tried import Tried, tried
 from nodrop.config.search import Search
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.results.trial import TrialRecord

@@ -14,7 +14,7 @@ import pytest
 
 from nodrop.capacity.answering import answers, to_prove
 from nodrop.capacity.search_answer import Answer
-from nodrop.capacity.searched import loads, proofs, proved, tried
+from nodrop.capacity.tried import loads, proofs, proved, tried
 from nodrop.config.search import Search
 from nodrop.ledger.cause import Rule
 from nodrop.measure.controllers.blocks import TrialInput
