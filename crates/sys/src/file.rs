@@ -95,10 +95,10 @@ fn read_text_within(most: u64, path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "is not UTF-8"))
 }
 
-/// The controller's bound for such files (`nodrop.untrusted.bounds`) is the same.
+/// The controller's bound for such files (`nodrop.untrusted.json_text`) is the same.
 pub const MOST_TEXT_BYTES: u64 = 64 << 20;
 
-/// In the environment: how many times every bound; the controller (`nodrop.untrusted.bounds`) has the same key.
+/// In the environment: how many times every bound; the controller (`nodrop.untrusted.json_text`) has the same key.
 pub const BOUNDS_KEY: &str = "NODROP_BOUNDS_TIMES";
 
 /// What every bound is multiplied by: 1 if the environment does not say.

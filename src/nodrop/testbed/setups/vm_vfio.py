@@ -152,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
             if device.exists():
                 device.restore(driver)
             return 0
-    print("usage: python -m nodrop.machines.vfio restore DEVICE DRIVER", file=sys.stderr)  # noqa: T201
+    print("usage: python -m nodrop.testbed.setups.vm_vfio restore DEVICE DRIVER", file=sys.stderr)  # noqa: T201
     return 2
 
 
