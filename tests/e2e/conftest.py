@@ -73,15 +73,22 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, real_trace: Path, monkeypatch: pytest.MonkeyPatch, _patience: None) -> Run:
-    """Runs an experiment on the real trace with `--set`s; `progress` may inject faults."""
+def run(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    _patience: None,
+) -> Run:
+    """Runs an experiment with `--set`s, on the real trace if it has `{trace}`; `progress` may
+    inject faults."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def go(
         *settings: str, text: str = SURICATA, lab: str | None = None, progress: Any = None
     ) -> RunOutcome:
         file = tmp_path / "experiment.toml"
-        file.write_text(text.format(trace=real_trace))
+        trace = request.getfixturevalue("real_trace") if "{trace}" in text else ""
+        file.write_text(text.format(trace=trace))
         return run_experiment(
             load_experiment(file, settings),
             load_lab(lab),

@@ -28,7 +28,7 @@ name = "sender"
 kind = "sink"
 [load]
 kind = "replay"
-trace = "{trace}"
+trace = "of-each-test.pcap"
 [measure]
 repetitions = 1
 late_p99_us = 1000000 # what p99 forgives in a long trial; these are short
