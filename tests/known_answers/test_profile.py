@@ -294,6 +294,7 @@ def of_nobody(program: Path) -> Iterator[tuple[list[str], Path, Path]]:
         yield ["setpriv", *ids], node, Path(shutil.copy(program, folder))
 
 
+@pytest.mark.usefixtures("real_root")
 def test_a_normal_user_has_what_the_kernel_gives_and_the_rest_is_named(
     of_nobody: tuple[list[str], Path, Path],
 ) -> None:

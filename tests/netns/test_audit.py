@@ -63,6 +63,7 @@ def test_an_audit_sees_a_port_in_a_foreign_namespace_and_changes_nothing() -> No
     assert said["second-listener"].says.startswith("sniffer (pid ")
 
 
+@pytest.mark.usefixtures("real_root")
 @pytest.mark.parametrize("packets", [900, 40_000])
 def test_whoever_looks_on_the_owner_of_a_socket_counts_every_packet(packets: int) -> None:
     """The onlooker comes at rest and while packets come: with few the rings have room, with many

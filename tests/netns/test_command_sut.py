@@ -107,6 +107,7 @@ def replay(link: Link, trace: Path, pps: float) -> int:
 FURTHER = [depth(name) for name in shipped() if name not in ("tcpdump", "dumpcap")]
 
 
+@pytest.mark.usefixtures("real_root")  # the kernel's counters of its sockets
 @pytest.mark.parametrize("program", ["tcpdump", "dumpcap", *FURTHER])
 def test_each_description_is_proved(program: str, tmp_path: Path) -> None:
     if shutil.which(program) is None:
@@ -156,6 +157,7 @@ decoded = "captured"
 COPIES = HIDES.replace("received - 7", "received").replace("[stop]", "[ready]\nsockets='2'\n[stop]")
 
 
+@pytest.mark.usefixtures("real_root")  # the kernel's counters of its sockets
 def test_a_program_that_has_each_packet_twice(tmp_path: Path) -> None:
     if shutil.which("tcpdump") is None:
         pytest.skip("tcpdump is not in PATH")
@@ -169,6 +171,7 @@ def test_a_program_that_has_each_packet_twice(tmp_path: Path) -> None:
     assert "2 sockets that each see every packet" in proof.wrong[0]
 
 
+@pytest.mark.usefixtures("real_root")  # the kernel's counters of its sockets
 def test_what_differs_from_the_kernels_counters_is_named(
     label: str, tmp_path: Path, trace: Path
 ) -> None:

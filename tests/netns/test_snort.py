@@ -63,6 +63,7 @@ def table(folder: Path, fault: str = "none") -> dict[str, Any]:
     return {"program": "snort3", "config": str(config)}
 
 
+@pytest.mark.usefixtures("real_root")  # the kernel's counters of its sockets
 @pytest.mark.parametrize("daq", ["afpacket", "pcap"])
 def test_its_description_is_proved(snort: dict[str, Any], daq: str, tmp_path: Path) -> None:
     """With the pcap DAQ it ends by a nudge, which it counts as well."""
@@ -74,6 +75,7 @@ def test_its_description_is_proved(snort: dict[str, Any], daq: str, tmp_path: Pa
     assert 0 < still.truth["dropped_ring_full"] < still.truth["captured"]
 
 
+@pytest.mark.usefixtures("real_root")  # the kernel's counters of its sockets
 @pytest.mark.parametrize(
     ("threads", "daq"), [(2, "afpacket"), depth(1, "pcap"), depth(1, "afpacket")]
 )
@@ -142,6 +144,7 @@ def test_four_instances_behind_the_split(tmp_path: Path, trace: Path) -> None:
     assert (books.captured_packets, books.lost_packets) == (record.offered.sent, 0)
 
 
+@pytest.mark.usefixtures("real_root")  # the kernel's counters of its sockets
 @pytest.mark.parametrize(
     ("fault", "words"),
     [

@@ -123,9 +123,10 @@ def counted(each: Each) -> Sequence[SutCounters]:
 def drain(each: Each, *, expected_packets: int | None, timeout_s: float) -> Drained:
     if len(each) == 1:
         return each[0].drain(expected_packets=expected_packets, timeout_s=timeout_s)
-    if any(one.process.quiet for one in each):
-        # Must not be asked while they are measured. Each knows when it is at rest, though not
-        # how many packets are its share.
+    seen = None if any(one.process.quiet for one in each) else live(each)
+    if seen is None or seen.captured_packets is None:
+        # Must not be asked while they are measured, or cannot be seen by this user. Each knows when
+        # it is at rest, though not how many packets are its share.
         return _the_last(
             _of_each(each, lambda one: one.drain(expected_packets=None, timeout_s=timeout_s))
         )

@@ -23,6 +23,9 @@ USERNS_VARIABLE = "NODROP_USERNS"
 """Set in a user namespace of ours: "new" until it has a /run of its own, which children keep."""
 CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 12, 13, 21
 UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--mount")
+ALL_USERS = ("--map-auto",)
+"""The ids that this user has in /etc/subuid as well, by newuidmap: tcpdump gives up root, and can
+do that only where there is another user."""
 TRY_TIMEOUT_S = 10.0
 SYSCTLS = {
     "kernel/unprivileged_userns_clone": "0",
@@ -44,11 +47,11 @@ def ensure_privileges() -> None:
         return
     if may_make_namespaces():
         return
-    _must_have_user_namespaces()
+    unshare = user_namespace_command()
     sys.stdout.flush()
     sys.stderr.flush()
     again = [sys.executable, *sys.orig_argv[1:]]
-    os.execvpe(UNSHARE[0], [*UNSHARE, "--", *again], {**os.environ, USERNS_VARIABLE: "new"})
+    os.execvpe(unshare[0], [*unshare, "--", *again], {**os.environ, USERNS_VARIABLE: "new"})
 
 
 def privileges_lacking() -> str:
@@ -56,7 +59,7 @@ def privileges_lacking() -> str:
     if in_user_namespace() or may_make_namespaces():
         return ""
     try:
-        _must_have_user_namespaces()
+        user_namespace_command()
     except NotReady as lacking:
         return str(lacking)
     return ""
@@ -77,22 +80,24 @@ def may_make_namespaces() -> bool:
     return False
 
 
-def _must_have_user_namespaces() -> None:
+def user_namespace_command() -> tuple[str, ...]:
+    """The command that makes one here, with all ids of this user if it has several."""
     if shutil.which(UNSHARE[0]) is None:
         raise NotReady("program unshare is missing", hint="install util-linux, or run as root")
     # Tried, not guessed from settings: security modules and containers have other ways to refuse.
-    try:
-        tried = subprocess.run(
-            [*UNSHARE, "--", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
-            capture_output=True,
-            text=True,
-            timeout=TRY_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise NotReady("unshare does not answer", hint="run as root") from None
-    if tried.returncode == 0:
-        return
+    for unshare in ((*UNSHARE, *ALL_USERS), UNSHARE):
+        try:
+            tried = subprocess.run(
+                [*unshare, "--", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
+                capture_output=True,
+                text=True,
+                timeout=TRY_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise NotReady("unshare does not answer", hint="run as root") from None
+        if tried.returncode == 0:
+            return unshare
     switches = [
         f"sudo sysctl -w {name.replace('/', '.')}={'0' if forbidding == '1' else '1'}"
         for name, forbidding in SYSCTLS.items()

@@ -1,0 +1,38 @@
+"""The user namespace of a normal user: with all ids that the user has, or with one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import NotReady
+from nodrop.testbed.hosts import rights
+
+REFUSES = '#!/bin/sh\nfor word; do [ "$word" != "{word}" ] || {{ echo no >&2; exit 1; }}; done\n'
+
+
+@pytest.mark.parametrize(
+    ("refused", "used"),
+    [("--nothing", (*rights.UNSHARE, *rights.ALL_USERS)), (rights.ALL_USERS[0], rights.UNSHARE)],
+)
+def test_all_ids_where_the_host_gives_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str, used: tuple[str, ...]
+) -> None:
+    stand_in(tmp_path, monkeypatch, refused)
+    assert rights.user_namespace_command() == used
+
+
+def test_without_any_the_words_of_unshare_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch, "--user")
+    with pytest.raises(NotReady, match=r"gives normal users no user namespace \(no\)"):
+        rights.user_namespace_command()
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    program = folder / "unshare"
+    program.write_text(REFUSES.format(word=refused))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
