@@ -172,3 +172,20 @@ def test_a_program_may_end_while_all_are_ended(held: HeldHere) -> None:
             thread.join(END_S)
             assert not thread.is_alive()
         assert [*end._programs] == [0]
+
+
+def test_a_program_that_is_ended_with_all_has_no_status(held: HeldHere) -> None:
+    """Its client was told that it was killed, and not that the connection is gone."""
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as near, os.fdopen(write, "wb") as sink:
+        frames, before = Frames(near, sink), {*threading.enumerate()}
+        end = RelayEnd(frames, held)
+        end.hear(Frame(1, "o", b'{"command": "exec cat"}'))
+        begun = frames.receive()
+        assert begun is not None and begun.kind == "s"
+        threads = {one for one in threading.enumerate() if one.ident} - before
+        end.close()
+        for thread in threads:
+            thread.join(END_S)
+        sink.close()
+        assert frames.receive() is None

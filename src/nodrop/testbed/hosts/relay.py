@@ -201,7 +201,9 @@ class RelayEnd:
             _close(pipe)
         with self._changing:
             del self._programs[channel]
-        self._frames.say(channel, "x", {"status": status})
+            over = self._over
+        if not over:  # else it was killed because the pipes are gone, and that is what is said
+            self._frames.say(channel, "x", {"status": status})
 
     def _passed(self, channel: int, kind: str, descriptor: int) -> None:
         with suppress(OSError):
