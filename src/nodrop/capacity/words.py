@@ -12,7 +12,15 @@ from nodrop.capacity.tried import Tried, tried
 from nodrop.config.units import count_of, noun
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import Sentence
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import (
+    LOWER_END,
+    UPPER_END,
+    Field,
+    Table,
+    number_of,
+    table_of,
+    words,
+)
 from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import outliers
 from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
@@ -345,35 +353,34 @@ def fitted_words(found: LossCurve | NoCurve) -> str:
     )
 
 
-COLUMNS = (
-    Column(name="cell", title="Cell"),
-    numeric("capacity_pps", "Median trial takes, packets/s"),
-    numeric("low_pps", "from", "lower end of the 95 % interval"),
-    numeric("high_pps", "to", "upper end of the 95 % interval"),
-    numeric("scatter_pct", "Scatter, %", "from trial to trial"),
-    numeric("trials", "Trials"),
-    numeric("too_much", "Too much", "of these trials"),
-    numeric("starts", "Starts", "of the SUT; hosts if several did"),
-    Column(name="why_none", title="Why there is none"),
-)
+Fitted = tuple[str, LossCurve | NoCurve]
+"""A cell's name and its curve."""
+
+
+def _curve(of: Fitted) -> LossCurve | None:
+    return None if isinstance(of[1], NoCurve) else of[1]
+
+
+FIELDS: tuple[Field[Fitted], ...] = (
+    words("cell", "Cell", lambda x: x[0]),
+    number_of("capacity_pps", "Median trial takes, packets/s", _curve,
+              lambda found: found.capacity_pps, numbers.count),
+    number_of("low_pps", "from", _curve, lambda found: found.low_pps, numbers.count,
+              help=LOWER_END),
+    number_of("high_pps", "to", _curve, lambda found: found.high_pps, numbers.count,
+              help=UPPER_END),
+    number_of("scatter_pct", "Scatter, %", _curve, lambda found: found.scatter, numbers.percent,
+              scale=100, help="from trial to trial"),
+    number_of("trials", "Trials", _curve, lambda found: found.n, str),
+    number_of("too_much", "Too much", _curve, lambda found: found.lossy, str,
+              help="of these trials"),
+    number_of("starts", "Starts", _curve, lambda found: found.starts, str,
+              help="of the SUT; hosts if several did"),
+    words("why_none", "Why there is none",
+          lambda x: x[1].why if isinstance(x[1], NoCurve) else ""),
+)  # fmt: skip
 
 
 def curves_table(found: Sequence[SearchedCell]) -> Table:
-    rows = tuple(_curve_row(one.subject, fitted(one)) for one in found)
-    return Table(name="loss-curves", title="Fitted loss curves", columns=COLUMNS, rows=rows)
-
-
-def _curve_row(name: str, found: LossCurve | NoCurve) -> Row:
-    if isinstance(found, NoCurve):
-        none = Value(raw=None, shown=numbers.NOT_MEASURED)
-        return Row(values=(text(name), *[none] * 7, text(found.why)))
-    rates = (found.capacity_pps, found.low_pps, found.high_pps)
-    return Row(
-        values=(
-            text(name),
-            *(Value(raw=rate, shown=numbers.count(rate)) for rate in rates),
-            Value(raw=found.scatter * 100, shown=numbers.percent(found.scatter)),
-            *(Value(raw=n, shown=f"{n}") for n in (found.n, found.lossy, found.starts)),
-            text(""),
-        )
-    )
+    curves = ((one.subject, fitted(one)) for one in found)
+    return table_of("loss-curves", "Fitted loss curves", FIELDS, curves)

@@ -25,13 +25,14 @@ from nodrop.report.chart import (
     tag,
 )
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import Field, Table, number_of, table_of, words
+from nodrop.report.tables import number as of_number
 from nodrop.report.trials import Trial
 from nodrop.results.layout import PROFILE
 from nodrop.results.rundir import Damage
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.comparison import Answer, Comparison, Question, compare
-from nodrop.stats.interval import Family, Summary, by_start, summarize
+from nodrop.stats.interval import Family, Interval, Summary, by_start, summarize
 
 OTHER = "other"
 """Group of stacks that no pattern names."""
@@ -332,32 +333,44 @@ MOST_FUNCTIONS = 10
 Shares = Callable[[RoleProfile], Mapping[str, float]]
 
 
+def _signed(ratio: float) -> str:
+    return f"{'+' if ratio > 0 else ''}{numbers.percent(ratio)}"
+
+
+Shift = tuple[str, str, str, str, float, Comparison, str]
+"""Cell, role, kind and name, its share in the first cell, the comparison, and its verdict."""
+
+
+def _interval(shift: Shift) -> Interval | None:
+    return shift[5].interval
+
+
+SHIFT_FIELDS: tuple[Field[Shift], ...] = (
+    words("cell", "Cell", lambda x: x[0]),
+    words("role", "Role", lambda x: x[1]),
+    words("kind", "Of", lambda x: x[2]),
+    words("name", "Name", lambda x: x[3]),
+    of_number("before_pct", "First cell, %", lambda x: x[4], numbers.percent, scale=100),
+    of_number("after_pct", "This cell, %", lambda x: x[4] + x[5].shift, numbers.percent, scale=100),
+    of_number("shift_points", "Shift, points", lambda x: x[5].shift, _signed, scale=100),
+    number_of("low_points", "from", _interval, lambda found: found.low, _signed, scale=100,
+              help="of the 95 % interval"),
+    number_of("high_points", "to", _interval, lambda found: found.high, _signed, scale=100,
+              help="of the 95 % interval"),
+    words("verdict", "Verdict", lambda x: x[6]),
+)  # fmt: skip
+
+
 def shifts_table(cells: Sequence[Profiled]) -> Table | None:
     """Table of shifts of every other cell against the first; None if there is no role that both
     have."""
-    rows = tuple(row for other in cells[1:] for row in _rows(cells[0], other))
-    if not rows:
-        return None
-    return Table(
-        name="profile-shifts",
-        title=f"What shifted against {cells[0].label}",
-        columns=(
-            Column(name="cell", title="Cell"),
-            Column(name="role", title="Role"),
-            Column(name="kind", title="Of"),
-            Column(name="name", title="Name"),
-            numeric("before_pct", "First cell, %"),
-            numeric("after_pct", "This cell, %"),
-            numeric("shift_points", "Shift, points"),
-            numeric("low_points", "from", "of the 95 % interval"),
-            numeric("high_points", "to", "of the 95 % interval"),
-            Column(name="verdict", title="Verdict"),
-        ),
-        rows=rows,
-    )
+    shifts = (shift for other in cells[1:] for shift in _shifts(cells[0], other))
+    title = f"What shifted against {cells[0].label}"
+    table = table_of("profile-shifts", title, SHIFT_FIELDS, shifts)
+    return table if table.rows else None
 
 
-def _rows(base: Profiled, other: Profiled) -> Iterator[Row]:
+def _shifts(base: Profiled, other: Profiled) -> Iterator[Shift]:
     for role in base.roles():
         if role not in other.roles():
             continue
@@ -365,19 +378,7 @@ def _rows(base: Profiled, other: Profiled) -> Iterator[Row]:
         functions = list(_shifted(base, other, role, _by_function))
         for kind, found in (("group", groups), ("function", functions[:MOST_FUNCTIONS])):
             for name, before, compared, verdict in found:
-                yield Row(
-                    values=(
-                        text(other.label),
-                        text(role),
-                        text(kind),
-                        text(name),
-                        _points(before),
-                        _points(before + compared.shift),
-                        _points(compared.shift, signed=True),
-                        *_ends(compared),
-                        text(verdict),
-                    )
-                )
+                yield other.label, role, kind, name, before, compared, verdict
 
 
 def _by_function(role: RoleProfile) -> dict[str, float]:
@@ -410,19 +411,6 @@ def _verdict(compared: Comparison, family: Family) -> str:
     if compared.interval is None:
         return f"cannot tell: needs {family.runs_needed()} runs of each"
     return "cannot tell"
-
-
-def _ends(compared: Comparison) -> tuple[Value, Value]:
-    found = compared.interval
-    if found is None:
-        return Value(raw=None, shown="–"), Value(raw=None, shown="–")
-    return _points(found.low, signed=True), _points(found.high, signed=True)
-
-
-def _points(ratio: float, *, signed: bool = False) -> Value:
-    sign = "+" if signed and ratio > 0 else ""
-    shown = f"{sign}{numbers.percent(ratio)}" if ratio >= 0 else f"−{numbers.percent(-ratio)}"
-    return Value(raw=ratio * 100, shown=shown)
 
 
 # Flame graphs: where a role ran or waited, and what shifted against another cell.

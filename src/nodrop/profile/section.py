@@ -25,7 +25,16 @@ from nodrop.report import numbers
 from nodrop.report.chart import Chart
 from nodrop.report.sections import Section, rendered
 from nodrop.report.story import Story, once
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
+from nodrop.report.tables import (
+    Field,
+    Table,
+    interval_fields,
+    number,
+    number_of,
+    table_of,
+    text,
+    words,
+)
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Summary, summarize
 
@@ -39,36 +48,57 @@ PerPacket = Mapping[str, float]
 """By the names of COUNTS, those that are known."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PerPacket:
+    """Rates for each packet, of a thread or of the whole SUT."""
+
+    cell: str
+    thread: str
+    role: str
+    whose: str
+    """Name of whom the packets are counted for: the thread, or the SUT."""
+    rates: Mapping[str, Summary | None]
+    absent: str = ""
+    """Why there are no rates."""
+
+
+def _rate(rate: float) -> str:
+    return numbers.count(rate) if rate >= 100 else f"{rate:.2f}"
+
+
+def _rates(name: str, title: str, help: str) -> Iterator[Field[_PerPacket]]:
+    names = (f"{name}_per_packet", f"{name}_per_packet_low", f"{name}_per_packet_high")
+    fields: Sequence[Field[_PerPacket]] = interval_fields(
+        names, (title, "from", "to"), lambda x: x.rates.get(name), _rate, help=help
+    )
+    median = fields[0]
+    yield Field(median.column, lambda x: text(x.absent) if x.absent else median.of(x))
+    yield from fields[1:]
+
+
+PACKET_FIELDS: tuple[Field[_PerPacket], ...] = (
+    words("cell", "Cell", lambda x: x.cell),
+    words("thread", "Thread", lambda x: x.thread),
+    words("role", "Role", lambda x: x.role),
+    words("packets", "For each packet of", lambda x: x.whose,
+          "that it decoded (a receive thread: handed on); until the last was sent"),
+    *_rates("instructions", "Instructions", "median"),
+    *_rates("cache_misses", "Cache misses", "of the last cache; median"),
+)  # fmt: skip
+
+
 def packets_table(cells: Sequence[Profiled]) -> Table | None:
     """None if no trial asked for such counters."""
-    rows = tuple(row for cell in cells for row in _profile_packets_rows(cell))
-    if not rows:
-        return None
-    of = "of the 95 % interval"
-    return Table(
-        name="profile-packets",
-        title="What a packet takes, by the CPU's counters",
-        columns=(
-            Column(name="cell", title="Cell"),
-            Column(name="thread", title="Thread"),
-            Column(name="role", title="Role"),
-            Column(
-                name="packets",
-                title="For each packet of",
-                help="that it decoded (a receive thread: handed on); until the last was sent",
-            ),
-            numeric("instructions_per_packet", "Instructions", "median"),
-            numeric("instructions_per_packet_low", "from", of),
-            numeric("instructions_per_packet_high", "to", of),
-            numeric("cache_misses_per_packet", "Cache misses", "of the last cache; median"),
-            numeric("cache_misses_per_packet_low", "from", of),
-            numeric("cache_misses_per_packet_high", "to", of),
-        ),
-        rows=rows,
-    )
+    found = (one for cell in cells for one in _per_packet(cell))
+    title = "What a packet takes, by the CPU's counters"
+    return _if_any(table_of("profile-packets", title, PACKET_FIELDS, found))
 
 
-def _profile_packets_rows(cell: Profiled) -> Iterator[Row]:
+def _if_any(table: Table) -> Table | None:
+    return table if table.rows else None
+
+
+def _per_packet(cell: Profiled) -> Iterator[_PerPacket]:
     found: dict[tuple[str, str, str], list[tuple[Hashable, PerPacket]]] = {}
     lacks = ""
     for (start, trial), record in zip(cell.trials, cell.records, strict=True):
@@ -76,17 +106,12 @@ def _profile_packets_rows(cell: Profiled) -> Iterator[Row]:
         for head, rates in per_packet(trial, record).items():
             found.setdefault(head, []).append((start, rates))
     if not found and lacks and lacks != NOT_ASKED:
-        absent = text(NOT_HERE if NOT_HERE in lacks else "not seen")
-        nothing = (Value(raw=None, shown="–"),) * 2
-        of = (text(cell.label), text(WHOLE), text("–"), text("the SUT"))
-        yield Row(values=(*of, *(absent, *nothing), *(absent, *nothing)))
-    for head, trials in found.items():
-        values = (
-            value
-            for name in COUNTS
-            for value in with_ends(_summary(trials, name), _profile_packets_rate)
-        )
-        yield Row(values=(text(cell.label), *map(text, head), *values))
+        absent = NOT_HERE if NOT_HERE in lacks else "not seen"
+        yield _PerPacket(cell=cell.label, thread=WHOLE, role="–", whose="the SUT", rates={},
+                         absent=absent)  # fmt: skip
+    for (thread, role, whose), trials in found.items():
+        known = {name: _summary(trials, name) for name in COUNTS}
+        yield _PerPacket(cell=cell.label, thread=thread, role=role, whose=whose, rates=known)
 
 
 def per_packet(trial: TrialProfile, record: TrialRecord) -> dict[tuple[str, str, str], PerPacket]:
@@ -133,12 +158,6 @@ def _summary(trials: Sequence[tuple[Hashable, PerPacket]], name: str) -> Summary
     return summarize([rate for _, rate in known], starts=[start for start, _ in known])
 
 
-def _profile_packets_rate(rate: float | None) -> str:
-    if rate is None or rate >= 100:
-        return numbers.count(rate)
-    return f"{rate:.2f}"
-
-
 LOCKS = "locks and conditions"
 LIBRARY = ("[[]*", "libc.so*", "libc-*", "libpthread*", "ld-linux*", "ld-musl*", "libstdc++*")
 MOST_SITES = 8
@@ -149,42 +168,32 @@ Site = tuple[str, str]
 """The call site, and what called it."""
 
 
+Waited = tuple[str, str, Site, float]
+"""Cell, role, place, and its share of the role's time."""
+LOCK_FIELDS: tuple[Field[Waited], ...] = (
+    words("cell", "Cell", lambda x: x[0]),
+    words("role", "Role", lambda x: x[1]),
+    words("site", "Waits in", lambda x: x[2][0],
+          "the function that called the C library; an idle thread waits as well"),
+    words("caller", "Called by", lambda x: x[2][1]),
+    number("time_pct", "Of its time, %", lambda x: x[3], numbers.percent, scale=100,
+           help="of all threads of the role together; median over the runs"),
+)  # fmt: skip
+
+
 def locks_table(cells: Sequence[Profiled]) -> Table | None:
     """None if no such wait was seen with its caller."""
-    rows = tuple(_profile_locks_rows(cells))
-    if not rows:
-        return None
-    return Table(
-        name="profile-locks",
-        title="Where they wait for locks and conditions",
-        columns=(
-            Column(name="cell", title="Cell"),
-            Column(name="role", title="Role"),
-            Column(
-                name="site",
-                title="Waits in",
-                help="the function that called the C library; an idle thread waits as well",
-            ),
-            Column(name="caller", title="Called by"),
-            numeric(
-                "time_pct",
-                "Of its time, %",
-                "of all threads of the role together; median over the runs",
-            ),
-        ),
-        rows=rows,
-    )
+    title = "Where they wait for locks and conditions"
+    return _if_any(table_of("profile-locks", title, LOCK_FIELDS, _waited(cells)))
 
 
-def _profile_locks_rows(cells: Sequence[Profiled]) -> Iterator[Row]:
+def _waited(cells: Sequence[Profiled]) -> Iterator[Waited]:
     for cell in cells:
         for role in cell.all_roles():
-            for (site, caller), summary in cell.over(role, sites)[:MOST_SITES]:
+            for site, summary in cell.over(role, sites)[:MOST_SITES]:
                 if summary.median < LEAST_RATIO:
                     break
-                raw = summary.median * 100
-                share = Value(raw=raw, shown=numbers.percent(summary.median))
-                yield Row(values=(*map(text, (cell.label, role, site, caller)), share))
+                yield cell.label, role, site, summary.median
 
 
 def sites(role: RoleProfile) -> dict[Site, float]:
@@ -207,103 +216,67 @@ def _in_library(frame: Named) -> bool:
     return any(fnmatchcase(frame.module, pattern) for pattern in LIBRARY)
 
 
+Counted = tuple[str, str, Mapping[str, Summary], float]
+"""Cell, role, its rates, and the share of its time in which they were reckoned."""
+HARDWARE_FIELDS: tuple[Field[Counted], ...] = (
+    words("cell", "Cell", lambda x: x[0]),
+    words("role", "Role", lambda x: x[1]),
+    *interval_fields(
+        ("ipc", "ipc_low", "ipc_high"), ("Instructions per cycle", "from", "to"),
+        lambda x: x[2].get("ipc"), "{:.2f}".format, help="median"),
+    *interval_fields(
+        ("cache_misses", "cache_misses_low", "cache_misses_high"), ("Cache misses", "from", "to"),
+        lambda x: x[2].get("misses"), "{:.2f}".format,
+        help="of the last cache, per 1,000 instructions; median"),
+    number("reckoned_pct", "Reckoned, %", lambda x: x[3], numbers.percent, scale=100,
+           help="of the time on a CPU: a counter had no turn there; the most of any run"),
+)  # fmt: skip
+
+
 def hardware_table(cells: Sequence[Profiled]) -> Table | None:
     """None if no trial has such counters: they were not asked for, or not on this host."""
-    rows = tuple(_profile_hardware_rows(cells))
-    if not rows:
-        return None
-    of = "of the 95 % interval"
-    return Table(
-        name="profile-hardware",
-        title="What the CPU's counters say",
-        columns=(
-            Column(name="cell", title="Cell"),
-            Column(name="role", title="Role"),
-            numeric("ipc", "Instructions per cycle", "median"),
-            numeric("ipc_low", "from", of),
-            numeric("ipc_high", "to", of),
-            numeric(
-                "cache_misses", "Cache misses", "of the last cache, per 1,000 instructions; median"
-            ),
-            numeric("cache_misses_low", "from", of),
-            numeric("cache_misses_high", "to", of),
-            numeric(
-                "reckoned_pct",
-                "Reckoned, %",
-                "of the time on a CPU: a counter had no turn there; the most of any run",
-            ),
-        ),
-        rows=rows,
-    )
+    title = "What the CPU's counters say"
+    return _if_any(table_of("profile-hardware", title, HARDWARE_FIELDS, _counted(cells)))
 
 
-def _profile_hardware_rows(cells: Sequence[Profiled]) -> Iterator[Row]:
+def _counted(cells: Sequence[Profiled]) -> Iterator[Counted]:
     for cell in cells:
         for role in cell.roles():
-            rates = dict(cell.over(role, lambda one: one.hardware_rates()))
-            if not rates:
-                continue
-            of = [trial.roles[role] for _, trial in cell.trials if role in trial.roles]
-            reckoned = max(one.uncounted_ns / max(1, one.cpu_ns) for one in of)
-            yield Row(
-                values=(
-                    *(text(cell.label), text(role)),
-                    *with_ends(rates.get("ipc"), _rate),
-                    *with_ends(rates.get("misses"), _rate),
-                    Value(raw=reckoned * 100, shown=numbers.percent(reckoned)),
-                )
-            )
+            if rates := dict(cell.over(role, lambda one: one.hardware_rates())):
+                of = [trial.roles[role] for _, trial in cell.trials if role in trial.roles]
+                reckoned = max(one.uncounted_ns / max(1, one.cpu_ns) for one in of)
+                yield cell.label, role, rates, reckoned
 
 
-def _rate(rate: float | None) -> str:
-    return numbers.NOT_MEASURED if rate is None else f"{rate:.2f}"
+Cost = tuple[str, Summary, float, int, Summary]
+"""Cell, the profiler's share of one CPU, its most, threads sampled, and the share for each."""
+COST_FIELDS: tuple[Field[Cost], ...] = (
+    words("cell", "Cell", lambda x: x[0]),
+    number("own_cpu_pct", "Of one CPU, %", lambda x: x[1].median, numbers.percent, scale=100,
+           help="its own process, in a guest of a virtual CPU there; median over the runs"),
+    number("own_cpu_pct_most", "at most, %", lambda x: x[2], numbers.percent, scale=100,
+           help="of any run"),
+    number("threads", "Threads sampled", lambda x: x[3], str, help="the most of any run"),
+    number("own_cpu_pct_per_thread", "For each of them, %", lambda x: x[4].median,
+           numbers.percent, scale=100, help="median over the runs"),
+)  # fmt: skip
 
 
 def cost_table(cells: Sequence[Profiled]) -> Table | None:
     """None if nothing was sampled."""
-    rows = tuple(_rows(cells))
-    if not rows:
-        return None
-    return Table(
-        name="profile-cost",
-        title="What the profiler itself took",
-        columns=(
-            Column(name="cell", title="Cell"),
-            numeric(
-                "own_cpu_pct",
-                "Of one CPU, %",
-                "its own process, in a guest of a virtual CPU there; median over the runs",
-            ),
-            numeric("own_cpu_pct_most", "at most, %", "of any run"),
-            numeric("threads", "Threads sampled", "the most of any run"),
-            numeric("own_cpu_pct_per_thread", "For each of them, %", "median over the runs"),
-        ),
-        rows=rows,
-    )
+    title = "What the profiler itself took"
+    return _if_any(table_of("profile-cost", title, COST_FIELDS, _costs(cells)))
 
 
-def _rows(cells: Sequence[Profiled]) -> Iterator[Row]:
+def _costs(cells: Sequence[Profiled]) -> Iterator[Cost]:
     for cell in cells:
         of = [(start, trial) for start, trial in cell.trials if trial.sampled_threads]
         starts = [start for start, _ in of]
         took = summarize([trial.own_cpu_ratio for _, trial in of], starts=starts)
         each = summarize([t.own_cpu_ratio / t.sampled_threads for _, t in of], starts=starts)
-        if took is None or each is None:
-            continue
-        threads = max(trial.sampled_threads for _, trial in of)
-        yield Row(
-            values=(
-                text(cell.label),
-                _profile_cost_percent(took.median),
-                _profile_cost_percent(max(trial.own_cpu_ratio for _, trial in of)),
-                Value(raw=threads, shown=str(threads)),
-                _profile_cost_percent(each.median),
-            )
-        )
-
-
-def _profile_cost_percent(ratio: float) -> Value:
-    return Value(raw=ratio * 100, shown=numbers.percent(ratio))
+        if took is not None and each is not None:
+            most = max(trial.own_cpu_ratio for _, trial in of)
+            yield cell.label, took, most, max(t.sampled_threads for _, t in of), each
 
 
 MOST_FUNCTIONS = 15
@@ -342,10 +315,10 @@ def profile_section(story: Story) -> ProfileSection | None:
     cells = profiled(story)
     if not cells:
         return None
-    words = tuple(_words(cells))
+    said = tuple(_words(cells))
     return ProfileSection(
-        words=words,
-        roles=replace(_roles_table(cells), words=words),
+        words=said,
+        roles=replace(_roles_table(cells), words=said),
         cost=cost_table(cells),
         hardware=hardware_table(cells),
         packets=packets_table(cells),
@@ -379,8 +352,8 @@ def _words(cells: Sequence[Profiled]) -> Iterator[str]:
     for why in sorted({f"{w}: {why}" for t in trials for w, why in t.missing.items()}):
         yield f"Not seen: {why}"
     for cell in cells:
-        if words := _at_once(cell):
-            yield words
+        if said := _at_once(cell):
+            yield said
 
 
 def _at_once(cell: Profiled) -> str:
@@ -402,108 +375,81 @@ def _at_once(cell: Profiled) -> str:
     )
 
 
-def _shared(title: str) -> tuple[Column, ...]:
-    return (
-        numeric("share_pct", title, "median over the runs"),
-        numeric("low_pct", "from, %", "of the 95 % interval"),
-        numeric("high_pct", "to, %", "of the 95 % interval"),
-    )
-
-
-def _share(summary: Summary | None) -> tuple[Value, ...]:
-    return with_ends(summary, numbers.percent, 100)
-
-
-def _percent(ratio: float | None) -> Value:
-    raw = None if ratio is None else ratio * 100
-    return Value(raw=raw, shown="–" if ratio is None else numbers.percent(ratio))
-
-
-CELL_AND_ROLE = (Column(name="cell", title="Cell"), Column(name="role", title="Role"))
+Did = tuple[str, str, int, Sequence[float | None]]
+"""Cell, role, its threads, and the shares of its time on a CPU, queued and asleep."""
+ROLE_FIELDS: tuple[Field[Did], ...] = (
+    words("cell", "Cell", lambda x: x[0]),
+    words("role", "Role", lambda x: x[1]),
+    number("threads", "Threads", lambda x: x[2], str),
+    number("cpu_pct", "On a CPU, %", lambda x: x[3][0], numbers.percent, scale=100),
+    number("queued_pct", "Queued, %", lambda x: x[3][1], numbers.percent, scale=100,
+           help="wanted a CPU, had none"),
+    number("blocked_pct", "Asleep, %", lambda x: x[3][2], numbers.percent, scale=100),
+)  # fmt: skip
 
 
 def _roles_table(cells: Sequence[Profiled]) -> Table:
     def of(part: str) -> Callable[[RoleProfile], Mapping[str, float]]:
         return lambda role: {part: getattr(role, part) / role.seen_ns} if role.seen_ns else {}
 
-    def rows() -> Iterator[Row]:
+    def did() -> Iterator[Did]:
         for cell in cells:
             for role in cell.roles():
                 threads = max(t.roles[role].threads for _, t in cell.trials if role in t.roles)
                 parts = [cell.over(role, of(p)) for p in ("cpu_ns", "queued_ns", "blocked_ns")]
-                shown = [_percent(part[0][1].median if part else None) for part in parts]
-                head = (text(cell.label), text(role), Value(raw=threads, shown=str(threads)))
-                yield Row(values=(*head, *shown))
+                yield cell.label, role, threads, [p[0][1].median if p else None for p in parts]
 
-    return Table(
-        name="profile-roles",
-        title="What the threads of each role did",
-        columns=(
-            *CELL_AND_ROLE,
-            numeric("threads", "Threads"),
-            numeric("cpu_pct", "On a CPU, %"),
-            numeric("queued_pct", "Queued, %", "wanted a CPU, had none"),
-            numeric("blocked_pct", "Asleep, %"),
-        ),
-        rows=tuple(rows()),
-    )
+    return table_of("profile-roles", "What the threads of each role did", ROLE_FIELDS, did())
+
+
+Spent = tuple[str, str, str, Summary | None, Summary | None]
+"""Cell, role, purpose, and its shares of what ran and of the role's waits."""
+SHARE_NAMES = ("share_pct", "low_pct", "high_pct")
+GROUP_FIELDS: tuple[Field[Spent], ...] = (
+    words("cell", "Cell", lambda x: x[0]),
+    words("role", "Role", lambda x: x[1]),
+    words("group", "For", lambda x: x[2],
+          "src/nodrop/findings/function_groups.toml says which functions"),
+    *interval_fields(SHARE_NAMES, ("On a CPU, %", "from, %", "to, %"), lambda x: x[3],
+                     numbers.percent, scale=100, help="median over the runs"),
+    number_of("waits_pct", "Of its waits, %", lambda x: x[4], lambda wait: wait.median,
+              numbers.percent, scale=100,
+              help="of the time off the CPU of its own will; median over the runs"),
+)  # fmt: skip
 
 
 def _groups_table(cells: Sequence[Profiled]) -> Table:
-    def rows() -> Iterator[Row]:
+    def spent() -> Iterator[Spent]:
         for cell in cells:
             for role in cell.roles():
                 waits = dict(cell.over(role, lambda one: one.group_shares(waiting=True)))
                 for group, summary in cell.over(role, lambda one: one.group_shares()):
-                    wait = waits.pop(group, None)
-                    asleep = _percent(wait.median if wait else None)
-                    head = (text(cell.label), text(role), text(group))
-                    yield Row(values=(*head, *_share(summary), asleep))
+                    yield cell.label, role, group, summary, waits.pop(group, None)
                 for group, wait in waits.items():
-                    head = (text(cell.label), text(role), text(group))
-                    yield Row(values=(*head, *_share(None), _percent(wait.median)))
+                    yield cell.label, role, group, None, wait
 
-    return Table(
-        name="profile-groups",
-        title="What the time went to",
-        columns=(
-            *CELL_AND_ROLE,
-            Column(
-                name="group",
-                title="For",
-                help="src/nodrop/findings/function_groups.toml says which functions",
-            ),
-            *_shared("On a CPU, %"),
-            numeric(
-                "waits_pct",
-                "Of its waits, %",
-                "of the time off the CPU of its own will; median over the runs",
-            ),
-        ),
-        rows=tuple(rows()),
-    )
+    return table_of("profile-groups", "What the time went to", GROUP_FIELDS, spent())
+
+
+Ran = tuple[str, str, Named, Summary]
+FUNCTION_FIELDS: tuple[Field[Ran], ...] = (
+    words("cell", "Cell", lambda x: x[0]),
+    words("role", "Role", lambda x: x[1]),
+    words("function", "Function", lambda x: x[2].function),
+    words("module", "File", lambda x: x[2].module),
+    *interval_fields(SHARE_NAMES, ("Of the role's samples, %", "from, %", "to, %"),
+                     lambda x: x[3], numbers.percent, scale=100, help="median over the runs"),
+)  # fmt: skip
 
 
 def _functions_table(cells: Sequence[Profiled]) -> Table:
-    def rows() -> Iterator[Row]:
-        for cell in cells:
-            for role in cell.roles():
-                found: list[tuple[Named, Summary]] = cell.over(role, lambda one: one.shares())
-                for named, summary in found[:MOST_FUNCTIONS]:
-                    head = (text(cell.label), text(role), text(named.function), text(named.module))
-                    yield Row(values=(*head, *_share(summary)))
-
-    return Table(
-        name="profile-functions",
-        title="Functions that ran",
-        columns=(
-            *CELL_AND_ROLE,
-            Column(name="function", title="Function"),
-            Column(name="module", title="File"),
-            *_shared("Of the role's samples, %"),
-        ),
-        rows=tuple(rows()),
+    ran = (
+        (cell.label, role, named, summary)
+        for cell in cells
+        for role in cell.roles()
+        for named, summary in cell.over(role, lambda one: one.shares())[:MOST_FUNCTIONS]
     )
+    return table_of("profile-functions", "Functions that ran", FUNCTION_FIELDS, ran)
 
 
 def _flames(cells: Sequence[Profiled]) -> Iterator[Flames]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nodrop.config.units import count_of
 from nodrop.ledger.imbalance import UNEVEN
 from nodrop.report import numbers
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import Field, Table, number, number_of, table_of, words
 from nodrop.stats.interval import CONFIDENCE, Interval, Summary
 
 AUTOFP_GAIN = 1.13
@@ -475,55 +475,48 @@ def scaling_section(found: Sequence[Scaling]) -> ScalingSection | None:
     return ScalingSection(table=_table(found), laws=tuple(map(_words, found)))
 
 
+Grown = tuple[str, Step]
+"""Name of the models, and one of them."""
+
+
+def _end(
+    of: Callable[[Step], tuple[float, float] | None], n: int
+) -> Callable[[Grown], float | None]:
+    def end(grown: Grown) -> float | None:
+        found = of(grown[1])
+        return None if found is None else found[n]
+
+    return end
+
+
+def _capacity(step: Step) -> tuple[float, float] | None:
+    return step.model.capacity
+
+
+def _speedup(step: Step) -> tuple[float, float] | None:
+    return step.speedup
+
+
+SCALING_FIELDS: tuple[Field[Grown], ...] = (
+    words("models", "Models", lambda x: x[0]),
+    number("threads", "Threads", lambda x: growing(x[1].model),
+           help="that capture; behind receive threads, those that detect"),
+    number("capacity_low", "Carried", _end(_capacity, 0), "{:.4g}".format, help=SCALE),
+    number("capacity_high", "Not carried", _end(_capacity, 1), "{:.4g}".format, help=SCALE),
+    number("speedup_low", "Speed-up, at least", _end(_speedup, 0), "{:.2f}".format,
+           help="against one thread, by the bounds of both searches; – = not measured: threads "
+           "took turns on CPUs, which is time-sharing and not scaling"),
+    number("speedup_high", "At most", _end(_speedup, 1), "{:.2f}".format),
+    number("efficiency_pct", "Efficiency, at least, %", _end(lambda step: step.efficiency, 0),
+           numbers.percent, scale=100),
+    number_of("cpu_s_per_million", "CPU s per million packets",
+              lambda x: x[1].model.cpu_s_per_million, lambda cost: cost.median, "{:.2f}".format),
+)  # fmt: skip
+
+
 def _table(found: Sequence[Scaling]) -> Table:
-    return Table(
-        name="scaling",
-        title="What more threads carry",
-        columns=(
-            Column(name="models", title="Models"),
-            numeric(
-                "threads", "Threads", "that capture; behind receive threads, those that detect"
-            ),
-            numeric("capacity_low", "Carried", SCALE),
-            numeric("capacity_high", "Not carried", SCALE),
-            numeric(
-                "speedup_low",
-                "Speed-up, at least",
-                "against one thread, by the bounds of both searches; – = not measured: "
-                "threads took turns on CPUs, which is time-sharing and not scaling",
-            ),
-            numeric("speedup_high", "At most"),
-            numeric("efficiency_pct", "Efficiency, at least, %"),
-            numeric("cpu_s_per_million", "CPU s per million packets"),
-        ),
-        rows=tuple(_row(one.name, step) for one in found for step in one.steps),
-    )
-
-
-def _row(name: str, step: Step) -> Row:
-    model = step.model
-    carried, not_carried = model.capacity or (None, None)
-    low, high = step.speedup or (None, None)
-    cost = model.cpu_s_per_million
-    return Row(
-        values=(
-            text(name),
-            Value(raw=growing(model), shown=numbers.count(growing(model))),
-            _number(carried, "{:.4g}"),
-            _number(not_carried, "{:.4g}"),
-            _number(low, "{:.2f}"),
-            _number(high, "{:.2f}"),
-            Value(
-                raw=None if step.efficiency is None else step.efficiency[0] * 100,
-                shown=numbers.percent(None if step.efficiency is None else step.efficiency[0]),
-            ),
-            _number(None if cost is None else cost.median, "{:.2f}"),
-        )
-    )
-
-
-def _number(value: float | None, form: str) -> Value:
-    return Value(raw=value, shown=numbers.NOT_MEASURED if value is None else form.format(value))
+    steps = ((one.name, step) for one in found for step in one.steps)
+    return table_of("scaling", "What more threads carry", SCALING_FIELDS, steps)
 
 
 def _words(one: Scaling) -> str:
