@@ -199,9 +199,12 @@ class Capacity:
             if search.method != "nodrop" or any(r.searched and r.searched.soak for r in done):
                 continue
             value = to_prove(done, cell.factors, search)
-            if value is None or len(of_round(done, cell.factors, search.rounds)) >= MOST_TRIALS:
+            if value is None:
                 continue
-            ask = self._field(cell, search.rounds, done).ask(value, search.final_trial_s)
+            rounds = self._rounds(cell, done)
+            if len(rounds[-1]) >= MOST_TRIALS:
+                continue
+            ask = self._field(cell, rounds, done).ask(value, search.final_trial_s)
             if not self._beyond_budget(cell, search.rounds + 1, ask, done):
                 yield self._trial(cell, search.rounds, ask, done)
 
@@ -225,38 +228,42 @@ class Capacity:
         return cells
 
     def _ask(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> Ask | None:
-        tried = of_round(done, cell.factors, number)
+        rounds = self._rounds(cell, done)
+        tried = rounds[number - 1]
         of_cell = [record for record in done if record.cell == dict(cell.factors)]
         if len(tried) >= MOST_TRIALS or any(AT_ANY_LOAD & {*r.invalid_reasons} for r in of_cell):
             return None
-        if self._silent(cell, done) or no_ratio(of_cell):
+        if self._silent(rounds) or no_ratio(of_cell):
             return None
         ramped = ramp_of(done, cell.factors)
         if number == 1 and ramped is None and not tried:
             ramp = self._ramp(cell)
             if ramp is not None:
                 return ramp
-        ask = METHODS[self._search.method](self._field(cell, number, done))
+        ask = METHODS[self._search.method](self._field(cell, rounds[:number], done))
         return None if ask is None or self._beyond_budget(cell, number, ask, done) else ask
 
-    def _silent(self, cell: AskedCell, done: Sequence[TrialRecord]) -> bool:
+    def _rounds(self, cell: AskedCell, done: Sequence[TrialRecord]) -> Sequence[Sequence[Tried]]:
         numbers = range(1, self._search.rounds + 1)
-        trials = chain.from_iterable(of_round(done, cell.factors, n) for n in numbers)
-        last = [t for t in trials if not t.disturbed][-MOST_SILENT:]
+        return [of_round(done, cell.factors, number) for number in numbers]
+
+    def _silent(self, rounds: Sequence[Sequence[Tried]]) -> bool:
+        last = [t for t in chain.from_iterable(rounds) if not t.disturbed][-MOST_SILENT:]
         return len(last) == MOST_SILENT and all(t.outcome == "void" for t in last)
 
-    def _field(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> Field:
-        earlier: list[Tried] = []
-        for before in range(1, number):
-            earlier += of_round(done, cell.factors, before)
+    def _field(
+        self, cell: AskedCell, rounds: Sequence[Sequence[Tried]], done: Sequence[TrialRecord]
+    ) -> Field:
+        """For the last of these rounds."""
+        *before, tried = rounds
         lowest, highest = _limits(cell, self._search)
         return Field(
             search=self._search,
             start=_begin(cell, self._search)[0],
             lowest=lowest,
             highest=highest,
-            tried=of_round(done, cell.factors, number),
-            earlier=earlier,
+            tried=tried,
+            earlier=[*chain.from_iterable(before)],
             ramp=ramp_of(done, cell.factors),
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 
 from nodrop.capacity.tried import NEAR, Load, Picture, Tried, loads
@@ -118,12 +119,15 @@ class _Own:
         self._field, self._goal, self._search = field, goal, field.search
         self._width, self._final_s = field.search.relative_width, field.search.final_trial_s
         self._picture = Picture(field.tried, goal, field.search)
-        self._earlier = Picture(field.earlier, goal, field.search)
         self._loads = self._picture.loads
         self._known = sorted(x.at for x in self._picture.limits if x.at is not None)
         self._bad = next((x for x in self._loads if self._leans(x) is False), None)
         below = [x for x in self._loads if self._bad is None or x.value < self._bad.value]
         self._good = next((x for x in reversed(below) if self._leans(x)), None)
+
+    @cached_property
+    def _earlier(self) -> Picture:
+        return Picture(self._field.earlier, self._goal, self._search)
 
     def ask(self) -> Ask | None:
         if self._picture.keeps_changing:

@@ -341,34 +341,32 @@ def knee(limits: Sequence[Limit], exceed_ratio: float) -> Knee | None:
         return None
     error = (1 - CONFIDENCE) / 2
     low, high = None, None
-    for z in known:
-        n, below, until = _counts(limits, z)
+    counted = [(z, *_counts(limits, z)) for z in known]
+    for z, n, below, until in counted:
         # So few limits below z that more than the allowed share cannot well be: p(z) is allowed.
         if bdtr(below, n, exceed_ratio) <= error:
             low = z
         if high is None and n and bdtrc(until - 1, n, exceed_ratio) <= error:
             high = z
-    return Knee(n=len(limits), estimate=_estimate(limits, known, exceed_ratio), low=low, high=high)
+    return Knee(n=len(limits), estimate=_estimate(counted, exceed_ratio), low=low, high=high)
 
 
 def _counts(limits: Sequence[Limit], z: float) -> tuple[int, int, int]:
     """Trials that were offered z or more; of those, limits below z, and up to it."""
-    high = [limit for limit in limits if limit.offered >= z]
-    below = sum(limit.at is not None and limit.at < z for limit in high)
-    until = sum(limit.at is not None and limit.at <= z for limit in high)
-    return len(high), below, until
+    high = [limit.at for limit in limits if limit.offered >= z]
+    known = [at for at in high if at is not None]
+    return len(high), sum(at < z for at in known), sum(at <= z for at in known)
 
 
-def _estimate(limits: Sequence[Limit], known: Sequence[float], exceed_ratio: float) -> float:
+def _estimate(counted: Sequence[tuple[float, int, int, int]], exceed_ratio: float) -> float:
     """The lowest limit that more than the allowed share of trials do not pass; if just that share
     lies below, the middle between it and the one before."""
-    before = known[0]
-    for z in known:
-        n, below, until = _counts(limits, z)
+    before = counted[0][0]
+    for z, n, below, until in counted:
         if until > exceed_ratio * n:
             return (before + z) / 2 if below and below == exceed_ratio * n else z
         before = z
-    return known[-1]
+    return counted[-1][0]
 
 
 def upper_bound(hits: int, n: int, *, confidence: float = CONFIDENCE) -> float:
