@@ -187,6 +187,7 @@ def _say(words: str) -> None:
     sys.stderr.write(f"nodrop: guest: {words}\n")
 
 
+@cache  # apt takes a second, and a run asks before it begins and when it begins
 def _kernel_package() -> str:
     """The package that the distribution's meta package stands for today."""
     meta = PACKAGES.get(platform.machine())
