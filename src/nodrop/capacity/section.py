@@ -4,7 +4,7 @@ the search went."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nodrop.capacity.pictures import (
     Efficiency,
@@ -36,6 +36,7 @@ from nodrop.report.tables import (
     number_of,
     own,
     table_of,
+    without,
     words,
 )
 from nodrop.results.trial import TrialRecord
@@ -104,9 +105,6 @@ def efficiencies(found: Sequence[SearchedCell]) -> Iterator[tuple[str, Efficienc
 
 
 def _view(searched: SearchedCell, n: int) -> CapacityView:
-    steps = steps_table(searched)
-    columns = steps.columns[1:]
-    own = [replace(row, values=row.values[1:]) for row in steps.rows]
     knee = knee_of(searched)
     return CapacityView(
         name=searched.subject,
@@ -118,7 +116,7 @@ def _view(searched: SearchedCell, n: int) -> CapacityView:
         ),
         budget=forecast_words(searched),
         way=way_of(searched),
-        steps=shortened(replace(steps, columns=columns, rows=own), "search"),
+        steps=shortened(without(steps_table(searched), {"cell"}), "search"),
     )
 
 

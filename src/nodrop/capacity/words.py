@@ -12,15 +12,7 @@ from nodrop.capacity.tried import Tried, tried
 from nodrop.config.units import count_of, noun
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import Sentence
-from nodrop.report.tables import (
-    LOWER_END,
-    UPPER_END,
-    Field,
-    Table,
-    number_of,
-    table_of,
-    words,
-)
+from nodrop.report.tables import LOWER_END, UPPER_END, Field, Table, number_of, table_of, words
 from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import outliers
 from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve

@@ -14,16 +14,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from nodrop.report import numbers
-from nodrop.report.chart import (
-    LETTER,
-    Chart,
-    Pane,
-    Plot,
-    Scale,
-    cut,
-    number,
-    tag,
-)
+from nodrop.report.chart import LETTER, Chart, Pane, Plot, Scale, cut, number, tag
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Field, Table, number_of, table_of, words
 from nodrop.report.tables import number as of_number

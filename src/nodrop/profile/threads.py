@@ -28,16 +28,7 @@ from nodrop.report import escape, numbers
 from nodrop.report.chart import MOST_BARS, Bar, Chart, Part, stacked_bars
 from nodrop.report.sections import Section, rendered
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import (
-    Column,
-    Field,
-    Table,
-    Value,
-    number,
-    own,
-    table_of,
-    words,
-)
+from nodrop.report.tables import Column, Field, Table, Value, number, own, table_of, words
 from nodrop.report.trials import Trial, threads_of, work_of
 from nodrop.results.records import Port
 from nodrop.results.rundir import Records

@@ -21,6 +21,7 @@ from nodrop.report.tables import (
     Row,
     Table,
     Value,
+    empty,
     interval_fields,
     number,
     number_of,
@@ -28,6 +29,7 @@ from nodrop.report.tables import (
     scaled,
     table_of,
     text,
+    without,
     words,
 )
 from nodrop.report.trials import Trial
@@ -214,6 +216,11 @@ TRIAL_FIELDS: tuple[Field[_Line], ...] = (
            numbers.whole_percent, scale=100, help="what the busiest instance got beyond its share"),
     words("verdict", "Verdict", lambda x: x.r.verdict),
 )  # fmt: skip
+OUTCOME: Field[_Line] = words(
+    "outcome", "Outcome", lambda x: ": ".join(filter(None, (
+        x.trial.outcome, ", ".join(x.trial.invalid_reasons)))),
+)  # fmt: skip
+"""On the page, with its reasons."""
 PAIR: Field[_Line] = words(
     "pair",
     "Pair",
@@ -223,11 +230,14 @@ PAIR: Field[_Line] = words(
 
 
 def trials_table(story: Story) -> Table:
-    return _trials(story, story.trials)
+    return _trials(story, story.trials, _trial_fields(story))
 
 
-def _trials(story: Story, trials: Sequence[Trial]) -> Table:
-    fields = (*TRIAL_FIELDS, PAIR) if _fleet(story) else TRIAL_FIELDS
+def _trial_fields(story: Story) -> Sequence[Field[_Line]]:
+    return (*TRIAL_FIELDS, PAIR) if _fleet(story) else TRIAL_FIELDS
+
+
+def _trials(story: Story, trials: Sequence[Trial], fields: Sequence[Field[_Line]]) -> Table:
     labels = {t.anchor: cell.label for cell in story.cells for t in cell.trials}
 
     def lines() -> Iterator[_Line]:
@@ -246,37 +256,25 @@ def _fleet(story: Story) -> bool:
 
 
 @once
-def trials_told_table(story: Story) -> Table:
-    """In a long run, those that are on the page."""
-    told = bounded.told(story)
-    table = _trials(story, [t for t in story.trials if t.anchor in told])
-    more = bounded.more_words(len(story.trials) - len(told), "trials.csv")
-    return replace(table, rows=tuple(table.rows), more=more)
-
-
 def trials_page_table(story: Story) -> Table:
-    """Table of trials for the page, without what each trial's own block says."""
-    hidden = {"invalid_reasons", "schedule_error_p50_us", "schedule_error_max_us", "verdict"}
-    if not story.several:
-        hidden.add("run_directory")
-    wide = trials_told_table(story)
-    at = {column.name: i for i, column in enumerate(wide.columns)}
-    for name in ("cut_packets", "invalid_packets", "residual_bytes"):
-        if all(row.values[at[name]].raw is None for row in wide.rows):
-            hidden.add(name)
-    hidden |= _again(wide, "setup_cpu_s", "sut_cpu_s")
-    trials = {trial.anchor: trial for trial in story.trials}
+    """Table of trials for the page, without what each trial's own block says; in a long run, those
+    that are told there."""
+    told = bounded.told(story)
     apart = words_of_trials(outlying(story))
-    keep = [i for name, i in at.items() if name not in hidden]
-    rows = []
-    for row in wide.rows:
-        values, trial = list(row.values), trials[row.anchor]
-        if why := ", ".join(trial.invalid_reasons):
-            values[at["outcome"]] = text(f"{trial.outcome}: {why}")
-        more = [text(apart.get(row.anchor, ""))] if apart else []
-        rows.append(replace(row, values=(*(values[i] for i in keep), *more)))
-    column = [Column("apart", "Stands apart", help="from its cell")] if apart else []
-    return replace(wide, columns=(*(wide.columns[i] for i in keep), *column), rows=tuple(rows))
+    fields = {field.column.name: field for field in (*_trial_fields(story), OUTCOME)}
+    if apart:
+        said: Field[_Line] = words(
+            "apart", "Stands apart", lambda x: apart.get(x.trial.anchor, ""), "from its cell"
+        )
+        fields["apart"] = said
+    trials = [trial for trial in story.trials if trial.anchor in told]
+    table = _trials(story, trials, [*fields.values()])
+    more = bounded.more_words(len(story.trials) - len(told), "trials.csv")
+    table = replace(table, rows=tuple(table.rows), more=more)
+    hidden = {"invalid_reasons", "schedule_error_p50_us", "schedule_error_max_us", "verdict"}
+    hidden |= {"cut_packets", "invalid_packets", "residual_bytes"} & empty(table)
+    hidden |= _again(table, "setup_cpu_s", "sut_cpu_s")
+    return without(table, hidden if story.several else {*hidden, "run_directory"})
 
 
 LEDGER_COLUMNS = (

@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from itertools import islice
 from typing import Any
 
 from nodrop.capacity.page import WORDS, capacity_page, card_views, who
@@ -40,7 +39,6 @@ MOST_OPEN = 8
 MOST_CHARTS, MOST_CHARTS_OF_LONG = 60, 12
 """Trials over time, 17 kB each."""
 MOST_OPEN_CHARTS = 3
-MOST_SIDES = 4
 MOST_FIGURES, MOST_FIGURES_OF_LONG = 100, 20
 """Trials drawn: of each cell the typical one first, then in order. The others have their tables."""
 
@@ -105,7 +103,7 @@ def page(story: Story) -> str:
         detection_tables=[bounded.shortened(one) for one in figures.detection_tables(story)],
         differences=_differences(story),
         cell_views=_cell_views(story, 0 if found else most_figures),
-        over_time=_over_time(story, setups=setups, most=5 if found else most_charts),
+        over_time=_over_time(story, 5 if found else most_charts),
         trials_table=figures.trials_page_table(story),
         findings=findings(story),
         apart=apart,
@@ -145,7 +143,7 @@ def _differences(story: Story) -> View | None:
     }
 
 
-def _over_time(story: Story, *, setups: bool, most: int) -> View:
+def _over_time(story: Story, most: int) -> View:
     """`left_out`: trials that have samples but no room on the page."""
     chosen = bounded.leading(story)[:most]
     lines = {t.anchor: timeline(story.sources[t.source], t) for _, t in chosen}
@@ -162,15 +160,9 @@ def _over_time(story: Story, *, setups: bool, most: int) -> View:
                 "warmed": trial.aside.warm_up is not None,
             }
             (typical if is_typical else others).append(view)
-    named = {
-        c.label: found.under_load for c in story.cells if (found := lines.get(c.typical.anchor))
-    }
-    shown = dict(islice(named.items(), MOST_SIDES))
-    together = time_chart([*shown.values()], "The typical trial of each cell", [*shown])
     fetch = (story.sources[t.source].run.elsewhere(t.name) for _, t in chosen)
     command = next(filter(None, fetch), "")
     return {
-        "together": together if len(named) > 1 and not setups else Chart(),
         "typical": typical,
         "others": others,
         "left_out": len(story.trials) - len(chosen) if typical or others else 0,

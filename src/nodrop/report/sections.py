@@ -31,7 +31,7 @@ from nodrop.report.costs import Figure
 from nodrop.report.hosts import hosts_between, hosts_tables
 from nodrop.report.sentences import SHOWN, WORDS
 from nodrop.report.story import Story
-from nodrop.report.tables import Table
+from nodrop.report.tables import Table, empty, without
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Section:
         if self.page is not None:
             return self.page(story)
         said = [escape.plain(words, longest=2000) for words in self.sentences(story)]
-        tables = [bounded.shortened(table) for table in self.tables(story)]
+        tables = [bounded.shortened(without(one, empty(one))) for one in self.tables(story)]
         pictures = [one for one in self.pictures(story) if one.chart]
         if not (said or tables or pictures):
             return Markup("")

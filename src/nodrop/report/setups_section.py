@@ -16,13 +16,7 @@ from nodrop.report.costs import grouped
 from nodrop.report.flows import time_chart
 from nodrop.report.sections import Picture, Section
 from nodrop.report.sentences import WORDS, phrase
-from nodrop.report.setups import (
-    KIND,
-    Condition,
-    Place,
-    conditions,
-    setup_names,
-)
+from nodrop.report.setups import KIND, Condition, Place, conditions, setup_names
 from nodrop.report.story import Cell, Story, factor_label
 from nodrop.report.tables import (
     Field,

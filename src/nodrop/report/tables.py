@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Generic, TypeVar
 
 from nodrop.report import escape, numbers
@@ -191,6 +191,21 @@ def table_of(
     rows = Made(made) if isinstance(items, Made) else tuple(made())
     columns = tuple(field.column for field in fields)
     return Table(name=name, title=title, columns=columns, rows=rows, **more)
+
+
+def without(table: Table, names: Collection[str]) -> Table:
+    """The table without these columns."""
+    keep = [n for n, column in enumerate(table.columns) if column.name not in names]
+    rows = (replace(row, values=tuple(row.values[n] for n in keep)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[n] for n in keep), rows=tuple(rows))
+
+
+def empty(table: Table) -> set[str]:
+    """Columns in which no row has anything."""
+    full = {
+        n for row in table.rows for n, value in enumerate(row.values) if value.raw not in (None, "")
+    }
+    return {column.name for n, column in enumerate(table.columns) if n not in full}
 
 
 def write_csv(table: Table, file: BinaryIO) -> None:

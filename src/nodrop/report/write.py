@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -29,13 +30,7 @@ from nodrop.report.sections import Picture, framed, objects, resource, sections,
 from nodrop.report.sentences import Sentence
 from nodrop.report.setups import conditions
 from nodrop.report.story import Story, read_story
-from nodrop.report.tables import (
-    Row,
-    Table,
-    to_latex,
-    to_markdown,
-    write_csv,
-)
+from nodrop.report.tables import Table, to_latex, to_markdown, without, write_csv
 from nodrop.report.timeline import numbers_of, timeline
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings
@@ -67,8 +62,8 @@ def _of_typical(story: Story, trial: Trial) -> Iterator[Picture]:
     # Run names are safe as file names: the trial record allows no other.
     name = f"{trial.source}-{trial.name}" if story.several else trial.name
     if ledger := trial.ledger:
-        rows, columns = tuple(map(Row, figures.ledger_lines(ledger))), figures.LEDGER_COLUMNS[2:]
-        table = Table(name="flow", title="Packet flow", columns=columns, rows=rows)
+        books = figures.ledger_table(replace(story, trials=(trial,)))
+        table = without(books, ("run_directory", "run"))
         yield Picture(f"flow-{name}", flow(ledger, f"Packet flow of {trial.name}"), table)
     if found := timeline(story.sources[trial.source], trial):
         drawn = time_chart([found], f"{trial.name} over time")
@@ -101,7 +96,7 @@ def write_report(
         for table in (cells, *whole, *_own_tables(story)):
             _write_csv(folder, table.name, table)
     if Part.LATEX in only:
-        for table in (cells, figures.trials_told_table(story)):
+        for table in (figures.cells_page_table(story), figures.trials_page_table(story)):
             _write(folder, f"{table.name}.tex", to_latex(table))
     if Part.MARKDOWN in only:
         _write(folder, "report.md", markdown_report(story))
