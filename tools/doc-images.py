@@ -27,7 +27,7 @@ SHOTS: dict[str, dict[str, Any]] = {
     "report-print": {"width": 1123, "height": 794, "media": "print"},
 }
 SETUPS_SHOTS: dict[str, dict[str, Any]] = {
-    "report-setups": {"width": 1200, "height": 1400, "at": "#setups"},
+    "report-setups": {"width": 1200, "height": 1100, "at": "#cells .fold[open]"},
 }
 
 

@@ -279,8 +279,13 @@ def _reader_left(error: BaseException) -> bool:
     looking.register(1, select.POLLERR)
     if not any(events & select.POLLERR for _, events in looking.poll(0)):
         return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _drop_what_is_left()
     return True
+
+
+def _drop_what_is_left() -> None:
+    """Else Python tries once more to write it as it ends, and its exit code would be 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _complain_of(error: BaseException) -> int:
@@ -301,6 +306,8 @@ def _complain_of(error: BaseException) -> int:
             )
             return LabProblem.exit_code
         case OSError():
+            if error.filename == "stdout":
+                _drop_what_is_left()
             where = f"{error.filename}: " if error.filename else ""
             complain(f"{where}{error.strerror or error}")
             return LabProblem.exit_code

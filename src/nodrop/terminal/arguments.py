@@ -55,13 +55,14 @@ def out_folder(text: str | Path) -> Path:
     from nodrop.results.store import Store, copy_of
     from nodrop.testbed.hosts.rights import in_user_namespace
 
-    if in_user_namespace():
-        raise NotReady(
-            f"{text}: a normal user's run has a network of its own, which leads to no store",
-            hint="run as root; or leave --out alone, and `nodrop put` the run directory afterwards",
-        )
     with before_anything():
         store = Store.of(str(text))
+        if in_user_namespace():
+            raise NotReady(
+                f"{text}: a normal user's run has a network of its own, which leads to no store",
+                hint="run as root; or leave --out alone, and `nodrop put` the run directory "
+                "afterwards",
+            )
         store.must_answer()
         if store.has(MANIFEST):
             return run_directory(text)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import dask
 import distributed
+import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_fleet
@@ -18,6 +19,8 @@ OFTEN = {"distributed.client.scheduler-info-interval": "1ms"}
 LOOKS = 200
 
 
+# A normal user's tests have a network of their own, which leads nowhere.
+@pytest.mark.filterwarnings("ignore:Couldn't detect a suitable IP address:RuntimeWarning")
 def test_a_worker_that_is_there_is_seen_at_each_look(tmp_path: Path) -> None:
     (tmp_path / "shared.toml").write_text(EXPERIMENT)
     for name in "ab":
