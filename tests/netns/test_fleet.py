@@ -203,7 +203,7 @@ def test_a_worker_that_is_killed_while_pairs_begin_costs_no_pair(
     monkeypatch.setenv("NODROP_NODE", str(killing))
     experiment = ground.write("shared.toml", EXPERIMENT)
     # Long enough for a new worker to begin before the other pair has had all trials.
-    longer = ("--set", "load.duration_s=3")
+    longer = ("--set", "load.duration_s=10")
     done = ground.run(experiment, *longer, "--fleet", ground.fleet(sorted(BOTH)))
     assert done.returncode in (0, 1), done.stderr
     words = "its worker ended while the pair began"
