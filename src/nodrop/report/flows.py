@@ -125,7 +125,7 @@ class _Route:
 
 
 def _notes(ledger: Ledger) -> Iterator[str]:
-    """Hops that nobody could read, and packets in no class: neither has a branch."""
+    """Hops without a counter, and packets without a class. The drawing shows no branch for them."""
     for step in ledger.steps:
         if step.over:
             yield f"{', '.join(map(hop_title, step.over))}: not visible"
