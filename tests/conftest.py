@@ -5,11 +5,14 @@ In CI an unexpected skip is a failure, so the suite cannot shrink.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterable
+import threading
+from collections.abc import Generator, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +40,10 @@ settings.register_profile("fuzz", deadline=None, max_examples=500)  # tools/fuzz
 settings.load_profile("nodrop")
 
 EXPECTED = Path(__file__).with_name("expected_skips.txt")
+STDERR = pytest.StashKey[int]()
+"""Standard error as it is while nothing is captured."""
+UNWINDING_S = 60
+"""Time for a test that was interrupted by its timeout to end what it began."""
 MOST_INCONCLUSIVE = 12
 """Tests of one session: of some 4,400, about a fourth of those that are `alone`."""
 
@@ -108,6 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         config.pluginmanager.register(SkipLedger(), "skip-ledger")
     hear_ctrl_c()
+    config.stash[STDERR] = os.dup(2)
 
 
 def count_tries_here(config: pytest.Config) -> None:
@@ -124,6 +132,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = sorted((item for item in items if not is_left_out(item)), key=rank)
     if is_worker(config):
         items[:] = [item for item in items if not is_alone(item)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that outlives its timeout ends its process, with the stacks of all threads.
+
+    pytest-timeout raises once in the main thread: a `with` or a teardown may then wait for what
+    hangs. CI would end without the name of the test.
+    """
+    given = item.get_closest_marker("timeout")
+    limit_s = float(given.args[0] if given else item.config.getini("timeout"))
+    end_here = partial(_end_here, item.nodeid, item.config.stash[STDERR])
+    watching = threading.Timer(limit_s + UNWINDING_S, end_here)
+    watching.daemon = True
+    watching.start()
+    try:
+        return (yield)
+    finally:
+        watching.cancel()
+
+
+def _end_here(nodeid: str, stderr: int) -> None:
+    os.write(stderr, f"\n{nodeid} hangs:\n".encode())
+    faulthandler.dump_traceback(stderr)
+    os._exit(70)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

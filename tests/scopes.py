@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 
 class Scopes(LoadScopeScheduling):
@@ -15,3 +20,13 @@ class Scopes(LoadScopeScheduling):
         if room == "vm" or file.startswith(("tests/ssh/test_guest", "tests/ssh/test_libvirt")):
             return "emulated"
         return {"e2e": nodeid, "docker": room}.get(room, file)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """A worker that ended in a test; nobody takes that test again, only those behind it."""
+        for scope in self.assigned_work[node].values():
+            for nodeid, is_over in scope.items():
+                if not is_over:
+                    scope[nodeid] = True
+                    super().remove_node(node)
+                    return nodeid
+        return super().remove_node(node)
