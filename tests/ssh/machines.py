@@ -338,8 +338,9 @@ def _booted(name: str, folder: Path) -> Iterator[Machine]:
         yield machine
     finally:
         over.set()
-        booted[0].kill()
-        watching.join()
+        while watching.is_alive():  # it may be booting, and then has another to end
+            booted[0].kill()
+            watching.join(0.1)
         os.close(network)
 
 
