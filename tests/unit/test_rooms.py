@@ -16,7 +16,7 @@ MOST_FLOORS = 8
 MOST_MODULES = 270
 DRAWING = ("report/*chart*.py", "report/flows.py")
 OF_A_SEARCH = ("capacity/pictures.py", "capacity/page.py")
-MOST_LINES = ((("report/*.py",), 7_865), (DRAWING, 848), (OF_A_SEARCH, 889))
+MOST_LINES = ((("report/*.py",), 7_569), (DRAWING, 848), (OF_A_SEARCH, 889))
 """Lines of Python. The report, with what questions keep of it, is to have 7,000, its drawing 750:
 lower these, never raise them."""
 

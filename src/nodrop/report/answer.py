@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches, subject
 from nodrop.capacity.words import answer_sentences, cost_sentence
@@ -21,38 +21,27 @@ from nodrop.report.loads import (
     nothing_above,
     sentences_of,
 )
+from nodrop.report.sections import sections
 from nodrop.report.sensor import decoder_sentences, without_work
-from nodrop.report.sentences import Sentence, listed, sentence_of
+from nodrop.report.sentences import Answer, Sentence, listed, sentence_of
 from nodrop.report.setups import conditions
 from nodrop.report.story import Cell, Story, once, serious_findings
 from nodrop.report.trials import Trial
 from nodrop.report.trust import flows_differ, other_programs
-from nodrop.report.watched import watched, watched_hidden, watched_sentences, watched_words
 from nodrop.results.records import LoadWindow
 from nodrop.stats.interval import runs_needed
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    sentences: tuple[Sentence, ...]
-    """The direct answer, and cells that are always void; what each search found; what each setup
-    costs against the base; then those of each group of cells that differ in only in how much load
-    there is."""
-    rests_on: tuple[Sentence, ...]
-    cannot_say: tuple[Sentence, ...]
+NO_TRIAL = Answer(sentences=(sentence_of("no-trial"),))
 
 
 @once
 def answer(story: Story) -> Answer:
-    if not story.trials and watched(story):
-        return Answer(
-            sentences=tuple(watched_sentences(story)),
-            rests_on=tuple(watched_words(story)),
-            cannot_say=(*watched_hidden(story), *_unreadable(story)),
-        )
+    """The direct answer, and cells that are always void; what each search found; what each setup
+    costs against the base; then those of each group of cells that differ in only in how much load
+    there is. Without a trial, what a section says."""
     if not story.trials:
-        none, unread = sentence_of("no-trial"), tuple(_unreadable(story))
-        return Answer(sentences=(none,), rests_on=(), cannot_say=unread)
+        told = next(filter(None, (one.answer(story) for one in sections())), NO_TRIAL)
+        return replace(told, cannot_say=(*told.cannot_say, *_unreadable(story)))
     found, void = searches(story), always_void(story)
     planned = replace(story, cells=given_cells(story))
     searched = [sentence for one in found for sentence in answer_sentences(one)]

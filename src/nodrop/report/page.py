@@ -19,17 +19,15 @@ from nodrop.report.cell_charts import loss_plot, runs_plot
 from nodrop.report.chart import OUTCOMES, Chart, sign
 from nodrop.report.comparison import MOST_BASES, compared, family_words
 from nodrop.report.costs import DIFFERENCES
-from nodrop.report.direct import verdict_cards
 from nodrop.report.flows import flow, time_chart
 from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_words
-from nodrop.report.sections import common, framed, sections
+from nodrop.report.sections import common, framed, sections, verdicts
 from nodrop.report.sentences import phrase
 from nodrop.report.setups import compared_at_once, conditions
 from nodrop.report.story import Cell, Source, Story
 from nodrop.report.timeline import timeline
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings, self_test_words, undone
-from nodrop.report.watched import watched, watched_cards
 from nodrop.results.trial import MARKS
 
 MOST_CARDS = 40
@@ -66,7 +64,7 @@ def page(story: Story) -> str:
     if bounded.is_long(story):
         most_figures, most_charts = MOST_FIGURES_OF_LONG, MOST_CHARTS_OF_LONG
     setups = bool(conditions(story))
-    only_watched = not story.trials and bool(watched(story))
+    only_watched = not story.trials and answer(story).sentences[0].rule != "no-trial"
     chosen = [one for one in sections() if found is None or one.with_search]
     own = [(one, html) for one in chosen if (html := one.html(story))]
     # Sections of questions stand between the cells and the ledger.
@@ -94,7 +92,7 @@ def page(story: Story) -> str:
         answer=answer(story),
         views=[*card_views(story)],
         words=WORDS,
-        verdicts=(*watched_cards(story), *verdict_cards(story)),
+        verdicts=verdicts(story),
         most_cards=MOST_CARDS,
         signs={mark: sign(shape, style) for mark, (shape, style, _) in OUTCOMES.items()},
         capacity=capacity,

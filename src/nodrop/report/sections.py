@@ -28,8 +28,9 @@ from nodrop.report import bounded, escape
 from nodrop.report.cards import aside_words
 from nodrop.report.chart import Chart, symbols, tag
 from nodrop.report.costs import Figure
+from nodrop.report.direct import VerdictCard, verdict_cards
 from nodrop.report.hosts import hosts_between, hosts_tables
-from nodrop.report.sentences import SHOWN, WORDS
+from nodrop.report.sentences import SHOWN, WORDS, Answer
 from nodrop.report.story import Story
 from nodrop.report.tables import Table, empty, without
 
@@ -60,6 +61,10 @@ class Section:
     sentences: Callable[[Story], Iterable[str]] = _none
     tables: Callable[[Story], Iterable[Table]] = _none
     pictures: Callable[[Story], Iterable[Picture]] = _none
+    cards: Callable[[Story], Iterable[VerdictCard]] = _none
+    """They stand first on the page."""
+    answer: Callable[[Story], Answer | None] = lambda _: None
+    """Its answer to a run without trials; None if it has none."""
     page: Callable[[Story], Markup] | None = None
     """HTML of its own; None: sentences, pictures, then tables."""
     place: int = 100
@@ -95,6 +100,11 @@ def objects(table: Table) -> list[dict[str, Any]]:
 def sections() -> tuple[Section, ...]:
     """In the order of the page."""
     return tuple(sorted(_found("section", Section), key=lambda one: one.place))
+
+
+def verdicts(story: Story) -> tuple[VerdictCard, ...]:
+    found = [card for section in sections() for card in section.cards(story)]
+    return (*found, *verdict_cards(story))
 
 
 def figures_of_others() -> tuple[Figure, ...]:

@@ -99,6 +99,13 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
 """Ways to show a number that words and templates name."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    sentences: tuple[Sentence, ...]
+    rests_on: tuple[Sentence, ...] = ()
+    cannot_say: tuple[Sentence, ...] = ()
+
+
 class _Words(Formatter):
     """`{n:trial}` is `1 trial` or `2 trials`, `{n:has|have}` one of the two, `{late_us:millis}` as
     `numbers` shows it."""

@@ -21,12 +21,19 @@ from nodrop.report.answer import answer
 from nodrop.report.cards import card_lines, cards, given_cards
 from nodrop.report.cell_charts import loss_plot, runs_plot
 from nodrop.report.comparison import comparison_table
-from nodrop.report.direct import verdict_cards
 from nodrop.report.escape import markdown
 from nodrop.report.flows import flow, time_chart
 from nodrop.report.page import page
 from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_table
-from nodrop.report.sections import Picture, framed, objects, resource, sections, sections_of_others
+from nodrop.report.sections import (
+    Picture,
+    framed,
+    objects,
+    resource,
+    sections,
+    sections_of_others,
+    verdicts,
+)
 from nodrop.report.sentences import Sentence
 from nodrop.report.setups import conditions
 from nodrop.report.story import Story, read_story
@@ -34,7 +41,6 @@ from nodrop.report.tables import Table, to_latex, to_markdown, without, write_cs
 from nodrop.report.timeline import numbers_of, timeline
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings
-from nodrop.report.watched import watched_cards
 from nodrop.results.layout import PAGE
 from nodrop.untrusted.folder import Folder
 
@@ -246,9 +252,9 @@ def _run_line(run: Path, where: Path) -> dict[str, Any]:
     story = read_story([run])
     (source,) = story.sources
     found = (*cards(story), *given_cards(story))
-    verdicts = (*watched_cards(story), *verdict_cards(story))
+    told = verdicts(story)
     card = found[0] if len(found) == 1 else None
-    answer = verdicts[0].headline if verdicts else f"{len(found)} cells" if found else "No trial."
+    answer = told[0].headline if told else f"{len(found)} cells" if found else "No trial."
     report = os.path.relpath(run.resolve() / "report" / PAGE, where.resolve())
     begun = escape.plain(source.run.manifest.get("started_utc") or "")[:16]
     return {

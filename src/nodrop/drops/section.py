@@ -13,12 +13,13 @@ from markupsafe import Markup
 from pydantic import ValidationError
 
 from nodrop.config.units import count_of
+from nodrop.drops.places import ANALYSIS
 from nodrop.report import escape, numbers
 from nodrop.report.chart import Chart
 from nodrop.report.direct import VerdictCard, VerdictRow
 from nodrop.report.flows import time_chart
 from nodrop.report.sections import Picture, Section, rendered
-from nodrop.report.sentences import Sentence, sentence_of
+from nodrop.report.sentences import Answer, Sentence, sentence_of
 from nodrop.report.story import Story, once
 from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
 from nodrop.report.timeline import Panel, Point, Series, Timeline
@@ -27,8 +28,6 @@ from nodrop.untrusted.json_text import value_in
 
 MOST_POINTS = 240
 MOST_SERIES = 5
-ANALYSIS = "analysis"
-"""The place that loses no packets, but what they carried (drops/places.py)."""
 CAME, LOST, WAITS = "Came to the port", "Lost", "Waits in the rings"
 UNITS = {CAME: "packets/s", LOST: "packets/s", WAITS: "packets"}
 """Panels over time, in their order."""
@@ -145,7 +144,7 @@ def watched(story: Story) -> tuple[Watched, ...]:
 MOST_ROWS = 8
 
 
-def watched_cards(story: Story) -> Iterator[VerdictCard]:
+def _cards(story: Story) -> Iterator[VerdictCard]:
     """A card for each watch, the largest loss first; the sentences have every place."""
     for one in watched(story):
         places, headline = one.worst_first, f"Nothing was lost in {numbers.seconds(one.seconds)} s."
@@ -172,9 +171,9 @@ def watched_cards(story: Story) -> Iterator[VerdictCard]:
         )
 
 
-def watched_sentences(story: Story) -> Iterator[Sentence]:
-    """The answer: what was lost where and why, the largest loss first; or that nothing was."""
-    for one in watched(story):
+def _sentences(found: Sequence[Watched]) -> Iterator[Sentence]:
+    """Losses, the largest first, with their place and cause; or that nothing was lost."""
+    for one in found:
         for place in one.worst_first:
             subject, (lost, at_most) = f"{place.place}, {place.where}", _lost_words(one, place)
             text = f"{subject}: {lost}, at most {at_most}: {place.cause}."
@@ -212,19 +211,23 @@ def _tables(story: Story) -> Iterator[Table]:
             yield one.places()
 
 
-def watched_hidden(story: Story) -> Iterator[Sentence]:
-    for one in watched(story):
+def _answer(story: Story) -> Answer | None:
+    """Each watch, and how often its books closed; then what nobody saw."""
+    if not (found := watched(story)):
+        return None
+    words = (Sentence("watched", one.words, {"intervals": len(one.intervals)}) for one in found)
+    hidden = tuple(_hidden(found))
+    return Answer(sentences=tuple(_sentences(found)), rests_on=tuple(words), cannot_say=hidden)
+
+
+def _hidden(found: Sequence[Watched]) -> Iterator[Sentence]:
+    for one in found:
         if one.unread:
             words = f"{count_of(one.unread, 'line')} of drops.jsonl cannot be read"
             yield Sentence("watched-hidden", words, {"lines": one.unread})
         for hidden in one.last.not_visible:
             words = f"not visible: {hidden.what} (needs {hidden.needs}; {hidden.why})"
             yield Sentence("watched-hidden", escape.plain(words, longest=400), hidden.model_dump())
-
-
-def watched_words(story: Story) -> Iterator[Sentence]:
-    for one in watched(story):
-        yield Sentence("watched", one.words, {"intervals": len(one.intervals)})
 
 
 def between(pair: Pair) -> Value:
@@ -294,12 +297,12 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Iterable[tuple[float, flo
 def _page(story: Story) -> Markup:
     if not (found := watched(story)):
         return Markup("")
-    return rendered("nodrop.report", "watched.html.j2", story, watched=found)
+    return rendered("nodrop.drops", "watched.html.j2", story, watched=found)
 
 
 SECTION = Section(
     id="watched", title="Seen by nodrop drops", tables=_tables, page=_page, place=60,
-    with_search=False, pictures=lambda story: [
+    with_search=False, cards=_cards, answer=_answer, pictures=lambda story: [
         Picture(f"watched-{one.source}" if story.several else "watched", one.chart(), one.places())
         for one in watched(story)
     ],
