@@ -426,7 +426,7 @@ def _rounded(ends: Sequence[CardLoad | None]) -> Iterator[str]:
     seen = [one for one in ends if one is not None and one.pps is not None and one.shown_pps]
     measured = [f"{one.pps:,.0f}" for one in seen]
     if measured != [one.shown_pps for one in seen]:
-        yield f"Measured {' and '.join(measured)} packets/s; rounded outward."
+        yield f"Measured {' and '.join(measured)} packets/s."
 
 
 def ordered(searched: SearchedCell) -> list[Trial]:

@@ -124,8 +124,8 @@ def test_a_goal_that_tolerates_more_never_looks_like_less(tmp_path: Path, least:
 @pytest.mark.parametrize(
     ("low", "high", "said"),
     [
-        (4.0, 4.321, "Measured 4,000 and 4,321 packets/s; rounded outward."),
-        (13.189, 16.326, "Measured 13,189 and 16,326 packets/s; rounded outward."),
+        (4.0, 4.321, "Measured 4,000 and 4,321 packets/s."),
+        (13.189, 16.326, "Measured 13,189 and 16,326 packets/s."),
         (4.0, 5.0, None),
     ],
 )
