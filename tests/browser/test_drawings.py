@@ -11,8 +11,7 @@ import pytest
 
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.report.chart import symbols
-from nodrop.report.flows import flow
+from nodrop.report.charts import flow
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from tests.browser.test_page import CHROMIUM, Pages, axe, browser, pages
@@ -127,7 +126,8 @@ def drawn(way: Way) -> str:
     ]
     css = "".join((CSS / name).read_text() for name in ("chart.css", "style.css"))
     picture = flow(balance(hops, accounts), "a ledger")
-    return f"<!doctype html><style>{css}</style>{symbols()}<section>{picture}</section>"
+    marks = f"<svg width=0 height=0>{(CSS / 'marks.svg').read_text()}</svg>"
+    return f"<!doctype html><style>{css}</style>{marks}<section>{picture}</section>"
 
 
 @pytest.fixture

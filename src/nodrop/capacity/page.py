@@ -21,7 +21,7 @@ from nodrop.report import escape, numbers
 from nodrop.report.bounded import MOST_ROWS, more_words, told
 from nodrop.report.cards import cards, given_cards, ordered
 from nodrop.report.chart import OUTCOMES, Chart, Mark, Pane, Plot, Scale, cut, outcome_key, sign
-from nodrop.report.flows import flow, time_chart
+from nodrop.report.charts import flow, time_chart
 from nodrop.report.loads import Ladder, ladders
 from nodrop.report.story import Story
 from nodrop.report.timeline import timeline

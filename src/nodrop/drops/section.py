@@ -16,8 +16,8 @@ from nodrop.config.units import count_of
 from nodrop.drops.places import ANALYSIS
 from nodrop.report import escape, numbers
 from nodrop.report.chart import Chart
+from nodrop.report.charts import time_chart
 from nodrop.report.direct import VerdictCard, VerdictRow
-from nodrop.report.flows import time_chart
 from nodrop.report.sections import Picture, Section, rendered
 from nodrop.report.sentences import Answer, Sentence, sentence_of
 from nodrop.report.story import Story, once

@@ -12,8 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.resources import files
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, Self
 
 from markupsafe import Markup, escape
@@ -26,9 +25,6 @@ Shown = Callable[[float], str]
 KeyEntry = tuple[str, str, str]
 """Shape (or line, area, zone, bar), style and name."""
 
-_MARKS = files("nodrop.report").joinpath("templates/marks.svg").read_text("utf-8")
-SYMBOLS = Markup("".join(_MARKS.splitlines()))
-"""Shapes of marks, our own text."""
 OUTCOMES = {
     "good": ("dot", "carried", "no loss"),
     "absorbed": ("dot", "carried hollow", "no loss, pace not shown"),
@@ -52,18 +48,8 @@ ROW, BAR = 38, 14
 """Height of a named row and of its bar."""
 NAME_ROOM, WORDS_ROOM = 330, 480
 """px for the name of a bar and for the words beside it."""
-PADS = {
-    "pad": (52, 20, 20, 40),
-    "flat": (52, 8, 20, 40),
-    "bare": (52, 8, 20, 6),
-    "rows": (16, 8, 20, 40),
-    "named": (76, 6, 14, 24),
-    "full": (4, 4, 4, 6),
-}
-"""Room for the texts of axes by kind of frame: left, top, right and bottom, in px (style.css)."""
 LETTER = 6.6
 """Width of a letter of a label, about."""
-SAVED_WIDTH = 720
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -181,14 +167,11 @@ class Plot:
         """In whole thousandths, each point after the first relative to the one before; points on a
         straight horizontal line are left out."""
         found = [(round(self.x.at(x) * 1000), round(1000 - self.y.at(y) * 1000)) for x, y in points]
-        (x, y), *rest = [
+        kept = [
             p for n, p in enumerate(found)
             if not 0 < n < len(found) - 1 or not found[n - 1][1] == p[1] == found[n + 1][1]
         ]  # fmt: skip
-        steps = []
-        for x1, y1 in rest:
-            steps.append(f"{x1 - x} {y1 - y}")
-            x, y = x1, y1
+        steps = [f"{x1 - x} {y1 - y}" for (x, y), (x1, y1) in pairwise(kept)]
         way = f"l{' '.join(steps)}" if steps else ""
         return f"M{found[0][0]} {found[0][1]}{way}{'Z' if close else ''}"
 
@@ -255,11 +238,12 @@ class Plot:
         return self
 
     def span(self, x0: float, x1: float, y: float, style: str, *, caps: bool = False,
-             dy: int = 0) -> Self:  # fmt: skip
+             dy: int = 0, to: float | None = None) -> Self:  # fmt: skip
         """An interval along x, `dy` px below its row."""
         at = self.py(y)
         move = f"translate(0 {dy})" if dy else None
-        ends = {"x1": self.px(x0), "x2": self.px(x1), "y1": at, "y2": at}
+        end = at if to is None else self.py(to)
+        ends = {"x1": self.px(x0), "x2": self.px(x1), "y1": at, "y2": end}
         self.front.append(tag("line", **ends, transform=move, class_=f"span {style}"))
         for x in (x0, x1) if caps else ():
             cap = {"x": self.px(x), "y": at, "transform": move, "class_": f"cap {style}"}
@@ -268,12 +252,9 @@ class Plot:
 
     def rise(self, x: float, y0: float, y1: float, style: str) -> Self:
         """An interval along y."""
-        at = self.px(x)
-        ends = {"x1": at, "x2": at, "y1": self.py(y0), "y2": self.py(y1)}
-        self.front.append(tag("line", **ends, class_=f"span {style}"))
-        return self
+        return self.span(x, x, y0, style, to=y1)
 
-    def bar(self, x0: float, x1: float, y: float, thick: int, style: str, *, dy: int = 0,
+    def bar(self, x0: float, x1: float, y: float, thick: int, style: str, *, dy: float = 0,
             says: str = "") -> Self:  # fmt: skip
         """From one value of the x axis to another, `dy` px below its row."""
         left, wide = self.x.at(x0) * 100, (self.x.at(x1) - self.x.at(x0)) * 100
@@ -281,9 +262,8 @@ class Plot:
         rect = tag("rect", **box, height=thick, class_=f"part {style}")
         self.front.append(tag("svg", rect, y=self.py(y), overflow="visible"))
         if says:
-            y_px = (1 - self.y.at(y)) * self.height + dy
-            place = (round(left * 10 + wide * 5), round(y_px / self.height * 1000))
-            self.told.append((*place, says, ""))
+            middle = 1 - self.y.at(y) + dy / self.height
+            self.told.append((round(left * 10 + wide * 5), round(middle * 1000), says, ""))
         return self
 
     def marks(self, found: Sequence[Mark], shape: str, style: str, *, strips: int = 1,
@@ -306,6 +286,12 @@ class Plot:
         label = {"x": self.px(x), "y": self.py(y), "dx": dx, "dy": dy}
         self.front.append(tag("text", text, **label, class_=style or None))
         return self
+
+    def named(self, row: int, name: str, words: str = "") -> Self:
+        """Name of a row, and words beside it, above what is drawn in it."""
+        label = tag("tspan", cut(name, NAME_ROOM), class_="b")
+        label += tag("tspan", f"  {cut(words, WORDS_ROOM)}", class_="wd") if words else ""
+        return self.words(self.x.low, row, label, "row-name", dy=-5)
 
     def drawn(self) -> Markup:
         stretched = [
@@ -353,54 +339,31 @@ class Chart:
     def __bool__(self) -> bool:
         return bool(self.panes)
 
-    @property
-    def told(self) -> list[str]:
-        return [words for pane in self.panes for p in pane.plots for _, _, words, _ in p.told]
-
     def __html__(self) -> Markup:
         if not self.panes:
             return Markup()
-        return Markup(_frame().render(chart=self, sign=sign))
+        return Markup(_template("chart.html.j2").render(chart=self, sign=sign))
 
     __str__ = __html__
 
     def saved(self, css: str) -> str:
         """A file of fixed size for papers: marks, key and style inside, in the light colours."""
-        parts, y = _saved_key(self.key, 14)
-        y += 14
-        for pane in self.panes:
-            if pane.heading:
-                name = f"{pane.heading}, {pane.unit}" if pane.unit else pane.heading
-                parts.append(tag("text", name, x=6, y=y + 12, class_="pane-name"))
-                y += 18
-            entries, high = _saved_key(pane.key, y + 10)
-            parts, y = [*parts, *entries], y + high
-            for plot in pane.plots:
-                left, top, right, bottom = PADS[plot.pad]
-                box = {"x": left, "y": y + top, "width": SAVED_WIDTH - left - right}
-                size = {"height": plot.height, "overflow": "visible"}
-                parts.append(tag("svg", plot.drawn(), **box, **size))
-                y += top + plot.height + bottom
-            if pane.note:
-                parts.append(tag("text", pane.note, x=6, y=y - 4, class_="key-name"))
-                y += 14
-        style = Markup("<style>") + Markup(css) + Markup("</style>")
-        ground = tag("rect", width="100%", height="100%", class_="ground")
-        whole = [tag("title", self.title), style, SYMBOLS, ground, *parts]
-        frame = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {SAVED_WIDTH} {y}"}
-        drawn = tag("svg", *whole, **frame, width=SAVED_WIDTH, height=y)
-        return f'<?xml version="1.0" encoding="UTF-8"?>\n{drawn}\n'
+        found = _template("saved.svg.j2").render(
+            chart=self, sign=sign, letter=LETTER, css=Markup(css)
+        )
+        return f"{found}\n"
 
 
 @cache
-def _frame() -> Any:
+def _template(name: str) -> Any:
     import jinja2  # only pages need it
 
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("nodrop.report"), autoescape=True, finalize=shown_text,
         undefined=jinja2.StrictUndefined, trim_blocks=True,
     )  # fmt: skip
-    return found.get_template("chart.html.j2")
+    found.filters["number"] = number
+    return found.get_template(name)
 
 
 def sign(shape: str, style: str) -> Markup:
@@ -421,20 +384,6 @@ def outcome_key(marks: Iterable[str], *, detections: bool = False) -> tuple[KeyE
     """Key entries of the outcomes that occur; `detections`: trials are judged by these."""
     seen, entries = set(marks), MISSED if detections else OUTCOMES
     return tuple(entry for mark, entry in entries.items() if mark in seen)
-
-
-def _saved_key(entries: Sequence[KeyEntry], y: float) -> tuple[list[Markup], int]:
-    """A saved key from y down, and its height: as many entries in a line as have room."""
-    found, x, line = [], 8.0, 0
-    for shape, style, name in entries:
-        wide = 26 + len(name) * LETTER
-        if x + wide > SAVED_WIDTH and x > 8:
-            x, line = 8.0, line + 1
-        top = y + 18 * line
-        found.append(tag("svg", sign(shape, style), x=x, y=top - 10, width=20, height=14))
-        found.append(tag("text", name, x=x + 22, y=top, class_="key-name"))
-        x += wide + 8
-    return found, 18 * (line + 1) if entries else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,11 +408,6 @@ class Bar:
     group: str = ""
     """A heading above the first bar of each group."""
 
-    @property
-    def reach(self) -> float:
-        """The end of its parts, or of its interval."""
-        return max(sum(part.value for part in self.parts), (self.interval or (0, 0))[1])
-
 
 def stacked_bars(
     title: str, axis_name: str, bars: Iterable[Bar], high: float | None = None
@@ -472,28 +416,26 @@ def stacked_bars(
     shown = [bar for bar in bars if bar.parts][:MOST_BARS]
     if not shown:
         return Chart()
-    x = Scale.over([max(bar.reach for bar in shown) if high is None else high])
-    panes, several = [], {bar.group for bar in shown} != {""}
-    for group, own in groupby(shown, key=lambda bar: bar.group):
-        panes.append(Pane((_bars(group or title, list(own), x),), group))
+    ends = [sum(part.value for part in bar.parts) for bar in shown]
+    ends += [bar.interval[1] for bar in shown if bar.interval]
+    x = Scale.over(ends if high is None else [high])
+    groups = groupby(shown, key=lambda bar: bar.group)
+    panes = [Pane((_bars(group or title, [*own], x),), group) for group, own in groups]
     styles = {part.kind: part.style for bar in shown for part in bar.parts if part.value}
     key = tuple(("zone", f"part {style}", kind) for kind, style in styles.items())
     panes[-1] = replace(panes[-1], note=axis_name)
-    return Chart(title, tuple(panes), key, "bars several" if several else "bars")
+    return Chart(title, tuple(panes), key, "bars several" if panes[0].heading else "bars")
 
 
 def _bars(name: str, bars: Sequence[Bar], x: Scale) -> Plot:
     plot = Plot(name, x, Scale.rows(len(bars)), height=ROW * len(bars), pad="rows")
     plot.axes("", numbers.short, None, grid="x")
     for row, bar in enumerate(bars):
-        label = tag("tspan", cut(bar.name, NAME_ROOM), class_="b")
-        words = tag("tspan", f"  {cut(bar.words, WORDS_ROOM)}", class_="wd") if bar.words else ""
-        plot.words(x.low, row, label + words, "row-name", dy=-5)
+        plot.named(row, bar.name, bar.words)
         at = 0.0
         for part in bar.parts:
             if part.value:
-                says = f"{bar.name}: {part.says}" if bar.name not in part.says else part.says
-                plot.bar(at, at + part.value, row, BAR, part.style, dy=8, says=says)
+                plot.bar(at, at + part.value, row, BAR, part.style, dy=8, says=part.says)
                 at += part.value
         if bar.interval:
             plot.span(*bar.interval, row, "whole", caps=True, dy=8)
@@ -503,8 +445,3 @@ def _bars(name: str, bars: Sequence[Bar], x: Scale) -> Plot:
 def series_of(n: int) -> tuple[str, str]:
     """Shape and style of the n-th of several."""
     return SERIES[n % len(SERIES)], f"s{n % MOST_SERIES}"
-
-
-def symbols() -> Markup:
-    """Once per page."""
-    return tag("svg", SYMBOLS, width=0, height=0, class_="defs", aria_hidden="true")

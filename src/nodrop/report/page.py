@@ -15,11 +15,10 @@ from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class
 from nodrop.report import bounded, escape, figures, numbers
 from nodrop.report.answer import answer
-from nodrop.report.cell_charts import loss_plot, runs_plot
 from nodrop.report.chart import OUTCOMES, Chart, sign
+from nodrop.report.charts import flow, loss_plot, runs_plot, time_chart
 from nodrop.report.comparison import MOST_BASES, compared, family_words
 from nodrop.report.costs import DIFFERENCES
-from nodrop.report.flows import flow, time_chart
 from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_words
 from nodrop.report.sections import common, framed, sections, verdicts
 from nodrop.report.sentences import phrase

@@ -26,7 +26,7 @@ from nodrop.errors import NotReady
 from nodrop.plugins import of_table
 from nodrop.report import bounded, escape
 from nodrop.report.cards import aside_words
-from nodrop.report.chart import Chart, symbols, tag
+from nodrop.report.chart import Chart, tag
 from nodrop.report.costs import Figure
 from nodrop.report.direct import VerdictCard, verdict_cards
 from nodrop.report.hosts import hosts_between, hosts_tables
@@ -178,7 +178,7 @@ def framed(template: str, package: str = "nodrop.report", **values: Any) -> str:
     css = Markup(re.sub(r"([{};,:])\s+|\s+(?=[{}])", r"\1", css))  # a tenth of it is space
     frame = {
         "css": css, "css_hash": _csp_hash(css), "js": script, "js_hash": _csp_hash(script),
-        "symbols": symbols(), "version": nodrop.__version__, "made_from": "", "sections": (),
+        "version": nodrop.__version__, "made_from": "", "sections": (),
     }  # fmt: skip
     page = environment(package).get_template(template)
     return escape.visible(page.render(**frame | values))

@@ -11,9 +11,9 @@ from typing import Any
 from markupsafe import Markup
 
 from nodrop.report import escape, numbers
+from nodrop.report.charts import time_chart
 from nodrop.report.comparison import comparison_table, family_words
 from nodrop.report.costs import grouped
-from nodrop.report.flows import time_chart
 from nodrop.report.sections import Picture, Section
 from nodrop.report.sentences import WORDS, phrase
 from nodrop.report.setups import KIND, Condition, Place, conditions, setup_names

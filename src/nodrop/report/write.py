@@ -19,10 +19,9 @@ from nodrop.errors import REMEDIES, BadInput
 from nodrop.report import escape, figures
 from nodrop.report.answer import answer
 from nodrop.report.cards import card_lines, cards, given_cards
-from nodrop.report.cell_charts import loss_plot, runs_plot
+from nodrop.report.charts import flow, loss_plot, runs_plot, time_chart
 from nodrop.report.comparison import comparison_table
 from nodrop.report.escape import markdown
-from nodrop.report.flows import flow, time_chart
 from nodrop.report.page import page
 from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_table
 from nodrop.report.sections import (

@@ -16,6 +16,7 @@ from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.stats.loss_curve import LossCurve, NoCurve
 from tests.made.outcome_runs import Load, outcome_search, tried
+from tests.made.told import told
 
 
 def exactly(capacity: float, loads: Sequence[float]) -> list[Load]:
@@ -94,7 +95,7 @@ def test_void_and_failed_trials_are_shown_apart(tmp_path: Path, void: int, faile
     (view,) = section_of(outcome_search(tmp_path, loads)).views
     trials, key = 2 + void + failed, 1
     all_loads = view.knee.panes[-1].plots[0]
-    assert len(all_loads.told) == trials == len(view.way.told)
+    assert len(all_loads.told) == trials == len(told(view.way))
     for drawn in (str(all_loads.drawn()), str(view.way).partition('class="pad')[2]):
         assert drawn.count('"#m-diamond"') == void
         assert drawn.count('"#m-cross"') == failed
@@ -116,7 +117,7 @@ def test_what_stands_apart_is_marked_and_changes_no_answer(tmp_path: Path, loss:
     ((run, words),) = stand_apart(search_of(other)).items()
     assert words.startswith("stands apart: it served ")
     (view,) = section_of(other).views
-    assert any(run in said for said in view.knee.told)
+    assert any(run in said for said in told(view.knee))
     assert str(view.knee).count('"#m-halo"') == 1 and "stands apart from" in str(view.knee)
     assert "What stands apart is marked" in view.caption
     assert len(list(view.steps.rows)) == 14
@@ -238,5 +239,5 @@ def test_files_have_curves_and_what_a_core_carries(tmp_path: Path, rounds: int) 
 def test_a_search_of_void_trials_alone_has_a_page(tmp_path: Path) -> None:
     run = outcome_search(tmp_path, [tried(2, ["late"] * 3), tried(4, ["late"] * 3)])
     (view,) = section_of(run).views
-    assert len(view.knee.told) == 6
+    assert len(told(view.knee)) == 6
     assert write_report(read_story([run])).exists()

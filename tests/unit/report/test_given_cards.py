@@ -19,6 +19,7 @@ from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
 from nodrop.results.capacity import Card
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
+from tests.made.told import told
 
 
 def load(
@@ -246,7 +247,7 @@ def test_how_sure_is_a_row_of_signs_for_each_load(
     """Loads that contradict each other have no ground."""
     run = outcome_run(tmp_path, [load(5_000, [low] * 6), load(9_000, [high] * 5 + ["late"])])
     (view,) = card_views(read_story([run]))
-    assert len(view.sure.told) == 12
+    assert len(told(view.sure)) == 12
     assert re.findall("z-(?:carried|lost)", str(view.sure)) == grounds
     assert ("Loads", "2 of 2", "say something") in view.facts
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from nodrop.report.cell_charts import loss_plot, runs_plot
+from nodrop.report.charts import loss_plot, runs_plot
 from nodrop.report.figures import cells_table, trials_page_table
 from nodrop.report.repeats import outliers_table, outlying, repeats
 from nodrop.report.story import Story, read_story
 from nodrop.report.trust import findings
 from nodrop.report.write import write_report
 from tests.made.outcome_runs import Load, outcome_run
+from tests.made.told import told
 
 USUAL = [0.010, 0.011, 0.012, 0.010, 0.011, 0.012, 0.011]
 
@@ -40,7 +41,7 @@ def test_a_loss_apart_is_marked_wherever_the_trial_is_seen(tmp_path: Path, wild:
     assert one.found.median == pytest.approx(median([*USUAL, wild]) * 100)
     drawn = loss_plot(story.cells)
     assert str(drawn).count("#m-halo") == 1
-    assert any(said.startswith("0008-r08 stands apart: Loss") for said in drawn.told)
+    assert any(said.startswith("0008-r08 stands apart: Loss") for said in told(drawn))
     assert str(runs_plot(repeats(story))).count("#m-halo") == 1
     assert table_text(trials_page_table(story)).count("(median 1.") == 1
     (said,) = [f for f in findings(story) if f.rule == "stands-apart"]

@@ -19,13 +19,14 @@ from nodrop.profile.functions import (
     shifts_table,
 )
 from nodrop.report.chart import Chart
+from tests.made.told import told
 
 
 def boxes(drawn: Chart) -> list[tuple[str, str, str]]:
     """Words, width in % and style of each function."""
     box = r'<svg x="[^"]*" y="[^"]*" width="([\d.]+)%"[^>]*><rect [^>]*class="part (s\d)"'
     found = re.findall(box, str(drawn))
-    return [(said, *one) for said, one in zip(drawn.told, found, strict=True)]
+    return [(said, *one) for said, one in zip(told(drawn), found, strict=True)]
 
 
 def test_widths_are_parts_of_the_samples() -> None:
@@ -72,7 +73,7 @@ def test_no_two_groups_have_one_colour_and_the_smallest_are_grey() -> None:
 def test_waits_are_in_ms() -> None:
     stacks = {("w", "poll"): (7_500_000, "poll"), ("w", "futex"): (2_500_000, "locks")}
     drawn = flame("x", stacks, weighed=WAITS)
-    assert "poll: 75.00 % of the waits, 7 ms; poll" in drawn.told
+    assert "poll: 75.00 % of the waits, 7 ms; poll" in told(drawn)
     assert drawn.title == "Flame graph of x: 10 ms"
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.report.cell_charts import runs_plot
+from nodrop.report.charts import runs_plot
 from nodrop.report.costs import FIGURES
 from nodrop.report.repeats import repeats, repeats_words
 from nodrop.report.story import read_story
 from tests.made.rundirs import Fake, make_run
+from tests.made.told import told
 
 
 def test_what_cannot_be_seen_is_said_and_is_never_nothing(tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_runs_stand_about_their_median_(demo: Path) -> None:
     assert {r.figure.name for r in found} == compared
     assert all(min(r.deviations) <= 0 <= max(r.deviations) for r in found)
     assert len(found) == 12
-    assert len(runs_plot(found).told) == 12
+    assert len(told(runs_plot(found))) == 12
 
 
 def test_one_run_of_each_cell_has_nothing_to_compare(tmp_path: Path) -> None:

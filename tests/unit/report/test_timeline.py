@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from nodrop.report.flows import time_chart
+from nodrop.report.charts import time_chart
 from nodrop.report.story import read_story
 from nodrop.report.timeline import Timeline, timeline
 from tests.made.rundirs import Fake, make_run

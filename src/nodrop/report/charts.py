@@ -1,14 +1,19 @@
-"""Charts of streams: packets from hop to hop, a trial over time, and calls above their callers."""
+"""Charts of streams and of cells: packets from hop to hop, a trial over time, every run a dot."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from nodrop.ledger.balance import Ledger, Step
 from nodrop.ledger.hops import ADDING, Account, Hop
-from nodrop.report import numbers
-from nodrop.report.chart import Chart, KeyEntry, Pane, Plot, Scale, cut, number, tag, ticks
+from nodrop.report import chart, numbers
+from nodrop.report.chart import Chart, Mark, Pane, Plot, Scale, cut, number, tag, ticks
+from nodrop.report.costs import LOSS_FIGURE, grouped
+from nodrop.report.loads import percent_with_interval
+from nodrop.report.repeats import MOST_CELLS, Repeated, outlying_in
 from nodrop.report.sentences import TITLES, definition, hop_title
+from nodrop.report.story import Cell
 from nodrop.report.timeline import Panel, Timeline
 
 STREAM, TOP, ROW = 56.0, 34, 30
@@ -85,27 +90,22 @@ class _Route:
         above = [step.end.packets, *(a.packets for a in own[:n])]
         edge = self._top + sum(map(self._high, above))
         account, thick, down = own[n], self._high(own[n].packets), y - edge
-        kind, packets = account.kind.value, account.packets
+        kind, packets, name = account.kind.value, account.packets, account.name
         ribbon = f"M-22 {number(thick / 2)}h8q14 0 14 14v{number(max(down - 14 - thick / 2, 1))}"
         tail = tag("path", d=ribbon, stroke_width=thick, class_=f"drop k-{kind}")
         said = _count(account)
         if kind == "lost" and (sent := self._seen[0].packets):
             said += f" · {numbers.percent(packets / sent)} %"
-        name = tag("tspan", cut(f" {TITLES.get(account.name, account.name)}", 260))
+        title = tag("tspan", cut(f" {TITLES.get(name, name)}", 260))
         far = x > 60
         side = {"x": -thick / 2 - 8 if far else thick / 2 + 8, "y": down + 2}
         style = f"fate k-{kind}{' a-end' if far else ''}"
-        label = tag("text", tag("tspan", said, class_="b"), name, **side, class_=style)
+        label = tag("text", tag("tspan", said, class_="b"), title, **side, class_=style)
         moved = {"x": f"{number(x)}%", "y": edge, "overflow": "visible"}
         plot.front.append(tag("svg", tail, label, **moved))
-        says = f"{account.name}: {numbers.count_of(packets, 'packet')} {kind}"
-        says += f"; counter: {account.counter}"
-        for what, words in (
-            ("evidence", account.evidence),
-            ("knob", account.knob),
-            ("meaning", definition(account.name)),
-        ):
-            says += f"; {what}: {words}" if words else ""
+        says = f"{name}: {numbers.count_of(packets, 'packet')} {kind}; counter: {account.counter}"
+        more = ("evidence", account.evidence), ("knob", account.knob), ("meaning", definition(name))
+        says += "".join(f"; {what}: {words}" for what, words in more if words)
         plot.told.append((round(x * 10), round(y / plot.height * 1000), says, ""))
 
     def _hop(self, plot: Plot, n: int, hop: Hop) -> None:
@@ -119,9 +119,9 @@ class _Route:
             tag("text", numbers.count(hop.packets), x=at, y=y + 15, class_=f"n a-{anchor}"),
         ]
         middle = round((self._top + high / 2) / plot.height * 1000)
-        says = f"{title}: {numbers.count_of(hop.packets, 'packet')}; counter: {hop.counter}"
-        meaning = definition(hop.name)
-        plot.told.append((round(x * 10), middle, f"{says}; {meaning}" if meaning else says, ""))
+        seen = f"{title}: {numbers.count_of(hop.packets, 'packet')}; counter: {hop.counter}"
+        says = "; ".join(filter(None, (seen, definition(hop.name))))
+        plot.told.append((round(x * 10), middle, says, ""))
 
 
 def _notes(ledger: Ledger) -> Iterator[str]:
@@ -140,12 +140,11 @@ def _count(account: Account) -> str:
 
 def _route_list(ledger: Ledger, seen: Sequence[Hop]) -> Iterator[tuple[str, str, str]]:
     """Style, name and packets of each hop, and before it of what happened on the way to it."""
-    into = {step.end.name: step for step in ledger.steps}
-    for hop in seen:
-        for account in into[hop.name].accounts if hop.name in into else ():
-            if account.packets:
-                title = TITLES.get(account.name, account.name)
-                yield f"fate k-{account.kind.value}", title, _count(account)
+    ways = ((step.accounts, step.end) for step in ledger.steps)
+    for accounts, hop in (((), seen[0]), *ways):
+        for account in (one for one in accounts if one.packets):
+            title = TITLES.get(account.name, account.name)
+            yield f"fate k-{account.kind.value}", title, _count(account)
         yield "", hop_title(hop.name), numbers.count(hop.packets)
 
 
@@ -164,20 +163,16 @@ def time_chart(timelines: Sequence[Timeline], title: str, heads: Sequence[str] =
         return Chart()
     x = Scale(first, last, tuple(s for s in ticks(last, 6, min(first, 0.0)) if first <= s <= last))
     names = list(dict.fromkeys(p.title for t in timelines for p in t.panels))
-    panes = []
-    for name in names:
-        panels = [next((p for p in t.panels if p.title == name), None) for t in timelines]
-        panes.append(_time_row(name, panels, timelines, x, final=name == names[-1]))
-    moments: list[KeyEntry] = []
-    if len(timelines) == 1:
-        moments = [("bar", "moment", f"{name} {numbers.seconds(at)} s")
-                   for name, at in timelines[0].marks]  # fmt: skip
-    kind = "times sides" if len(timelines) > 1 else "times"
-    return Chart(title, tuple(panes), tuple(moments), kind, tuple(heads))
+    panes = tuple(_time_row(name, timelines, x, final=name == names[-1]) for name in names)
+    if len(timelines) > 1:
+        return Chart(title, panes, (), "times sides", tuple(heads))
+    moments = ((name, numbers.seconds(at)) for name, at in timelines[0].marks)
+    key = tuple(("bar", "moment", f"{name} {at} s") for name, at in moments)
+    return Chart(title, panes, key, "times", tuple(heads))
 
 
-def _time_row(name: str, panels: Sequence[Panel | None], timelines: Sequence[Timeline], x: Scale,
-              *, final: bool) -> Pane:  # fmt: skip
+def _time_row(name: str, timelines: Sequence[Timeline], x: Scale, *, final: bool) -> Pane:
+    panels = [next((p for p in t.panels if p.title == name), None) for t in timelines]
     known = [p for p in panels if p is not None]
     tops = [v for p in known for points in p.lines for _, v in points]
     # CPU times step by a tick (4 ms), and a sampler that waits for its turn reads them late: an
@@ -185,7 +180,7 @@ def _time_row(name: str, panels: Sequence[Panel | None], timelines: Sequence[Tim
     high = next((p.high for p in known if p.high is not None), None)
     y = Scale.over([max(tops, default=0.0) if high is None else high], 2)
     quiet: set[str] = set()
-    if known and "thread" in known[0].title.lower():
+    if "thread" in name.lower():
         series = [s for p in known for s in p.series]
         loud = {s.name for s in series if any(v >= QUIET for _, v in s.points)}
         quiet = {s.name for s in series} - loud if loud else quiet
@@ -215,3 +210,94 @@ def _draw(plot: Plot, panel: Panel, quiet: set[str]) -> None:
             below = points
         elif series.name not in quiet:
             plot.line(points, style)
+
+
+ASIDE = 0.011
+"""Between series, as a part of the axis: at the same load their marks would hide each other."""
+
+
+def _plain(value: float) -> str:
+    return grouped(f"{value:,.6g}")
+
+
+def loss_plot(cells: Sequence[Cell]) -> Chart:
+    """Loss over offered load. Empty unless some measured trial has both."""
+    shown = [c for c in cells if c.loss is not None and c.offered_pps is not None]
+    if not shown:
+        return Chart()
+    groups = groupby(shown, key=lambda c: (c.source, c.group))
+    drawn = [[*found] for _, found in groups][: chart.MOST_SERIES]
+    failed = [(c, pps) for c in cells if c.failed and (pps := c.offered_pps or c.asked_pps)]
+    rates = [t.offered_pps for c in shown for t in c.valid if t.offered_pps is not None]
+    rates += [pps for _, pps in failed]
+    y = Scale.over(c.loss.high * 100 for c in shown if c.loss)
+    plot = Plot("Loss over offered load", Scale.over(rates), y)
+    plot.axes("offered load, packets/s", numbers.short, _plain)
+    for n, group in enumerate(drawn):
+        aside = (n - (len(drawn) - 1) / 2) * ASIDE * plot.x.high
+        _series(plot, group, n, aside, strips=len(shown))
+    crosses = [
+        Mark(pps, y.high, f"{c.label}: failed in {len(c.failed)} of {len(c.failed) + len(c.valid)}")
+        for c, pps in failed
+    ]
+    plot.marks(crosses, "cross", "failed")
+    key = [(*chart.series_of(n), group[0].group or "all") for n, group in enumerate(drawn)]
+    key = [*(key if len(key) > 1 else ()), *([chart.OUTCOMES["failed"]] if failed else ())]
+    return Chart(plot.says, (Pane((plot,), "Lost", "% of sent"),), tuple(key))
+
+
+def _series(plot: Plot, group: Sequence[Cell], n: int, aside: float, *, strips: int) -> None:
+    shape, style = chart.series_of(n)
+    medians = []
+    known = [(c, c.loss, c.offered_pps + aside) for c in group if c.loss and c.offered_pps]
+    for cell, loss, pps in sorted(known, key=lambda one: one[2]):
+        told = [
+            Mark(t.offered_pps + aside, t.loss_ratio * 100)
+            for t in cell.valid
+            if t.offered_pps is not None and t.loss_ratio is not None
+        ]
+        plot.marks(told, "small", f"{style} faint", strips=strips)
+        apart = [
+            Mark(offered + aside, one.found.value,
+                 f"{one.trial.name} stands apart: {one.words}", one.trial.anchor)
+            for one in outlying_in(cell, LOSS_FIGURE)
+            if (offered := one.trial.offered_pps) is not None
+        ]  # fmt: skip
+        plot.marks(apart, "halo", "apart", strips=strips)
+        if loss.interval:
+            plot.rise(pps, loss.interval.low * 100, loss.interval.high * 100, f"{style} median")
+        says = f"{cell.label}: {percent_with_interval(loss)} lost, n = {loss.n}"
+        medians.append(Mark(pps, loss.median * 100, says, cell.typical.anchor))
+    plot.line([(m.x, m.y) for m in medians], style)
+    plot.marks(medians, shape, style)
+
+
+def runs_plot(found: Sequence[Repeated]) -> Chart:
+    """A row per cell, a pane per figure. The band about a median is what cannot be told from it."""
+    cells = list(dict.fromkeys(id(r.cell) for r in found))[:MOST_CELLS]
+    figures = list(dict.fromkeys(r.figure.name for r in found))
+    strips = len(cells) * len(figures)
+    panes = [
+        _strips([r for r in found if r.figure.name == name and id(r.cell) in cells], strips)
+        for name in figures
+    ]
+    return Chart("Every run of each cell", tuple(panes), (), "panels") if cells else Chart()
+
+
+def _strips(found: Sequence[Repeated], strips: int) -> Pane:
+    figure = found[0].figure
+    x = Scale.over((end for r in found for end in (*r.values, r.median + (r.sees or 0.0))), 4)
+    plot = Plot(f"{figure.title} of each cell's runs", x, Scale.rows(len(found)),
+                height=(chart.ROW - 4) * len(found), pad="rows")  # fmt: skip
+    plot.axes("", _plain, None, "x")
+    for row, one in enumerate(found):
+        plot.named(row, one.cell.label)
+        if (sees := one.sees) is not None:
+            plot.bar(one.median - sees, one.median + sees, row, 13, "unseen", dy=7.5)
+        dots = [Mark(value, row) for value in one.values]
+        plot.marks(dots, "small", "s0 faint", strips=strips, dy=7)
+        plot.marks([dots[n] for n in one.apart], "halo", "apart", strips=strips, dy=7)
+        if (summary := one.figure.summary(one.cell)) and (interval := summary.interval):
+            plot.span(interval.low, interval.high, row, "s0 median", dy=7)
+        plot.marks([Mark(one.median, row, one.words)], "tick", "s0 strong", dy=7)
+    return Pane((plot,), figure.title, figure.unit)
