@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 from markupsafe import Markup
@@ -71,26 +71,20 @@ def fates_table(found: Sequence[Condition]) -> Table:
     return table_of("setups-ledger", "Where the packets of each setup went", FATE_FIELDS, fates)
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
-    setup: str
-    ns: Mapping[str, tuple[float, float]]
-    """Instruction → best and median of the batches."""
-    not_asked: str = ""
+Told = Mapping[str, Any]
 
 
-def clock_costs(found: Sequence[Condition]) -> list[Costs]:
-    """One answer per setup, of the first trial that was asked."""
-    listed: dict[str, Costs | None] = {}
-    for place in (place for condition in found for place in condition.places):
+def clock_costs(found: Sequence[Condition]) -> dict[str, Told]:
+    """Setup → what the first of its trials says that was asked and has an answer, else the last
+    that was asked."""
+    places = [place for condition in found for place in condition.places]
+    listed: dict[str, Told] = {_setup(place): {} for place in places}
+    for place in places:
         setup = _setup(place)
-        costs = listed.setdefault(setup, None)
         for trial in place.cell.trials:
-            if trial.aside.asks_clock and (costs is None or not costs.ns):
-                told: Mapping[str, Any] = trial.details["facts"]["tsc"]
-                not_asked = escape.plain(told.get("not_asked") or "")
-                costs = listed[setup] = Costs(setup, _best_and_median(told.get("ns")), not_asked)
-    return [costs for costs in listed.values() if costs is not None]
+            if trial.aside.asks_clock and not _best_and_median(listed[setup].get("ns")):
+                listed[setup] = trial.details["facts"]["tsc"]
+    return {setup: told for setup, told in listed.items() if told}
 
 
 def _best_and_median(ns: object) -> dict[str, tuple[float, float]]:
@@ -117,25 +111,23 @@ def _setup(place: Place) -> str:
     return " ".join(filter(None, (factor_label(KIND, cell.factors[KIND]), accelerator)))
 
 
-def costs_table(found: Sequence[Costs]) -> Table:
+def costs_table(found: Mapping[str, Told]) -> Table:
     """Instructions down, setups across; best of the batches, since all else only adds to it."""
-    answered = [costs for costs in found if costs.ns]
+    told = ((setup, _best_and_median(costs.get("ns"))) for setup, costs in found.items())
+    answered = {setup: ns for setup, ns in told if ns}
 
-    def of(costs: Costs) -> Field[str]:
+    def of(setup: str, ns: Mapping[str, tuple[float, float]]) -> Field[str]:
         def value(name: str) -> Value:
-            if name not in costs.ns:
+            if name not in ns:
                 return Value(None, "–")
-            best, middle = costs.ns[name]
+            best, middle = ns[name]
             return Value(best, f"{_ns(best)} ({_ns(middle)})")
 
-        return Field(numeric(f"{costs.setup} best_ns", costs.setup), value)
+        return Field(numeric(f"{setup} best_ns", setup), value)
 
-    fields: list[Field[str]] = [
-        words("instruction", "ns each: best (median)", str),
-        *map(of, answered),
-    ]
-    names = dict.fromkeys(name for costs in answered for name in costs.ns)
-    return table_of("tsc", "The cost of a clock", fields, names)
+    first: Field[str] = words("instruction", "ns each: best (median)", str)
+    names = dict.fromkeys(name for ns in answered.values() for name in ns)
+    return table_of("tsc", "The cost of a clock", (first, *starmap(of, answered.items())), names)
 
 
 PHASES = (
@@ -150,22 +142,17 @@ REST = "not split"
 LEAST_REST_S = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class Activation:
-    """Activation time of one setup, all conditions together: it does not depend on the load."""
-
-    setup: str
-    whole: Summary
-    phases: Mapping[str, Summary]
+Phase = tuple[str, str, Summary]
+"""Setup, phase and its seconds."""
 
 
-def activations(found: Sequence[Condition]) -> list[Activation]:
-    listed = []
+def activations(found: Sequence[Condition]) -> Iterator[Phase]:
+    """Activation of each setup, all of it and by phase, all conditions together: it does not depend
+    on the load."""
     for name in setup_names(found):
         trials = [t for c in found for p in c.places if p.name == name for t in p.cell.valid]
         if whole := _summarized([(t.activation_s, t) for t in trials]):
-            listed.append(Activation(name, whole, _phases(trials)))
-    return listed
+            yield from ((name, *one) for one in (("all", whole), *_phases(trials).items()))
 
 
 def _summarized(told: Iterable[tuple[float | None, Trial]]) -> Summary | None:
@@ -200,9 +187,8 @@ def phases_of(trial: Trial) -> dict[str, float]:
     return {**found, **({REST: rest} if found and rest > LEAST_REST_S else {})}
 
 
-Phase = tuple[Activation, str, Summary]
 PHASE_FIELDS: tuple[Field[Phase], ...] = (
-    words("setup", "Setup", lambda x: x[0].setup),
+    words("setup", "Setup", lambda x: x[0]),
     words("phase", "Phase", lambda x: x[1]),
     number("n", "n", lambda x: x[2].n),
     *interval_fields(
@@ -216,23 +202,18 @@ PHASE_FIELDS: tuple[Field[Phase], ...] = (
 COUNTED = ("received", "captured", "decoded", "lost", "residual")
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """A cell of several instances, by its typical trial."""
-
-    cell: Cell
-    parts: tuple[Mapping[str, int], ...]
-    """One per instance: packets by those names of COUNTED that it reported."""
-
-    @property
-    def received(self) -> int:
-        return sum(part.get("received", 0) for part in self.parts)
+InstancePart = tuple[Cell, int, Mapping[str, int], int]
+"""Cell, number of the instance, its packets by those names of COUNTED that it reported, and what
+all instances received."""
 
 
-def shared(story: Story) -> list[Shared]:
-    """Cells whose typical trial has books of several instances."""
-    found = [Shared(c, _parts(c.typical.details.get("instances"))) for c in story.cells]
-    return [one for one in found if len(one.parts) > 1 and one.received]
+def instances(story: Story) -> Iterator[InstancePart]:
+    """By the typical trial of each cell, if it has books of several."""
+    for cell in story.cells:
+        parts = _parts(cell.typical.details.get("instances"))
+        received = sum(part.get("received", 0) for part in parts)
+        if len(parts) > 1 and received:
+            yield from ((cell, n, part, received) for n, part in enumerate(parts, 1))
 
 
 def _parts(told: Any) -> tuple[Mapping[str, int], ...]:
@@ -244,37 +225,22 @@ def _parts(told: Any) -> tuple[Mapping[str, int], ...]:
     )
 
 
-InstancePart = tuple[Shared, int, Mapping[str, int]]
-
-
 def _packets(name: str) -> Field[InstancePart]:
     return number(f"{name}_packets", name.capitalize(), lambda x: x[2].get(name))
 
 
 INSTANCE_FIELDS: tuple[Field[InstancePart], ...] = (
-    words("cell", "Cell", lambda x: x[0].cell.label),
-    words("run", "Run", lambda x: x[0].cell.typical.name),
+    words("cell", "Cell", lambda x: x[0].label),
+    words("run", "Run", lambda x: x[0].typical.name),
     number("instance", "Instance", lambda x: x[1]),
-    number("share_pct", "Share, %", lambda x: x[2].get("received", 0) / x[0].received,
+    number("share_pct", "Share, %", lambda x: x[2].get("received", 0) / x[3],
            numbers.percent, scale=100),
     *map(_packets, COUNTED),
 )  # fmt: skip
 
 
-def instances_table(found: Sequence[Shared]) -> Table:
-    parts = ((one, n, part) for one in found for n, part in enumerate(one.parts, 1))
-    return table_of(
-        "instances", "Instances", INSTANCE_FIELDS, parts, anchor=lambda x: x[0].cell.typical.anchor
-    )
-
-
 MOST_CONDITIONS, MOST_SIDES = 2, 4
 """Conditions whose setups are drawn over time, and how many fit beside each other."""
-
-
-def activation_table(found: Sequence[Activation]) -> Table:
-    phases = ((a, *one) for a in found for one in (("all", a.whole), *a.phases.items()))
-    return table_of("activation", "Activation by phase", PHASE_FIELDS, phases)
 
 
 def setups_tables(story: Story) -> Iterator[Table]:
@@ -283,10 +249,11 @@ def setups_tables(story: Story) -> Iterator[Table]:
         tables = (
             comparison_table(found),
             fates_table(found),
-            activation_table(activations(found)),
-            instances_table(shared(story)),
+            table_of("activation", "Activation by phase", PHASE_FIELDS, activations(found)),
+            table_of("instances", "Instances", INSTANCE_FIELDS, instances(story),
+                     anchor=lambda x: x[0].typical.anchor),
             costs_table(clock_costs(found)),
-        )
+        )  # fmt: skip
         yield from (table for table in tables if table.rows)
 
 
@@ -309,9 +276,9 @@ def setups_sentences(story: Story) -> Iterator[str]:
         yield f"For all differences and verdicts: {family_words(condition.family, story.cells)}."
     for name in dict.fromkeys(p.name for c in found for p in c.places if p.emulated):
         yield phrase("setup-emulated", name=name)
-    for costs in clock_costs(found):
-        if costs.not_asked:
-            yield f"{costs.setup}: the cost of a clock was not asked ({costs.not_asked})."
+    for setup, told in clock_costs(found).items():
+        if why := told.get("not_asked"):
+            yield f"{setup}: the cost of a clock was not asked ({escape.plain(why)})."
 
 
 SECTION = Section(

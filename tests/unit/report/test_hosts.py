@@ -216,5 +216,5 @@ def test_a_busy_core_and_an_activation_count_hosts(tmp_path: Path) -> None:
     assert with_spread(busy.packets, str).endswith("in 3 hosts)")
     alone = efficiency([record.model_copy(update={"pair": "a"}) for record in records])
     assert alone is not None and alone.packets.hosts == 0 and alone.packets.interval is not None
-    for one in activations(conditions(story)):
-        assert (one.whole.hosts, one.whole.interval, one.whole.median) == (3, None, 2.0)
+    for _, _, whole in activations(conditions(story)):
+        assert (whole.hosts, whole.interval, whole.median) == (3, None, 2.0)

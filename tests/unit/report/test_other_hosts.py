@@ -184,6 +184,6 @@ def test_activations_of_several_loads_count_their_hosts(
         for pps, pair in zip((1000, 2000), pairs, strict=True)
     ]
     story = read_story([outcome_run(tmp_path / "r", loads)])
-    for one in activations(conditions(story)):
-        assert one.whole.n == 12 and one.whole.hosts == hosts
-        assert (one.whole.interval is None) is bool(hosts)
+    for _, _, whole in activations(conditions(story)):
+        assert whole.n == 12 and whole.hosts == hosts
+        assert (whole.interval is None) is bool(hosts)
