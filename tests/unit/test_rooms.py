@@ -16,7 +16,7 @@ MOST_FLOORS = 8
 MOST_MODULES = 270
 DRAWING = ("report/*chart*.py",)
 OF_A_SEARCH = ("capacity/pictures.py", "capacity/page.py")
-MOST_LINES = ((("report/*.py",), 7_436), (DRAWING, 750), (OF_A_SEARCH, 889))
+MOST_LINES = ((("report/*.py",), 6_853), (DRAWING, 750), (OF_A_SEARCH, 889))
 """Lines of Python. The report, with what questions keep of it, is to have 7,000, its drawing 750:
 lower these, never raise them."""
 

@@ -5,14 +5,14 @@ Whoever watches a search says the same of the trials so far as the report says o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import apart, goal_words, written
 from nodrop.ledger.verdict import percent
-from nodrop.results.capacity import Card, CardLoad
+from nodrop.results.capacity import Action, Card, CardLoad
 
 VERDICTS: Mapping[str, tuple[str, str]] = {
     "sut_failed": ("{sut} fails.", "It died, hung or was killed under this load."),
@@ -153,3 +153,37 @@ def load_words(load: CardLoad, card: Card) -> str:
         goal = goal_words(card.goal, card.goals_of)
     least = "at least " if _no_end(card) else ""
     return ", ".join(filter(None, (f"{least}{rate_words(load)}", bits, scale, goal)))
+
+
+STATES = {"untried": "Untried.", "helps": "Helps.", "does not": "Does not help.",
+          "cannot tell yet": "? Cannot tell yet."}  # fmt: skip
+
+
+def card_lines(card: Card) -> Iterator[tuple[str, str]]:
+    """Key and value of each line, for a terminal and for markdown."""
+    carried, too_much = card.carried, card.too_much
+    key = "no loss" if card.only_seen else "carried"
+    yield key, card.headline if carried is None else load_words(carried, card)
+    if too_much is not None:
+        yield "too much", ", ".join(filter(None, (rate_words(too_much), lost_words(card))))
+    if card.tolerated:
+        yield "", card.tolerated
+    yield "breaks", card.breaks.verdict
+    for words in filter(None, card.breaks.why.split(". ")):
+        yield "", f"{words.rstrip('.')}."
+    for n, action in enumerate(card.actions, 1):
+        yield ("do" if n == 1 else ""), f"{n} {action.text} {aside_words(action)}"
+        if action.command:
+            yield "", f"  {action.command}"
+    if card.sure.confidence is not None:
+        yield "sure", f"{card.sure.confidence.level}: {card.sure.confidence.why}"
+    yield ("" if card.sure.confidence else "sure"), " ".join(card.sure.words)
+
+
+def aside_words(action: Action) -> str:
+    """Why, what it costs and whether anybody tried it."""
+    cost = ""
+    if action.cost_s is not None:
+        minutes = action.cost_s / 60
+        cost = f"About {minutes:.0f} min." if minutes >= 1.5 else f"About {action.cost_s:.0f} s."
+    return " ".join(filter(None, (action.why, cost, STATES[action.state])))

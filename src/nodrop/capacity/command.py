@@ -159,10 +159,10 @@ def capacity(
 
 def _answer(run: Path, *, as_json: bool) -> int:
     """Prints it; the exit code."""
+    from nodrop.capacity.answer_cards import cards
     from nodrop.capacity.json_answer import capacity_answer
     from nodrop.capacity.searched_cells import searches
     from nodrop.capacity.terminal import ends_with, print_capacity
-    from nodrop.report.cards import cards
     from nodrop.report.sensor import decoder_sentences, decoder_words, sensor_words, trace_changes
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from nodrop.capacity.answer_cards import cards, given_cards, ordered
 from nodrop.capacity.knee import workers_of
 from nodrop.capacity.pictures import by_outcome, zones
 from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches
@@ -19,7 +20,6 @@ from nodrop.capacity.words import fitted
 from nodrop.config.units import parse_cpus
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import MOST_ROWS, more_words, told
-from nodrop.report.cards import cards, given_cards, ordered
 from nodrop.report.chart import OUTCOMES, Chart, Mark, Pane, Plot, Scale, cut, outcome_key, sign
 from nodrop.report.charts import flow, time_chart
 from nodrop.report.loads import Ladder, ladders

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from nodrop.capacity.card import card_lines
 from nodrop.capacity.knee import OF_DETECTIONS, WORDS, Dot
 from nodrop.capacity.pictures import knee_of
 from nodrop.capacity.searched_cells import SearchedCell
@@ -19,7 +20,6 @@ from nodrop.capacity.words import (
     window_words,
 )
 from nodrop.config.units import count_of
-from nodrop.report.cards import card_lines
 from nodrop.report.chart import ticks
 from nodrop.report.numbers import short
 from nodrop.results.capacity import Card

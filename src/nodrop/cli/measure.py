@@ -93,9 +93,9 @@ def _report(
 ) -> int:
     """Prints it; the exit code."""
     # Seconds of imports, which bad input and what is killed before need not wait for.
+    from nodrop.capacity.answer_cards import cards, given_cards
     from nodrop.capacity.searched_cells import searches
     from nodrop.capacity.terminal import NO_FIGURE, ends_with, print_capacity, print_given
-    from nodrop.report.cards import cards, given_cards
     from nodrop.report.direct import direct_answers, disturbed
     from nodrop.report.sensor import decoder_words, sensor_words
     from nodrop.report.story import read_story

@@ -20,12 +20,11 @@ import jinja2
 from markupsafe import Markup
 
 import nodrop
-from nodrop.capacity.card import kicker, lost_words
+from nodrop.capacity.card import aside_words, kicker, lost_words
 from nodrop.config.options import shown
 from nodrop.errors import NotReady
 from nodrop.plugins import of_table
 from nodrop.report import bounded, escape
-from nodrop.report.cards import aside_words
 from nodrop.report.chart import Chart, tag
 from nodrop.report.costs import Figure
 from nodrop.report.direct import VerdictCard, verdict_cards

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from nodrop.capacity.card import lost_words
+from nodrop.capacity.answer_cards import cards, given_cards
+from nodrop.capacity.card import card_lines, lost_words
 from nodrop.capacity.section import capacity_pictures, capacity_tables
 from nodrop.errors import REMEDIES, BadInput
 from nodrop.report import escape, figures
 from nodrop.report.answer import answer
-from nodrop.report.cards import card_lines, cards, given_cards
 from nodrop.report.charts import flow, loss_plot, runs_plot, time_chart
 from nodrop.report.comparison import comparison_table
 from nodrop.report.escape import markdown

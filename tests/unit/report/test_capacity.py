@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from nodrop.capacity.answer_cards import cards
 from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.pictures import knee_of
 from nodrop.capacity.searched_cells import SearchedCell, searches
@@ -17,7 +18,6 @@ from nodrop.capacity.section import capacity_section, steps_table
 from nodrop.capacity.terminal import print_capacity
 from nodrop.capacity.words import forecast_words
 from nodrop.report.answer import answer
-from nodrop.report.cards import cards
 from nodrop.report.escape import THIN
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report

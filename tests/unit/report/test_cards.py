@@ -15,15 +15,16 @@ import jsonschema
 import pytest
 from markupsafe import Markup
 
+from nodrop import report
+from nodrop.capacity import answer_cards as wording
 from nodrop.capacity import card as words_of_cards
-from nodrop.capacity.card import headline
+from nodrop.capacity.answer_cards import cards
+from nodrop.capacity.card import card_lines, headline
 from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.knee import Worker
 from nodrop.capacity.page import WORDS, capacity_page
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.searched_cells import searches
-from nodrop.report import cards as wording
-from nodrop.report.cards import card_lines, cards
 from nodrop.report.chart import Plot, Scale
 from nodrop.report.numbers import short
 from nodrop.report.page import page
@@ -37,7 +38,7 @@ from tools.schemas import schemas
 
 STOP = ("really sent", "that was", "which is", "of it ", "at once", "in vain", "as well", "!")
 SYNONYMS = ("absorbed", "met it", "may ", "might", "possibly")
-TEMPLATES = Path(wording.__file__).parent / "templates"
+TEMPLATES = Path(report.__file__).parent / "templates"
 
 
 def card_of(run: Path) -> Card:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.answer_cards import cards
+from nodrop.capacity.card import card_lines, headline, lost_words
 from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.pictures import knee_of
 from nodrop.capacity.searched_cells import searches
@@ -22,7 +24,6 @@ from nodrop.compare.sides import read_side
 from nodrop.compare.versus import versus
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
-from nodrop.report.cards import card_lines, cards, headline, lost_words
 from nodrop.report.figures import detection_tables
 from nodrop.report.page import page
 from nodrop.report.story import read_story

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.capacity.card import breaks_words
+from nodrop.capacity.answer_cards import given_cards
+from nodrop.capacity.card import breaks_words, card_lines
 from nodrop.capacity.page import card_views
-from nodrop.report.cards import card_lines, given_cards
 from nodrop.report.direct import direct_answers, verdict_cards
 from nodrop.report.page import page
 from nodrop.report.story import read_story

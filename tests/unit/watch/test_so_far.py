@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console, Group
 
+from nodrop.capacity.answer_cards import cards
+from nodrop.capacity.card import card_lines
 from nodrop.capacity.searched_cells import searches
-from nodrop.report.cards import card_lines, cards
 from nodrop.report.story import read_story
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nodrop.capacity.card import breaks_words, headline, load_of, load_words, lost_words, rate_words
+from nodrop.capacity.card import breaks_words, headline, load_of, rate_words
 from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
@@ -508,10 +508,6 @@ def _action(name: str, command: str = "", cost_s: float | None = None, **words: 
     return Action(text=text, why=why, command=command, cost_s=cost_s)
 
 
-STATES = {"untried": "Untried.", "helps": "Helps.", "does not": "Does not help.",
-          "cannot tell yet": "? Cannot tell yet."}  # fmt: skip
-
-
 def _allowed(story: Story, ways: Sequence[Action]) -> list[Action]:
     """The first few; none sets what the experiment varies, but for a search from its own cell."""
     searching, varied = (SEARCHING, "nodrop capacity "), [f"{one}=" for one in story.factors]
@@ -550,33 +546,3 @@ def _crowded(trials: Sequence[Trial]) -> bool:
     """Other programs had much of the CPUs in most trials that say something, or were to."""
     busy = sum(trial.record.host_was_busy for trial in trials)
     return 2 * busy > len(trials)
-
-
-def card_lines(card: Card) -> Iterator[tuple[str, str]]:
-    """Key and value of each line, for a terminal and for markdown."""
-    carried, too_much = card.carried, card.too_much
-    key = "no loss" if card.only_seen else "carried"
-    yield key, card.headline if carried is None else load_words(carried, card)
-    if too_much is not None:
-        yield "too much", ", ".join(filter(None, (rate_words(too_much), lost_words(card))))
-    if card.tolerated:
-        yield "", card.tolerated
-    yield "breaks", card.breaks.verdict
-    for words in filter(None, card.breaks.why.split(". ")):
-        yield "", f"{words.rstrip('.')}."
-    for n, action in enumerate(card.actions, 1):
-        yield ("do" if n == 1 else ""), f"{n} {action.text} {aside_words(action)}"
-        if action.command:
-            yield "", f"  {action.command}"
-    if card.sure.confidence is not None:
-        yield "sure", f"{card.sure.confidence.level}: {card.sure.confidence.why}"
-    yield ("" if card.sure.confidence else "sure"), " ".join(card.sure.words)
-
-
-def aside_words(action: Action) -> str:
-    """Why, what it costs and whether anybody tried it."""
-    cost = ""
-    if action.cost_s is not None:
-        minutes = action.cost_s / 60
-        cost = f"About {minutes:.0f} min." if minutes >= 1.5 else f"About {action.cost_s:.0f} s."
-    return " ".join(filter(None, (action.why, cost, STATES[action.state])))
