@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from nodrop.capacity.page import WORDS, capacity_page, card_views, who
 from nodrop.capacity.section import capacity_section
 from nodrop.config.units import noun
-from nodrop.ledger.balance import Ledger
-from nodrop.ledger.hops import Class
-from nodrop.report import bounded, escape, figures, numbers
+from nodrop.ledger.hops import Account, Class
+from nodrop.report import bounded, escape, figures
 from nodrop.report.answer import answer
 from nodrop.report.chart import OUTCOMES, Chart, sign
 from nodrop.report.charts import flow, loss_plot, runs_plot, time_chart
@@ -89,6 +88,7 @@ def page(story: Story) -> str:
         view=capacity.views[0] if capacity else None,
         who=who(story),
         answer=answer(story),
+        badges=BADGES,
         views=[*card_views(story)],
         words=WORDS,
         verdicts=verdicts(story),
@@ -143,19 +143,13 @@ def _differences(story: Story) -> View | None:
 def _over_time(story: Story, most: int) -> View:
     """`left_out`: trials that have samples but no room on the page."""
     chosen = bounded.leading(story)[:most]
-    lines = {t.anchor: timeline(story.sources[t.source], t) for _, t in chosen}
     typical: list[View] = []
     others: list[View] = []
     for cell, trial in chosen:
-        found, is_typical = lines[trial.anchor], trial is cell.typical
+        found, is_typical = timeline(story.sources[trial.source], trial), trial is cell.typical
         if found and (chart := time_chart([found], f"{trial.name} over time")):
-            view = {
-                "label": f"{cell.label}, repetition {trial.repetition}",
-                "anchor": trial.anchor,
-                "chart": chart,
-                "open": is_typical and len(story.cells) <= MOST_OPEN_CHARTS,
-                "warmed": trial.aside.warm_up is not None,
-            }
+            opened = is_typical and len(story.cells) <= MOST_OPEN_CHARTS
+            view = {"cell": cell, "trial": trial, "chart": chart, "open": opened}
             (typical if is_typical else others).append(view)
     fetch = (story.sources[t.source].run.elsewhere(t.name) for _, t in chosen)
     command = next(filter(None, fetch), "")
@@ -196,32 +190,24 @@ def _cell_views(story: Story, most: int) -> list[View]:
 
 def _view(cell: Cell, trial: Trial, drawn: AbstractSet[str], *, opened: bool = False) -> View:
     ledger = trial.ledger
-    wanted = ledger is not None and trial.anchor in drawn
-    not_for_us = [a for a in ledger.accounts if a.kind is Class.NOT_FOR_US] if ledger else []
+    accounts, is_drawn = ledger.accounts if ledger else (), trial.anchor in drawn
     return {
         "trial": trial,
-        "label": f"{cell.label}, repetition {trial.repetition}",
-        "mark": trial.mark,
-        "badge": BADGES[trial.mark],
+        "cell": cell,
         "open": opened,
-        "merged": _merged_words(trial, ledger),
-        "flow": flow(ledger, f"Packet flow of {trial.name}") if ledger and wanted else Chart(),
+        "merged": _merged_words(trial, accounts),
+        "flow": flow(ledger, f"Packet flow of {trial.name}") if ledger and is_drawn else Chart(),
         "lines": figures.ledger_lines(ledger),
-        "not_for_us": "; ".join(
-            escape.plain(f"{numbers.count(a.packets)} {a.name} ({a.counter})")
-            for a in not_for_us
-            if a.packets
-        ),
+        "not_for_us": [a for a in accounts if a.kind is Class.NOT_FOR_US and a.packets],
     }
 
 
-def _merged_words(trial: Trial, ledger: Ledger | None) -> str:
+def _merged_words(trial: Trial, accounts: Sequence[Account]) -> str:
     """Every packet that defragmentation took out: 4,269 = 4,116 absorbed into 384 + 153 held."""
     books = trial.record.packets
     detail = books.merged_detail
     if detail is None or not books.merged_packets:
         return ""
-    accounts = ledger.accounts if ledger else ()
     numbered = {name: n for a in accounts if a.kind is Class.MERGED for name, n in a.details}
     into = phrase("became", **numbered) if {"datagrams", "fragments"} <= numbered.keys() else ""
     n = books.merged_packets
