@@ -16,9 +16,15 @@ MOST_FLOORS = 8
 MOST_MODULES = 270
 DRAWING = ("report/*chart*.py",)
 OF_A_SEARCH = ("capacity/pictures.py", "capacity/page.py")
-MOST_LINES = ((("report/*.py",), 6_853), (DRAWING, 750), (OF_A_SEARCH, 889))
-"""Lines of Python. The report, with what questions keep of it, is to have 7,000, its drawing 750:
-lower these, never raise them."""
+PAGES = ("report/*.py", "capacity/answer_cards.py", "drops/section.py")
+MOST_LINES = (
+    (("report/*.py",), 6_839),
+    (PAGES, 7_696),
+    (DRAWING, 750),
+    (OF_A_SEARCH, 889),
+)
+"""Lines of Python, of `PAGES` with what went to the rooms of its questions: lower these, never
+raise them."""
 
 
 SAME_PART = {"api", "command", "page", "section", "sut"}
