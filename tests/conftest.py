@@ -6,6 +6,7 @@ In CI an unexpected skip is a failure, so the suite cannot shrink.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import re
 import signal
@@ -157,6 +158,11 @@ def _end_here(nodeid: str, stderr: int) -> None:
     os.write(stderr, f"\n{nodeid} hangs:\n".encode())
     faulthandler.dump_traceback(stderr)
     os._exit(70)
+
+
+def pytest_collection_finish() -> None:
+    """Collected tests stay until the end: no collection of garbage need look through them."""
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from jsonschema import Draft202012Validator
 
 from nodrop.cli import main
 from nodrop.config.asked import CapacityQuestion
@@ -161,7 +161,7 @@ def test_the_answer_for_machines(
 ) -> None:
     assert main.exit_code(["capacity", "make:demo", *SINK, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    jsonschema.validate(said, schemas()["capacity"])
+    Draft202012Validator(schemas()["capacity"]).validate(said)
     assert (said["ndr_multiplier"], said["ndr_pps"]) == (4, 4000)
     assert Path(said["report"]).is_file()
 

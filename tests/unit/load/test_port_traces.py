@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scapy.layers.inet import IP, UDP
-from scapy.layers.l2 import Ether
-from scapy.utils import rdpcap, wrpcap
 
 from nodrop.errors import BadInput
 from nodrop.testbed.hosts.api import Link, Port
@@ -26,6 +23,10 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def capture(path: Path, *, begins_s: float, sizes: list[int]) -> Path:
+    from scapy.layers.inet import IP, UDP  # here, because each worker collects this file
+    from scapy.layers.l2 import Ether
+    from scapy.utils import wrpcap
+
     packets = []
     for i, size in enumerate(sizes):
         packet = Ether(dst="ff:ff:ff:ff:ff:ff", src="02:00:00:00:00:09") / IP(dst="10.0.0.2")
@@ -39,6 +40,9 @@ def capture(path: Path, *, begins_s: float, sizes: list[int]) -> Path:
 @pytest.mark.parametrize("kind", [Replay, Tcpreplay])
 def test_each_frame_knows_its_port(tmp_path: Path, kind: Any) -> None:
     """However far apart they were captured, they begin together; the first port is first."""
+    from scapy.layers.inet import UDP
+    from scapy.utils import rdpcap
+
     north = capture(tmp_path / "north.pcap", begins_s=1e9, sizes=[10, 11, 12])
     south = capture(tmp_path / "south 1.pcap", begins_s=2e9, sizes=[20, 21])
     load: LoadGenerator = kind({"trace": [str(north), str(south)]}, base=tmp_path)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from jsonschema import Draft202012Validator
 
 from nodrop.capacity.answer_cards import cards
 from nodrop.capacity.json_answer import capacity_answer
@@ -79,7 +79,7 @@ def test_the_answer_in_figures(tmp_path: Path, carried: float, lost: float, pps:
         tmp_path, [tried(one.fields["sut_cpu_s"] * 16, one.trials, pps=pps) for one in loads]
     )
     found = told(run)
-    jsonschema.validate(found, schemas()["capacity"])
+    Draft202012Validator(schemas()["capacity"]).validate(found)
     assert found["ndr_multiplier"] == carried
     assert found["ndr_multiplier_interval"] == [carried, lost]
     assert found["ndr_pps"] == pytest.approx(carried * pps)
@@ -124,7 +124,7 @@ def test_rounds_that_the_budget_cut_are_no_spread(tmp_path: Path, whole: int) ->
 def test_what_was_not_found_is_null(tmp_path: Path) -> None:
     run = outcome_search(tmp_path, [tried(4, ["late"] * 3)])
     found = told(run)
-    jsonschema.validate(found, schemas()["capacity"])
+    Draft202012Validator(schemas()["capacity"]).validate(found)
     assert found["ndr_multiplier"] is found["ndr_pps"] is found["ndr_bps"] is None
     assert found["limited_by"] == "generator"
 
@@ -213,7 +213,7 @@ def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
     printed(run)
     assert words in capsys.readouterr().out
     found = told(run)
-    jsonschema.validate(found, schemas()["capacity"])
+    Draft202012Validator(schemas()["capacity"]).validate(found)
     assert found["forecast"] == kept
     assert found["round_trials"] == [2] * rounds if rounds else [1]
     assert found["ndr"]["reached_width"] == (0.2 if rounds else None)
@@ -359,7 +359,7 @@ def test_the_window_is_named_wherever_the_answer_is(
     shown = capsys.readouterr().out
     assert words in shown and ("\n  warning   " in shown) == warned
     said = told(run)
-    jsonschema.validate(said, schemas()["capacity"])
+    Draft202012Validator(schemas()["capacity"]).validate(said)
     assert said["window"]["span"] == "10..15" and said["window"]["begun_packet_ratio"] == begun
     write_report(read_story([run]))
     assert words in (run / "report" / "report.md").read_text()
@@ -388,5 +388,5 @@ def test_a_soak_is_said_and_decides_nothing(
     assert words in found["soak"]["words"].replace(THIN, ",") and same["soak"] is None
     held = None if loss == "late" else (not loss and not more)
     assert (found["soak"]["held"], found["soak"]["lossy_from_s"]) == (held, since_s)
-    jsonschema.validate(found, schemas()["capacity"])
+    Draft202012Validator(schemas()["capacity"]).validate(found)
     assert any(words in sentence.replace(THIN, ",") for sentence in found["sentences"])

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from jsonschema import Draft202012Validator
 from markupsafe import Markup
 
 from nodrop import report
@@ -345,7 +345,7 @@ def test_json_and_markdown_have_the_card_of_the_page(tmp_path: Path) -> None:
     card, (searched,) = card_of(run), searches(story)
     assert report_json(read_story([run]))["cards"] == [json.loads(card.model_dump_json())]
     answer = capacity_answer(searched, card, run_directory=run, report=run, exit_code=0)
-    jsonschema.validate(json.loads(answer.model_dump_json()), schemas()["capacity"])
+    Draft202012Validator(schemas()["capacity"]).validate(json.loads(answer.model_dump_json()))
     write_report(read_story([run]))
     said = (run / "report" / "report.md").read_text(encoding="utf-8")
     assert "7,000 packets/s" in said and "The socket ring overflows." in said

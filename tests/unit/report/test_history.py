@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import pytest
+from jsonschema import Draft202012Validator
 
 from nodrop.cli import main
 from nodrop.compare.history import Run, history
@@ -257,7 +257,7 @@ def test_of_run_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     args = ["history", *reversed(made), "--metric", "loss_pct", "--page", str(page)]
     assert main.exit_code([*args, "--json"]) == 5
     found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, schemas()["history"])
+    Draft202012Validator(schemas()["history"]).validate(found)
     assert [line["metric"] for line in found["lines"]] == ["loss_pct"]
     change = found["lines"][0]["changes"][0]
     assert change["run"] == 8 and change["beside"] == ["sut.version: 7.0.10 → 8.0.1"]

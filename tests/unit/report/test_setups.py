@@ -51,10 +51,10 @@ def verdict(condition: Condition, setup: str, figure: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def enough(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def enough(tmp_path_factory: pytest.TempPathFactory) -> Story:
     """A run with enough repetitions to call anything the same."""
     fake = Fake(cells=SETUPS.cells, repetitions=20, samples=False)
-    return make_run(tmp_path_factory.mktemp("enough"), fake)
+    return read_story([make_run(tmp_path_factory.mktemp("enough"), fake)])
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,8 @@ def test_bare_is_the_base_and_a_guest_says_what_ran_it(story: Story) -> None:
     assert setup_names(found) == ("bare", "docker", "docker-macvtap", GUEST)
 
 
-def test_each_verdict_is_one_of_three(enough: Path) -> None:
-    heavy = at(conditions(read_story([enough])), "4X")
+def test_each_verdict_is_one_of_three(enough: Story) -> None:
+    heavy = at(conditions(enough), "4X")
     assert verdict(heavy, GUEST, "loss_pct") == "different"
     same = ", but for at most 17 % of the runs"
     assert verdict(heavy, "docker", "loss_pct") == f"same within 0.1 points{same}"
@@ -101,8 +101,8 @@ def test_few_runs_of_a_cell_tell_nothing_yet(repetitions: int, more: int, tmp_pa
     assert verdict(light, "docker", "loss_pct") == f"cannot tell yet (at least {runs})"
 
 
-def test_the_answer_says_what_each_setup_costs(story: Story, enough: Path) -> None:
-    direct, *costs = answer(read_story([enough])).sentences[:4]
+def test_the_answer_says_what_each_setup_costs(story: Story, enough: Story) -> None:
+    direct, *costs = answer(enough).sentences[:4]
     assert direct.text.startswith(f"{GUEST} loses more than bare at 4X: +")
     said = {s.subject: s.text for s in costs}
     assert list(said) == ["docker", "docker-macvtap", GUEST]
@@ -143,8 +143,8 @@ def _losing(cell: Cell, ratios: list[float]) -> tuple[Trial, ...]:
     return tuple(Trial.of(record, pack(record), source=0, run=like.run) for record in records)
 
 
-def test_differences_are_absolute_and_relative_for_machines(enough: Path, tmp_path: Path) -> None:
-    write_report(read_story([enough]), tmp_path, only=[Part.CSV])
+def test_differences_are_absolute_and_relative_for_machines(enough: Story, tmp_path: Path) -> None:
+    write_report(enough, tmp_path, only=[Part.CSV])
     found = {
         (row["condition"], row["setup"], row["figure"]): row
         for row in rows(tmp_path / "setups.csv")
@@ -157,7 +157,7 @@ def test_differences_are_absolute_and_relative_for_machines(enough: Path, tmp_pa
     assert found["4X", "bare", "memory_mib"]["difference"] == ""
     assert ("4X", GUEST, "anonymous_mib") in found
     assert found["4X", GUEST, "anonymous_mib"]["verdict"] == "not measured"
-    told = report_json(read_story([enough]))["setups"]
+    told = report_json(enough)["setups"]
     assert len(told) == len(found)
 
 
@@ -203,9 +203,8 @@ def test_what_is_measured_of_a_clock_is_told_per_setup(story: Story) -> None:
     assert told["cpuid"] == [5034.0] * 3 + [7.7]
 
 
-def test_the_study_is_a_reference_and_emulation_judges_nothing(enough: Path) -> None:
-    story = read_story([enough])
-    figures = study_figures(story, conditions(story))
+def test_the_study_is_a_reference_and_emulation_judges_nothing(enough: Story) -> None:
+    figures = study_figures(enough, conditions(enough))
     judged = {(f.published.name, r.setup): r.said for f in figures for r in f.rows}
     assert judged["host CPU at 1X", GUEST] == "cannot be judged: emulated, and TCG is not KVM"
     assert judged["host CPU at 1X", "bare"] == "the base of both"

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
-import jsonschema
 import pytest
+from jsonschema import Draft202012Validator
 
 from nodrop.cli import main
 from nodrop.compare.sides import read_side
@@ -26,12 +26,12 @@ def test_of_run_directories_and_a_baseline(
     a, b = again(tmp_path, "before"), again(tmp_path, "after")
     stored, junit = tmp_path / "base.json", tmp_path / "junit.xml"
     assert main.exit_code(["baseline", str(a), str(stored)]) == 0
-    jsonschema.validate(json.loads(stored.read_text()), schemas()["baseline"])
+    Draft202012Validator(schemas()["baseline"]).validate(json.loads(stored.read_text()))
     assert read_side(str(stored)) == read_side(str(a))
     capsys.readouterr()
     code = main.exit_code(["compare", str(a), str(b), "--json", "--junit", str(junit)])
     direct = json.loads(capsys.readouterr().out)
-    jsonschema.validate(direct, schemas()["compare"])
+    Draft202012Validator(schemas()["compare"]).validate(direct)
     assert code == direct["exit_code"]
     assert main.exit_code(["compare", str(stored), str(b), "--json"]) == code
     assert json.loads(capsys.readouterr().out) == direct

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from jsonschema import Draft202012Validator
 
 from nodrop.results.other_records import (
     Certificate,
@@ -73,4 +73,4 @@ def test_what_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
 
 def test_what_is_written_fits_the_schema() -> None:
     written = json.loads(certificate("caught", "missed").to_text())
-    jsonschema.validate(written, schemas()["certificate"])
+    Draft202012Validator(schemas()["certificate"]).validate(written)

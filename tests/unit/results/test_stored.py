@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from s3fs import S3FileSystem
 
 from nodrop.cli.main import exit_code
 from nodrop.errors import BadInput, NotReady
@@ -334,6 +333,8 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_what_is_wrong_is_said_before_anything_is_touched(
     s3: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from s3fs import S3FileSystem  # here, because each worker collects this file
+
     monkeypatch.chdir(tmp_path)
     experiment = tmp_path / "x.toml"
     experiment.write_text('name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\n')

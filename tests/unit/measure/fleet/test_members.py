@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import dask
-import distributed
 import pytest
 
 from nodrop.config.experiment import load_experiment
@@ -22,6 +20,9 @@ LOOKS = 200
 # A normal user's tests have a network of their own, which leads nowhere.
 @pytest.mark.filterwarnings("ignore:Couldn't detect a suitable IP address:RuntimeWarning")
 def test_a_worker_that_is_there_is_seen_at_each_look(tmp_path: Path) -> None:
+    import dask  # here, because each worker collects this file
+    import distributed
+
     (tmp_path / "shared.toml").write_text(EXPERIMENT)
     for name in "ab":
         (tmp_path / f"{name}.toml").write_text(f'name = "{name}"\nkind = "netns"\n')
