@@ -84,12 +84,8 @@ CELL_FIELDS: tuple[Field[Cell], ...] = (
     _median("sut_rss_peak_mib_median", "Peak memory, MiB", "sut_rss_peak_bytes",
             numbers.mebibytes, 2**-20),
 )  # fmt: skip
-PAIRS: Field[Cell] = words(
-    "pairs",
-    "Pair",
-    lambda c: escape.plain(", ".join(c.pairs)),
-    "of the fleet, or the host: which measured it",
-)
+ON = "of the fleet, or the host: which measured it"
+PAIRS: Field[Cell] = words("pairs", "Pair", lambda c: escape.plain(", ".join(c.pairs)), ON)
 
 CELL_PAGE_COLUMNS = (
     "cell", "loss_pct_median", "interval", "loss_place", "lossy_trials", "valid_trials",
@@ -221,12 +217,7 @@ OUTCOME: Field[_Line] = words(
         x.trial.outcome, ", ".join(x.trial.invalid_reasons)))),
 )  # fmt: skip
 """On the page, with its reasons."""
-PAIR: Field[_Line] = words(
-    "pair",
-    "Pair",
-    lambda x: escape.plain(x.trial.pair or ""),
-    "of the fleet, or the host: which measured it",
-)
+PAIR: Field[_Line] = words("pair", "Pair", lambda x: escape.plain(x.trial.pair or ""), ON)
 
 
 def trials_table(story: Story) -> Table:

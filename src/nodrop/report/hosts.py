@@ -9,7 +9,7 @@ from nodrop.capacity.searched_cells import searches
 from nodrop.report import numbers
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.escape import plain
-from nodrop.report.sentences import Sentence, sentence_of
+from nodrop.report.sentences import Sentence, first_of, sentence_of
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Field, Table, own, table_of, words
 from nodrop.results.summary import measured_on
@@ -76,8 +76,7 @@ def hosts_between(story: Story) -> Sentence | None:
     if len(cells) < 2:
         return None
     named = "; ".join(
-        f"{_listed(pairs)}: {', '.join(labels[:MOST_NAMED])}"
-        + (f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else "")
+        f"{_listed(pairs)}: {first_of(labels, MOST_NAMED)}"
         for pairs, labels in sorted(cells.items())
     )
     ordered = [{"pairs": [*pairs], "cells": labels} for pairs, labels in sorted(cells.items())]

@@ -9,7 +9,7 @@ from statistics import median
 from nodrop.config.search import Repetitions
 from nodrop.config.units import count_of
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
-from nodrop.report.sentences import Sentence, phrase, sentence_of
+from nodrop.report.sentences import Sentence, first_of, phrase, sentence_of
 from nodrop.report.setups import compared_at_once, conditions, figures_compared
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Field, Made, Table, number, own, table_of, words
@@ -67,9 +67,7 @@ class Repeated:
         said += f"{self.figure.unit}, {len(self.values)} runs between {low} and {high} "
         said += f"{self.figure.difference_unit} of it"
         if apart := self.apart:
-            more = len(apart) - MOST_NAMED
-            said += f"; {', '.join(self.runs[i] for i in apart[:MOST_NAMED])}"
-            said += f" and {more} more" if more > 0 else ""
+            said += f"; {first_of([self.runs[i] for i in apart], MOST_NAMED)}"
             said += " stands apart" if len(apart) == 1 else " stand apart"
         return f"{said}; {self.sees_words}"
 

@@ -3,12 +3,12 @@ sent, rules that were not measured, keys of a yaml that were replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from nodrop.capacity.searched_cells import subject
 from nodrop.config.units import count_of
 from nodrop.report import escape, numbers
-from nodrop.report.sentences import WORDS, Sentence, phrase, sentence_of
+from nodrop.report.sentences import WORDS, Sentence, first_of, phrase, sentence_of
 from nodrop.report.story import Story, once
 from nodrop.report.trials import Sensor, Trial
 from nodrop.results.summary import cell_key, idle_ports, not_whole
@@ -46,15 +46,10 @@ def sensor_words(story: Story) -> list[str]:
         if one.rule != "yaml-replaced":
             told.append(f"{one.text}.")
             continue
-        named = _first([_plain(row["key"]) for row in one.evidence["replaced"]])
+        named = first_of([_plain(row["key"]) for row in one.evidence["replaced"]], MOST_NAMED)
         keys = count_of(len(one.evidence["replaced"]), "key")
         told.append(f"{keys} of {_plain(one.evidence['yaml'])} replaced: {named} (see Trust).")
     return [*dict.fromkeys(told)]
-
-
-def _first(named: Sequence[str]) -> str:
-    more = len(named) - MOST_NAMED
-    return ", ".join(named[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def trace_changes(story: Story) -> Iterator[Sentence]:
@@ -86,7 +81,7 @@ def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
         yield said(phrase("rules-skipped", n=skipped), loaded=loaded, skipped=skipped)
     if lacking := [*map(_plain, sensor.rules_lacking)]:
         words = phrase("rules-lacking", n=len(lacking), file=_plain(sensor.yaml),
-                       named=_first(lacking))  # fmt: skip
+                       named=first_of(lacking, MOST_NAMED))  # fmt: skip
         yield said(words, yaml=sensor.yaml, lacking=lacking)
 
 

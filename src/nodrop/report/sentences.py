@@ -142,6 +142,12 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 REASON_WORDS: Mapping[str, str] = WORDS["reasons"]
 TITLES: Mapping[str, str] = WORDS["titles"]
 """Hops and accounts on drawings, if not by their own names."""

@@ -27,13 +27,18 @@ def calibration_words(source: Source) -> list[tuple[bool, str]]:
     """Per setup, and per host if there are several, whether all is well, and a sentence. Empty if
     the manifest does not say: the run was made before there were certificates, or by another
     program."""
-    manifest = source.run.manifest
-    hosts = {f"{escape.plain(name)}: ": host for name, host in measured_on(manifest).items()}
     return [
         (well, f"{name}{words}")
-        for name, host in (hosts or {"": manifest}).items()
+        for name, host in _hosts(source).items()
         for well, words in map(_certificate_words, tables_in(host, "calibration"))
     ]
+
+
+def _hosts(source: Source) -> Mapping[str, Mapping[str, Any]]:
+    """Manifests by what stands before their words: of each host, or of a run that names none."""
+    manifest = source.run.manifest
+    hosts = {f"{escape.plain(name)}: ": host for name, host in measured_on(manifest).items()}
+    return hosts or {"": manifest}
 
 
 def _certificate_words(item: Mapping[str, Any]) -> tuple[bool, str]:
@@ -232,9 +237,7 @@ def _reset(story: Story) -> Iterator[Sentence]:
 
 def self_test_words(source: Source) -> str:
     """A sentence on what the probe proved on this kernel; empty if it is not recorded."""
-    manifest = source.run.manifest
-    hosts = {f"{escape.plain(name)}: ": host for name, host in measured_on(manifest).items()}
-    each = ((name, _self_test_words(one)) for name, one in (hosts or {"": manifest}).items())
+    each = ((name, _self_test_words(one)) for name, one in _hosts(source).items())
     return " ".join(f"{name}{words}" for name, words in each if words)
 
 
@@ -245,13 +248,9 @@ def _self_test_words(manifest: Mapping[str, Any]) -> str:
         name: escape.plain(ring.get(name))
         for name in ("sent_packets", "readable_packets", "tp_packets", "tp_drops")
     }
-    match ring.get("tp_packets_includes_drops"):
-        case True:
-            return phrase("ring-includes", **counted)
-        case False:
-            return phrase("ring-without", **counted)
-        case _:
-            return phrase("ring-unclear", **counted)
+    told = ring.get("tp_packets_includes_drops")
+    kind = "includes" if told is True else "without" if told is False else "unclear"
+    return phrase(f"ring-{kind}", **counted)
 
 
 def undone(source: Source) -> tuple[list[str], list[str]] | None:
