@@ -12,7 +12,7 @@ from nodrop.config.units import count_of
 from nodrop.report.costs import FIGURES, LOSS_FIGURE, SURE_LOSS, Figure, grouped
 from nodrop.report.hosts import other_hosts
 from nodrop.report.sentences import Sentence, phrase
-from nodrop.report.setups import Condition, Place
+from nodrop.report.setups import Condition, Level
 from nodrop.report.story import Cell, Gathered
 from nodrop.report.tables import Column, Field, Table, Value, number, own, table_of, words
 from nodrop.stats.comparison import Advice, Answer, Comparison, compare, more_runs
@@ -235,7 +235,7 @@ def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared
     )  # fmt: skip
 
 
-Side = tuple[Condition, Place, Compared]
+Side = tuple[Condition, Level, Compared]
 
 
 def _own(

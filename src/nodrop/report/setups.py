@@ -16,32 +16,52 @@ from nodrop.stats.interval import Family
 
 KIND, INSTANCES = "setup.kind", "setup.instances"
 BASE_KIND = "bare"
+LOADS = (*RATES, "load.ramp", "load.soak_s")
+Factor = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One setup under one condition."""
+class Level:
+    """One value of the factor."""
 
     name: str
-    """Name beside the other places; a guest's always says what ran it."""
-    cell: Cell
+    cells: tuple[Cell, ...]
+    """By load, the least first."""
+    searched: SearchedCell | None = None
+
+    @property
+    def cell(self) -> Cell:
+        """Its only one, under one condition."""
+        return self.cells[0]
 
     @property
     def emulated(self) -> bool:
-        return any(t.accelerator == "tcg" for t in self.cell.trials)
+        return any(t.accelerator == "tcg" for t in self.trials)
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        return tuple(t for cell in self.cells for t in cell.trials)
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """Factors that the experiment gives it, but for loads that vary."""
+        if self.searched is not None:
+            return self.cell.trials[0].record.cell
+        return {k: v for k, v in self.cell.factors.items() if k not in LOADS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Places that have the load and every other factor in common."""
+    """Setups that have the load and every other factor in common."""
 
     label: str
-    places: tuple[Place, ...]
+    places: tuple[Level, ...]
+    """A cell each, the base first; the name of a guest always says what ran it."""
     family: Family
     """All that its report compares."""
 
     @property
-    def base(self) -> Place:
+    def base(self) -> Level:
         return self.places[0]
 
 
@@ -72,13 +92,13 @@ def setup_names(found: Sequence[Condition]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(place.name for c in found for place in c.places))
 
 
-def _compared(factors: Sequence[str]) -> tuple[str, ...]:
+def _compared(factors: Sequence[str]) -> Factor:
     if INSTANCES in factors:
         return (INSTANCES,)
     return tuple(f for f in factors if f == "setup" or f.startswith("setup."))
 
 
-def _condition(story: Story, cells: Sequence[Cell], compared: Sequence[str]) -> Condition:
+def _condition(story: Story, cells: Sequence[Cell], compared: Factor) -> Condition:
     first = cells[0]
     same = [f for f in story.factors if f not in compared and f in first.factors]
     same.sort(key=lambda f: f.startswith("load."))
@@ -87,40 +107,8 @@ def _condition(story: Story, cells: Sequence[Cell], compared: Sequence[str]) -> 
         words.insert(0, story.sources[first.source].name)
     if INSTANCES in compared and (accelerator := accelerator_words(first.trials)):
         words.append(accelerator)
-    places = []
-    for cell in cells:
-        labels = [factor_label(f, cell.factors[f]) for f in compared if f in cell.factors]
-        labels.append(accelerator_words(cell.trials))
-        places.append(Place(" ".join(filter(None, labels)) or "as it is", cell))
-    base = min(range(len(cells)), key=lambda n: (cells[n].factors.get(KIND) != BASE_KIND, n))
-    places.insert(0, places.pop(base))
-    return Condition(label=" · ".join(words), places=tuple(places), family=compared_at_once(story))
-
-
-LOADS = (*RATES, "load.ramp", "load.soak_s")
-Factor = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One value of the factor."""
-
-    name: str
-    cells: tuple[Cell, ...]
-    """By load, the least first."""
-    searched: SearchedCell | None = None
-
-    @property
-    def trials(self) -> tuple[Trial, ...]:
-        return tuple(t for cell in self.cells for t in cell.trials)
-
-    @property
-    def asked(self) -> Mapping[str, Any]:
-        """Factors that the experiment gives it, but for loads that vary."""
-        first = self.cells[0]
-        if self.searched is not None:
-            return first.trials[0].record.cell
-        return {k: v for k, v in first.factors.items() if k not in LOADS}
+    places = tuple(_base_first([Level("", (cell,)) for cell in cells], compared, guests=True))
+    return Condition(label=" · ".join(words), places=places, family=compared_at_once(story))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +171,9 @@ def _factors(asked: Sequence[Mapping[str, Any]]) -> list[Factor]:
     return [together.get(key, (key,)) for key in alone if key not in setups[1:]]
 
 
-def _base_first(levels: Sequence[Level], factor: Factor) -> Iterator[Level]:
-    """Named; the host itself, or no rules at all, before what comes first."""
+def _base_first(levels: Sequence[Level], factor: Factor, guests: bool = False) -> Iterator[Level]:
+    """Named, all `guests` by what ran them too; the host itself, or no rules at all, before what
+    comes first."""
 
     def rank(level: Level) -> tuple[bool, bool, int]:
         lists = [v for f in factor if isinstance(v := level.asked.get(f), list)]
@@ -194,5 +183,5 @@ def _base_first(levels: Sequence[Level], factor: Factor) -> Iterator[Level]:
     base = min(levels, key=rank)
     for level in (base, *(one for one in levels if one is not base)):
         words = [factor_label(f, level.asked[f]) for f in factor if f in level.asked]
-        accelerator = accelerator_words(level.trials) if KIND in factor else ""
+        accelerator = accelerator_words(level.trials) if guests or KIND in factor else ""
         yield replace(level, name=" ".join(filter(None, (*(words or ["as it is"]), accelerator))))

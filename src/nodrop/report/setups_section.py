@@ -16,7 +16,7 @@ from nodrop.report.comparison import comparison_table, family_words
 from nodrop.report.costs import grouped
 from nodrop.report.sections import Picture, Section
 from nodrop.report.sentences import WORDS, phrase
-from nodrop.report.setups import KIND, Condition, Place, conditions, setup_names
+from nodrop.report.setups import KIND, Condition, Level, conditions, setup_names
 from nodrop.report.story import Cell, Story, factor_label
 from nodrop.report.tables import (
     Field,
@@ -54,7 +54,7 @@ def shares(cell: Cell) -> dict[str, int]:
     return found
 
 
-Fate = tuple[Condition, Place, str, int]
+Fate = tuple[Condition, Level, str, int]
 FATE_FIELDS: tuple[Field[Fate], ...] = (
     words("condition", "Condition", lambda x: x[0].label),
     words("setup", "Setup", lambda x: x[1].name),
@@ -102,7 +102,7 @@ def _ns(value: float) -> str:
     return grouped(f"{value:,.1f}")
 
 
-def _setup(place: Place) -> str:
+def _setup(place: Level) -> str:
     """By kind if instances are compared as well: they share one CPU."""
     cell = place.cell
     if KIND not in cell.factors:

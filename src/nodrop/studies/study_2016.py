@@ -15,7 +15,7 @@ from nodrop.report.comparison import more_runs_words
 from nodrop.report.costs import RELATIVE_MARGIN, grouped
 from nodrop.report.sections import Section
 from nodrop.report.sentences import WORDS, listed
-from nodrop.report.setups import BASE_KIND, KIND, Condition, Place, conditions
+from nodrop.report.setups import BASE_KIND, KIND, Condition, Level, conditions
 from nodrop.report.story import Story, gathered
 from nodrop.report.tables import Field, Table, Value, number, numeric, own, table_of, words
 from nodrop.report.trials import Trial, count_once
@@ -143,7 +143,7 @@ def _at(found: Sequence[Condition], load: int | None) -> Sequence[Condition]:
 
 
 def _rows(published: Published, studied: Sequence[Condition]) -> Iterator[Beside]:
-    places: dict[str, list[Place]] = {}
+    places: dict[str, list[Level]] = {}
     for place in (p for c in _at(studied, published.load) for p in c.places):
         places.setdefault(str(place.cell.factors.get(KIND)), []).append(place)
 
@@ -191,7 +191,7 @@ def _against_bare(name: str, title: str, of: Callable[[Beside], float | None]) -
 def _judged(
     published: Published,
     setup: str,
-    places: Sequence[Place],
+    places: Sequence[Level],
     there: float,
     found: Comparison | None,
     advice: Advice | None,
