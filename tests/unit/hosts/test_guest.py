@@ -73,6 +73,18 @@ def echo(guest: Guest, channel: int, kind: str, payload: bytes) -> None:
         guest.say(channel, "x", b'{"status": 3}')
 
 
+def silence(guest: Guest, channel: int, kind: str, payload: bytes) -> None:
+    """Hangs, while its emulator goes on to take what it is told."""
+
+
+@pytest.mark.timeout(60)
+def test_a_guest_that_hangs_ends_a_job_as_late_as_its_timeout(
+    guest: Callable[[Reply], Guest],
+) -> None:
+    with pytest.raises(LabProblem, match=r"sent no hello within 0\.5 s"):
+        guest(silence).host.job({"job": "sink"}, timeout_s=0.5)
+
+
 def test_a_program_runs_to_its_end(guest: Callable[[Reply], Guest]) -> None:
     done = guest(echo).host.run(["cat"], check=False, stdin="words")
     assert (done.returncode, done.stdout, done.stderr) == (3, "words", "done")

@@ -380,13 +380,11 @@ class NodeProcess:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with suppress(subprocess.TimeoutExpired):  # a guest that hangs heeds no order
+                self._process.wait(CLOSE_GRACE_S)
         for thread in self._threads:
             # A grandchild may hold the pipes open: never wait for it, the threads are daemons.
             thread.join(CLOSE_GRACE_S)
-        if not any(thread.is_alive() for thread in self._threads):
-            _close_quietly(self._process.stdout)
-            _close_quietly(self._process.stderr)
 
     def _send(self, message: Mapping[str, Any]) -> None:
         stdin = self._process.stdin
@@ -458,8 +456,7 @@ class NodeProcess:
         assert stdout is not None
         if words := self._refused(stdout):
             self._events.put({"type": "error", "kind": "protocol", "message": words})
-            # Whoever goes on writing, a child of the job too, is ended by SIGPIPE.
-            _close_quietly(stdout)
+        _close_quietly(stdout)  # whoever goes on writing, a child of the job too, gets SIGPIPE
         self._events.put(None)
 
     def _refused(self, stdout: IO[bytes]) -> str:
@@ -510,9 +507,10 @@ class NodeProcess:
     def _read_stderr(self) -> None:
         stderr = self._process.stderr
         assert stderr is not None
-        while chunk := os.read(stderr.fileno(), 4096):
-            self._stderr += chunk
-            del self._stderr[:-STDERR_TAIL_BYTES]
+        with stderr:
+            while chunk := os.read(stderr.fileno(), 4096):
+                self._stderr += chunk
+                del self._stderr[:-STDERR_TAIL_BYTES]
 
 
 def start_job(
