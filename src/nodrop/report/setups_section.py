@@ -17,7 +17,7 @@ from nodrop.report.costs import grouped
 from nodrop.report.sections import Picture, Section
 from nodrop.report.sentences import WORDS, phrase
 from nodrop.report.setups import KIND, Condition, Level, conditions, setup_names
-from nodrop.report.story import Cell, Story, factor_label
+from nodrop.report.story import Cell, Story, factor_label, once
 from nodrop.report.tables import (
     Field,
     Table,
@@ -36,22 +36,19 @@ from nodrop.stats.interval import Summary, of_hosts, summarize
 DECODED, MERGED, HELD, RESIDUAL = "decoded", "merged", "held, never whole", "residual"
 
 
+@once
 def shares(cell: Cell) -> dict[str, int]:
     """Packets of all measured trials by what became of them; empty if no books closed."""
-    if shares not in cell.kept:
-        total: Counter[str] = Counter()
-        for trial in cell.valid:
-            packets = trial.record.packets
-            if packets.decoded_packets is not None and trial.record.offered.sent:
-                held = packets.merged_detail.held_packets if packets.merged_detail else 0
-                total[DECODED] += packets.decoded_packets
-                total[MERGED] += (packets.merged_packets or 0) - held
-                total[HELD] += held
-                total.update({f"lost: {name}": n for name, n in packets.lost_by_place.items()})
-                total[RESIDUAL] += abs(packets.residual_packets or 0)
-        cell.kept[shares] = {name: n for name, n in total.items() if n}
-    found: dict[str, int] = cell.kept[shares]
-    return found
+    total: Counter[str] = Counter()
+    for packets, sent in ((t.record.packets, t.record.offered.sent) for t in cell.valid):
+        if packets.decoded_packets is not None and sent:
+            held = packets.merged_detail.held_packets if packets.merged_detail else 0
+            total[DECODED] += packets.decoded_packets
+            total[MERGED] += (packets.merged_packets or 0) - held
+            total[HELD] += held
+            total.update({f"lost: {name}": n for name, n in packets.lost_by_place.items()})
+            total[RESIDUAL] += abs(packets.residual_packets or 0)
+    return {name: n for name, n in total.items() if n}
 
 
 Fate = tuple[Condition, Level, str, int]

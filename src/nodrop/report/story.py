@@ -26,6 +26,7 @@ from nodrop.untrusted.json_text import list_in, table_in, tables_in
 Json = dict[str, Any]
 
 MadeT = TypeVar("MadeT")
+WholeT = TypeVar("WholeT", "Cell", "Story")
 
 UNVALUED = "all trials"
 
@@ -269,14 +270,15 @@ class Story:
         return len(self.sources) > 1
 
 
-def once(of: Callable[[Story], MadeT]) -> Callable[[Story], MadeT]:
-    """Page, tables and figures all ask for it: it is made for the first and kept with the story."""
+def once(of: Callable[[WholeT], MadeT]) -> Callable[[WholeT], MadeT]:
+    """Page, tables and figures all ask for it: it is made for the first and kept with the story, or
+    the cell."""
 
     @wraps(of)
-    def kept(story: Story) -> MadeT:
-        if of not in story.kept:
-            story.kept[of] = of(story)
-        found: MadeT = story.kept[of]
+    def kept(whole: WholeT) -> MadeT:
+        if of not in whole.kept:
+            whole.kept[of] = of(whole)
+        found: MadeT = whole.kept[of]
         return found
 
     return kept
