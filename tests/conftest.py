@@ -165,6 +165,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     return LEFT_OUT if getattr(config.option, "numprocesses", None) else None
 

@@ -57,17 +57,16 @@ def zstd(content: bytes) -> bytes:
         ("zst", zstd),
     ],
 )
-@pytest.mark.parametrize("job", [("info",), ("cut",)])
 def test_a_bomb_without_a_capture_costs_nothing(
-    name: str, pack: Callable[[bytes], bytes], job: tuple[str, ...], tmp_path: Path
+    name: str, pack: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     bomb = tmp_path / f"bomb.pcap.{name}"
     bomb.write_bytes(pack(bytes(BOMB_BYTES)))
     assert bomb.stat().st_size < 2 * MIB
-    out = [tmp_path / "out"] if job == ("cut",) else []
-    code, said, most = node("trace", *job, bomb, *out)
-    assert (code, said.count("\n")) == (2, 1) and "not a capture file" in said
-    assert most < 64 * MIB
+    for job in (("info", bomb), ("cut", bomb, tmp_path / "out")):
+        code, said, most = node("trace", *job)
+        assert (code, said.count("\n")) == (2, 1) and "not a capture file" in said
+        assert most < 64 * MIB
 
 
 def test_what_was_packed_to_look_back_far_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from nodrop.report.escape import THIN
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.stats.loss_curve import LossCurve, NoCurve
+from tests.depth import depth
 from tests.made.outcome_runs import Load, outcome_search, tried
 from tests.made.told import told
 
@@ -208,7 +209,7 @@ def test_bars_name_the_cell_once_and_nothing_found_is_no_bar(tmp_path: Path) -> 
     assert not section.bars
 
 
-@pytest.mark.parametrize("rounds", [1, 3, 6])
+@pytest.mark.parametrize("rounds", [1, depth(3), 6])
 def test_files_have_curves_and_what_a_core_carries(tmp_path: Path, rounds: int) -> None:
     """The core's interval is that of starts, from six on; each cell without a curve says why."""
     loads = [

@@ -18,6 +18,7 @@ from nodrop.compare.page import history_page
 from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.errors import BadInput
 from nodrop.report.escape import THIN
+from tests.depth import depth
 from tests.made.rundirs import DEMO, make_run
 from tools.schemas import schemas
 
@@ -213,7 +214,7 @@ def test_runs_of_two_kinds_are_refused_by_name(key: str) -> None:
     assert history(made, differs=[key]).runs[2].changed == [f"{key}: x → y"]
 
 
-@pytest.mark.parametrize("lines", [1, 4, 10])
+@pytest.mark.parametrize("lines", [1, 4, depth(10)])
 def test_lines_share_one_rate_of_false_alarms(lines: int) -> None:
     rng = random.Random(lines)
     alarms = 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import resource
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,13 +19,21 @@ from nodrop.results.layout import locked
 from tests.made.rundirs import DEMO, SETUPS, again
 from tools.schemas import schemas
 
+Made = Callable[[str], Path]
 TWO = replace(DEMO, cells=({"load.multiplier": 1},), repetitions=2, samples=False)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A run of this name, made once: it is only read."""
+    folder = tmp_path_factory.mktemp("made")
+    return cache(lambda name: again(folder, name))
+
+
 def test_of_run_directories_and_a_baseline(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a, b = again(tmp_path, "before"), again(tmp_path, "after")
+    a, b = made("one"), made("other")
     stored, junit = tmp_path / "base.json", tmp_path / "junit.xml"
     assert main.exit_code(["baseline", str(a), str(stored)]) == 0
     Draft202012Validator(schemas()["baseline"]).validate(json.loads(stored.read_text()))
@@ -142,11 +152,11 @@ def test_cells_of_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_bad_input_is_one_line(
-    a: str, b: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    a: str, b: str, said: str, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     junk = tmp_path / "junk.json"
     junk.write_text('{"format": 1}')
-    names = {"run": again(tmp_path, "one"), "junk": junk}
+    names = {"run": made("one"), "junk": junk}
     assert main.exit_code(["compare", a.format(**names), b.format(**names)]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1, error
@@ -163,10 +173,9 @@ def test_bad_input_is_one_line(
     ],
 )
 def test_slips_are_refused(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], said: str, made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, other = str(again(tmp_path, "one")), str(again(tmp_path, "other"))
-    assert main.exit_code(["compare", one, other, *words]) == 2
+    assert main.exit_code(["compare", str(made("one")), str(made("other")), *words]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1, error
 
@@ -181,10 +190,10 @@ def test_a_baseline_is_made_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("lines", [1, 3, 12])
 def test_what_could_not_be_read_is_said(
-    lines: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lines: int, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Seen: a run with damaged lines was compared as if it were whole."""
-    good, bad = again(tmp_path, "good"), again(tmp_path, "bad")
+    good, bad = made("one"), again(tmp_path, "bad")
     with (bad / "trials.jsonl").open("a") as file:
         file.write("nonsense\n" * lines)
     stored = tmp_path / "stored.json"
@@ -214,10 +223,15 @@ DAMAGED = "what was measured there is not known"
     ],
 )
 def test_a_run_that_cannot_be_read_is_compared_with_nothing(
-    file: str, content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    file: str,
+    content: bytes | None,
+    said: str,
+    made: Made,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Seen: a baseline of no trials with exit code 0, and forty facts that "differ"."""
-    good, bad = again(tmp_path, "good"), again(tmp_path, "bad")
+    good, bad = made("one"), again(tmp_path, "bad")
     (bad / file).unlink()
     if content is not None:
         (bad / file).write_bytes(content)

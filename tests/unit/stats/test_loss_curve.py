@@ -197,14 +197,14 @@ def coverage(sut: LossySut, n: int, *, seeds: int, truth: float = 1e4, **how: in
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.02, depth(0.005), depth(0.05)])
-@pytest.mark.parametrize("n", [5, 15, 30])
+@pytest.mark.parametrize("n", [5, depth(15), 30])
 def test_the_interval_covers_as_often_as_it_says(noise: float, n: int) -> None:
     """tools/bench_loss_curve.py has the same with 1,000 of each: 93 to 100 %."""
     assert coverage(LossySut(noise=noise), n, seeds=50) >= 0.88
 
 
-@pytest.mark.parametrize("between", [0.0, 0.02, 0.06])
-@pytest.mark.parametrize("starts", [2, 3, 6])
+@pytest.mark.parametrize("between", [0.0, depth(0.02), 0.06])
+@pytest.mark.parametrize("starts", [2, depth(3), 6])
 def test_the_interval_holds_what_starts_differ_by(between: float, starts: int) -> None:
     sut = LossySut(noise=0.02, between_starts=between)
     assert coverage(sut, 5 * starts, seeds=50, starts=starts) >= 0.87

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodrop.stats.regression import Verdict, Why, judge
+from tests.depth import depth
 from tools.bench_history import CREEP, regressions, stretches, verdicts
 
 TIMES = 40
@@ -16,7 +17,9 @@ def margin(level: float) -> float:
 
 
 @pytest.mark.parametrize("spread", [0.05, 0.5, 3.0])
-@pytest.mark.parametrize("levels", [stretches((n, 0)) for n in (9, 13, 24)])
+@pytest.mark.parametrize(
+    "levels", [stretches((9, 0)), depth(stretches((13, 0))), stretches((24, 0))]
+)
 @pytest.mark.parametrize("noise", ["normal", "heavy", "few values"])
 def test_nothing_is_called_worse_that_never_changed(
     noise: str, levels: tuple[float, ...], spread: float
@@ -28,7 +31,7 @@ def test_nothing_is_called_worse_that_never_changed(
     assert spread > 0.05 or len(levels) < 10 or shares[Verdict.NO_WORSE] >= 0.8
 
 
-@pytest.mark.parametrize(("before", "lines"), [(10, 1), (12, 1), (20, 4)])
+@pytest.mark.parametrize(("before", "lines"), [(10, 1), depth(12, 1), (20, 4)])
 @pytest.mark.parametrize(("noise", "spread"), [("normal", 0.3), ("heavy", 0.3), ("two humps", 0.4)])
 def test_twice_the_margin_is_found_within_three_runs(
     noise: str, spread: float, before: int, lines: int

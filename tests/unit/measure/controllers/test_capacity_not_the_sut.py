@@ -188,7 +188,7 @@ def test_what_is_void_at_any_load_ends_its_cell_and_no_other(first: int, reason:
 
 @pytest.mark.parametrize("budget_s", [None, 600.0])
 @pytest.mark.parametrize("reason", ["nothing_arrived", "lab_problem"])
-@pytest.mark.parametrize("first", [1, 2, 5])
+@pytest.mark.parametrize("first", [1, depth(2), 5])
 def test_a_lab_that_is_out_ends_a_search_which_goes_on_once_it_is_mended(
     first: int, reason: str, budget_s: float | None
 ) -> None:
