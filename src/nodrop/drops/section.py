@@ -38,11 +38,12 @@ Pair = tuple[int, int] | None
 class Watched:
     """One recorded watch."""
 
-    source: str
     host: str
     intervals: Sequence[WatchedInterval]
     unread: int
     """Lines that are no interval."""
+    suffix: str
+    """End of the names of its files, if a report has several watches."""
 
     @property
     def last(self) -> WatchedInterval:
@@ -82,12 +83,14 @@ class Watched:
 
     def books(self) -> Table:
         title = "Books of each program on each port, since it was first seen"
-        return table_of("watched-books", title, BOOKS, self.captures,
+        return table_of(f"watched-books{self.suffix}", title, BOOKS, self.captures,
                         mark=lambda one: "loss" if one.dropped_packets else "")  # fmt: skip
 
     def places(self) -> Table:
         title = "Places that lost something"
-        return table_of("watched-places", title, PLACES, self.worst_first, mark=lambda _: "loss")
+        return table_of(
+            f"watched-places{self.suffix}", title, PLACES, self.worst_first, mark=lambda _: "loss"
+        )
 
     def chart(self) -> Chart:
         return time_chart([Timeline(tuple(self._panels()), ())], "Over time")
@@ -134,10 +137,10 @@ def watched(story: Story) -> tuple[Watched, ...]:
                 intervals.append(WatchedInterval.model_validate_json(line))
             except ValidationError:
                 unread += 1
-        name = value_in(source.run.manifest, "host", "hostname")
-        host = escape.plain(name or "a host")
-        one = Watched(source=source.name, host=host, intervals=intervals, unread=unread)
-        found += [one] if intervals else []
+        host = escape.plain(value_in(source.run.manifest, "host", "hostname") or "a host")
+        suffix = f"-{source.name}" if story.several else ""
+        if intervals:
+            found.append(Watched(host=host, intervals=intervals, unread=unread, suffix=suffix))
     return tuple(found)
 
 
@@ -151,14 +154,9 @@ def _cards(story: Story) -> Iterator[VerdictCard]:
         rows = []
         for place in places[:MOST_ROWS]:
             lost, at_most = _lost_words(one, place)
-            row = VerdictRow(
-                kind="different",
-                sign="▼",
-                name=escape.plain(f"{place.place}, {place.where}"),
-                words=escape.plain(f"{lost}: {place.cause}", longest=400),
-                seen=f"At most {at_most}.",
-            )
-            rows.append(row)
+            words = escape.plain(f"{lost}: {place.cause}", longest=400)
+            name, seen = escape.plain(f"{place.place}, {place.where}"), f"At most {at_most}."
+            rows.append(VerdictRow(kind="different", sign="▼", name=name, words=words, seen=seen))
         for place in places[:1]:
             unit = "times" if place.place == ANALYSIS else "packets"
             headline = f"{numbers.count(place.total)} {unit} lost: {escape.plain(place.place)}"
@@ -303,7 +301,6 @@ def _page(story: Story) -> Markup:
 SECTION = Section(
     id="watched", title="Seen by nodrop drops", tables=_tables, page=_page, place=60,
     with_search=False, cards=_cards, answer=_answer, pictures=lambda story: [
-        Picture(f"watched-{one.source}" if story.several else "watched", one.chart(), one.places())
-        for one in watched(story)
+        Picture(f"watched{one.suffix}", one.chart(), one.places()) for one in watched(story)
     ],
 )  # fmt: skip

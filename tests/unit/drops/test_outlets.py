@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import socket
 from collections.abc import Iterator
@@ -155,3 +156,18 @@ def test_what_is_there_is_not_recorded_over(tmp_path: Path) -> None:
     facts: dict[str, Any] = {"hostname": "sensor1"}
     with pytest.raises(BadInput, match="not an empty folder"):
         Record(tmp_path, host=facts, command=[])
+
+
+def test_the_files_of_a_report_on_several_watches_have_each_of_them(tmp_path: Path) -> None:
+    lost = {"monday": (0, 7, 3), "tuesday": (1, 40, 2)}
+    runs = [recorded(tmp_path / name, watch(drops)) for name, drops in lost.items()]
+    folder = write_report(read_story(runs), tmp_path / "report").parent
+
+    def only_row(of: str) -> dict[str, str]:
+        [row] = csv.DictReader((folder / f"{of}.csv").read_text().splitlines())
+        return row
+
+    for name, drops in lost.items():
+        assert only_row(f"watched-places-{name}")["lost"] == str(sum(drops))
+        assert only_row(f"watched-books-{name}")["dropped_packets"] == str(sum(drops))
+        assert (folder / "figures" / f"watched-{name}.svg").is_file()
