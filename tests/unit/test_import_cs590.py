@@ -13,6 +13,7 @@ from nodrop.cli.main import exit_code
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
+from tests.pages import page_of
 from tests.unit.import_fixtures import (
     BARE,
     DATA,
@@ -178,7 +179,7 @@ def test_the_published_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         for cell in imported["tables"][name]["cells"]:
             flag = cell["published_disagrees"]
             assert (flag is not None) == ((name, cell["published_setup"]) == ("IV", "DockerV"))
-    page = write_report(read_story([tmp_path / "run"]), tmp_path / "report").read_text()
+    page = page_of(tmp_path / "run", out=tmp_path / "report")
     for words in ("Table II:", "Table III:", "Table IV:", "start-up-race", "packets decoded at 2X"):
         assert words in page
 

@@ -195,33 +195,20 @@ def built(monkeypatch: pytest.MonkeyPatch) -> dict[str, Image]:
     return {"7.0.10": old, "8.0.8": new}
 
 
-@pytest.mark.parametrize(
-    ("options", "version"),
-    [
-        ({}, "7.0.10"),
-        ({"image": "suricata:8.0"}, "8.0.8"),
-        ({"image": "suricata"}, "7.0.10"),
-        ({"image": "suricata:7"}, "7.0.10"),
-        ({"image": "suricata:bookworm"}, "7.0.10"),
-        ({"image": "suricata:8"}, "8.0.8"),
-        ({"image": "suricata:8.0.8"}, "8.0.8"),
-        ({"image": "suricata:trixie-backports"}, "8.0.8"),
-    ],
-)
-def test_a_newer_suricata_is_taken_only_if_it_is_named(
-    built: dict[str, Image], options: dict[str, str], version: str
-) -> None:
-    assert resolve_bits(options, "suricata", base=Path()) == built[version].bits()
-    assert ensure_bits("suricata") == built["7.0.10"].bits()
-
-
-@pytest.mark.parametrize(
-    "name", ["suricata:9", "suricata:80", "suricata:8.0.80", "snort:8", "suricata:"]
-)
-def test_a_version_that_is_not_there(built: dict[str, Image], name: str) -> None:
-    assert len(built) == 2
-    with pytest.raises(BadInput, match=f'sut.image = "{name}": no image {name}; run'):
-        resolve_bits({"image": name}, "suricata", base=Path())
+def test_a_newer_suricata_is_taken_only_if_it_is_named(built: dict[str, Image]) -> None:
+    old, new = "7.0.10", "8.0.8"
+    assert {*built} == {old, new}
+    for named, version in {
+        None: old, "suricata": old, "suricata:7": old, "suricata:bookworm": old,
+        "suricata:8": new, "suricata:8.0": new, "suricata:8.0.8": new,
+        "suricata:trixie-backports": new,
+    }.items():  # fmt: skip
+        options = {} if named is None else {"image": named}
+        assert resolve_bits(options, "suricata", base=Path()) == built[version].bits(), named
+        assert ensure_bits("suricata") == built[old].bits()
+    for name in ("suricata:9", "suricata:80", "suricata:8.0.80", "snort:8", "suricata:"):
+        with pytest.raises(BadInput, match=f'sut.image = "{name}": no image {name}; run'):
+            resolve_bits({"image": name}, "suricata", base=Path())
 
 
 def test_only_a_newer_suricata_is_cached(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

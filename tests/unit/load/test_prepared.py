@@ -188,14 +188,14 @@ def test_what_is_whole_of_a_cut_packed_file_is_sent_if_that_is_tolerated(
     tmp_path: Path, pack: Callable[[bytes], bytes], kind: str
 ) -> None:
     noise = random.Random(3)
-    frames = [(n / 100, ethernet(udp(40)) + noise.randbytes(60)) for n in range(20_000)]
+    frames = [(n / 100, ethernet(udp(40)) + noise.randbytes(60)) for n in range(6_000)]
     whole = pack(capture(tmp_path / "x.pcap", frames).read_bytes())
     path = tmp_path / "cut.pcap"
     path.write_bytes(whole[: len(whole) * 3 // 4])
     with pytest.raises(BadInput, match=f"the {kind} file is cut.*tolerate-truncated"):
         facts_of(options(path))
     facts = facts_of(options(path, tolerate_truncated=True))
-    assert 12_000 < facts.packets < 15_100
+    assert 3_600 < facts.packets < 4_530
     assert f"the {kind} file is cut" in str(facts.raw["bad_record"]) or facts.captured is not None
 
 

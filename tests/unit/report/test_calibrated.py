@@ -10,15 +10,15 @@ import pytest
 from nodrop.measure import baselines
 from nodrop.report.story import read_story
 from nodrop.report.trust import findings
-from nodrop.report.write import write_report
 from tests.made.rundirs import Fake, make_run
+from tests.pages import page_of
 from tests.unit.calibrate.test_calibration import certificate
 
 
 def said(tmp_path: Path, calibration: Any) -> list[tuple[bool, str]]:
     manifest = {} if calibration is None else {"calibration": calibration}
     run = make_run(tmp_path, Fake(repetitions=1, samples=False, manifest=manifest))
-    page = write_report(read_story([run]), tmp_path / "out").read_text()
+    page = page_of(run, out=tmp_path / "out")
     found = [
         (f.good, f.text)
         for f in findings(read_story([run]))

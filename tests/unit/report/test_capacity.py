@@ -22,6 +22,7 @@ from nodrop.report.escape import THIN
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from tests.made.outcome_runs import outcome_search, tried, windowed
+from tests.pages import page_of
 from tools.schemas import schemas
 
 
@@ -154,7 +155,7 @@ def test_a_search_speaks_for_its_loads(tmp_path: Path) -> None:
         "capacity-noise",
     }
     assert "too-few-for-an-interval" not in {s.rule for s in found.cannot_say}
-    page = write_report(read_story([run])).read_text()
+    page = page_of(run)
     assert "Cells have unequal numbers of runs" not in page
     assert 'id="differences"' not in page
 
@@ -209,7 +210,7 @@ def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
     loads = [tried(4, [0.0] * max(1, rounds)), *([tried(5, [0.1] * rounds)] if rounds else [])]
     search = {"budget_s": foreseen[0]}
     run = outcome_search(tmp_path, loads, search=search, manifest={"forecast": kept})
-    assert words in write_report(read_story([run])).read_text()
+    assert words in page_of(run)
     printed(run)
     assert words in capsys.readouterr().out
     found = told(run)
@@ -296,7 +297,7 @@ def test_a_run_that_keeps_no_forecast_says_nothing_of_it(tmp_path: Path, kept: A
         manifest={"forecast": kept},
     )
     assert told(run)["forecast"] is None
-    assert "was likely to get" not in write_report(read_story([run])).read_text()
+    assert "was likely to get" not in page_of(run)
 
 
 def test_a_manifest_that_makes_no_sense_is_no_search(tmp_path: Path) -> None:

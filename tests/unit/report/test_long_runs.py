@@ -21,6 +21,7 @@ from nodrop.results.rundir import made
 from nodrop.untrusted.folder import Folder
 from tests.made.long_runs import make_long_run
 from tests.made.rundirs import Fake, Trouble, make_run
+from tests.pages import page_of
 
 CELLS = tuple({"load.multiplier": n} for n in (1, 4, 8))
 TROUBLE = {2: Trouble(late=True), 7: Trouble(not_ready=True)}
@@ -42,10 +43,6 @@ def long_run(out: Path, repetitions: int, cells: int = 3, *, samples: bool = Tru
     many = tuple({"load.multiplier": n} for n in (1, 4, 8, *range(9, 6 + cells)))
     fake = Fake(cells=many, repetitions=repetitions, trouble=TROUBLE, samples=samples)
     return make_run(out, fake)
-
-
-def page_of(run: Path) -> str:
-    return write_report(read_story([run]), only={Part.HTML}).read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("small_bounds")

@@ -20,6 +20,7 @@ from nodrop.results.summary import summarize_cells
 from nodrop.terminal.console import hosts_words
 from nodrop.terminal.progress import print_cells
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
+from tests.pages import page_of
 
 LONG = [0.0] * 10
 KINDS = ("bare", "docker", "oci")
@@ -85,7 +86,7 @@ def test_each_comparison_of_setups_names_the_hosts(tmp_path: Path) -> None:
     verdicts = {(row["setup"], row["figure"]): row["verdict"] for row in found["setups"]}
     assert verdicts["oci", "sut_cpu_s"] == "different; other hosts: b against a"
     assert verdicts["docker", "sut_cpu_s"] == "different"
-    page = (write_report(read_story([path]))).read_text()
+    page = page_of(path)
     assert ">different; other hosts: b against a<" in page
     (said,) = [s for s in found["answer"]["cannot_say"] if s["rule"] == "other-hosts"]
     assert "(a: bare, docker; b: oci)" in said["text"]
@@ -110,7 +111,7 @@ def test_each_load_names_its_host(tmp_path: Path, pairs: str, moved: bool) -> No
     assert len(found) == 2
     for sentence, pair in zip(found, pairs, strict=False):
         assert sentence.text.endswith(f" (measured by {pair}).") is moved, sentence.text
-    page = write_report(read_story([path])).read_text()
+    page = page_of(path)
     assert ("some of them of other hosts" in page) is moved
     assert (page.count("includes that of their hosts (<a") > 0) is moved
 
@@ -152,7 +153,7 @@ def test_searches_of_other_hosts(tmp_path: Path) -> None:
         if sentence.trials:
             pair = "a" if sentence.subject == "bare" else "b"
             assert sentence.text.endswith(f" (measured by {pair})."), sentence.text
-    page = write_report(read_story([path])).read_text()
+    page = page_of(path)
     section = page[page.index('id="h-capacity"') :]
     assert "includes that of their hosts" in section[: section.index("</section>")]
 

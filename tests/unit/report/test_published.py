@@ -11,6 +11,7 @@ import pytest
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from tests.made.rundirs import Fake, make_run
+from tests.pages import page_of
 
 CURVE = {
     "setup": "bare",
@@ -97,7 +98,7 @@ def test_tables_curves_and_findings_stand_on_the_page(run: Path, tmp_path: Path)
 
 
 def test_other_runs_have_no_such_section(demo: Path, tmp_path: Path) -> None:
-    assert 'id="published"' not in write_report(read_story([demo]), tmp_path).read_text()
+    assert 'id="published"' not in page_of(demo, out=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from nodrop.report.answer import answer
 from nodrop.report.story import read_story
 from nodrop.report.write import Part, report_json, write_report
 from tests.made.rundirs import Fake, Trouble, damage, make_run
+from tests.pages import page_of
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -103,7 +104,7 @@ def test_every_packet_of_every_trial_is_in_the_ledger_table(demo: Path, tmp_path
 
 
 def test_the_page_is_one_file_with_every_section(demo: Path, tmp_path: Path) -> None:
-    page = write_report(read_story([demo]), tmp_path).read_text(encoding="utf-8")
+    page = page_of(demo, out=tmp_path)
     for section in ("answer", "cells", "ledger", "time", "trials", "trust", "manifest"):
         assert f'<section id="{section}"' in page
     for outside in ('src="', 'href="http', "@import", "url("):
@@ -138,7 +139,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_reported(mixed: Path, tmp_
 
 def test_a_run_without_a_single_trial(tmp_path: Path) -> None:
     run = make_run(tmp_path, Fake(repetitions=0))
-    page = write_report(read_story([run]), tmp_path / "out").read_text(encoding="utf-8")
+    page = page_of(run, out=tmp_path / "out")
     assert "there is no answer" in page
 
 

@@ -32,6 +32,7 @@ from nodrop.stats.comparison import Answer
 from nodrop.stats.interval import Family
 from nodrop.studies.study_2016 import studies_table, studies_words, study_figures
 from tests.made.rundirs import SETUPS, Fake, make_run
+from tests.pages import page_of
 
 GUEST = "vm tcg (emulated)"
 
@@ -299,5 +300,5 @@ def test_details_of_another_version_or_a_careless_hand_are_left_out(
             else None
         ),
     )
-    page = write_report(read_story([run]), tmp_path / "out").read_text(encoding="utf-8")
+    page = page_of(run, out=tmp_path / "out")
     assert "Setups against their base" in page

@@ -82,7 +82,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 def test_a_run_in_s3_is_read_as_it_was_measured(
     s3: Server, machine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = make_run(tmp_path, Fake(name="made", repetitions=2))
+    made = make_run(tmp_path, Fake(name="made", cells=({"load.multiplier": 4},), repetitions=2))
     assert exit_code(["put", str(made), s3.url]) == 0
     url = capsys.readouterr().out.strip()
     assert url == f"{s3.url}/{made.name}"
