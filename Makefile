@@ -14,6 +14,7 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 NO_CARGO := cargo is missing: install Rust >= 1.85, from your distribution or by rustup
 LAB_WORKERS := 5 # their tests wait most of their time; the others fill it, at a lower priority
+UNIT_WORKERS = $(shell nproc)
 NO_LAB := tests/unit tests/protocol tests/contract
 # Unit tests write 75,000 small files. In memory, if there are 2 GB for them and programs may lie there, that
 # takes a third of the kernel's time; those of a test that passed go at once.
@@ -50,7 +51,7 @@ times: ## Where the time of the last `make test` went, as CONTRIBUTING.md has it
 	@$(PYTHON) tools/test_times.py .make/tests
 
 check: build ## Formats, lints, types and the tests that need no root, some minutes
-	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit rust-check lint
+	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target UNIT_WORKERS=$$(($$(nproc) + 1)) unit rust-check lint # one of them waits
 
 packages: # they are fetched while pip fetches its own
 	@tools/system-packages test
@@ -64,7 +65,7 @@ collect: .venv/tests
 	@nice $(PYTEST) --collect-only -q tests >.make/tests/collected.log || { cat .make/tests/collected.log; exit 1; }
 
 unit: .venv/tests
-	$(IN_MEMORY) $(PYTEST) -q -n $$(nproc) --override-ini=tmp_path_retention_policy=failed --junitxml=.make/tests/unit.xml $(NO_LAB)
+	$(IN_MEMORY) $(PYTEST) -q -n $(UNIT_WORKERS) --override-ini=tmp_path_retention_policy=failed --junitxml=.make/tests/unit.xml $(NO_LAB)
 
 lint: .venv/tests
 	$(PYTHON) -m ruff format --check src tests
