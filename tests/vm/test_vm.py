@@ -267,6 +267,28 @@ def test_a_guest_that_goes_ends_its_own_trial_only(
     held_no_right_and_a_filter(faults.held)
 
 
+class Hangs(Progress):
+    """The first guest hangs at the end of its trial: it takes no order, and does not go away."""
+
+    def __init__(self) -> None:
+        self._has_hung = False
+
+    def phase(self, name: str) -> None:
+        if name == "stop" and not self._has_hung:
+            self._has_hung = True
+            (qemu,) = labelled("qemu")
+            os.kill(qemu, signal.SIGSTOP)
+
+
+@pytest.mark.depth  # two minutes of waiting
+def test_a_guest_that_hangs_ends_its_own_trial_only(run: Run, tmp_path: Path) -> None:
+    described_program.write(tmp_path)
+    outcome = run("load.trace=make:demo", "measure.repetitions=2", text=DESCRIBED, progress=Hangs())
+    hung, after = outcome.records
+    assert hung.invalid_reasons == ["lab_problem"] and "the guest hangs" in hung.error
+    assert after.valid and closes(after), after.verdict
+
+
 def held_no_right_and_a_filter(held: Mapping[str, str]) -> None:
     assert held["Uid"].split() == ["65534"] * 4
     assert int(held["CapEff"], 16) == int(held["CapPrm"], 16) == 0

@@ -339,4 +339,7 @@ class BareProcess(LocalView):
     def kill(self) -> int:
         """At once; a stopped or hanging process obeys this too."""
         self._child.kill()
-        return self._child.wait(KILL_TIMEOUT_S)
+        try:
+            return self._child.wait(KILL_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise LabProblem(f"process {self._child.pid} outlives SIGKILL") from None

@@ -269,7 +269,10 @@ class GuestProcess:
             status = self._program.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._program.kill()
-            status = self._program.wait(KILL_TIMEOUT_S)
+            try:
+                status = self._program.wait(KILL_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                raise LabProblem("the guest hangs: its program outlives SIGKILL") from None
         self._collect()
         return status
 
