@@ -413,7 +413,7 @@ def _sure_words(
     if answer.cut_rounds:
         yield f"{len(answer.rounds) - answer.cut_rounds} of {count_of(rounds, 'round')} complete."
     for carried, said in (
-        (True, "carried a load that is too much"),
+        (True, "carried a load that others did not"),
         (False, "did not carry a load that others carried"),
     ):
         if named := [n for n, good in odd if good is carried]:
