@@ -377,6 +377,16 @@ def test_a_sink_that_was_kept_off_for_long_is_not_its_own_limit(
     assert all("lost_anyway_ratio" not in cause.evidence for cause in found)
 
 
+@pytest.mark.parametrize(("ran", "served"), [(0.013, 715), (0.03, 4_000)])
+def test_a_thread_that_hardly_ran_has_no_pace(ran: float, served: int) -> None:
+    """Seen in CI: 715 packets in 39 ms of CPU, its first, were "about 18,402 packets/s if nothing
+    keeps it off its CPU". The same thread serves 350,000."""
+    world = World(threads={W: [Made(ran=ran, waited=0.99 - ran)]}, others={0: 0.99 - ran})
+    lost = 3 * 119_303 - served
+    found = ring(world.running((W, 0, 3, lost), pps=119_303, served={W: served}, ring_packets=512))
+    assert rules(found) == ["other_programs"]
+
+
 @pytest.mark.parametrize(
     ("ran", "serves", "pps", "anyway"),
     [

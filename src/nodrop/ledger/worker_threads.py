@@ -64,6 +64,8 @@ SLEEPS_SHARE = 0.25
 """A thread that sleeps so much while packets are lost had time left."""
 PACE_MARGIN = 1.05
 """A pace is known no better than that, and a host is not cleared by what may be its noise."""
+LEAST_RAN_S = 0.1
+"""CPU time from which on a pace is known: a thread that has just begun works with cold caches."""
 LONE_STALL_NS = 500_000_000
 """If it is not known what the ring holds: this long without the thread overflows any ring."""
 
@@ -100,10 +102,12 @@ class ThreadQueue:
 
     def capacity_pps(self) -> float | None:
         """Served per second on a CPU."""
-        whole = self.shares((self.running.offered_ns,))
-        ran_s = whole.of[Went.RAN] * whole.ns / 1e9 if whole else 0.0
-        served = self.running.served.get(self.thread)
+        served, ran_s = self.running.served.get(self.thread), self._ran_s()
         return served / ran_s if served and ran_s else None
+
+    def _ran_s(self) -> float:
+        whole = self.shares((self.running.offered_ns,))
+        return whole.of[Went.RAN] * whole.ns / 1e9 if whole else 0.0
 
     def pace(self) -> Pace | None:
         """Measured; of a SUT that is not read often enough, by the CPU time that a packet takes:
@@ -120,7 +124,7 @@ class ThreadQueue:
         not known."""
         if found.of[Went.SLEPT] >= SLEEPS_SHARE:
             return fastest_pps(self.running.over_time.get(self.thread, ()))
-        return self.capacity_pps()
+        return self.capacity_pps() if self._ran_s() >= LEAST_RAN_S else None
 
     def lost_anyway(self, found: Shares, spans: Spans) -> tuple[float, float] | None:
         """(part, packets/s): of what it lost, the part that it would have lost with its CPU for
