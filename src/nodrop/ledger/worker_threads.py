@@ -65,7 +65,7 @@ SLEEPS_SHARE = 0.25
 PACE_MARGIN = 1.05
 """A pace is known no better than that, and a host is not cleared by what may be its noise."""
 LEAST_RAN_S = 0.1
-"""CPU time from which on a pace is known: a thread that has just begun works with cold caches."""
+"""CPU time from which on it is known what a thread serves at most: it begins with cold caches."""
 LONE_STALL_NS = 500_000_000
 """If it is not known what the ring holds: this long without the thread overflows any ring."""
 
@@ -100,14 +100,12 @@ class ThreadQueue:
         """Shares of the thread's time within spans; None if it was not seen there."""
         return shares(self.running.timeline, self.tid, spans, self.running.throttled_ns(spans))
 
-    def capacity_pps(self) -> float | None:
-        """Served per second on a CPU."""
-        served, ran_s = self.running.served.get(self.thread), self._ran_s()
-        return served / ran_s if served and ran_s else None
-
-    def _ran_s(self) -> float:
+    def capacity_pps(self, *, least_ran_s: float = LEAST_RAN_S) -> float | None:
+        """Served per second on a CPU. None if it had one for a shorter time."""
         whole = self.shares((self.running.offered_ns,))
-        return whole.of[Went.RAN] * whole.ns / 1e9 if whole else 0.0
+        ran_s = whole.of[Went.RAN] * whole.ns / 1e9 if whole else 0.0
+        served = self.running.served.get(self.thread)
+        return served / ran_s if served and ran_s and ran_s >= least_ran_s else None
 
     def pace(self) -> Pace | None:
         """Measured; of a SUT that is not read often enough, by the CPU time that a packet takes:
@@ -115,7 +113,7 @@ class ThreadQueue:
         readings, ring = self.running.over_time.get(self.thread), self.running.ring_packets
         if readings:
             return pace_of(readings, ring) if ring is not None else None
-        capacity = self.capacity_pps()
+        capacity = self.capacity_pps(least_ran_s=0.0)
         return Pace(at_least_pps=SATURATED_SHARE * capacity, at_most_pps=None) if capacity else None
 
     def alone_pps(self, found: Shares) -> float | None:
@@ -124,7 +122,7 @@ class ThreadQueue:
         not known."""
         if found.of[Went.SLEPT] >= SLEEPS_SHARE:
             return fastest_pps(self.running.over_time.get(self.thread, ()))
-        return self.capacity_pps() if self._ran_s() >= LEAST_RAN_S else None
+        return self.capacity_pps()
 
     def lost_anyway(self, found: Shares, spans: Spans) -> tuple[float, float] | None:
         """(part, packets/s): of what it lost, the part that it would have lost with its CPU for
