@@ -22,7 +22,7 @@ class Scopes(LoadScopeScheduling):
         return {"e2e": nodeid, "docker": room}.get(room, file)
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """A worker that ended in a test; nobody takes that test again, only those behind it."""
+        """Gives the tests left in a crashed worker to others, but not the one it crashed in."""
         for scope in self.assigned_work[node].values():
             for nodeid, is_over in scope.items():
                 if not is_over:

@@ -210,7 +210,7 @@ def _tables(story: Story) -> Iterator[Table]:
 
 
 def _answer(story: Story) -> Answer | None:
-    """Each watch, and how often its books closed; then what nobody saw."""
+    """Losses of each watch, the share of its books that closed, and what it could not read."""
     if not (found := watched(story)):
         return None
     words = (Sentence("watched", one.words, {"intervals": len(one.intervals)}) for one in found)

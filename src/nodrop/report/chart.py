@@ -239,7 +239,7 @@ class Plot:
 
     def span(self, x0: float, x1: float, y: float, style: str, *, caps: bool = False,
              dy: int = 0, to: float | None = None) -> Self:  # fmt: skip
-        """An interval along x, `dy` px below its row."""
+        """An interval along x, `dy` px below its row; with `to`, a line to that value of y."""
         at = self.py(y)
         move = f"translate(0 {dy})" if dy else None
         end = at if to is None else self.py(to)

@@ -74,7 +74,7 @@ def echo(guest: Guest, channel: int, kind: str, payload: bytes) -> None:
 
 
 def silence(guest: Guest, channel: int, kind: str, payload: bytes) -> None:
-    """Hangs, while its emulator goes on to take what it is told."""
+    """A guest that has hung: its emulator still takes orders, and nothing answers them."""
 
 
 @pytest.mark.timeout(60)
