@@ -1,15 +1,19 @@
-"""Forecast of what the budget of a search is likely to buy, said and kept before its first trial.
+"""A search before its first trial: the window that it sends, and what its budget is likely to buy.
 
-A guess from the table alone: nothing of the SUT is known yet. What was reached stands beside it in
-the report, so that the guess can be judged.
+The forecast is a guess from the table alone: nothing of the SUT is known yet. What was reached
+stands beside it in the report, so that the guess can be judged.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING, WHOLE
 from nodrop.config.search import Search
 from nodrop.config.units import count_of, format_seconds
+from nodrop.ledger.over_time import duration
 from nodrop.results.capacity import Forecast
 
 RAMP_TRIALS = 2.0
@@ -70,7 +74,16 @@ def forecast(search: Search, *, cells: int, around_s: float, decides_s: float) -
     return Forecast(budget_s=search.budget_s, trials=trials, relative_width=width)
 
 
-def soak_words(search: Search, *, cells: int) -> str:
+def budgeted(
+    search: Search, *, cells: int, around_s: float, load_s: float | None
+) -> tuple[Forecast | None, str]:
+    """The forecast, and in words with the soaks: what a user is told before the first trial."""
+    decides_s = deciding_s(search, load_s)
+    found = forecast(search, cells=cells, around_s=around_s, decides_s=decides_s)
+    return found, forecast_words(found, search, decides_s=decides_s) + soak_words(search, cells)
+
+
+def soak_words(search: Search, cells: int) -> str:
     """Before the search; empty if there is no soak."""
     if search.soak_s is None:
         return ""
@@ -100,4 +113,32 @@ def forecast_words(found: Forecast | None, search: Search, *, decides_s: float) 
     return (
         f"{said}bounds about {100 * found.relative_width:.2g} % apart are likely, if trials of a "
         f"load differ by {100 * DIFFER:g} % or less ({100 * search.relative_width:.3g} % asked for)"
+    )
+
+
+def windowed(load: Mapping[str, Any], search: Search) -> Mapping[str, Any]:
+    """The [load] table of a search: all its trials send one window of the trace, as long as a trial
+    that decides if nothing else was asked for; of detections the whole trace, which holds most."""
+    if load.get("kind") not in REPLAYING:
+        return load
+    window = load.get("window", WHOLE if search.by_detections else BUSIEST)
+    if window not in FOUND_BY_LENGTH or "window_s" in load:
+        return {**load, "window": window}
+    window_s = search.final_trial_s * (load.get("speed") or 1.0)
+    return {**load, "window": window, "window_s": min(window_s, MOST_DURATION_S)}
+
+
+def loop_words(search: Search, first_loads: Iterable[Mapping[str, Any]]) -> str:
+    """Before the search, from the [load] table of each cell's first trial that decides; empty if
+    none sends its window several times."""
+    several = [load for load in first_loads if load.get("loops", 1) > 1]
+    if not several:
+        return ""
+    loops = [load["loops"] for load in several]
+    often = " to ".join(f"{number:,}" for number in sorted({min(loops), max(loops)}))
+    alone = [load for load in several if load.get("loop_flows") != "distinct"]
+    flows = "the same flows each time" if alone else "each time with addresses of its own"
+    return (
+        f"the capture or its window is shorter than a trial that decides "
+        f"({duration(search.final_trial_s)}): it is sent {often} times, {flows} (load.loop_flows)"
     )

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from nodrop import plugins
-from nodrop.capacity.forecast import deciding_s, forecast, forecast_words, soak_words
+from nodrop.capacity.forecast import budgeted, loop_words, windowed
 from nodrop.config.experiment import Experiment, LimitsTable, Measure
 from nodrop.config.matrix import NAMED, PROFILE
 from nodrop.config.options import CpuList, Options, YesNo, check, key_path, put, shown
-from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING, WHOLE
 from nodrop.config.search import Repetitions, Search
 from nodrop.config.units import count_of, format_cpus, parse_cpus
 from nodrop.errors import BadInput
@@ -326,12 +325,12 @@ def make_plan(experiment: Experiment) -> Plan:
     if refused:
         raise refused[0]
     certain = controller.outlook([]).at_least.trials
-    foreseen, budget = None, ""
+    foreseen, budget, looped = None, "", ""
     if (search := experiment.search) is not None:
-        decides_s = deciding_s(search, load_s)
-        foreseen = forecast(search, cells=len(made), around_s=around_s, decides_s=decides_s)
-        budget = forecast_words(foreseen, search, decides_s=decides_s)
-        budget += soak_words(search, cells=len(made))
+        from nodrop.capacity.controller import first_load
+
+        foreseen, budget = budgeted(search, cells=len(made), around_s=around_s, load_s=load_s)
+        looped = loop_words(search, [first_load(cell, search) for cell in asked.cells])
     return Plan(
         seed=measure.seed,
         cells=tuple(made),
@@ -350,7 +349,7 @@ def make_plan(experiment: Experiment) -> Plan:
         parted_senders=_parted_senders(made, parts),
         memory_bytes=max((facts.memory_bytes for facts in traces_of(loads)), default=None),
         changed=_changed(loads),
-        looped=_looped(asked.cells, experiment.search),
+        looped=looped,
     )
 
 
@@ -407,18 +406,6 @@ def _asked(cell: Cell, searched: LoadGenerator | None) -> AskedCell:
     )
 
 
-def windowed(load: Table, search: Search) -> Table:
-    """The [load] table of a search: all its trials send one window of the trace, as long as a trial
-    that decides if nothing else was asked for; of detections the whole trace, which holds most."""
-    if load.get("kind") not in REPLAYING:
-        return load
-    window = load.get("window", WHOLE if search.by_detections else BUSIEST)
-    if window not in FOUND_BY_LENGTH or "window_s" in load:
-        return {**load, "window": window}
-    window_s = search.final_trial_s * (load.get("speed") or 1.0)
-    return {**load, "window": window, "window_s": min(window_s, MOST_DURATION_S)}
-
-
 def _cell(experiment: Experiment, factors: Factors) -> Cell:
     """The tables of a cell: what the file says, with the cell's values put in."""
     tables: dict[str, Any] = {
@@ -434,7 +421,8 @@ def _cell(experiment: Experiment, factors: Factors) -> Cell:
                 continue
             put(tables, key_path(key, f"matrix.{key}"), value)
         limits = check(LimitsTable, tables["limits"], table="limits", base=experiment.base)
-        asked_knobs(tables["tune"])
+        if tables["tune"]:
+            asked_knobs(tables["tune"])
         setup = shared_setup(tables["setup"])
         shared["instances"] = setup.instances
         shared["splitter"] = Splitter(kind=setup.splitter, bridge_netfilter=setup.bridge_netfilter)
@@ -492,23 +480,6 @@ def _changed(loads: Sequence[LoadGenerator]) -> tuple[str, ...]:
     ]
     words = (f"load.trace: {one.path.name}: {said}" for one in captured for said in one.words)
     return tuple(dict.fromkeys(words))
-
-
-def _looped(cells: Sequence[AskedCell], search: Search | None) -> str:
-    from nodrop.capacity.controller import first_load
-
-    loads = [] if search is None else [first_load(cell, search) for cell in cells]
-    several = [load for load in loads if load.get("loops", 1) > 1]
-    if search is None or not several:
-        return ""
-    loops = [load["loops"] for load in several]
-    often = " to ".join(f"{number:,}" for number in sorted({min(loops), max(loops)}))
-    alone = [load for load in several if load.get("loop_flows") != "distinct"]
-    flows = "the same flows each time" if alone else "each time with addresses of its own"
-    return (
-        f"the capture or its window is shorter than a trial that decides "
-        f"({duration(search.final_trial_s)}): it is sent {often} times, {flows} (load.loop_flows)"
-    )
 
 
 def _peak_demand(loads: Sequence[LoadGenerator]) -> PeakDemand | None:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodrop.capacity.forecast import windowed
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
-from nodrop.measure.plan import windowed
 from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.load.api import lasting
 from nodrop.testbed.load.trace import facts_of, find_trace, words_of

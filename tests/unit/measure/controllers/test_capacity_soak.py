@@ -48,6 +48,6 @@ def test_what_carries_nothing_is_not_soaked() -> None:
 
 
 def test_a_plan_says_how_long_it_takes() -> None:
-    assert soak_words(Search(), cells=1) == ""
-    said = soak_words(Search(soak_s=300.0, budget_s=90.0), cells=3)
+    assert soak_words(Search(), 1) == ""
+    said = soak_words(Search(soak_s=300.0, budget_s=90.0), 3)
     assert "300 s more for each of 3 cells" in said and "beside its budget" in said
