@@ -166,6 +166,7 @@ def _answer(run: Path, *, as_json: bool) -> int:
     from nodrop.report.sensor import decoder_sentences, decoder_words, sensor_words, trace_changes
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report
+    from nodrop.terminal.progress import print_questions
 
     story = read_story([run])
     page = write_report(story)
@@ -188,6 +189,7 @@ def _answer(run: Path, *, as_json: bool) -> int:
         ]
         say_json(answers[0].model_dump() if answers else None)
         return code
+    print_questions(story)
     for one, card in zip(found, cards(story), strict=True):
         print_capacity(one, card)
     for words in (*decoder_words(story), *sensor_words(story)):

@@ -14,12 +14,12 @@ from nodrop.capacity.words import (
     fitted,
     fitted_words,
     forecast_words,
-    headline,
     lowered,
     soak_words,
     window_words,
 )
 from nodrop.config.units import count_of
+from nodrop.report import escape
 from nodrop.report.chart import ticks
 from nodrop.report.numbers import short
 from nodrop.results.capacity import Card
@@ -179,7 +179,8 @@ def _carried(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str]]:
     """The lines of the card. Where no load is carried, the first says why that is not known."""
     first, *others = card_lines(card)
     if card.carried is None:
-        first = ("carried", headline(searched.subject, searched.answers[0]))
+        said = searched.answers[0].statements[0].text.replace("what it carries ", "", 1)
+        first = ("carried", f"{escape.plain(said, longest=600)}.")
     yield first
     yield from others
 
@@ -190,10 +191,7 @@ def _beside(searched: SearchedCell) -> Iterator[tuple[str, str]]:
     for soak in searched.soaks:
         yield "soak", soak_words(soak.record)
     if (window := searched.window) is not None:
-        sent = window_words(searched).partition("the load sends ")[2]
-        if window.begun_warning:  # which says the last part again
-            sent = f"{sent.rpartition('; ')[0]}."
-        yield "sent", sent
+        yield "sent", window_words(searched, beside_warning=True).partition("the load sends ")[2]
         if window.begun_warning:
             yield "warning", f"{window.begun_warning}."
     curve = fitted(searched)

@@ -70,12 +70,12 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
     yield from soak_sentence(searched)
 
 
-def window_words(searched: SearchedCell) -> str:
+def window_words(searched: SearchedCell, *, beside_warning: bool = False) -> str:
     """Sentence on what 1X is; empty if that is not known."""
     window = searched.window
     if window is None:
         return ""
-    words = f"{window.sentence}."
+    words = f"{window.beside_warning if beside_warning else window.sentence}."
     if searched.answers[0].by == "multiplier":
         words = words.replace(": ", ", at 1X ", 1)
     return f"{searched.subject}: {words}"
@@ -206,9 +206,13 @@ def forecast_words(searched: SearchedCell) -> str:
     bought = f"{rounds} {noun(sum(searched.round_trials), 'trial')}"
     if len(searched.round_trials) > 1:
         bought += f" in {len(searched.round_trials)} rounds"
+    reached = [bounds_words(answer) for answer in searched.answers]
     bounds = ", ".join(
-        f"{goal_name(answer)}: {bounds_words(answer)}" for answer in searched.answers
+        f"{goal_name(answer)}: {words}"
+        for answer, words in zip(searched.answers, reached, strict=True)
     )
+    if len(set(reached)) == 1:
+        bounds = reached[0]
     return (
         f"Of the budget of {foreseen.budget_s:,.0f} s the search of {searched.subject} was likely "
         f"to get {likely}. It got {bought}; {bounds}.{_starts(searched, foreseen.budget_s)}"

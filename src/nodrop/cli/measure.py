@@ -104,6 +104,7 @@ def _report(
     from nodrop.terminal.progress import (
         print_cells,
         print_direct,
+        print_questions,
         print_stopped,
         print_timings,
         print_timings_json,
@@ -123,6 +124,7 @@ def _report(
             print_timings_json(outcome.directory)
         return code
     if not quiet:
+        print_questions(story)
         print_direct(story)
         for one, card in zip(found, cards(story) if found else (), strict=True):
             print_capacity(one, card)

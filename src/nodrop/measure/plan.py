@@ -207,7 +207,7 @@ class Plan:
         found = {one.window.span: one.window for one in self.lengths if one.window is not None}
         for window in found.values():
             cells = [one for one in self.lengths if one.window and one.window.span == window.span]
-            yield f"{self._in(len(cells))}{window.sentence}"
+            yield f"{self._in(len(cells))}{window.beside_warning}"
             if window.begun_warning:
                 yield f"{self._in(len(cells))}{window.begun_warning}"
 

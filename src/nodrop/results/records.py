@@ -233,8 +233,17 @@ class LoadWindow(Model):
     @property
     def sentence(self) -> str:
         """`the load sends seconds 10.0 to 15.0 of the trace: 3,000 packets/s, …`."""
+        return "; ".join(filter(None, (self.sent_words, self.begun_words)))
+
+    @property
+    def beside_warning(self) -> str:
+        """The sentence without its last part where `begun_warning` says that again."""
+        return self.sent_words if self.begun_warning else self.sentence
+
+    @property
+    def sent_words(self) -> str:
         said = f"the load sends {self.name}: {self.rate_words}"
-        return "; ".join(filter(None, (said, self.beside_trace, self.begun_words)))
+        return "; ".join(filter(None, (said, self.beside_trace)))
 
     @property
     def begun_words(self) -> str:

@@ -46,18 +46,26 @@ UNKNOWN = "–"
 BUSY_RATIO = 0.95
 
 
-def bar_line(ratio: float, words: Sequence[str]) -> Table:
-    """`━━━━╸ 3/9 · 1 min 10 s ± 4 s left · 0004-4x-r02 · offer 2.0 of 4.0 s`."""
+def bar_line(ratio: float, words: Sequence[str], *, narrow: bool = False) -> Table:
+    """`━━━━╸ 3/9 · 1 min 10 s ± 4 s left · offer 2.0 of 4.0 s · 0004-4x-r02`."""
     line = Table.grid(padding=(0, 1))
     line.add_row(
-        ProgressBar(1.0, ratio, 16, style="dim", complete_style="bold", finished_style="bold"),
+        ProgressBar(
+            1.0,
+            ratio,
+            8 if narrow else 16,
+            style="dim",
+            complete_style="bold",
+            finished_style="bold",
+        ),
         Text(" · ".join(filter(None, words)), overflow="ellipsis", no_wrap=True),
     )
     return line
 
 
 def reading_line(reading: Live | None) -> Text:
-    """Rates in packets/s, what was dropped so far, and the thread with the most CPU time."""
+    """What was dropped so far, rates in packets/s, and the thread with the most CPU time: a narrow
+    terminal cuts the end."""
     if reading is None or reading.intended_packets is None:
         return Text("")
     line = Text(overflow="ellipsis", no_wrap=True)
@@ -65,13 +73,13 @@ def reading_line(reading: Live | None) -> Text:
     silent = reading.sent_packets is None
     name, rate = ("received", reading.received_pps) if silent else ("offered", reading.sent_pps)
     rates = ((name, rate), ("captured", reading.captured_pps), ("decoded", reading.decoded_pps))
-    line.append(" · ".join(f"{word} {_rate(pps)}" for word, pps in rates) + " packets/s · ")
     dropped = reading.dropped_packets
     if dropped:
         words = f"▼ {dropped:,} dropped ({_rate(reading.dropped_pps)}/s)"
         line.append(words, style="bold red")
     else:
         line.append("dropped " + (UNKNOWN if dropped is None else "0"))
+    line.append("".join(f" · {word} {_rate(pps)}" for word, pps in rates) + " packets/s")
     if thread := reading.busiest_thread:
         style = "bold" if thread.cpu_ratio >= BUSY_RATIO else ""
         line.append(" · ")
@@ -282,8 +290,8 @@ class OnTerminal(PlainLines):
 
     def _draw(self, phase: str) -> None:
         done, total = len(self.done), self._total()
-        words = [f"{done}/{total}", f"{self._left()} left", self.now, phase]
-        line = bar_line(done / max(total, 1), words)
+        words = [f"{done}/{total}", f"{self._left()} left", phase, self.now]
+        line = bar_line(done / max(total, 1), words, narrow=self.out.width < NARROW)
         so_far = so_far_lines(self.gathered.look())
         self.display.update(Group(*so_far, line, reading_line(self.reading)), refresh=True)
 
@@ -362,6 +370,15 @@ def print_timings_json(directory: Path) -> None:
     """One more event, after `finished`."""
     parts = [asdict(part) for part in harness_time(open_run(directory))]
     say_json({"event": "timings", "parts": parts})
+
+
+def print_questions(story: Story) -> None:
+    """Prints what each run was to answer."""
+    out = console()
+    if out.is_terminal:
+        out.print()
+    for words in dict.fromkeys(source.question for source in story.sources if source.question):
+        out.print(words, style="bold", markup=False, highlight=False, soft_wrap=not out.is_terminal)
 
 
 def print_direct(story: Story) -> None:

@@ -151,12 +151,12 @@ def test_the_terminal_shows_the_trial_under_way() -> None:
     with OnTerminal(console) as display:
         played(display)
     text = out.getvalue()
-    rates = "offered 250 · captured – · decoded 12,346 packets/s · "
+    rates = " · offered 250 · captured – · decoded 12,346 packets/s · "
     dropped = "▼ 3 dropped (–/s)"
     busiest = "W#01-ndrx0 97 % of a CPU"
     for words in (
         "1/4",
-        "0002-1x-r01 · offer 2.0 of 4.0 s",
+        " left · offer 2.0 of 4.0 s · 0002-1x-r01",
         rates,
         dropped,
         busiest,
