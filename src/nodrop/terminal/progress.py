@@ -64,7 +64,7 @@ def bar_line(ratio: float, words: Sequence[str], *, narrow: bool = False) -> Tab
 
 
 def reading_line(reading: Live | None) -> Text:
-    """What was dropped so far, rates in packets/s, and the thread with the most CPU time: a narrow
+    """Packets dropped so far, rates in packets/s, and the thread with the most CPU time: a narrow
     terminal cuts the end."""
     if reading is None or reading.intended_packets is None:
         return Text("")
