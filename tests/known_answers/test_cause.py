@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import pytest
 
 from nodrop.ledger import hops
-from nodrop.ledger.cause import Cause, Running, causes_of
+from nodrop.ledger.cause import Cause, causes_of
+from nodrop.ledger.imbalance import Running
 from nodrop.measure.offering import foreign_ratio, of_rows, steal_ratio
 from nodrop.testbed.setups.guest_process import MACVTAP_QUEUE
 from nodrop.testbed.suts.suricata.sut import RING

@@ -378,7 +378,7 @@ def test_a_file_that_kills_its_reader_costs_its_own_cell(
     parts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importer, "_read_cell", read_or_die)
-    monkeypatch.setattr(importer.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     condition, _ = parse_folder_name(LOGS)
     cells = tuple(Cell(part=part, condition=condition) for part in parts)
     dataset = Dataset(folder=Path(), cells=cells, skips=())

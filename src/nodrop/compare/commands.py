@@ -11,8 +11,8 @@ import typer
 
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
+from nodrop.results.store import MARK
 from nodrop.terminal.arguments import (
-    MARK,
     AsJson,
     ImageName,
     LabName,

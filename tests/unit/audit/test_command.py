@@ -16,8 +16,8 @@ from nodrop.cli import main
 from nodrop.cli.drops import HostRole
 from nodrop.terminal import console as cli_terminal
 from nodrop.terminal.console import Plain
+from tests.unit.audit.made_changes import listener, rings, statistic
 from tests.unit.audit.made_host import MadeHost
-from tests.unit.audit.test_findings import listener, rings, statistic
 
 Given = pytest.CaptureFixture[str]
 

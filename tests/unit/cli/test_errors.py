@@ -155,7 +155,7 @@ def test_what_is_missing_before_anything_is_touched_is_exit_2(
 ) -> None:
     def without_unshare() -> None:
         monkeypatch.setattr(rights, "may_make_namespaces", lambda: False)
-        monkeypatch.setattr(rights.shutil, "which", lambda _: None)
+        monkeypatch.setattr(shutil, "which", lambda _: None)
         rights.ensure_privileges()
 
     monkeypatch.delenv(rights.USERNS_VARIABLE, raising=False)

@@ -23,10 +23,10 @@ from nodrop.measure.controllers.blocks import (
     UntilTold,
 )
 from nodrop.measure.plan import Plan, Progress
-from nodrop.results.summary import Eta, Remaining, summarize_cells
+from nodrop.results.summary import Eta, Remaining, record_words, summarize_cells
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.terminal.console import cells_table, console, plan_words
-from nodrop.terminal.progress import JsonLines, OnTerminal, PlainLines, record_words
+from nodrop.terminal.progress import JsonLines, OnTerminal, PlainLines
 from nodrop.testbed.setups.api import Limits
 from tests.made import outcome_runs
 

@@ -17,9 +17,8 @@ from nodrop.cli.main import exit_code
 from nodrop.errors import BadInput, LabProblem, NotReady, SystemRefused
 from nodrop.testbed.hosts import journal as journal_module
 from nodrop.testbed.hosts import reversal
-from nodrop.testbed.hosts.api import Action
+from nodrop.testbed.hosts.api import Action, Completed
 from nodrop.testbed.hosts.journal import DiskJournal, must_be_kept, undo_abandoned
-from nodrop.testbed.hosts.local import Completed
 from nodrop.testbed.hosts.processes import ProcessId, end_process, labelled_processes
 from nodrop.testbed.hosts.reversal import reverse
 

@@ -1,6 +1,8 @@
 """The image cache, and which bits an experiment gets; mmdebstrap is a stand-in here."""
 
 import json
+import os
+import shutil
 import sys
 import tarfile
 from dataclasses import replace
@@ -78,7 +80,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(image, "host_sources", lambda: sources)
     monkeypatch.setattr(image, "os_release", lambda: DEBIAN)
     monkeypatch.setattr(image, "_mode", lambda name: "root")
-    monkeypatch.setattr(image.shutil, "which", which_without_suricata(folder))
+    monkeypatch.setattr(shutil, "which", which_without_suricata(folder))
     return folder
 
 
@@ -283,8 +285,8 @@ def test_packages_of_a_status_file() -> None:
 
 def test_a_normal_user_without_a_range_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(image.os, "geteuid", lambda: 54321)
-    monkeypatch.setattr(image.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     with pytest.raises(LabProblem, match=r"needs newuidmap and a range .*XDG_CACHE_HOME"):
         image._mode("suricata")
 

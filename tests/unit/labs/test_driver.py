@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -182,7 +183,7 @@ def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nic:
     monkeypatch.setattr(driver, "ioctl", nic.ioctl)
     monkeypatch.setattr(driver, "ipv6_off", lambda _port: "1")
     monkeypatch.setattr(driver, "set_ipv6_off", lambda _port, said: nic.did.append(f"ipv6 {said}"))
-    monkeypatch.setattr(driver.shutil, "which", lambda _program: "/sbin/modprobe")
+    monkeypatch.setattr(shutil, "which", lambda _program: "/sbin/modprobe")
     return nic
 
 
@@ -296,7 +297,7 @@ def test_a_driver_that_another_module_uses_is_refused(nic: Nic) -> None:
 
 
 def test_without_modprobe_its_package_is_named(nic: Nic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver.shutil, "which", lambda _program: None)
+    monkeypatch.setattr(shutil, "which", lambda _program: None)
     assert driver.problems("cab0") == ["program modprobe is missing; install the package kmod"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
@@ -115,8 +116,8 @@ def test_a_drain_ends_when_packets_rest_though_other_figures_do_not(
 ) -> None:
     """More was expected than is there: only rest can end it."""
     now = iter(range(1000))
-    monkeypatch.setattr(instances.time, "monotonic", lambda: float(next(now)))
-    monkeypatch.setattr(instances.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     each = [cast("RunningSut", Housekeeping()) for _ in range(2)]
     assert instances.drain(each, expected_packets=200, timeout_s=30).rested_mono_ns < 10e9
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -124,7 +124,7 @@ def test_what_is_missing_is_said(
 
 
 def test_the_extra_is_named_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libvirt_domain.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     (problem,) = domain_problems("qemu:///system", "ids")
     assert "pip install 'nodrop[libvirt]'" in problem
     assert any(problem in said for said in Libvirt({"domain": "ids"}).problems(None, Limits()))

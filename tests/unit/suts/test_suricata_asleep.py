@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -9,7 +10,6 @@ import pytest
 
 from nodrop.testbed.hosts.processes import Inside
 from nodrop.testbed.setups.api import Process
-from nodrop.testbed.suts.suricata import running
 from nodrop.testbed.suts.suricata.running import Asleep
 
 LOOK_S = 0.1
@@ -36,7 +36,7 @@ def said(
     monkeypatch: pytest.MonkeyPatch, *looks: Inside | None, at_least_s: float = 0.03
 ) -> list[bool]:
     process = Looked(looks)
-    monkeypatch.setattr(running.time, "monotonic", lambda: process.now_s)
+    monkeypatch.setattr(time, "monotonic", lambda: process.now_s)
     asks = Asleep(cast("Process", process), at_least_s=at_least_s)
 
     def answers() -> Iterator[bool]:

@@ -22,7 +22,7 @@ from nodrop.ledger.verdict import Verdict, judge
 from nodrop.measure.packets import books
 from nodrop.measure.packets.reassembly import Room
 from nodrop.results.records import PacketBooks
-from nodrop.testbed.load.api import AtTap, Fragments
+from nodrop.testbed.load.api import AtTap, Fragments, OfferedLoad
 from nodrop.testbed.suts.api import SutCounters
 from tests.unit.measure.packets.one_trial import side
 
@@ -69,7 +69,7 @@ def trial(
         tx_ports=["tx0"],
         nic_ports=["rx0"],
         capture_ports=["rx0"],
-        offered=books.OfferedLoad(
+        offered=OfferedLoad(
             intended_packets=sent,
             sent_packets=sent,
             sent_bytes=sent_bytes,
