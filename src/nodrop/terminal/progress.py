@@ -30,7 +30,7 @@ from nodrop.results.rundir import open_run
 from nodrop.results.summary import outcomes, record_words, summarize_cells
 from nodrop.results.trial import MARKS, Live, TrialRecord
 from nodrop.stats.interval import Looks
-from nodrop.terminal.arguments import say, say_json
+from nodrop.terminal.arguments import laid_out, say, say_json
 from nodrop.terminal.console import (
     cells_table,
     console,
@@ -250,6 +250,12 @@ class OnTerminal(PlainLines):
         for record in earlier:
             self.gathered.add(record)
         self.display.start()
+
+    def note(self, words: str) -> None:
+        """Wrapped below itself: the rows of trials stand out."""
+        clean = plain(words, longest=2000)
+        for n, part in enumerate(laid_out(clean, self.out.width - 4)):
+            self.out.print(f"{'    ' if n else '  · '}{part}", markup=False, soft_wrap=True)
 
     def trial_started(self, trial: TrialInput) -> None:
         super().trial_started(trial)
