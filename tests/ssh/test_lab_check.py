@@ -70,7 +70,7 @@ def changed(machine: Machine, do: str, undo: str) -> Iterator[None]:
 
 def test_two_good_hosts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines = said(capsys, lab)
-    assert (code, lines[-1]) == (0, "nothing stands in the way"), lines
+    assert (code, lines[-1]) == (0, "Ready."), lines
     of_cable = [line for line in lines if line.startswith("cable: ")]
     assert of_cable[:3] == [
         f"cable: {FRAMES} marked frames of 60 to {MTU + 14} bytes went from cab0 of {tx} to "
@@ -116,7 +116,7 @@ def test_all_that_stands_in_the_way_of_both_is_said_at_once(
     ):
         assert [line for line in found if line.startswith(start)], (start, lines)
     assert len(found) == 5
-    assert lines[-1] == "5 problems to fix"
+    assert lines[-1] == "5 problems to fix."
 
 
 def test_one_host_is_told_of_though_the_other_is_not_reached(
@@ -243,7 +243,7 @@ def test_a_switch_that_floods_both_ways(
         f"- cable: of the marked frames from cab0 of {tx}, {FRAMES} to cab1 of {place} came, too"
         for tx in ("sender gen1", "receiver sensor1")
     ], lines
-    assert lines[-1] == "2 problems to fix"
+    assert lines[-1] == "2 problems to fix."
     assert "burst" not in "".join(lines), "not at the full rate where others hear it"
     assert "PROMISC" not in machine.run("ip", "link", "show", "mgmt")
 
@@ -322,7 +322,7 @@ def test_ends_that_have_agreed_on_other_rates(
         code, lines = said(capsys, lab)
     assert code == 3
     assert lines[-2].startswith(f"- cable: {words}")
-    assert lines[-1] == "1 problem to fix"
+    assert lines[-1] == "1 problem to fix."
     assert "burst" not in "".join(lines)
 
 
@@ -331,7 +331,7 @@ def test_a_port_that_does_not_say_its_rate(
 ) -> None:
     with saying(machines.receiver, tmp_path, "speed", "-1"):
         code, lines = said(capsys, lab)
-    assert (code, lines[-1]) == (0, "nothing stands in the way")
+    assert (code, lines[-1]) == (0, "Ready.")
     assert "its rate is not known" in lines[-2]
 
 

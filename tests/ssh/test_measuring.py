@@ -122,7 +122,7 @@ def test_a_program_that_the_sender_lacks_is_said_beforehand(
     asked = ["doctor", str(file), "--lab", here.lab(tmp_path), "--set", TCPREPLAY[0]]
     assert exit_code(asked) == 3
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == f"- {words}nobody there" and said[-1] == "1 problem to fix"
+    assert said[0] == f"- {words}nobody there" and said[-1] == "1 problem to fix."
 
 
 class LooksBeside(Progress):

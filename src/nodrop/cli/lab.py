@@ -82,8 +82,8 @@ def check(
                 say(f"{one.what}: {words}")
         for words in problems:
             say(f"- {words}")
-        to_fix = f"{count_of(len(problems), 'problem')} to fix"
-        say(to_fix if problems else "nothing stands in the way")
+        to_fix = f"{count_of(len(problems), 'problem')} to fix."
+        say(to_fix if problems else "Ready.")
     return LabProblem.exit_code if problems else 0
 
 

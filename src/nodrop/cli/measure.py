@@ -206,11 +206,11 @@ def _first_question(settings: Sequence[str]) -> Experiment:
 
 def _standing_words(problems: Sequence[str], notes: Sequence[str]) -> str:
     if problems:
-        return f"{count_of(len(problems), 'problem')} to fix"
+        return f"{count_of(len(problems), 'problem')} to fix."
     disturbing = sum(words.startswith(DISTURBS) for words in notes)
     if not disturbing:
-        return "nothing stands in the way"
-    return f"nothing forbids a run; {disturbing} will disturb it (above)"
+        return "Ready."
+    return f"Ready. {disturbing} of the notes above will disturb a run."
 
 
 def doctor(

@@ -288,7 +288,7 @@ def test_doctor_lists_every_problem(
     monkeypatch.setattr("nodrop.testbed.hosts.rights.ensure_privileges", lambda: None)
     assert main.exit_code(["doctor", str(experiment)]) == 3
     listed = capsys.readouterr().out.splitlines()
-    assert listed == ["- no node", "- no trace", shared, "2 problems to fix"]
+    assert listed == ["- no node", "- no trace", shared, "2 problems to fix."]
     problems.clear()
     standing = {"setup": "bare", "certificate": None, "not_calibrated": "run `nodrop calibrate`"}
     monkeypatch.setattr("nodrop.measure.baselines.standing_here", lambda *_: [standing])
@@ -297,5 +297,5 @@ def test_doctor_lists_every_problem(
     assert said.pop("notes") == [shared]
     assert said == {"problems": [], "calibration": [standing]}
     assert main.exit_code(["doctor", str(experiment)]) == 0
-    words = "bare: not calibrated (run `nodrop calibrate`)\nnothing stands in the way\n"
+    words = "bare: not calibrated (run `nodrop calibrate`)\nReady.\n"
     assert capsys.readouterr().out.endswith(words)

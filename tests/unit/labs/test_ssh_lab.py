@@ -91,9 +91,7 @@ def test_a_lab_of_this_machine_can_be_checked_too(capsys: pytest.CaptureFixture[
     lines = capsys.readouterr().out.splitlines()
     problems = [line for line in lines if line.startswith("- ")]
     assert code == (3 if problems else 0)
-    assert lines[-1] == (
-        f"{count_of(len(problems), 'problem')} to fix" if problems else "nothing stands in the way"
-    )
+    assert lines[-1] == (f"{count_of(len(problems), 'problem')} to fix." if problems else "Ready.")
 
 
 def test_offloads_that_are_on_and_can_be_turned_off() -> None:
