@@ -15,8 +15,8 @@ PYTEST := $(PYTHON) -m pytest
 NO_CARGO := cargo is missing: install Rust >= 1.85, from your distribution or by rustup
 LAB_WORKERS := 5 # their tests wait most of their time; the others fill it, at a lower priority
 UNIT_WORKERS = $(shell nproc)
-NO_LAB := tests/unit tests/protocol tests/contract
-# Unit tests write 75,000 small files. In memory, if there are 2 GB for them and programs may lie there, that
+NO_LAB := tests/unit tests/slow tests/protocol tests/contract
+# They write 75,000 small files. In memory, if there are 2 GB for them and programs may lie there, that
 # takes a third of the kernel's time; those of a test that passed go at once.
 IN_MEMORY := $(shell findmnt --bytes --noheadings --output=FSTYPE,AVAIL,OPTIONS /dev/shm 2>/dev/null | tail -1 | \
   awk '$$1 == "tmpfs" && $$2 > 2e9 && $$3 !~ /noexec/ {print "PYTEST_DEBUG_TEMPROOT=/dev/shm"}')
@@ -50,8 +50,8 @@ test: ## All tests: unit, namespaces, real Suricata; a skip says why
 times: ## Where the time of the last `make test` went, as CONTRIBUTING.md has it
 	@$(PYTHON) tools/test_times.py .make/tests
 
-check: build ## Formats, lints, types and the tests that need no root, some minutes
-	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target UNIT_WORKERS=$$(($$(nproc) + 1)) unit rust-check lint # one of them waits
+check: build ## Formats, lints, types and the unit tests, a minute
+	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target UNIT_WORKERS=$$(($$(nproc) + 1)) NO_LAB=tests/unit unit rust-check lint # one of them waits
 
 packages: # they are fetched while pip fetches its own
 	@tools/system-packages test

@@ -7,17 +7,6 @@ import pytest
 LABS = ("vm", "docker", "ssh", "known_answers", "netns", "e2e")
 """Folders in the order in which they begin: those whose scope (tests/scopes.py) takes longest come
 first, single tests last."""
-LONGEST = (
-    "results/test_stored.py",
-    "test_remote_messages.py",
-    "report/test_long_runs.py",
-    "hosts/test_guest.py",
-    "hosts/test_node_session.py",
-    "watch/test_serve.py",
-    "suts/test_suricata_running.py",
-)
-"""Files of unit tests that begin first, because no other file takes 6 s: at the end one worker
-would be left with them."""
 LEFT_OUT = (
     "tests marked `alone` are left out, because -n runs others beside them: `pytest -m alone`"
 )
@@ -32,12 +21,13 @@ def is_of_a_lab(item: pytest.Item) -> bool:
 
 
 def rank(item: pytest.Item) -> tuple[float, int, bool]:
-    """Tests that were given more time come first."""
+    """Tests that were given more time come first, and slow ones before unit tests: at the end one
+    worker would be left with a long file."""
     given = item.get_closest_marker("timeout")
     return (
         -given.args[0] if given else 0,
         LABS.index(_room(item)) if is_of_a_lab(item) else len(LABS),
-        not item.nodeid.partition("::")[0].endswith(LONGEST),
+        _room(item) != "slow",
     )
 
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TESTS = ("tests/unit", "tests/known_answers", "tests/protocol")
+TESTS = ("tests/unit", "tests/slow", "tests/known_answers", "tests/protocol")
 
 
 def property_tests() -> list[Path]:

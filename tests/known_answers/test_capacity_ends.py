@@ -150,7 +150,7 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 
 @pytest.mark.alone
-@pytest.mark.depth  # unit/measure/controllers/test_capacity_rounds.py has it without a lab
+@pytest.mark.depth  # slow/measure/controllers/test_capacity_rounds.py has it without a lab
 @pytest.mark.parametrize("of_rounds", [[1.0, 0.6], [0.5, 1.0]])
 def test_rounds_of_a_sut_that_slows_or_recovers_differ(
     run: Run, short_trace: Path, shares: list[float], of_rounds: list[float]

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from nodrop.testbed.hosts import journal as journal_module
 from nodrop.testbed.hosts import reversal
 from nodrop.testbed.hosts.api import Action, Completed
 from nodrop.testbed.hosts.journal import DiskJournal, must_be_kept, undo_abandoned
-from nodrop.testbed.hosts.processes import ProcessId, end_process, labelled_processes
+from nodrop.testbed.hosts.processes import ProcessId, labelled_processes
 from nodrop.testbed.hosts.reversal import reverse
 
 ROOT_ALONE = pytest.mark.usefixtures("real_root")  # to be another user
@@ -68,14 +66,6 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 def push(journal: DiskJournal, name: str) -> None:
     journal.push(what=name, action=Action.DELETE_MACVTAP, arguments=[name])
-
-
-def sleeper(label: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", "import signal; print(1, flush=True); signal.pause()"],
-        env={**os.environ, "NODROP_LAB": label},
-        stdout=subprocess.PIPE,
-    )
 
 
 def abandon(journal: DiskJournal) -> None:
@@ -321,39 +311,6 @@ def test_of_a_user_namespace_that_stands_nothing_is_forgotten(
     monkeypatch.setattr(journal_module, "user_namespace", lambda: 1)  # we are in another
     (report,) = undo_abandoned()
     assert "undo it from there" in report.failed[0] and host.run == [] and journal.path.exists()
-
-
-def test_processes_are_found_by_label_and_only_those() -> None:
-    journal = DiskJournal.create()
-    with sleeper(journal.label) as ours, sleeper(journal.label + "0") as another:
-        for process in (ours, another):
-            assert process.stdout and process.stdout.readline() == b"1\n"
-        try:
-            report = journal.undo_all()
-            assert report.done == [f"process {ours.pid}"]
-            assert ours.wait(10) == -9
-            assert another.poll() is None
-            assert journal.undo_all().done == []
-        finally:
-            another.kill()
-    journal.remove()
-
-
-def test_a_journaled_process_is_ended_without_its_label() -> None:
-    with sleeper("none-of-ours") as process, DiskJournal.create() as journal:
-        assert process.stdout and process.stdout.readline() == b"1\n"
-        journal.process(process.pid, "suricata")
-        assert journal.undo_all().done == [f"suricata {process.pid}"]
-        assert process.wait(10) == -9
-
-
-def test_a_pid_that_now_is_somebody_elses_is_left_alone() -> None:
-    with sleeper("none-of-ours") as process:
-        assert process.stdout and process.stdout.readline() == b"1\n"
-        real = ProcessId.of(process.pid)
-        assert end_process(ProcessId(real.pid, real.start_ticks - 1)) is None
-        assert process.poll() is None
-        process.kill()
 
 
 def test_we_never_find_ourselves(monkeypatch: pytest.MonkeyPatch) -> None:

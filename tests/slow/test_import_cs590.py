@@ -14,7 +14,7 @@ from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
 from tests.pages import page_of
-from tests.unit.import_fixtures import (
+from tests.slow.import_fixtures import (
     BARE,
     DATA,
     EPOCH,

@@ -10,7 +10,7 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_fleet
 from nodrop.fleet.members import Members
 from nodrop.fleet.worker import PAIR, QUIET, Job
-from tests.unit.measure.fleet.test_pairs import EXPERIMENT
+from tests.slow.measure.fleet.test_pairs import EXPERIMENT
 
 OFTEN = {"distributed.client.scheduler-info-interval": "1ms"}
 """dask's client asks again by itself, for everything but the workers; as a rule every 2 s."""

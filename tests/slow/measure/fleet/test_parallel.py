@@ -12,7 +12,7 @@ from nodrop.config.experiment import load_experiment
 from nodrop.fleet.members import in_parallel
 from nodrop.measure.controllers.blocks import Outlook
 from nodrop.measure.plan import make_plan
-from tests.unit.measure.fleet.test_pairs import EXPERIMENT
+from tests.slow.measure.fleet.test_pairs import EXPERIMENT
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
 from nodrop.studies.workbooks import UnsafeArchiveError, check_archive
-from tests.unit.import_fixtures import (
+from tests.slow.import_fixtures import (
     BARE,
     DATA,
     EPOCH,

@@ -11,7 +11,7 @@ import pytest
 
 from nodrop.errors import BadInput
 from nodrop.studies.check import Entry, check, read_entries
-from tests.unit.import_fixtures import EVE, SYSSTAT, published_data, write_workbook
+from tests.slow.import_fixtures import EVE, SYSSTAT, published_data, write_workbook
 
 RECEIVER = "data/bm,t.pcap,1,em2,enp34s0,4,5,1,receiver,sysstat.xlsx"
 OTHER = "data/bm,t.pcap,2,em2,enp34s0,4,5,1,receiver,sysstat.xlsx"

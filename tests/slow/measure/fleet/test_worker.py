@@ -11,7 +11,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.fleet import worker
 from nodrop.fleet.worker import Job, Sitting
 from nodrop.measure.plan import make_plan
-from tests.unit.measure.fleet.test_pairs import EXPERIMENT
+from tests.slow.measure.fleet.test_pairs import EXPERIMENT
 
 
 def test_a_trial_that_comes_after_the_end_of_its_run_does_not_begin(tmp_path: Path) -> None:

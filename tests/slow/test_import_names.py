@@ -17,7 +17,7 @@ from nodrop.studies.samples import (
     parse_memory,
     parse_workbook_name,
 )
-from tests.unit.import_fixtures import published_data
+from tests.slow.import_fixtures import published_data
 
 VM_1_3 = Condition(
     engine="vm",

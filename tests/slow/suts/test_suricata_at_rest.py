@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nodrop.errors import TrialFailed
-from tests.unit.suts import test_suricata_running as played
-from tests.unit.suts.test_suricata_running import Process, running
+from tests.slow.suts import test_suricata_running as played
+from tests.slow.suts.test_suricata_running import Process, running
 
 process, suricata_socket = played.process, played.suricata_socket
 Table = tuple[tuple[int, int], tuple[int, int, int]]
