@@ -163,8 +163,8 @@ def _answer(run: Path, *, as_json: bool) -> int:
     from nodrop.capacity.json_answer import capacity_answer
     from nodrop.capacity.searched_cells import searches
     from nodrop.capacity.terminal import ends_with, print_capacity
-    from nodrop.report.sensor import decoder_sentences, decoder_words, sensor_words, trace_changes
     from nodrop.report.story import read_story
+    from nodrop.report.trust import decoder_sentences, decoder_words, sensor_words, trace_changes
     from nodrop.report.write import write_report
     from nodrop.terminal.progress import print_questions
 

@@ -65,8 +65,8 @@ class SearchedCell:
 @once
 def given_cells(story: Story) -> tuple[Cell, ...]:
     """Cells whose load no search chose: a search says what its loads mean."""
-    of_searches = {id(cell) for one in searches(story) for cell in one.cells}
-    return tuple(cell for cell in story.cells if id(cell) not in of_searches)
+    of_searches = {cell for one in searches(story) for cell in one.cells}
+    return tuple(cell for cell in story.cells if cell not in of_searches)
 
 
 @once

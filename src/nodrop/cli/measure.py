@@ -97,8 +97,8 @@ def _report(
     from nodrop.capacity.searched_cells import searches
     from nodrop.capacity.terminal import NO_FIGURE, ends_with, print_capacity, print_given
     from nodrop.report.direct import direct_answers, disturbed
-    from nodrop.report.sensor import decoder_words, sensor_words
     from nodrop.report.story import read_story
+    from nodrop.report.trust import decoder_words, sensor_words
     from nodrop.report.write import write_report
     from nodrop.results.summary import looks
     from nodrop.terminal.progress import (

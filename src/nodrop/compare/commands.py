@@ -267,8 +267,8 @@ def ab(
     from nodrop.measure.controllers.blocks import UntilTold
     from nodrop.measure.plan import make_plan
     from nodrop.remote.dispatch import measuring
-    from nodrop.report.sensor import decoder_words, sensor_words
     from nodrop.report.story import read_story
+    from nodrop.report.trust import decoder_words, sensor_words
     from nodrop.report.write import write_report
     from nodrop.terminal.progress import shown
 

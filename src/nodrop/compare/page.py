@@ -31,12 +31,10 @@ def versus_page(found: Versus) -> str:
     """Every verdict as a difference in margins, so that all figures share one axis."""
     runs = [row for row in found.rows if row.a_values or row.b_values]
     strips = groupby(runs[:MOST_STRIPS], _cell_of)
-    sections = [("answer", "Answer"), ("verdicts", "Verdicts"), ("every-run", "Every run")]
     return framed(
         "compare.html.j2",
         "nodrop.compare",
         skip=SKIP,
-        sections=[*sections, ("notes", "Notes")],
         who=[("A, the base", found.a), ("B", found.b)],
         found=found,
         samples=[(one, why, _against(one, True, at, ends)) for one, why, at, ends in SAMPLES],

@@ -22,12 +22,11 @@ from nodrop.report.loads import (
     sentences_of,
 )
 from nodrop.report.sections import sections
-from nodrop.report.sensor import decoder_sentences, without_work
 from nodrop.report.sentences import Answer, Sentence, listed, sentence_of
 from nodrop.report.setups import conditions
 from nodrop.report.story import Cell, Story, once, serious_findings
 from nodrop.report.trials import Trial
-from nodrop.report.trust import flows_differ, other_programs
+from nodrop.report.trust import decoder_sentences, flows_differ, other_programs, without_work
 from nodrop.results.records import LoadWindow
 from nodrop.stats.interval import runs_needed
 

@@ -274,11 +274,11 @@ def _series(plot: Plot, group: Sequence[Cell], n: int, aside: float, *, strips: 
 
 def runs_plot(found: Sequence[Repeated]) -> Chart:
     """A row per cell, a pane per figure. The band about a median is what cannot be told from it."""
-    cells = list(dict.fromkeys(id(r.cell) for r in found))[:MOST_CELLS]
+    cells = list(dict.fromkeys(r.cell for r in found))[:MOST_CELLS]
     figures = list(dict.fromkeys(r.figure.name for r in found))
     strips = len(cells) * len(figures)
     panes = [
-        _strips([r for r in found if r.figure.name == name and id(r.cell) in cells], strips)
+        _strips([r for r in found if r.figure.name == name and r.cell in cells], strips)
         for name in figures
     ]
     return Chart("Every run of each cell", tuple(panes), (), "panels") if cells else Chart()

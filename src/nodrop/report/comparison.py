@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from nodrop.config.units import count_of
 from nodrop.report.costs import FIGURES, LOSS_FIGURE, SURE_LOSS, Figure, grouped
 from nodrop.report.hosts import other_hosts
+from nodrop.report.numbers import between
 from nodrop.report.sentences import Sentence, phrase
 from nodrop.report.setups import Condition, Level
 from nodrop.report.story import Cell, Gathered
@@ -58,8 +59,7 @@ class Compared:
         """It has more than the base; where shares were compared, more often."""
         if self.found is None or not (self.found.by_share or self.figure.of_trials):
             return self.found is not None and self.found.shift > 0
-        both = self.own.by_start, self.base.by_start
-        own, base = (sum(v > 0 for v in values) / len(values) for values in both)
+        own, base = (mean(v > 0 for v in one.by_start) for one in (self.own, self.base))
         return own > base
 
     @property
@@ -84,10 +84,14 @@ class Compared:
     @property
     def shift_words(self) -> str:
         """`+0.42 s [+0.38, +0.47]`, without a verdict."""
+        return self._shifted(f" {self.figure.difference_unit}")
+
+    def _shifted(self, unit: str = "") -> str:
         if self.found is None:
             return ""
-        said = f"{self.figure.signed(self.found.shift)} {self.figure.difference_unit}"
-        return f"{said} {_between(self.interval, self.figure.signed)}" if self.interval else said
+        signed, interval = self.figure.signed, self.interval
+        said = f"{signed(self.found.shift)}{unit}"
+        return f"{said} {between(interval.low, interval.high, signed)}" if interval else said
 
     @property
     def relative(self) -> float | None:
@@ -177,16 +181,10 @@ class Compared:
         if self.answer is Answer.SAME:
             return f"{self.verdict}{worst}"
         worst += f"; other hosts: {self.other_hosts}" if self.other_hosts else ""
-        signed = self.figure.signed
-        shift = signed(self.found.shift)
-        shift += f" {_between(self.interval, signed)}" if self.interval else ""
         if self.answer is Answer.CANNOT_TELL:
-            return f"{shift}: cannot tell yet{worst}"
-        return f"{shift}: {self.lossy_words}{worst}" if self.found.by_share else f"{shift}{worst}"
-
-
-def _between(interval: Interval, shown: Callable[[float], str]) -> str:
-    return f"[{shown(interval.low)}, {shown(interval.high)}]"
+            return f"{self._shifted()}: cannot tell yet{worst}"
+        by_share = f": {self.lossy_words}" if self.found.by_share else ""
+        return f"{self._shifted()}{by_share}{worst}"
 
 
 def _percent(ratio: float) -> str:
@@ -238,33 +236,27 @@ def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared
 Side = tuple[Condition, Level, Compared]
 
 
-def _own(
-    name: str, title: str, of: Callable[[Compared], float | None], *, signed: bool = False
-) -> Field[Side]:
-    def shown(x: Side) -> Callable[[float], str]:
-        return x[2].figure.signed if signed else x[2].figure.shown
-
-    return own(name, title, lambda x: of(x[2]), shown)
-
-
-def _title(figure: Figure) -> Value:
-    return Value(figure.name, f"{figure.title}, {figure.unit}")
+def _signed(name: str, title: str, of: Callable[[Compared], float | None]) -> Field[Side]:
+    return own(name, title, lambda x: of(x[2]), lambda x: x[2].figure.signed)
 
 
 SIDE_FIELDS: tuple[Field[Side], ...] = (
     words("condition", "Condition", lambda x: x[0].label),
     words("setup", "Setup", lambda x: x[1].name),
     words("base", "Base", lambda x: x[0].base.name),
-    Field(Column("figure", "Figure"), lambda x: _title(x[2].figure)),
+    Field(Column("figure", "Figure"),
+          lambda x: Value(x[2].figure.name, f"{x[2].figure.title}, {x[2].figure.unit}")),
     number("n", "n", lambda x: x[2].summary.n if x[2].summary else 0, str),
-    _own("median", "Median", lambda item: item.summary.median if item.summary else None),
-    _own("largest", "Largest run", lambda item: item.summary.high if item.summary else None),
-    _own("difference", "Difference", lambda i: i.found.shift if i.found else None, signed=True),
-    _own("difference_low", "from", lambda i: i.interval.low if i.interval else None, signed=True),
-    _own("difference_high", "to", lambda i: i.interval.high if i.interval else None, signed=True),
+    own("median", "Median", lambda x: x[2].summary.median if x[2].summary else None,
+        lambda x: x[2].figure.shown),
+    own("largest", "Largest run", lambda x: x[2].summary.high if x[2].summary else None,
+        lambda x: x[2].figure.shown),
+    _signed("difference", "Difference", lambda item: item.found.shift if item.found else None),
+    _signed("difference_low", "from", lambda item: item.interval.low if item.interval else None),
+    _signed("difference_high", "to", lambda item: item.interval.high if item.interval else None),
     number("relative", "Relative", lambda x: x[2].relative, lambda ratio: f"{_percent(ratio)} %"),
     words("verdict", "Verdict", lambda x: x[2].verdict),
-)
+)  # fmt: skip
 
 
 def comparison_table(found: Sequence[Condition]) -> Table:
@@ -281,8 +273,7 @@ def comparison_table(found: Sequence[Condition]) -> Table:
 def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
     """A sentence for each setup that is not the base, under the condition that offered most: first
     what it costs for certain, then what it does not cost, then what more runs would show."""
-    figures = figures_of(found)
-    if not found or not figures:
+    if not (figures := figures_of(found)):
         return
     heaviest = max(found, key=lambda c: c.base.cell.offered_pps or 0.0)
     base, at = heaviest.base, f" at {heaviest.label}" if heaviest.label else ""
@@ -307,11 +298,15 @@ def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
 def _verdicts(items: Sequence[Compared]) -> Iterator[str]:
     told = {answer: [i for i in items if i.answer is answer] for answer in Answer}
     if different := told[Answer.DIFFERENT]:
-        each = []
-        for i in different:
-            relative = f"{_percent(i.relative)} %" if i.relative is not None else ""
-            by_share = i.lossy_words if i.found and i.found.by_share else ""
-            each.append(_with(i, relative, by_share, amount=f" {i.shift_words}"))
+        each = (
+            _with(
+                i,
+                f"{_percent(i.relative)} %" if i.relative is not None else "",
+                i.lossy_words if i.found and i.found.by_share else "",
+                amount=f" {i.shift_words}",
+            )
+            for i in different
+        )
         yield f"different in {', '.join(each)}"
     if same := told[Answer.SAME]:
         most = max(same, key=lambda i: i.found.apart if i.found else 0.0)

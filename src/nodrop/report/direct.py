@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nodrop.capacity.search_answer import Answer
+from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.words import limit_words
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import Writing, goal_words
@@ -103,12 +104,10 @@ SIGNS = {"different": "≠ different", "same": "= same", "unknown": "? cannot te
 
 def verdict_cards(story: Story) -> tuple[VerdictCard, ...]:
     """One for each direct answer; a command that several share stands with the first."""
-    found: list[VerdictCard] = []
-    for direct, _ in direct_answers(story):
-        if direct.levels:
-            card = _verdict_card(direct)
-            said = any(card.to_do == one.to_do for one in found)
-            found.append(replace(card, to_do="" if said else card.to_do))
+    found, said = [], {""}
+    for card in (_verdict_card(direct) for direct, _ in direct_answers(story) if direct.levels):
+        found.append(replace(card, to_do="") if card.to_do in said else card)
+        said.add(card.to_do)
     return tuple(found)
 
 
@@ -130,14 +129,11 @@ def _verdict_card(direct: Direct) -> VerdictCard:
             seen = f"{so_far[:1].upper()}{so_far[1:]}." if so_far else ""
             if one.seen_ratio is not None:
                 seen = f"So far {times(Span(low=one.seen_ratio[0], high=one.seen_ratio[1]))}."
-        row = VerdictRow(
-            kind=kind,
-            sign=SIGNS[kind][0],
-            name=escape.plain(one.name, longest=80),
-            words=": ".join(filter(None, (ways[one.verdict], words))),
-            seen=seen,
+        said, name = (
+            ": ".join(filter(None, (ways[one.verdict], words))),
+            escape.plain(one.name, longest=80),
         )
-        rows.append(row)
+        rows.append(VerdictRow(kind=kind, sign=SIGNS[kind][0], name=name, words=said, seen=seen))
     kinds = [row.kind for row in rows]
     sure = [one for one in direct.levels if one.verdict in ("more", "less")]
     if direct.disturbed:
@@ -192,12 +188,11 @@ def _books(story: Story, number: int) -> tuple[Direct, Sentence]:
 
 def _searched(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
     found = [level.searched for level in contrast.levels if level.searched is not None]
-    base, *others = (one.answers[0] for one in found)
+    base = found[0].answers[0]
     trials = [trial for one in found for trial in one.trials]
-    hosts = [len({t.pair for t in one.trials if t.valid}) > 1 for one in found[1:]]
     clauses = [
-        _carries(story, contrast, level, base, own, hosts=of_hosts)
-        for level, own, of_hosts in zip(contrast.levels[1:], others, hosts, strict=True)
+        _carries(story, contrast, level, base, own)
+        for level, own in zip(contrast.levels[1:], found[1:], strict=True)
     ]
     goal = goal_words(base.goal, base.goals_of)
     same = f"the same within {SAME_RATIO * 100:.0f} %"
@@ -206,10 +201,11 @@ def _searched(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
 
 
 def _carries(
-    story: Story, contrast: Contrast, level: Level, base: Answer, own: Answer, *, hosts: bool
+    story: Story, contrast: Contrast, level: Level, base: Answer, searched: SearchedCell
 ) -> Clause:
     # One median for each cell that was searched.
     cells = {id(lv.searched) for c in contrasts(story) for lv in c.levels if lv.searched}
+    own, hosts = searched.answers[0], len({t.pair for t in searched.trials if t.valid}) > 1
     by_rate = any(key.startswith("load.") for key in contrast.factor)
     found = weigh(base, own, Family(parts=max(len(cells), 1)), hosts=hosts, by_rate=by_rate)
     verdict: Verdict = "cannot tell"
@@ -222,18 +218,15 @@ def _carries(
         amount = f"{_bounds(own)} against {_bounds(base)}"
         amount += f", so far {within}" if within and found.lack is not Lack.NO_END else ""
     needed, to_do = _needed(story, contrast, base, own, found)
-    said = Said(
-        name=level.name,
-        verdict=verdict,
-        why=str(found.lack or ""),
-        ratio=None if found.between.empty else (found.between.low, found.between.high),
-        seen_ratio=None if found.within.empty else (found.within.low, found.within.high),
-        difference=None,
-        interval=None,
-        more=found.advice.more_runs if found.advice else None,
-        words=amount,
-        needed=needed,
+    ratio, seen_ratio = (
+        None if span.empty else (span.low, span.high) for span in (found.between, found.within)
     )
+    more = found.advice.more_runs if found.advice else None
+    said = Said(
+        name=level.name, verdict=verdict, why=str(found.lack or ""), ratio=ratio,
+        seen_ratio=seen_ratio, difference=None, interval=None, more=more, words=amount,
+        needed=needed,
+    )  # fmt: skip
     return said, to_do
 
 
@@ -333,42 +326,39 @@ def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[Level, Cell]]] | None
     for level in contrast.levels:
         for cell in level.cells:
             loads.setdefault(cell.load_label, []).append((level, cell))
-    shared = {label: found for label, found in loads.items() if len(found) > 1}
-    if not shared:
-        return None
-    measured = {label: [one for one in found if one[1].valid] for label, found in shared.items()}
 
     def weight(label: str) -> tuple[int, float]:
-        return len(measured[label]), max(cell.asked_pps or 0.0 for _, cell in shared[label])
+        cells = [cell for _, cell in loads[label]]
+        return sum(bool(c.valid) for c in cells), max(c.asked_pps or 0.0 for c in cells)
 
+    if not (shared := [label for label, found in loads.items() if len(found) > 1]):
+        return None
     label = max(shared, key=weight)
-    return label, measured[label] or shared[label][:1]
+    return label, [one for one in loads[label] if one[1].valid] or loads[label][:1]
 
 
 def _costs(source: Source, name: str, cell: Cell, base: Cell, item: Compared) -> Clause:
-    found = item.found
     verdict: Verdict = "cannot tell"
+    why = needed = to_do = ""
+    more: int | None = None
     if item.answer is Verdicts.SAME:
         verdict = "same"
-    elif found is not None and item.answer is Verdicts.DIFFERENT:
+    elif item.answer is Verdicts.DIFFERENT:
         verdict = "more" if item.more else "less"
-    advice = item.advice if item.answer is Verdicts.CANNOT_TELL else None
-    to_do = ""
-    if advice is not None and advice.more_runs is not None:
+    elif item.found is None:
+        why = "nothing"
+    else:
+        why, more = "runs", item.advice.more_runs
+        needed = f"{more_runs_words(item.advice)} of each would be needed"
+    if more is not None:
         fewest = min(len(one.trials) for one in (cell, base))
-        to_do = source.command_words(f"measure.repetitions={fewest + advice.more_runs}")
+        to_do = source.command_words(f"measure.repetitions={fewest + more}")
     said = Said(
-        name=name,
-        verdict=verdict,
-        why="" if verdict != "cannot tell" else "runs" if found is not None else "nothing",
-        ratio=None,
-        seen_ratio=None,
-        difference=found.shift if found else None,
+        name=name, verdict=verdict, why=why, ratio=None, seen_ratio=None, more=more,
+        difference=item.found.shift if item.found else None,
         interval=(item.interval.low, item.interval.high) if item.interval else None,
-        more=advice.more_runs if advice else None,
-        words=_amount(item, cell, base),
-        needed="" if advice is None else f"{more_runs_words(advice)} of each would be needed",
-    )
+        words=_amount(item, cell, base), needed=needed,
+    )  # fmt: skip
     return said, to_do
 
 
@@ -477,11 +467,10 @@ def _said(
 
 def _crowded_words(contrast: Contrast, figure: str, at: str, trials: Sequence[Trial]) -> str:
     """If other programs had the CPUs in most trials of any level: that, and no rank."""
-    measured = {id(t) for t in trials}
-    crowded: list[float] = []
+    measured, crowded = {*trials}, list[float]()
     known, most = 0, False
     for level in contrast.levels:
-        told = [t.aside.foreign_cpu_ratio for t in level.trials if id(t) in measured]
+        told = (t.aside.foreign_cpu_ratio for t in level.trials if t in measured)
         ratios = [ratio for ratio in told if ratio is not None]
         busy = [ratio for ratio in ratios if ratio >= FOREIGN_CPU_RATIO]
         known, crowded = known + len(ratios), crowded + busy

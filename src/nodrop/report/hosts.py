@@ -93,7 +93,7 @@ def apart(found: Sequence[OnHosts]) -> tuple[OnHosts, ...]:
 
 def hosts_sentences(story: Story) -> Iterator[Sentence]:
     found = on_hosts(story)
-    each = [*{id(one.cell): one.cell for one in found}.values()]
+    each = [*dict.fromkeys(one.cell for one in found)]
     if not each:
         return
     trials = tuple(trial for cell in each for trial in cell.valid)
@@ -115,7 +115,7 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
     if not differ:
         return
     titles = ", ".join(dict.fromkeys(one.figure.title for one, _ in differ))
-    of = len({id(one.cell) for one, _ in differ})
+    of = len({one.cell for one, _ in differ})
     figures = [
         {"cell": one.cell.label, "figure": one.figure.name, "between": spread.between,
          "within": spread.within, "p": spread.p}

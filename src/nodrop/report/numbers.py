@@ -93,7 +93,7 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def between(low: float, high: float, shown: Shown) -> str:
+def between(low: float, high: float, shown: Callable[[float], str]) -> str:
     return f"[{shown(low)}, {shown(high)}]"
 
 

@@ -78,7 +78,7 @@ def repeats(story: Story) -> list[Repeated]:
     all else in common stand together."""
     family = compared_at_once(story)
     together = [place.cell for condition in conditions(story) for place in condition.places]
-    cells = {id(cell): cell for cell in (*together, *story.cells)}.values()
+    cells = dict.fromkeys((*together, *story.cells))
     return [
         Repeated(
             cell=cell,

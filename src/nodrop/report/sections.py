@@ -147,12 +147,19 @@ def environment(package: str) -> jinja2.Environment:
         "kicker": kicker,
         "aside": aside_words,
         "unbroken": _unbroken,
+        "headings": _headings,
         "thin": _thin,
         "told": _told,
         "begun": partial(re.sub, r"^[a-z](?=[a-z]* )", lambda found: found[0].upper()),
     }
     found.filters |= {**SHOWN, **own}
     return found
+
+
+def _headings(page: str) -> list[tuple[str, Markup]]:
+    """Id and title of each section of a page."""
+    found = re.findall(r'<(?:section id="([\w-]+)" aria-label="|h2 id="h-([\w-]+)">)([^"<]+)', page)
+    return [(labelled or headed, Markup(title)) for labelled, headed, title in found]
 
 
 def _thin(words: str) -> str:
@@ -177,7 +184,7 @@ def framed(template: str, package: str = "nodrop.report", **values: Any) -> str:
     css = Markup(re.sub(r"([{};,:])\s+|\s+(?=[{}])", r"\1", css))  # a tenth of it is space
     frame = {
         "css": css, "css_hash": _csp_hash(css), "js": script, "js_hash": _csp_hash(script),
-        "version": nodrop.__version__, "made_from": "", "sections": (),
+        "version": nodrop.__version__, "made_from": "", "who": (),
     }  # fmt: skip
     page = environment(package).get_template(template)
     return escape.visible(page.render(**frame | values))

@@ -56,7 +56,7 @@ def gathered(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Cell:
     """One combination of the matrix in one run directory."""
 
@@ -71,7 +71,7 @@ class Cell:
     trials: tuple[Trial, ...]
     looks: Looks | None = None
     """Looks that decided, by what was seen, how often it was repeated; None: a number did."""
-    kept: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    kept: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
     """Results made from its trials, kept by figure (report/costs.py)."""
 
     @cached_property

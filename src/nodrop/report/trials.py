@@ -53,7 +53,7 @@ KEPT = (
 """Figures of a record that are asked of every trial."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trial:
     """A trial record beside what its run folder says of it. A long run has no room for all records,
     books and details at once: here are the figures that are asked of every trial, and the others

@@ -1,4 +1,5 @@
-"""Why a reader may believe the run, and what to hold against it."""
+"""Why a reader may believe the run, what to hold against it, and inputs of the user that were not
+taken as they are: captures that were changed, rules not measured, keys of a yaml replaced."""
 
 from __future__ import annotations
 
@@ -7,20 +8,147 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from nodrop.capacity.searched_cells import subject
 from nodrop.config.units import count_of, parse_cpus
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.ledger.sender import KNOBS
-from nodrop.report import escape
+from nodrop.report import escape, numbers
 from nodrop.report.hosts import hosts_sentences
 from nodrop.report.repeats import outlying, stopped
-from nodrop.report.sensor import sensor_sentences
-from nodrop.report.sentences import Sentence, phrase, reason_words, reasons_of, sentence_of
+from nodrop.report.sentences import (
+    WORDS,
+    Sentence,
+    first_of,
+    phrase,
+    reason_words,
+    reasons_of,
+    sentence_of,
+)
 from nodrop.report.story import Source, Story, once
-from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Trial
+from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Sensor, Trial
 from nodrop.results.rundir import Records
-from nodrop.results.summary import measured_on
+from nodrop.results.summary import cell_key, idle_ports, measured_on, not_whole
 from nodrop.untrusted.json_text import list_in, table_in, tables_in
+
+MOST_NAMED = 5
+"""Rules in a sentence, keys in a line of a terminal."""
+LOG = "engine.json"
+
+
+def sensor_sentences(story: Story) -> Iterator[Sentence]:
+    yield from trace_changes(story)
+    found: dict[Sensor, list[Trial]] = {}
+    for trial in story.trials:
+        if (sensor := trial.aside.sensor) is not None:
+            found.setdefault(sensor, []).append(trial)
+    for sensor, trials in found.items():
+        yield from _unloaded(sensor, tuple(trials))
+        if sensor.yaml and sensor.replaced:
+            rows = [tuple(map(_plain, row)) for row in sensor.replaced]
+            changes = "; ".join(f"{key} ({was} → {now})" for key, was, now in rows)
+            each = [dict(zip(("key", "was", "now"), row, strict=True)) for row in sensor.replaced]
+            evidence = {"yaml": sensor.yaml, "replaced": each}
+            yield sentence_of("yaml-replaced", evidence, trials, n=len(each), changes=changes,
+                              file=_plain(sensor.yaml))  # fmt: skip
+
+
+def sensor_words(story: Story) -> list[str]:
+    """For a terminal, whose reader has the page for more."""
+    told = []
+    for one in sensor_sentences(story):
+        if one.rule != "yaml-replaced":
+            told.append(f"{one.text}.")
+            continue
+        named = first_of([_plain(row["key"]) for row in one.evidence["replaced"]], MOST_NAMED)
+        keys = count_of(len(one.evidence["replaced"]), "key")
+        told.append(f"{keys} of {_plain(one.evidence['yaml'])} replaced: {named} (see Trust).")
+    return [*dict.fromkeys(told)]
+
+
+def trace_changes(story: Story) -> Iterator[Sentence]:
+    """Sentences on changes made to captures before they were sent, and on oddities in them."""
+    found: dict[str, str] = {}
+    for source in story.sources:
+        for load in tables_in(source.run.manifest, "loads"):
+            for one in (table_in(load, "captured"), *tables_in(load, "ports")):
+                for said in list_in(one, "words"):
+                    trace = escape.plain(one.get("trace"), longest=1000).rpartition("/")[2]
+                    found[escape.plain(f"{trace}: {said}", longest=1000)] = trace
+    for said, trace in found.items():
+        yield Sentence("trace-changed", said, {"trace": trace})
+
+
+def _unloaded(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
+    loaded, failed, skipped = sensor.rules_loaded, sensor.rules_failed, sensor.rules_skipped
+
+    def said(words: str, **evidence: object) -> Sentence:
+        return Sentence("rules-not-loaded", words, evidence, trials)
+
+    if loaded is not None and failed:
+        named = "; ".join(map(_plain, sensor.failed_first[:MOST_NAMED]))
+        if (more := failed - len(sensor.failed_first[:MOST_NAMED])) > 0:
+            named += f" and {numbers.count(more)} more, in {LOG} of each trial"
+        words = phrase("rules-failed", failed=failed, of=loaded + failed, named=named)
+        yield said(words, loaded=loaded, failed=failed, first=[*sensor.failed_first])
+    if skipped:
+        yield said(phrase("rules-skipped", n=skipped), loaded=loaded, skipped=skipped)
+    if lacking := [*map(_plain, sensor.rules_lacking)]:
+        words = phrase("rules-lacking", n=len(lacking), file=_plain(sensor.yaml),
+                       named=first_of(lacking, MOST_NAMED))  # fmt: skip
+        yield said(words, yaml=sensor.yaml, lacking=lacking)
+
+
+def _plain(text: str | None) -> str:
+    return "not there" if text is None else escape.plain(text)
+
+
+@once
+def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
+    measured: dict[str, list[Trial]] = {}
+    for cell in story.cells:
+        measured.setdefault(subject(story, cell), []).extend(cell.valid)
+    said = []
+    for whose, trials in measured.items():
+        for about in ("cut", "invalid"):
+            found = {t: part for t in trials if (part := not_whole(t.record).get(about))}
+            if not found:
+                continue
+            worst = max(found, key=found.__getitem__)
+            remark = next(r for r in worst.record.packets.remarks if r.about == about)
+            books = [trial.record.packets for trial in found]
+            at_most = ", at the most" if len(found) > 1 else ""
+            of = count_of(len(trials), "measured trial")
+            text = f"{whose}: in {len(found)} of {of}{at_most}, "
+            text += f"{escape.plain(remark.words, longest=1000)}: {WORDS['decoder'][about]}."
+            evidence = {
+                "packets": [getattr(one, f"{about}_packets") for one in books],
+                "decoded_packets": [one.decoded_packets for one in books],
+                "measured": len(trials),
+            }
+            knob = escape.plain(remark.knob, longest=1000)
+            said.append(Sentence(f"frames-{about}", text, evidence, (*found,), whose, knob))
+    return tuple(said)
+
+
+def decoder_words(story: Story) -> list[str]:
+    """For a terminal."""
+    told = decoder_sentences(story)
+    return [f"{one.text} What touches it: {one.knob}." if one.knob else one.text for one in told]
+
+
+def without_work(story: Story) -> Iterator[Sentence]:
+    """By cell, whatever loads a search offered it."""
+    cells: dict[str, list[Trial]] = {}
+    for trial in story.trials:
+        if trial.valid and trial.record.packets.ports:
+            cells.setdefault(cell_key(trial.record.cell), []).append(trial)
+    told = [(idle_ports([t.record for t in trials]), trials) for trials in cells.values()]
+    if found := [(ports, trials) for ports, trials in told if ports]:
+        named = dict.fromkeys(escape.plain(port) for ports, _ in found for port in ports)
+        evidence = {"idle": [ports for ports, _ in found], "cells": len(cells)}
+        without, words = (t for _, each in found for t in each), " and ".join(named)
+        yield sentence_of("idle-port", evidence, without, ports=words, n=len(found))
 
 
 def calibration_words(source: Source) -> list[tuple[bool, str]]:
@@ -81,14 +209,10 @@ def findings(story: Story) -> list[Sentence]:
         *_books(story),
         *_sender(story),
         *cpus_of_both(story),
-        *_foreign(story),
-        *_other_programs(story),
-        *_own_quota(story),
+        *_others(story),
         *_outlying(story),
         *hosts_sentences(story),
-        *_cold(story),
-        *_warmed(story),
-        *_reset(story),
+        *_starts(story),
     ]
     return sorted(found, key=lambda f: f.good)
 
@@ -135,13 +259,12 @@ def _books(story: Story) -> Iterator[Sentence]:
 
 def _sender(story: Story) -> Iterator[Sentence]:
     measured = [(t, t.record.offered) for t in story.trials if t.valid]
-    late = [(e.p99, e.max) for _, sent in measured if (e := sent.schedule_error_us)]
-    if late:
-        p99, most = (max(ends) for ends in zip(*late, strict=True))
-        evidence = {"p99_us": p99, "max_us": most, "trials": len(late)}
-        yield sentence_of("sender-lateness", evidence, measured=len(measured))
-    bursts = [(burst, t) for t, sent in measured if (burst := sent.largest_late_burst)]
-    if bursts:  # one that could explain losses made its trial void
+    if late := [e for _, sent in measured if (e := sent.schedule_error_us)]:
+        p99, most = max(e.p99 for e in late), max(e.max for e in late)
+        lateness = {"p99_us": p99, "max_us": most, "trials": len(late)}
+        yield sentence_of("sender-lateness", lateness, measured=len(measured))
+    # A burst that could explain losses made its trial void.
+    if bursts := [(burst, t) for t, sent in measured if (burst := sent.largest_late_burst)]:
         burst, trial = max(bursts, key=lambda pair: pair[0].sent)
         lost = trial.lost_packets
         evidence = {"packets": burst.sent, "late_us": burst.late_us, "lost_packets": lost}
@@ -165,15 +288,12 @@ def _sender(story: Story) -> Iterator[Sentence]:
 LATE_FOR_THE_TRACE_US = 1_000
 
 
-def _foreign(story: Story) -> Iterator[Sentence]:
-    found = [(t, n) for t in story.trials if (n := t.record.packets.foreign_packets)]
-    if found:
-        yield sentence_of("foreign-packets", {t.name: n for t, n in found}, (t for t, _ in found))
-
-
-def _other_programs(story: Story) -> Iterator[Sentence]:
-    found = other_programs(story)
-    n, every = len(found.ratios), len(story.trials)
+def _others(story: Story) -> Iterator[Sentence]:
+    """Packets of other senders, other programs on the SUT's CPUs, and its own quota of them."""
+    if foreign := {t: n for t in story.trials if (n := t.record.packets.foreign_packets)}:
+        yield sentence_of("foreign-packets", {t.name: n for t, n in foreign.items()}, foreign)
+    found, every = other_programs(story), len(story.trials)
+    n = len(found.ratios)
     evidence = {"most_ratio": max(found.ratios, default=0.0), "trials": n}
     if found.crowded:
         words = {"whole": found.whole, "words": found.words}
@@ -181,57 +301,44 @@ def _other_programs(story: Story) -> Iterator[Sentence]:
     elif found.ratios:
         known = "" if n == every else f" (known of {n} of {count_of(every, 'trial')})"
         yield sentence_of("host-quiet", evidence, whole=found.whole, known=known)
-
-
-def _own_quota(story: Story) -> Iterator[Sentence]:
     seen = ((t, t.record.disturbed) for t in story.trials)
-    found = [(t, one.quota) for t, one in seen if one and one.quota is not None]
-    if not found:
-        return
-    worst = max((quota for _, quota in found), key=lambda quota: quota.throttled_s)
-    yield sentence_of(
-        "own-quota", {t.name: quota.throttled_s for t, quota in found}, (t for t, _ in found),
-        worst=worst, n=len(found), every=len(story.trials), knobs=KNOBS,
-    )  # fmt: skip
+    if held := {t: one.quota for t, one in seen if one and one.quota is not None}:
+        worst = max(held.values(), key=lambda quota: quota.throttled_s)
+        evidence = {t.name: quota.throttled_s for t, quota in held.items()}
+        yield sentence_of("own-quota", evidence, held, worst=worst, n=len(held), every=every,
+                          knobs=KNOBS)  # fmt: skip
 
 
 def _outlying(story: Story) -> Iterator[Sentence]:
     found = outlying(story)
     trials = tuple({one.trial.anchor: one.trial for one in found}.values())
-    if not trials:
-        return
     titles = ", ".join(dict.fromkeys(one.figure.title for one in found))
     figures = [
         {"run": one.trial.name, "figure": one.figure.name, "value": one.found.value,
          "median": one.found.median}
         for one in found
     ]  # fmt: skip
-    yield sentence_of("stands-apart", {"figures": figures}, trials, n=len(trials), titles=titles)
+    if found:
+        yield sentence_of(
+            "stands-apart", {"figures": figures}, trials, n=len(trials), titles=titles
+        )
 
 
-def _cold(story: Story) -> Iterator[Sentence]:
+def _starts(story: Story) -> Iterator[Sentence]:
+    """Cold caches, guests that were warmed up first, and the time that a reset took."""
     times = [(t.activation_s, t) for t in story.trials if t.activation_s is not None]
-    if len(times) < 3:
-        return
-    took, first = times[0]
-    middle = sorted(took for took, _ in times)[len(times) // 2]
-    if took > COLD_START * middle:
-        evidence = {"first_s": took, "median_s": middle, "trials": len(times)}
-        yield sentence_of("cold-start", evidence, [first])
-
-
-def _warmed(story: Story) -> Iterator[Sentence]:
-    """The first load after a guest has booted finds nothing translated or paged in."""
-    warmed = [found for t in story.trials if (found := t.aside.warm_up) is not None]
-    sent = sum(n for w in warmed if isinstance(n := w.get("offered_packets"), int))
-    if warmed:
+    if len(times) >= 3:
+        took, first = times[0]
+        middle = sorted(took for took, _ in times)[len(times) // 2]
+        if took > COLD_START * middle:
+            evidence = {"first_s": took, "median_s": middle, "trials": len(times)}
+            yield sentence_of("cold-start", evidence, [first])
+    # The first load after a guest has booted finds nothing translated or paged in.
+    if warmed := [found for t in story.trials if (found := t.aside.warm_up) is not None]:
+        sent = sum(n for w in warmed if isinstance(n := w.get("offered_packets"), int))
         yield sentence_of("guest-warmed-up", {"trials": len(warmed), "packets": sent})
-
-
-def _reset(story: Story) -> Iterator[Sentence]:
-    times = [t.record.reset_s for t in story.trials if t.record.reset_s is not None]
-    if times:
-        evidence = {"trials": len(times), "median_s": median(times)}
+    if resets := [t.record.reset_s for t in story.trials if t.record.reset_s is not None]:
+        evidence = {"trials": len(resets), "median_s": median(resets)}
         yield sentence_of("reset", evidence, every=len(story.trials))
 
 
@@ -255,8 +362,7 @@ def _self_test_words(manifest: Mapping[str, Any]) -> str:
 
 def undone(source: Source) -> tuple[list[str], list[str]] | None:
     """Changes of the host, and those that could not be put back. None = not recorded."""
-    found = source.run.manifest.get("undo")
-    if not isinstance(found, dict):
+    if not isinstance(found := source.run.manifest.get("undo"), dict):
         return None
     changed, left = ([*map(escape.plain, list_in(found, name))] for name in ("changed", "left"))
     return changed, left
@@ -265,48 +371,38 @@ def undone(source: Source) -> tuple[list[str], list[str]] | None:
 def cpus_of_both(story: Story) -> Iterator[Sentence]:
     """Trials of older runs do not record it."""
     shared: list[Trial] = []
-    apart: list[Trial] = []
-    said: dict[str, None] = {}
-    chosen = 0
-    for trial in story.trials:
-        record = trial.record
-        theirs, own = _cpus(record.sut_cpus), _cpus(record.generator_cpus)
-        if not theirs:
-            continue
-        elsewhere = record.cpus_in_common is False
-        if not elsewhere and (own is None or own & theirs):
+    apart: dict[Trial, str] = {}
+    for trial in (one for one in story.trials if one.record.sut_cpus):
+        record, sut = trial.record, trial.record.sut_cpus or ""
+        own, elsewhere = record.generator_cpus, record.cpus_in_common is False
+        if not elsewhere and (own is None or {*parse_cpus(own)} & {*parse_cpus(sut)}):
             shared.append(trial)
-            continue
-        generator = "on a machine of its own" if elsewhere else record.generator_cpus or ""
-        said[f"generator {escape.plain(generator)}, SUT {escape.plain(record.sut_cpus)}"] = None
-        chosen += record.cpus_parted is True
-        apart.append(trial)
+        else:
+            generator = "on a machine of its own" if elsewhere else own or ""
+            apart[trial] = f"generator {escape.plain(generator)}, SUT {escape.plain(sut)}"
     if shared:
         yield sentence_of("cpus-shared", {"trials": len(shared)}, shared)
     if apart:
-        pairs = "; ".join([*said][:3]) + ("; …" if len(said) > 3 else "")
+        said = [*dict.fromkeys(apart.values())]
+        chosen = sum(trial.record.cpus_parted is True for trial in apart)
+        pairs = "; ".join(said[:3]) + ("; …" if len(said) > 3 else "")
         by = f", chosen by nodrop in {chosen}: the experiment names none" if chosen else ""
-        evidence = {"trials": len(apart), "chosen_by_nodrop": chosen, "cpus": [*said]}
+        evidence = {"trials": len(apart), "chosen_by_nodrop": chosen, "cpus": said}
         yield sentence_of("cpus-apart", evidence, apart, pairs=pairs, by=by)
-
-
-def _cpus(words: str | None) -> frozenset[int] | None:
-    return None if words is None else frozenset(parse_cpus(words))
 
 
 def flows_differ(story: Story) -> Iterator[Sentence]:
     """N copies with the same flows are another load than N replicas with flows of their own."""
-    by_flows: dict[str, dict[str, None]] = {}
+    found: dict[str, dict[str, None]] = {"distinct": {}, "same": {}}
     for source in story.sources:
         for load in tables_in(source.run.manifest, "loads"):
             options = table_in(load, "options")
             multiplier = options.get("multiplier")
             if isinstance(multiplier, int | float) and multiplier > 1:
                 name = escape.plain(load.get("generator") or "a generator")
-                by_flows.setdefault(str(options.get("flows")), {})[name] = None
-    distinct, same = by_flows.get("distinct"), by_flows.get("same")
-    if distinct and same:
-        evidence = {"distinct": [*distinct], "same": [*same]}
+                found.setdefault(str(options.get("flows")), {})[name] = None
+    evidence = {flows: [*found[flows]] for flows in ("distinct", "same")}
+    if all(evidence.values()):
         words = {name: " and ".join(generators) for name, generators in evidence.items()}
         yield sentence_of("flows-differ", evidence, **words)
 

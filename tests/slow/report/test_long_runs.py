@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import pytest
 
-from nodrop.report import bounded, page, write
+from nodrop.report import bounded, write
 from nodrop.report.story import read_story
 from nodrop.report.write import Part, write_report
 from nodrop.results.rundir import made
@@ -36,7 +36,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "MOST_CELLS", 4)
     for name, most in (("MOST_FIGURES", 6), ("MOST_CHARTS", 4)):
         for limit in (name, f"{name}_OF_LONG"):
-            monkeypatch.setattr(page, limit, most)
+            monkeypatch.setattr(write, limit, most)
 
 
 def long_run(out: Path, repetitions: int, cells: int = 3, *, samples: bool = True) -> Path:

@@ -27,10 +27,9 @@ from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.searched_cells import searches
 from nodrop.report.chart import Plot, Scale
 from nodrop.report.numbers import short
-from nodrop.report.page import page
 from nodrop.report.sections import environment
 from nodrop.report.story import read_story
-from nodrop.report.write import report_json, write_report
+from nodrop.report.write import page, report_json, write_report
 from nodrop.results.capacity import Card
 from nodrop.watch.serve import page as watch_page
 from tests.made.outcome_runs import Load, outcome_search, tried

@@ -10,8 +10,8 @@ import pytest
 from nodrop.report.answer import answer
 from nodrop.report.escape import THIN
 from nodrop.report.figures import trials_table
-from nodrop.report.sensor import decoder_sentences, decoder_words
 from nodrop.report.story import read_story
+from nodrop.report.trust import decoder_sentences, decoder_words
 from nodrop.results.summary import record_words, summarize_cells
 from nodrop.terminal.console import cells_table
 from tests.made.outcome_runs import Load, outcome_run

@@ -25,9 +25,8 @@ from nodrop.compare.versus import versus
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.report.figures import detection_tables
-from nodrop.report.page import page
 from nodrop.report.story import read_story
-from nodrop.report.write import markdown_report
+from nodrop.report.write import markdown_report, page
 from nodrop.results.export import write_csv
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import record_words, summarize_cells

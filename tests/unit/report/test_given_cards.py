@@ -14,9 +14,8 @@ from nodrop.capacity.answer_cards import given_cards
 from nodrop.capacity.card import breaks_words, card_lines
 from nodrop.capacity.page import card_views
 from nodrop.report.direct import direct_answers, verdict_cards
-from nodrop.report.page import page
 from nodrop.report.story import read_story
-from nodrop.report.write import report_json, write_report
+from nodrop.report.write import page, report_json, write_report
 from nodrop.results.capacity import Card
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 from tests.made.told import told

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.report.sensor import sensor_sentences, sensor_words
 from nodrop.report.trials import Aside, _sensor
+from nodrop.report.trust import sensor_sentences, sensor_words
 
 KEYS = ["af-packet.0.threads", "stats.interval", "logging", "outputs.3", "a", "b", "c"]
 

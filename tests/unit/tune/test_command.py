@@ -19,8 +19,8 @@ from nodrop.config.experiment import Experiment, load_experiment
 from nodrop.errors import BadInput, Interrupted, LabProblem
 from nodrop.measure.controllers.blocks import cell_slug
 from nodrop.measure.plan import make_plan
-from nodrop.report.page import page
 from nodrop.report.story import read_story
+from nodrop.report.write import page
 from nodrop.tune.applying import asked
 from nodrop.tune.knobs import find
 
