@@ -12,6 +12,7 @@ from typing import Literal
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.words import limit_words
+from nodrop.config.matrix import NAMED
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import Writing, goal_words
 from nodrop.findings.weighed import SAME_RATIO, Lack, Span, Weighed, weigh
@@ -129,10 +130,8 @@ def _verdict_card(direct: Direct) -> VerdictCard:
             seen = f"{so_far[:1].upper()}{so_far[1:]}." if so_far else ""
             if one.seen_ratio is not None:
                 seen = f"So far {times(Span(low=one.seen_ratio[0], high=one.seen_ratio[1]))}."
-        said, name = (
-            ": ".join(filter(None, (ways[one.verdict], words))),
-            escape.plain(one.name, longest=80),
-        )
+        said = ": ".join(filter(None, (ways[one.verdict], words)))
+        name = escape.plain(one.name, longest=80)
         rows.append(VerdictRow(kind=kind, sign=SIGNS[kind][0], name=name, words=said, seen=seen))
     kinds = [row.kind for row in rows]
     sure = [one for one in direct.levels if one.verdict in ("more", "less")]
@@ -147,7 +146,8 @@ def _verdict_card(direct: Direct) -> VerdictCard:
     others = [factor_label(f, v) for f, v in direct.held.items() if f not in LOADS]
     factors = [f.removesuffix(".kind").rpartition(".")[2] for f in direct.factor]
     kicker = listed([escape.plain(one).replace("_", " ") for one in factors]).capitalize()
-    kicker += f", against {base}" + (f" at {direct.at}" if direct.at else "")
+    kicker = f"Each against “{base}”" if factors == [NAMED] else f"{kicker}, against {base}"
+    kicker += f" at {direct.at}" if direct.at else ""
     return VerdictCard(
         kicker=kicker + (f", {' · '.join(others)}" if others else ""),
         headline=headline,
