@@ -16,6 +16,9 @@ from nodrop.ledger.verdict import percent
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.interval import CONFIDENCE, Knee
 
+FEWEST_OF_DRIFT = 5
+"""Rounds: no order of fewer is rare enough."""
+
 
 def ramp_words(by: str, ramp: Ramp) -> str:
     """Words for what a load that grew showed."""
@@ -291,7 +294,7 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Statement | None:
 def _drift(answer: Answer) -> Statement | None:
     """Rounds that come to more and more, or to less and less: Kendall's exact test."""
     values = [value for r in answer.rounds if (value := r.value) is not None]
-    if len(values) < 2 or len(set(values)) < 2:
+    if len(values) < FEWEST_OF_DRIFT or len(set(values)) < 2:
         return None
     from scipy.stats import kendalltau  # a second, and few searches come here
 

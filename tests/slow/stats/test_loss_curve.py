@@ -1,7 +1,9 @@
-"""The fitted loss curve by simulation: in any unit and order, and how often its interval holds."""
+"""The fitted loss curve: scipy's censored fit, any unit and order, and how often its interval
+holds."""
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -12,10 +14,40 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import CensoredData, norm
+from scipy.stats import t as student
 
-from nodrop.stats.loss_curve import LossCurve, NoCurve, loss_curve
+from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
 from tests.depth import depth
 from tests.lossy_trials import LossySut
+from tests.unit.stats.test_loss_curve import curve
+
+
+@pytest.mark.parametrize(("scatter", "n"), [(0.01, 6), (0.02, 9), (0.1, 25)])
+def test_if_all_but_one_far_below_lose_it_is_student_s_interval(scatter: float, n: int) -> None:
+    """A trial without loss at a hundredth of the load says nothing."""
+    random = Random(n)
+    logs = [random.gauss(9, scatter) for _ in range(n)]
+    seen = [Offer(pps=3 * math.e**9, loss_ratio=1 - math.exp(c - 9) / 3, packets=10**9)
+            for c in logs]  # fmt: skip
+    found = curve(loss_curve([*seen, Offer(pps=80.0, loss_ratio=0.0, packets=10**9)]))
+    wide = student.ppf(0.975, n - 1) * np.std(logs, ddof=1) / math.sqrt(n)
+    assert math.log(found.capacity_pps) == pytest.approx(np.mean(logs), abs=1e-6)
+    assert math.log(found.low_pps) == pytest.approx(np.mean(logs) - wide, abs=1e-5)
+    assert math.log(found.high_pps) == pytest.approx(np.mean(logs) + wide, abs=1e-5)
+
+
+@pytest.mark.parametrize(("seed", "noise"), [(1, 0.005), (5, 0.02), (3, 0.05), (4, 0.3)])
+def test_the_fit_is_scipy_s_of_a_censored_sample(seed: int, noise: float) -> None:
+    trials = LossySut(noise=noise, packets=10**7).trials(20, Random(seed), wide=True)
+    found = curve(loss_curve(trials))
+    sample = CensoredData(
+        uncensored=[math.log(t.pps * (1 - t.loss_ratio)) for t in trials if t.loss_ratio],
+        right=[math.log(t.pps) for t in trials if not t.loss_ratio],
+    )
+    mean, scatter = norm.fit(sample)
+    assert math.log(found.capacity_pps) == pytest.approx(mean, abs=0.01 * scatter)
+    assert found.scatter == pytest.approx(scatter, rel=0.01)
 
 
 @given(
