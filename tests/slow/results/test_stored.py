@@ -42,6 +42,12 @@ def s3(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     return server
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is gone is asked once at a time: the library waits seconds between tries."""
+    monkeypatch.setitem(stored.PATIENT, "retries", {"max_attempts": 0})
+
+
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The one we are on: a call goes to another. It reaches its stores, whoever runs the tests."""
@@ -243,6 +249,7 @@ def test_no_store_needs_no_library_and_a_store_says_which() -> None:
     assert all("pip install 'nodrop[s3]'" in line for line in lines)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_store_that_goes_away_loses_nothing(
     s3: Server, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +273,7 @@ def test_a_store_that_goes_away_loses_nothing(
     assert files_of(found) == {n: c for n, c in files_of(writer.path).items() if "/sut/" not in n}
 
 
+@pytest.mark.usefixtures("impatient")
 def test_it_says_when_a_store_is_there_again(
     s3: Server, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +338,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return printed.err
 
 
+@pytest.mark.usefixtures("impatient")
 def test_what_is_wrong_is_said_before_anything_is_touched(
     s3: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
