@@ -40,9 +40,10 @@ from nodrop.terminal.arguments import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
-    from nodrop.compare.records import History, Line, Versus
+    from nodrop.compare.records import History, Line, Row, Versus
     from nodrop.config.asked import AbQuestion
     from nodrop.config.experiment import Experiment
     from nodrop.measure.plan import Plan
@@ -150,9 +151,14 @@ def answered(
     else:
         print_keyed(console(), found.card.lines)
         say()
-        console().print(_table(found))
-        for words in notes_words(found):
-            say(words)
+        out, notes = console(), notes_words(found)
+        if out.is_terminal:
+            print_rows(found, out)
+            print_keyed(out, (("notes", words) for words in notes))
+        else:
+            out.print(_table(found))
+            for words in notes:
+                say(words)
         if page is not None:
             say(f"page: {page}")
         say(f"{found.b} against {found.a}: {found.verdict}")
@@ -216,6 +222,81 @@ def _table(found: Versus) -> Table:
         medians = shown(row, row.a_median), shown(row, row.b_median)
         table.add_row(row.cell, row.metric, *medians, row.words, f"{row.a_n} and {row.b_n}")
     return table
+
+
+REACH, STEPS = 3, 4
+"""Margins that a row's picture reaches to each side, and its characters for one of them."""
+ROOM_FOR_DIFFERENCE, ROOM_FOR_PICTURE = 70, 108
+"""Columns of a terminal from which a row has them."""
+STYLES = {"different": "bold", "same": "dim", "cannot tell": ""}
+
+
+def print_rows(found: Versus, out: Console) -> None:
+    """A line for each metric below its cell: the medians, the difference, the verdict as a sign."""
+    from rich.text import Text
+
+    from nodrop.compare.versus import figure_named, shown
+
+    def parts(row: Row) -> list[str]:
+        figure = figure_named(row.metric)
+        by = "" if row.difference is None else figure.signed(row.difference)
+        if row.interval:
+            by += " [{}, {}]".format(*map(figure.signed, row.interval))
+        medians = [shown(row, value) for value in (row.a_median, row.b_median)]
+        return [figure.title, *medians, by, in_a_row(row)]
+
+    columns = 5 if out.width >= ROOM_FOR_PICTURE else 4 if out.width >= ROOM_FOR_DIFFERENCE else 3
+    picture = f"{'in margins':^{2 * REACH * STEPS + 1}}"
+    each = [("", "A", "B", "B − A", picture), *map(parts, found.rows)]
+    widths = [max(map(len, column)) for column in zip(*each, strict=True)][:columns]
+    lines = [
+        "  ".join(
+            f"{part:{'><'[n not in (1, 2)]}{w}}"
+            for n, (part, w) in enumerate(zip(one, widths, strict=False))
+        )
+        for one in each
+    ]
+    out.print(Text(f"    {lines[0]}", style="dim"), soft_wrap=True)
+    for cell in dict.fromkeys(row.cell for row in found.rows):
+        told = [one for one in zip(found.rows, lines[1:], strict=True) if one[0].cell == cell]
+        a_n, b_n = max(row.a_n for row, _ in told), max(row.b_n for row, _ in told)
+        runs = (f"  {a_n} and {b_n} runs", "dim")
+        out.print(Text.assemble("  ", (cell, "bold"), runs), soft_wrap=True)
+        for row, line in told:
+            verdict = (sign_words(row), STYLES[row.answer])
+            out.print(Text.assemble(f"    {line}  ", verdict), no_wrap=True, overflow="ellipsis")
+
+
+def sign_words(row: Row) -> str:
+    """`≠ worse`, `= same` or `? 11 more runs`."""
+    if row.answer == "different":
+        return "≠ worse" if row.worse else "≠ better"
+    if row.answer == "same":
+        return "= same"
+    if row.more_runs:
+        return f"? {count_of(row.more_runs, 'more run')}"
+    return "? one side has none" if None in (row.a_median, row.b_median) else "? too spread"
+
+
+def in_a_row(row: Row) -> str:
+    """The difference in margins, from -3 to 3: `        ::::::-?--       `."""
+    from nodrop.compare.versus import in_margins
+
+    at = in_margins(row)
+    if at is None or not row.margin_size:
+        return ""
+    half = REACH * STEPS
+    signs = [":" if abs(n - half) <= STEPS else " " for n in range(2 * half + 1)]
+
+    def place(margins: float) -> int:
+        return max(0, min(2 * half, round(half + margins * STEPS)))
+
+    if row.interval:
+        low, high = (place(end / row.margin_size) for end in row.interval)
+        signs[low : high + 1] = "-" * (high + 1 - low)
+    mark = {"same": "=", "cannot tell": "?"}.get(row.answer, "v" if row.worse else "^")
+    signs[place(at)] = mark if abs(at) <= REACH else "<" if at < 0 else ">"
+    return "".join(signs)
 
 
 AB_MADE_OF = Path("nodrop ab")

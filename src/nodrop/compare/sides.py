@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -132,6 +133,7 @@ def in_short(refused: Mapping[str, str], a: Side, b: Side) -> tuple[str, str]:
     """Words on what differs, and the options that allow it. Many facts are cut to some, and options
     to their tables: nobody reads a line of forty."""
     words, keys = in_lines(refused, a, b), [*refused]
+    words = [re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1…", one) for one in words]
     if len(words) > MOST_NAMED:
         words = [*words[:MOST_NAMED], f"and {len(words) - MOST_NAMED} more"]
     if len(keys) > MOST_NAMED:

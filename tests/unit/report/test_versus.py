@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Sequence
@@ -11,7 +12,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
+from nodrop.compare.commands import print_rows
 from nodrop.compare.page import versus_page
 from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.compare.sides import read_side
@@ -47,6 +50,30 @@ def test_three_verdicts(
     found = versus(side("a", {"activation_s": a}), side("b", {"activation_s": b}))
     assert found.rows[0].words.startswith(words)
     assert (found.verdict, found.exit_code) == (verdict, code)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "width", "line"),
+    [
+        ([1.0, 1.01] * 12, [1.3, 1.31] * 12, 60, "1.00 s  1.31 s  ≠ worse"),
+        ([1.3, 1.31] * 12, [1.0, 1.01] * 12, 80, "1.31 s  1.00 s  −0.30 [−0.31, −0.29]  ≠ better"),
+        ([1.0, 1.01] * 12, [1.1, 1.11] * 12, 110,
+         "1.00 s  1.10 s  +0.10 [+0.09, +0.11]          :::::::::  -v-     ≠ worse"),
+        ([1.0] * 3, [1.04] * 3, 110,
+         "1.00 s  1.04 s  +0.04          :::::::?:          ? 5 more runs"),
+        ([1.0, 1.01] * 20, [1.0, 1.01] * 20, 70, "1.00 s  1.00 s  0 [−0.01, +0.01]  = same"),
+        ([1.0, 2.0] * 12, [1.1, 2.2] * 12, 60, "1.50 s  1.65 s  ? too spread"),
+    ],
+)  # fmt: skip
+def test_a_terminal_has_a_line_for_each_metric(
+    a: list[float], b: list[float], width: int, line: str
+) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=True, color_system=None)
+    print_rows(versus(side("a", {"activation_s": a}), side("b", {"activation_s": b})), console)
+    _, cell, row = out.getvalue().splitlines()
+    assert cell == f"  all trials  {len(a)} and {len(b)} runs"
+    assert row.rstrip() == f"    Activation  {line}"
 
 
 @pytest.mark.parametrize(
