@@ -8,6 +8,7 @@ import webbrowser
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from enum import StrEnum
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -227,6 +228,7 @@ def plan(
         peak_words,
         plan_table,
         plan_words,
+        print_keyed,
         sent_words,
     )
 
@@ -262,18 +264,19 @@ def plan(
         return
     out = console()
     if asked.question:
-        out.print(asked.question, markup=False)
+        out.print(asked.question, style="bold", markup=False)
     out.print(cells_to_come(made) if out.is_terminal else plan_table(made))
-    out.print(plan_words(made), markup=False)
-    for words in (*sent_words(made), peak_words(made), memory_words(made)):
-        if words:
-            out.print(words, markup=False)
-    for words in made.implausible:
-        out.print(f"implausible: {words}; `nodrop run` wants --yes for it", markup=False)
-    for words in here:
-        out.print(f"stands in the way: {words}", markup=False)
-    for words in (*made.notes(), *quota_words()):
-        out.print(words, markup=False)
+    lines = [("trials", plan_words(made)), *(("sends", words) for words in sent_words(made)),
+             ("bursts", peak_words(made)), ("memory", memory_words(made)),
+             *(("doubtful", f"{w}; `nodrop run` wants --yes for it") for w in made.implausible),
+             *(("problem", words) for words in here),
+             *(("note", words) for words in (*made.notes(), *quota_words()))]  # fmt: skip
+    if out.is_terminal:
+        print_keyed(out, filter(itemgetter(1), lines))
+    else:
+        for key, words in filter(itemgetter(1), lines):
+            begins = {"doubtful": "implausible: ", "problem": "stands in the way: "}.get(key, "")
+            out.print(f"{begins}{words}", markup=False)
     if seen is not None:
         out.print(detectable_table(seen))
 
