@@ -1,4 +1,4 @@
-"""A search over simulated SUTs ends, finds what is there, and is a function of its records."""
+"""A search over simulated SUTs ends and finds what is there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from nodrop.capacity.controller import load_of
 from nodrop.capacity.methods import Ask
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
-from nodrop.testing.contracts import check_controller
 from tests.depth import depth
 from tests.simulated_sut import METHODS, SimulatedSut, cell, controller, run, searched, texts
 
@@ -57,22 +56,6 @@ def test_a_ring_of_any_size_widens_the_bounds_little(capacity: float, ring_packe
     found = searched(sut, relative_width=0.01, goals=(0.0,), **trials)[0.0]
     assert found.lower and 0.995 * capacity <= found.lower.value <= capacity
     assert found.upper and capacity < found.upper.value <= 1.0125 * capacity
-
-
-@pytest.mark.parametrize("method", METHODS, ids=lambda m: m["method"])
-@pytest.mark.parametrize(
-    ("cells", "noise"), [(3, 0.02), depth(1, 0.0), depth(1, 0.02), depth(3, 0.0)]
-)
-def test_it_is_a_function_of_its_records(method: dict[str, Any], noise: float, cells: int) -> None:
-    if method["method"] == "mlrsearch":
-        pytest.importorskip("MLRsearch")
-    # MLRsearch is replayed from the first trial on for each next one: half as many are a quarter.
-    short = {"duration_sum_s": 6.0, "rounds": 3 - min(cells, 2)}
-    search = Search(**{"rounds": 2, **method, **(short if method["method"] == "mlrsearch" else {})})
-    made = [cell(factors={"sut.threads": n + 1}) for n in range(cells)]
-    asked = controller(search, *made)._asked
-    sut = SimulatedSut(capacity=3.4, noise=noise, sender_most=20)
-    check_controller(type(controller(search)), asked, sut.measure)
 
 
 @pytest.mark.parametrize(
