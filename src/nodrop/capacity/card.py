@@ -159,8 +159,8 @@ STATES = {"untried": "Untried.", "helps": "Helps.", "does not": "Does not help."
           "cannot tell yet": "? Cannot tell yet."}  # fmt: skip
 
 
-def card_lines(card: Card) -> Iterator[tuple[str, str]]:
-    """Key and value of each line, for a terminal and for markdown."""
+def loads_lines(card: Card) -> Iterator[tuple[str, str]]:
+    """Key and value of each line on what is carried, and on what breaks."""
     carried, too_much = card.carried, card.too_much
     key = "no loss" if card.only_seen else "carried"
     yield key, card.headline if carried is None else load_words(carried, card)
@@ -169,12 +169,22 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
     if card.tolerated:
         yield "", card.tolerated
     yield "breaks", card.breaks.verdict
-    for words in filter(None, card.breaks.why.split(". ")):
-        yield "", f"{words.rstrip('.')}."
+
+
+def action_lines(card: Card) -> Iterator[tuple[str, str]]:
+    """Key and value of each line on what to do; a command to paste is indented."""
     for n, action in enumerate(card.actions, 1):
         yield ("do" if n == 1 else ""), f"{n} {action.text} {aside_words(action)}"
         if action.command:
             yield "", f"  {action.command}"
+
+
+def card_lines(card: Card) -> Iterator[tuple[str, str]]:
+    """Key and value of each line, for a terminal and for markdown."""
+    yield from loads_lines(card)
+    for words in filter(None, card.breaks.why.split(". ")):
+        yield "", f"{words.rstrip('.')}."
+    yield from action_lines(card)
     if card.sure.confidence is not None:
         yield "sure", f"{card.sure.confidence.level}: {card.sure.confidence.why}"
     yield ("" if card.sure.confidence else "sure"), " ".join(card.sure.words)

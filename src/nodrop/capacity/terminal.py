@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nodrop.capacity.card import card_lines
+from nodrop.capacity.card import action_lines, card_lines, loads_lines
 from nodrop.capacity.knee import OF_DETECTIONS, WORDS, Dot
 from nodrop.capacity.pictures import knee_of
 from nodrop.capacity.searched_cells import SearchedCell
@@ -161,17 +161,20 @@ def print_capacity(searched: SearchedCell, card: Card) -> None:
     print_keyed(out, _beside(searched))
 
 
-MOST_GIVEN = 3
-"""Cards printed of a run whose loads were given; the page has the others."""
+MOST_GIVEN = 20
+"""Cells printed of a run whose loads were given; the page has the others."""
 
 
 def print_given(cards: Sequence[Card]) -> None:
-    """Each group of cells that differ in their load alone."""
+    """The card of cells that differ in their load alone. Of several such groups each has what it
+    carries, and the first what to do."""
     out = console()
-    for card in cards[:MOST_GIVEN]:
+    for n, card in enumerate(cards[:MOST_GIVEN]):
         words = f"{card.subject}  {count_of(card.sure.trials, 'trial')}"
         out.print(words, markup=False, highlight=False, soft_wrap=True)
-        print_keyed(out, card_lines(card))
+        in_short = [*loads_lines(card), *(() if n else action_lines(card))]
+        print_keyed(out, card_lines(card) if len(cards) == 1 else in_short)
+    if cards:
         say()
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PIPED_COLUMNS = 200
 """No terminal is this wide: no row is folded."""
 GAP = 3
-"""Between two columns."""
+"""Between two columns; one less without a line there."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -60,8 +60,35 @@ def print_table(out: Console, table: Table, names: int) -> None:
 
 
 def _parted(table: Table, names: int, width: int, between: str | None) -> Iterator[Table]:
-    """Each column has room for its longest text between two such marks; None: for its words."""
-    wide = [
+    """Each column has room for its longest text between two such marks; None: for its words, and
+    for as much of its lines as the width allows."""
+    gap = GAP if table.box else GAP - 1
+    wide, whole = _widest(table, between), _widest(table, "\n")
+    parts: list[list[int]] = [[]]
+    used = named = sum(wide[:names]) + gap * names
+    for n in range(names, len(wide)):
+        if parts[-1] and used + wide[n] > width:
+            parts.append([])
+            used = named
+        parts[-1].append(n)
+        used += wide[n] + gap
+    for number, part in enumerate(parts):
+        chosen = [*range(names), *part]
+        spare = width + gap - sum(wide[n] + gap for n in chosen)
+        room = None
+        if between is None and spare >= 0:
+            room = {}
+            # A column that lacks least gets it first: three words in a line before a sentence.
+            lacking = sorted(chosen, key=lambda n: whole[n] - wide[n])
+            for left, n in zip(range(len(chosen), 0, -1), lacking, strict=True):
+                more = min(whole[n] - wide[n], spare // left)
+                room[n], spare = wide[n] + more, spare - more
+        yield _columns(table, chosen, room, titled=number == 0)
+
+
+def _widest(table: Table, between: str | None) -> list[int]:
+    """Columns of the longest text between two such marks, for each column of the table."""
+    return [
         max(
             cell_len(part)
             for one in (c.header, *c.cells)
@@ -69,37 +96,23 @@ def _parted(table: Table, names: int, width: int, between: str | None) -> Iterat
         )
         for c in table.columns
     ]
-    parts: list[list[int]] = [[]]
-    used = named = sum(wide[:names]) + GAP * names
-    for n in range(names, len(wide)):
-        if parts[-1] and used + wide[n] > width:
-            parts.append([])
-            used = named
-        parts[-1].append(n)
-        used += wide[n] + GAP
-    for number, part in enumerate(parts):
-        chosen = [*range(names), *part]
-        room = (
-            wide if between is None and sum(wide[n] + GAP for n in chosen) - GAP <= width else None
-        )
-        yield _columns(table, chosen, room, titled=number == 0)
 
 
 def _columns(
-    table: Table, chosen: Sequence[int], least: Sequence[int] | None, *, titled: bool
+    table: Table, chosen: Sequence[int], room: Mapping[int, int] | None, *, titled: bool
 ) -> Table:
-    title = table.title if titled else None
+    """These columns, as wide as `room` says: rich's own least widths can exceed the terminal."""
     part = Table(
         box=table.box,
-        title=title,
+        title=table.title if titled else None,
         title_justify="left",
         pad_edge=table.pad_edge,
         header_style=table.header_style,
     )
     columns = [table.columns[n] for n in chosen]
     for n, column in zip(chosen, columns, strict=True):
-        room = None if least is None else least[n]
-        part.add_column(column.header, justify=column.justify, overflow="fold", min_width=room)
+        width = None if room is None else room[n]
+        part.add_column(column.header, justify=column.justify, overflow="fold", width=width)
     for row in zip(*(column.cells for column in columns), strict=True):
         part.add_row(*row)
     return part

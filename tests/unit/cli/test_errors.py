@@ -353,6 +353,21 @@ def test_no_table_in_a_terminal_breaks_a_word(width: int) -> None:
         assert word in said
 
 
+@pytest.mark.parametrize("width", [60, 72, 80, 94, 100])
+def test_no_table_in_a_terminal_is_cut_at_its_edge(width: int) -> None:
+    """Seen at 80 columns: "nothing lo", for rich made the columns 82 wide."""
+    heads = ("measured", "lossy", "loss, median", "95 % interval", "all runs", "where and why")
+    table = terminal_console.new_table("cell", *heads)
+    cells = ("1 of 1", "0 of 1", "0 %", "needs n ≥ 6", "0 %", "nothing lost")
+    for name in ("bare · 4X · flows distinct", "vm · 4X · flows distinct tcg (emulated)"):
+        table.add_row(name, *cells)
+    out = Plain(width=width, highlight=False, file=io.StringIO(), force_terminal=True)
+    out.print(table)
+    said = re.sub("\x1b[^m]*m", "", cast(io.StringIO, out.file).getvalue())
+    assert all(len(line) <= width for line in said.splitlines())
+    assert said.count("nothing") == said.count("lost") == 2
+
+
 COMMAND = "nodrop run my.toml --set 'limits.cpus=\"1-2\"' --cell cell=one,two --out results/here"
 
 
