@@ -359,7 +359,7 @@ def test_no_table_in_a_terminal_is_cut_at_its_edge(width: int) -> None:
     heads = ("measured", "lossy", "loss, median", "95 % interval", "all runs", "where and why")
     table = terminal_console.new_table("cell", *heads)
     cells = ("1 of 1", "0 of 1", "0 %", "needs n ≥ 6", "0 %", "nothing lost")
-    for name in ("bare · 4X · flows distinct", "vm · 4X · flows distinct tcg (emulated)"):
+    for name in ("docker-macvtap · 4X · flows distinct", "vm · 4X · flows distinct tcg (emulated)"):
         table.add_row(name, *cells)
     out = Plain(width=width, highlight=False, file=io.StringIO(), force_terminal=True)
     out.print(table)
