@@ -93,7 +93,7 @@ def _on_terminal(follower: Follower) -> None:
 
     from nodrop.terminal.console import console
     from nodrop.terminal.progress import (
-        NARROW,
+        WIDE,
         bar_line,
         phase_words,
         print_trial,
@@ -112,7 +112,7 @@ def _on_terminal(follower: Follower) -> None:
             if view.reading is None or view.reading.phase != view.phase:
                 phase = view.phase or ""
             words = [view.progress, view.left, phase, view.trial or ""]
-            line = bar_line(view.done_ratio or 0.0, words, narrow=out.width < NARROW)
+            line = bar_line(view.done_ratio or 0.0, words, narrow=out.width < WIDE)
             so_far = [*so_far_lines(view.so_far)]
             now = Group(*so_far, line, reading_line(view.reading) or Text(""))
             display.update(now, refresh=True)

@@ -297,7 +297,7 @@ class OnTerminal(PlainLines):
     def _draw(self, phase: str) -> None:
         done, total = len(self.done), self._total()
         words = [f"{done}/{total}", f"{self._left()} left", phase, self.now]
-        line = bar_line(done / max(total, 1), words, narrow=self.out.width < NARROW)
+        line = bar_line(done / max(total, 1), words, narrow=self.out.width < WIDE)
         so_far = so_far_lines(self.gathered.look())
         self.display.update(Group(*so_far, line, reading_line(self.reading)), refresh=True)
 
