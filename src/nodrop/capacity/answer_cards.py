@@ -6,7 +6,7 @@ import re
 import shlex
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from nodrop.capacity.card import breaks_words, headline, load_of, rate_words
 from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
-from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches, subject
+from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.statements import writing
 from nodrop.capacity.tried import judged_ratio, tried
 from nodrop.capacity.words import bounds_words
@@ -22,7 +22,7 @@ from nodrop.config.asked import SEARCHING, search_words
 from nodrop.config.units import count_of, noun, parse_cpus
 from nodrop.findings.load_words import apart, written
 from nodrop.report import escape, numbers
-from nodrop.report.loads import Ladder, always_void, ladders, nothing_above, places_of, share
+from nodrop.report.loads import Ladder, always_void, ladders, places_of, share
 from nodrop.report.sentences import WORDS, hop_title
 from nodrop.report.story import Cell, Source, Story, once, starts_of
 from nodrop.report.trials import Trial
@@ -61,6 +61,8 @@ class _Limit:
     """The limit, by the trials above it."""
 
     by: LimitedBy
+    above: Sequence[Trial]
+    """Those trials."""
     place: str | None
     knob: str
     sut: str
@@ -83,19 +85,17 @@ def cards(story: Story) -> tuple[Card, ...]:
 def _card(story: Story, searched: SearchedCell) -> Card:
     answer, source = searched.answers[0], story.sources[searched.source]
     lower, upper = answer.lower, answer.upper
-    above = [
-        t
-        for t in searched.trials
-        if upper is not None and (asked := t.record.searched) and asked.value == upper.value
-    ]
-    judged = [(t, judged_ratio(t.record)) for t in above if t.valid]
-    known = [(t, ratio) for t, ratio in judged if ratio is not None]
-    lossy = [t for t, ratio in known if ratio > answer.goal]
-    losses = [ratio for _, ratio in known if ratio > answer.goal]
+    too_much = None if upper is None else upper.value
+    loads = ((t, asked.value) for t in searched.trials if (asked := t.record.searched))
+    above = [trial for trial, value in loads if value == too_much]
+    judged = {t: judged_ratio(t.record) for t in above if t.valid}
+    known = {t: ratio for t, ratio in judged.items() if ratio is not None}
+    lossy = {t: ratio for t, ratio in known.items() if ratio > answer.goal}
     undecided = " above it" if lower is not None else " below it" if upper is not None else ""
     why = f"No load{undecided} was decided." if answer.limited_by == "budget" else None
     limit = _Limit(
         by=answer.limited_by,
+        above=[*lossy] or above,
         place=answer.place,
         knob=answer.knob,
         sut=escape.plain(searched.subject if not searched.label else "the SUT", longest=24),
@@ -105,33 +105,36 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         why=why,
     )
     again = _took_s((*searched.ramps, *searched.trials))
-    ways = [
-        *_ways_out(story, limit, source, lossy or above, again),
-        *_search_more(answer, source, again),
-    ]
-    return Card(
-        subject=searched.subject,
-        by=answer.by,
-        goal=answer.goal,
-        goals_of=answer.goals_of,
-        headline=headline(answer),
-        carried=load_of(answer, lower),
-        too_much=load_of(answer, upper),
-        lost=(min(losses), max(losses)) if losses else None,
-        lossy=len(lossy),
-        lossy_of=len(known),
+    ends = load_of(answer, lower), load_of(answer, upper)
+    return _made(
+        story, source, limit, again, _search_more(answer, source, again), ends, [*lossy.values()],
+        subject=searched.subject, by=answer.by, goal=answer.goal, goals_of=answer.goals_of,
+        headline=headline(answer), lossy=len(lossy), lossy_of=len(known),
         tolerated=_tolerated(searched.answers),
         window="" if searched.window is None else searched.window.name,
-        breaks=_breaks(limit, lossy or above),
-        sure=_sure(searched, answer, source, (load_of(answer, lower), load_of(answer, upper))),
-        actions=_allowed(story, ways),
-    )
+        sure=_sure(searched, answer, source, ends),
+    )  # fmt: skip
+
+
+Ends = tuple[CardLoad | None, CardLoad | None]
+"""The load that is carried, and the one that is too much."""
+
+
+def _made(
+    story: Story, source: Source, limit: _Limit, again: float | None, more: Iterable[Action],
+    ends: Ends, losses: Sequence[float], **own: Any,
+) -> Card:  # fmt: skip
+    """`losses`: of the trials above the limit; `more`: actions beside those against it."""
+    return Card(
+        carried=ends[0], too_much=ends[1], lost=(min(losses), max(losses)) if losses else None,
+        breaks=_breaks(limit), actions=_allowed(story, source, limit, again, more), **own,
+    )  # fmt: skip
 
 
 @once
 def given_cards(story: Story) -> tuple[Card, ...]:
     """One for all cells that differ in nothing but the load that the experiment gives them."""
-    return tuple(_given(story, ladder) for ladder in ladders(given_cells(story)))
+    return tuple(_given(story, ladder) for ladder in ladders(story))
 
 
 def _given(story: Story, ladder: Ladder) -> Card:
@@ -141,40 +144,25 @@ def _given(story: Story, ladder: Ladder) -> Card:
     kept = all(t.record.packets.sustained for t in top.known) if top else True
     source, trials = story.sources[cells[0].source], [t for cell in cells for t in cell.trials]
     losses = [t.loss_ratio for t in bad.lossy if t.loss_ratio is not None] if bad else []
-    low, high = _given_loads(top, bad)
-    limit = _given_limit("the SUT" if cells[0].group else subject(story, cells[0]), ladder)
-    above = (bad.lossy or bad.failed) if bad else ()
+    ends = _given_loads(top, bad)
+    limit = _given_limit("the SUT" if cells[0].group else ladder.subject, ladder)
     again = _took_s(trials)
-    ways = [
-        *_ways_out(story, limit, source, above, again),
-        *_given_more(source, cells, again, only_seen=not kept),
-    ]
     said = "No load is shown to be carried."
     if contradicted:
         said = "The loads contradict each other."
-    elif low is not None:
-        rate = rate_words(low)
+    elif ends[0] is not None:
+        rate = rate_words(ends[0])
         said = f"{rate} carried without loss" if kept else f"No loss seen at {rate}"
-    return Card(
-        subject=subject(story, cells[0]),
-        by="given",
-        goal=0.0,
-        headline=said,
-        carried=low,
-        only_seen=not kept,
-        too_much=high,
-        lost=(min(losses), max(losses)) if losses else None,
-        lossy=len(bad.lossy) if bad else 0,
-        lossy_of=len(bad.known) if bad else 0,
-        tolerated="",
-        window="",
-        breaks=_breaks(limit, above),
-        sure=_given_sure(trials, top, (low, high), kept=kept),
-        actions=_allowed(story, ways),
-    )
+    more = _given_more(source, ladder, again, only_seen=not kept)
+    return _made(
+        story, source, limit, again, more, ends, losses, subject=ladder.subject,
+        by="given", goal=0.0, headline=said, only_seen=not kept, tolerated="", window="",
+        lossy=len(bad.lossy) if bad else 0, lossy_of=len(bad.known) if bad else 0,
+        sure=_given_sure(trials, top, ends, kept=kept),
+    )  # fmt: skip
 
 
-def _given_loads(top: Cell | None, bad: Cell | None) -> tuple[CardLoad | None, CardLoad | None]:
+def _given_loads(top: Cell | None, bad: Cell | None) -> Ends:
     ends = [None if cell is None else cell.offered_pps for cell in (top, bad)]
     low, high = ends
     shown = ["" if pps is None else written(pps, KNOWN) for pps in ends]
@@ -215,15 +203,14 @@ def _given_limit(sut: str, ladder: Ladder) -> _Limit:
     elif behind := all(t.record.packets.sustained is False for t in told[-1].known):
         by = "sut"
     return _Limit(
-        by=by, place=place, knob=knob, sut=escape.plain(sut, longest=24), behind=behind,
+        by=by, above=(bad.lossy or bad.failed) if bad else (), place=place, knob=knob,
+        sut=escape.plain(sut, longest=24), behind=behind,
         why="No higher load was given." if by == "max" else None,
         crowded=_crowded([t for cell in told for t in cell.trials]),
     )  # fmt: skip
 
 
-def _given_sure(
-    trials: Sequence[Trial], top: Cell | None, ends: Sequence[CardLoad | None], *, kept: bool
-) -> Sure:
+def _given_sure(trials: Sequence[Trial], top: Cell | None, ends: Ends, *, kept: bool) -> Sure:
     counted, words, (low, high) = _counted(trials), [], ends
     judged = top.trials if top else trials
     busy = sum(t.record.host_was_busy for t in judged)
@@ -250,14 +237,14 @@ def _given_sure(
 
 
 def _given_more(
-    source: Source, cells: Sequence[Cell], again: float | None, *, only_seen: bool
+    source: Source, ladder: Ladder, again: float | None, *, only_seen: bool
 ) -> Iterator[Action]:
     """Ways to see more by more trials."""
     if only_seen:
         yield _action("longer")
-    if (top := nothing_above(cells)) is not None and (search := _search_from(source, top)):
+    if (top := ladder.nothing_above) is not None and (search := _search_from(source, top)):
         yield _action("search", search, SEARCH_S)
-    needed, fewest = runs_needed(), min(len(cell.trials) for cell in cells)
+    needed, fewest = runs_needed(), min(len(cell.trials) for cell in ladder.cells)
     if fewest < needed and source.command:
         longer = again * needed / fewest if again else None
         repeated = source.command_with(f"measure.repetitions={needed}")
@@ -321,8 +308,8 @@ def _tolerated(answers: Sequence[Answer]) -> str:
     return " ".join(said)
 
 
-def _breaks(limit: _Limit, above: Sequence[Trial]) -> Breaks:
-    worst = sorted(above, key=lambda t: judged_ratio(t.record) or 0.0)
+def _breaks(limit: _Limit) -> Breaks:
+    worst = sorted(limit.above, key=lambda t: judged_ratio(t.record) or 0.0)
     trial = worst[len(worst) // 2] if worst else None
     record = trial.record if trial else None
     workers = workers_of(record) if record else []
@@ -368,9 +355,7 @@ def _cpus(record: TrialRecord | None) -> list[int]:
     return sorted(parse_cpus(record.sut_cpus)) if record and record.sut_cpus else []
 
 
-def _sure(
-    searched: SearchedCell, answer: Answer, source: Source, ends: Sequence[CardLoad | None]
-) -> Sure:
+def _sure(searched: SearchedCell, answer: Answer, source: Source, ends: Ends) -> Sure:
     found, odd = answer.confidence, _disagree(searched, answer)
     places = {t.name: n for n, t in enumerate(ordered(searched), 1)}
     asked = table_in(source.run.manifest, "search").get("rounds")
@@ -421,7 +406,7 @@ def _sure_words(
             yield f"{noun(len(named), 'Trial')} {names} {said}."
 
 
-def _rounded(ends: Sequence[CardLoad | None]) -> Iterator[str]:
+def _rounded(ends: Ends) -> Iterator[str]:
     """The card writes no digit that is not known; tables and drawings have what was measured."""
     seen = [one for one in ends if one is not None and one.pps is not None and one.shown_pps]
     measured = [f"{one.pps:,.0f}" for one in seen]
@@ -450,11 +435,9 @@ def _disagree(searched: SearchedCell, answer: Answer) -> list[Trial]:
     return found
 
 
-def _ways_out(
-    story: Story, limit: _Limit, source: Source, above: Sequence[Trial], again: float | None
-) -> Iterator[Action]:
+def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) -> Iterator[Action]:
     """The cheapest first; each is a hypothesis that its state tells."""
-    proofs = states(source.run)
+    proofs, above = states(source.run), limit.above
 
     def one(name: str, *settings: str, **words: object) -> Action:
         made = _action(name, source.command_with(*settings), again, **words)
@@ -508,13 +491,16 @@ def _action(name: str, command: str = "", cost_s: float | None = None, **words: 
     return Action(text=text, why=why, command=command, cost_s=cost_s)
 
 
-def _allowed(story: Story, ways: Sequence[Action]) -> list[Action]:
+def _allowed(
+    story: Story, source: Source, limit: _Limit, again: float | None, more: Iterable[Action]
+) -> list[Action]:
     """The first few; none sets what the experiment varies, but for a search from its own cell."""
     searching, varied = (SEARCHING, "nodrop capacity "), [f"{one}=" for one in story.factors]
 
     def may(command: str) -> bool:
         return any(map(command.count, searching)) or not any(map(command.count, varied))
 
+    ways = (*_ways_out(story, source, limit, again), *more)
     return [one for one in ways if may(one.command)][:MOST_ACTIONS]
 
 

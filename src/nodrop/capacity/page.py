@@ -12,7 +12,7 @@ from markupsafe import Markup
 from nodrop.capacity.answer_cards import cards, given_cards, ordered
 from nodrop.capacity.knee import workers_of
 from nodrop.capacity.pictures import by_outcome, zones
-from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches
+from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import efficiencies
 from nodrop.capacity.statements import ramp_words
 from nodrop.capacity.tried import judged_ratio
@@ -137,7 +137,7 @@ def card_views(story: Story) -> Iterator[CardView]:
             facts=tuple(_facts(searched, card)),
             broke=_broke(story, card, searched.trials),
         )
-    for ladder, card in zip(ladders(given_cells(story)), given_cards(story), strict=True):
+    for ladder, card in zip(ladders(story), given_cards(story), strict=True):
         yield CardView(
             card=card,
             sure=_given_sure(ladder, card),

@@ -5,7 +5,7 @@ Nobody sent a load, so there is no trial: the books begin at the port.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -76,10 +76,8 @@ class Watched:
         """When and where, and how often the books closed."""
         known = [one.closed for each in self.intervals for one in each.captures]
         closed, counted = known.count(True), len(known) - known.count(None)
-        return (
-            f"{self.when} ({count_of(len(self.intervals), 'interval')}); the books closed in "
-            f"{closed:,} of {counted:,} that can say it"
-        )
+        books = f"the books closed in {closed:,} of {counted:,} that can say it"
+        return f"{self.when} ({count_of(len(self.intervals), 'interval')}); {books}"
 
     def books(self) -> Table:
         title = "Books of each program on each port, since it was first seen"
@@ -87,27 +85,16 @@ class Watched:
                         mark=lambda one: "loss" if one.dropped_packets else "")  # fmt: skip
 
     def places(self) -> Table:
-        title = "Places that lost something"
-        return table_of(
-            f"watched-places{self.suffix}", title, PLACES, self.worst_first, mark=lambda _: "loss"
-        )
+        name, title = f"watched-places{self.suffix}", "Places that lost something"
+        return table_of(name, title, PLACES, self.worst_first, mark=lambda _: "loss")
 
     def chart(self) -> Chart:
-        return time_chart([Timeline(tuple(self._panels()), ())], "Over time")
-
-    def _panels(self) -> Iterator[Panel]:
         found: dict[str, dict[str, list[Point]]] = {title: {} for title in UNITS}
         for title, name, point in self._points():
             found[title].setdefault(name, []).append(point)
-        for title, unit in UNITS.items():
-            named = sorted(found[title].items(), key=lambda item: -max(v for _, v in item[1]))
-            series = tuple(
-                Series(escape.plain(name), tuple(_thinned(points)), style)
-                for style, (name, points) in enumerate(named[:MOST_SERIES])
-                if len(points) > 1
-            )
-            if series:
-                yield Panel(title, unit, series)
+        panels = (Panel(title, unit, _series(found[title])) for title, unit in UNITS.items())
+        drawn = tuple(panel for panel in panels if panel.series)
+        return time_chart([Timeline(drawn, ())], "Over time")
 
     def _points(self) -> Iterator[tuple[str, str, Point]]:
         """All that is drawn: panel, series, and the point."""
@@ -158,14 +145,13 @@ def _cards(story: Story) -> Iterator[VerdictCard]:
             name, seen = escape.plain(f"{place.place}, {place.where}"), f"At most {at_most}."
             rows.append(VerdictRow(kind="different", sign="▼", name=name, words=words, seen=seen))
         for place in places[:1]:
-            unit = "times" if place.place == ANALYSIS else "packets"
-            headline = f"{numbers.count(place.total)} {unit} lost: {escape.plain(place.place)}"
+            lost = f"{numbers.count(place.total)} {_unit(place)} lost"
+            headline = f"{lost}: {escape.plain(place.place)}"
+        tally = f"{len(places)} places lost something." if len(places) > 1 else ""
+        to_do = next((escape.plain(p.remedy, longest=400) for p in places if p.remedy), "")
+        kicker = f"Seen on {one.when}"
         yield VerdictCard(
-            kicker=f"Seen on {one.when}",
-            headline=headline,
-            tally=f"{len(places)} places lost something." if len(places) > 1 else "",
-            rows=tuple(rows),
-            to_do=next((escape.plain(p.remedy, longest=400) for p in places if p.remedy), ""),
+            kicker=kicker, headline=headline, tally=tally, rows=tuple(rows), to_do=to_do
         )
 
 
@@ -189,17 +175,18 @@ def _sentences(found: Sequence[Watched]) -> Iterator[Sentence]:
 
 def _lost_words(one: Watched, place: WatchedPlace) -> tuple[str, str]:
     """In all, and at the most."""
-    share, unit = "", "times" if place.place == ANALYSIS else "packets"
-    came = sum(
-        capture.arrived_packets[1]
-        for capture in one.captures
-        if capture.arrived_packets and place.where == capture_name(capture)
-    )
+    share, unit = "", _unit(place)
+    theirs = (capture for capture in one.captures if place.where == capture_name(capture))
+    came = sum(each.arrived_packets[1] for each in theirs if each.arrived_packets)
     if came and unit == "packets":
         share = f" of {numbers.count(came)} ({numbers.percent(place.total / came)} %)"
     lost = f"{numbers.count(place.total)} {unit}{share} lost in {count_of(place.bursts, 'burst')}"
     worst = f"{numbers.count(place.worst_pps)} {unit}/s"
     return lost, f"{worst} at {clock(place.worst_real_ns)} UTC"
+
+
+def _unit(place: WatchedPlace) -> str:
+    return "times" if place.place == ANALYSIS else "packets"
 
 
 def _tables(story: Story) -> Iterator[Table]:
@@ -214,18 +201,17 @@ def _answer(story: Story) -> Answer | None:
     if not (found := watched(story)):
         return None
     words = (Sentence("watched", one.words, {"intervals": len(one.intervals)}) for one in found)
-    hidden = tuple(_hidden(found))
-    return Answer(sentences=tuple(_sentences(found)), rests_on=tuple(words), cannot_say=hidden)
-
-
-def _hidden(found: Sequence[Watched]) -> Iterator[Sentence]:
+    hidden: list[Sentence] = []
     for one in found:
         if one.unread:
-            words = f"{count_of(one.unread, 'line')} of drops.jsonl cannot be read"
-            yield Sentence("watched-hidden", words, {"lines": one.unread})
-        for hidden in one.last.not_visible:
-            words = f"not visible: {hidden.what} (needs {hidden.needs}; {hidden.why})"
-            yield Sentence("watched-hidden", escape.plain(words, longest=400), hidden.model_dump())
+            unread = f"{count_of(one.unread, 'line')} of drops.jsonl cannot be read"
+            hidden.append(Sentence("watched-hidden", unread, {"lines": one.unread}))
+        for what in one.last.not_visible:
+            said = f"not visible: {what.what} (needs {what.needs}; {what.why})"
+            plain = escape.plain(said, longest=400)
+            hidden.append(Sentence("watched-hidden", plain, what.model_dump()))
+    sentences = tuple(_sentences(found))
+    return Answer(sentences=sentences, rests_on=tuple(words), cannot_say=tuple(hidden))
 
 
 def between(pair: Pair) -> Value:
@@ -284,7 +270,17 @@ def clock(real_ns: int | None) -> str:
     return datetime.fromtimestamp(real_ns / 1e9, UTC).strftime("%H:%M:%S")
 
 
-def _thinned(points: Sequence[tuple[float, float]]) -> Iterable[tuple[float, float]]:
+def _series(named: Mapping[str, Sequence[Point]]) -> tuple[Series, ...]:
+    """Those that rise highest first."""
+    highest = sorted(named.items(), key=lambda item: -max(value for _, value in item[1]))
+    return tuple(
+        Series(escape.plain(name), tuple(_thinned(points)), style)
+        for style, (name, points) in enumerate(highest[:MOST_SERIES])
+        if len(points) > 1
+    )
+
+
+def _thinned(points: Sequence[Point]) -> Iterable[Point]:
     """The largest value of intervals that are drawn as one: no burst is lost."""
     together = max(1, -(-len(points) // MOST_POINTS))
     for start in range(0, len(points), together):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches, subject
+from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches
 from nodrop.capacity.words import answer_sentences, cost_sentence
 from nodrop.config.units import count_of
 from nodrop.report import escape
@@ -15,10 +15,8 @@ from nodrop.report.direct import direct_sentences
 from nodrop.report.hosts import hosts_between
 from nodrop.report.loads import (
     always_void,
-    groups,
     ladders,
     load_words,
-    nothing_above,
     sentences_of,
 )
 from nodrop.report.sections import sections
@@ -47,8 +45,8 @@ def answer(story: Story) -> Answer:
     always = {t.anchor for sentence in void for t in sentence.trials}
     loads = [
         sentence
-        for one in ladders(planned.cells)
-        for sentence in sentences_of(subject(story, one.cells[0]), one)
+        for one in ladders(story)
+        for sentence in sentences_of(one)
         # Loads whose void trials are a finding of their own need no other line.
         if sentence.rule not in ("load-void", "some-void")
         or not {t.anchor for t in sentence.trials} <= always
@@ -124,7 +122,7 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
     if between := hosts_between(story):
         yield between
     yield from _not_measured(story)
-    yield from _not_tried(planned)
+    yield from _not_tried(story)
     others = other_programs(story)
     if others.crowded:
         evidence = {"most_ratio": max(others.ratios), "trials": len(others.ratios)}
@@ -178,13 +176,8 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
 
 
 def _not_tried(story: Story) -> Iterator[Sentence]:
-    tops = [(cells, top) for cells in groups(story.cells) if (top := nothing_above(cells))]
-    if tops:
-        whose = [subject(story, cells[0]) for cells, _ in tops]
-        words = {
-            "whose": ", ".join(whose),
-            "highest": ", ".join(dict.fromkeys(load_words(top) for _, top in tops)),
-        }
-        evidence = {w: top.offered_pps for w, (_, top) in zip(whose, tops, strict=True)}
+    if tops := [(one.subject, top) for one in ladders(story) if (top := one.nothing_above)]:
+        highest = ", ".join(dict.fromkeys(load_words(top) for _, top in tops))
+        evidence, whose = {w: top.offered_pps for w, top in tops}, ", ".join(w for w, _ in tops)
         known = (t for _, top in tops for t in top.known)
-        yield sentence_of("beyond-not-tried", evidence, known, **words)
+        yield sentence_of("beyond-not-tried", evidence, known, whose=whose, highest=highest)

@@ -119,13 +119,7 @@ def rising(cells: Sequence[Cell]) -> list[Cell]:
     return sorted(cells, key=lambda c: (c.rank, _pps(c) or 0.0))
 
 
-def groups(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Cells that differ only in how much load there is."""
-    by_group = groupby(cells, key=lambda c: (c.source, c.group))
-    return [list(found) for _, found in by_group]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Ladder:
     """Cells that differ only in how much load there is, the least first."""
 
@@ -137,6 +131,8 @@ class Ladder:
     bad: Cell | None
     """The first that lost packets or failed."""
     clash: Contradiction | None
+    subject: str
+    """Words that a sentence about it begins with."""
 
     @property
     def top(self) -> Cell | None:
@@ -144,18 +140,25 @@ class Ladder:
         below = self.told[: self.told.index(self.bad)] if self.bad else self.told
         return below[-1] if below else None
 
+    @property
+    def nothing_above(self) -> Cell | None:
+        """The highest load if none lost or failed: no higher one was asked for, even in vain."""
+        return self.loads[-1] if self.loads[-1].known and not self.bad else None
 
-def ladders(cells: Sequence[Cell]) -> list[Ladder]:
-    """Among all pairs of their loads contradictions are looked for."""
-    looks = pairs([_results(each) for each in groups(cells)])
-    found = []
-    for each in groups(cells):
-        loads = tuple(rising(each))
+
+@once
+def ladders(story: Story) -> tuple[Ladder, ...]:
+    """Of the loads that the experiment gives. Among all pairs of them contradictions are looked
+    for."""
+    groups = [[*g] for _, g in groupby(given_cells(story), key=lambda c: (c.source, c.group))]
+    looks, found = pairs([_results(cells) for cells in groups]), []
+    for cells in groups:
+        loads = tuple(rising(cells))
         told = tuple(cell for cell in loads if cell.known or cell.failed)
         bad = next((cell for cell in told if cell.lossy or cell.failed), None)
-        clash = contradiction(_results(each), looks=looks)
-        found.append(Ladder(cells=tuple(each), loads=loads, told=told, bad=bad, clash=clash))
-    return found
+        clash, name = contradiction(_results(cells), looks=looks), subject(story, cells[0])
+        found.append(Ladder(tuple(cells), loads, told, bad, clash, name))
+    return tuple(found)
 
 
 def _results(cells: Sequence[Cell]) -> list[LoadResult]:
@@ -176,8 +179,9 @@ def _results(cells: Sequence[Cell]) -> list[LoadResult]:
     ]
 
 
-def sentences_of(subject: str, ladder: Ladder) -> Iterator[Sentence]:
-    clash, by_name = ladder.clash, {cell.label: cell for cell in ladder.loads}
+def sentences_of(ladder: Ladder) -> Iterator[Sentence]:
+    subject, clash = ladder.subject, ladder.clash
+    by_name = {cell.label: cell for cell in ladder.loads}
     if clash and clash.sure:
         yield _clash(subject, clash, by_name)
     if ladder.top:
@@ -197,13 +201,6 @@ def _bad(subject: str, told: Sequence[Cell]) -> Iterator[Sentence]:
             yield _failed(subject, failing)
         if cell is lossy:
             yield _lost(subject, cell, lowest=cell is told[0] and len(told) > 1)
-
-
-def nothing_above(cells: Sequence[Cell]) -> Cell | None:
-    """The highest load if no trial lost or failed: no higher one was asked for, even in vain."""
-    loads = rising(cells)
-    bad = any(c.lossy or c.failed for c in loads)
-    return loads[-1] if loads[-1].known and not bad else None
 
 
 def load_words(cell: Cell) -> str:

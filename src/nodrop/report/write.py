@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -17,15 +15,15 @@ from typing import Any
 from urllib.parse import quote
 
 from nodrop.capacity.answer_cards import cards, given_cards
-from nodrop.capacity.card import card_lines, lost_words
+from nodrop.capacity.card import card_lines
 from nodrop.capacity.page import WORDS, capacity_page, card_views, who
 from nodrop.capacity.section import capacity_pictures, capacity_section, capacity_tables
 from nodrop.config.units import noun
 from nodrop.errors import REMEDIES, BadInput
 from nodrop.ledger.hops import Account, Class
-from nodrop.report import bounded, escape, figures
+from nodrop.report import bounded, escape, figures, trust
 from nodrop.report.answer import answer
-from nodrop.report.chart import OUTCOMES, Chart, sign
+from nodrop.report.chart import OUTCOMES, sign
 from nodrop.report.charts import flow, loss_plot, runs_plot, time_chart
 from nodrop.report.comparison import MOST_BASES, compared, comparison_table, family_words
 from nodrop.report.costs import DIFFERENCES
@@ -47,33 +45,27 @@ from nodrop.report.story import Cell, Source, Story, read_story
 from nodrop.report.tables import Table, to_latex, to_markdown, without, write_csv
 from nodrop.report.timeline import numbers_of, timeline
 from nodrop.report.trials import Trial
-from nodrop.report.trust import findings, self_test_words, undone
+from nodrop.results.capacity import CardLoad
 from nodrop.results.layout import PAGE
 from nodrop.results.trial import MARKS
 from nodrop.untrusted.folder import Folder
 
-MOST_CARDS = 40
-"""Cells that the answer lays side by side."""
-MOST_OPEN = 8
-"""Up to so many cells the typical trial of each stands open."""
 MOST_CHARTS, MOST_CHARTS_OF_LONG = 60, 12
 """Trials over time, 17 kB each."""
-MOST_OPEN_CHARTS = 3
 MOST_FIGURES, MOST_FIGURES_OF_LONG = 100, 20
 """Trials drawn: of each cell the typical one first, then in order. The others have their tables."""
-
-BADGES = {mark: f"{sign} {'no loss' if mark == 'good' else mark}" for mark, sign in MARKS.items()}
 
 View = Mapping[str, Any]
 """Values that a template shows; it asks for no other (`StrictUndefined`)."""
 
 
 def page(story: Story) -> str:
-    repeated, apart = repeats(story), outlying(story)
+    repeated = repeats(story)
     capacity, found = capacity_section(story), capacity_page(story)
     most_figures, most_charts = MOST_FIGURES, MOST_CHARTS
     if bounded.is_long(story):
         most_figures, most_charts = MOST_FIGURES_OF_LONG, MOST_CHARTS_OF_LONG
+    charts = bounded.leading(story)[: 5 if found else most_charts]
     chosen = [one for one in sections() if found is None or one.with_search]
     names = [str(s.run.manifest.get("name") or s.name) for s in story.sources]
     return framed(
@@ -89,28 +81,27 @@ def page(story: Story) -> str:
         view=capacity.views[0] if capacity else None,
         who=who(story),
         answer=answer(story),
-        badges=BADGES,
+        marks=MARKS,
         views=[*card_views(story)],
         words=WORDS,
         verdicts=verdicts(story),
-        most_cards=MOST_CARDS,
         signs={mark: sign(shape, style) for mark, (shape, style, _) in OUTCOMES.items()},
         capacity=capacity,
         loss_plot=loss_plot([cell for cell in story.cells if not cell.searched]),
-        cells_table=figures.cells_page_table(story),
-        detection_tables=[bounded.shortened(one) for one in figures.detection_tables(story)],
+        bounded=bounded,
+        figures=figures,
+        trust=trust,
         differences=_differences(story),
-        cell_views=_cell_views(story, 0 if found else most_figures),
-        over_time=_over_time(story, 5 if found else most_charts),
-        trials_table=figures.trials_page_table(story),
-        findings=findings(story),
-        apart=apart,
-        outliers_table=bounded.shortened(outliers_table(apart)),
+        drawn=_drawn(story, 0 if found else most_figures),
+        flow=flow,
+        merged_words=merged_words,
+        charts=_over_time(story, charts),
+        charts_left=len(story.trials) - len(charts),
+        elsewhere=_elsewhere(story, charts),
+        apart=outliers_table(apart) if (apart := outlying(story)) else None,
         runs=runs_plot(repeated),
         runs_words=repeats_words(repeated),
-        undone=undone,
         commands=commands,
-        self_test_words=self_test_words,
     )
 
 
@@ -141,69 +132,32 @@ def _differences(story: Story) -> View | None:
     }
 
 
-def _over_time(story: Story, most: int) -> View:
-    """`left_out`: trials that have samples but no room on the page."""
-    chosen = bounded.leading(story)[:most]
-    typical: list[View] = []
-    others: list[View] = []
-    for cell, trial in chosen:
-        found, is_typical = timeline(story.sources[trial.source], trial), trial is cell.typical
-        if found and (chart := time_chart([found], f"{trial.name} over time")):
-            opened = is_typical and len(story.cells) <= MOST_OPEN_CHARTS
-            view = {"cell": cell, "trial": trial, "chart": chart, "open": opened}
-            (typical if is_typical else others).append(view)
+def _over_time(story: Story, chosen: Sequence[tuple[Cell, Trial]]) -> list[View]:
+    found = ((c, t, timeline(story.sources[t.source], t)) for c, t in chosen)
+    drawn = ((c, t, time_chart([line], f"{t.name} over time")) for c, t, line in found if line)
+    return [
+        {"cell": cell, "trial": trial, "chart": chart, "typical": trial is cell.typical}
+        for cell, trial, chart in drawn
+        if chart
+    ]
+
+
+def _elsewhere(story: Story, chosen: Sequence[tuple[Cell, Trial]]) -> str:
+    """How to fetch samples that are not here."""
     fetch = (story.sources[t.source].run.elsewhere(t.name) for _, t in chosen)
     command = next(filter(None, fetch), "")
-    return {
-        "typical": typical,
-        "others": others,
-        "left_out": len(story.trials) - len(chosen) if typical or others else 0,
-        "elsewhere": command and escape.plain(phrase("elsewhere", command=command), longest=1000),
-    }
+    return command and escape.plain(phrase("elsewhere", command=command), longest=1000)
 
 
-def _cell_views(story: Story, most: int) -> list[View]:
-    """`most`: so many trials are drawn."""
+def _drawn(story: Story, most: int) -> frozenset[Trial]:
+    """So many trials, the typical ones first."""
     told = bounded.told(story)
-    cells = story.cells[: bounded.most_told(story)]
-    typical = dict.fromkeys(cell.typical.anchor for cell in cells)
-    rest = [a for t in story.trials if (a := t.anchor) in told and a not in typical]
-    drawn = {*list(typical)[:most], *rest[: max(most - len(typical), 0)]}
-    found: list[View] = []
-    for cell in cells:
-        others = tuple(t for t in cell.trials if t is not cell.typical)
-        outcomes = Counter(t.outcome for t in others)
-        not_measured = [f"{n} {one}" for one in ("failed", "void") if (n := outcomes[one])]
-        opened = len(story.cells) <= MOST_OPEN
-        found.append(
-            {
-                "label": cell.label,
-                "typical": _view(cell, cell.typical, drawn, opened=opened),
-                "others": [_view(cell, t, drawn) for t in others if t.anchor in told],
-                # Beside the typical one, those included that the page does not show.
-                "repetitions": len(others),
-                "more": bounded.more_words(sum(t.anchor not in told for t in others), "ledger.csv"),
-                "not_measured": ", ".join(not_measured),
-            }
-        )
-    return found
+    typical = dict.fromkeys(c.typical for c in story.cells[: bounded.most_told(story)])
+    rest = [t for t in story.trials if t.anchor in told and t not in typical]
+    return frozenset([*typical, *rest][:most])
 
 
-def _view(cell: Cell, trial: Trial, drawn: AbstractSet[str], *, opened: bool = False) -> View:
-    ledger = trial.ledger
-    accounts, is_drawn = ledger.accounts if ledger else (), trial.anchor in drawn
-    return {
-        "trial": trial,
-        "cell": cell,
-        "open": opened,
-        "merged": _merged_words(trial, accounts),
-        "flow": flow(ledger, f"Packet flow of {trial.name}") if ledger and is_drawn else Chart(),
-        "lines": figures.ledger_lines(ledger),
-        "not_for_us": [a for a in accounts if a.kind is Class.NOT_FOR_US and a.packets],
-    }
-
-
-def _merged_words(trial: Trial, accounts: Sequence[Account]) -> str:
+def merged_words(trial: Trial, accounts: Sequence[Account]) -> str:
     """Every packet that defragmentation took out: 4,269 = 4,116 absorbed into 384 + 153 held."""
     books = trial.record.packets
     detail = books.merged_detail
@@ -386,7 +340,7 @@ def report_json(story: Story) -> dict[str, Any]:
         ],
         "cards": [card.model_dump(mode="json") for card in (*cards(story), *given_cards(story))],
         "setups": objects(comparison_table(conditions(story))),
-        "findings": told(findings(story)),
+        "findings": told(trust.findings(story)),
         **{one.id: one.as_json(story) for one in sections_of_others()},
     }
 
@@ -400,17 +354,20 @@ def write_folder_page(folder: Path, runs: Sequence[Path], out: Path | None) -> P
     """Writes the page into `out` (none: the folder itself) and returns its path."""
     where = out or folder
     lines = [_run_line(run, where) for run in runs[-MOST_RUNS:]]
-    ends = [pps for line in lines for pps in (line["carried_pps"], line["too_much_pps"]) if pps]
+    cards = [line["card"] for line in lines if line["card"]]
+    ends = [one.pps for card in cards for one in (card.carried, card.too_much) if one and one.pps]
     low, high = (min(ends), max(ends)) if ends else (1.0, 10.0)
-    for line in lines:
-        for end in ("carried", "too_much"):
-            # Place on a tenfold axis from the least to the most of all runs.
-            pps = line[f"{end}_pps"]
-            part = 0.5 if high <= low or not pps else math.log(pps / low) / math.log(high / low)
-            line[f"{end}_px"] = round(8 + part * (WIDTH - 16), 1) if pps else None
+
+    def px(load: CardLoad | None) -> float | None:
+        """Place on a tenfold axis from the least to the most of all runs."""
+        if load is None or not load.pps:
+            return None
+        part = 0.5 if high <= low else math.log(load.pps / low) / math.log(high / low)
+        return round(8 + part * (WIDTH - 16), 1)
+
     html = framed(
         "folder.html.j2", skip=("runs", "To the runs"),
-        title=escape.plain(folder.resolve().name, longest=120),
+        title=escape.plain(folder.resolve().name, longest=120), px=px,
         lines=lines, left_out=len(runs) - len(lines), width=WIDTH, low=low, high=high,
     )  # fmt: skip
     _write(_made(folder, where), PAGE, html)
@@ -436,7 +393,4 @@ def _run_line(run: Path, where: Path) -> dict[str, Any]:
         "trials": len(story.trials),
         "card": card,
         "answer": card.breaks.verdict if card else answer,
-        "lost": lost_words(card) if card else "",
-        "carried_pps": card.carried.pps if card and card.carried else None,
-        "too_much_pps": card.too_much.pps if card and card.too_much else None,
     }
