@@ -394,7 +394,8 @@ def _sure_words(
         of = count_of(len(met) - met.count(None), "trial")
         yield f"{met.count(True)} of {of} carried it."
     if answer.confidence is None or "its bounds" not in answer.confidence.why:
-        yield f"{bounds_words(answer).capitalize()}."
+        below = f"Carried is {numbers.percent(answer.reached_width)} % below too much."
+        yield below if answer.reached_width is not None else f"{bounds_words(answer).capitalize()}."
     if answer.cut_rounds:
         yield f"{len(answer.rounds) - answer.cut_rounds} of {count_of(rounds, 'round')} complete."
     for carried, said in (

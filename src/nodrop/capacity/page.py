@@ -12,6 +12,7 @@ from markupsafe import Markup
 from nodrop.capacity.answer_cards import cards, given_cards, ordered
 from nodrop.capacity.knee import workers_of
 from nodrop.capacity.pictures import by_outcome, zones
+from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import efficiencies
 from nodrop.capacity.statements import ramp_words
@@ -99,6 +100,7 @@ class CardView:
 class CapacityPage:
     bounds: tuple[tuple[str, str, str, str], ...]
     """Lost at most, carried, too much, apart: one row per goal."""
+    answers: tuple[Answer, ...]
     sides: tuple[Side, ...]
     over_time: Chart
     rows: tuple[TrialRow, ...]
@@ -119,6 +121,7 @@ def capacity_page(story: Story) -> CapacityPage | None:
     rows = tuple(_rows(searched, card))
     return CapacityPage(
         bounds=tuple(_bounds(searched)),
+        answers=searched.answers,
         sides=tuple(_side(trial, mark, words, most) for trial, mark, words in sides),
         over_time=_over_time(story, sides),
         rows=rows[:MOST_ROWS],
@@ -171,11 +174,10 @@ def _deciding(searched: SearchedCell, card: Card) -> list[tuple[Trial, str, str]
 
 
 def _side(trial: Trial, mark: str, words: str, most: int) -> Side:
-    shape, style, _ = OUTCOMES[mark]
     sent = numbers.count_of(trial.record.offered.sent, "packet")
     drawn = flow(trial.ledger, f"Packets of {trial.name}", most) if trial.ledger else Chart()
-    said = f"{sent} at {_load(trial)} · {trial.name}"
-    return Side(trial=trial, head=sign(shape, style) + f" {words}", words=said, flow=drawn)
+    said, head = f"{sent} at {_load(trial)} · {trial.name}", sign(*OUTCOMES[mark][:2])
+    return Side(trial=trial, head=head + f" {words}", words=said, flow=drawn)
 
 
 def _load(trial: Trial) -> str:
@@ -191,9 +193,8 @@ def _over_time(story: Story, sides: Sequence[tuple[Trial, str, str]]) -> Chart:
     lines, heads = [], []
     for trial, mark, words in sides:
         if found := timeline(story.sources[trial.source], trial):
-            shape, style, _ = OUTCOMES[mark]
             lines.append(found)
-            heads.append(sign(shape, style) + f" {words}: {_load(trial)}")
+            heads.append(sign(*OUTCOMES[mark][:2]) + f" {words}: {_load(trial)}")
     return time_chart(lines, "Over time, the trials that decide", heads)
 
 
@@ -213,8 +214,7 @@ def _sure(searched: SearchedCell, card: Card) -> Chart:
     zones(plot, low, high)
     plot.axes("", numbers.short if x.high >= 1e6 else numbers.count, None, grid="")
     for row, one in enumerate(rounds):
-        name = f"round {one.number}"
-        plot.words(x.low, row, name, "row", dx=-8)
+        plot.words(x.low, row, name := f"round {one.number}", "row", dx=-8)
         lower = one.lower.pps if one.lower else None
         upper = one.upper.pps if one.upper else None
         if lower is not None and upper is not None:

@@ -228,8 +228,8 @@ def loss_plot(cells: Sequence[Cell]) -> Chart:
     groups = groupby(shown, key=lambda c: (c.source, c.group))
     drawn = [[*found] for _, found in groups][: chart.MOST_SERIES]
     failed = [(c, pps) for c in cells if c.failed and (pps := c.offered_pps or c.asked_pps)]
-    rates = [t.offered_pps for c in shown for t in c.valid if t.offered_pps is not None]
-    rates += [pps for _, pps in failed]
+    rates = [pps for _, pps in failed]
+    rates += [t.offered_pps for c in shown for t in c.valid if t.offered_pps is not None]
     y = Scale.over(c.loss.high * 100 for c in shown if c.loss)
     plot = Plot("Loss over offered load", Scale.over(rates), y)
     plot.axes("offered load, packets/s", numbers.short, _plain)
@@ -241,8 +241,8 @@ def loss_plot(cells: Sequence[Cell]) -> Chart:
         for c, pps in failed
     ]
     plot.marks(crosses, "cross", "failed")
-    key = [(*chart.series_of(n), group[0].group or "all") for n, group in enumerate(drawn)]
-    key = [*(key if len(key) > 1 else ()), *([chart.OUTCOMES["failed"]] if failed else ())]
+    key = [(*chart.series_of(n), g[0].group or "median of a load") for n, g in enumerate(drawn)]
+    key += [chart.OUTCOMES["failed"]] if failed else []
     return Chart(plot.says, (Pane((plot,), "Lost", "% of sent"),), tuple(key))
 
 

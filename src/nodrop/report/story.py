@@ -31,7 +31,7 @@ WholeT = TypeVar("WholeT", "Cell", "Story")
 UNVALUED = "all trials"
 
 OPTIONS = {"--budget": "search.budget_s"}
-"""Options of a command that are a key of the experiment."""
+"""Options of `nodrop capacity` that are a key of the experiment, a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,8 +227,12 @@ class Source:
                 words.pop()
             elif word != "--resume" and not word.startswith(tuple(f"{one}=" for one in options)):
                 words.append(word)
-        more = [word for one in settings for word in ("--set", one)]
-        return shlex.join([*words, *more])
+        for one in settings:
+            key, _, value = one.partition("=")
+            option = next((option for option, of in OPTIONS.items() if of == key), "")
+            known = option and self.command[1:2] == ("capacity",)
+            words += (option, f"{value}s") if known else ("--set", one)
+        return shlex.join(words)
 
     def command_words(self, *settings: str) -> str:
         """`command_with` within a sentence."""

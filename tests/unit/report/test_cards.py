@@ -311,9 +311,7 @@ def test_a_longer_search_has_one_budget(tmp_path: Path, budget: list[str]) -> No
         search={"budget_s": 20.0, "rounds": 3}, manifest={"command": command},
     )  # fmt: skip
     (told,) = (a.command for a in card_of(run).actions if "search.rounds=6" in a.command)
-    assert told == (
-        "nodrop capacity my.pcap --rules r --set search.rounds=6 --set search.budget_s=52"
-    )
+    assert told == ("nodrop capacity my.pcap --rules r --set search.rounds=6 --budget 52s")
 
 
 def test_rounds_that_were_cut_short_promise_no_interval(tmp_path: Path) -> None:

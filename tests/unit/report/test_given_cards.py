@@ -53,6 +53,12 @@ def test_the_highest_load_without_loss_and_the_lowest_that_lost(
     assert (card.sure.trials, card.sure.measured) == (12, 12)
 
 
+def test_a_curve_of_one_colour_says_what_its_marks_are(tmp_path: Path) -> None:
+    """Seen: a lone blue dot without a word."""
+    run = outcome_run(tmp_path, [load(5_000, [0.0] * 3), load(9_000, [0.02] * 3)])
+    assert "median of a load" in page(read_story([run]))
+
+
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_load_beside_other_programs_is_of_low_confidence(tmp_path: Path, busy: bool) -> None:
     """Seen: no word of it on the card, where that of a search says "low"."""
