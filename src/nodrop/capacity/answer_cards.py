@@ -62,7 +62,7 @@ class _Limit:
 
     by: LimitedBy
     above: Sequence[Trial]
-    """Those trials."""
+    """Trials above it."""
     place: str | None
     knob: str
     sut: str

@@ -271,7 +271,7 @@ def clock(real_ns: int | None) -> str:
 
 
 def _series(named: Mapping[str, Sequence[Point]]) -> tuple[Series, ...]:
-    """Those that rise highest first."""
+    """Lines by how high they rise, the highest first."""
     highest = sorted(named.items(), key=lambda item: -max(value for _, value in item[1]))
     return tuple(
         Series(escape.plain(name), tuple(_thinned(points)), style)

@@ -148,8 +148,8 @@ class Ladder:
 
 @once
 def ladders(story: Story) -> tuple[Ladder, ...]:
-    """Of the loads that the experiment gives. Among all pairs of them contradictions are looked
-    for."""
+    """Ladders of the loads that the experiment gives. Contradictions are looked for among all
+    pairs of them."""
     groups = [[*g] for _, g in groupby(given_cells(story), key=lambda c: (c.source, c.group))]
     looks, found = pairs([_results(cells) for cells in groups]), []
     for cells in groups:
