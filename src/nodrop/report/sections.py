@@ -181,7 +181,7 @@ def _told(words: str) -> Markup:
 def framed(template: str, package: str = "nodrop.report", **values: Any) -> str:
     """A page: one file that needs nothing else, and lets only its own script and style apply."""
     script, css = resource("page.js"), resource("chart.css") + resource("style.css")
-    css = Markup(re.sub(r"([{};,:])\s+|\s+(?=[{}])", r"\1", css))  # a tenth of it is space
+    css = Markup(re.sub(r"([{};,:])\s+|\s+(?=[{}])", r"\1", str(css)))  # a tenth of it is space
     frame = {
         "css": css, "css_hash": _csp_hash(css), "js": script, "js_hash": _csp_hash(script),
         "version": nodrop.__version__, "made_from": "", "who": (),

@@ -10,6 +10,7 @@ import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
@@ -532,6 +533,7 @@ ADDED_LATER: frozenset[str] = frozenset(
 written. A new field goes in here too."""
 
 
+@cache
 def trial_schema(by: type[GenerateJsonSchema] = GenerateJsonSchema) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a line, as a writer makes it."""
     schema: dict[str, Any] = {
