@@ -28,29 +28,29 @@ def calibrate(
     lab: LabName = None,
     setups: Annotated[
         list[str] | None,
-        typer.Option("--setup", metavar="KIND", help="Where the SUT runs (bare); repeatable."),
+        typer.Option("--setup", metavar="KIND", help="Where the SUT runs (bare). Repeatable."),
     ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
             "--only",
             metavar="CASE",
-            help="Try this case alone, and keep no certificate; repeatable.",
+            help="Run only this case, and keep no certificate. Repeatable.",
         ),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the runs of all cases, not of missed ones alone.")
+        bool, typer.Option("--keep", help="Keep the runs of all cases, not only of missed ones.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Put known faults into this lab: does nodrop say what is true? Takes about two minutes.
+    """Put known faults into this lab and check what nodrop says. Takes about two minutes.
 
     \b
     nodrop calibrate
     nodrop calibrate --lab my-lab.toml --setup bare --setup docker
 
-    Exit code 0: every known answer was caught, or cannot be put in here and the table says why;
-    1: some were missed; 2: bad input, or something is missing here; 3: the lab failed.
+    Exit code 0: every fault was caught, or cannot be put in here and the table says why; 1: some
+    were missed; 2: bad input, or something is missing here; 3: the lab failed.
     """
     from nodrop.calibrate.case import Site
     from nodrop.calibrate.cases import calibrate as calibrated

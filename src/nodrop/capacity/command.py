@@ -52,7 +52,7 @@ def capacity(
     goals: Annotated[
         list[str] | None,
         typer.Option(
-            "--goal", metavar="SHARE", help="Loss that is tolerated: 0, 0.5% … Repeatable."
+            "--goal", metavar="SHARE", help="Tolerated loss, such as 0 or 0.5%. Repeatable."
         ),
     ] = None,
     goals_of_detections: Annotated[
@@ -60,7 +60,7 @@ def capacity(
         typer.Option(
             "--goal-detections",
             metavar="SHARE",
-            help="Instead: part of the expected detections that may be missed, such as 1%.",
+            help="Instead of loss: tolerated share of missed detections, such as 1%.",
         ),
     ] = None,
     budget: Annotated[
@@ -70,7 +70,7 @@ def capacity(
     window: Window = None,
     by: Annotated[
         str | None,
-        typer.Option("--by", metavar="SCALE", help="What grows: multiplier, speed or pps."),
+        typer.Option("--by", metavar="SCALE", help="How load grows: multiplier, speed or pps."),
     ] = None,
     method: Annotated[
         str | None,
@@ -85,7 +85,7 @@ def capacity(
         typer.Option(
             "--soak",
             metavar="TIME",
-            help="After the search: one trial of that length at the load that is carried.",
+            help="After the search: one trial of this length at the carried load.",
         ),
     ] = None,
     loop: Annotated[
@@ -105,7 +105,7 @@ def capacity(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> int:
-    """How much of TRACE is carried before a packet drops? Searches, and says how sure it is.
+    """Search for how much of TRACE is carried before a packet drops, and say how sure that is.
 
     \b
     nodrop capacity my.pcap --rules my.rules

@@ -60,7 +60,7 @@ def audit(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="A suricata.yaml (of HOST, if given); else that of each Suricata that runs.",
+            help="A suricata.yaml (on HOST, if given). Default: that of each running Suricata.",
         ),
     ] = None,
     ports: Annotated[
@@ -68,8 +68,8 @@ def audit(
         typer.Option(
             "--port",
             metavar="NAME",
-            help="Judge this port and who captures there; else every port that somebody "
-            "captures on. Repeatable.",
+            help="Judge this port and the programs that capture there. Default: every port that a "
+            "program captures on. Repeatable.",
         ),
     ] = None,
     watch: Annotated[
@@ -77,8 +77,8 @@ def audit(
         typer.Option(
             "--watch",
             metavar="TIME",
-            help="Watch real flows so long (5s): do both directions of each meet in one thread? "
-            "One more listener at the port, of a part of its flows.",
+            help="Watch real flows for this time (5s): do both directions of each reach one "
+            "thread? Adds a listener to the port, for a part of its flows.",
         ),
     ] = None,
     become: Become = None,
@@ -94,11 +94,11 @@ def audit(
         ),
     ] = None,
 ) -> int:
-    """Read a host, and say which settings cost packets, with the command that changes each.
+    """Read a host and list the settings that cost packets, with the command that changes each.
 
-    Nothing is changed and no module is loaded. What this user may not read is listed with the
-    right that it needs. Onto a HOST over ssh nodrop is copied, as for measuring there
-    (/var/lib/nodrop), and run as root.
+    It changes nothing and loads no module. It lists what this user may not read, with the right
+    that it needs. For a HOST over ssh it copies nodrop there (/var/lib/nodrop), as for measuring,
+    and runs it as root.
 
     \b
     nodrop audit
@@ -226,7 +226,7 @@ def drops(
     ] = "1s",
     for_: Annotated[
         str | None,
-        typer.Option("--for", metavar="TIME", help="End after that long: 30s, 10m, 2h."),
+        typer.Option("--for", metavar="TIME", help="End after this time: 30s, 10m, 2h."),
     ] = None,
     record: Annotated[
         Path | None,
@@ -248,13 +248,13 @@ def drops(
     become: Become = None,
     ssh_config: SshConfig = None,
 ) -> None:
-    """Where packets die now on a sensor at work: port, kernel, socket rings, decoder; why, and the
-    command that changes it.
+    """Show where packets die now on a sensor at work (port, kernel, socket rings, decoder), why,
+    and the command that changes it.
 
-    Finds all programs that capture packets (Suricata, Snort, Zeek, tcpdump …), in containers and
-    other network namespaces too. Reads only: no counter is reset, nothing runs per packet. As a
-    normal user it shows what that user may see, and names the right that the rest needs. On a HOST
-    over ssh nothing is put but the node's file, in /var/lib/nodrop.
+    It finds all programs that capture packets (Suricata, Snort, Zeek, tcpdump …), also in
+    containers and other network namespaces. It only reads: it resets no counter and does nothing
+    per packet. For a normal user it shows what that user may see, and names the right that the
+    rest needs. On a HOST over ssh it puts one file, the node, into /var/lib/nodrop.
 
     \b
     nodrop drops --once --json

@@ -47,11 +47,11 @@ MOST_PORT = 65535
 def watch(
     directory: Annotated[
         Path,
-        typer.Argument(metavar="RUNDIR", help="A run directory that is being written."),
+        typer.Argument(metavar="RUNDIR", help="Directory of a run that is under way."),
     ],
     serve: Annotated[
         bool,
-        typer.Option("--serve", help="As one read-only page on loopback; its address is printed."),
+        typer.Option("--serve", help="Serve a read-only page on loopback, and print its address."),
     ] = False,
     port: Annotated[
         int,
@@ -61,7 +61,7 @@ def watch(
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Follow a run from another terminal until it is over; Ctrl-C leaves the run alone.
+    """Follow a run from another terminal until it is over. Ctrl-C does not touch the run.
 
     \b
     nodrop watch results/capacity-my-20261126T101500Z
@@ -204,13 +204,13 @@ def plan(
             "--given",
             metavar="EARLIER_RUN",
             parser=run_directory,
-            help="Say which differences this plan would likely show if its cells spread as those "
-            "of an earlier run.",
+            help="Say which differences this plan would likely show, if its cells spread like "
+            "those of an earlier run.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what would be run, in which order, and how long it takes; and what `run` would refuse.
+    """Show what `run` would do, in which order and how long, and what it would refuse.
 
     \b
     nodrop plan my.toml
@@ -285,7 +285,11 @@ def report(
     directories: RunDirectories,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Default: report/ in the first run directory."),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder to write to. Default: report/ in the first run directory.",
+        ),
     ] = None,
     only: Annotated[
         list[ReportPart] | None,
@@ -294,15 +298,15 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the report of run directories; its page (without one, its folder) is the last line.
+    """Write the report of run directories. The last line is its page, or else its folder.
 
     \b
     nodrop report results/capacity-my-20261126T101500Z --open
     nodrop report results/nightly-* --only csv --out tables
     nodrop report results
 
-    A folder of run directories gets a page with a line for each. Beside other directories, and for
-    other parts than the page, it stands for all of its runs.
+    A folder of run directories gets a page with a line for each run. With other directories, or
+    for parts other than the page, the folder stands for all its runs.
     """
     from nodrop.report.story import read_story
     from nodrop.report.write import (
@@ -337,12 +341,12 @@ def export(
     directories: RunDirectories,
     parquet: Annotated[
         Path | None,
-        typer.Option("--parquet", metavar="FILE", help="A new file; needs nodrop[parquet]."),
+        typer.Option("--parquet", metavar="FILE", help="New Parquet file; needs nodrop[parquet]."),
     ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="A new file.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="New CSV file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write every trial as a row of one table for other programs, Parquet or CSV.
+    """Write every trial as a row of a table for other programs, as Parquet or CSV.
 
     \b
     nodrop export results/capacity-* --csv trials.csv
@@ -370,7 +374,7 @@ def export(
 
 
 def plugins(as_json: AsJson = False) -> None:
-    """List the setups, SUTs and load generators there are.
+    """List the setups, SUTs and load generators.
 
     \b
     nodrop plugins
@@ -391,12 +395,12 @@ def plugins(as_json: AsJson = False) -> None:
 
 
 def put(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Run directory, on this host.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Run directory on this host.")],
     place: Annotated[
         str, typer.Argument(metavar="URL", help="Folder in a store: s3://bucket/folder.")
     ],
 ) -> None:
-    """Put a run directory into a store; what it has there already is not sent again.
+    """Put a run directory into a store. Sends only what the store lacks.
 
     \b
     nodrop put results/capacity-my-20261126T101500Z s3://lab/runs

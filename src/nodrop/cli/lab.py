@@ -30,7 +30,7 @@ NODE_JOBS = {
 """Command → the node's job, and help."""
 
 lab = typer.Typer(no_args_is_help=True, help="Labs: the hosts and links of a lab file.")
-probe = typer.Typer(no_args_is_help=True, help="Questions to this CPU and its hypervisor.")
+probe = typer.Typer(no_args_is_help=True, help="Measure this CPU and its hypervisor.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -51,10 +51,10 @@ def check(
     where: Annotated[str, typer.Argument(metavar="LAB", help="Lab file, or netns.")],
     as_json: AsJson = False,
 ) -> int:
-    """Look at every host of a lab at once: everything that stands in the way, and how far their
-    clocks are from ours. Exit code 3 if there is a problem. Hosts over ssh get the node copied to
-    /var/lib/nodrop, and send each other some marked frames and a burst of 0.1 s over the
-    cable; nothing else is changed there.
+    """Check all hosts of a lab: list everything that stands in the way, and how far their clocks
+    are from this host's. Exit code 3 if there is a problem. On hosts over ssh it copies the node
+    to /var/lib/nodrop. They send each other some marked frames and a burst of 0.1 s over the
+    cable. Nothing else is changed there.
 
     \b
     nodrop lab check my-lab.toml
@@ -95,9 +95,9 @@ def prepare(
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Say what each host of a lab needs before nodrop can work there: packages, and a way to be
-    root. Exit code 3 if something is missing. With --yes packages are installed where the host is
-    Debian's; nothing else is changed, and no source of packages.
+    """List what each host of a lab needs before nodrop can work there: packages, and a way to
+    become root. Exit code 3 if something is missing. --yes installs the packages on hosts with
+    Debian; it changes nothing else, and no package source.
 
     \b
     nodrop lab prepare my-lab.toml
@@ -127,22 +127,23 @@ def prepare(
 def undo(
     where: Annotated[
         str | None,
-        typer.Argument(metavar="LAB", help="Lab file: on every host of the lab, too."),
+        typer.Argument(metavar="LAB", help="Lab file: also undo on every host of the lab."),
     ] = None,
     everything: Annotated[
         bool,
         typer.Option(
             "--all",
-            help="End runs that still go on, whosever they are, and undo them too; it asks.",
+            help="Also end and undo runs that still go on, of any user; asks first.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --all: end them unasked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done on this host, and do nothing.")
+        bool,
+        typer.Option("--dry-run", help="Show what would be undone on this host, and do nothing."),
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Put back what runs that were killed left behind on this host, and on those of a lab.
+    """Undo what killed runs left behind on this host, and on the hosts of a lab.
 
     \b
     nodrop undo --dry-run
@@ -275,7 +276,7 @@ def _passed_on(job: str) -> Callable[..., None]:
 Setups = Annotated[
     list[str] | None,
     typer.Option(
-        "--setup", metavar="KIND", help="Ask in this setup (bare, docker, vm …); repeatable."
+        "--setup", metavar="KIND", help="Measure in this setup (bare, docker, vm …). Repeatable."
     ),
 ]
 
@@ -300,7 +301,7 @@ def tsc(setup: Setups = None, as_json: AsJson = False) -> None:
 
 @probe.command()
 def vmx(setup: Setups = None, as_json: AsJson = False) -> None:
-    """Say what this CPU's VMX may make a guest exit for, from its registers (root, Intel).
+    """List what this CPU's VMX can make a guest exit for, from its registers (root, Intel).
 
     \b
     nodrop probe vmx
@@ -327,7 +328,7 @@ def _print_vmx(said: dict[str, Any]) -> None:
 
 @probe.command()
 def kvm(as_json: AsJson = False) -> None:
-    """Whether /dev/kvm runs guests at the speed of the CPU; setup vm decides by this.
+    """Test whether /dev/kvm runs guests at the speed of the CPU, as setup vm does.
 
     \b
     nodrop probe kvm

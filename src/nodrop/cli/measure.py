@@ -53,15 +53,15 @@ def run(
     resume: Resume = False,
     yes: Yes = False,
     quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="Print the directory alone.")
+        bool, typer.Option("-q", "--quiet", help="Print only the run directory.")
     ] = False,
     timings: Annotated[
         bool,
-        typer.Option("--timings", help="Show what nodrop itself took of each trial, step by step."),
+        typer.Option("--timings", help="Show how long each step of a trial took nodrop itself."),
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Measure: run every trial of the plan and write a run directory, printed as the last line.
+    """Run every trial of the plan and write a run directory. The last line is its path.
 
     \b
     nodrop run my.toml
@@ -69,8 +69,8 @@ def run(
 
     Exit code 0: all trials are measured; 1: some failed or are void; 2: bad input, or something is
     missing here, and nothing was touched; 3: the lab failed; 6: a search has no load that is shown
-    to be carried, or other programs had the SUT's CPUs in most trials, so that cells that were to
-    be compared are not.
+    to be carried, or other programs had the SUT's CPUs in most trials, so the cells are not
+    compared.
     """
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.terminal.progress import shown
@@ -176,12 +176,12 @@ def profile(
     settings: Settings = None,
     yes: Yes = False,
     quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="Print the directory alone.")
+        bool, typer.Option("-q", "--quiet", help="Print only the run directory.")
     ] = False,
 ) -> int:
-    """Measure as `run` does, and see where the time goes: functions, waits, threads at once.
+    """Measure like `run`, and show where the time goes: functions, waits, threads at once.
 
-    The same as `run --set measure.profile=true`; the report has the section.
+    Equal to `run --set measure.profile=true`. The report gets the section "Where the time goes".
 
     \b
     nodrop profile my.toml
@@ -217,7 +217,7 @@ def doctor(
     experiment: Annotated[
         Path | None,
         typer.Argument(
-            metavar="EXPERIMENT", help="What is to be measured; without it, the lab alone."
+            metavar="EXPERIMENT", help="Experiment file to check. Default: only the lab."
         ),
     ] = None,
     lab: LabName = None,
@@ -225,11 +225,11 @@ def doctor(
     tolerate_truncated: TolerateTruncated = False,
     as_json: AsJson = False,
 ) -> int:
-    """Can this host measure what you ask? Every problem at once; exit code 3 if there is one.
+    """Check whether this host can measure, and list every problem. Exit code 3 if there is one.
 
-    Without an experiment it looks for `nodrop capacity` with its defaults (Suricata, setup bare;
-    --set changes them); of a lab over ssh, at its hosts alone. A missing certificate of
-    `nodrop calibrate` is no problem, but it is reported.
+    Without an experiment it checks for `nodrop capacity` with its defaults (Suricata, setup bare;
+    --set changes them). For a lab over ssh it then checks only the hosts. A missing certificate of
+    `nodrop calibrate` is reported, but is not a problem.
 
     \b
     nodrop doctor my.toml

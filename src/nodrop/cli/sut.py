@@ -23,14 +23,15 @@ Recipe = Annotated[
     str, typer.Argument(metavar="RECIPE", help="What to build: suricata, tcpdump, capture-tools.")
 ]
 
-image = typer.Typer(no_args_is_help=True, help="The images a SUT runs out of.")
+image = typer.Typer(no_args_is_help=True, help="Images that a SUT runs from.")
 
 
 @image.command()
 def build(
     recipe: Recipe,
     release: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Release of the distribution: bookworm …")
+        str | None,
+        typer.Option(metavar="NAME", help="Release of the distribution, such as bookworm."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,7 +48,7 @@ def build(
 
 @image.command()
 def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
-    """Build an image only if there is neither one nor the program itself.
+    """Build an image unless there is one already, or the program itself.
 
     \b
     nodrop image ensure suricata
@@ -63,7 +64,7 @@ def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
 
 @image.command()
 def guest(recipe: Recipe, as_json: AsJson = False) -> None:
-    """Make what setup vm boots: kernel, initramfs, disk. Else the first trial in it does.
+    """Make the files that setup vm boots: kernel, initramfs, disk. Otherwise its first trial does.
 
     \b
     nodrop image guest suricata
@@ -85,7 +86,9 @@ def import_it(
     rootfs: Annotated[
         Path, typer.Argument(metavar="ROOTFS.tar", help="A tar archive, not compressed.")
     ],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Such as snort.")],
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Name of the image, such as snort.")
+    ],
     program: Annotated[
         str, typer.Option("--program", metavar="PATH", help="Path of the program in the image.")
     ],
@@ -94,7 +97,7 @@ def import_it(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Keep a root filesystem of your own as an image, for `sut.image = "NAME:VERSION"`.
+    """Import your own root filesystem as an image, for `sut.image = "NAME:VERSION"`.
 
     \b
     docker export CONTAINER >rootfs.tar
@@ -107,8 +110,8 @@ def import_it(
 
 @image.command("list")
 def list_the_images(as_json: AsJson = False) -> None:
-    """List the images there are, the newest first. One is taken if an experiment names none; others
-    are named by sut.image, such as "suricata:8" or the start of a sha256.
+    """List the images, newest first. An experiment that names no image takes the default one. Name
+    others by sut.image, such as "suricata:8" or the start of a sha256.
 
     \b
     nodrop image list
@@ -160,7 +163,7 @@ def _fields(found: Image) -> dict[str, Any]:
     return {**asdict(found), "rootfs": str(found.rootfs)}
 
 
-sut = typer.Typer(no_args_is_help=True, help="Capture programs as SUTs: described by a file.")
+sut = typer.Typer(no_args_is_help=True, help="Capture programs that a file describes, as SUTs.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -170,7 +173,7 @@ def add_to(app: typer.Typer) -> None:
 
 @sut.command("list")
 def list_them(as_json: AsJson = False) -> None:
-    """List the programs that nodrop describes (`sut.program`), and whether they are here.
+    """List the programs that nodrop describes (`sut.program`), and whether this host has them.
 
     \b
     nodrop sut list
@@ -212,16 +215,16 @@ def check(
 ) -> int:
     """Prove a description by two known answers, in about 10 seconds.
 
-    n packets slowly: the program must say n, and nothing dropped. n packets while it stands still:
-    it must say n, and dropped what its ring had no room for. Both are seen from outside as well.
-    Knobs: `--set sut.NAME=VALUE`.
+    First n packets come slowly: the program must report n, and none dropped. Then n packets come
+    while it is stopped: it must report n, and as dropped those that its ring had no room for. Both
+    are also counted from outside. Set knobs with `--set sut.NAME=VALUE`.
 
     \b
     nodrop sut check tcpdump
     nodrop sut check ./mine.toml --json
 
-    Exit code 0: it holds; 1: it does not, and the lines say what would; 2: bad input, or something
-    is missing here; 3: the lab failed.
+    Exit code 0: the description holds; 1: it does not, and the output says what would; 2: bad
+    input, or something is missing here; 3: the lab failed.
     """
     from nodrop.calibrate.program import prove
     from nodrop.config.options import parse_setting

@@ -26,7 +26,7 @@ Ports = Annotated[
     typer.Option(
         "--port",
         metavar="NAME",
-        help="Knobs of this port; else of those that somebody captures on. Repeatable.",
+        help="Knobs of this port. Default: the ports that a program captures on. Repeatable.",
     ),
 ]
 NOT_ALL = 1
@@ -35,7 +35,7 @@ tune = typer.Typer(
     name="tune",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Change settings of a sensor, read back, put back; and prove what they do.",
+    help="Change settings of a sensor, read them back, restore them, and prove what they do.",
 )
 
 
@@ -50,18 +50,22 @@ def plan(
     ports: Ports = None,
     persist: Annotated[
         bool,
-        typer.Option("--persist", help="Print a systemd unit and .link file that set it at boot."),
+        typer.Option(
+            "--persist", help="Print a systemd unit and a .link file that set the same at boot."
+        ),
     ] = False,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="A suricata.yaml: knobs of Suricata."),
+        typer.Option(
+            "--config", metavar="FILE", help="Change knobs of Suricata in this suricata.yaml."
+        ),
     ] = None,
     write: Annotated[
-        bool, typer.Option("--write", help="With --config: write FILE.nodrop beside it.")
+        bool, typer.Option("--write", help="With --config: write the change to FILE.nodrop.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show what `apply` would change, in which order; without a knob, each one that this host has.
+    """Show what `apply` would change, in which order. Without a knob, list all knobs of this host.
 
     \b
     nodrop tune plan --port eth1
@@ -109,17 +113,18 @@ def apply(
     knobs: Knobs = None,
     ports: Ports = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Set also what takes the link of your own session down.")
+        bool,
+        typer.Option("--yes", help="Also set values that take the link of your own session down."),
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Set knobs: what stood there is journaled first, and every value is read back.
+    """Set knobs. Journals the old values first, and reads every value back.
 
     \b
     nodrop tune apply --port eth1 gro=off rps=1
 
-    Exit code 0: all are set; 1: a value was accepted and ignored, or rounded; 2: bad input, no
-    rights, or a value that the driver refuses (nothing is changed then); 3: the host failed.
+    Exit code 0: all values are set; 1: a value was accepted and ignored, or rounded; 2: bad input,
+    no rights, or a value that the driver refuses, and nothing was changed; 3: the host failed.
     """
     from nodrop.tune.device import Live, session_ports
     from nodrop.tune.kept import apply_and_keep
@@ -147,13 +152,13 @@ def apply(
 
 @tune.command("status")
 def status(as_json: AsJson = False) -> int:
-    """Show what `apply` has set, what it was before, and whether somebody has changed it since.
+    """Show what `apply` has set, the values before, and whether anything has changed since.
 
     \b
     nodrop tune status
     nodrop tune status --json
 
-    Exit code 0: all as set, or nothing is set; 1: something has changed since.
+    Exit code 0: all values are as set, or none is set; 1: a value has changed since.
     """
     from nodrop.testbed.hosts.journal import tuned_folder
     from nodrop.tune.kept import tunings
@@ -176,18 +181,18 @@ def status(as_json: AsJson = False) -> int:
 def restore(
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Put back also what somebody else has changed since."),
+        typer.Option("--overwrite", help="Also restore values that others changed since."),
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Put back every value that `apply` changed, bit for bit; what others changed since stays.
+    """Restore every value that `apply` changed, bit for bit. Keeps what others changed since.
 
     \b
     nodrop tune restore
     nodrop tune restore --overwrite
 
-    Exit code 0: all is as before; 1: somebody else has changed something since; 3: a value could
-    not be put back (its journal is kept).
+    Exit code 0: all values are as before; 1: others have changed a value since; 3: a value could
+    not be restored, and the journal is kept.
     """
     from dataclasses import asdict
 

@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 
 Metrics = Annotated[
     list[str] | None,
-    typer.Option("--metric", metavar="NAME", help="Compare this alone. Repeatable."),
+    typer.Option("--metric", metavar="NAME", help="Compare only this metric. Repeatable."),
 ]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print it for a pull request.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request.")]
 Junit = Annotated[
     Path | None,
     typer.Option(
         "--junit",
         metavar="FILE",
-        help="Write JUnit XML as well.",
+        help="Also write JUnit XML.",
         callback=written_anew("JUnit XML of nodrop's", b'<testsuite name="nodrop'),
     ),
 ]
@@ -107,14 +107,14 @@ def compare(
     page: Page = None,
     as_json: AsJson = False,
 ) -> int:
-    """B against A, per metric: different, the same within a margin, or cannot tell yet.
+    """Compare B with A, per metric: different, the same within a margin, or cannot tell yet.
 
     \b
     nodrop compare before/my-* after/my-* --differs sut --page compare.html
     nodrop compare base.json results/capacity-my-20261126T101500Z
 
-    Exit code 0: same or better; 5: worse in some metric; 6: cannot tell yet, or a cell is on one
-    side alone; 2: they may not be compared, or bad input.
+    Exit code 0: same or better; 5: worse in some metric; 6: cannot tell yet, or only one side has
+    a cell; 2: the sides may not be compared, or bad input.
     """
     from nodrop.compare.sides import must_be_facts, read_side
     from nodrop.compare.versus import versus
@@ -171,7 +171,7 @@ def baseline(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="The file to write; one that is there is replaced.",
+            help="File to write; an existing file is replaced.",
             callback=writable,
         ),
     ],
@@ -319,11 +319,13 @@ def ab(
     sut: SutKind = "suricata",
     metrics: Metrics = None,
     most: Annotated[
-        int, typer.Option("--most", metavar="N", help="Trials of each build, at most.")
+        int, typer.Option("--most", metavar="N", help="Most trials of each build.")
     ] = 80,
     budget: Annotated[
         str | None,
-        typer.Option("--budget", metavar="TIME", help="No trial begins after it: 90s, 10m."),
+        typer.Option(
+            "--budget", metavar="TIME", help="Time after which no trial begins, such as 90s or 10m."
+        ),
     ] = None,
     markdown: Markdown = False,
     junit: Junit = None,
@@ -334,7 +336,7 @@ def ab(
     resume: Resume = False,
     as_json: AsJson = False,
 ) -> int:
-    """Two builds in turns, until each metric is different or the same, or one is worse.
+    """Measure two builds in turns until each metric is different or the same, or one is worse.
 
     \b
     nodrop ab my.pcap --a ./old/suricata --b ./new/suricata --budget 20m
@@ -479,7 +481,7 @@ def history(
     ] = None,
     metrics: Annotated[
         list[str] | None,
-        typer.Option("--metric", metavar="NAME", help="Look at this alone. Repeatable."),
+        typer.Option("--metric", metavar="NAME", help="Look only at this metric. Repeatable."),
     ] = None,
     page: Annotated[
         Path | None,
@@ -492,7 +494,7 @@ def history(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """A metric over many runs: where it changed, what else did, and whether it is worse now.
+    """Follow a metric over many runs: where it changed, what else did, whether it is worse now.
 
     \b
     nodrop history results/nightly-*
@@ -500,9 +502,9 @@ def history(
 
     A folder stands for all runs in it.
 
-    Exit code 0: the newest runs of no metric are worse than its best stretch; 5: those of some
-    metric are; 6: cannot tell, for too few runs or too wide a spread; 2: the runs cannot stand in
-    one line, or bad input.
+    Exit code 0: in no metric are the newest runs worse than the best stretch; 5: in some metric
+    they are; 6: cannot tell, because of too few runs or too wide a spread; 2: the runs are of
+    different kinds, or bad input.
     """
     from nodrop.compare.history import change_words, read_run
     from nodrop.compare.history import history as laid_out

@@ -56,17 +56,17 @@ def prove(
         list[str],
         typer.Argument(
             metavar="KNOB=VALUE... [TRACE]",
-            help="Knobs (rps=1), settings (sut.ring_size=20000), and the capture that is sent.",
+            help="Knobs (rps=1), settings (sut.ring_size=20000), and the capture to send.",
             show_default=False,
         ),
     ],
     experiment: Annotated[
         Path | None,
-        typer.Option("--experiment", metavar="FILE", help="Instead of TRACE: an experiment file."),
+        typer.Option("--experiment", metavar="FILE", help="Experiment file, instead of TRACE."),
     ] = None,
     metric: Annotated[
         Metric,
-        typer.Option("--metric", help="Loss and CPU per packet at a fixed load, or capacity."),
+        typer.Option("--metric", help="Loss or CPU per packet at a fixed load, or capacity."),
     ] = Metric.LOSS,
     load: Annotated[
         str | None,
@@ -80,29 +80,33 @@ def prove(
     threads: Threads = None,
     sut: SutKind = "suricata",
     most: Annotated[
-        int, typer.Option("--most", metavar="N", help="Trials with each knob, at most.")
+        int, typer.Option("--most", metavar="N", help="Most trials with each knob.")
     ] = 50,
     budget: Annotated[
         str | None,
-        typer.Option("--budget", metavar="TIME", help="90s, 10m: no trial after it, of each run."),
+        typer.Option(
+            "--budget",
+            metavar="TIME",
+            help="Time after which no trial of a run begins, such as 90s or 10m.",
+        ),
     ] = None,
     lab: LabName = None,
     out: OutFolder = Path("results"),
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> int:
-    """Measure what knobs do: trials with and without each in turns, until it can tell.
+    """Measure what knobs do, by trials with and without each in turns, until it can tell.
 
-    Several knobs: each alone first, then those that help together. A knob is one of `nodrop tune
-    plan` (set on the lab's port), one of Suricata (ring-size, block-timeout, mpm …), or a key of
-    the experiment such as limits.cpus=0.
+    It measures several knobs one by one first, then those that help together. A knob is one of
+    `nodrop tune plan` (set on the lab's port), one of Suricata (ring-size, block-timeout, mpm …),
+    or a key of the experiment such as limits.cpus=0.
 
     \b
     nodrop tune prove rps=1 my.pcap
     nodrop tune prove ring-size=20000 mpm=ac my.pcap --metric cpu --budget 5m
 
-    Exit code 0: it can tell of each; 6: not yet; 1: all trials without a knob are void; 2: bad
-    input; 3: the lab failed.
+    Exit code 0: each knob has a verdict; 6: some cannot tell yet; 1: all trials without a knob are
+    void; 2: bad input; 3: the lab failed.
     """
     from nodrop.compare import proving
     from nodrop.config.asked import Sensor, time_s

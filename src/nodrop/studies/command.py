@@ -92,7 +92,7 @@ def cs590(
 ) -> None:
     """Import the 2016 studies' data (workbooks or raw logs), print its tables, check its figures.
 
-    Exactly one of --out, --table and --check says which.
+    Give exactly one of --out, --table and --check.
 
     \b
     nodrop import cs590 cs590-nfv --out results/published

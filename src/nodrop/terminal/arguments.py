@@ -141,7 +141,7 @@ Window = Annotated[
     typer.Option(
         "--window",
         metavar="PART",
-        help="What of TRACE is sent: busiest, first, whole, or seconds such as 12.0..17.0.",
+        help="Part of TRACE to send: busiest, first, whole, or seconds such as 12.0..17.0.",
         show_default=False,
     ),
 ]
@@ -155,7 +155,7 @@ SetupKind = Annotated[
 ]
 SutKind = Annotated[
     str,
-    typer.Option("--sut", metavar="KIND", help="What is measured (SUT): suricata, command, sink."),
+    typer.Option("--sut", metavar="KIND", help="System under test (SUT): suricata, command, sink."),
 ]
 OwnConfig = Annotated[
     str | None,
@@ -166,12 +166,14 @@ OwnBinary = Annotated[
 ]
 ImageName = Annotated[
     str | None,
-    typer.Option("--image", metavar="NAME", help="Image to run it from (nodrop image list)."),
+    typer.Option("--image", metavar="NAME", help="Image to run the SUT from (nodrop image list)."),
 ]
 Threads = Annotated[
     str | None,
     typer.Option(
-        "--threads", metavar="N", help="Capture threads; auto: one for each CPU it may use."
+        "--threads",
+        metavar="N",
+        help="Capture threads; auto: one for each CPU that the SUT may use.",
     ),
 ]
 LabName = Annotated[
@@ -188,8 +190,8 @@ Settings = Annotated[
         "--set",
         "--cell",
         metavar="KEY=VALUE",
-        help="Change a key of the experiment. A key the matrix varies is pinned; cell=NAME,NAME "
-        "keeps these named cells. Repeatable.",
+        help="Change a key of the experiment; a key of the matrix is pinned. cell=NAME,NAME "
+        "keeps only these named cells. Repeatable.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Allow more than 1,000 trials.")]
@@ -197,7 +199,7 @@ TolerateTruncated = Annotated[
     bool,
     typer.Option(
         "--tolerate-truncated",
-        help="Use what is whole of a trace that is cut (--set load.tolerate_truncated=true).",
+        help="Use the whole packets of a cut trace (--set load.tolerate_truncated=true).",
     ),
 ]
 OutFolder = Annotated[
@@ -206,7 +208,7 @@ OutFolder = Annotated[
         "--out",
         metavar="DIR",
         parser=out_folder,
-        help="The run directory is made in here; in s3://bucket/folder as well.",
+        help="Folder for the run directory, also s3://bucket/folder.",
     ),
 ]
 RunDirectory = Annotated[
@@ -224,9 +226,7 @@ RunDirectories = Annotated[
         show_default=False,
     ),
 ]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the run that was interrupted in --out.")
-]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -276,12 +276,12 @@ class Becoming(StrEnum):
 FarHost = Annotated[
     str | None,
     typer.Argument(
-        metavar="HOST", help="A host as ssh knows it; left out, this one.", show_default=False
+        metavar="HOST", help="A host as ssh knows it. Default: this host.", show_default=False
     ),
 ]
 Become = Annotated[
     Becoming | None,
-    typer.Option("--become", help="How to be root on HOST; left out, root logs in."),
+    typer.Option("--become", help="How to become root on HOST. Default: root logs in."),
 ]
 SshConfig = Annotated[
     Path | None, typer.Option("--ssh-config", metavar="FILE", help="Instead of ~/.ssh/config.")
