@@ -371,7 +371,7 @@ def _sure(searched: SearchedCell, answer: Answer, source: Source, ends: Ends) ->
         cut=answer.cut_rounds,
         **_counted((*searched.ramps, *searched.trials)),
         disagree=[t.name for t in odd],
-        words=[*_sure_words(searched, answer, found_odd, rounds), *_rounded(ends)],
+        words=[*_sure_words(searched, answer, found_odd, rounds, ends)],
     )
 
 
@@ -385,8 +385,9 @@ def _counted(trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _sure_words(
-    searched: SearchedCell, answer: Answer, odd: Sequence[tuple[int, bool | None]], rounds: int
-) -> Iterator[str]:
+    searched: SearchedCell, answer: Answer, odd: Sequence[tuple[int, bool | None]], rounds: int,
+    ends: Ends,
+) -> Iterator[str]:  # fmt: skip
     """`rounds`: asked for; `odd`: trials that disagree, and whether each carried its load."""
     if answer.lower is not None:
         runs, goal = {*answer.lower.runs}, answer.goal
@@ -405,10 +406,7 @@ def _sure_words(
         if named := [n for n, good in odd if good is carried]:
             names = ", ".join(map(str, named[:4])) + (" …" if len(named) > 4 else "")
             yield f"{noun(len(named), 'Trial')} {names} {said}."
-
-
-def _rounded(ends: Ends) -> Iterator[str]:
-    """The card writes no digit that is not known; tables and drawings have what was measured."""
+    # The card writes no digit that is not known; tables and drawings have what was measured.
     seen = [one for one in ends if one is not None and one.pps is not None and one.shown_pps]
     measured = [f"{one.pps:,.0f}" for one in seen]
     if measured != [one.shown_pps for one in seen]:

@@ -63,11 +63,6 @@ def told(story: Story) -> frozenset[str]:
     return frozenset(trial.anchor for _, trial in islice(leading(story), most_told(story)))
 
 
-def thinned_words(story: Story) -> str:
-    """Under drawings with a mark per trial."""
-    return phrase("thinned") if len(story.trials) > MOST_MARKS else ""
-
-
 def marks(
     items: Sequence[Item], *, strips: int = 1, key: Callable[[Item], float] | None = None
 ) -> Sequence[Item]:

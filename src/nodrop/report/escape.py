@@ -15,15 +15,8 @@ from nodrop.untrusted.json_text import csv_text as csv_text
 from nodrop.untrusted.json_text import plain as plain
 from nodrop.untrusted.json_text import visible as visible
 
-_LATEX = {
+_LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",

@@ -31,23 +31,27 @@ class OnHosts:
     """Pair → of its measured trials."""
     spread: HostSpread | None
     """None if each pair measured it once."""
+    differs: bool
+    """Hosts differ by more than trials of one do."""
 
 
+@once
 def on_hosts(story: Story) -> tuple[OnHosts, ...]:
     """Figures of cells, by the pairs that measured them. Cells of a search are left out: each load
     is a cell of its own, so the spread says nothing there."""
     found = []
     for cell in (one for one in story.cells if not one.searched):
         for figure in DIFFERENCES:
-            values: dict[str, list[float]] = {pair: [] for pair in cell.pairs}
-            for trial in cell.valid:
-                value = figure.of(trial)
-                if value is not None and trial.pair is not None:
-                    values[trial.pair].append(value * figure.scale)
-            known = {pair: told for pair, told in values.items() if told}
+            told = [
+                (t.pair, v * figure.scale) for t in cell.valid if (v := figure.of(t)) is not None
+            ]
+            values = {pair: [v for on, v in told if on == pair] for pair in cell.pairs}
+            known = {pair: each for pair, each in values.items() if each}
             if len(known) > 1:
-                found.append(OnHosts(cell, figure, known, host_spread([*known.values()])))
-    return tuple(found)
+                found.append((cell, figure, known, host_spread([*known.values()])))
+    # All of a report together err as often as one may (Bonferroni).
+    error = (1 - CONFIDENCE) / max(sum(spread is not None for *_, spread in found), 1)
+    return tuple(OnHosts(*one, bool(one[-1] and one[-1].apart(error))) for one in found)
 
 
 def other_hosts(base: Cell, cell: Cell) -> str:
@@ -84,13 +88,6 @@ def hosts_between(story: Story) -> Sentence | None:
     return sentence_of("other-hosts", {"cells": ordered}, trials, named=named)
 
 
-def apart(found: Sequence[OnHosts]) -> tuple[OnHosts, ...]:
-    """All of a report together err as often as one may (Bonferroni)."""
-    tested = sum(one.spread is not None for one in found)
-    error = (1 - CONFIDENCE) / max(tested, 1)
-    return tuple(one for one in found if one.spread is not None and one.spread.apart(error))
-
-
 def hosts_sentences(story: Story) -> Iterator[Sentence]:
     found = on_hosts(story)
     each = [*dict.fromkeys(one.cell for one in found)]
@@ -111,7 +108,7 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
         "several-hosts", {"cells": [[c.label, *c.pairs] for c in each]}, trials,
         n=len(each), hosts=hosts, needed=runs_needed(), alone=alone,
     )  # fmt: skip
-    differ = [(one, one.spread) for one in apart(found) if one.spread is not None]
+    differ = [(one, one.spread) for one in found if one.spread is not None and one.differs]
     if not differ:
         return
     titles = ", ".join(dict.fromkeys(one.figure.title for one, _ in differ))
@@ -126,18 +123,9 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
 
 def hosts_tables(story: Story) -> tuple[Table, ...]:
     """One, or none."""
-    found = on_hosts(story)
-    if not found:
+    if not (found := on_hosts(story)):
         return ()
-    differ = {id(one) for one in apart(found)}
-
-    def differs(one: OnHosts) -> str:
-        unsure = "cannot tell" if one.spread else numbers.NOT_MEASURED
-        return "yes" if id(one) in differ else unsure
-
-    help = "by more than trials of one host do"
-    fields = (*HOST_FIELDS, words("differ", "Differ", differs, help))
-    return (table_of("hosts", "Cells that ran on several hosts", fields, found),)
+    return (table_of("hosts", "Cells that ran on several hosts", HOST_FIELDS, found),)
 
 
 def _reach(one: OnHosts) -> str:
@@ -172,4 +160,7 @@ HOST_FIELDS: tuple[Field[OnHosts], ...] = (
                "standard deviation of hosts, without what trials add to it"),
     _of_spread("within", "Within a host", lambda spread: spread.within,
                "standard deviation of trials of one host"),
+    words("differ", "Differ", lambda one: "yes" if one.differs else (
+        "cannot tell" if one.spread else numbers.NOT_MEASURED),
+        "by more than trials of one host do"),
 )  # fmt: skip

@@ -39,9 +39,6 @@ class Pointer:
     """The words are the same in all of them."""
     trials: tuple[Trial, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        return {"rule": self.rule, "words": self.words, "runs": [t.name for t in self.trials]}
-
 
 def places_words(cell: Cell) -> str:
     """` in the socket ring`, ` mostly in the socket ring in 4 of 6 lossy trials, …`."""
@@ -266,7 +263,10 @@ def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
     evidence = {
         **_facts(cell),
         "places": places_of(cell),
-        "causes": [p.as_json() for p in pointers(cell)],
+        "causes": [
+            {"rule": one.rule, "words": one.words, "runs": [t.name for t in one.trials]}
+            for one in pointers(cell)
+        ],
     }
     if loss is None or k == n:
         rule, middle = "loses", f": {percent_with_interval(loss)}" if loss else ""

@@ -44,12 +44,8 @@ def percent(ratio: float | None) -> str:
     """Two decimals, but neither a loss of one in a million nor its absence is rounded away."""
     if ratio is None:
         return NOT_MEASURED
-    pct = ratio * 100
-    if pct == 0:
-        return "0"
-    if abs(pct) < 0.01:
-        return f"{pct:.2g}".replace("-", "−")
-    return f"{pct:.2f}".replace("-", "−")
+    pct = ratio * 100 or 0.0
+    return f"{pct:{'.2g' if abs(pct) < 0.01 else '.2f'}}".replace("-", "−")
 
 
 def whole_percent(ratio: float | None) -> str:

@@ -29,7 +29,7 @@ from nodrop.report.chart import Chart, tag
 from nodrop.report.costs import Figure
 from nodrop.report.direct import VerdictCard, verdict_cards
 from nodrop.report.hosts import hosts_between, hosts_tables
-from nodrop.report.sentences import SHOWN, WORDS, Answer
+from nodrop.report.sentences import SHOWN, WORDS, Answer, phrase
 from nodrop.report.story import Story
 from nodrop.report.tables import Table, empty, without
 
@@ -44,11 +44,6 @@ class Picture:
     caption: str = ""
 
 
-def _none(story: Story) -> tuple[Any, ...]:
-    del story
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A question's part of a report; it is left out where the question has nothing to say."""
@@ -57,10 +52,10 @@ class Section:
     title: str
     note: str = ""
     """A paragraph about its tables."""
-    sentences: Callable[[Story], Iterable[str]] = _none
-    tables: Callable[[Story], Iterable[Table]] = _none
-    pictures: Callable[[Story], Iterable[Picture]] = _none
-    cards: Callable[[Story], Iterable[VerdictCard]] = _none
+    sentences: Callable[[Story], Iterable[str]] = lambda _: ()
+    tables: Callable[[Story], Iterable[Table]] = lambda _: ()
+    pictures: Callable[[Story], Iterable[Picture]] = lambda _: ()
+    cards: Callable[[Story], Iterable[VerdictCard]] = lambda _: ()
     """They stand first on the page."""
     answer: Callable[[Story], Answer | None] = lambda _: None
     """Its answer to a run without trials; None if it has none."""
@@ -210,7 +205,8 @@ def common(story: Story) -> Mapping[str, Any]:
     return {
         "story": story,
         "told": bounded.told(story),
-        "thinned": bounded.thinned_words(story),
+        # Under drawings with a mark per trial.
+        "thinned": phrase("thinned") if len(story.trials) > bounded.MOST_MARKS else "",
         "other_hosts": between.text if between else "",
     }
 

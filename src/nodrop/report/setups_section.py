@@ -95,10 +95,6 @@ def _best_and_median(ns: object) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _ns(value: float) -> str:
-    return grouped(f"{value:,.1f}")
-
-
 def _setup(place: Level) -> str:
     """By kind if instances are compared as well: they share one CPU."""
     cell = place.cell
@@ -118,7 +114,7 @@ def costs_table(found: Mapping[str, Told]) -> Table:
             if name not in ns:
                 return Value(None, "–")
             best, middle = ns[name]
-            return Value(best, f"{_ns(best)} ({_ns(middle)})")
+            return Value(best, grouped(f"{best:,.1f} ({middle:,.1f})"))
 
         return Field(numeric(f"{setup} best_ns", setup), value)
 

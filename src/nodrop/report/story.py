@@ -18,7 +18,7 @@ from nodrop.findings.observations import RATES, rates_of
 from nodrop.report import escape, numbers
 from nodrop.report.trials import Trial, read_trial
 from nodrop.results.rundir import Damage, RunDir, must_be_each_once, open_run
-from nodrop.results.summary import looks, rule_of
+from nodrop.results.summary import by_size, looks, rule_of
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Looks, Summary, by_start, summarize
 from nodrop.untrusted.json_text import list_in, table_in, tables_in
@@ -353,11 +353,7 @@ def _cells(
 
     def order(cell: Cell) -> tuple[Any, ...]:
         """By run directory, then by the factors: numbers by size, before words by alphabet."""
-        values = (cell.factors.get(f) for f in (*others, *loads))
-        ranks = (
-            (0, float(v), "") if isinstance(v, int | float) else (1, 0.0, str(v)) for v in values
-        )
-        return (cell.source, *ranks)
+        return (cell.source, *by_size(cell.factors.get(f) for f in (*others, *loads)))
 
     return tuple(sorted(cells, key=order))
 

@@ -214,14 +214,9 @@ def write_csv(table: Table, file: BinaryIO) -> None:
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([escape.csv_text(column.name) for column in table.columns])
     for row in table.rows:
-        writer.writerow([_raw(value) for value in row.values])
+        raw = ("" if value.raw is None else value.raw for value in row.values)
+        writer.writerow([escape.csv_text(v) if isinstance(v, str) else repr(v) for v in raw])
     out.detach()
-
-
-def _raw(value: Value) -> str:
-    if value.raw is None:
-        return ""
-    return escape.csv_text(value.raw) if isinstance(value.raw, str) else repr(value.raw)
 
 
 def to_markdown(table: Table) -> str:

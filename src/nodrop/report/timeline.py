@@ -218,11 +218,11 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
     told = table_in(trial.details, "usage", "marks_mono_ns")
     marks = {name: at for name, at in told.items() if isinstance(at, int)}
     for host in (one for one in hosts if one not in inside):
-        rows, offset = thinned(source.run.samples(trial.name, host)), _offset_ns(trial, host)
+        rows, read_ns = _rows(source, trial, host)
         if len(rows) < 2:
             continue
-        start = marks.get("offer", rows[0]["mono_ns"] + offset)
-        seen = _Sampled(rows, [(row["mono_ns"] + offset - start) / 1e9 for row in rows])
+        start = marks.get("offer", read_ns[0])
+        seen = _Sampled(rows, [(at - start) / 1e9 for at in read_ns])
         sampled = list(_drawn(OUTSIDE, seen))
         received = [p for p in sampled if p.title == RECEIVED]
         offered, *late = sent_over_time(source.run.detail(trial.name, "offered"), start)
@@ -234,10 +234,12 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
         for name in (one for one in inside if one in hosts):
             # On the same axis. Its CPU time is the emulator's on the host, as seen from within:
             # never to be added to the host's.
-            rows, offset = thinned(source.run.samples(trial.name, name)), _offset_ns(trial, name)
+            rows, read_ns = _rows(source, trial, name)
             if len(rows) > 1:
-                times = [(row["mono_ns"] + offset - start) / 1e9 for row in rows]
-                where = escape.plain(name, longest=24)
+                where, times = (
+                    escape.plain(name, longest=24),
+                    [(at - start) / 1e9 for at in read_ns],
+                )
                 for panel in _drawn(INSIDE, _Sampled(rows, times)):
                     others.append(replace(panel, title=f"{panel.title} inside ({where})"))
         panels = (*received, *late, *counted, *others)
@@ -248,9 +250,12 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
     return None
 
 
-def _offset_ns(trial: Trial, host: str) -> int:
+def _rows(source: Source, trial: Trial, host: str) -> tuple[Sequence[Json], Sequence[int]]:
+    """Rows of a host, and when each was read, by our clock."""
+    rows = thinned(source.run.samples(trial.name, host))
     offset = value_in(trial.details, "clock_offsets_ns", host)
-    return offset if isinstance(offset, int) else 0
+    ours = offset if isinstance(offset, int) else 0
+    return rows, [row["mono_ns"] + ours for row in rows]
 
 
 def thinned(rows: Iterable[Json]) -> Sequence[Json]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, ledger_from_json
-from nodrop.ledger.hops import CUT, Account, Class
 from nodrop.ledger.imbalance import Role
 from nodrop.report import escape
-from nodrop.results.records import Detections
+from nodrop.results.records import Detections, counted_in
 from nodrop.results.rundir import Damage, RunDir, pack, unpack
 from nodrop.results.summary import first_host
 from nodrop.results.trial import SutThread, TrialRecord
@@ -22,27 +21,14 @@ from nodrop.untrusted.json_text import list_in, table_in, tables_in, value_in
 Json = dict[str, Any]
 
 
-def _of(books: Ledger, which: Callable[[Account], bool]) -> int | None:
-    found = [account.packets for account in books.accounts if which(account)]
-    return sum(found) if found else None
-
-
 BOOKS_DIFFER = "books_differ"
 BOOKS_MISSING = "books_missing"
 """Reasons that only a report finds."""
-COUNTED: Mapping[str, Callable[[Ledger], int | bool | None]] = {
-    "offered_packets": lambda books: books.packets_at("sent"),
-    "decoded_packets": lambda books: books.packets_at("decoded"),
-    "lost_packets": lambda books: books.total(Class.LOST),
-    "merged_packets": lambda books: books.total(Class.MERGED) + books.total(Class.HELD),
-    "foreign_packets": lambda books: books.total(Class.FOREIGN),
-    "copied_packets": lambda books: books.total(Class.COPIED),
-    "answered_packets": lambda books: books.total(Class.ANSWERED),
-    "residual_packets": lambda books: books.residual_packets,
-    "cut_packets": lambda books: _of(books, lambda a: a.name == CUT),
-    "invalid_packets": lambda books: _of(books, lambda a: a.kind is Class.INVALID),
-    "books_closed": lambda books: books.closed,
-}
+COUNTED = (
+    "offered_packets", "decoded_packets", "lost_packets", "merged_packets", "foreign_packets",
+    "copied_packets", "answered_packets", "residual_packets", "cut_packets", "invalid_packets",
+    "books_closed",
+)  # fmt: skip
 """Figures of a record that its books hold as well."""
 
 KEPT = (
@@ -295,8 +281,9 @@ def _number(value: object) -> float | None:
 def _by_its_files(record: TrialRecord, books: Ledger, kept: Json) -> TrialRecord:
     """A record that says otherwise than its own books, or than trial.json, which has the same
     record, vouches for nothing."""
+    held = {"offered_packets": books.packets_at("sent"), **counted_in(books)}
     recorded = {name: record.figure(name) for name in COUNTED}
-    differ = [n for n, v in recorded.items() if v is not None and v != COUNTED[n](books)]
+    differ = [n for n, v in recorded.items() if v is not None and v != held[n]]
     ratio, by_books = record.packets.loss_ratio, books.loss_ratio
     if ratio is not None and by_books is not None and abs(ratio - by_books) > 1e-9:
         differ.append("loss_ratio")

@@ -65,6 +65,7 @@ def page(story: Story) -> str:
     most_figures, most_charts = MOST_FIGURES, MOST_CHARTS
     if bounded.is_long(story):
         most_figures, most_charts = MOST_FIGURES_OF_LONG, MOST_CHARTS_OF_LONG
+    planned = [cell for cell in story.cells if not cell.searched]
     charts = bounded.leading(story)[: 5 if found else most_charts]
     chosen = [one for one in sections() if found is None or one.with_search]
     names = [str(s.run.manifest.get("name") or s.name) for s in story.sources]
@@ -87,11 +88,14 @@ def page(story: Story) -> str:
         verdicts=verdicts(story),
         signs={mark: sign(shape, style) for mark, (shape, style, _) in OUTCOMES.items()},
         capacity=capacity,
-        loss_plot=loss_plot([cell for cell in story.cells if not cell.searched]),
+        loss_plot=loss_plot(planned),
         bounded=bounded,
         figures=figures,
         trust=trust,
-        differences=_differences(story),
+        differences=_differences(story, planned[: bounded.MOST_ROWS]),
+        planned=planned,
+        figures_compared=DIFFERENCES,
+        family=family_words(compared_at_once(story), story.cells),
         drawn=_drawn(story, 0 if found else most_figures),
         flow=flow,
         merged_words=merged_words,
@@ -113,23 +117,14 @@ def commands(source: Source) -> str:
     return f"{shlex.join(source.command)}\nnodrop report {shlex.quote(source.name)}"
 
 
-def _differences(story: Story) -> View | None:
-    cells = [cell for cell in story.cells if not cell.searched][: bounded.MOST_ROWS]
-    if len(cells) < 2:
-        return None
+def _differences(story: Story, cells: Sequence[Cell]) -> Sequence[Sequence[Sequence[str]]]:
+    """Base → cell → figure → words. Empty if there is one cell alone."""
     family = compared_at_once(story)
-    bases = range(len(cells)) if len(cells) <= MOST_BASES else range(1)
-    return {
-        "figures": DIFFERENCES,
-        "cells": cells,
-        "more": bounded.more_words(len(story.cells) - bounded.MOST_ROWS, "cells.csv"),
-        # Base → cell → figure → words.
-        "bases": [
-            [[compared(cells[base], c, f, family).cell_words for f in DIFFERENCES] for c in cells]
-            for base in bases
-        ],
-        "family": family_words(family, story.cells),
-    }
+    bases = cells if len(cells) <= MOST_BASES else cells[:1]
+    return [
+        [[compared(base, c, f, family).cell_words for f in DIFFERENCES] for c in cells]
+        for base in bases if len(cells) > 1
+    ]  # fmt: skip
 
 
 def _over_time(story: Story, chosen: Sequence[tuple[Cell, Trial]]) -> list[View]:

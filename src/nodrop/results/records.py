@@ -426,11 +426,12 @@ class PacketBooks(Model):
             sustained=None if pace is None else pace.sustained,
             sustained_evidence="" if pace is None else pace.evidence,
             service_pps_at_least=None if pace is None else pace.service_pps_at_least,
-            **({} if ledger is None else _counted(ledger)) | beside,
+            **({} if ledger is None else counted_in(ledger)) | beside,
         )
 
 
-def _counted(ledger: Ledger) -> dict[str, Any]:
+def counted_in(ledger: Ledger) -> dict[str, Any]:
+    """Figures of a record that its books hold."""
     absorbed, held = ledger.total(Class.MERGED), ledger.total(Class.HELD)
     cut = next((a for a in ledger.accounts if a.name == CUT), None)
     invalid = next((a for a in ledger.accounts if a.kind is Class.INVALID), None)

@@ -295,7 +295,7 @@ def summarize_cells(
     for record in records:
         cells.setdefault(cell_key(record.factors), []).append(record)
     rows = [_summary(found, looks) for found in cells.values()]
-    return tuple(sorted(rows, key=lambda row: _order(row.cell)))
+    return tuple(sorted(rows, key=lambda row: by_size(row.cell.values())))
 
 
 def cell_key(cell: Mapping[str, Any]) -> str:
@@ -420,13 +420,13 @@ def _counted(words: Iterable[str | None]) -> dict[str, int]:
     return dict(Counter(w for w in words if w).most_common())
 
 
-def _order(cell: Mapping[str, Any]) -> list[tuple[int, float, str]]:
+def by_size(values: Iterable[object]) -> list[tuple[int, float, str]]:
     """Numbers by size, before everything else by its text."""
     return [
         (0, float(v), "")
         if isinstance(v, int | float) and not isinstance(v, bool)
         else (1, 0.0, str(v))
-        for v in cell.values()
+        for v in values
     ]
 
 
