@@ -16,10 +16,10 @@ def _lines() -> Iterator[str]:
     yield "# Findings of `nodrop audit`"
     yield ""
     yield (
-        "Written by `python -m tools.audit_findings` from the findings themselves "
-        "(`src/nodrop/audit/`): edit those. They stand in the order of their likely effect, and "
-        "an id never changes its meaning. A finding that costs *nothing* is a note: a number that "
-        "is easily misread; it sets no exit code. [How to use it](../how-to/audit.md)."
+        "`python -m tools.audit_findings` writes this page from the findings in "
+        "`src/nodrop/audit/`; edit those. The findings with the largest likely effect come first. "
+        "An id never changes its meaning. A finding that costs *nothing* is a note about a number "
+        "that is easily misread; it sets no exit code. [How to use it](../how-to/audit.md)."
     )
     yield ""
     columns = ("finding", "costs", "role", "why", "does not apply", "what changes it", "source")

@@ -43,15 +43,15 @@ def _lines(registered: Iterable[Registered]) -> Iterator[str]:
     yield "# Places where packets can die"
     yield ""
     yield (
-        "Written by `python -m tools.places` from the entries that hosts, setups and SUTs give "
-        "(`nodrop.ledger.hops`): edit those. A plugin adds its own as the attribute `places` of "
-        "its class. A verdict says a place by its name: `lost in the socket ring`."
+        "`python -m tools.places` writes this page from the entries that hosts, setups and SUTs "
+        "give (`nodrop.ledger.hops`); edit those. A plugin adds places as the attribute `places` "
+        "of its class. A verdict uses the name of a place: `lost in the socket ring`."
     )
     yield ""
     yield (
-        "*Before the SUT*: a packet lost there did not arrive at the SUT's sockets. *Waits for*: "
-        "what the packets wait for, which decides what can be named as the cause of losses there "
-        "([methodology](../methodology.md#the-cause)); stolen CPU time explains losses wherever "
+        "*Before the SUT*: a packet lost there did not reach the SUT's sockets. *Waits for*: a "
+        "packet waits for a CPU, a thread of the SUT, its emulator, or nothing. This decides which "
+        "causes of loss can be named there ([methodology](../methodology.md#the-cause)). Stolen CPU time explains losses wherever "
         "packets wait."
     )
     yield ""

@@ -475,11 +475,11 @@ def _lines() -> Iterator[str]:
     yield "# Knobs of `nodrop tune`"
     yield ""
     yield (
-        "Written by `python -m nodrop.tune.knobs` from the knobs themselves "
-        "(`src/nodrop/tune/knobs.py`): edit those. They stand in the order in which they are set: "
-        "one that is further up may undo those further down. *Flaps*: on NICs of hardware the link "
-        "goes down and up. A plugin adds its own by an entry point of the group `nodrop.knobs`, "
-        "which names a `Knob` or several. [How to use it](../how-to/tune.md)."
+        "`python -m nodrop.tune.knobs` writes this page from the knobs in "
+        "`src/nodrop/tune/knobs.py`; edit those. nodrop sets knobs in this order, because one "
+        "further up may undo those further down. *Flaps*: on a hardware NIC the link goes down and "
+        "up. A plugin adds knobs by an entry point of the group `nodrop.knobs`, which names one "
+        "`Knob` or several. [How to use it](../how-to/tune.md)."
     )
     yield ""
     columns = ("knob", "what it is", "values", "flaps", "why", "wrong when", "source", "by hand")
