@@ -51,8 +51,8 @@ def _lines(registered: Iterable[Registered]) -> Iterator[str]:
     yield (
         "*Before the SUT*: a packet lost there did not reach the SUT's sockets. *Waits for*: a "
         "packet waits for a CPU, a thread of the SUT, its emulator, or nothing. This decides which "
-        "causes of loss can be named there ([methodology](../methodology.md#the-cause)). Stolen CPU time explains losses wherever "
-        "packets wait."
+        "causes of loss can be named there ([methodology](../methodology.md#the-cause)). Stolen "
+        "CPU time explains losses wherever packets wait."
     )
     yield ""
     columns = ("place", "owner", "lies", "waits for", "counter", "who drops", "what touches it")
