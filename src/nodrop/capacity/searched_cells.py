@@ -14,7 +14,7 @@ from nodrop.capacity.search_answer import Answer
 from nodrop.config.search import Search
 from nodrop.findings.observations import RATES
 from nodrop.report import escape
-from nodrop.report.story import Cell, Source, Story, factor_label, once
+from nodrop.report.story import Cell, Source, Story, by_key, factor_label, once
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import Forecast
 from nodrop.results.records import LoadWindow
@@ -78,11 +78,8 @@ def searches(story: Story) -> tuple[SearchedCell, ...]:
         search = _search(source)
         if search is None:
             continue
-        gathered: dict[str, list[Cell]] = {}
-        for cell in story.cells:
-            record = cell.trials[0].record
-            if cell.source == number and record.searched is not None:
-                gathered.setdefault(repr(sorted(record.cell.items())), []).append(cell)
+        own = (cell for cell in story.cells if cell.source == number and cell.searched)
+        gathered = by_key((repr(sorted(c.trials[0].record.cell.items())), c) for c in own)
         found += [_searched(story, number, cells, search) for cells in gathered.values()]
     return tuple(found)
 

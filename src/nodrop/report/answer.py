@@ -9,7 +9,7 @@ from dataclasses import replace
 from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches
 from nodrop.capacity.words import answer_sentences, cost_sentence
 from nodrop.config.units import count_of
-from nodrop.report import escape
+from nodrop.report import escape, numbers
 from nodrop.report.comparison import cost_sentences, family_words
 from nodrop.report.direct import direct_sentences
 from nodrop.report.hosts import hosts_between
@@ -77,8 +77,7 @@ def _on_its_hosts(sentence: Sentence) -> Sentence:
 
 def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]:
     measured = tuple(t for cell in story.cells for t in cell.valid)
-    sizes = sorted({len(cell.valid) for cell in story.cells})
-    per_cell = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    per_cell = numbers.from_to(len(cell.valid) for cell in story.cells)
     outcomes = Counter(t.outcome for t in story.trials)
     others = {outcome: outcomes[outcome] for outcome in ("failed", "void")}
     rest = "".join(f", {n} {outcome}" for outcome, n in others.items() if n)

@@ -82,11 +82,7 @@ class Figure:
         return self.gathered(cell).summary
 
     def gathered(self, cell: Cell) -> Gathered:
-        """Every cell is laid beside every other: its figures are gathered once."""
-        if self not in cell.kept:
-            cell.kept[self] = cell.gathered(self.of, self.scale)
-        found: Gathered = cell.kept[self]
-        return found
+        return cell.gathered(self, self.of, self.scale)
 
     def shown(self, value: float) -> str:
         return grouped(f"{value:,.{self.digits}f}") if value else "0"

@@ -23,7 +23,7 @@ from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, figure
 from nodrop.report.hosts import other_hosts
 from nodrop.report.sentences import WORDS, Sentence, listed, phrase, sentence_of
 from nodrop.report.setups import LOADS, Contrast, Level, compared_at_once, contrasts
-from nodrop.report.story import Cell, Source, Story, factor_label, once
+from nodrop.report.story import Cell, Source, Story, by_key, factor_label, once
 from nodrop.report.trials import Trial, work_of
 from nodrop.report.trust import FOREIGN_CPU_RATIO
 from nodrop.results.capacity import Direct
@@ -322,10 +322,8 @@ def _fixed(
 def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[Level, Cell]]] | None:
     """The heaviest load at which most levels were measured, the base first if it was; None if no
     two levels had a load in common."""
-    loads: dict[str, list[tuple[Level, Cell]]] = {}
-    for level in contrast.levels:
-        for cell in level.cells:
-            loads.setdefault(cell.load_label, []).append((level, cell))
+    cells = ((level, cell) for level in contrast.levels for cell in level.cells)
+    loads = by_key((one[1].load_label, one) for one in cells)
 
     def weight(label: str) -> tuple[int, float]:
         cells = [cell for _, cell in loads[label]]
@@ -410,9 +408,7 @@ def _worded(
         names = listed([base, *(c.name for c in found)])
         told = amounts([c for c in found if c.words])
         parts.append(f"{names} {several} {same}{at}" + (f", {told}" if told else ""))
-    unsure: dict[str, list[Said]] = {}
-    for level in (one for one in said if one.verdict == "cannot tell"):
-        unsure.setdefault(level.needed, []).append(level)
+    unsure = by_key((one.needed, one) for one in said if one.verdict == "cannot tell")
     for needed, found in unsure.items():
         names = " or ".join(c.name for c in found)
         which = f"cannot tell yet whether {names} {one_does} {more} or {less} than {base}"

@@ -13,7 +13,7 @@ from nodrop.report.costs import DETECTION_FIGURE
 from nodrop.report.repeats import outlying, words_of_trials
 from nodrop.report.sections import figures_of_others
 from nodrop.report.sentences import counted
-from nodrop.report.story import Cell, Story, once
+from nodrop.report.story import Cell, Story, by_key, once
 from nodrop.report.tables import (
     Column,
     Field,
@@ -388,10 +388,8 @@ def _known(cell: Cell) -> Iterator[Detections]:
 def _classes(cells: Sequence[Cell]) -> Iterator[SignatureClass]:
     """Most missed first; by the signatures' own classes."""
     for cell in cells:
-        by_class: dict[str, list[tuple[int, int]]] = {}
-        for one in _known(cell):
-            for kind in one.classes:
-                by_class.setdefault(kind.name, []).append((kind.expected, kind.missed))
+        kinds = (kind for one in _known(cell) for kind in one.classes)
+        by_class = by_key((kind.name, (kind.expected, kind.missed)) for kind in kinds)
         worst = sorted(by_class.items(), key=lambda item: (-_share(item[1]), item[0]))
         yield from ((cell, name, counted) for name, counted in worst[:MOST_CLASSES])
 

@@ -10,7 +10,7 @@ from nodrop.report import numbers
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.escape import plain
 from nodrop.report.sentences import Sentence, first_of, sentence_of
-from nodrop.report.story import Cell, Story, once
+from nodrop.report.story import Cell, Story, by_key, once
 from nodrop.report.tables import Field, Table, own, table_of, words
 from nodrop.results.summary import measured_on
 from nodrop.stats.comparison import HostSpread, host_spread
@@ -73,10 +73,7 @@ def hosts_between(story: Story) -> Sentence | None:
         pairs = {pair for cell in one.cells for pair in cell.pairs}
         valid = tuple(trial for trial in one.trials if trial.valid)
         measured.append((one.subject, tuple(sorted(pairs)), valid))
-    cells: dict[tuple[str, ...], list[str]] = {}
-    for label, on, _ in measured:
-        if on:
-            cells.setdefault(on, []).append(label)
+    cells = by_key((on, label) for label, on, _ in measured if on)
     if len(cells) < 2:
         return None
     named = "; ".join(
@@ -94,31 +91,26 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
     if not each:
         return
     trials = tuple(trial for cell in each for trial in cell.valid)
-    counts = sorted({len(cell.pairs) for cell in each})
-    hosts = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    hosts = numbers.from_to(len(cell.pairs) for cell in each)
     # By the boot that the manifest has of each pair's host.
-    boots = set()
-    for cell in each:
-        pairs = measured_on(story.sources[cell.source].run.manifest)
-        boots |= {str(value_in(pairs, pair, "host", "boot_id") or "") for pair in cell.pairs}
-    alone = ""
-    if len(boots) == 1 and "" not in boots:
-        alone = "; all are pairs of one machine, so of others this says nothing"
+    hosts_of = ((measured_on(story.sources[c.source].run.manifest), c.pairs) for c in each)
+    found_in = (value_in(on, pair, "host", "boot_id") for on, pairs in hosts_of for pair in pairs)
+    boots = {str(boot or "") for boot in found_in}
+    of_one = len(boots) == 1 and all(boots)
+    alone = "; all are pairs of one machine, so of others this says nothing" if of_one else ""
     yield sentence_of(
         "several-hosts", {"cells": [[c.label, *c.pairs] for c in each]}, trials,
         n=len(each), hosts=hosts, needed=runs_needed(), alone=alone,
     )  # fmt: skip
     differ = [(one, one.spread) for one in found if one.spread is not None and one.differs]
-    if not differ:
-        return
     titles = ", ".join(dict.fromkeys(one.figure.title for one, _ in differ))
-    of = len({one.cell for one, _ in differ})
     figures = [
         {"cell": one.cell.label, "figure": one.figure.name, "between": spread.between,
          "within": spread.within, "p": spread.p}
         for one, spread in differ
     ]  # fmt: skip
-    yield sentence_of("hosts-differ", {"figures": figures}, trials, n=of, titles=titles)
+    if of := len({one.cell for one, _ in differ}):
+        yield sentence_of("hosts-differ", {"figures": figures}, trials, n=of, titles=titles)
 
 
 def hosts_tables(story: Story) -> tuple[Table, ...]:

@@ -21,7 +21,7 @@ from nodrop.findings.load_words import LEAST_KNOWN, Contradiction, LoadResult, c
 from nodrop.ledger.hops import Reason
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import WORDS, Sentence, counted, phrase, reason_words, sentence_of, why
-from nodrop.report.story import Cell, Story, once, starts_of
+from nodrop.report.story import Cell, Story, by_key, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary, share_interval, upper_bound
 
@@ -61,11 +61,8 @@ def places_of(cell: Cell) -> dict[str, int]:
 
 def pointers(cell: Cell) -> list[Pointer]:
     """The commonest first."""
-    gathered: dict[str, list[tuple[str, Trial]]] = {}
-    for trial in cell.lossy:
-        for rule, words in _causes(trial):
-            gathered.setdefault(rule, []).append((words, trial))
-    found = []
+    causes = ((cause, trial) for trial in cell.lossy for cause in _causes(trial))
+    gathered, found = by_key((rule, (words, trial)) for (rule, words), trial in causes), []
     for rule, told in gathered.items():
         alike, trials = len({words for words, _ in told}) == 1, tuple(t for _, t in told)
         found.append(Pointer(rule, words=told[0][0], alike=alike, trials=trials))

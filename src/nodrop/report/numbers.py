@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from nodrop.config.units import noun
 from nodrop.findings.load_words import written
@@ -87,6 +87,13 @@ def short(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
     return f"{value:.3g}"
+
+
+def from_to(values: Iterable[int]) -> str:
+    """`3`, or `3 to 5` if they differ."""
+    found = sorted(values)
+    low, high = found[0], found[-1]
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def between(low: float, high: float, shown: Callable[[float], str]) -> str:

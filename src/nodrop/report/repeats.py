@@ -11,7 +11,7 @@ from nodrop.config.units import count_of
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
 from nodrop.report.sentences import Sentence, first_of, phrase, sentence_of
 from nodrop.report.setups import compared_at_once, conditions, figures_compared
-from nodrop.report.story import Cell, Story, once
+from nodrop.report.story import Cell, Story, by_key, once
 from nodrop.report.tables import Field, Made, Table, number, own, table_of, words
 from nodrop.report.trials import Trial
 from nodrop.results.rundir import Records
@@ -210,9 +210,7 @@ def outlying_in(cell: Cell, figure: Figure) -> Iterator[Outlying]:
 
 def words_of_trials(found: Sequence[Outlying]) -> Mapping[str, str]:
     """Anchor → in which figures it stands apart."""
-    said: dict[str, list[str]] = {}
-    for one in found:
-        said.setdefault(one.trial.anchor, []).append(one.words)
+    said = by_key((one.trial.anchor, one.words) for one in found)
     return {anchor: "; ".join(each) for anchor, each in said.items()}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches
 from nodrop.findings.observations import RATES
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure, family_of
-from nodrop.report.story import Cell, Story, factor_label, once, said_by_name
+from nodrop.report.story import Cell, Story, by_key, factor_label, once, said_by_name
 from nodrop.report.trials import Trial
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Family
@@ -146,11 +146,8 @@ def _contrasts(source: int, levels: Sequence[Level]) -> Iterator[Contrast]:
     factors = _factors([level.asked for level in levels])
     for factor in factors:
         others = [f for one in factors if one != factor for f in one]
-        gathered: dict[str, list[Level]] = {}
-        for level in levels:
-            rest = repr([(f, level.asked.get(f)) for f in others])
-            gathered.setdefault(rest, []).append(level)
-        for alike in gathered.values():
+        rest = (repr([(f, level.asked.get(f)) for f in others]) for level in levels)
+        for alike in by_key(zip(rest, levels, strict=True)).values():
             if len(alike) > 1:
                 first = alike[0].asked
                 held = {f: first[f] for f in others if f in first}

@@ -25,6 +25,8 @@ from nodrop.untrusted.json_text import list_in, table_in, tables_in
 
 Json = dict[str, Any]
 
+KeyT = TypeVar("KeyT")
+ItemT = TypeVar("ItemT")
 MadeT = TypeVar("MadeT")
 WholeT = TypeVar("WholeT", "Cell", "Story")
 
@@ -32,6 +34,14 @@ UNVALUED = "all trials"
 
 OPTIONS = {"--budget": "search.budget_s"}
 """Options of `nodrop capacity` that are a key of the experiment, a time."""
+
+
+def by_key(told: Iterable[tuple[KeyT, ItemT]]) -> dict[KeyT, list[ItemT]]:
+    """Items with the same key, in their order."""
+    found: dict[KeyT, list[ItemT]] = {}
+    for key, item in told:
+        found.setdefault(key, []).append(item)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,17 +134,19 @@ class Cell:
             return "hosts"
         return "runs" if self.starts == len(self.valid) else "starts of the SUT"
 
-    def gathered(self, of: Callable[[Trial], float | None], scale: float = 1.0) -> Gathered:
-        """Values of the measured trials that have one."""
-        told = ((of(trial), trial.start) for trial in self.valid)
-        return gathered(told, self.looks, scale)
+    def gathered(
+        self, key: object, of: Callable[[Trial], float | None], scale: float = 1.0
+    ) -> Gathered:
+        """Values of the measured trials that have one, made once for this key: tables, drawings and
+        sentences ask for the same ones."""
+        if key not in self.kept:
+            told = ((of(trial), trial.start) for trial in self.valid)
+            self.kept[key] = gathered(told, self.looks, scale)
+        found: Gathered = self.kept[key]
+        return found
 
     def summary(self, figure: str) -> Summary | None:
-        """Made once: tables, drawings and sentences ask for the same ones."""
-        if figure not in self.kept:
-            self.kept[figure] = self.gathered(lambda trial: trial.figure(figure)).summary
-        found: Summary | None = self.kept[figure]
-        return found
+        return self.gathered(figure, lambda trial: trial.figure(figure)).summary
 
     @cached_property
     def loss(self) -> Summary | None:
@@ -310,10 +322,8 @@ def read_story(paths: Sequence[Path]) -> Story:
 def _gathered(found: Iterable[Trial]) -> tuple[tuple[Trial, ...], Sequence[Sequence[Trial]]]:
     """All trials, and those of each cell. They know if several hosts measured theirs."""
     trials = [*found]
-    cells: dict[tuple[int, str], list[int]] = {}
-    for n, trial in enumerate(trials):
-        key = trial.source, repr(sorted(trial.record.factors.items()))
-        cells.setdefault(key, []).append(n)
+    keys = ((t.source, repr(sorted(t.record.factors.items()))) for t in trials)
+    cells = by_key((key, n) for n, key in enumerate(keys))
     for numbers_of in cells.values():
         if len({trials[n].pair for n in numbers_of if trials[n].valid}) > 1:
             for n in numbers_of:

@@ -156,28 +156,22 @@ def sent_over_time(offered: object, start_ns: int) -> tuple[Panel, Panel]:
     )
 
 
-COUNTED = {
-    "sent": "sent_packets",
-    "captured": "captured_packets",
-    "decoded": "decoded_packets",
-    "dropped": "dropped_packets",
-}
+COUNTED = ("sent", "captured", "decoded", "dropped")
 
 
 def counted_over_time(rows: Iterable[Mapping[str, Any]], start_ns: int) -> Iterable[Panel]:
     """The SUT's counters in steps, as it reported them: what it did in between is not known."""
-    readings = [row for row in rows if "intended_packets" in row]
-    kept = _evenly(readings)
+    kept = _evenly([row for row in rows if "intended_packets" in row])
     told: dict[str, list[Point]] = {}
-    for name, field in COUNTED.items():
+    for name in COUNTED:
         steps = told[name] = []
         for row in kept:
-            value, at_ns = row.get(field), row.get("mono_ns")
+            value, at_ns = row.get(f"{name}_packets"), row.get("mono_ns")
             if all(isinstance(one, int) and abs(one) <= LARGEST for one in (value, at_ns)):
                 at = (row["mono_ns"] - start_ns) / 1e9
                 if steps and steps[-1][1] != value:
                     steps.append((at, steps[-1][1]))
-                steps.append((at, float(row[field])))
+                steps.append((at, float(row[f"{name}_packets"])))
     if series := _series(told):
         yield Panel("Counted, as reported while it ran", "packets", series)
 
@@ -367,9 +361,11 @@ def _threads(of: _Sampled) -> Iterable[Panel]:
     def percent(tid: int) -> Rising:
         return lambda row: at[id(row)].get(tid)
 
-    told = [(escape.plain(spent[tid][0], longest=24), of.rates(percent(tid))) for tid in busiest]
-    series = tuple(Series(name, tuple(points), n) for n, (name, points) in enumerate(told))
-    yield Panel("SUT threads", "% of one CPU", series, high=100)
+    series = (
+        Series(escape.plain(spent[tid][0], longest=24), tuple(of.rates(percent(tid))), style)
+        for style, tid in enumerate(busiest)
+    )
+    yield Panel("SUT threads", "% of one CPU", tuple(series), high=100)
 
 
 def _memory(wanted: Mapping[str, Rising]) -> Make:

@@ -25,7 +25,7 @@ from nodrop.report.sentences import (
     reasons_of,
     sentence_of,
 )
-from nodrop.report.story import Source, Story, once
+from nodrop.report.story import Source, Story, by_key, once
 from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Sensor, Trial
 from nodrop.results.rundir import Records
 from nodrop.results.summary import cell_key, idle_ports, measured_on, not_whole
@@ -38,10 +38,8 @@ LOG = "engine.json"
 
 def sensor_sentences(story: Story) -> Iterator[Sentence]:
     yield from trace_changes(story)
-    found: dict[Sensor, list[Trial]] = {}
-    for trial in story.trials:
-        if (sensor := trial.aside.sensor) is not None:
-            found.setdefault(sensor, []).append(trial)
+    told = ((trial.aside.sensor, trial) for trial in story.trials)
+    found = by_key((sensor, trial) for sensor, trial in told if sensor is not None)
     for sensor, trials in found.items():
         yield from _unloaded(sensor, tuple(trials))
         if sensor.yaml and sensor.replaced:
@@ -105,9 +103,7 @@ def _plain(text: str | None) -> str:
 
 @once
 def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
-    measured: dict[str, list[Trial]] = {}
-    for cell in story.cells:
-        measured.setdefault(subject(story, cell), []).extend(cell.valid)
+    measured = by_key((subject(story, cell), t) for cell in story.cells for t in cell.valid)
     said = []
     for whose, trials in measured.items():
         for about in ("cut", "invalid"):
@@ -139,10 +135,8 @@ def decoder_words(story: Story) -> list[str]:
 
 def without_work(story: Story) -> Iterator[Sentence]:
     """By cell, whatever loads a search offered it."""
-    cells: dict[str, list[Trial]] = {}
-    for trial in story.trials:
-        if trial.valid and trial.record.packets.ports:
-            cells.setdefault(cell_key(trial.record.cell), []).append(trial)
+    valid = (trial for trial in story.trials if trial.valid and trial.record.packets.ports)
+    cells = by_key((cell_key(trial.record.cell), trial) for trial in valid)
     told = [(idle_ports([t.record for t in trials]), trials) for trials in cells.values()]
     if found := [(ports, trials) for ports, trials in told if ports]:
         named = dict.fromkeys(escape.plain(port) for ports, _ in found for port in ports)
@@ -219,11 +213,8 @@ def findings(story: Story) -> list[Sentence]:
 
 def _not_measured(story: Story) -> Iterator[Sentence]:
     for rule, outcome in (("trials-failed", "failed"), ("trials-void", "void")):
-        codes: dict[str, list[Trial]] = {}
-        for trial in story.trials:
-            if trial.outcome == outcome:
-                for code in dict.fromkeys(reasons_of(trial)):
-                    codes.setdefault(code, []).append(trial)
+        such = [trial for trial in story.trials if trial.outcome == outcome]
+        codes = by_key((code, trial) for trial in such for code in dict.fromkeys(reasons_of(trial)))
         for code, trials in sorted(codes.items()):
             yield Sentence(
                 rule,

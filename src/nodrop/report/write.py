@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -241,14 +240,12 @@ def write_report(
 
 def _made(run_dir: Path, out: Path | None) -> Folder:
     """A run directory may be anybody's: no link in it leads a report out of it."""
-    if out is None:
-        folder = Folder(run_dir).folder("report")
-        make = partial(folder.make, exist_ok=True)
-    else:
-        folder = Folder(out)
-        make = partial(out.mkdir, parents=True, exist_ok=True)
+    folder = Folder(run_dir).folder("report") if out is None else Folder(out)
     try:
-        make()
+        if out is None:
+            folder.make(exist_ok=True)
+        else:
+            out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         is_link = folder.path.is_symlink() and out is None
         why = "is a link, which is not followed" if is_link else error.strerror or str(error)

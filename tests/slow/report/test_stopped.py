@@ -50,7 +50,7 @@ def test_its_intervals_are_wider_than_those_of_a_number(tmp_path: Path, most: in
     for cell in read_story([run]).cells:
         a, b = (
             cell.summary("activation_s"),
-            summarize(cell.gathered(lambda t: t.activation_s).values),
+            summarize(cell.gathered("activation_s", lambda t: t.activation_s).values),
         )
         assert a is not None and b is not None and a.interval and b.interval
         assert a.interval.low <= b.interval.low and b.interval.high <= a.interval.high
