@@ -16,7 +16,7 @@ from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.statements import writing
-from nodrop.capacity.tried import judged_ratio, tried
+from nodrop.capacity.tried import SENDER_REASONS, judged_ratio, tried
 from nodrop.capacity.words import bounds_words
 from nodrop.config.asked import SEARCHING, search_words
 from nodrop.config.units import count_of, noun, parse_cpus
@@ -107,7 +107,7 @@ def _card(story: Story, searched: SearchedCell) -> Card:
     again = _took_s((*searched.ramps, *searched.trials))
     ends = load_of(answer, lower), load_of(answer, upper)
     return _made(
-        story, source, limit, again, _search_more(answer, source, again), ends, [*lossy.values()],
+        story, source, limit, again, _search_more(searched, source, again), ends, [*lossy.values()],
         subject=searched.subject, by=answer.by, goal=answer.goal, goals_of=answer.goals_of,
         headline=headline(answer), lossy=len(lossy), lossy_of=len(known),
         tolerated=_tolerated(searched.answers),
@@ -221,8 +221,7 @@ def _given_sure(trials: Sequence[Trial], top: Cell | None, ends: Ends, *, kept: 
         words.append(f"0 of {count_of(len(top.known), 'trial')}{at} lost a packet.")
         of = f"{share(bound)} of such {top.independent_name}"
         words.append(f"With 95 % confidence, fewer than {of} do.")
-        if not kept:
-            words.append("It is not shown to keep this up.")
+        words += [] if kept else ["It is not shown to keep this up."]
     said = ", ".join(f"{n} {word}" for word in OUTCOMES if (n := counted[word]))
     alike = counted["measured"] == len(trials)
     words.append(f"{count_of(len(trials), 'trial')}{'' if alike else f': {said}'}.")
@@ -503,20 +502,22 @@ def _allowed(
     return [one for one in ways if may(one.command)][:MOST_ACTIONS]
 
 
-def _search_more(answer: Answer, source: Source, again: float | None) -> Iterator[Action]:
-    """Ways to see more by a longer search."""
-    search, needed = table_in(source.run.manifest, "search"), runs_needed()
-    budget = search.get("budget_s")
-    if answer.limited_by == "budget" and isinstance(budget, int | float):
+def _search_more(one: SearchedCell, source: Source, again: float | None) -> Iterator[Action]:
+    """Ways to see more by a longer search; of a sender that was late, by another sender."""
+    answer, search = one.answers[0], table_in(source.run.manifest, "search")
+    budget, needed = search.get("budget_s"), runs_needed()
+    late = [t for t in one.trials if SENDER_REASONS & {*t.record.invalid_reasons}]
+    if answer.limited_by == "budget" and 2 * len(late) > len(one.trials):
+        yield _action("sender-late", n=len(late), of=len(one.trials))
+    elif answer.limited_by == "budget" and isinstance(budget, int | float):
         more_time = source.command_with(f"search.budget_s={budget * 2:.0f}")
         yield _action("more-time", more_time, budget * 2)
-    closed = any(one.closed for one in answer.rounds)
+    closed = any(each.closed for each in answer.rounds)
     if search and len(answer.rounds) < needed and answer.lower is not None and closed:
-        settings = [f"search.rounds={needed}"]
-        rounds = max(len(answer.rounds), 1)
-        longer = again * (needed / rounds) if again else None
+        settings, times = [f"search.rounds={needed}"], needed / len(answer.rounds)
+        longer = again * times if again else None
         if isinstance(budget, int | float):
-            longer = budget * needed / rounds * 1.3
+            longer = budget * times * 1.3
             settings.append(f"search.budget_s={longer:.0f}")
         yield _action("rounds", source.command_with(*settings), longer, n=needed)
 
@@ -529,5 +530,4 @@ def _mostly(above: Sequence[Trial], *rules: str) -> bool:
 
 def _crowded(trials: Sequence[Trial]) -> bool:
     """Other programs had much of the CPUs in most trials that say something, or were to."""
-    busy = sum(trial.record.host_was_busy for trial in trials)
-    return 2 * busy > len(trials)
+    return 2 * sum(trial.record.host_was_busy for trial in trials) > len(trials)

@@ -303,6 +303,19 @@ def test_a_host_that_was_busy_is_to_be_quiet_before_all_else(
     assert not any("quiet host" in action.text for action in others)
 
 
+@pytest.mark.parametrize(("late", "says"), [(3, False), (4, True), (7, True)])
+def test_a_sender_that_was_late_in_most_trials_is_named_before_more_time(
+    tmp_path: Path, late: int, says: bool
+) -> None:
+    """Seen: 12 of 16 trials void for it, and "Give the search more time." alone."""
+    loads = [tried(7, [0.0] * 3), *(tried(8 + n, ["late"]) for n in range(late))]
+    card = card_of(outcome_search(tmp_path, loads, search={"budget_s": 20.0, "rounds": 3}))
+    assert card.breaks.verdict == "The budget ran out."
+    why = [a.why for a in card.actions if a.text == "Send from a host of its own."]
+    assert why == ([f"The sender was late in {late} of {3 + late} trials."] if says else [])
+    assert any("more time" in action.text for action in card.actions) is not says
+
+
 @pytest.mark.parametrize("budget", [["--budget", "20s"], ["--budget=20s"], []])
 def test_a_longer_search_has_one_budget(tmp_path: Path, budget: list[str]) -> None:
     command = ["/usr/bin/nodrop", "capacity", "my.pcap", *budget, "--rules", "r"]
