@@ -31,6 +31,7 @@ from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_tab
 from nodrop.report.sections import (
     Picture,
     common,
+    environment,
     framed,
     objects,
     resource,
@@ -275,31 +276,13 @@ def _write_csv(folder: Folder, name: str, table: Table) -> None:
 
 def markdown_report(story: Story) -> str:
     """The answer and the tables, for a wiki or a pull request."""
-
-    def listed(sentences: Sequence[Sentence]) -> str:
-        return "\n".join(f"- {markdown(sentence.text)}" for sentence in sentences)
-
-    found = answer(story)
-    drawn = []
-    for card in (*cards(story), *given_cards(story)):
-        head = f"| {markdown(card.subject)} | |", "| :-- | :-- |"
-        lines = ((markdown(key), markdown(said, longest=1000)) for key, said in card_lines(card))
-        drawn.append("\n".join((*head, *(f"| {key} | {said} |" for key, said in lines))))
-    told = []
-    for one in found.sentences:
-        told += [one.text, f"What to do: {one.to_do}."] if one.to_do else [one.text]
-    told = [markdown(said, longest=2000) for said in told]
-    # Several cells are compared first.
-    parts = ["# Answer", *(drawn + told if len(drawn) == 1 else told + drawn)]
-    if found.rests_on:
-        parts += ["It rests on:", listed(found.rests_on)]
-    if found.cannot_say:
-        parts += ["It cannot say:", listed(found.cannot_say)]
-    parts += ["## Cells", to_markdown(figures.cells_page_table(story))]
-    for table in _own_tables(story):
-        parts += [f"## {markdown(table.title)}", to_markdown(table)]
-    parts += ["## Trials", to_markdown(figures.trials_page_table(story))]
-    return "\n\n".join(parts)
+    cells, trials = figures.cells_page_table(story), figures.trials_page_table(story)
+    own = ((table.title, table) for table in _own_tables(story))
+    text = environment("nodrop.report").overlay(autoescape=False).get_template("report.md.j2")
+    return text.render(
+        cards=(*cards(story), *given_cards(story)), card_lines=card_lines, answer=answer(story),
+        md=markdown, tables=[("Cells", cells), *own, ("Trials", trials)], table_of=to_markdown,
+    )  # fmt: skip
 
 
 def _own_tables(story: Story) -> Sequence[Table]:
