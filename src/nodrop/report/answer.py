@@ -120,7 +120,9 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
     yield from _too_few(planned)
     if between := hosts_between(story):
         yield between
-    yield from _not_measured(story)
+    for rule, outcome in (("void-says-nothing", "void"), ("failed-in-no-figure", "failed")):
+        if trials := [t for t in story.trials if t.outcome == outcome]:
+            yield sentence_of(rule, {outcome: len(trials)}, trials)
     yield from _not_tried(story)
     others = other_programs(story)
     if others.crowded:
@@ -166,12 +168,6 @@ def _too_few(story: Story) -> Iterator[Sentence]:
         if cells:
             evidence = {"needed": needed, name: {c.label: of(c) for c in cells}}
             yield sentence_of(rule, evidence, (t for c in cells for t in c.valid), n=len(cells))
-
-
-def _not_measured(story: Story) -> Iterator[Sentence]:
-    for rule, outcome in (("void-says-nothing", "void"), ("failed-in-no-figure", "failed")):
-        if trials := [t for t in story.trials if t.outcome == outcome]:
-            yield sentence_of(rule, {outcome: len(trials)}, trials)
 
 
 def _not_tried(story: Story) -> Iterator[Sentence]:

@@ -35,9 +35,6 @@ class Series:
     style: int
     """Number of its colour and dashes: always the same, whatever is drawn beside it."""
 
-    def since(self, start: float) -> Series:
-        return replace(self, points=tuple(point for point in self.points if point[0] >= start))
-
     @property
     def is_more(self) -> bool:
         """It is somewhere more than nothing."""
@@ -82,10 +79,11 @@ class Timeline:
     @property
     def under_load(self) -> Timeline:
         """Without what came before the load: a guest's discarded one, which others have not."""
-        panels = (
-            replace(panel, series=tuple(one.since(FROM_S) for one in panel.series))
-            for panel in self.panels
-        )
+
+        def since(one: Series) -> Series:
+            return replace(one, points=tuple(point for point in one.points if point[0] >= FROM_S))
+
+        panels = (replace(one, series=tuple(map(since, one.series))) for one in self.panels)
         return Timeline(tuple(panels), tuple(mark for mark in self.marks if mark[1] >= FROM_S))
 
 

@@ -263,7 +263,8 @@ def _count(value: object) -> int | None:
 
 def _foreign_cpu_ratio(run: RunDir, record: TrialRecord, details: Json) -> float | None:
     if "foreign_cpu_ratio" in details:
-        return _number(details["foreign_cpu_ratio"])
+        found = details["foreign_cpu_ratio"]
+        return float(found) if isinstance(found, int | float) else None
     usage, offered = table_in(details, "usage"), run.detail(record.run, "offered")
     if "host_cpu_s" not in usage or not isinstance(offered, dict):
         return None
@@ -272,10 +273,6 @@ def _foreign_cpu_ratio(run: RunDir, record: TrialRecord, details: Json) -> float
         return max(0.0, float(usage["host_busy_s"]) - ours) / float(usage["host_cpu_s"])
     except (LookupError, TypeError, ValueError, ZeroDivisionError):
         return None  # a generator, or a version, that did not say
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _by_its_files(record: TrialRecord, books: Ledger, kept: Json) -> TrialRecord:
