@@ -172,18 +172,14 @@ def _shares_differ(base: Runs, other: Runs, family: Family) -> NDArray[np.bool_]
     m, n = base.shape[1], other.shape[1]
     lossy = zip(np.sum(base > 0, axis=1), np.sum(other > 0, axis=1), strict=True)
     allowed = family.error(min(m, n))
-    return np.array([fisher(int(b), m, int(o), n) <= allowed for b, o in lossy])
+    return np.array([_fisher(int(b), m, int(o), n) <= allowed for b, o in lossy])
 
 
 @lru_cache(maxsize=65_536)
-def fisher(b: int, m: int, o: int, n: int) -> float:
-    """Two-sided p-value of Fisher's exact test for `b` of `m` and `o` of `n`, by whole numbers:
-    scipy.stats takes most of a second to import."""
-    hits = b + o
-    possible = range(max(0, hits - n), min(m, hits) + 1)
-    ways = [math.comb(m, k) * math.comb(n, hits - k) for k in possible]
-    seen = math.comb(m, b) * math.comb(n, o)
-    return sum(way for way in ways if way <= seen) / math.comb(m + n, hits)
+def _fisher(b: int, m: int, o: int, n: int) -> float:
+    from scipy.stats import fisher_exact  # here, because it takes most of a second to import
+
+    return float(fisher_exact([[b, m - b], [o, n - o]]).pvalue)
 
 
 def _shift(base: Interval | None, other: Interval | None) -> Interval | None:

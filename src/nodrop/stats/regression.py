@@ -106,8 +106,10 @@ def _unlikely(values: Sequence[float], clearest: Clearest, error: float) -> bool
 
 def _ranks(values: Sequence[float]) -> NDArray[np.int64]:
     """Twice the ranks: whole numbers even if values are tied."""
-    order = np.sort(values)
-    return 1 + np.searchsorted(order, values) + np.searchsorted(order, values, side="right")
+    from scipy.stats import rankdata  # here, because it takes most of a second to import
+
+    found: NDArray[np.int64] = np.rint(2 * rankdata(values)).astype(np.int64)
+    return found
 
 
 def _sorted(ranks: NDArray[np.int64]) -> tuple[int, ...]:

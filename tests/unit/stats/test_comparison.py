@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import fisher_exact
 
-from nodrop.stats.comparison import Answer, Comparison, Question, compare, fisher
+from nodrop.stats.comparison import Answer, Comparison, Question, compare
 from nodrop.stats.interval import Family, lower_bound, upper_bound
 
 ALONE = Family(parts=2)
@@ -76,7 +77,8 @@ def test_what_may_lie_apart_is_bounded_exactly() -> None:
 def test_shares_of_lossy_runs_differ_by_fishers_test(lossy: int, answer: Answer) -> None:
     base, other = [0.0] * 40, [30.0] * lossy + [0.0] * (40 - lossy)
     family = Family(parts=100)
-    assert (fisher(0, 40, lossy, 40) <= family.error(40)) == (answer is Answer.DIFFERENT)
+    p = fisher_exact([[0, 40], [lossy, 40 - lossy]]).pvalue
+    assert (p <= family.error(40)) == (answer is Answer.DIFFERENT)
     comparison = found(base, other, Question(absolute=0.1, losses=True, family=family))
     assert (comparison.answer, comparison.shift) == (answer, 0)
     assert comparison.by_share == (answer is Answer.DIFFERENT)
