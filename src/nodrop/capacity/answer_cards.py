@@ -91,8 +91,8 @@ def _card(story: Story, searched: SearchedCell) -> Card:
     judged = {t: judged_ratio(t.record) for t in above if t.valid}
     known = {t: ratio for t, ratio in judged.items() if ratio is not None}
     lossy = {t: ratio for t, ratio in known.items() if ratio > answer.goal}
-    undecided = " above it" if lower is not None else " below it" if upper is not None else ""
-    why = f"No load{undecided} was decided." if answer.limited_by == "budget" else None
+    which = "higher " if lower is not None else "lower " if upper is not None else ""
+    why = f"No {which}load was decided." if answer.limited_by == "budget" else None
     limit = _Limit(
         by=answer.limited_by,
         above=[*lossy] or above,

@@ -27,7 +27,7 @@ VERDICTS: Mapping[str, tuple[str, str]] = {
     "max": ("Nothing breaks yet.", "The highest load of the search was carried."),
     "min": ("The least load is too much.", "The search tried nothing below it."),
     "loss_at_every_load": ("Loss at every load.", "The same part is lost of each."),
-    "budget": ("The budget ran out.", "No load above it was decided."),
+    "budget": ("The budget ran out.", "No higher load was decided."),
     "void_above": ("Higher loads say nothing.", "Every trial above it is void."),
     "unfinished": ("The search is not finished.", "Resume it."),
     "lab": ("The lab failed.", "A cable was out, or a host was gone."),

@@ -282,7 +282,7 @@ def _facts(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str, str]]
     for _, work in efficiencies([searched]):
         if work.core_is_full:
             value = f"{numbers.count(work.packets.median)}/s"
-            yield "A busy core carries", value, f"{work.packets.n} starts"
+            yield "A busy core carries", value, numbers.count_of(work.packets.n, "start")
         else:
             yield "A packet costs", f"{numbers.micros(work.packet_us.median)} µs", "CPU time"
     for soak in searched.soaks:

@@ -23,6 +23,8 @@ from nodrop.measure.sampling import Sampler, busiest_thread
 from nodrop.protocol import SampleRow
 from nodrop.results.trial import OTHERS, STEAL, Live, Program, TrialRecord
 from nodrop.testbed.hosts.control_groups import own_quotas
+from nodrop.testbed.hosts.local import LABEL_VARIABLE
+from nodrop.testbed.hosts.processes import environment
 from nodrop.testbed.load.api import OfferedLoad, Offerer
 from nodrop.testbed.suts.api import SutCounters
 
@@ -204,6 +206,10 @@ def _help(hit: Sequence[TrialRecord]) -> str:
     program = _worst_program(hit)
     if program is None or program.pid == 1:  # whatever init or a supervisor started
         return "What helps: end this run (Ctrl-C) and measure on a host of its own, or later"
+    if any(one.startswith(f"{LABEL_VARIABLE}=".encode()) for one in environment(program.pid)):
+        return (
+            "What helps: end this run (Ctrl-C), and begin it when the other run of nodrop is over"
+        )
     free = _free_cpus(hit)
     away = f", or move it: taskset --all-tasks -cp {free} {program.pid}" if free else ""
     return f"What helps: end {_named(program)}{away}"

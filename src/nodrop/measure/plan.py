@@ -156,6 +156,8 @@ class Plan:
         del found["controller"], found["looks"], found["parted_senders"]
         found["rule"] = None if self.rule is None else self.rule.model_dump()
         found["cells"] = [cell.factors for cell in self.cells]
+        for told, length in zip(found["lengths"], self.lengths, strict=True):
+            told["window"] = length.window and length.window.model_dump()
         found["forecast"] = None if self.forecast is None else self.forecast.model_dump()
         found["outlook"] = asdict(self.controller.outlook([]))
         found["trials"] = [

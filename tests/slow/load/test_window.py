@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import subprocess
 from collections.abc import Sequence
@@ -13,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.capacity.forecast import windowed
+from nodrop.config.experiment import asked_experiment
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
+from nodrop.measure.plan import make_plan
 from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.load.api import lasting
 from nodrop.testbed.load.trace import facts_of, find_trace, words_of
@@ -203,3 +206,16 @@ def test_no_trace_tool_writes_over_the_capture_it_reads(
     done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 2 and f"{out} is the capture itself" in done.stderr
     assert trace.read_bytes() == before
+
+
+def test_a_plan_for_machines_has_the_window_as_an_object(tmp_path: Path) -> None:
+    """Seen: the words of the object in Python, as one text."""
+    table = {
+        "name": "x",
+        "setup": {"kind": "bare"},
+        "sut": {"kind": "sink"},
+        "load": {"kind": "replay", "trace": str(made(tmp_path, [(20, 200)])), "window": "3..8"},
+    }
+    told = json.loads(json.dumps(make_plan(asked_experiment(table, [], path=tmp_path)).to_json()))
+    window = told["lengths"][0]["window"]
+    assert (window["span"], window["from_s"]) == ("3..8", 3.0)

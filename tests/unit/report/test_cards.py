@@ -474,7 +474,7 @@ def test_what_met_no_end_is_carried_at_least(tmp_path: Path) -> None:
         "carried",
         "at least 8,000 packets/s, 19.2 Mbit/s, 8X of the trace, without loss",
     ) in lines
-    assert ("", "No load above it was decided.") in lines
+    assert ("", "No higher load was decided.") in lines
 
 
 def test_a_goal_without_a_load_changes_nothing_that_is_worth_a_line(tmp_path: Path) -> None:
@@ -482,7 +482,7 @@ def test_a_goal_without_a_load_changes_nothing_that_is_worth_a_line(tmp_path: Pa
     card = card_of(run)
     assert card.carried is None and card.tolerated == ""
     assert card.breaks.why in (
-        "No load below it was decided.",
+        "No lower load was decided.",
         "The search tried nothing below it.",
     )
 

@@ -38,7 +38,8 @@ def test_the_worst_trial_speaks_for_those_that_have_some(tmp_path: Path, lost: f
     (sentence,) = decoder_sentences(story)
     assert sentence in answer(story).sentences
     assert sentence.text.replace(THIN, ",").startswith(
-        "Suricata: in 2 of 4 measured trials, at the most, 9000 of 20,000 were cut: no packet is "
+        "Suricata: in 2 of 4 measured trials, in the worst of them 9000 of 20,000 were cut: "
+        "no packet is "
     )
     assert (sentence.knob, len(sentence.trials)) == (KNOB, 2)
     assert decoder_words(story) == [f"{sentence.text} What touches it: {KNOB}."]
