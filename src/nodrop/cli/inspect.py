@@ -47,7 +47,10 @@ MOST_PORT = 65535
 def watch(
     directory: Annotated[
         Path,
-        typer.Argument(metavar="RUNDIR", help="Directory of a run that is under way."),
+        typer.Argument(
+            metavar="RUNDIR",
+            help="Directory of a run that is under way, or a folder: its newest run.",
+        ),
     ],
     serve: Annotated[
         bool,
@@ -65,14 +68,20 @@ def watch(
 
     \b
     nodrop watch results/capacity-my-20261126T101500Z
-    nodrop watch results/capacity-my-20261126T101500Z --serve --port 8080
+    nodrop watch results --serve --port 8080
     """
+    from nodrop.results.layout import MANIFEST
+    from nodrop.results.rundir import runs_in
     from nodrop.terminal.console import console
     from nodrop.watch.follow import Follower
     from nodrop.watch.serve import serve_page
 
     if not 0 <= port <= MOST_PORT:
         raise BadInput(f"--port {port}: must be from 0 to {MOST_PORT}")
+    runs = [run for run in runs_in(directory) if (run / MANIFEST).is_file()]
+    if runs:
+        directory = max(runs, key=lambda run: (run / MANIFEST).stat().st_mtime_ns)
+        complain(f"the newest run there is {directory.name}")
     follower = Follower.of(directory)
     if serve:
         with serve_page(follower, port=port) as page:

@@ -206,7 +206,7 @@ def _help(hit: Sequence[TrialRecord]) -> str:
     program = _worst_program(hit)
     if program is None or program.pid == 1:  # whatever init or a supervisor started
         return "What helps: end this run (Ctrl-C) and measure on a host of its own, or later"
-    if any(one.startswith(f"{LABEL_VARIABLE}=".encode()) for one in environment(program.pid)):
+    if _of_nodrop(program):
         return (
             "What helps: end this run (Ctrl-C), and begin it when the other run of nodrop is over"
         )
@@ -230,8 +230,13 @@ def _free_cpus(hit: Sequence[TrialRecord]) -> str:
     return format_cpus(cpu for cpu in range(os.cpu_count() or 0) if cpu not in used)
 
 
+def _of_nodrop(program: Program) -> bool:
+    return any(one.startswith(f"{LABEL_VARIABLE}=".encode()) for one in environment(program.pid))
+
+
 def _named(program: Program) -> str:
-    named = f"{program.name} (pid {program.pid})"
+    whose = ", of another run of nodrop" if _of_nodrop(program) else ""
+    named = f"{program.name} (pid {program.pid}{whose})"
     return f"what {named} runs" if program.by_children else named
 
 

@@ -22,5 +22,6 @@ def test_what_another_run_started_is_not_to_be_ended(ours: bool) -> None:
         crowded = {**CROWDED, "programs": [other]}
         said = budget_words([trial(n, void=LATE, **crowded) for n in (1, 2, 3)], 240)
         process.kill()
+    assert (f"sleep (pid {process.pid}, of another run of nodrop)" in said) is ours
     assert ("when the other run of nodrop is over" in said) is ours
     assert (f"end sleep (pid {process.pid})" in said) is not ours

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nodrop.cli import main
 from nodrop.cli.inspect import closing_words
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.results.writer import RunWriter
 from nodrop.watch.follow import MOST_READ, Follower, cell_of
 from nodrop.watch.serve import event_of
-from tests.made.outcome_runs import trial
+from tests.made.outcome_runs import Load, outcome_run, trial
 
 ORDER = ["0001-4x-r01", "0002-1x-r01", "0003-4x-r02"]
 
@@ -264,3 +266,16 @@ def test_a_killed_search_is_not_called_finished(tmp_path: Path) -> None:
         searched(to, [1, 1, 2], took_s=6.0)
     said = closing_words(Follower.of(to.path).look())
     assert "3 trials, round 2 of at most 3 so far, --resume goes on" in said
+
+
+@pytest.mark.parametrize("newest", ["a", "b"])
+def test_a_folder_stands_for_its_newest_run(
+    tmp_path: Path, newest: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        made = outcome_run(tmp_path / "made" / name, [Load(cell={}, trials=[0.0])])
+        run = made.rename(tmp_path / f"{name}-20260101T000000Z")
+        at = 2e9 if name == newest else 1e9
+        os.utime(run / "manifest.json", (at, at))
+    assert main.exit_code(["watch", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == f"nodrop: the newest run there is {newest}-20260101T000000Z\n"
