@@ -200,7 +200,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path
 @pytest.mark.parametrize(
     ("made", "width"),
     [
-        (one_search, 400),
+        (one_search, 320),
         (search_of_setups, 1300),
         (search_that_found_nothing, 400),
         (search_with_a_curve, 400),
