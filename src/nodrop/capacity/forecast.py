@@ -77,7 +77,7 @@ def forecast(search: Search, *, cells: int, around_s: float, decides_s: float) -
 def budgeted(
     search: Search, *, cells: int, around_s: float, load_s: float | None
 ) -> tuple[Forecast | None, str]:
-    """The forecast, and in words with the soaks: what a user is told before the first trial."""
+    """The forecast, and the words on it and on the soaks that precede the first trial."""
     decides_s = deciding_s(search, load_s)
     found = forecast(search, cells=cells, around_s=around_s, decides_s=decides_s)
     return found, forecast_words(found, search, decides_s=decides_s) + soak_words(search, cells)

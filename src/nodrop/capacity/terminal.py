@@ -182,9 +182,12 @@ def _carried(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str]]:
     """The lines of the card. Where no load is carried, the first says why that is not known."""
     first, *others = card_lines(card)
     if card.carried is None:
-        said = searched.answers[0].statements[0].text.removeprefix("what it carries ")
-        said = said.removeprefix("carries ")
-        first = ("carried", f"{escape.plain(said, longest=600)}.")
+        said = searched.answers[0].statements[0].text.removeprefix("carries ")
+        _, unknown, why = said.partition(" is not known: ")
+        first = (
+            "carried",
+            f"{escape.plain(f'not known: {why}' if unknown else said, longest=600)}.",
+        )
     yield first
     yield from others
 

@@ -249,11 +249,9 @@ def print_rows(found: Versus, out: Console) -> None:
     picture = f"{'in margins':^{2 * REACH * STEPS + 1}}"
     each = [("", "A", "B", "B − A", picture), *map(parts, found.rows)]
     widths = [max(map(len, column)) for column in zip(*each, strict=True)][:columns]
+    sides = "<>><<"  # the medians stand to the right
     lines = [
-        "  ".join(
-            f"{part:{'><'[n not in (1, 2)]}{w}}"
-            for n, (part, w) in enumerate(zip(one, widths, strict=False))
-        )
+        "  ".join(f"{part:{side}{w}}" for part, side, w in zip(one, sides, widths, strict=False))
         for one in each
     ]
     out.print(Text(f"    {lines[0]}", style="dim"), soft_wrap=True)
@@ -494,7 +492,7 @@ def history(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Follow a metric over many runs: where it changed, what else did, whether it is worse now.
+    """Follow a metric over many runs: where it changed, what changed with it, if it is worse.
 
     \b
     nodrop history results/nightly-*

@@ -77,7 +77,7 @@ def _on_its_hosts(sentence: Sentence) -> Sentence:
 
 def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]:
     measured = tuple(t for cell in story.cells for t in cell.valid)
-    per_cell = numbers.from_to(len(cell.valid) for cell in story.cells)
+    per_cell = numbers.least_to_most(len(cell.valid) for cell in story.cells)
     outcomes = Counter(t.outcome for t in story.trials)
     others = {outcome: outcomes[outcome] for outcome in ("failed", "void")}
     rest = "".join(f", {n} {outcome}" for outcome, n in others.items() if n)

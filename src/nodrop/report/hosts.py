@@ -91,7 +91,7 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
     if not each:
         return
     trials = tuple(trial for cell in each for trial in cell.valid)
-    hosts = numbers.from_to(len(cell.pairs) for cell in each)
+    hosts = numbers.least_to_most(len(cell.pairs) for cell in each)
     # By the boot that the manifest has of each pair's host.
     hosts_of = ((measured_on(story.sources[c.source].run.manifest), c.pairs) for c in each)
     found_in = (value_in(on, pair, "host", "boot_id") for on, pairs in hosts_of for pair in pairs)

@@ -89,7 +89,7 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def from_to(values: Iterable[int]) -> str:
+def least_to_most(values: Iterable[int]) -> str:
     """`3`, or `3 to 5` if they differ."""
     found = sorted(values)
     low, high = found[0], found[-1]

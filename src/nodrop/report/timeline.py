@@ -228,10 +228,8 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
             # never to be added to the host's.
             rows, read_ns = _rows(source, trial, name)
             if len(rows) > 1:
-                where, times = (
-                    escape.plain(name, longest=24),
-                    [(at - start) / 1e9 for at in read_ns],
-                )
+                where = escape.plain(name, longest=24)
+                times = [(at - start) / 1e9 for at in read_ns]
                 for panel in _drawn(INSIDE, _Sampled(rows, times)):
                     others.append(replace(panel, title=f"{panel.title} inside ({where})"))
         panels = (*received, *late, *counted, *others)

@@ -113,9 +113,9 @@ def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
             worst = max(found, key=found.__getitem__)
             remark = next(r for r in worst.record.packets.remarks if r.about == about)
             books = [trial.record.packets for trial in found]
-            at_most = ", in the worst of them" if len(found) > 1 else ","
+            worst_of = ", in the worst of them" if len(found) > 1 else ","
             of = count_of(len(trials), "measured trial")
-            text = f"{whose}: in {len(found)} of {of}{at_most} "
+            text = f"{whose}: in {len(found)} of {of}{worst_of} "
             text += f"{escape.plain(remark.words, longest=1000)}: {WORDS['decoder'][about]}."
             evidence = {
                 "packets": [getattr(one, f"{about}_packets") for one in books],

@@ -1,4 +1,4 @@
-"""`nodrop ab`: how often A against A is called different."""
+"""`nodrop ab`: the share of comparisons of A with A that call it different."""
 
 from __future__ import annotations
 
