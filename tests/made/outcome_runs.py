@@ -147,6 +147,7 @@ def _books(record: TrialRecord) -> Ledger:
             for kind, name, n in (
                 (Class.SHORTENED, CUT, told.cut_packets),
                 (Class.INVALID, "rx_invalid", told.invalid_packets),
+                (Class.CHECKSUM, "rx_checksum", told.checksum_packets),
             )
             if n is not None
         ],

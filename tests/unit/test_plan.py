@@ -45,6 +45,7 @@ class Fake:
 
 class FakeLoad:
     senders = 1
+    wrong_checksums = 0
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(ReplayOptions, options, table="load", base=base)
@@ -65,6 +66,7 @@ class FakeLoad:
             captured=None,
             parts=(),
             flow_sizes=None,
+            raw={"checksums": {"tcp": {"wrong": self.wrong_checksums}}},
             planned=Planned(
                 packets=reached * replicas,
                 frame_bytes=100 * reached * replicas,
@@ -439,3 +441,13 @@ def test_what_is_sent_is_that_of_each_trial_if_the_load_is_no_factor(tmp_path: P
 )
 def test_a_fractional_multiplier_is_named_as_it_is_written(multiplier: float, slug: str) -> None:
     assert cell_slug({"setup.kind": "docker", "load.multiplier": multiplier}) == f"docker-{slug}"
+
+
+@pytest.mark.parametrize(("wrong", "said"), [(13, ["26.00 %"]), (0, [])])
+def test_wrong_checksums_of_the_trace_are_said_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: int, said: list[str]
+) -> None:
+    monkeypatch.setattr(FakeLoad, "wrong_checksums", wrong)
+    notes = [one for one in plan(tmp_path).notes() if "wrong TCP checksum" in one]
+    words = "load.trace: {} of the packets sent have a wrong TCP checksum"
+    assert [one.partition(",")[0] for one in notes] == [words.format(share) for share in said]

@@ -401,13 +401,15 @@ class Class(StrEnum):
     """Went on with more bytes: in the balance of bytes alone."""
     INVALID = "invalid"
     """Broken headers, says the decoder, which has them all the same: never in the balance."""
+    CHECKSUM = "checksum"
+    """Decoded, and left out of the SUT's streams for a wrong checksum: never in the balance."""
 
 
 ADDING = frozenset({Class.FOREIGN, Class.COPIED, Class.ANSWERED})
 """Classes that put packets into the stream; every other balanced class takes them out."""
 BYTES_ALONE = frozenset({Class.SHORTENED, Class.PADDED})
 """Classes of packets that came and went on, with other bytes."""
-LISTED = frozenset({Class.NOT_FOR_US, Class.INVALID})
+LISTED = frozenset({Class.NOT_FOR_US, Class.INVALID, Class.CHECKSUM})
 """Classes in no balance."""
 NO_PACKETS = BYTES_ALONE | LISTED
 """Classes in no balance of packets."""

@@ -21,14 +21,15 @@ from nodrop.ledger.sender import (
 )
 
 INVALID_NAMED = 0.01
-"""Share of the decoded packets: a trial with fewer invalid ones does not mention them."""
+"""Share of the decoded packets: a trial with fewer invalid ones, or wrong checksums, does not
+mention them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
     """Packets that the decoder has, but not whole, or not in order."""
 
-    about: Literal["cut", "invalid"]
+    about: Literal["cut", "invalid", "checksum"]
     words: str
     knob: str = ""
     """The setting that affects these packets."""
@@ -193,13 +194,16 @@ def _remarks(ledger: Ledger) -> Iterator[Remark]:
         if account.kind is Class.INVALID and account.packets:
             words = f"the decoder calls {of_decoded} invalid{evidence}"
             yield Remark(about="invalid", words=words, knob=account.knob)
+        if account.kind is Class.CHECKSUM and account.packets >= INVALID_NAMED * decoded.packets:
+            words = f"{of_decoded} had a wrong TCP checksum"
+            yield Remark(about="checksum", words=words, knob=account.knob)
 
 
 def _of_the_trial(remark: Remark, ledger: Ledger | None) -> bool:
     """A few packets that the decoder calls invalid are in every real trace, and in every trial of
     it: the answer says so once."""
     decoded = next((h.packets for h in ledger.hops if h.name == "decoded"), 0) if ledger else 0
-    if remark.about == "cut" or ledger is None:
+    if remark.about != "invalid" or ledger is None:
         return True
     return ledger.total(Class.INVALID) >= INVALID_NAMED * (decoded or 0)
 

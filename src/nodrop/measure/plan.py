@@ -21,6 +21,7 @@ from nodrop.config.search import Repetitions, Search
 from nodrop.config.units import count_of, format_cpus, parse_cpus
 from nodrop.errors import BadInput
 from nodrop.ledger.over_time import duration
+from nodrop.ledger.verdict import INVALID_NAMED, percent
 from nodrop.measure.cells import (
     Cell,
     OfferLength,
@@ -481,7 +482,19 @@ def _changed(loads: Sequence[LoadGenerator]) -> tuple[str, ...]:
         if one.captured is not None
     ]
     words = (f"load.trace: {one.path.name}: {said}" for one in captured for said in one.words)
-    return tuple(dict.fromkeys(words))
+    return tuple(dict.fromkeys((*words, *_wrong_checksums(loads))))
+
+
+def _wrong_checksums(loads: Sequence[LoadGenerator]) -> Iterator[str]:
+    """A warning for each trace of which so many of the packets sent are wrong."""
+    for facts in traces_of(loads):
+        wrong = facts.raw["checksums"]["tcp"]["wrong"]
+        if wrong >= INVALID_NAMED * facts.packets:
+            yield (
+                f"load.trace: {percent(wrong / facts.packets)} of the packets sent have a wrong "
+                "TCP checksum, as a capture from a host with checksum offload has: an IDS that "
+                "checks them does less work than on right ones (docs/how-to/captures.md)"
+            )
 
 
 def _peak_demand(loads: Sequence[LoadGenerator]) -> PeakDemand | None:

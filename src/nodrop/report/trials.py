@@ -27,7 +27,7 @@ BOOKS_MISSING = "books_missing"
 COUNTED = (
     "offered_packets", "decoded_packets", "lost_packets", "merged_packets", "foreign_packets",
     "copied_packets", "answered_packets", "residual_packets", "cut_packets", "invalid_packets",
-    "books_closed",
+    "checksum_packets", "books_closed",
 )  # fmt: skip
 """Figures of a record that its books hold as well."""
 

@@ -106,7 +106,7 @@ def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
     measured = by_key((subject(story, cell), t) for cell in story.cells for t in cell.valid)
     said = []
     for whose, trials in measured.items():
-        for about in ("cut", "invalid"):
+        for about in ("cut", "invalid", "checksum"):
             found = {t: part for t in trials if (part := not_whole(t.record).get(about))}
             if not found:
                 continue

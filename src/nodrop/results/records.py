@@ -54,6 +54,7 @@ FLAT: Mapping[str, tuple[str, str]] = {
             "residual_bytes",
             "cut_packets",
             "invalid_packets",
+            "checksum_packets",
             "remarks",
             "books_closed",
             "loss_ratio",
@@ -314,9 +315,10 @@ class Port(Model):
 
 
 class Remark(Model):
-    """Packets that the SUT decoded, but not whole, or that it calls broken."""
+    """Packets that the SUT decoded, but not whole, or that it calls broken, or left out of its
+    streams for their checksum."""
 
-    about: Literal["cut", "invalid"]
+    about: Literal["cut", "invalid", "checksum"]
     words: str
     knob: str = ""
     """The setting that affects these packets."""
@@ -359,6 +361,9 @@ class PacketBooks(Model):
     """Bytes cut off the `cut_packets`; null if not exactly known."""
     invalid_packets: Packets | None = None
     """Decoded, and called broken by the SUT; null if it says nothing of that."""
+    checksum_packets: Packets | None = None
+    """Decoded, and left out of its streams by the SUT for a wrong checksum; null if it says nothing
+    of that, and in older runs."""
     books_closed: bool | None = None
     """No hop has a residual, in packets or in bytes, and both ends could be read."""
 
@@ -435,10 +440,12 @@ def counted_in(ledger: Ledger) -> dict[str, Any]:
     absorbed, held = ledger.total(Class.MERGED), ledger.total(Class.HELD)
     cut = next((a for a in ledger.accounts if a.name == CUT), None)
     invalid = next((a for a in ledger.accounts if a.kind is Class.INVALID), None)
+    checksum = next((a for a in ledger.accounts if a.kind is Class.CHECKSUM), None)
     return {
         "cut_packets": None if cut is None else cut.packets,
         "cut_bytes": None if cut is None else cut.bytes,
         "invalid_packets": None if invalid is None else invalid.packets,
+        "checksum_packets": None if checksum is None else checksum.packets,
         "decoded_bytes": next((h.bytes for h in ledger.hops if h.name == "decoded"), None),
         "captured_packets": ledger.packets_at("socket"),
         "decoded_packets": ledger.packets_at("decoded"),

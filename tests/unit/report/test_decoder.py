@@ -51,9 +51,13 @@ def test_the_worst_trial_speaks_for_those_that_have_some(tmp_path: Path, lost: f
 
 def test_each_kind_has_a_sentence_and_no_other(tmp_path: Path) -> None:
     cut, invalid = not_whole("cut", 50), not_whole("invalid", 20_000)
-    both = {**cut, **invalid, "remarks": cut["remarks"] + invalid["remarks"]}
-    story = read_story([run(tmp_path, both)])
-    assert [s.rule for s in decoder_sentences(story)] == ["frames-cut", "frames-invalid"]
+    wrong = not_whole("checksum", 5_000, "--set x")
+    every = {**cut, **invalid, **wrong}
+    every["remarks"] = [remark for one in (cut, invalid, wrong) for remark in one["remarks"]]
+    story = read_story([run(tmp_path, every)])
+    told = decoder_sentences(story)
+    assert [s.rule for s in told] == ["frames-cut", "frames-invalid", "frames-checksum"]
+    assert "leaves them out of its streams" in told[2].text and told[2].knob == "--set x"
     whole = read_story([run(tmp_path / "whole", {"cut_packets": 0, "invalid_packets": 0})])
     assert decoder_sentences(whole) == () and decoder_words(whole) == []
 
@@ -66,6 +70,9 @@ def test_each_kind_has_a_sentence_and_no_other(tmp_path: Path) -> None:
          "nothing lost; 62.50 % cut"),
         (not_whole("invalid", 20_000), "no loss in 20,000 packets, 100.00 % invalid",
          "nothing lost; 100.00 % invalid"),
+        (not_whole("checksum", 5_000), "no loss in 20,000 packets, 25.00 % with a wrong checksum",
+         "nothing lost; 25.00 % with a wrong checksum"),
+        (not_whole("checksum", 199), "no loss in 20,000 packets", "nothing lost"),
         # Of every real trace, in each of its trials: the answer says so once.
         (not_whole("invalid", 42), "no loss in 20,000 packets", "nothing lost; 0.21 % invalid"),
     ],

@@ -128,16 +128,24 @@ def test_cut_and_broken_packets_are_counted() -> None:
         "afpacket": {"trunc_pkt": 5},
         "ipv4": {"trunc_pkt": 6, "opt_pad_required": 0},
     }
-    stats = {"decoder": {"pkts": 9, "invalid": 7, "event": events}}
+    stats = {
+        "decoder": {"pkts": 9, "invalid": 7, "event": events},
+        "tcp": {"invalid_checksum": 3},
+    }
     found = counters.from_stats(stats, source="s")
     assert (found.cut_packets, found.invalid_packets) == (5, 7)
     assert found.invalid_by == {"afpacket.trunc_pkt": 5, "ipv4.trunc_pkt": 6}
+    assert found.checksum_packets == 3
     assert found.sources["cut_packets"] == "s decoder.event.afpacket.trunc_pkt"
     later = counters.from_stats(
-        {"decoder": {"pkts": 19, "invalid": 8, "event": {"afpacket": {"trunc_pkt": 6}}}}, source="s"
+        {
+            "decoder": {"pkts": 19, "invalid": 8, "event": {"afpacket": {"trunc_pkt": 6}}},
+            "tcp": {"invalid_checksum": 5},
+        },
+        source="s",
     )
     since = less(later, found)
-    assert (since.cut_packets, since.invalid_packets) == (1, 1)
+    assert (since.cut_packets, since.invalid_packets, since.checksum_packets) == (1, 1, 2)
     assert since.invalid_by == {"afpacket.trunc_pkt": 1}
 
 

@@ -16,7 +16,7 @@ from nodrop.measure.packets.readings import (
     refused,
     too_small_mtu,
 )
-from nodrop.measure.packets.reassembly import Frames, Room, cut, invalid
+from nodrop.measure.packets.reassembly import Frames, Room, cut, invalid, wrong_checksums
 from nodrop.testbed.load.api import AtTap, Fragments, OfferedLoad
 from nodrop.testbed.suts.api import SutCounters
 
@@ -282,7 +282,7 @@ def accounts(seen: Observed) -> list[Account]:
         found = frames.accounts(found)
     else:
         found += cut(sut, None, seen.room, at_tap, longest_bytes=seen.longest_frame_bytes)
-    return [*found, *invalid(sut, at_tap)]
+    return [*found, *invalid(sut, at_tap), *wrong_checksums(sut)]
 
 
 _REFUSAL_KNOBS = {

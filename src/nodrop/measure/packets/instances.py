@@ -211,6 +211,8 @@ def total(each: Sequence[SutCounters]) -> SutCounters:
         cut_packets=summed(lambda c: c.cut_packets),
         invalid_packets=summed(lambda c: c.invalid_packets),
         invalid_by=_added([one.invalid_by for one in each]),
+        checksum_packets=summed(lambda c: c.checksum_packets),
+        checksum_knob=each[0].checksum_knob,
         lost=_added([one.lost for one in each]),
         results=_added([one.results for one in each]),
         per_thread=_numbered([one.per_thread for one in each]),

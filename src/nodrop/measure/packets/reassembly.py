@@ -389,6 +389,22 @@ def _cut_knob(room: Room | None, at_tap: AtTap | None, longest_bytes: int | None
     return ", ".join(knobs)
 
 
+def wrong_checksums(sut: SutCounters) -> list[Account]:
+    """Packets that the SUT decoded, and left out of its streams."""
+    if sut.checksum_packets is None:
+        return []
+    return [
+        Account(
+            into="decoded",
+            kind=Class.CHECKSUM,
+            name="rx_checksum",
+            packets=sut.checksum_packets,
+            counter=sut.sources.get("checksum_packets", "the SUT's streams"),
+            knob=sut.checksum_knob if sut.checksum_packets else "",
+        )
+    ]
+
+
 def invalid(sut: SutCounters, at_tap: AtTap | None) -> list[Account]:
     """Packets that the decoder calls broken. Those that a capture cut are the capture's doing."""
     packets = sut.invalid_packets

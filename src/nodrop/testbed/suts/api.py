@@ -49,6 +49,10 @@ class SutCounters:
     """Decoded ones that the SUT calls broken."""
     invalid_by: Mapping[str, int] = field(default_factory=dict)
     """Fault, in the SUT's own words → packets; one packet may have several faults."""
+    checksum_packets: int | None = None
+    """Decoded ones that the SUT left out of its streams for their checksum."""
+    checksum_knob: str = ""
+    """The setting that has it take them."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Further places of the SUT's own, by name → packets that died there, of those that it took
     from its ring."""
@@ -86,6 +90,7 @@ def less(after: SutCounters, before: SutCounters) -> SutCounters:
         cut_packets=fell("cut_packets"),
         invalid_packets=fell("invalid_packets"),
         invalid_by=_less(after.invalid_by, before.invalid_by),
+        checksum_packets=fell("checksum_packets"),
         lost=_less(after.lost, before.lost),
         results=_less(after.results, before.results),
         per_thread={

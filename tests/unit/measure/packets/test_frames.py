@@ -42,6 +42,7 @@ def trial(
     defragmented: Lengths | None = None,
     fragments: Fragments | None = None,
     invalid: int | None = None,
+    checksum: int | None = None,
     stubs: int = 0,
     joined: bool = False,
     kind: str = "veth",
@@ -94,6 +95,8 @@ def trial(
             counts_wire_bytes=wire,
             cut_packets=said,
             invalid_packets=invalid,
+            checksum_packets=checksum,
+            checksum_knob="sut.checks = false",
             invalid_by={} if invalid is None else {"ipv4.trunc_pkt": invalid, "ipv4.opt": 1},
         ),
         defrag=fragments is not None,
@@ -346,3 +349,20 @@ def test_what_the_decoder_calls_invalid_is_said_beside_no_loss(
     assert (remark.words in verdict.words) == (invalid == 530), "few are said once, in the answer"
     of_capture = "the capture cut 530 of the frames that were sent" in remark.words
     assert of_capture is bool(stubs) is ('load.cut = "pad"' in remark.knob)
+
+
+@pytest.mark.parametrize(("wrong", "said"), [(140, True), (6, True), (5, False), (0, False)])
+def test_wrong_checksums_from_a_hundredth_on_are_said_beside_no_loss(
+    wrong: int, said: bool
+) -> None:
+    ledger, verdict = trial(SMALL, checksum=wrong, decoded_bytes=bytes_in(SMALL))
+    assert ledger.closed and verdict.loss_ratio == 0
+    found = PacketBooks.of(ledger, verdict)
+    assert (found.checksum_packets, found.invalid_packets) == (wrong, None)
+    assert [remark.knob for remark in verdict.remarks] == ["sut.checks = false"] * said
+    words = f"{wrong} of 530 decoded packets ({100 * wrong / 530:.2f} %) had a wrong TCP checksum"
+    assert (words in verdict.words) is said
+
+
+def test_a_sut_that_says_nothing_of_checksums_has_none_known() -> None:
+    assert PacketBooks.of(*trial(SMALL, decoded_bytes=bytes_in(SMALL))).checksum_packets is None

@@ -183,6 +183,8 @@ DROPPED = "capture.kernel_drops"
 DECODED = "decoder.pkts"
 DECODED_BYTES = "decoder.bytes"
 INVALID = "decoder.invalid"
+CHECKSUM = "tcp.invalid_checksum"
+CHECKSUM_KNOB = """--set 'sut.overrides."stream.checksum-validation"="no"' has Suricata take them"""
 CUT = "afpacket.trunc_pkt"
 """An event of the decoder's. Events that never came are in no record; nor is any if the yaml
 switches them off (stats.decoder-events) or names them otherwise (decoder-events-prefix)."""
@@ -206,7 +208,11 @@ def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:
         "decoded_packets": DECODED,
         "decoded_bytes": DECODED_BYTES,
     }
-    others = {"cut_packets": _EVENTS + CUT, "invalid_packets": INVALID}
+    others = {
+        "cut_packets": _EVENTS + CUT,
+        "invalid_packets": INVALID,
+        "checksum_packets": CHECKSUM,
+    }
     return SutCounters(
         captured_packets=flat.get(CAPTURED),
         dropped_ring_full_packets=flat.get(DROPPED),
@@ -217,6 +223,8 @@ def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:
         invalid_by={
             k.removeprefix(_EVENTS): v for k, v in flat.items() if k.startswith(_EVENTS) and v
         },
+        checksum_packets=flat.get(CHECKSUM),
+        checksum_knob=CHECKSUM_KNOB,
         results={k: v for k, v in flat.items() if _is_result(k)},
         per_thread={
             name: counted
