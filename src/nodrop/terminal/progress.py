@@ -107,7 +107,8 @@ def print_trial(out: Console, number: int, row: Row, *, longest: int = LOAD) -> 
     aligned = f"{name:>{LOAD}}" if longest <= LOAD else f"{name:<{room}}"
     words = f"  {aligned}  {_rate(row.pps):>9}{unit}  {row.said:<12}  "
     if out.width < WIDE + room - LOAD or row.mark == "void":
-        words += row.why
+        fits = 6 + len(words) + len(row.why) <= out.width
+        words += row.why if fits else row.why.partition(": ")[0]
     else:
         late = UNKNOWN if row.late_us is None else f"{row.late_us / 1000:.2f}"
         cpu = UNKNOWN if row.sut_cpu_s is None else f"{row.sut_cpu_s:.2f}"

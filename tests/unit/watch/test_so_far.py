@@ -115,6 +115,26 @@ def test_a_follower_has_the_card_and_json_takes_it(tmp_path: Path) -> None:
     assert [trial.row.said for trial in view.ended] == ["no loss", "10.00 % lost"] * 3
 
 
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        (80, "the sender was late"),
+        (120, "the sender was late: schedule error p99 9.0 ms (bound 5 ms)"),
+    ],
+)
+def test_the_reason_of_a_void_trial_is_short_where_the_terminal_is(
+    tmp_path: Path, columns: int, why: str
+) -> None:
+    """Seen at 80 columns: `the sender was late: sched…`."""
+    (record, *_) = records_of(outcome_search(tmp_path, [tried(7, [0.1])]))
+    late = "the sender was late: schedule error p99 9.0 ms (bound 5 ms)"
+    row = replace(Row.of(record), mark="void", said="void", why=late)
+    out = io.StringIO()
+    console = Console(file=out, width=columns, force_terminal=True, color_system=None)
+    print_trial(console, 2, row)
+    assert out.getvalue().rstrip().endswith(f"void          {why}")
+
+
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_a_row_is_one_line_however_narrow_the_terminal_is(tmp_path: Path, columns: int) -> None:
     loads = [tried(7, [0.0, "late"]), tried(8, [0.1] * 2)]
