@@ -56,6 +56,7 @@ def calibrate(
     from nodrop.calibrate.cases import calibrate as calibrated
     from nodrop.config.lab_file import load_lab
     from nodrop.measure.baselines import store
+    from nodrop.measure.busy import beside_words
     from nodrop.plugins import build_setup
     from nodrop.terminal.console import certificate_table, certificate_words, console
     from nodrop.testbed.hosts.folders import scratch, sweep
@@ -66,6 +67,8 @@ def calibrate(
     for kind in kinds:
         build_setup({"kind": kind}, base=Path())
     ensure_privileges()
+    for words in beside_words():
+        console(stderr=True).print(words, markup=False)
     found = []
     sweep()
     for setup in kinds:

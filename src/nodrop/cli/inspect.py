@@ -227,7 +227,7 @@ def plan(
     """
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.config.lab_file import load_lab
-    from nodrop.measure.busy import quota_words
+    from nodrop.measure.busy import beside_words, quota_words
     from nodrop.measure.plan import independent_runs, make_plan
     from nodrop.remote.dispatch import in_the_way
     from nodrop.terminal.console import (
@@ -275,11 +275,12 @@ def plan(
     if asked.question:
         out.print(asked.question, style="bold", markup=False)
     out.print(cells_to_come(made) if out.is_terminal else plan_table(made))
+    notes = [*made.notes(), *quota_words(), *beside_words()]
     lines = [("trials", plan_words(made)), *(("sends", words) for words in sent_words(made)),
              ("bursts", peak_words(made)), ("memory", memory_words(made)),
              *(("doubtful", f"{w}; `nodrop run` wants --yes for it") for w in made.implausible),
              *(("problem", words) for words in here),
-             *(("note", words) for words in (*made.notes(), *quota_words()))]  # fmt: skip
+             *(("note", words) for words in notes)]  # fmt: skip
     if out.is_terminal:
         print_keyed(out, filter(itemgetter(1), lines))
     else:

@@ -201,11 +201,13 @@ def _remarks(ledger: Ledger) -> Iterator[Remark]:
 
 def _of_the_trial(remark: Remark, ledger: Ledger | None) -> bool:
     """A few packets that the decoder calls invalid are in every real trace, and in every trial of
-    it: the answer says so once."""
+    it: the answer says so once, and so of wrong checksums."""
     decoded = next((h.packets for h in ledger.hops if h.name == "decoded"), 0) if ledger else 0
-    if remark.about != "invalid" or ledger is None:
+    if remark.about == "cut" or ledger is None:
         return True
-    return ledger.total(Class.INVALID) >= INVALID_NAMED * (decoded or 0)
+    return remark.about == "invalid" and ledger.total(Class.INVALID) >= INVALID_NAMED * (
+        decoded or 0
+    )
 
 
 def _loss_ratio(ledger: Ledger | None, sending: Sending | None) -> float | None:

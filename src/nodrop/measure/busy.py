@@ -23,6 +23,7 @@ from nodrop.measure.sampling import Sampler, busiest_thread
 from nodrop.protocol import SampleRow
 from nodrop.results.trial import OTHERS, STEAL, Live, Program, TrialRecord
 from nodrop.testbed.hosts.control_groups import own_quotas
+from nodrop.testbed.hosts.journal import beside_us
 from nodrop.testbed.hosts.local import LABEL_VARIABLE
 from nodrop.testbed.hosts.processes import environment
 from nodrop.testbed.load.api import OfferedLoad, Offerer
@@ -151,8 +152,18 @@ def busy_words() -> Iterator[str]:
         )
 
 
+def beside_words() -> Iterator[str]:
+    """Warns of runs of nodrop that are under way here."""
+    for run in beside_us():
+        yield (
+            f"{DISTURBS}another run of nodrop measures here ({run}): two at once spoil each "
+            "other's figures; wait for its end (nodrop watch follows it), or give each CPUs of its "
+            "own (load.cpu, limits.cpus)"
+        )
+
+
 def host_notes() -> list[str]:
-    return [*quota_words(), *busy_words()]
+    return [*quota_words(), *beside_words(), *busy_words()]
 
 
 def budget_words(done: Sequence[TrialRecord], budget_s: float | None) -> str:

@@ -23,7 +23,7 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, Gate, Interrupted, NodropError, SystemRefused, interrupts
 from nodrop.measure.baselines import machine_sha256, stands_on
-from nodrop.measure.busy import budget_words, quota_words
+from nodrop.measure.busy import beside_words, budget_words, quota_words
 from nodrop.measure.controllers.blocks import Controller, TrialInput
 from nodrop.measure.pair import Pair, at_work
 from nodrop.measure.plan import Plan, Progress, make_plan
@@ -206,7 +206,8 @@ def run_experiment(
     ):
         keep_raw_files(writer, storage)
         crew = _here(experiment, lab, plan, parts, writer, progress)
-        return keep_run(plan, crew, writer, gate, progress, [*parts.notes(), *quota_words()])
+        notes = [*parts.notes(), *quota_words(), *beside_words()]
+        return keep_run(plan, crew, writer, gate, progress, notes)
 
 
 @contextmanager
@@ -330,7 +331,7 @@ def _sit_down(writer: RunWriter, found: Json, progress: Progress) -> str | None:
 @contextmanager
 def _journal(writer: RunWriter) -> Iterator[DiskJournal]:
     """The undo journal of this sitting; the manifest says for all sittings what became of it."""
-    journal = DiskJournal.create()
+    journal = DiskJournal.create(results=writer.path)
     try:
         with journal:
             yield journal

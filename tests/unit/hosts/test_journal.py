@@ -13,6 +13,7 @@ import pytest
 
 from nodrop.cli.main import exit_code
 from nodrop.errors import BadInput, LabProblem, NotReady, SystemRefused
+from nodrop.measure.busy import beside_words
 from nodrop.testbed.hosts import journal as journal_module
 from nodrop.testbed.hosts import reversal
 from nodrop.testbed.hosts.api import Action, Completed
@@ -265,6 +266,21 @@ def test_a_living_controller_keeps_its_changes(host: Host) -> None:
     push(journal, "ndlv1")
     assert undo_abandoned() == [] and host.run == []
     journal.remove()
+
+
+def test_a_run_of_another_process_is_named_before_this_one_begins(
+    host: Host, tmp_path: Path
+) -> None:
+    with DiskJournal.create(results=tmp_path / "elsewhere") as journal:
+        assert [*beside_words()] == [], "its own"
+        controller = ProcessId.of(os.getpid()).as_json() | {"pid": 4711}
+        rewrite_head(journal, controller=controller, since_unix_s=1_795_834_800)
+        (words,) = beside_words()
+        assert f"(pid 4711, run {journal.label} of " in words
+        assert f"since 2026-11-28 03:00:00 UTC, writes to {tmp_path}/elsewhere): " in words
+        rewrite_head(journal, controller=controller, results=None, since_unix_s=1_795_834_800)
+        assert "since 2026-11-28 03:00:00 UTC): " in next(beside_words())
+    assert [*beside_words()] == [], "it is over"
 
 
 @pytest.mark.parametrize("change", [{"start_ticks": 1}, {"pid": 2**22, "start_ticks": 5}])

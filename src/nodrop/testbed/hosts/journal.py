@@ -163,17 +163,19 @@ class DiskJournal:
         """Changes that could not be put back."""
 
     @classmethod
-    def create(cls, label: str | None = None, *, folder: Path | None = None) -> Self:
-        """Opens a new journal for this process as the controller."""
+    def create(
+        cls, label: str | None = None, *, folder: Path | None = None, results: Path | None = None
+    ) -> Self:
+        """Opens a new journal for this process as the controller, which writes to `results`."""
         folder = _made_folder(folder or journal_folder())
         journal = cls(folder / f"{label or new_label()}{SUFFIX}")
         if journal._folder.is_there(journal.path.name):
             raise LabProblem(f"a journal of this label exists: {journal.path}")
         with _kept_in(folder):
-            journal._begin()
+            journal._begin(results)
         return journal
 
-    def _begin(self) -> None:
+    def _begin(self, results: Path | None) -> None:
         # Whole and locked before it has its name: no reader sees it headless, or takes it for dead.
         begun = f".{self.label}.begun"
         file = self._folder.changing(begun, append=True, mode=ONLY_OWNER)
@@ -187,6 +189,7 @@ class DiskJournal:
                 "pid_namespace": pid_namespace(),
                 "holder": holder(),
                 "since_unix_s": int(time.time()),
+                "results": None if results is None else str(results.absolute()),
             }
         )
         self._folder.rename(begun, self.path.name)
@@ -416,6 +419,22 @@ def living() -> dict[str, str]:
         with suppress(OSError, NodropError, NotJson), journal.held() as over:
             if not over:
                 found[journal.label] = journal_words(journal.label, journal.first())
+    return found
+
+
+def beside_us() -> list[str]:
+    """The runs of other processes that are under way on this host, in words."""
+    found = []
+    for journal in journals():
+        with suppress(OSError, NodropError, NotJson), journal.held() as over:
+            if over or (controller := journal.head().controller) == ProcessId.of(os.getpid()):
+                continue
+            first = journal.first()
+            folder = json_text.optional(decode_object(first), "results", str)
+            where = f" writes to {json_text.one_line(folder, longest=500)}" if folder else ""
+            found.append(
+                f"pid {controller.pid}, {journal_words(journal.label, first)}{where}".rstrip(",")
+            )
     return found
 
 
