@@ -33,7 +33,6 @@ from nodrop.report.tables import (
     Made,
     Table,
     number,
-    number_of,
     own,
     table_of,
     without,
@@ -133,10 +132,10 @@ def _end(
         return value_words(x[1].by, bound.value) if bound else numbers.NOT_MEASURED
 
     return (
-        number_of(f"{name}_pps", title, lambda x: of(x[1]), lambda bound: bound.pps, numbers.rate,
-                  help=help),
-        number_of(f"{name}_bps", "Mbit/s", lambda x: of(x[1]), lambda bound: bound.bps,
-                  numbers.megabits),
+        number(f"{name}_pps", title, lambda x: bound.pps if (bound := of(x[1])) else None,
+               numbers.rate, help=help),
+        number(f"{name}_bps", "Mbit/s", lambda x: bound.bps if (bound := of(x[1])) else None,
+               numbers.megabits),
         words(name, "which is", asked),
     )  # fmt: skip
 
@@ -235,8 +234,9 @@ STEP_FIELDS: tuple[Field[_Step], ...] = (
            scale=100),
     number("missed_pct", "Detections missed, %", lambda x: x.record.detection_loss_ratio,
            numbers.percent, scale=100, help="of those expected"),
-    number_of("busiest_thread_pct", "Busiest thread, %", lambda x: x.record.busiest_thread,
-              lambda busy: busy.cpu_ratio, numbers.whole_percent, scale=100),
+    number("busiest_thread_pct", "Busiest thread, %",
+           lambda x: busy.cpu_ratio if (busy := x.record.busiest_thread) else None,
+           numbers.whole_percent, scale=100),
     words("kept_pace", "Kept the pace", lambda x: x.kept_pace),
     words("says", "What it says", lambda x: x.says),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from nodrop.capacity.tried import Tried, tried
 from nodrop.config.units import count_of, noun
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import Sentence
-from nodrop.report.tables import LOWER_END, UPPER_END, Field, Table, number_of, table_of, words
+from nodrop.report.tables import LOWER_END, UPPER_END, Field, Table, number, table_of, words
 from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import outliers
 from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
@@ -359,19 +359,19 @@ def _curve(of: Fitted) -> LossCurve | None:
 
 FIELDS: tuple[Field[Fitted], ...] = (
     words("cell", "Cell", lambda x: x[0]),
-    number_of("capacity_pps", "Median trial takes, packets/s", _curve,
-              lambda found: found.capacity_pps, numbers.count),
-    number_of("low_pps", "from", _curve, lambda found: found.low_pps, numbers.count,
-              help=LOWER_END),
-    number_of("high_pps", "to", _curve, lambda found: found.high_pps, numbers.count,
-              help=UPPER_END),
-    number_of("scatter_pct", "Scatter, %", _curve, lambda found: found.scatter, numbers.percent,
-              scale=100, help="from trial to trial"),
-    number_of("trials", "Trials", _curve, lambda found: found.n, str),
-    number_of("too_much", "Too much", _curve, lambda found: found.lossy, str,
-              help="of these trials"),
-    number_of("starts", "Starts", _curve, lambda found: found.starts, str,
-              help="of the SUT; hosts if several did"),
+    number("capacity_pps", "Median trial takes, packets/s",
+           lambda x: found.capacity_pps if (found := _curve(x)) else None),
+    number("low_pps", "from", lambda x: found.low_pps if (found := _curve(x)) else None,
+           help=LOWER_END),
+    number("high_pps", "to", lambda x: found.high_pps if (found := _curve(x)) else None,
+           help=UPPER_END),
+    number("scatter_pct", "Scatter, %", lambda x: found.scatter if (found := _curve(x)) else None,
+           numbers.percent, scale=100, help="from trial to trial"),
+    number("trials", "Trials", lambda x: found.n if (found := _curve(x)) else None, str),
+    number("too_much", "Too much", lambda x: found.lossy if (found := _curve(x)) else None, str,
+           help="of these trials"),
+    number("starts", "Starts", lambda x: found.starts if (found := _curve(x)) else None, str,
+           help="of the SUT; hosts if several did"),
     words("why_none", "Why there is none",
           lambda x: x[1].why if isinstance(x[1], NoCurve) else ""),
 )  # fmt: skip

@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 from nodrop.report import numbers
 from nodrop.report.chart import LETTER, Chart, Pane, Plot, Scale, cut, number, tag
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import Field, Table, number_of, table_of, words
+from nodrop.report.tables import Field, Table, table_of, words
 from nodrop.report.tables import number as of_number
 from nodrop.report.trials import Trial
 from nodrop.results.layout import PROFILE
 from nodrop.results.rundir import Damage
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.comparison import Answer, Comparison, Question, compare
-from nodrop.stats.interval import Family, Interval, Summary, by_start, summarize
+from nodrop.stats.interval import Family, Summary, by_start, summarize
 
 OTHER = "other"
 """Group of stacks that no pattern names."""
@@ -332,10 +332,6 @@ Shift = tuple[str, str, str, str, float, Comparison, str]
 """Cell, role, kind and name, its share in the first cell, the comparison, and its verdict."""
 
 
-def _interval(shift: Shift) -> Interval | None:
-    return shift[5].interval
-
-
 SHIFT_FIELDS: tuple[Field[Shift], ...] = (
     words("cell", "Cell", lambda x: x[0]),
     words("role", "Role", lambda x: x[1]),
@@ -344,10 +340,10 @@ SHIFT_FIELDS: tuple[Field[Shift], ...] = (
     of_number("before_pct", "First cell, %", lambda x: x[4], numbers.percent, scale=100),
     of_number("after_pct", "This cell, %", lambda x: x[4] + x[5].shift, numbers.percent, scale=100),
     of_number("shift_points", "Shift, points", lambda x: x[5].shift, _signed, scale=100),
-    number_of("low_points", "from", _interval, lambda found: found.low, _signed, scale=100,
-              help="of the 95 % interval"),
-    number_of("high_points", "to", _interval, lambda found: found.high, _signed, scale=100,
-              help="of the 95 % interval"),
+    of_number("low_points", "from", lambda x: x[5].interval.low if x[5].interval else None,
+              _signed, scale=100, help="of the 95 % interval"),
+    of_number("high_points", "to", lambda x: x[5].interval.high if x[5].interval else None,
+              _signed, scale=100, help="of the 95 % interval"),
     words("verdict", "Verdict", lambda x: x[6]),
 )  # fmt: skip
 

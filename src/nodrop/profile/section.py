@@ -30,7 +30,6 @@ from nodrop.report.tables import (
     Table,
     interval_fields,
     number,
-    number_of,
     table_of,
     text,
     words,
@@ -412,9 +411,9 @@ GROUP_FIELDS: tuple[Field[Spent], ...] = (
           "src/nodrop/findings/function_groups.toml says which functions"),
     *interval_fields(SHARE_NAMES, ("On a CPU, %", "from, %", "to, %"), lambda x: x[3],
                      numbers.percent, scale=100, help="median over the runs"),
-    number_of("waits_pct", "Of its waits, %", lambda x: x[4], lambda wait: wait.median,
-              numbers.percent, scale=100,
-              help="of the time off the CPU of its own will; median over the runs"),
+    number("waits_pct", "Of its waits, %", lambda x: x[4].median if x[4] else None,
+           numbers.percent, scale=100,
+           help="of the time off the CPU of its own will; median over the runs"),
 )  # fmt: skip
 
 

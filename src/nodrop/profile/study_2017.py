@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nodrop.config.units import count_of
 from nodrop.ledger.imbalance import UNEVEN
 from nodrop.report import numbers
-from nodrop.report.tables import Field, Table, number, number_of, table_of, words
+from nodrop.report.tables import Field, Table, number, table_of, words
 from nodrop.stats.interval import CONFIDENCE, Interval, Summary
 
 AUTOFP_GAIN = 1.13
@@ -509,8 +509,9 @@ SCALING_FIELDS: tuple[Field[Grown], ...] = (
     number("speedup_high", "At most", _end(_speedup, 1), "{:.2f}".format),
     number("efficiency_pct", "Efficiency, at least, %", _end(lambda step: step.efficiency, 0),
            numbers.percent, scale=100),
-    number_of("cpu_s_per_million", "CPU s per million packets",
-              lambda x: x[1].model.cpu_s_per_million, lambda cost: cost.median, "{:.2f}".format),
+    number("cpu_s_per_million", "CPU s per million packets",
+           lambda x: cost.median if (cost := x[1].model.cpu_s_per_million) else None,
+           "{:.2f}".format),
 )  # fmt: skip
 
 

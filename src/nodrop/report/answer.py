@@ -13,19 +13,12 @@ from nodrop.report import escape, numbers
 from nodrop.report.comparison import cost_sentences, family_words
 from nodrop.report.direct import direct_sentences
 from nodrop.report.hosts import hosts_between
-from nodrop.report.loads import (
-    always_void,
-    ladders,
-    load_words,
-    sentences_of,
-)
+from nodrop.report.loads import always_void, ladders, load_words, sentences_of
 from nodrop.report.sections import sections
 from nodrop.report.sentences import Answer, Sentence, listed, sentence_of
-from nodrop.report.setups import conditions
-from nodrop.report.story import Cell, Story, once, serious_findings
-from nodrop.report.trials import Trial
+from nodrop.report.setups import compared_at_once, conditions
+from nodrop.report.story import Cell, Story, by_key, once, stored_findings
 from nodrop.report.trust import decoder_sentences, flows_differ, other_programs, without_work
-from nodrop.results.records import LoadWindow
 from nodrop.stats.interval import runs_needed
 
 NO_TRIAL = Answer(sentences=(sentence_of("no-trial"),))
@@ -89,8 +82,8 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
         rest=rest, cells=count_of(len(story.cells), noun), each=f"{per_cell} per {noun}",
     )  # fmt: skip
     yield _books(story)
-    for compared in conditions(story)[:1]:
-        family = compared.family
+    if conditions(story):
+        family = compared_at_once(story)
         evidence = {"parts": family.parts, "runs_needed": family.runs_needed()}
         yield Sentence("compared-at-once", family_words(family, story.cells), evidence)
     for one in found:
@@ -130,8 +123,11 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
         yield sentence_of("quiet-host", evidence, others.crowded, others=others)
     yield from _beyond_windows(story)
     yield from without_work(story)
-    for words in serious_findings(story):
-        yield Sentence("serious-finding", words)
+    # Conclusions that imported figures must not be used for.
+    for item in (one for source in story.sources for one in stored_findings(source)):
+        if item.get("severity") == "serious":
+            words = f"{item.get('title')}: {item.get('effect')}".rstrip(".")
+            yield Sentence("serious-finding", escape.plain(words, longest=1000))
     yield from flows_differ(story)
     yield sentence_of("not-extrapolated")
     if emulated := [t for t in story.trials if t.accelerator == "tcg"]:
@@ -139,12 +135,10 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
 
 
 def _beyond_windows(story: Story) -> Iterator[Sentence]:
-    found: dict[str, tuple[LoadWindow, list[Trial]]] = {}
-    for trial in story.trials:
-        if (window := trial.record.window) is not None:
-            key = f"{window.trace_packets} {window.span}"
-            found.setdefault(key, (window, []))[1].append(trial)
-    for window, trials in found.values():
+    told = ((trial.record.window, trial) for trial in story.trials)
+    found = by_key((f"{w.trace_packets} {w.span}", (w, trial)) for w, trial in told if w)
+    for each in found.values():
+        window, trials = each[0][0], [trial for _, trial in each]
         if not window.is_whole:
             yield sentence_of("beyond-window", window.model_dump(), trials, window=window)
         if window.begun_warning:

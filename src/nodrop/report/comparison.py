@@ -222,9 +222,9 @@ def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared
     if figure is LOSS_FIGURE and found is not None and found.answer is Answer.DIFFERENT:
         # It must differ without what late bursts of the sender can explain of it as well.
         if sum(right) / len(right) > sum(left) / len(left):
-            sure = compare(left, SURE_LOSS.by_start(cell), asked)
+            sure = compare(left, SURE_LOSS.gathered(cell).by_start, asked)
         else:
-            sure = compare(SURE_LOSS.by_start(base), right, asked)
+            sure = compare(SURE_LOSS.gathered(base).by_start, right, asked)
         if sure is None or sure.answer is not Answer.DIFFERENT:
             found = replace(found, answer=Answer.CANNOT_TELL)
     return Compared(

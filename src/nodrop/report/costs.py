@@ -72,17 +72,17 @@ class Figure:
             return Question(absolute=MARGINS[self.name], losses=True, family=family)
         return Question(relative=RELATIVE_MARGIN, family=family)
 
+    def gathered(self, cell: Cell) -> Gathered:
+        return cell.gathered(self, self.of, self.scale)
+
     def values(self, cell: Cell) -> tuple[float, ...]:
         return self.gathered(cell).values
-
-    def by_start(self, cell: Cell) -> tuple[float, ...]:
-        return self.gathered(cell).by_start
 
     def summary(self, cell: Cell) -> Summary | None:
         return self.gathered(cell).summary
 
-    def gathered(self, cell: Cell) -> Gathered:
-        return cell.gathered(self, self.of, self.scale)
+    def median(self, cell: Cell) -> float | None:
+        return found.median if (found := self.summary(cell)) else None
 
     def shown(self, value: float) -> str:
         return grouped(f"{value:,.{self.digits}f}") if value else "0"

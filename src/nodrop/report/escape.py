@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 
-from nodrop.untrusted.json_text import LONGEST as LONGEST
-from nodrop.untrusted.json_text import THIN as THIN
-from nodrop.untrusted.json_text import csv_text as csv_text
-from nodrop.untrusted.json_text import plain as plain
-from nodrop.untrusted.json_text import visible as visible
+from nodrop.untrusted.json_text import LONGEST, THIN, csv_text, plain, visible
+
+__all__ = ["LONGEST", "THIN", "csv_text", "latex", "markdown", "plain", "visible"]
 
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",

@@ -24,7 +24,6 @@ from nodrop.report.tables import (
     empty,
     interval_fields,
     number,
-    number_of,
     numeric,
     scaled,
     table_of,
@@ -40,10 +39,7 @@ from nodrop.results.trial import TrialRecord
 def _median(
     name: str, title: str, figure: str, shown: numbers.Shown, scale: float = 1, help: str = ""
 ) -> Field[Cell]:
-    return number_of(
-        name, title, lambda cell: cell.summary(figure), lambda found: found.median, shown,
-        scale=scale, help=help,
-    )  # fmt: skip
+    return number(name, title, lambda c: c.median(figure), shown, scale=scale, help=help)
 
 
 CELL_FIELDS: tuple[Field[Cell], ...] = (
@@ -67,10 +63,10 @@ CELL_FIELDS: tuple[Field[Cell], ...] = (
     words("interval", "95 % interval",
           lambda c: "no measured trial" if c.loss is None
           else "" if c.loss.interval else c.loss.why_no_interval),
-    number_of("loss_pct_smallest", "Smallest run, %", lambda c: c.loss, lambda loss: loss.low,
-              numbers.percent, scale=100),
-    number_of("loss_pct_largest", "Largest run, %", lambda c: c.loss, lambda loss: loss.high,
-              numbers.percent, scale=100),
+    number("loss_pct_smallest", "Smallest run, %", lambda c: c.loss.low if c.loss else None,
+           numbers.percent, scale=100),
+    number("loss_pct_largest", "Largest run, %", lambda c: c.loss.high if c.loss else None,
+           numbers.percent, scale=100),
     words("loss_place", "Lost in", lambda c: c.loss_place or ""),
     number("schedule_error_p99_us_worst", "Late p99, ms",
            lambda c: max((e.p99 for t in c.valid if (e := t.record.offered.schedule_error_us)),
@@ -114,9 +110,7 @@ def _of_others() -> Iterator[Field[Cell]]:
     """Figures of plugins."""
     for one in figures_of_others():
         name, title = f"{one.name}_median", f"{one.title}, {one.unit}"
-        yield number_of(
-            name, title, one.summary, lambda found: found.median, one.shown, help=one.help
-        )
+        yield number(name, title, one.median, one.shown, help=one.help)
 
 
 def _again(table: Table, name: str, other: str) -> set[str]:
@@ -370,7 +364,7 @@ def detection_tables(story: Story) -> Sequence[Table]:
         return ()
     said = dict.fromkeys(one.baseline_words for cell in cells for one in _known(cell))
     first = table_of(
-        "detections", "Lost detections", DETECTION_FIELDS, Made(lambda: iter(cells)),
+        "detections", "Lost detections", DETECTION_FIELDS, cells,
         anchor=lambda cell: cell.typical.anchor,
         words=(DETECTION_WORDS, *(f"Baseline: {words}" for words in said if words)),
     )  # fmt: skip
@@ -417,16 +411,15 @@ DETECTION_FIELDS: tuple[Field[Cell], ...] = (
     words("cell", "Cell", lambda cell: cell.label),
     number("valid_trials", "n", lambda cell: len([*_known(cell)]),
            help="measured trials with detections"),
-    number_of("loss_pct_median", "Packet loss, %", lambda cell: cell.loss,
-              lambda loss: loss.median, numbers.percent, scale=100),
+    _median("loss_pct_median", "Packet loss, %", "loss_ratio", numbers.percent, 100),
     *interval_fields(
         ("detection_loss_pct_median", "detection_loss_pct_low", "detection_loss_pct_high"),
         ("Detection loss, %", "from, %", "to, %"), DETECTION_FIGURE.summary,
         DETECTION_FIGURE.shown, help="missed of expected units; median"),
-    number_of("detection_loss_pct_smallest", "Smallest run, %", DETECTION_FIGURE.summary,
-              lambda found: found.low, DETECTION_FIGURE.shown),
-    number_of("detection_loss_pct_largest", "Largest run, %", DETECTION_FIGURE.summary,
-              lambda found: found.high, DETECTION_FIGURE.shown),
+    number("detection_loss_pct_smallest", "Smallest run, %",
+           lambda cell: min(DETECTION_FIGURE.values(cell), default=None), DETECTION_FIGURE.shown),
+    number("detection_loss_pct_largest", "Largest run, %",
+           lambda cell: max(DETECTION_FIGURE.values(cell), default=None), DETECTION_FIGURE.shown),
     _over("expected", "Expected", max, lambda one: one.expected, "units that lossless trials see"),
     _over("missed_median", "Missed", median, lambda one: one.missed),
     _over("missed_in_lossy_flows", "… flow lost packets", median,

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from nodrop.capacity.searched_cells import given_cells, searches, subject
 from nodrop.config.units import count_of
@@ -26,18 +26,6 @@ from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary, share_interval, upper_bound
 
 _NUMBERS = re.compile(r"[\d.,\u202f]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """A sign that points at a cause, in one or several lossy trials."""
-
-    rule: str
-    words: str
-    """Words of the first of the trials."""
-    alike: bool
-    """The words are the same in all of them."""
-    trials: tuple[Trial, ...]
 
 
 def places_words(cell: Cell) -> str:
@@ -59,14 +47,10 @@ def places_of(cell: Cell) -> dict[str, int]:
     return dict(Counter(place for place in places if place).most_common())
 
 
-def pointers(cell: Cell) -> list[Pointer]:
-    """The commonest first."""
-    causes = ((cause, trial) for trial in cell.lossy for cause in _causes(trial))
-    gathered, found = by_key((rule, (words, trial)) for (rule, words), trial in causes), []
-    for rule, told in gathered.items():
-        alike, trials = len({words for words, _ in told}) == 1, tuple(t for _, t in told)
-        found.append(Pointer(rule, words=told[0][0], alike=alike, trials=trials))
-    return sorted(found, key=lambda p: -len(p.trials))
+def pointers(cell: Cell) -> list[tuple[str, list[tuple[str, Trial]]]]:
+    """Rules that point at a cause, the commonest first: their words in each lossy trial."""
+    causes = ((rule, (words, t)) for t in cell.lossy for rule, words in _causes(t))
+    return sorted(by_key(causes).items(), key=lambda found: -len(found[1]))
 
 
 def _causes(trial: Trial) -> list[tuple[str, str]]:
@@ -83,34 +67,31 @@ def causes_words(cell: Cell) -> str:
     if not found:
         return ""
     lossy, parts = len(cell.lossy), []
-    for n, pointer in enumerate(found):
-        of = f" of {lossy} lossy trials" if n == 0 and lossy > 1 else ""
-        where = f"in {len(pointer.trials)}{of}" if lossy > 1 else ""
-        such = "" if pointer.alike else " (so in the first of them)"
-        parts.append(f"{where}: {escape.plain(pointer.words)}{such}".removeprefix(": "))
-    unknown = sum(1 for t in cell.lossy if not _causes(t))
-    if unknown:
+    for n, (_, told) in enumerate(found):
+        of = f" of {lossy} lossy trials" if n == 0 else ""
+        where = f"in {len(told)}{of}: " if lossy > 1 else ""
+        such = " (so in the first of them)" if len({words for words, _ in told}) > 1 else ""
+        parts.append(f"{where}{escape.plain(told[0][0])}{such}")
+    if unknown := sum(not _causes(t) for t in cell.lossy):
         parts.append(f"in {unknown} nothing does")
     return "; what points at the cause" + (" " if lossy > 1 else ": ") + "; ".join(parts)
 
 
 def knob_words(cell: Cell) -> str:
     """The commonest knob of the lossy trials, with their number; empty without one."""
-    knobs = Counter(knob for trial in cell.lossy if (knob := trial.record.packets.knob))
-    if not knobs:
-        return ""
-    [(knob, n)] = knobs.most_common(1)
     every = len(cell.lossy)
-    return escape.plain(knob) + ("" if n == every else f" (in {n} of {every} lossy trials)")
+    knobs = Counter(knob for trial in cell.lossy if (knob := trial.record.packets.knob))
+    for knob, n in knobs.most_common(1):
+        return escape.plain(knob) + ("" if n == every else f" (in {n} of {every} lossy trials)")
+    return ""
 
 
 def rising(cells: Sequence[Cell]) -> list[Cell]:
     """By what was offered in packets/s, or, of void loads, asked for: 4X and twice the speed have
     no other scale in common. By the factor that makes the load larger if some have no rate."""
-    rates = [_pps(cell) for cell in cells]
-    if None not in rates:
-        return sorted(cells, key=lambda c: (_pps(c) or 0.0, c.rank))
-    return sorted(cells, key=lambda c: (c.rank, _pps(c) or 0.0))
+    by_rate = all(_pps(cell) is not None for cell in cells)
+    by_factor = sorted(cells, key=lambda c: (c.rank, _pps(c) or 0.0))
+    return sorted(by_factor, key=lambda c: _pps(c) or 0.0) if by_rate else by_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +178,13 @@ def _bad(subject: str, told: Sequence[Cell]) -> Iterator[Sentence]:
             yield _lost(subject, cell, lowest=cell is told[0] and len(told) > 1)
 
 
-def load_words(cell: Cell) -> str:
-    """`99 970 packets/s (4X)`."""
-    return _named(cell, _pps(cell))
+def load_words(cell: Cell, *, asked: bool = False, known: float = numbers.SMALL_RATE) -> str:
+    """`99 970 packets/s (4X)`; in a void cell, as `asked` for: `5 000 000 packets/s`."""
+    pps = cell.asked_pps if asked else _pps(cell)
+    rate = "" if pps is None else f"{numbers.rate(pps, known)} packets/s"
+    if cell.load_label and not (rate and cell.load_label.endswith(" pps")):
+        return f"{rate} ({cell.load_label})" if rate else cell.load_label
+    return rate or "the load"
 
 
 def _pps(cell: Cell) -> float | None:
@@ -224,8 +209,7 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
     lost += f", so fewer than {share(bound)} of such {cell.independent_name} do (95 % confidence)"
     books = [t.record.packets for t in cell.known]
     kept = [packets.sustained for packets in books]
-    medians = [cell.summary(figure) for figure in ("offered_packets", "duration_s")]
-    packets, seconds = (found.median if found else None for found in medians)
+    packets, seconds = cell.median("offered_packets"), cell.median("duration_s")
     burst = "unknown size" if packets is None else numbers.count_of(packets, "packet")
     burst += f" in {numbers.seconds(seconds)} s" if seconds is not None else ""
     if all(kept):
@@ -236,7 +220,6 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
             lost += f"; it is shown to serve at least {numbers.count(least)} packets/s"
     shown = f" (shown in {kept.count(True)} of {count_of(n, 'trial')})" if True in kept else ""
     rule = "carries" if all(kept) else "absorbed" if False in kept else "no-loss"
-    words = {"load": load_words(cell), "lost": lost, "burst": burst, "shown": shown}
     evidence = {
         **_facts(cell),
         "lossy_share_below": bound,
@@ -247,8 +230,10 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
         "backlog_packets": [one.backlog_packets for one in books],
         "drain_s": [t.record.drain_s for t in cell.known],
     }
-    behind = kept.count(False)
-    return sentence_of(rule, evidence, cell.known, subject, n=n, behind=behind, **words)
+    return sentence_of(
+        rule, evidence, cell.known, subject, n=n, behind=kept.count(False),
+        load=load_words(cell), lost=lost, burst=burst, shown=shown,
+    )  # fmt: skip
 
 
 def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
@@ -261,8 +246,8 @@ def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
         **_facts(cell),
         "places": places_of(cell),
         "causes": [
-            {"rule": one.rule, "words": one.words, "runs": [t.name for t in one.trials]}
-            for one in pointers(cell)
+            {"rule": rule, "words": told[0][0], "runs": [t.name for _, t in told]}
+            for rule, told in pointers(cell)
         ],
     }
     if loss is None or k == n:
@@ -298,7 +283,7 @@ def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Senten
     low, high, known = load_words(lower), load_words(higher), numbers.SMALL_RATE
     while low == high and known > LEAST_KNOWN:  # as many digits as tell them apart
         known /= 10
-        low, high = (_named(cell, _pps(cell), known) for cell in (lower, higher))
+        low, high = (load_words(cell, known=known) for cell in (lower, higher))
     evidence = {
         "lower": _facts(lower),
         "higher": _facts(higher),
@@ -328,23 +313,11 @@ def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
         n = len(cell.trials)
         times = {1: "once", 2: "twice"}.get(n, f"{n} times")
         if cell.void and len(cell.void) == n:
-            yield said("load-void", asked_words(cell), cell.void)
+            yield said("load-void", load_words(cell, asked=True), cell.void)
         elif cell.void:
             yield said("some-void", load_words(cell), cell.void)
         if cell.unknown:
             yield said("loss-not-known", load_words(cell), cell.unknown)
-
-
-def asked_words(cell: Cell) -> str:
-    """The load that was asked for in a void cell: `5 000 000 packets/s`."""
-    return _named(cell, cell.asked_pps)
-
-
-def _named(cell: Cell, pps: float | None, known: float = numbers.SMALL_RATE) -> str:
-    rate = f"{numbers.rate(pps, known)} packets/s" if pps is not None else ""
-    if cell.load_label and not (rate and cell.load_label.endswith(" pps")):
-        return f"{rate} ({cell.load_label})" if rate else cell.load_label
-    return rate or "the load"
 
 
 def _facts(cell: Cell) -> dict[str, Any]:
@@ -370,7 +343,10 @@ MOST_LATE_US = 50_000.0
 
 @once
 def always_void(story: Story) -> tuple[Sentence, ...]:
-    given = [(c, subject(story, c), c.trials, f" at {asked_words(c)}") for c in given_cells(story)]
+    given = (
+        (c, subject(story, c), c.trials, f" at {load_words(c, asked=True)}")
+        for c in given_cells(story)
+    )
     searched = [(one.cells[0], one.subject, one.trials, "") for one in searches(story)]
     return tuple(s for one in (*given, *searched) for s in _always_void(story, *one))
 
@@ -398,9 +374,8 @@ def _always_void(
     )  # fmt: skip
 
 
-class Change(NamedTuple):
-    words: str
-    setting: str = ""
+Change = tuple[str, str]
+"""In words, and as a setting; empty without one."""
 
 
 def _change(story: Story, cell: Cell, code: str, trials: Sequence[Trial]) -> str:
@@ -409,16 +384,13 @@ def _change(story: Story, cell: Cell, code: str, trials: Sequence[Trial]) -> str
     if changes is None:
         asks = f"what `nodrop doctor` names on this host (the trial's words: {trials[0].name})"
         return str(WORDS["remedies"].get(code, asks))
-    said: list[str] = []
-    pasted: Callable[[str], str] = story.sources[cell.source].command_words
-    for words, setting in changes(story, cell, trials):
-        said.append(f"{words}: {pasted(setting)}" if setting else words)
-        pasted = _alone if setting else pasted
+    found = changes(story, cell, trials)
+    first, said = next((setting for _, setting in found if setting), ""), []
+    for words, setting in found:
+        alone = f"`{shlex.join(['--set', setting])}`"
+        pasted = story.sources[cell.source].command_words(setting) if setting == first else alone
+        said.append(f"{words}: {pasted}" if setting else words)
     return "; or ".join(said)
-
-
-def _alone(setting: str) -> str:
-    return f"`{shlex.join(['--set', setting])}`"
 
 
 def _less_load(story: Story, cell: Cell) -> str:
@@ -442,41 +414,40 @@ def _less_load(story: Story, cell: Cell) -> str:
 
 
 def _late(story: Story, cell: Cell, trials: Sequence[Trial]) -> list[Change]:
-    found = [Change("less load", _less_load(story, cell))]
+    found = [("less load", _less_load(story, cell))]
     errors = [e.p99 for t in trials if (e := t.record.offered.schedule_error_us) and e.p99]
     worst = max(errors, default=None)
     if worst is not None and worst <= MOST_LATE_US:
         bound = math.ceil(worst * 1.2 / 1000) * 1000
         words = f"a sender that may be {bound / 1000:g} ms late"
-        found.append(Change(words, f"measure.late_p99_us={bound}"))
+        found.append((words, f"measure.late_p99_us={bound}"))
     if not any(t.record.generator_cpus for t in trials):
-        found.append(Change("a CPU for the sender alone", "load.cpu=0"))
+        found.append(("a CPU for the sender alone", "load.cpu=0"))
     return found
 
 
 def _burst(story: Story, cell: Cell, trials: Sequence[Trial]) -> list[Change]:
-    found = [Change("less load", _less_load(story, cell))]
+    found = [("less load", _less_load(story, cell))]
     bursts = [b.sent or 0 for t in trials if (b := t.record.offered.largest_late_burst)]
     if (largest := max(bursts, default=0)) and "sut.ring_size" not in story.factors:
         room = 2 ** math.ceil(math.log2(largest * 4 + 1))
-        found.insert(0, Change("a ring that a late sender does not fill", f"sut.ring_size={room}"))
+        found.insert(0, ("a ring that a late sender does not fill", f"sut.ring_size={room}"))
     lax = "all losses taken for the SUT's, whatever the sender did"
-    return [*found, Change(lax, "measure.late_burst_max_ratio=1")]
+    return [*found, (lax, "measure.late_burst_max_ratio=1")]
 
 
-def _stolen(story: Story, cell: Cell, trials: Sequence[Trial]) -> list[Change]:
-    del story, cell
+def _stolen(_story: Story, _cell: Cell, trials: Sequence[Trial]) -> list[Change]:
     worst = max((t.record.steal_ratio or 0.0 for t in trials), default=0.0)
     bound = min(1.0, math.ceil(worst * 20 + 1) / 20)
     return [
-        Change("a host whose CPUs no other guest takes"),
-        Change("a higher bound", f"measure.steal_max_ratio={bound:g}"),
+        ("a host whose CPUs no other guest takes", ""),
+        ("a higher bound", f"measure.steal_max_ratio={bound:g}"),
     ]
 
 
 CHANGES: Mapping[str, Callable[[Story, Cell, Sequence[Trial]], list[Change]]] = {
     Reason.SENDER_LATE: _late,
     Reason.SENDER_BURST: _burst,
-    Reason.SENDER_SHORT: lambda story, cell, _: [Change("less load", _less_load(story, cell))],
+    Reason.SENDER_SHORT: lambda story, cell, _: [("less load", _less_load(story, cell))],
     Reason.CPU_STOLEN: _stolen,
 }

@@ -92,7 +92,7 @@ def repeats(story: Story) -> list[Repeated]:
         )
         for figure in figures_compared(story)
         for cell in cells
-        if len(figure.values(cell)) > 1 and (starts := figure.by_start(cell))
+        if len(figure.values(cell)) > 1 and (starts := figure.gathered(cell).by_start)
     ]
 
 

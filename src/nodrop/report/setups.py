@@ -70,12 +70,14 @@ def conditions(story: Story) -> tuple[Condition, ...]:
     """Empty if nothing varies between setups. Instances are compared within their kind: what
     is asked of them is what a second one adds."""
     compared = _compared(story.factors)
-    gathered: dict[tuple[int, str], list[Cell]] = {}
-    for cell in (c for c in story.cells if compared and not c.searched):
-        rest = sorted((k, repr(v)) for k, v in cell.factors.items() if k not in compared)
-        gathered.setdefault((cell.source, repr(rest)), []).append(cell)
-    several = [cells for cells in gathered.values() if len(cells) > 1]
-    return tuple(_condition(story, cells, compared) for cells in several)
+    cells = (c for c in story.cells if compared and not c.searched)
+    alike = by_key(((c.source, _others(c, compared)), c) for c in cells)
+    return tuple(_condition(story, found, compared) for found in alike.values() if len(found) > 1)
+
+
+def _others(cell: Cell, left_out: Sequence[str]) -> str:
+    """Factors but for some, as a key."""
+    return repr(sorted((k, repr(v)) for k, v in cell.factors.items() if k not in left_out))
 
 
 def figures_compared(story: Story) -> Sequence[Figure]:
@@ -131,11 +133,9 @@ def contrasts(story: Story) -> tuple[Contrast, ...]:
     """Run by run, in the order of the experiment's factors. Empty if only loads differ."""
     found: list[Contrast] = []
     for source in range(len(story.sources)):
-        by_load: dict[str, list[Cell]] = {}
-        for cell in (c for c in given_cells(story) if c.source == source):
-            key = repr(sorted((k, repr(v)) for k, v in cell.factors.items() if k not in LOADS))
-            by_load.setdefault(key, []).append(cell)
-        fixed = [tuple(sorted(cells, key=lambda c: c.rank)) for cells in by_load.values()]
+        given = (c for c in given_cells(story) if c.source == source)
+        by_load = by_key((_others(c, LOADS), c) for c in given).values()
+        fixed = [tuple(sorted(cells, key=lambda c: c.rank)) for cells in by_load]
         searched = [one for one in searches(story) if one.source == source]
         found += _contrasts(source, [Level("", cells) for cells in fixed])
         found += _contrasts(source, [Level("", tuple(one.cells), one) for one in searched])

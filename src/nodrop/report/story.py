@@ -157,10 +157,13 @@ class Cell:
         """Measured trials that lost something."""
         return tuple(t for t in self.valid if _is_lossy(t))
 
+    def median(self, figure: str) -> float | None:
+        found = self.summary(figure)
+        return found.median if found else None
+
     @cached_property
     def offered_pps(self) -> float | None:
-        found = self.summary("offered_pps")
-        return found.median if found else None
+        return self.median("offered_pps")
 
     @cached_property
     def asked_pps(self) -> float | None:
@@ -424,16 +427,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_shown, value)) or "none"
     return str(value)
-
-
-def serious_findings(story: Story) -> list[str]:
-    """Conclusions that imported figures must not be used for, in one line each."""
-    return [
-        escape.plain(f"{item.get('title')}: {item.get('effect')}".rstrip("."), longest=1000)
-        for source in story.sources
-        for item in stored_findings(source)
-        if item.get("severity") == "serious"
-    ]
 
 
 def stored_findings(source: Source) -> list[Mapping[str, Any]]:

@@ -12,7 +12,6 @@ from nodrop.report import escape, numbers
 from nodrop.stats.interval import Summary
 
 ItemT = TypeVar("ItemT")
-WholeT = TypeVar("WholeT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +75,6 @@ def scaled(value: float | None, shown: Callable[[float], str], scale: float = 1)
     return Value(value * scale, shown(value))
 
 
-def with_ends(
-    found: Summary | None, shown: Callable[[float], str], scale: float = 1
-) -> tuple[Value, ...]:
-    """A median and the two ends of its interval."""
-    interval = found.interval if found else None
-    ends = (interval.low, interval.high) if interval else (None, None)
-    values = (found.median if found else None, *ends)
-    return tuple(scaled(value, shown, scale) for value in values)
-
-
 @dataclass(frozen=True, slots=True)
 class Field(Generic[ItemT]):
     """A column and its value for an item: declared once, for every output."""
@@ -95,8 +84,7 @@ class Field(Generic[ItemT]):
 
 
 def words(name: str, title: str, of: Callable[[ItemT], object], help: str = "") -> Field[ItemT]:
-    column = Column(name, title, help=help)
-    return Field(column, lambda item: text(of(item)))
+    return Field(Column(name, title, help=help), lambda item: text(of(item)))
 
 
 def number(
@@ -109,27 +97,7 @@ def number(
     help: str = "",
 ) -> Field[ItemT]:
     """The csv has it times `scale`."""
-    column = numeric(name, title, help)
-    return Field(column, lambda item: scaled(of(item), shown, scale))
-
-
-def number_of(
-    name: str,
-    title: str,
-    whole: Callable[[ItemT], WholeT | None],
-    of: Callable[[WholeT], float | None],
-    shown: Callable[[float], str],
-    *,
-    scale: float = 1,
-    help: str = "",
-) -> Field[ItemT]:
-    """A number of what an item may have: its summary, its comparison."""
-
-    def value(item: ItemT) -> float | None:
-        found = whole(item)
-        return None if found is None else of(found)
-
-    return number(name, title, value, shown, scale=scale, help=help)
+    return Field(numeric(name, title, help), lambda item: scaled(of(item), shown, scale))
 
 
 def own(
@@ -164,11 +132,19 @@ def interval_fields(
 ) -> tuple[Field[ItemT], ...]:
     """A median and the two ends of its interval."""
 
-    def end(at: int) -> Callable[[ItemT], Value]:
-        return lambda item: with_ends(of(item), shown, scale)[at]
+    def part(at: int) -> Callable[[ItemT], float | None]:
+        def value(item: ItemT) -> float | None:
+            found = of(item)
+            if found is None or at == 0:
+                return found.median if found else None
+            return (found.interval.low, found.interval.high)[at - 1] if found.interval else None
 
-    named = enumerate(zip(names, titles, (help, LOWER_END, UPPER_END), strict=True))
-    return tuple(Field(numeric(name, title, help), end(at)) for at, (name, title, help) in named)
+        return value
+
+    return tuple(
+        number(names[at], titles[at], part(at), shown, scale=scale, help=said)
+        for at, said in enumerate((help, LOWER_END, UPPER_END))
+    )
 
 
 def table_of(

@@ -238,10 +238,9 @@ def _rules(story: Story) -> Iterator[Sentence]:
 
 
 def _books(story: Story) -> Iterator[Sentence]:
-    differ = tuple(t for t in story.trials if BOOKS_DIFFER in t.invalid_reasons)
-    if differ:
+    if differ := [t for t in story.trials if BOOKS_DIFFER in t.invalid_reasons]:
         yield sentence_of("books-differ", {}, differ)
-    if missing := tuple(t for t in story.trials if BOOKS_MISSING in t.invalid_reasons):
+    if missing := [t for t in story.trials if BOOKS_MISSING in t.invalid_reasons]:
         yield sentence_of("books-missing", {}, missing, n=len(missing))
     if closed := sum(t.closed and BOOKS_DIFFER not in t.invalid_reasons for t in story.trials):
         evidence = {"closed": closed, "trials": len(story.trials)}
@@ -284,14 +283,13 @@ def _others(story: Story) -> Iterator[Sentence]:
     if foreign := {t: n for t in story.trials if (n := t.record.packets.foreign_packets)}:
         yield sentence_of("foreign-packets", {t.name: n for t, n in foreign.items()}, foreign)
     found, every = other_programs(story), len(story.trials)
-    n = len(found.ratios)
+    n, whole = len(found.ratios), found.whole
     evidence = {"most_ratio": max(found.ratios, default=0.0), "trials": n}
     if found.crowded:
-        words = {"whole": found.whole, "words": found.words}
-        yield sentence_of("host-crowded", evidence, found.crowded, **words)
+        yield sentence_of("host-crowded", evidence, found.crowded, whole=whole, words=found.words)
     elif found.ratios:
         known = "" if n == every else f" (known of {n} of {count_of(every, 'trial')})"
-        yield sentence_of("host-quiet", evidence, whole=found.whole, known=known)
+        yield sentence_of("host-quiet", evidence, whole=whole, known=known)
     seen = ((t, t.record.disturbed) for t in story.trials)
     if held := {t: one.quota for t, one in seen if one and one.quota is not None}:
         worst = max(held.values(), key=lambda quota: quota.throttled_s)
@@ -301,18 +299,16 @@ def _others(story: Story) -> Iterator[Sentence]:
 
 
 def _outlying(story: Story) -> Iterator[Sentence]:
-    found = outlying(story)
-    trials = tuple({one.trial.anchor: one.trial for one in found}.values())
-    titles = ", ".join(dict.fromkeys(one.figure.title for one in found))
-    figures = [
-        {"run": one.trial.name, "figure": one.figure.name, "value": one.found.value,
-         "median": one.found.median}
-        for one in found
-    ]  # fmt: skip
-    if found:
-        yield sentence_of(
-            "stands-apart", {"figures": figures}, trials, n=len(trials), titles=titles
-        )
+    if found := outlying(story):
+        trials = dict.fromkeys(one.trial for one in found)
+        titles = ", ".join(dict.fromkeys(one.figure.title for one in found))
+        figures = [
+            {"run": one.trial.name, "figure": one.figure.name, "value": one.found.value,
+             "median": one.found.median}
+            for one in found
+        ]  # fmt: skip
+        evidence = {"figures": figures}
+        yield sentence_of("stands-apart", evidence, trials, n=len(trials), titles=titles)
 
 
 def _starts(story: Story) -> Iterator[Sentence]:
@@ -334,21 +330,15 @@ def _starts(story: Story) -> Iterator[Sentence]:
 
 
 def self_test_words(source: Source) -> str:
-    """A sentence on what the probe proved on this kernel; empty if it is not recorded."""
-    each = ((name, _self_test_words(one)) for name, one in _hosts(source).items())
-    return " ".join(f"{name}{words}" for name, words in each if words)
-
-
-def _self_test_words(manifest: Mapping[str, Any]) -> str:
-    if not (ring := table_in(manifest, "self_test", "ring")):
-        return ""
-    counted = {
-        name: escape.plain(ring.get(name))
-        for name in ("sent_packets", "readable_packets", "tp_packets", "tp_drops")
-    }
-    told = ring.get("tp_packets_includes_drops")
-    kind = "includes" if told is True else "without" if told is False else "unclear"
-    return phrase(f"ring-{kind}", **counted)
+    """A sentence for each host on what the probe proved on its kernel, if it is recorded."""
+    said, names = [], ("sent_packets", "readable_packets", "tp_packets", "tp_drops")
+    for host, manifest in _hosts(source).items():
+        if ring := table_in(manifest, "self_test", "ring"):
+            told = ring.get("tp_packets_includes_drops")
+            kind = "includes" if told is True else "without" if told is False else "unclear"
+            counted = {name: escape.plain(ring.get(name)) for name in names}
+            said.append(host + phrase(f"ring-{kind}", **counted))
+    return " ".join(said)
 
 
 def undone(source: Source) -> tuple[list[str], list[str]] | None:
@@ -405,25 +395,21 @@ FOREIGN_CPU_RATIO = 0.25
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherPrograms:
     ratios: tuple[float, ...]
-    """One per trial that measured it."""
     crowded: tuple[Trial, ...]
     whole: str
     """Name of the CPUs that the ratios are shares of."""
-
-    @property
-    def words(self) -> str:
-        limit = f"{FOREIGN_CPU_RATIO * 100:.0f} %"
-        of = count_of(len(self.ratios), "trial")
-        return f"in {len(self.crowded)} of {of} more than {limit}"
+    words: str
 
 
 @once
 def other_programs(story: Story) -> OtherPrograms:
     known = [(r, t) for t in story.trials if (r := t.aside.foreign_cpu_ratio) is not None]
+    crowded = tuple(t for ratio, t in known if ratio >= FOREIGN_CPU_RATIO)
+    every = any(t.aside.foreign_of_all_cpus for _, t in known)
+    limit, of = f"{FOREIGN_CPU_RATIO * 100:.0f} %", count_of(len(known), "trial")
     return OtherPrograms(
         ratios=tuple(ratio for ratio, _ in known),
-        crowded=tuple(t for ratio, t in known if ratio >= FOREIGN_CPU_RATIO),
-        whole="the host's CPUs"
-        if any(t.aside.foreign_of_all_cpus for _, t in known)
-        else "the CPUs that the SUT may use",
+        crowded=crowded,
+        whole="the host's CPUs" if every else "the CPUs that the SUT may use",
+        words=f"in {len(crowded)} of {of} more than {limit}",
     )
