@@ -62,12 +62,10 @@ class _Limit:
 
     by: LimitedBy
     above: Sequence[Trial]
-    """Trials above it."""
     place: str | None
     knob: str
     sut: str
     detections: bool = False
-    """The goal is about missed detections."""
     crowded: bool = False
     """Other programs had the CPUs in most trials."""
     behind: bool = False
@@ -291,19 +289,19 @@ def _tolerated(answers: Sequence[Answer]) -> str:
 
     first, *others = answers
     said = []
-    for one in (one for one in others if one.lower is not None):
+    for one, lower in ((one, one.lower) for one in others if one.lower is not None):
         what = "missed detections" if one.goals_of == "detections" else "loss"
         goal = f"{numbers.percent(one.goal)} % {what}"
         if ends(one) == ends(first):
             said.append(f"Tolerating {goal} changes nothing.")
         elif ends(one)[0] == ends(first)[0]:
             said.append(f"Tolerating {goal} is not shown to carry more.")
-        elif one.lower is not None and one.lower.pps is not None:
+        elif lower.pps is not None:
             # As many digits as the stricter goal has: with fewer it could look like less.
             known = min(writing(goal_of).known for goal_of in (first, one))
-            if first.upper is not None and one.lower.value == first.upper.value:
+            if first.upper is not None and lower.value == first.upper.value:
                 known = KNOWN  # it stands above, rounded up
-            said.append(f"Tolerating {goal}: {written(one.lower.pps, known, up=False)} packets/s.")
+            said.append(f"Tolerating {goal}: {written(lower.pps, known, up=False)} packets/s.")
     return " ".join(said)
 
 
@@ -355,23 +353,22 @@ def _cpus(record: TrialRecord | None) -> list[int]:
 
 
 def _sure(searched: SearchedCell, answer: Answer, source: Source, ends: Ends) -> Sure:
-    found, odd = answer.confidence, _disagree(searched, answer)
+    found, odd = answer.confidence, [*_disagree(searched, answer)]
     places = {t.name: n for n, t in enumerate(ordered(searched), 1)}
     asked = table_in(source.run.manifest, "search").get("rounds")
     rounds = asked if isinstance(asked, int) else len(answer.rounds)
-    found_odd = [(places[t.name], tried(t.record).good(answer.goal)) for t in odd]
+    found_odd = [(places[t.name], good) for t, good in odd]
     return Sure(
-        confidence=None
-        if found is None
-        else Confidence(level=found.level, why=found.why, known_ratio=found.known),
+        confidence=Confidence(level=found.level, why=found.why, known_ratio=found.known)
+        if found else None,
         width=answer.reached_width,
         rounds=len(answer.rounds),
         rounds_asked=rounds,
         cut=answer.cut_rounds,
         **_counted((*searched.ramps, *searched.trials)),
-        disagree=[t.name for t in odd],
+        disagree=[t.name for t, _ in odd],
         words=[*_sure_words(searched, answer, found_odd, rounds, ends)],
-    )
+    )  # fmt: skip
 
 
 def _counted(trials: Sequence[Trial]) -> dict[str, Any]:
@@ -384,7 +381,7 @@ def _counted(trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _sure_words(
-    searched: SearchedCell, answer: Answer, odd: Sequence[tuple[int, bool | None]], rounds: int,
+    searched: SearchedCell, answer: Answer, odd: Sequence[tuple[int, bool]], rounds: int,
     ends: Ends,
 ) -> Iterator[str]:  # fmt: skip
     """`rounds`: asked for; `odd`: trials that disagree, and whether each carried its load."""
@@ -418,19 +415,15 @@ def ordered(searched: SearchedCell) -> list[Trial]:
     return sorted(every, key=lambda t: t.record.index)
 
 
-def _disagree(searched: SearchedCell, answer: Answer) -> list[Trial]:
-    """Trials that met the goal at the load that is too much or above, or missed it below."""
-    found = []
-    for trial in searched.trials:
-        asked = trial.record.searched
-        good = None if asked is None else tried(trial.record).good(answer.goal)
-        if asked is None or good is None:
-            continue
-        low, high = answer.lower, answer.upper
-        above = high is not None and asked.value >= high.value
-        if above if good else low is not None and asked.value <= low.value:
-            found.append(trial)
-    return found
+def _disagree(searched: SearchedCell, answer: Answer) -> Iterator[tuple[Trial, bool]]:
+    """Trials that met the goal (True) at the load that is too much or above, or missed it below."""
+    low, high = answer.lower, answer.upper
+    for trial, asked in ((t, asked) for t in searched.trials if (asked := t.record.searched)):
+        good = tried(trial.record).good(answer.goal)
+        if good and high is not None and asked.value >= high.value:
+            yield trial, True
+        elif good is False and low is not None and asked.value <= low.value:
+            yield trial, False
 
 
 def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) -> Iterator[Action]:

@@ -17,10 +17,10 @@ from nodrop.drops.places import ANALYSIS
 from nodrop.report import escape, numbers
 from nodrop.report.chart import Chart
 from nodrop.report.charts import time_chart
-from nodrop.report.direct import VerdictCard, VerdictRow
+from nodrop.report.direct import VerdictCard
 from nodrop.report.sections import Picture, Section, rendered
 from nodrop.report.sentences import Answer, Sentence, sentence_of
-from nodrop.report.story import Story, once
+from nodrop.report.story import Story, by_key, once
 from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
 from nodrop.report.timeline import Panel, Point, Series, Timeline
 from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedPlace
@@ -36,8 +36,6 @@ Pair = tuple[int, int] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """One recorded watch."""
-
     host: str
     intervals: Sequence[WatchedInterval]
     unread: int
@@ -89,10 +87,9 @@ class Watched:
         return table_of(name, title, PLACES, self.worst_first, mark=lambda _: "loss")
 
     def chart(self) -> Chart:
-        found: dict[str, dict[str, list[Point]]] = {title: {} for title in UNITS}
-        for title, name, point in self._points():
-            found[title].setdefault(name, []).append(point)
-        panels = (Panel(title, unit, _series(found[title])) for title, unit in UNITS.items())
+        found = by_key((title, (name, point)) for title, name, point in self._points())
+        lines = {title: by_key(points) for title, points in found.items()}
+        panels = (Panel(title, UNITS[title], _series(lines.get(title, {}))) for title in UNITS)
         drawn = tuple(panel for panel in panels if panel.series)
         return time_chart([Timeline(drawn, ())], "Over time")
 
@@ -137,22 +134,21 @@ MOST_ROWS = 8
 def _cards(story: Story) -> Iterator[VerdictCard]:
     """A card for each watch, the largest loss first; the sentences have every place."""
     for one in watched(story):
-        places, headline = one.worst_first, f"Nothing was lost in {numbers.seconds(one.seconds)} s."
-        rows = []
+        places, rows = one.worst_first, []
         for place in places[:MOST_ROWS]:
             lost, at_most = _lost_words(one, place)
             words = escape.plain(f"{lost}: {place.cause}", longest=400)
-            name, seen = escape.plain(f"{place.place}, {place.where}"), f"At most {at_most}."
-            rows.append(VerdictRow(kind="different", sign="▼", name=name, words=words, seen=seen))
-        for place in places[:1]:
-            lost = f"{numbers.count(place.total)} {_unit(place)} lost"
-            headline = f"{lost}: {escape.plain(place.place)}"
-        tally = f"{len(places)} places lost something." if len(places) > 1 else ""
-        to_do = next((escape.plain(p.remedy, longest=400) for p in places if p.remedy), "")
-        kicker = f"Seen on {one.when}"
+            name = escape.plain(f"{place.place}, {place.where}")
+            rows.append(("different", "▼", name, words, f"At most {at_most}."))
+        headline = f"Nothing was lost in {numbers.seconds(one.seconds)} s."
+        if places:
+            lost = f"{numbers.count(places[0].total)} {_unit(places[0])} lost"
+            headline = f"{lost}: {escape.plain(places[0].place)}"
         yield VerdictCard(
-            kicker=kicker, headline=headline, tally=tally, rows=tuple(rows), to_do=to_do
-        )
+            kicker=f"Seen on {one.when}", headline=headline, rows=tuple(rows),
+            tally=f"{len(places)} places lost something." if len(places) > 1 else "",
+            to_do=next((escape.plain(p.remedy, longest=400) for p in places if p.remedy), ""),
+        )  # fmt: skip
 
 
 def _sentences(found: Sequence[Watched]) -> Iterator[Sentence]:

@@ -40,7 +40,6 @@ MISSED = OUTCOMES | {
 }
 """... of trials that are judged by their detections."""
 SERIES = ("dot", "box", "up", "diamond", "down")
-"""A shape per series."""
 MOST_SERIES = 8
 """Colours, dashes and shapes go round after so many; the table has every one."""
 MOST_BARS = 60
@@ -98,8 +97,6 @@ def ticks(high: float, wanted: int = 5, low: float = 0.0) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """An axis: its ends and its ticks."""
-
     low: float
     high: float
     steps: tuple[float, ...] = ()
@@ -139,7 +136,6 @@ class Mark:
     says: str = ""
     """For pointer and keyboard; empty: it cannot be pointed at."""
     to: str = ""
-    """Anchor of its trial."""
 
 
 @dataclass(slots=True)
@@ -251,7 +247,6 @@ class Plot:
         return self
 
     def rise(self, x: float, y0: float, y1: float, style: str) -> Self:
-        """An interval along y."""
         return self.span(x, x, y0, style, to=y1)
 
     def bar(self, x0: float, x1: float, y: float, thick: int, style: str, *, dy: float = 0,
@@ -392,7 +387,6 @@ class Part:
     """Parts of one kind have one colour, and one name in the key."""
     value: float
     says: str
-    """For pointer and keyboard."""
     style: str
     """Its class in chart.css."""
 
@@ -402,9 +396,7 @@ class Bar:
     name: str
     parts: tuple[Part, ...]
     words: str
-    """Beside its name."""
     interval: tuple[float, float] | None = None
-    """An interval of the whole."""
     group: str = ""
     """A heading above the first bar of each group."""
 
@@ -443,5 +435,4 @@ def _bars(name: str, bars: Sequence[Bar], x: Scale) -> Plot:
 
 
 def series_of(n: int) -> tuple[str, str]:
-    """Shape and style of the n-th of several."""
     return SERIES[n % len(SERIES)], f"s{n % MOST_SERIES}"

@@ -51,7 +51,6 @@ class Compared:
 
     @property
     def interval(self) -> Interval | None:
-        """Interval of the difference."""
         return self.found.interval if self.found else None
 
     @property
@@ -81,16 +80,12 @@ class Compared:
             return ""
         return f"worst run {self.figure.shown(self.summary.high)} %"
 
-    @property
-    def shift_words(self) -> str:
+    def shift_words(self, unit: str = "") -> str:
         """`+0.42 s [+0.38, +0.47]`, without a verdict."""
-        return self._shifted(f" {self.figure.difference_unit}")
-
-    def _shifted(self, unit: str = "") -> str:
         if self.found is None:
             return ""
         signed, interval = self.figure.signed, self.interval
-        said = f"{signed(self.found.shift)}{unit}"
+        said = f"{signed(self.found.shift)}{unit and f' {unit}'}"
         return f"{said} {between(interval.low, interval.high, signed)}" if interval else said
 
     @property
@@ -182,9 +177,9 @@ class Compared:
             return f"{self.verdict}{worst}"
         worst += f"; other hosts: {self.other_hosts}" if self.other_hosts else ""
         if self.answer is Answer.CANNOT_TELL:
-            return f"{self._shifted()}: cannot tell yet{worst}"
+            return f"{self.shift_words()}: cannot tell yet{worst}"
         by_share = f": {self.lossy_words}" if self.found.by_share else ""
-        return f"{self._shifted()}{by_share}{worst}"
+        return f"{self.shift_words()}{by_share}{worst}"
 
 
 def _percent(ratio: float) -> str:
@@ -209,7 +204,6 @@ def more_runs_words(advice: Advice, counted: str = "run") -> str:
 
 
 def family_words(family: Family, cells: Iterable[Cell]) -> str:
-    """Words for the family that an interval or a verdict of this report is one of."""
     counted = "runs (of several hosts: hosts)" if any(len(c.pairs) > 1 for c in cells) else "runs"
     words = {"n": family.parts, "sure": CONFIDENCE, "runs": f"{family.runs_needed()} {counted}"}
     return phrase("at-once", **words)
@@ -246,10 +240,10 @@ SIDE_FIELDS: tuple[Field[Side], ...] = (
     words("base", "Base", lambda x: x[0].base.name),
     Field(Column("figure", "Figure"),
           lambda x: Value(x[2].figure.name, f"{x[2].figure.title}, {x[2].figure.unit}")),
-    number("n", "n", lambda x: x[2].summary.n if x[2].summary else 0, str),
+    number("n", "n", lambda x: len(x[2].own.values), str),
     own("median", "Median", lambda x: x[2].summary.median if x[2].summary else None,
         lambda x: x[2].figure.shown),
-    own("largest", "Largest run", lambda x: x[2].summary.high if x[2].summary else None,
+    own("largest", "Largest run", lambda x: max(x[2].own.values, default=None),
         lambda x: x[2].figure.shown),
     _signed("difference", "Difference", lambda item: item.found.shift if item.found else None),
     _signed("difference_low", "from", lambda item: item.interval.low if item.interval else None),
@@ -303,7 +297,7 @@ def _verdicts(items: Sequence[Compared]) -> Iterator[str]:
                 i,
                 f"{_percent(i.relative)} %" if i.relative is not None else "",
                 i.lossy_words if i.found and i.found.by_share else "",
-                amount=f" {i.shift_words}",
+                amount=f" {i.shift_words(i.figure.difference_unit)}",
             )
             for i in different
         )

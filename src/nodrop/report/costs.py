@@ -31,7 +31,6 @@ Told = Callable[[Trial], float | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     name: str
-    """With its unit, as the csv has it."""
     title: str
     unit: str
     scale: float
@@ -63,7 +62,6 @@ class Figure:
         return f"{RELATIVE_MARGIN * 100:.0f} %"
 
     def margin(self, level: float) -> float:
-        """Size of the margin about a base of this level."""
         return MARGINS[self.name] if self.loses else RELATIVE_MARGIN * abs(level)
 
     def asked(self, family: Family) -> Question:

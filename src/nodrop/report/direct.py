@@ -77,15 +77,9 @@ def disturbed(story: Story) -> bool:
     return bool(found) and all(direct.disturbed for direct, _ in found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictRow:
-    kind: str
-    """`different`, `same` or `unknown`."""
-    sign: str
-    name: str
-    words: str
-    seen: str
-    """Figures so far, if they do not tell."""
+VerdictRow = tuple[str, str, str, str, str]
+"""Kind (`different`, `same`, `unknown`), sign, name, words, and figures so far if they do not
+tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +99,9 @@ SIGNS = {"different": "≠ different", "same": "= same", "unknown": "? cannot te
 
 def verdict_cards(story: Story) -> tuple[VerdictCard, ...]:
     """One for each direct answer; a command that several share stands with the first."""
-    found, said = [], {""}
-    for card in (_verdict_card(direct) for direct, _ in direct_answers(story) if direct.levels):
-        found.append(replace(card, to_do="") if card.to_do in said else card)
-        said.add(card.to_do)
-    return tuple(found)
+    found = [_verdict_card(direct) for direct, _ in direct_answers(story) if direct.levels]
+    first = {card.to_do: card for card in reversed(found)}
+    return tuple(c if c is first[c.to_do] else replace(c, to_do="") for c in found)
 
 
 def _ways(name: str) -> tuple[str, str, str, str]:
@@ -131,9 +123,8 @@ def _verdict_card(direct: Direct) -> VerdictCard:
             if one.seen_ratio is not None:
                 seen = f"So far {times(Span(low=one.seen_ratio[0], high=one.seen_ratio[1]))}."
         said = ": ".join(filter(None, (ways[one.verdict], words)))
-        name = escape.plain(one.name, longest=80)
-        rows.append(VerdictRow(kind=kind, sign=SIGNS[kind][0], name=name, words=said, seen=seen))
-    kinds = [row.kind for row in rows]
+        rows.append((kind, SIGNS[kind][0], escape.plain(one.name, longest=80), said, seen))
+    kinds = [kind for kind, *_ in rows]
     sure = [one for one in direct.levels if one.verdict in ("more", "less")]
     if direct.disturbed:
         headline = "Cannot tell: other programs had the CPUs."
@@ -187,17 +178,14 @@ def _books(story: Story, number: int) -> tuple[Direct, Sentence]:
 
 
 def _searched(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
-    found = [level.searched for level in contrast.levels if level.searched is not None]
-    base = found[0].answers[0]
-    trials = [trial for one in found for trial in one.trials]
-    clauses = [
-        _carries(story, contrast, level, base, own)
-        for level, own in zip(contrast.levels[1:], found[1:], strict=True)
-    ]
+    (first, searched), *others = [(lv, lv.searched) for lv in contrast.levels if lv.searched]
+    base = searched.answers[0]
+    trials = (*searched.trials, *(trial for _, one in others for trial in one.trials))
+    clauses = [_carries(story, contrast, level, base, own) for level, own in others]
     goal = goal_words(base.goal, base.goals_of)
     same = f"the same within {SAME_RATIO * 100:.0f} %"
-    text = _worded(contrast.levels[0].name, clauses, CARRIES, goal, same)
-    return _said(story, contrast, CAPACITY, "", clauses, text, tuple(trials))
+    text = _worded(first.name, clauses, CARRIES, goal, same)
+    return _said(story, contrast, CAPACITY, "", clauses, text, trials)
 
 
 def _carries(
@@ -234,13 +222,10 @@ def times(span: Span) -> str:
     """`1.21 to 1.34 times as much`, rounded outwards."""
     low = "" if span.low is None else f"{math.floor(span.low * 100 + 1e-9) / 100:.2f}"
     high = "" if span.high is None else f"{math.ceil(span.high * 100 - 1e-9) / 100:.2f}"
-    if not low and not high:
-        return ""
-    if not high:
-        return f"at least {low} times as much"
-    if not low:
-        return f"at most {high} times as much"
-    return f"{low} times as much" if low == high else f"{low} to {high} times as much"
+    if low and high:
+        return f"{low} times as much" if low == high else f"{low} to {high} times as much"
+    ends = f"at least {low}" if low else f"at most {high}" if high else ""
+    return ends and f"{ends} times as much"
 
 
 def _bounds(answer: Answer) -> str:
@@ -348,9 +333,9 @@ def _costs(source: Source, name: str, cell: Cell, base: Cell, item: Compared) ->
     else:
         why, more = "runs", item.advice.more_runs
         needed = f"{more_runs_words(item.advice)} of each would be needed"
-    if more is not None:
-        fewest = min(len(one.trials) for one in (cell, base))
-        to_do = source.command_words(f"measure.repetitions={fewest + more}")
+        if more is not None:
+            fewest = min(len(one.trials) for one in (cell, base))
+            to_do = source.command_words(f"measure.repetitions={fewest + more}")
     said = Said(
         name=name, verdict=verdict, why=why, ratio=None, seen_ratio=None, more=more,
         difference=item.found.shift if item.found else None,
@@ -367,7 +352,7 @@ def _amount(item: Compared, cell: Cell, base: Cell) -> str:
     if item.found.answer is Verdicts.SAME:
         return item.but_words
     if item.found.answer is Verdicts.DIFFERENT:
-        return item.lossy_words if item.found.by_share else item.shift_words
+        return item.lossy_words if item.found.by_share else item.shift_words(figure.difference_unit)
     if figure is LOSS_FIGURE and not cell.lossy and not base.lossy:
         trials = count_of(len(cell.valid), "trial")
         return f"0 of {trials} lost a packet, in the base 0 of {len(base.valid)}"

@@ -107,7 +107,6 @@ def cells_table(story: Story) -> Table:
 
 
 def _of_others() -> Iterator[Field[Cell]]:
-    """Figures of plugins."""
     for one in figures_of_others():
         name, title = f"{one.name}_median", f"{one.title}, {one.unit}"
         yield number(name, title, one.median, one.shown, help=one.help)
@@ -210,7 +209,6 @@ OUTCOME: Field[_Line] = words(
     "outcome", "Outcome", lambda x: ": ".join(filter(None, (
         x.trial.outcome, ", ".join(x.trial.invalid_reasons)))),
 )  # fmt: skip
-"""On the page, with its reasons."""
 PAIR: Field[_Line] = words("pair", "Pair", lambda x: escape.plain(x.trial.pair or ""), ON)
 
 
@@ -358,7 +356,6 @@ MOST_CLASSES = 20
 
 
 def detection_tables(story: Story) -> Sequence[Table]:
-    """None, if no experiment asked for detections."""
     cells = [cell for cell in story.cells if any(_known(cell))]
     if not cells:
         return ()

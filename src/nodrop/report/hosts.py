@@ -43,10 +43,11 @@ def on_hosts(story: Story) -> tuple[OnHosts, ...]:
     for cell in (one for one in story.cells if not one.searched):
         for figure in DIFFERENCES:
             told = [
-                (t.pair, v * figure.scale) for t in cell.valid if (v := figure.of(t)) is not None
+                (t.pair, v * figure.scale)
+                for t in cell.valid
+                if t.pair is not None and (v := figure.of(t)) is not None
             ]
-            values = {pair: [v for on, v in told if on == pair] for pair in cell.pairs}
-            known = {pair: each for pair, each in values.items() if each}
+            known = by_key(sorted(told, key=lambda one: one[0]))
             if len(known) > 1:
                 found.append((cell, figure, known, host_spread([*known.values()])))
     # All of a report together err as often as one may (Bonferroni).
@@ -76,11 +77,9 @@ def hosts_between(story: Story) -> Sentence | None:
     cells = by_key((on, label) for label, on, _ in measured if on)
     if len(cells) < 2:
         return None
-    named = "; ".join(
-        f"{_listed(pairs)}: {first_of(labels, MOST_NAMED)}"
-        for pairs, labels in sorted(cells.items())
-    )
-    ordered = [{"pairs": [*pairs], "cells": labels} for pairs, labels in sorted(cells.items())]
+    told = sorted(cells.items())
+    named = "; ".join(f"{_listed(on)}: {first_of(labels, MOST_NAMED)}" for on, labels in told)
+    ordered = [{"pairs": [*pairs], "cells": labels} for pairs, labels in told]
     trials = (trial for _, pairs, valid in measured if pairs for trial in valid)
     return sentence_of("other-hosts", {"cells": ordered}, trials, named=named)
 
@@ -114,18 +113,18 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
 
 
 def hosts_tables(story: Story) -> tuple[Table, ...]:
-    """One, or none."""
-    if not (found := on_hosts(story)):
-        return ()
-    return (table_of("hosts", "Cells that ran on several hosts", HOST_FIELDS, found),)
+    found = on_hosts(story)
+    return (
+        (table_of("hosts", "Cells that ran on several hosts", HOST_FIELDS, found),) if found else ()
+    )
 
 
 def _reach(one: OnHosts) -> str:
-    """None of these figures is below 0, and no share above 100 %."""
     if one.spread is None:
         return numbers.NOT_MEASURED
     if one.spread.interval is None:
         return "none: hosts are alike"
+    # None of these figures is below 0, and no share above 100 %.
     low, high = max(0.0, one.spread.interval.low), one.spread.interval.high
     high = min(100.0, high) if one.figure.points else high
     return f"{one.figure.shown(low)} to {one.figure.shown(high)}"

@@ -174,8 +174,6 @@ def _words(cell: Cell, told: Sequence[Known]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlying:
-    """One figure of one trial."""
-
     cell: Cell
     figure: Figure
     trial: Trial

@@ -18,6 +18,7 @@ from typing import Any
 
 import jinja2
 from markupsafe import Markup
+from markupsafe import escape as escaped
 
 import nodrop
 from nodrop.capacity.card import aside_words, kicker, lost_words
@@ -112,29 +113,22 @@ def sections_of_others() -> Sequence[Section]:
 
 def _found(table: str, kind: type) -> list[Any]:
     """NotReady if an entry point names something else."""
-    found = []
-    for plugin in of_table(table):
-        one = plugin.load()
+    found = [(plugin, plugin.load()) for plugin in of_table(table)]
+    for plugin, one in found:
         if not isinstance(one, kind):
             words = f"{plugin}: {shown(one)} is no {kind.__name__}"
             raise NotReady(words, hint="reinstall it, or ask its author")
-        found.append(one)
-    return found
+    return [one for _, one in found]
 
 
 @cache
 def environment(package: str) -> jinja2.Environment:
     """Templates of a question's package; `macros.html.j2` is the report's."""
+    loaders = [*map(jinja2.PackageLoader, dict.fromkeys((package, "nodrop.report")))]
     found = jinja2.Environment(
-        loader=jinja2.ChoiceLoader(
-            [jinja2.PackageLoader(name) for name in dict.fromkeys((package, "nodrop.report"))]
-        ),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+        loader=jinja2.ChoiceLoader(loaders), undefined=jinja2.StrictUndefined, autoescape=True,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
     own = {
         "plain": escape.plain,
         "source": _source,
@@ -165,12 +159,8 @@ def _thin(words: str) -> str:
 
 def _told(words: str) -> Markup:
     """A sentence with the page's numbers, and its commands as such."""
-    words = _thin(words)
-    parts = [
-        Markup("<code>{}</code>" if n % 2 else "{}").format(part)
-        for n, part in enumerate(words.split("`"))
-    ]
-    return Markup("").join(parts)
+    parts = enumerate(_thin(words).split("`"))
+    return Markup("").join(Markup(f"<code>{escaped(p)}</code>") if n % 2 else p for n, p in parts)
 
 
 def framed(template: str, package: str = "nodrop.report", **values: Any) -> str:

@@ -22,8 +22,6 @@ Factor = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One value of the factor."""
-
     name: str
     cells: tuple[Cell, ...]
     """By load, the least first."""

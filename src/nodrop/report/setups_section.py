@@ -237,7 +237,6 @@ MOST_CONDITIONS, MOST_SIDES = 2, 4
 
 
 def setups_tables(story: Story) -> Iterator[Table]:
-    """Every table of the section that has something to say."""
     if found := conditions(story):
         tables = (
             comparison_table(found),

@@ -31,7 +31,6 @@ MadeT = TypeVar("MadeT")
 WholeT = TypeVar("WholeT", "Cell", "Story")
 
 UNVALUED = "all trials"
-
 OPTIONS = {"--budget": "search.budget_s"}
 """Options of `nodrop capacity` that are a key of the experiment, a time."""
 
@@ -86,7 +85,6 @@ class Cell:
 
     @cached_property
     def valid(self) -> tuple[Trial, ...]:
-        """The measured trials."""
         return self._of("measured")
 
     @cached_property
@@ -123,7 +121,6 @@ class Cell:
 
     @cached_property
     def pairs(self) -> tuple[str, ...]:
-        """Pairs of a fleet that measured it."""
         return tuple(sorted({t.pair for t in self.valid if t.pair is not None}))
 
     @property
@@ -154,7 +151,6 @@ class Cell:
 
     @cached_property
     def lossy(self) -> tuple[Trial, ...]:
-        """Measured trials that lost something."""
         return tuple(t for t in self.valid if _is_lossy(t))
 
     def median(self, figure: str) -> float | None:
@@ -210,8 +206,6 @@ def _is_lossy(trial: Trial) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One run directory of the report."""
-
     run: RunDir
     name: str
 
@@ -280,7 +274,6 @@ class Story:
     trials: tuple[Trial, ...]
     """In the order in which they were measured."""
     factors: tuple[str, ...]
-    """Factors that vary."""
     kept: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
     """By `once`."""
 
@@ -326,12 +319,12 @@ def _gathered(found: Iterable[Trial]) -> tuple[tuple[Trial, ...], Sequence[Seque
     """All trials, and those of each cell. They know if several hosts measured theirs."""
     trials = [*found]
     keys = ((t.source, repr(sorted(t.record.factors.items()))) for t in trials)
-    cells = by_key((key, n) for n, key in enumerate(keys))
-    for numbers_of in cells.values():
-        if len({trials[n].pair for n in numbers_of if trials[n].valid}) > 1:
-            for n in numbers_of:
+    cells = by_key((key, n) for n, key in enumerate(keys)).values()
+    for places in cells:
+        if len({trials[n].pair for n in places if trials[n].valid}) > 1:
+            for n in places:
                 trials[n] = replace(trials[n], among_hosts=True)
-    return tuple(trials), [[trials[n] for n in of_cell] for of_cell in cells.values()]
+    return tuple(trials), [[trials[n] for n in places] for places in cells]
 
 
 def _cells(

@@ -96,7 +96,6 @@ def number(
     scale: float = 1,
     help: str = "",
 ) -> Field[ItemT]:
-    """The csv has it times `scale`."""
     return Field(numeric(name, title, help), lambda item: scaled(of(item), shown, scale))
 
 
@@ -170,14 +169,12 @@ def table_of(
 
 
 def without(table: Table, names: Collection[str]) -> Table:
-    """The table without these columns."""
     keep = [n for n, column in enumerate(table.columns) if column.name not in names]
     rows = (replace(row, values=tuple(row.values[n] for n in keep)) for row in table.rows)
     return replace(table, columns=tuple(table.columns[n] for n in keep), rows=tuple(rows))
 
 
 def empty(table: Table) -> set[str]:
-    """Columns in which no row has anything."""
     full = {
         n for row in table.rows for n, value in enumerate(row.values) if value.raw not in (None, "")
     }

@@ -37,7 +37,6 @@ class Series:
 
     @property
     def is_more(self) -> bool:
-        """It is somewhere more than nothing."""
         return any(value > 0.05 for _, value in self.points)
 
 
@@ -271,7 +270,6 @@ def _evenly(rows: Sequence[RowT]) -> Sequence[RowT]:
 
 
 Rising = Callable[[Json], float | None]
-"""A counter in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +289,6 @@ class _Sampled:
         return points
 
     def series(self, named: Mapping[str, Rising], first: int = 0) -> tuple[Series, ...]:
-        """Rates of counters, in the styles from `first` on."""
         return _series({name: self.rates(one) for name, one in named.items()}, first, least=0)
 
 
@@ -341,7 +338,6 @@ def _all_cpus(of: _Sampled, cpus: Sequence[int], title: str) -> Panel:
 
 
 def _threads(of: _Sampled) -> Iterable[Panel]:
-    """The SUT's busiest threads."""
     spent: dict[int, tuple[str, float]] = {}
     at: dict[int, Mapping[int, float]] = {}
     for row in of.rows:

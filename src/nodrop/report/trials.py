@@ -102,7 +102,6 @@ class Trial:
         return unpack(self.packed)
 
     def figure(self, name: str) -> Any:
-        """By the name that tables give it."""
         return getattr(self, name) if name in Trial.__slots__ else self.record.figure(name)
 
     @property
@@ -155,9 +154,7 @@ class Aside:
     """Values read from every trial's details; None = not measured."""
 
     anonymous_bytes: int | None = None
-    """Peak in the control group."""
     cpus: int | None = None
-    """CPUs of the host."""
     foreign_cpu_ratio: float | None = None
     """Share of the CPUs that the SUT may use: what others used under load."""
     foreign_of_all_cpus: bool = False

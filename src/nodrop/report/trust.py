@@ -128,7 +128,6 @@ def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
 
 
 def decoder_words(story: Story) -> list[str]:
-    """For a terminal."""
     told = decoder_sentences(story)
     return [f"{one.text} What touches it: {one.knob}." if one.knob else one.text for one in told]
 
@@ -192,7 +191,6 @@ COLD_START = 2.0
 
 @once
 def findings(story: Story) -> list[Sentence]:
-    """The bad ones first."""
     told = dict.fromkeys(said for source in story.sources for said in calibration_words(source))
     found = [
         *_not_measured(story),
@@ -397,7 +395,6 @@ class OtherPrograms:
     ratios: tuple[float, ...]
     crowded: tuple[Trial, ...]
     whole: str
-    """Name of the CPUs that the ratios are shares of."""
     words: str
 
 

@@ -55,9 +55,6 @@ MOST_CHARTS, MOST_CHARTS_OF_LONG = 60, 12
 MOST_FIGURES, MOST_FIGURES_OF_LONG = 100, 20
 """Trials drawn: of each cell the typical one first, then in order. The others have their tables."""
 
-View = Mapping[str, Any]
-"""Values that a template shows; it asks for no other (`StrictUndefined`)."""
-
 
 def page(story: Story) -> str:
     repeated = repeats(story)
@@ -127,7 +124,7 @@ def _differences(story: Story, cells: Sequence[Cell]) -> Sequence[Sequence[Seque
     ]  # fmt: skip
 
 
-def _over_time(story: Story, chosen: Sequence[tuple[Cell, Trial]]) -> list[View]:
+def _over_time(story: Story, chosen: Sequence[tuple[Cell, Trial]]) -> list[Mapping[str, Any]]:
     found = ((c, t, timeline(story.sources[t.source], t)) for c, t in chosen)
     drawn = ((c, t, time_chart([line], f"{t.name} over time")) for c, t, line in found if line)
     return [
@@ -139,9 +136,9 @@ def _over_time(story: Story, chosen: Sequence[tuple[Cell, Trial]]) -> list[View]
 
 def _elsewhere(story: Story, chosen: Sequence[tuple[Cell, Trial]]) -> str:
     """How to fetch samples that are not here."""
-    fetch = (story.sources[t.source].run.elsewhere(t.name) for _, t in chosen)
-    command = next(filter(None, fetch), "")
-    return command and escape.plain(phrase("elsewhere", command=command), longest=1000)
+    for command in filter(None, (story.sources[t.source].run.elsewhere(t.name) for _, t in chosen)):
+        return escape.plain(phrase("elsewhere", command=command), longest=1000)
+    return ""
 
 
 def _drawn(story: Story, most: int) -> frozenset[Trial]:
@@ -168,13 +165,8 @@ MOST_CELLS = 60
 """Largest number of cells whose typical trial is drawn."""
 
 
-def figure_files(story: Story) -> Iterator[Picture]:
-    """Loss, every run, setups; flow and time chart of each cell's typical trial."""
-    for pictures in (_own_pictures, *(section.pictures for section in sections())):
-        yield from (one for one in pictures(story) if one.chart)
-
-
 def _own_pictures(story: Story) -> Iterator[Picture]:
+    """Loss, every run; flow and time chart of each cell's typical trial."""
     planned = [cell for cell in story.cells if not cell.searched]
     yield Picture("loss", loss_plot(planned), figures.trials_table(story))
     yield from capacity_pictures(story)
@@ -230,9 +222,10 @@ def write_report(
         drawn, style = folder.folder("figures"), resource("chart.css")
         with _into(drawn):
             drawn.make(exist_ok=True)
-        for picture in figure_files(story):
-            _write(drawn, f"{picture.name}.svg", picture.chart.saved(style))
-            _write_csv(drawn, picture.name, picture.table)
+        for pictures in (_own_pictures, *(section.pictures for section in sections())):
+            for picture in (one for one in pictures(story) if one.chart):
+                _write(drawn, f"{picture.name}.svg", picture.chart.saved(style))
+                _write_csv(drawn, picture.name, picture.table)
     if Part.HTML not in only:
         return folder.path
     _write(folder, PAGE, page(story))

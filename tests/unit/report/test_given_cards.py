@@ -314,7 +314,7 @@ def test_the_verdict_leads_what_differs_in_one_factor(
     ]
     (card,) = verdict_cards(read_story([outcome_run(tmp_path, cells)]))
     assert card.headline == headline
-    assert [(row.sign, row.name) for row in card.rows] == [(sign, "vm")]
+    assert [(sign, name) for _, sign, name, *_ in card.rows] == [(sign, "vm")]
 
 
 @pytest.mark.parametrize(
