@@ -514,7 +514,8 @@ def _check(cell: AskedCell, search: Search) -> None:
         )
     if search.by != "pps" and cell.trace_s == 0:
         raise BadInput(
-            'load.trace: all its packets have one time, so it has no speed: search.by = "pps"'
+            "load.trace: all its packets have one time, so it has no rate of its own and no NX: "
+            'search.by = "pps" (--by pps) searches in packets/s'
         )
     for key in ("min", "max"):
         value = getattr(search, key)

@@ -205,7 +205,8 @@ class LoadWindow(Model):
     def name(self) -> str:
         """`seconds 10.0 to 15.0 of the trace`."""
         if self.is_whole:
-            return f"the whole trace ({self.trace_s:,.1f} s)"
+            ms = f"{1e3 * self.trace_s:.3g} ms"
+            return f"the whole trace ({ms if self.trace_s < 0.1 else f'{self.trace_s:,.1f} s'})"
         digits = 1 if self.length_s >= 1 else 3
         return f"seconds {self.from_s:,.{digits}f} to {self.to_s:,.{digits}f} of the trace"
 
@@ -213,7 +214,8 @@ class LoadWindow(Model):
     def rate_words(self) -> str:
         """`3,000 packets/s, 12.1 Mbit/s`."""
         if self.pps is None or self.bps is None:
-            return f"{count_of(self.packets, 'packet')} at one moment"
+            packets = count_of(self.packets, "packet")
+            return f"{packets} at one moment, so it has no rate of its own and no NX"
         return f"{self.pps:,.0f} packets/s, {_digits(self.bps / 1e6)} Mbit/s"
 
     @property

@@ -442,7 +442,7 @@ def sent_words(plan: Plan) -> Iterator[str]:
 def _planned_words(planned: Planned) -> str:
     said = f"{count_of(planned.packets, 'packet')} of {count_of(planned.flows, 'flow')}"
     if planned.pps is None or planned.bps is None:
-        return said
+        return said if planned.duration_s is None else f"{said} at one moment: no rate"
     return f"{said}, {planned.pps:,.0f} packets/s, {planned.bps / 1e6:,.2f} Mbit/s on average"
 
 

@@ -219,3 +219,24 @@ def test_a_plan_for_machines_has_the_window_as_an_object(tmp_path: Path) -> None
     told = json.loads(json.dumps(make_plan(asked_experiment(table, [], path=tmp_path)).to_json()))
     window = told["lengths"][0]["window"]
     assert (window["span"], window["from_s"]) == ("3..8", 3.0)
+
+
+@pytest.mark.parametrize("span", ["busiest", "whole", "0..0.000000001"])
+def test_packets_of_one_moment_have_no_rate(tmp_path: Path, span: str) -> None:
+    """The window of a single packet is 1 ns long: that is no time to divide by."""
+    trace = made(tmp_path, [(1, 1), (5, 10)] if ".." in span else [(1, 1)])
+    window = facts_of(options(trace, window=span, pps=100.0)).source.window
+    assert (window.packets, window.pps, window.bps) == (1, None, None)
+    assert "1 packet at one moment, so it has no rate of its own and no NX" in window.sentence
+
+
+def test_a_lone_packet_of_a_long_window_has_its_rate(tmp_path: Path) -> None:
+    trace = made(tmp_path, [(4, 0.25), (4, 10)])
+    window = facts_of(options(trace, window="0..4", pps=100.0)).source.window
+    assert (window.packets, window.pps) == (1, 0.25)
+
+
+def test_a_short_trace_says_how_short_it_is(tmp_path: Path) -> None:
+    trace = made(tmp_path, [(0.0003, 10_000)])
+    window = facts_of(options(trace, window="busiest")).source.window
+    assert window.sentence.startswith("the load sends the whole trace (0.3 ms): 10,000 packets/s")

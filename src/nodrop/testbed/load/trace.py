@@ -125,7 +125,10 @@ def _window(said: Json) -> LoadWindow:
     whole, peak = said["whole"], said["whole"]["peak_second"]
     packets, bytes_ = said["packets"], said["frame_bytes"]
     trace_s = lasting(whole["duration_ns"] / 1e9, whole["packets"])
-    lasts_s = max(lasting(said["lasts_ns"] / 1e9, packets), (said["to_ns"] - said["from_ns"]) / 1e9)
+    window_s = (said["to_ns"] - said["from_ns"]) / 1e9
+    lasts_s = max(lasting(said["lasts_ns"] / 1e9, packets), window_s)
+    if not said["lasts_ns"] and window_s < ONE_MOMENT_S:
+        lasts_s = 0.0
     of_flows, begun = said["of_flows"], said["of_begun"]
 
     def rate(number: float, seconds: float) -> float | None:
@@ -149,6 +152,11 @@ def _window(said: Json) -> LoadWindow:
         begun_packet_ratio=rate(begun["packets"], of_flows["packets"]),
         begun_byte_ratio=rate(begun["frame_bytes"], of_flows["frame_bytes"]),
     )
+
+
+ONE_MOMENT_S = 0.001
+"""A shorter window whose packets have one time has no rate: the whole of such a trace is a window
+of 1 ns."""
 
 
 def _named(options: ReplayOptions) -> Path:
