@@ -97,7 +97,7 @@ def test_it_shows_the_trial_under_way_and_follows_it(page: Any, to: RunWriter) -
     wait_for(page, "#done", "1 of 3 trials")
     wait_for(page, "#trial", ORDER[1])
     wait_for(page, "#phase", "offer, 1.0 of 4.0 s")
-    wait_for(page, "#sent", "24\u202f000/s")
+    wait_for(page, "#sent", "24,000/s")
     wait_for(page, "#dropped", "140/s")
     assert not page.locator("#next").is_visible()
     wait_for(page, "#busiest", "98 %")
@@ -123,7 +123,7 @@ def test_it_tells_the_end(page: Any, to: RunWriter) -> None:
 @pytest.mark.parametrize("scheme", ["light", depth("dark")])
 def test_axe_finds_nothing_serious_and_a_phone_is_wide_enough(page: Any, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
-    wait_for(page, "#sent", "24\u202f000/s")
+    wait_for(page, "#sent", "24,000/s")
     found = axe.Axe().run(page).response["violations"]
     assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
     page.set_viewport_size({"width": 360, "height": 740})

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.report.answer import answer
-from nodrop.report.escape import THIN
 from nodrop.report.sentences import Sentence
 from nodrop.report.story import read_story
 from tests.made.outcome_runs import Load, outcome_run
@@ -27,4 +26,4 @@ def rules(sentences: Sequence[Sentence]) -> list[str]:
 
 def text_of(sentences: Sequence[Sentence], rule: str) -> str:
     (found,) = [s.text for s in sentences if s.rule == rule]
-    return found.replace(THIN, ",")
+    return found

@@ -68,7 +68,7 @@ def _nic_lost(world: World) -> Iterator[Seen]:
         if not matters(lost, _arrived(port)):
             continue
         read = [Read(f"rx_missed_errors {missed}", port.files("statistics/rx_missed_errors"))]
-        read += [Read(f"{name} {value}", f"ethtool -S {port}") for name, value in known.items()]
+        read += [Read(f"{name} {value:,}", f"ethtool -S {port}") for name, value in known.items()]
         change = f"spread the queues of {port} over more CPUs"
         if port.ring and port.ring[0] < port.ring[1]:
             read.append(Read(f"ring {port.ring[0]} of {port.ring[1]}", f"ethtool -g {port}"))

@@ -186,7 +186,7 @@ def _load(trial: Trial) -> str:
         return ""
     unit = {"multiplier": "\u202f×", "speed": "\u202f× speed", "pps": " packets/s"}[asked.by]
     grows = "to " if asked.ramp is not None else ""
-    return grows + f"{asked.value:,.4g}".replace(",", escape.THIN) + unit
+    return grows + f"{asked.value:,.4g}" + unit
 
 
 def _over_time(story: Story, sides: Sequence[tuple[Trial, str, str]]) -> Chart:

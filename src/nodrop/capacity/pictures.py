@@ -14,7 +14,7 @@ from nodrop.capacity.statements import writing
 from nodrop.capacity.words import deciding, fitted, fitted_words, goal_name, stand_apart
 from nodrop.findings.load_words import value_words
 from nodrop.ledger.worker_threads import SATURATED_SHARE
-from nodrop.report import escape, numbers
+from nodrop.report import numbers
 from nodrop.report.chart import (
     OUTCOMES,
     Bar,
@@ -472,9 +472,9 @@ def _between_rounds(answer: Answer) -> str:
 
     loads = writing(answer)
     if interval := between.interval:
-        span = loads.span(interval.low, interval.high).replace(",", escape.THIN)
+        span = loads.span(interval.low, interval.high)
         return f"; 95 % interval {span}, {between.n} rounds"
     if between.lowest == between.highest:
         return f" in each of {between.n} rounds"
-    span = loads.span(between.lowest, between.highest, up=False).replace(",", escape.THIN)
+    span = loads.span(between.lowest, between.highest, up=False)
     return f"; {span} in {between.n} rounds"

@@ -35,7 +35,7 @@ from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.comparison import Compared
-from nodrop.report.costs import LOSS, Figure, grouped
+from nodrop.report.costs import LOSS, Figure, minus
 from nodrop.report.story import Gathered, gathered
 from nodrop.stats.comparison import (
     Answer,
@@ -329,7 +329,7 @@ def _headline(row: Row) -> str:
         return f"B {verb} {figure.at_least(size)} {figure.difference_unit} {way}."
     percent = size / abs(row.a_median) * 100
     digits = 0 if percent >= 10 else 1
-    return f"B {verb} {grouped(f'{percent:,.{digits}f}')} % {way}."
+    return f"B {verb} {minus(f'{percent:,.{digits}f}')} % {way}."
 
 
 def _level(figure: Figure, values: Sequence[float]) -> float | None:

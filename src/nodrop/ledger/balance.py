@@ -313,7 +313,9 @@ def _of_the_wire(start: Hop, end: Hop, missing: int) -> Account:
         packets=abs(missing),
         counter=f"{start.counter} − {end.counter}",
         evidence="; ".join(
-            filter(None, (f"{start.name} {start.packets}, {end.name} {end.packets}", end.look_at))
+            filter(
+                None, (f"{start.name} {start.packets:,}, {end.name} {end.packets:,}", end.look_at)
+            )
         ),
         place=PATH,
     )

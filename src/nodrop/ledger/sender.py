@@ -133,7 +133,7 @@ def problems_of_the_sender(
     if sending.sent_packets and unsent > bounds.unsent_ratio * sending.intended_packets:
         refused = [a for a in ledger.accounts if a.kind is Class.UNSENT] if ledger else []
         why = "; ".join(f"{a.packets}: {a.counter}" for a in refused)
-        words = f"only {sending.sent_packets} of {sending.intended_packets} packets were sent"
+        words = f"only {sending.sent_packets:,} of {sending.intended_packets:,} packets were sent"
         words += f" ({why})" if why else ""
         found.append(Problem(code=Reason.SENDER_SHORT, words=words))
     if late := _lateness(sending, bounds):

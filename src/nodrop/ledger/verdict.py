@@ -265,12 +265,12 @@ def _knob(worst: Account | None, place: Place | None) -> str:
 def _evidence(worst: Account | None, sending: Sending | None, ledger: Ledger | None) -> str:
     if worst is None or sending is None or ledger is None:
         return ""
-    said = worst.evidence or f"{worst.counter} {worst.packets}"
+    said = worst.evidence or f"{worst.counter} {worst.packets:,}"
     copied = ledger.total(Class.COPIED)
-    more = f" and {copied} copied" if copied else ""
+    more = f" and {copied:,} copied" if copied else ""
     answered = ledger.total(Class.ANSWERED)
-    more += f" and {answered} answered" if answered else ""
-    return f"{said} of {sending.sent_packets} sent{more}"
+    more += f" and {answered:,} answered" if answered else ""
+    return f"{said} of {sending.sent_packets:,} sent{more}"
 
 
 def _words(ratio: float | None, place: Place | None, evidence: str, knob: str, places: int) -> str:

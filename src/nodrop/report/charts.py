@@ -9,7 +9,7 @@ from nodrop.ledger.balance import Ledger, Step
 from nodrop.ledger.hops import ADDING, Account, Hop
 from nodrop.report import chart, numbers
 from nodrop.report.chart import Chart, Mark, Pane, Plot, Scale, cut, number, tag, ticks
-from nodrop.report.costs import LOSS_FIGURE, grouped
+from nodrop.report.costs import LOSS_FIGURE, minus
 from nodrop.report.loads import percent_with_interval
 from nodrop.report.repeats import MOST_CELLS, Repeated, outlying_in
 from nodrop.report.sentences import TITLES, definition, hop_title
@@ -217,7 +217,7 @@ ASIDE = 0.011
 
 
 def _plain(value: float) -> str:
-    return grouped(f"{value:,.6g}")
+    return minus(f"{value:,.6g}")
 
 
 def loss_plot(cells: Sequence[Cell]) -> Chart:

@@ -9,7 +9,7 @@ from statistics import mean, median
 from typing import Any
 
 from nodrop.config.units import count_of
-from nodrop.report.costs import FIGURES, LOSS_FIGURE, SURE_LOSS, Figure, grouped
+from nodrop.report.costs import FIGURES, LOSS_FIGURE, SURE_LOSS, Figure, minus
 from nodrop.report.hosts import other_hosts
 from nodrop.report.numbers import between
 from nodrop.report.sentences import Sentence, phrase
@@ -183,7 +183,7 @@ class Compared:
 
 
 def _percent(ratio: float) -> str:
-    return grouped(f"{ratio * 100:+,.0f}" if abs(ratio) >= 0.1 else f"{ratio * 100:+.1f}")
+    return minus(f"{ratio * 100:+,.0f}" if abs(ratio) >= 0.1 else f"{ratio * 100:+.1f}")
 
 
 def figures_of(found: Sequence[Condition]) -> tuple[Figure, ...]:

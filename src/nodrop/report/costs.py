@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from nodrop.report.escape import THIN
 from nodrop.report.sentences import WORDS
 from nodrop.report.story import Cell, Gathered
 from nodrop.report.trials import Trial
@@ -83,7 +82,7 @@ class Figure:
         return found.median if (found := self.summary(cell)) else None
 
     def shown(self, value: float) -> str:
-        return grouped(f"{value:,.{self.digits}f}") if value else "0"
+        return minus(f"{value:,.{self.digits}f}") if value else "0"
 
     def at_least(self, value: float) -> str:
         """Rounded up: what is more than nothing is never shown as nothing."""
@@ -93,11 +92,11 @@ class Figure:
     def signed(self, value: float) -> str:
         """The value with its sign; a value that is rounded to nothing has none."""
         said = f"{value:+,.{self.digits}f}"
-        return grouped(said if said.strip("+-0.") else said[1:]) if value else "0"
+        return minus(said if said.strip("+-0.") else said[1:]) if value else "0"
 
 
-def grouped(text: str) -> str:
-    return text.replace(",", THIN).replace("-", "−")
+def minus(text: str) -> str:
+    return text.replace("-", "−")
 
 
 def _sure_loss(trial: Trial) -> float | None:

@@ -1,4 +1,4 @@
-"""Numbers as people read them: thin separators, few digits, the unit beside them."""
+"""Numbers as people read them: commas between thousands, few digits, the unit beside them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 
 from nodrop.config.units import noun
 from nodrop.findings.load_words import written
-from nodrop.report.escape import THIN
 from nodrop.stats.interval import Summary
 
 SMALL_RATE = 0.005
@@ -19,11 +18,11 @@ NOT_MEASURED = "–"
 def count(value: float | None) -> str:
     if value is None:
         return NOT_MEASURED
-    return f"{value:,.0f}".replace(",", THIN).replace("-", "−")
+    return f"{value:,.0f}".replace("-", "−")
 
 
 def count_of(value: float | None, word: str) -> str:
-    """`1 packet`, `2 072 packets`, `– packets`."""
+    """`1 packet`, `2,072 packets`, `– packets`."""
     return f"{count(value)} {noun(value, word)}"
 
 
@@ -31,7 +30,7 @@ def rate(value: float | None, known: float = SMALL_RATE) -> str:
     """Packets/s in whole numbers, but three digits of a small one: 9.6 is not 10.2."""
     if value is None or (abs(value) >= 100 and known == SMALL_RATE):
         return count(value)
-    return written(value, known).replace(",", THIN)
+    return written(value, known)
 
 
 def signed(value: float | None) -> str:

@@ -152,9 +152,9 @@ def _headings(page: str) -> list[tuple[str, Markup]]:
 
 
 def _thin(words: str) -> str:
-    """The page's numbers: narrow spaces between thousands, before % and before the × of a load."""
+    """The page's numbers: narrow spaces before % and before the × of a load."""
     words = re.sub(r"(?<=\d)X\b", f"{escape.THIN}×", words)
-    return re.sub(r"(?<=\d)(,(?=\d{3})| (?=%))", escape.THIN, words)
+    return re.sub(r"(?<=\d) (?=%)", escape.THIN, words)
 
 
 def _told(words: str) -> Markup:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from nodrop.report import escape, numbers
 from nodrop.report.charts import time_chart
 from nodrop.report.comparison import comparison_table, family_words
-from nodrop.report.costs import grouped
+from nodrop.report.costs import minus
 from nodrop.report.sections import Picture, Section
 from nodrop.report.sentences import WORDS, phrase
 from nodrop.report.setups import KIND, Condition, Level, conditions, setup_names
@@ -114,7 +114,7 @@ def costs_table(found: Mapping[str, Told]) -> Table:
             if name not in ns:
                 return Value(None, "–")
             best, middle = ns[name]
-            return Value(best, grouped(f"{best:,.1f} ({middle:,.1f})"))
+            return Value(best, minus(f"{best:,.1f} ({middle:,.1f})"))
 
         return Field(numeric(f"{setup} best_ns", setup), value)
 

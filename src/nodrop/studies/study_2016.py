@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from nodrop.report import numbers
 from nodrop.report.comparison import more_runs_words
-from nodrop.report.costs import RELATIVE_MARGIN, grouped
+from nodrop.report.costs import RELATIVE_MARGIN, minus
 from nodrop.report.sections import Section
 from nodrop.report.sentences import WORDS, listed
 from nodrop.report.setups import BASE_KIND, KIND, Condition, Level, conditions
@@ -183,7 +183,7 @@ def _against_bare(name: str, title: str, of: Callable[[Beside], float | None]) -
         if ratio is None:
             return Value(None, "")
         said = f"{ratio * 100:+,.0f} %" if abs(ratio) >= 0.1 else f"{ratio * 100:+.1f} %"
-        return Value(ratio * 100, grouped(said))
+        return Value(ratio * 100, minus(said))
 
     return Field(numeric(name, title), value)
 

@@ -2,8 +2,8 @@
 (() => {
   const at = (id) => document.getElementById(id);
   const put = (id, words) => { const e = at(id); if (e.textContent !== words) e.textContent = words; };
-  const number = (n) => Math.round(n).toLocaleString("en").replaceAll(",", "\u202f");
-  const thin = (words) => words.replace(/(\d),(?=\d{3})/g, "$1\u202f").replace(/(\d)X\b/g, "$1\u202f×");
+  const number = (n) => Math.round(n).toLocaleString("en");
+  const thin = (words) => words.replace(/(\d)X\b/g, "$1\u202f×");
   const known = (n, unit) => n === null || n === undefined ? "–" : number(n) + unit;
 
   const tile = (id, pps, total) => {

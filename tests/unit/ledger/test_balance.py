@@ -108,7 +108,7 @@ def test_what_a_cable_misses_is_lost_on_it() -> None:
         10,
         "rx_nic",
     )
-    assert lost.evidence == "tx_nic 1000, rx_nic 990"
+    assert lost.evidence == "tx_nic 1,000, rx_nic 990"
     assert ledger_from_json(ledger_to_json(ledger)) == ledger
 
 

@@ -68,9 +68,9 @@ def test_a_full_ring_is_blamed_on_the_ring() -> None:
     assert verdict.valid
     assert verdict.loss_ratio == pytest.approx(3120 / SENT)
     assert str(verdict.place) == "socket ring"
-    assert verdict.evidence == "tp_drops 3120 of 101171 sent"
+    assert verdict.evidence == "tp_drops 3,120 of 101,171 sent"
     assert verdict.words.startswith(
-        "3.08 % lost in the socket ring (3120 of 101171 sent): sut.ring_size"
+        "3.08 % lost in the socket ring (3,120 of 101,171 sent): sut.ring_size"
     )
 
 
@@ -79,7 +79,7 @@ def test_a_cause_stands_beside_the_counter_and_brings_its_knob() -> None:
     assert full.cause == "thread W#01 used 99 % of one CPU while it lost"
     assert full.knob.startswith("sut.threads, fewer rules")
     assert full.words == (
-        "0.0089 % lost in the socket ring (9 of 101171 sent; "
+        "0.0089 % lost in the socket ring (9 of 101,171 sent; "
         f"thread W#01 used 99 % of one CPU while it lost): {full.knob}"
     )
     # With time left, and no burst shown, the ring is not blamed by elimination.
@@ -108,7 +108,7 @@ def test_a_lossy_path_is_blamed_on_the_path() -> None:
     assert verdict.valid
     assert str(verdict.place) == "path"
     assert verdict.lost_at == {places.PATH: 500, RING: 20}
-    assert "mostly in the path (tx_nic 101171, rx_nic 100671 of 101171 sent)" in verdict.words
+    assert "mostly in the path (tx_nic 101,171, rx_nic 100,671 of 101,171 sent)" in verdict.words
 
 
 def test_a_loss_with_a_residual_is_invalid_and_has_no_ratio() -> None:
@@ -176,7 +176,7 @@ def test_a_short_sender_makes_the_trial_invalid() -> None:
 
 def test_a_short_sender_says_what_was_refused() -> None:
     said = judge(books(sent=SENT - 1), replace(SENDING, sent_packets=SENT - 1)).words
-    assert said == f"void: only {SENT - 1} of {SENT} packets were sent (1: errno)"
+    assert said == f"void: only {SENT - 1:,} of {SENT:,} packets were sent (1: errno)"
 
 
 def test_bounds_are_the_experiments() -> None:

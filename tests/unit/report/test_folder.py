@@ -34,7 +34,7 @@ def test_each_run_has_a_line_and_a_link_if_it_has_a_report(folder: Path, reporte
     assert re.findall(r'<td class="wide"><a href="([^"]*)"', html) == [
         f"{reported}/report/index.html"
     ]
-    assert "The socket ring overflows." in html and "7\u202f000" in html and "70\u202f000" in html
+    assert "The socket ring overflows." in html and "7,000" in html and "70,000" in html
     assert "10.00 % lost in 3 of 3 trials" in html
     assert page.read_bytes() == write_folder_page(folder, runs_in(folder), None).read_bytes()
 

@@ -66,8 +66,8 @@ def sides(*paths: Path) -> list[Side]:
     ("a", "b", "words"),
     [
         (["a"], ["b"], "host.hostname: s1 and s2"),
-        (["a", "b"], ["b", "a"], "host.hostname: s1 and s2 (1 000 pps), s2 and s1 (2 000 pps)"),
-        (["a", "b"], ["a", "c"], "host.hostname: s2 and s3 (2 000 pps)"),
+        (["a", "b"], ["b", "a"], "host.hostname: s1 and s2 (1,000 pps), s2 and s1 (2,000 pps)"),
+        (["a", "b"], ["a", "c"], "host.hostname: s2 and s3 (2,000 pps)"),
         (["ab"], ["ac"], "host.hostname: s1, s2 and s1, s3"),
         (["ab"], ["a"], "host.hostname: s1, s2 and s1"),
     ],

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from nodrop.report.escape import THIN
 from nodrop.report.story import read_story
 from nodrop.report.trust import findings
 from tests.made.outcome_runs import Load, outcome_run
@@ -18,7 +17,7 @@ def said(out: Path, *each: dict[str, Any], lost: float = 0.0) -> dict[str, str]:
         cell={"load.pps": 10_000}, trials=[lost] * len(each), each=dict(enumerate(each, start=1))
     )
     found = findings(read_story([outcome_run(out, [load])]))
-    return {s.rule: s.text.replace(THIN, ",") for s in found}
+    return {s.rule: s.text for s in found}
 
 
 def burst(packets: int, late_us: float) -> dict[str, Any]:

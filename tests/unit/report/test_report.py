@@ -18,10 +18,10 @@ from tests.pages import page_of
 def test_the_answer_names_the_load_the_loss_the_place_and_the_thread(demo: Path) -> None:
     clean, sentence = answer(read_story([demo])).sentences
     assert clean.text.startswith(
-        "Suricata, 99\u202f970 packets/s (4X): 0 of 6 trials lost a packet, so fewer than 39 %"
+        "Suricata, 99,970 packets/s (4X): 0 of 6 trials lost a packet, so fewer than 39 %"
     )
     assert sentence.text.startswith(
-        "Suricata: at 199\u202f940 packets/s (8X), 6 of 6 trials lose packets in the socket ring: "
+        "Suricata: at 199,940 packets/s (8X), 6 of 6 trials lose packets in the socket ring: "
     )
     assert "thread W#01-ndrx0 used 99 % of one CPU" in sentence.text
     assert sentence.knob.startswith("sut.threads, fewer rules")
@@ -41,17 +41,16 @@ def test_a_run_without_loss_claims_no_capacity(tmp_path: Path) -> None:
     run = make_run(tmp_path, Fake(capacity_pps=1e9, samples=False))
     found = answer(read_story([run]))
     assert "8X" in found.sentences[0].text
-    assert (
-        "where loss begins for Suricata: nothing above 199\u202f940 packets/s (8X) was asked for"
-        in [s.text for s in found.cannot_say]
-    )
+    assert "where loss begins for Suricata: nothing above 199,940 packets/s (8X) was asked for" in [
+        s.text for s in found.cannot_say
+    ]
 
 
 def test_a_run_that_always_loses(tmp_path: Path) -> None:
     run = make_run(tmp_path, Fake(capacity_pps=20_000, samples=False))
     (sentence,) = answer(read_story([run])).sentences
     assert sentence.text.startswith(
-        "Suricata: at 24\u202f992 packets/s (1X), the lowest load measured, 6 of 6 trials lose"
+        "Suricata: at 24,992 packets/s (1X), the lowest load measured, 6 of 6 trials lose"
     )
 
 
@@ -63,7 +62,7 @@ def test_a_run_of_void_trials(tmp_path: Path) -> None:
         s.text.partition(" are void for one reason: the sender was late")[0] for s in sentences
     ] == [
         f"Suricata: all 6 trials at {rate} packets/s ({n}X)"
-        for n, rate in ((1, "25\u202f000"), (4, "100\u202f000"), (8, "200\u202f000"))
+        for n, rate in ((1, "25,000"), (4, "100,000"), (8, "200,000"))
     ]
     assert {s.rule for s in sentences} == {"always-void"}
 

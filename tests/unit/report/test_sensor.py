@@ -23,7 +23,7 @@ def told(*facts: dict[str, Any]) -> tuple[list[str], list[str]]:
     ("loaded", "bad", "words"),
     [
         (19_192, ["et.rules line 7 (sid 1: no)", "et.rules line 9 (sid 2: no)"],
-         "2 of 19\u202f194 rules did not load and are not measured: et.rules line 7 (sid 1: no); "
+         "2 of 19,194 rules did not load and are not measured: et.rules line 7 (sid 1: no); "
          "et.rules line 9 (sid 2: no)"),
         (2, ["x.rules line 1 (without sid: ?)"],
          "1 of 3 rules did not load and is not measured: x.rules line 1 (without sid: ?)"),

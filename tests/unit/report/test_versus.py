@@ -374,7 +374,7 @@ def test_what_weakens_a_cell_that_is_left_out_is_not_said(chosen: int, tmp_path:
     weak = "others had much of the host in 2 of 2 trials"
     assert [one.endswith(weak) for one in read_side(str(run)).weak] == [False, True, True]
     _, only = read_side(f"{run}::load.pps={chosen}").weak
-    assert only == f"{chosen // 1000}\u202f000 pps: {weak}"
+    assert only == f"{chosen // 1000},000 pps: {weak}"
 
 
 @pytest.mark.parametrize("busy", [1, 2])

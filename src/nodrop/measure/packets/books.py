@@ -59,7 +59,7 @@ def cut_vlan_tags(
             place=KERNEL,
             packets=packets,
             counter="the trace: frames that end within their VLAN tag",
-            evidence=f"the trace sends {cut_packets} frames that end within their VLAN tag; the "
+            evidence=f"the trace sends {cut_packets:,} frames that end within their VLAN tag; the "
             "kernel frees such a frame before any capture socket sees it and counts it nowhere",
             knob="take these frames out of the trace: no IDS on Linux is ever handed them",
         )
@@ -472,7 +472,8 @@ def _sent_by_the_receiver(seen: Observed) -> list[Account]:
         packets=min(own, answered),
         bytes=_of_ports(seen, "tx_bytes") if own == answered else None,
         counter=f"tx_packets of {names} (rtnl_link_stats64)",
-        evidence=f"the receiving host's stack sent {answered} packets of the load (/proc/net/snmp)",
+        evidence=f"the receiving host's stack sent {answered:,} packets of the load "
+        "(/proc/net/snmp)",
     )
     if own <= answered:
         return [ours]

@@ -201,7 +201,7 @@ def refused(ends: Ends, packets: int, *, name: str, counter: str) -> Account:
         place=place,
         packets=packets,
         counter=counter,
-        evidence=f"{counter} {packets}; " + "; ".join(said),
+        evidence=f"{counter} {packets:,}; " + "; ".join(said),
         knob=knob,
     )
 

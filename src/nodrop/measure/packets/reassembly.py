@@ -117,7 +117,7 @@ def look_at(found: Reassembled) -> str:
     if short <= 0:
         return ""
     return (
-        f"reassembly put {found.done} of {trace.datagrams} datagrams together "
+        f"reassembly put {found.done:,} of {trace.datagrams:,} datagrams together "
         f"and counted only {found.refused + found.timed_out} failures"
     )
 
@@ -163,7 +163,7 @@ def _not_put_together(found: Reassembled, trace: Fragments, knobs: Knobs) -> lis
         _lost(
             found,
             lost,
-            f"{found.done} of {trace.datagrams} whole datagrams were put together",
+            f"{found.done:,} of {trace.datagrams:,} whole datagrams were put together",
             knobs,
         )
     )

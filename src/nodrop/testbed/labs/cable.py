@@ -391,7 +391,7 @@ def _marked(tx: CableEnd, rx: CableEnd, rng: random.Random, seen: list[str]) -> 
     whole = is_whole(lengths, crossed)
     if whole:
         seen.append(
-            f"{crossed.sent_packets} marked frames of {SHORTEST_BYTES} to {longest} bytes went "
+            f"{crossed.sent_packets:,} marked frames of {SHORTEST_BYTES} to {longest} bytes went "
             f"from {tx.words} to {rx.words}"
         )
     else:

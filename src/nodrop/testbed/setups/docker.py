@@ -478,7 +478,7 @@ def macvtap_books(
                 place=MACVLAN,
                 packets=dropped,
                 counter=f"rx_dropped of {nic} (rtnl_link_stats64)",
-                evidence=f"{nic} handed on {missing} packets that {macvtap} never counted; its "
+                evidence=f"{nic} handed on {missing:,} packets that {macvtap} never counted; its "
                 "rx_dropped counts such frames, and those to a group that no protocol takes",
                 knob=MACVLAN.knob,
             )
