@@ -11,7 +11,7 @@ logging.getLogger("scapy").setLevel(logging.ERROR)
 
 import scapy.contrib.geneve  # noqa: E402
 import scapy.contrib.gtp  # noqa: E402, F401
-from scapy.fields import StrFixedLenField  # noqa: E402
+from scapy.fields import FieldLenField, StrFixedLenField, StrLenField  # noqa: E402
 from scapy.layers.inet import ICMP, IP, TCP, UDP, in4_chksum  # noqa: E402
 from scapy.layers.inet6 import IPv6, in6_chksum  # noqa: E402
 from scapy.layers.l2 import GRE, Ether  # noqa: E402
@@ -28,7 +28,24 @@ class Teredo(Packet):  # type: ignore[misc]
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes = b"", *_: Any, **__: Any) -> type[Packet]:
+        if _pkt[:2] == b"\0\1":
+            return TeredoAuthentication
         return cls if _pkt[:2] == bytes(2) else IPv6 if _pkt[:1] == b"\x60" else Raw
+
+
+class TeredoAuthentication(Packet):  # type: ignore[misc]
+    """Authentication before an origin indication or IPv6 (RFC 4380, section 5.1.1)."""
+
+    name = "Teredo authentication"
+    fields_desc: ClassVar[list[Any]] = [
+        StrFixedLenField("indicator", b"\0\1", 2),
+        FieldLenField("id_length", None, fmt="B", length_of="client_id"),
+        FieldLenField("value_length", None, fmt="B", length_of="value"),
+        StrLenField("client_id", b"", length_from=lambda packet: packet.id_length),
+        StrLenField("value", b"", length_from=lambda packet: packet.value_length),
+        StrFixedLenField("nonce", bytes(8), 8),
+        StrFixedLenField("confirmation", b"\0", 1),
+    ]
 
 
 class FabricPath(Packet):  # type: ignore[misc]
@@ -41,6 +58,7 @@ class FabricPath(Packet):  # type: ignore[misc]
 bind_layers(Ether, FabricPath, type=0x8903)
 bind_layers(FabricPath, Ether)
 bind_layers(Teredo, IPv6)
+bind_layers(TeredoAuthentication, Teredo)
 for port in ({"sport": 3544}, {"dport": 3544}):
     bind_bottom_up(UDP, Teredo, **port)
 

@@ -1,11 +1,12 @@
-"""Finding the memory controller on hosts of every kind."""
+"""Finding the memory controller on hosts of every kind; removing a group."""
 
-from pathlib import Path
+import errno
+from pathlib import Path, PosixPath
 
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.control_groups import V1, V2, _settings, memory_controller
+from nodrop.testbed.hosts.control_groups import V1, V2, _settings, memory_controller, remove_group
 
 V1_MOUNT = (
     "33 24 0:29 {within} /sys/fs/cgroup/memory rw,nosuid shared:15 - cgroup cgroup rw,memory\n"
@@ -85,3 +86,32 @@ def test_no_controller_is_said(tmp_path: Path) -> None:
     )
     with pytest.raises(LabProblem, match="no control groups with a memory controller"):
         memory_controller(root)
+
+
+class Ending(PosixPath):
+    """A group that still has a process which ends."""
+
+    refusals = 0
+
+    def rmdir(self) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        super().rmdir()
+
+
+def test_a_group_goes_once_its_processes_have_ended(tmp_path: Path) -> None:
+    """Seen: `nodrop undo` right after kill -9: a dying Suricata held the group, and was listed
+    nowhere."""
+    group = Ending(tmp_path / "nodrop-l-sut")
+    group.mkdir()
+    group.refusals = 2
+    remove_group(group)
+    assert not group.exists()
+    remove_group(group)
+
+
+def test_a_group_that_is_in_use_stays(tmp_path: Path) -> None:
+    (tmp_path / "group" / "child").mkdir(parents=True)
+    with pytest.raises(OSError, match="not empty"):
+        remove_group(tmp_path / "group", within_s=0)

@@ -6,6 +6,8 @@ Hosts mount version 1, version 2, or each for a part.
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,6 +20,8 @@ from nodrop.protocol import Captures, CaptureSocket, NotVisible, RingLevels
 from nodrop.testbed.hosts.api import Action, AnyJob, HostProcess, Json, UndoJournal
 from nodrop.testbed.hosts.processes import Jobs
 
+REMOVAL_S = 10.0
+"""A program with gigabytes of rings takes seconds to end."""
 NOT_V1 = ""
 """The name under which a process's one group of version 2 stands in /proc/PID/cgroup."""
 
@@ -473,3 +477,25 @@ class SocketWatch:
         # Inside the kernel tp_packets leaves out those that were dropped.
         packets = sum(one.packets + one.seen[0] for one in sums)
         return packets + drops, drops, any(one.taken for one in sums)
+
+
+def remove_group(group: Path, *, within_s: float = REMOVAL_S) -> None:
+    """Removes a group whose processes are ending. OSError if one is left in it."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return group.rmdir()
+        except FileNotFoundError:
+            return None
+        except OSError:
+            # The kernel lists a process that ends no more, and counts it until its rings are freed.
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":  # of `nodrop undo` (hosts/reversal.py)
+    try:
+        remove_group(Path(sys.argv[1]))
+    except OSError as problem:
+        sys.exit(f"{problem}")

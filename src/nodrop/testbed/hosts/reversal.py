@@ -65,7 +65,8 @@ def _remove_group(label: str, path: str) -> Command:
     )
     if not folder.is_absolute() or ".." in folder.parts:
         raise LabProblem(f"{path} is no control group")
-    return ["rmdir", path] if folder.exists() else None
+    argv = [sys.executable, "-m", "nodrop.testbed.hosts.control_groups", path]
+    return argv if folder.exists() else None
 
 
 def _remove_containers(label: str, url: str) -> Command:
