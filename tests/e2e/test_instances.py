@@ -27,6 +27,24 @@ from tests.e2e.faults import Inject, namespace, xdp_drops
 
 pytestmark = pytest.mark.usefixtures("suricata")
 
+TAGGED = """
+name = "tagged"
+[setup]
+kind = "bare"
+instances = 2
+[sut]
+kind = "sink"
+[load]
+kind = "replay"
+trace = "{trace}"
+pps = 1000
+cpu = "any"
+[measure]
+repetitions = 1
+late_p99_us = 60e6
+steal_max_ratio = 1
+"""
+
 
 def details(outcome: Any) -> Any:
     (found,) = of_each_trial(outcome)
@@ -214,6 +232,18 @@ def test_frames_cut_in_their_vlan_tag_are_named_ahead_of_the_split(
     assert lost(outcome) == {"rx_dropped_vlan_cut": 7}
     (account,) = (a for a in ledger(outcome)["accounts"] if a["kind"] == "lost")
     assert account["into"] == "split"
+
+
+def test_the_books_of_each_instance_close_over_tagged_frames(run: Run, tmp_path: Path) -> None:
+    """The NIC of an instance counts a frame without its tag, the sink with it."""
+    tagged = [
+        Ether(src="02:00:00:00:00:01") / Dot1Q(vlan=5) / IP(src=f"10.0.0.{n}") / UDP(sport=n)
+        for n in range(1, 101)
+    ]
+    wrpcap(str(tmp_path / "tagged.pcap"), tagged)
+    text = TAGGED.format(trace=tmp_path / "tagged.pcap")
+    parts = details(run(text=text))["instances"]
+    assert all(part["received_packets"] and part["closed"] for part in parts), parts
 
 
 @pytest.mark.usefixtures("real_root")  # an XDP program
