@@ -135,6 +135,13 @@ class Balance:
     at_least: bool
     """Arrived and dropped may be more: the owner reads the counters, and does not say them."""
     seconds: float
+    ended_real_ns: int | None = None
+    """When a look first missed it; None: it is there."""
+    unsaid_offered: Bounds | None = None
+    """Came to its port after these books and until the last look that saw it: it ended, and did not
+    say what it did with them. None: its last answer has all, or the port is not visible."""
+    unsaid_dropped: int = 0
+    """Seen to be dropped of those, at the least."""
 
     @property
     def used_s(self) -> float:

@@ -48,6 +48,9 @@ def lines(found: Interval) -> Iterator[str]:
     at = clock(found.real_ns)
     for note in found.notes:
         yield f"{at} {note}"
+    for one in found.ended:
+        if one.ended_real_ns == found.real_ns:
+            yield f"{at} (ended) {capture_line(one, found)}{unsaid(one)}"
     for one in found.balances:
         yield f"{at} {capture_line(one, found)}"
     for row in found.rows:
@@ -124,6 +127,14 @@ def unit(row: Row) -> str:
     return "times" if row.loss.place == ANALYSIS else "packets"
 
 
+def unsaid(one: Balance) -> str:
+    """Packets after the last books of a capture that has ended; empty if there are none."""
+    if one.unsaid_offered is None:
+        return ""
+    dropped = f", at least {one.unsaid_dropped:,} of them dropped" if one.unsaid_dropped else ""
+    return f"; then {number(one.unsaid_offered)} came{dropped}: it ended, and said no more"
+
+
 def row_line(row: Row) -> str:
     return (
         f"▼ {row.loss.place}, {row.loss.where}: {row.rate_pps:,.0f} {unit(row)}/s "
@@ -135,7 +146,8 @@ def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
     """Once, behind the last interval."""
     yield f"since {clock(began_real_ns)}:"
     for one in found.ended:
-        yield f"  (ended) {capture_line(one, found)}"
+        at = "" if one.ended_real_ns is None else f" at {clock(one.ended_real_ns)}"
+        yield f"  (ended{at}) {capture_line(one, found)}{unsaid(one)}"
     for one in found.balances:
         yield f"  {capture_line(one, found)}"
     for row in sorted(found.rows, key=lambda row: -row.total):

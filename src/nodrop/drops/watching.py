@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nodrop.drops.capture_books import STEP_NS, Balance, Books, Bounds, Key
 from nodrop.drops.places import (
@@ -104,7 +104,8 @@ class Interval:
     rows: Sequence[Row]
     """Places that lost something since the watch began, the worst now on top."""
     ended: Sequence[Balance]
-    """Captures that ended since the watch began, with their last books before they fell silent."""
+    """Captures that ended since the watch began, with their last books before they fell silent and
+    with what came after these."""
     not_for_us: int | None
     overflow_ms: Mapping[Key, int]
     """Time until a ring of the capture is full, if its reader stays away; of those that fill up."""
@@ -128,6 +129,9 @@ class Watch:
     """Captures whose rings filled up → the last look at which they did, by CLOCK_MONOTONIC."""
     _before: Captures | None = None
     _latest: dict[Key, Balance] = field(default_factory=dict)
+    _silent: dict[Key, Balance] = field(default_factory=dict)
+    """The last balances of those that answer no more."""
+    _ended: dict[Key, int] = field(default_factory=dict)
     _unknown: dict[tuple[int, int], int] = field(default_factory=dict)
     """Packets in a port's rx_dropped that may be lost or not: no counter parts them."""
 
@@ -157,10 +161,15 @@ class Watch:
             known = self._latest.get(one.reading.key)
             if known is None or not (one.at_least and one.unheard):
                 self._latest[one.reading.key] = one
+                self._silent.pop(one.reading.key, None)
+            else:
+                self._silent[one.reading.key] = one
         here = {one.reading.key for one in balances}
-        ended = [one for key, one in self._latest.items() if key not in here][-MOST_ENDED:]
-        kept = here | {one.reading.key for one in ended}
+        gone = [key for key in self._latest if key not in here][-MOST_ENDED:]
+        kept = here | {*gone}
         self._latest = {key: one for key, one in self._latest.items() if key in kept}
+        self._silent = {key: one for key, one in self._silent.items() if key in kept}
+        self._ended = {key: self._ended.get(key, seen["real_ns"]) for key in gone}
         seconds = (seen["mono_ns"] - before["mono_ns"]) / 1e9
         lost = losses(
             before,
@@ -189,13 +198,14 @@ class Watch:
             or any(held["inode"] in self._levels.announced for held in one.reading.sockets)
         }
         self._announced = {key: at for key, at in self._announced.items() if key in here}
+        last_books = [self._last_books(key) for key in gone]
         return Interval(
             real_ns=seen["real_ns"],
             seconds=seconds,
             balances=balances,
             losses=lost,
             rows=self._table.add(lost, seconds=seconds, real_ns=seen["real_ns"]),
-            ended=ended,
+            ended=last_books,
             not_for_us=None if dropped is None else sum(one.no_loss for one in dropped),
             overflow_ms=left_ms,
             notes=[*_changes(before, seen), *(_filling(one, left_ms) for one in fills)],
@@ -204,9 +214,19 @@ class Watch:
                 *seen["missing"],
                 *self._perhaps_lost(dropped or ()),
                 *_silent(balances),
+                *_unsaid(last_books),
             ],
             look_ns=seen["took_ns"],
         )
+
+    def _last_books(self, key: Key) -> Balance:
+        books, end = self._latest[key], self._silent.get(key)
+        if end is not None and end.offered and books.offered:
+            late = end.offered - books.offered
+            dropped = max(0, (end.dropped or 0) - (books.dropped or 0))
+            late = Bounds(max(0, late.low), late.high)
+            books = replace(books, unsaid_offered=late, unsaid_dropped=dropped)
+        return replace(books, ended_real_ns=self._ended[key])
 
     def _perhaps_lost(self, dropped: Sequence[RxDropped]) -> Iterator[NotVisible]:
         for one in dropped:
@@ -300,6 +320,17 @@ def _silent(balances: Sequence[Balance]) -> Iterator[NotVisible]:
                 what=f"what {reading.name} had before it read its own counters",
                 needs="its own sums: only Suricata's command socket is known",
                 why="a reading sets them to zero",
+            )
+
+
+def _unsaid(ended: Sequence[Balance]) -> Iterator[NotVisible]:
+    for one in ended:
+        if (late := one.unsaid_offered) is not None and late.high:
+            yield NotVisible(
+                what=f"what became of the last {late.high:,} packets for {one.reading.name} on "
+                f"{one.reading.port_name}, {one.unsaid_dropped:,} of them dropped at least",
+                needs="its own sums at its end (capture.kernel_drops in the last of its stats)",
+                why="it ended, and said no more",
             )
 
 
@@ -400,6 +431,9 @@ def _capture(one: Balance, found: Interval) -> WatchedCapture:
         overflow_ms=found.overflow_ms.get(reading.key),
         stopped=program["stopped"] if program else None,
         decoded_packets=(said["counters"] or {}).get("decoder.pkts") if said else None,
+        ended_real_ns=one.ended_real_ns,
+        unsaid_offered_packets=_pair(one.unsaid_offered),
+        unsaid_dropped_packets=one.unsaid_dropped,
         threads=[
             ThreadShare(name=t.name, ran=t.ran, waited=t.waited, state=t.state, cpu=t.cpu)
             for t in thread_shares(one)

@@ -145,6 +145,13 @@ class WatchedCapture(Model):
     """By SIGSTOP, a debugger or a frozen control group."""
     decoded_packets: Packets | None
     """Suricata's decoder.pkts, renewed every few seconds."""
+    ended_real_ns: Count | None = None
+    """When a look first missed it; null: it was there, and in older records."""
+    unsaid_offered_packets: tuple[Signed, Signed] | None = None
+    """Received by the port after these books and until it was last seen: it ended, and did not say
+    what became of them."""
+    unsaid_dropped_packets: Packets = 0
+    """Seen to be dropped of those, at the least."""
     threads: list[ThreadShare]
 
 

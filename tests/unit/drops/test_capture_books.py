@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodrop.drops.capture_books import Balance, Books, Bounds, rise
-from nodrop.drops.outlets import closing, lines
+from nodrop.drops.outlets import closing, ending, lines
 from nodrop.drops.watching import Interval, Watch, intervals, written
 
 NS = 4026531840
@@ -669,6 +669,38 @@ def test_the_last_books_of_one_that_ends_are_those_before_it_fell_silent(
     assert gone is not None
     (last,) = gone.ended
     assert last.closed and last.arrived == last.offered == Bounds(heard, heard)
+    assert last.unsaid_offered == Bounds(202, 202), "what came after its last answer"
+    later = watch.look(look(9))
+    assert later is not None and later.ended[0].ended_real_ns == gone.real_ns, "once"
+
+
+def test_drops_between_the_last_answer_and_the_end_are_said_and_written() -> None:
+    watch = Watch()
+    for n, (counted, silent, rx) in enumerate(
+        [((0, 0), None, 0), ((900, 5), None, 905), ((960, 45), "Broken pipe (os error 32)", 1107)]
+    ):
+        watch.look(
+            look(
+                n,
+                sockets=[sock(41, *counted)],
+                ports=[port((rx, rx))],
+                programs={"7": program(suricata=said(0, 0, silent))},
+            )
+        )
+    gone = watch.look(look(3))
+    assert gone is not None
+    (line,) = (line for line in lines(gone) if "(ended) " in line)
+    assert "905 came, " in line and " 5 dropped, " in line
+    said_so = "; then 202 came, at least 40 of them dropped: it ended, and said no more"
+    assert line.endswith(said_so)
+    summary = [line for line in ending(gone, 0) if line.startswith("  (ended at ")]
+    assert len(summary) == 1 and summary[0].endswith(said_so)
+    (kept,) = written(gone).ended
+    assert (kept.unsaid_offered_packets, kept.unsaid_dropped_packets) == ((202, 202), 40)
+    assert kept.ended_real_ns == gone.real_ns
+    (hidden,) = (one for one in gone.not_visible if "it ended" in one["why"])
+    assert "last 202 packets for Suricata-Main 7 on eth1, 40 of them dropped" in hidden["what"]
+    assert not [line for line in lines(watch.look(look(4))) if "(ended)" in line], "said once"  # type: ignore[arg-type]
 
 
 def test_intervals_of_a_clock_that_is_late_once() -> None:
