@@ -36,7 +36,10 @@ SENSOR = {
 SHORT = {
     "cut_packets": 7,
     "invalid_packets": 9,
-    "remarks": [{"about": about, "words": about, "knob": "k"} for about in ("cut", "invalid")],
+    "checksum_packets": 900,
+    "remarks": [
+        {"about": about, "words": about, "knob": "k"} for about in ("cut", "invalid", "checksum")
+    ],
 }
 PORTS = [{"port": "a", "received_packets": 9}, {"port": "b", "received_packets": 0}]
 
