@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,11 +24,25 @@ from nodrop.testbed.suts.api import SutCounters
 from nodrop.testbed.suts.suricata import Suricata
 from nodrop.testbed.suts.suricata.running import RunningSuricata
 from tests.depth import depth
+from tests.known_answers.frames import ip, write
 from tests.real_inputs import REALMIX_PACKETS, shared_data
 
 MERGED = 1423
 GOOD = 'alert tcp any any -> any any (msg:"any"; sid:9000001;)\n'
 BAD = 'alert tcp any any -> any any (msg:"bad"; no_such_keyword:1; sid:9000002;)\n'
+
+
+CHECKED = "stream.checksum-validation"
+
+
+def syn(*, source: int, wrong: bool) -> bytes:
+    """A frame with a SYN; `wrong`: its TCP checksum."""
+    head = struct.pack("!HHIIBBHHH", 40_000, 80, 1, 0, 0x50, 2, 8192, 0, 0)
+    addresses = ip(b"", source=source)[26:34]
+    words = struct.unpack("!16H", addresses + struct.pack("!HH", 6, len(head)) + head)
+    right = ~(sum(words) % 0xFFFF) & 0xFFFF
+    checksum = struct.pack("!H", right ^ (0x5A5A if wrong else 0))
+    return ip(head[:16] + checksum + head[18:], protocol=6, source=source)
 
 
 IMAGES = [image.sha256 for image in list_images("suricata")]
@@ -124,6 +139,20 @@ def test_frames_in_a_block_that_is_still_open_are_waited_for(
         running.drain(expected_packets=20, timeout_s=60)
         final = running.finish(timeout_s=30)
     assert (final.captured_packets, final.decoded_packets) == (20, 20)
+
+
+@pytest.mark.parametrize(("overrides", "left_out"), [({}, 12), ({CHECKED: "no"}, 0)])
+def test_packets_left_out_for_their_checksum_are_counted_unless_the_setting_takes_them(
+    bits: Bits, tmp_path: Path, overrides: dict[str, Any], left_out: int
+) -> None:
+    trace = write(tmp_path / "syn.pcap", [syn(source=n, wrong=n <= 12) for n in range(1, 21)])
+    with launched(bits, tmp_path, threads=1, overrides=overrides) as (running, link):
+        running.wait_ready(timeout_s=60)
+        replay(link, trace, "-t")
+        running.drain(expected_packets=20, timeout_s=60)
+        final = running.finish(timeout_s=30)
+    assert (final.decoded_packets, final.checksum_packets) == (20, left_out)
+    assert f'"{CHECKED}"="no"' in final.checksum_knob
 
 
 def test_ready_means_threads_and_sockets(bits: Bits, tmp_path: Path) -> None:
