@@ -13,11 +13,11 @@ from typing import Any
 from nodrop.capacity.card import breaks_words, headline, load_of, rate_words
 from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
-from nodrop.capacity.search_answer import Answer
+from nodrop.capacity.search_answer import Answer, rounds_words
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.statements import writing
 from nodrop.capacity.tried import SENDER_REASONS, judged_ratio, tried
-from nodrop.capacity.words import bounds_words
+from nodrop.capacity.words import bounds_words, disagreeing, from_another_host
 from nodrop.config.asked import SEARCHING, search_words
 from nodrop.config.units import count_of, noun, parse_cpus
 from nodrop.findings.load_words import apart, written
@@ -72,6 +72,8 @@ class _Limit:
     """Its trials above it lost nothing: it fell behind."""
     why: str | None = None
     """In the place of the usual reason."""
+    lost: Sequence[Trial] = ()
+    """Measured trials that lost packets, of a search that its budget ended."""
 
 
 @once
@@ -91,11 +93,14 @@ def _card(story: Story, searched: SearchedCell) -> Card:
     lossy = {t: ratio for t, ratio in known.items() if ratio > answer.goal}
     which = "higher " if lower is not None else "lower " if upper is not None else ""
     why = f"No {which}load was decided." if answer.limited_by == "budget" else None
+    cut = answer.limited_by == "budget"
+    lost = [t for t in searched.trials if cut and t.valid and t.lost_packets]
     limit = _Limit(
         by=answer.limited_by,
+        lost=lost,
         above=[*lossy] or above,
         place=answer.place,
-        knob=answer.knob,
+        knob=answer.knob or (lost[0].record.verdict.rpartition(": ")[2] if lost else ""),
         sut=escape.plain(searched.subject if not searched.label else "the SUT", longest=24),
         detections=answer.goals_of == "detections",
         crowded=_crowded(searched.trials),
@@ -353,7 +358,7 @@ def _cpus(record: TrialRecord | None) -> list[int]:
 
 
 def _sure(searched: SearchedCell, answer: Answer, source: Source, ends: Ends) -> Sure:
-    found, odd = answer.confidence, [*_disagree(searched, answer)]
+    found, odd = answer.confidence, [*disagreeing(searched, answer)]
     places = {t.name: n for n, t in enumerate(ordered(searched), 1)}
     asked = table_in(source.run.manifest, "search").get("rounds")
     rounds = asked if isinstance(asked, int) else len(answer.rounds)
@@ -394,7 +399,7 @@ def _sure_words(
         below = f"Carried is {numbers.percent(answer.reached_width)} % below too much."
         yield below if answer.reached_width is not None else f"{bounds_words(answer).capitalize()}."
     if answer.cut_rounds:
-        yield f"{len(answer.rounds) - answer.cut_rounds} of {count_of(rounds, 'round')} complete."
+        yield f"{rounds_words(len(answer.rounds), answer.cut_rounds, rounds)}."
     for carried, said in (
         (True, "carried a load that others did not"),
         (False, "did not carry a load that others carried"),
@@ -415,20 +420,10 @@ def ordered(searched: SearchedCell) -> list[Trial]:
     return sorted(every, key=lambda t: t.record.index)
 
 
-def _disagree(searched: SearchedCell, answer: Answer) -> Iterator[tuple[Trial, bool]]:
-    """Trials that met the goal (True) at the load that is too much or above, or missed it below."""
-    low, high = answer.lower, answer.upper
-    for trial, asked in ((t, asked) for t in searched.trials if (asked := t.record.searched)):
-        good = tried(trial.record).good(answer.goal)
-        if good and high is not None and asked.value >= high.value:
-            yield trial, True
-        elif good is False and low is not None and asked.value <= low.value:
-            yield trial, False
-
-
 def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) -> Iterator[Action]:
     """The cheapest first; each is a hypothesis that its state tells."""
-    proofs, above = states(source.run), limit.above
+    proofs, above = states(source.run), limit.above or limit.lost
+    lossy = limit.by == "sut" or bool(limit.lost)
 
     def one(name: str, *settings: str, **words: object) -> Action:
         made = _action(name, source.command_with(*settings), again, **words)
@@ -437,9 +432,9 @@ def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) 
 
     if void := next((s for s in always_void(story) if s.to_do), None):
         pasted = re.search("`(nodrop [^`]*)`", void.to_do)
-        yield _action("void", pasted[1] if pasted else "", again)
+        yield _action("void", pasted[1] if pasted else source.command_with(), again)
     if limit.by == "not_judged":
-        yield _action("more-detections")
+        yield _action("more-detections", source.command_with())
     elif limit.by == "other_programs" or limit.crowded:
         yield one("quiet")
     record = above[0].record if above else None
@@ -452,8 +447,8 @@ def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) 
     ran = workers[0].cpu_ratio if workers else None
     busy = None if ran is None else ran + (workers[0].wait_ratio or 0.0)
     full, idle = busy is not None and busy >= FULL, busy is not None and busy < IDLE
-    bursts = limit.by == "sut" and _mostly(above, "burst")
-    perhaps = limit.by == "sut" and _mostly(above, "burst", "not_known") and not full
+    bursts = lossy and _mostly(above, "burst")
+    perhaps = lossy and _mostly(above, "burst", "not_known") and not full
     if (bursts or perhaps) and limit.knob.startswith("sut.ring_size"):
         yield one("room" if bursts else "room-perhaps", f"sut.ring_size={ROOMY_FRAMES}")
     host = value_in(source.run.manifest, "host", "cpu", "cpus")
@@ -474,7 +469,7 @@ def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) 
         elif "buffer_bytes" not in sut:
             yield one("af-packet", "sut.capture=af-packet")
     if limit.by == "generator" and not limit.crowded:
-        yield _action("sender")
+        yield _action("sender", from_another_host(source.command_with()))
 
 
 def _action(name: str, command: str = "", cost_s: float | None = None, **words: object) -> Action:
@@ -501,7 +496,8 @@ def _search_more(one: SearchedCell, source: Source, again: float | None) -> Iter
     budget, needed = search.get("budget_s"), runs_needed()
     late = [t for t in one.trials if SENDER_REASONS & {*t.record.invalid_reasons}]
     if answer.limited_by == "budget" and 2 * len(late) > len(one.trials):
-        yield _action("sender-late", n=len(late), of=len(one.trials))
+        command = from_another_host(source.command_with())
+        yield _action("sender-late", command, n=len(late), of=len(one.trials))
     elif answer.limited_by == "budget" and isinstance(budget, int | float):
         more_time = source.command_with(f"search.budget_s={budget * 2:.0f}")
         yield _action("more-time", more_time, budget * 2)

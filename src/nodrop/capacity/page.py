@@ -12,12 +12,12 @@ from markupsafe import Markup
 from nodrop.capacity.answer_cards import cards, given_cards, ordered
 from nodrop.capacity.knee import workers_of
 from nodrop.capacity.pictures import by_outcome, zones
-from nodrop.capacity.search_answer import Answer
+from nodrop.capacity.search_answer import Answer, rounds_words
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import efficiencies
 from nodrop.capacity.statements import ramp_words
 from nodrop.capacity.tried import judged_ratio
-from nodrop.capacity.words import fitted
+from nodrop.capacity.words import shown_fit
 from nodrop.config.units import parse_cpus
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import MOST_ROWS, more_words, told
@@ -268,13 +268,13 @@ def _short(pps: float) -> str:
 
 
 def _curve(searched: SearchedCell) -> LossCurve | None:
-    found = fitted(searched)
-    return None if isinstance(found, NoCurve) else found
+    return None if isinstance(found := shown_fit(searched), NoCurve) else found
 
 
 def _facts(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str, str]]:
     sure = card.sure
-    yield "Rounds", f"{sure.rounds - sure.cut} of {sure.rounds_asked}", "complete"
+    rounds = rounds_words(sure.rounds, sure.cut, sure.rounds_asked).split(" r")
+    yield "Rounds", rounds[0], "complete"
     yield from _counted(sure)
     if (curve := _curve(searched)) is not None:
         spread = numbers.between(curve.low_pps, curve.high_pps, numbers.count)

@@ -11,7 +11,7 @@ from nodrop.capacity.knee import Dot, dots, voids
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.statements import writing
-from nodrop.capacity.words import deciding, fitted, fitted_words, goal_name, stand_apart
+from nodrop.capacity.words import deciding, fitted_words, goal_name, shown_fit, stand_apart
 from nodrop.findings.load_words import value_words
 from nodrop.ledger.worker_threads import SATURATED_SHARE
 from nodrop.report import numbers
@@ -252,7 +252,7 @@ def knee_of(searched: SearchedCell) -> Knee:
 
 def _curve(searched: SearchedCell) -> Iterator[CurvePoint]:
     """Over the loads of the trials that it was fitted to, and no further."""
-    found = fitted(searched)
+    found = shown_fit(searched)
     if isinstance(found, NoCurve):
         return
     offered = [pps for one in deciding(searched) if (pps := one.record.offered.per_s)]
@@ -423,7 +423,7 @@ def caption_of(searched: SearchedCell, knee: Knee) -> str:
         said.append("Below: the worker that lost most.")
     if knee.carried_pps and knee.too_much_pps:
         said.append("Blue ground: carried. Orange ground: too much. Between them: not known.")
-    said.append(fitted_words(fitted(searched)))
+    said.append(fitted_words(shown_fit(searched)))
     if knee.curve:
         said.append("The curve says what is lost once the rings are full.")
     if knee.held:

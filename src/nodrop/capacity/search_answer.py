@@ -181,6 +181,11 @@ class Answer:
     """The first is the answer; what the search took is the last."""
 
 
+def rounds_words(begun: int, cut: int, asked: int) -> str:
+    """`1 of 3 rounds complete`: neither cut by the budget nor kept from beginning."""
+    return f"{begun - cut} of {count_of(asked, 'round')} complete"
+
+
 FEW_MEASURED = 0.5
 """Fewer of the trials say something: low."""
 NEARLY_ALL_MEASURED = 0.9

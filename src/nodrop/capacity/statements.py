@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from nodrop.capacity.search_answer import Answer, Between, Statement, apart
+from nodrop.capacity.search_answer import Answer, Between, Statement, apart, rounds_words
 from nodrop.capacity.tried import Tried, no_ratio
 from nodrop.config.search import Search
 from nodrop.config.units import noun
@@ -59,11 +59,11 @@ def statements(
     missing = search.budget_s is not None and len(answer.rounds) < search.rounds
     shown = any(t.good(answer.goal) is not None for t in every)
     if shown and (missing or answer.cut_rounds):  # else it was not the budget that ended it
-        begun = f"{len(answer.rounds)} of {search.rounds} rounds were begun within the budget"
-        cut = f"; it cut {answer.cut_rounds} of them short, before their bounds were close"
+        cut = f"; the budget cut {answer.cut_rounds} short, before its bounds were close"
+        complete = rounds_words(len(answer.rounds), answer.cut_rounds, search.rounds)
         yield Statement(
             rule="capacity-rounds-missing",
-            text=begun + (cut if answer.cut_rounds else ""),
+            text=complete + (cut if answer.cut_rounds else ""),
             evidence={
                 "rounds": len(answer.rounds),
                 "asked": search.rounds,
@@ -266,9 +266,8 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Statement | None:
         same = [(t, good) for t, good in shown if t.value <= lower.value]
         if bad := [t for t, good in same if not good]:
             least = loads.at(min(t.value for t in bad), up=False)
-            at = loads.carried(lower, answer.upper, bits=False)
             words.append(
-                f"{len(bad)} of {len(same)} trials at {at} "
+                f"{len(bad)} of {len(same)} trials at {loads.at(lower.value)} "
                 f"or less missed the goal (the lowest of them at {least})"
             )
             runs, shares = [*runs, *bad], [*shares, len(bad) / len(same)]
@@ -277,7 +276,7 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Statement | None:
         if carried := [t for t, good in same if good]:
             most = loads.at(max(t.value for t in carried), up=True)
             words.append(
-                f"{len(carried)} of {len(same)} trials at {loads.too_much(upper, answer.lower)} "
+                f"{len(carried)} of {len(same)} trials at {loads.at(upper.value)} "
                 f"or more met it (the highest of them at {most})"
             )
             runs, shares = [*runs, *carried], [*shares, len(carried) / len(same)]

@@ -15,6 +15,7 @@ from nodrop.capacity.words import (
     fitted_words,
     forecast_words,
     lowered,
+    shown_fit,
     soak_words,
     window_words,
 )
@@ -201,8 +202,8 @@ def _beside(searched: SearchedCell) -> Iterator[tuple[str, str]]:
         yield "sent", window_words(searched, beside_warning=True).partition("the load sends ")[2]
         if window.begun_warning:
             yield "warning", f"{window.begun_warning}."
-    curve = fitted(searched)
+    curve, shown = fitted(searched), shown_fit(searched)
     if isinstance(curve, LossCurve):
-        yield "fitted", lowered(fitted_words(curve))
+        yield "fitted", lowered(fitted_words(shown))
     if words := forecast_words(searched):
         yield "budget", words

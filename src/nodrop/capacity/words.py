@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from nodrop.capacity.search_answer import Answer, Statement
 from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.statements import writing
 from nodrop.capacity.tried import Tried, tried
-from nodrop.config.units import count_of, noun
+from nodrop.config.units import count_of
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import Sentence
-from nodrop.report.tables import LOWER_END, UPPER_END, Field, Table, number, table_of, words
+from nodrop.report.tables import LOWER_END, UPPER_END, Field, Table, number, own, table_of, words
+from nodrop.report.trials import Trial
 from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import outliers
 from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
@@ -202,10 +203,11 @@ def forecast_words(searched: SearchedCell) -> str:
         likely += ", too few for close bounds"
     else:
         likely += f", and bounds {numbers.percent(foreseen.relative_width)} % apart"
-    rounds = " + ".join(map(str, searched.round_trials)) or "no"
-    bought = f"{rounds} {noun(sum(searched.round_trials), 'trial')}"
-    if len(searched.round_trials) > 1:
-        bought += f" in {len(searched.round_trials)} rounds"
+    bought = count_of(len(searched.ramps) + len(searched.trials), "trial")
+    rounds = [*map(str, searched.round_trials)]
+    if len(rounds) > 1:
+        ramps = f"{count_of(len(searched.ramps), 'ramp')}, " if searched.ramps else ""
+        bought += f" ({ramps}{' + '.join(rounds)} in {len(rounds)} rounds)"
     reached = [bounds_words(answer) for answer in searched.answers]
     bounds = ", ".join(
         f"{goal_name(answer)}: {words}"
@@ -288,6 +290,22 @@ def fitted(searched: SearchedCell) -> LossCurve | NoCurve:
     return loss_curve(list(_offers(searched)))
 
 
+def disagreeing(searched: SearchedCell, answer: Answer) -> Iterator[tuple[Trial, bool]]:
+    """Trials that met the goal (True) at the load that is too much or above, or missed it below."""
+    low, high = answer.lower, answer.upper
+    for trial, asked in ((t, asked) for t in searched.trials if (asked := t.record.searched)):
+        good = tried(trial.record).good(answer.goal)
+        if good and high is not None and asked.value >= high.value:
+            yield trial, True
+        elif good is False and low is not None and asked.value <= low.value:
+            yield trial, False
+
+
+def from_another_host(command: str) -> str:
+    """The command in a lab of two hosts, which is written as docs/how-to/two-hosts.md says."""
+    return command if "--lab " in command else f"{command} --lab labs/two-hosts.toml"
+
+
 def deciding(searched: SearchedCell) -> list[Tried]:
     """Measured trials of the final length."""
     found = [tried(trial.record) for trial in searched.trials]
@@ -336,6 +354,19 @@ def _limit(one: Tried) -> float | None:
     return None if pps is None or served is None else pps * served
 
 
+def shown_fit(searched: SearchedCell) -> LossCurve | NoCurve:
+    """Without a median whose interval excludes no load that was tried: an extrapolation."""
+    found = fitted(searched)
+    tried_pps = [pps for one in deciding(searched) if (pps := one.record.offered.per_s)]
+    if isinstance(found, NoCurve) or not (
+        found.low_pps < min(tried_pps) and max(tried_pps) < found.high_pps
+    ):
+        return found
+    interval = numbers.between(found.low_pps, found.high_pps, numbers.count)
+    why = f"its 95 % interval, {interval} packets/s, excludes no load that was tried"
+    return NoCurve(why=why)
+
+
 def fitted_words(found: LossCurve | NoCurve) -> str:
     if isinstance(found, NoCurve):
         return f"No loss curve is fitted: {found.why}."
@@ -349,22 +380,26 @@ def fitted_words(found: LossCurve | NoCurve) -> str:
     )
 
 
-Fitted = tuple[str, LossCurve | NoCurve]
-"""A cell's name and its curve."""
+Fitted = tuple[str, LossCurve | NoCurve, LossCurve | NoCurve]
+"""A cell's name, its curve, and the curve that is shown to people."""
 
 
 def _curve(of: Fitted) -> LossCurve | None:
     return None if isinstance(of[1], NoCurve) else of[1]
 
 
+def _known(of: Fitted) -> Callable[[float], str]:
+    return numbers.count if of[1] is of[2] else lambda _: "not known"
+
+
 FIELDS: tuple[Field[Fitted], ...] = (
     words("cell", "Cell", lambda x: x[0]),
-    number("capacity_pps", "Median trial takes, packets/s",
-           lambda x: found.capacity_pps if (found := _curve(x)) else None),
-    number("low_pps", "from", lambda x: found.low_pps if (found := _curve(x)) else None,
-           help=LOWER_END),
-    number("high_pps", "to", lambda x: found.high_pps if (found := _curve(x)) else None,
-           help=UPPER_END),
+    own("capacity_pps", "Median trial takes, packets/s",
+        lambda x: found.capacity_pps if (found := _curve(x)) else None, _known),
+    own("low_pps", "from", lambda x: found.low_pps if (found := _curve(x)) else None, _known,
+        help=LOWER_END),
+    own("high_pps", "to", lambda x: found.high_pps if (found := _curve(x)) else None, _known,
+        help=UPPER_END),
     number("scatter_pct", "Scatter, %", lambda x: found.scatter if (found := _curve(x)) else None,
            numbers.percent, scale=100, help="from trial to trial"),
     number("trials", "Trials", lambda x: found.n if (found := _curve(x)) else None, str),
@@ -373,10 +408,10 @@ FIELDS: tuple[Field[Fitted], ...] = (
     number("starts", "Starts", lambda x: found.starts if (found := _curve(x)) else None, str,
            help="of the SUT; hosts if several did"),
     words("why_none", "Why there is none",
-          lambda x: x[1].why if isinstance(x[1], NoCurve) else ""),
+          lambda x: x[2].why if isinstance(x[2], NoCurve) else ""),
 )  # fmt: skip
 
 
 def curves_table(found: Sequence[SearchedCell]) -> Table:
-    curves = ((one.subject, fitted(one)) for one in found)
+    curves = ((one.subject, fitted(one), shown_fit(one)) for one in found)
     return table_of("loss-curves", "Fitted loss curves", FIELDS, curves)

@@ -299,7 +299,7 @@ def _say_applied(applied: Applied) -> None:
         step = done.step
         words = {
             "set": f"{step.now} → {done.found}",
-            "as it was": f"{done.found}, as it was",
+            "as it was": f"already {done.found}; nothing changed",
             "accepted and ignored": f"accepted and ignored: still {done.found}",
             "set otherwise": f"{step.now} → {done.found}, asked for {step.then}",
         }[done.verdict]
@@ -308,7 +308,8 @@ def _say_applied(applied: Applied) -> None:
         say(f"changed along with it: {line}")
     for port, times in applied.flaps.items():
         say(f"the link of {port} went down or up {times} times")
-    say("`nodrop tune restore` puts it back")
+    if any(done.verdict != "as it was" for done in applied.done):
+        say("`nodrop tune restore` puts it back")
 
 
 def _step_json(step: Step) -> dict[str, object]:

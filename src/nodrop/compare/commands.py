@@ -12,6 +12,7 @@ import typer
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.results.store import MARK
+from nodrop.results.trial import SIGNS
 from nodrop.terminal.arguments import (
     AsJson,
     ImageName,
@@ -268,12 +269,12 @@ def print_rows(found: Versus, out: Console) -> None:
 def sign_words(row: Row) -> str:
     """`≠ worse`, `= same` or `? 11 more runs`."""
     if row.answer == "different":
-        return "≠ worse" if row.worse else "≠ better"
+        return f"{SIGNS['different'][0]} {'worse' if row.worse else 'better'}"
     if row.answer == "same":
-        return "= same"
-    if row.more_runs:
-        return f"? {count_of(row.more_runs, 'more run')}"
-    return "? one side has none" if None in (row.a_median, row.b_median) else "? too spread"
+        return SIGNS["same"]
+    why = "one side has none" if None in (row.a_median, row.b_median) else "too spread"
+    why = count_of(row.more_runs, "more run") if row.more_runs else why
+    return f"{SIGNS['unknown'][0]} {why}"
 
 
 def in_a_row(row: Row) -> str:

@@ -13,6 +13,7 @@ from nodrop.compare.versus import figure_named, in_margins, notes_words, shown
 from nodrop.report import numbers
 from nodrop.report.chart import Chart, Mark, Pane, Plot, Scale, tag
 from nodrop.report.sections import framed
+from nodrop.results.trial import SIGNS
 
 SKIP = ("answer", "To the answer")
 REACH = 6.0
@@ -45,6 +46,7 @@ def versus_page(found: Versus) -> str:
         runs=sorted({n for row in found.rows for n in (row.a_n, row.b_n)}),
         notes=[*notes_words(found)],
         kinds=KINDS,
+        signs=SIGNS,
     )
 
 
@@ -132,11 +134,7 @@ def history_page(found: History) -> str:
     return framed("history.html.j2", "nodrop.compare", main=main, skip=SKIP)
 
 
-SIGNS: Mapping[str, tuple[str, str]] = {
-    "worse": ("different", "≠"),
-    "no worse": ("same", "="),
-    "cannot tell": ("unknown", "?"),
-}
+HISTORY_KINDS = {"worse": "different", "no worse": "same", "cannot tell": "unknown"}
 
 
 def _history_card(found: History, names: Sequence[str]) -> Markup:
@@ -149,9 +147,9 @@ def _history_card(found: History, names: Sequence[str]) -> Markup:
     )
     rows = []
     for name, line in zip(names, found.lines, strict=True):
-        kind, sign = SIGNS[line.verdict]
+        kind = HISTORY_KINDS[line.verdict]
         said = tag("span", tag("b", name), f" {line.words}")
-        rows.append(tag("li", tag("b", sign), " ", said, class_=kind))
+        rows.append(tag("li", tag("b", SIGNS[kind][0]), " ", said, class_=kind))
     shown = tag("div", tag("ul", *rows, class_="rows"), class_="a3")
     return tag("div", head, shown, class_="card verdicts-card")
 

@@ -14,6 +14,7 @@ from pydantic import Field, JsonValue, ValidationError
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.results.records import Count, Model
+from nodrop.results.trial import SIGNS
 from nodrop.untrusted.folder import read_file
 from nodrop.untrusted.json_text import NotJson, decode_object
 
@@ -150,9 +151,10 @@ class VersusCard(Model):
 
     @property
     def tally(self) -> str:
-        counted = zip("≠=?", (self.different, self.same, self.cannot_tell),
-                      ("different", "same", "cannot tell yet"), strict=True)  # fmt: skip
-        return ", ".join(f"{n} {sign} {words}" for sign, n, words in counted if n)
+        numbers = (self.different, self.same, self.cannot_tell)
+        return ", ".join(
+            f"{n} {said}" for said, n in zip(SIGNS.values(), numbers, strict=True) if n
+        )
 
     @property
     def lines(self) -> Iterator[tuple[str, str]]:

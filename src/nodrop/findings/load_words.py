@@ -217,16 +217,21 @@ class Writing:
         )
 
     def at(self, value: float, known: float | None = None, *, up: bool | None = None) -> str:
-        """A load that trials came to together; rounded as bounds are to stand beside one."""
+        """A load that was tried, as the table of trials has it; any other is rounded as a bound."""
         known = self.known if known is None else known
         up = self.rounds_up.get(value, up)
+        if value in self.sent_pps:
+            known, up = 0.0, None
         own = value_words(self.by, value, known, up=up)
         if self.by == "pps" or self.pps_per is None:
             return own
         return f"{written(self._pps(value), known, up=up)} packets/s ({own})"
 
     def _pps(self, value: float) -> float:
-        return self.sent_pps.get(value, value * (self.pps_per or 0.0))
+        sent = self.sent_pps.get(value)
+        if sent is None:
+            return value * (self.pps_per or 0.0)
+        return float(round(sent)) if sent >= 100 else float(f"{sent:.3g}")
 
     def distinct(self, one: float, other: float) -> tuple[str, str]:
         """Two loads, with as many digits as tell them apart."""
@@ -239,7 +244,9 @@ class Writing:
 
     def span(self, low: float, high: float, *, up: bool | None = None) -> str:
         """`4,100 to 4,300 packets/s (4.1X to 4.3X)`; `up`: how both ends are rounded, if not
-        outward."""
+        outward; loads that were tried are not."""
+        if self.known and {low, high} <= self.sent_pps.keys():
+            return replace(self, known=0.0).span(low, high)
         own = self._span(low, high, "X" if self.by == "multiplier" else "", up=up)
         if " to " not in own:
             return self.at(low, up=up)

@@ -28,6 +28,7 @@ from nodrop.report.trials import Trial, work_of
 from nodrop.report.trust import FOREIGN_CPU_RATIO
 from nodrop.results.capacity import Direct
 from nodrop.results.capacity import Level as Said
+from nodrop.results.trial import SIGNS
 from nodrop.stats.comparison import Answer as Verdicts
 from nodrop.stats.interval import Family
 from nodrop.untrusted.json_text import value_in
@@ -94,7 +95,6 @@ class VerdictCard:
 
 
 KINDS = {"more": "different", "less": "different", "same": "same", "cannot tell": "unknown"}
-SIGNS = {"different": "≠ different", "same": "= same", "unknown": "? cannot tell yet"}
 
 
 def verdict_cards(story: Story) -> tuple[VerdictCard, ...]:

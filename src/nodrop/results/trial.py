@@ -487,6 +487,8 @@ class TrialRecord(Model):
 
 MARKS = {"good": "●", "loss": "▼", "failed": "✗", "void": "◇"}
 """For the eye, beside the words."""
+SIGNS = {"different": "≠ different", "same": "= same", "unknown": "? cannot tell yet"}
+"""Signs of a comparison's verdicts, with their words."""
 
 
 def mark_of(record: TrialRecord) -> str:

@@ -207,8 +207,8 @@ class PlainLines(Progress):
 
     def _tell(self, trial: TrialInput, record: TrialRecord) -> None:
         left = f", {self._left()} left" if self._ahead() else ""
-        of = f"{trial.index}/{self._total()}{self._or_more()}"
-        self._say(f"[{of}] {trial.run_name}: {record_words(record)}{left}")
+        of = f"trial {trial.index} of {self._total()}{self._or_more()}"
+        self._say(f"{of}, {trial.run_name}: {record_words(record)}{left}")
 
     def _ahead(self) -> int:
         return self.outlook.at_least.trials if self.outlook else 0
@@ -218,10 +218,10 @@ class PlainLines(Progress):
         return len(self.done) + self._ahead()
 
     def _or_more(self) -> str:
-        """`-80`, if there may be so many; `` if it is known."""
+        """` to 80`, if there may be so many; `` if it is known."""
         most = self.outlook.at_most if self.outlook else None
         total = len(self.done) + (most.trials if most else 0)
-        return f"-{total}" if total > self._total() else ""
+        return f" to {total}" if total > self._total() else ""
 
     def _left(self) -> str:
         begun_s = time.monotonic() - self.began if self.began is not None else 0.0

@@ -20,6 +20,7 @@ from nodrop.capacity.words import forecast_words
 from nodrop.report.answer import answer
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
+from nodrop.stats.loss_curve import LossCurve
 from tests.made.outcome_runs import outcome_search, tried, windowed
 from tests.pages import page_of
 from tools.schemas import schemas
@@ -180,8 +181,8 @@ def test_cells_of_a_search_have_bars(tmp_path: Path) -> None:
         (
             (240.0, 21, 0.05), 2,
             "Of the budget of 240 s the search of Suricata was likely to get 21 trials, and "
-            "bounds 5.00 % apart. It got 2 + 2 trials in 2 "
-            "rounds; bounds 20.00 % apart.",
+            "bounds 5.00 % apart. It got 4 trials (2 + 2 in 2 "
+            "rounds); bounds 20.00 % apart.",
         ),
         (
             (80.0, 5, 0.031), 1,
@@ -329,6 +330,40 @@ def test_the_terminal_says_which_trials_contradict_the_answer(
     printed(outcome_search(tmp_path, loads, search={"goals": [0.0]}))
     words = "Not all trials agree: 1 of 6 trials at 4,000 packets/s (4X) or less missed the goal"
     assert (words in capsys.readouterr().out) == bool(lost)
+
+
+def test_a_load_that_was_tried_is_named_as_its_trials_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen: "at 17,000 packets/s or less (the lowest of them at 14,000)", and no such trial."""
+    loads = [tried(3.217, [0.0, 0.0, 0.04]), tried(4.054, [0.0] * 3), tried(5, [0.1] * 3)]
+    printed(outcome_search(tmp_path, loads, search={"goals": [0.0]}))
+    said = capsys.readouterr().out
+    words = "1 of 6 trials at 4,054 packets/s (4.054X) or less missed the goal (the lowest of them "
+    assert f"{words}at 3,217 packets/s (3.217X))" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(("high", "known"), [(9_000.0, True), (520_109.0, False)])
+def test_a_fitted_median_that_excludes_no_load_is_not_known(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    high: float,
+    known: bool,
+) -> None:
+    """Seen: "the median trial takes 19,030 packets/s [696, 520,109]"."""
+    curve = LossCurve(
+        capacity_pps=8_000.0, low_pps=696.0, high_pps=high, scatter=0.1, n=4, lossy=2, starts=2
+    )
+    monkeypatch.setattr("nodrop.capacity.words.loss_curve", lambda offers: curve)
+    run = outcome_search(tmp_path, [tried(7, [0.0] * 2), tried(10, [0.1] * 2)])
+    printed(run)
+    said = " ".join(capsys.readouterr().out.split())
+    assert (f"takes 8,000 packets/s [696, {high:,.0f}]" in said) is known
+    assert (
+        "fitted: its 95 % interval, [696, 520,109] packets/s, excludes no load" in said
+    ) != known
+    assert ("not known" in page_of(run).partition("Fitted loss curves")[2][:4000]) != known
 
 
 def test_in_a_pipe_the_answer_is_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

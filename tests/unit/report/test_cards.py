@@ -311,6 +311,7 @@ def test_a_sender_that_was_late_in_most_trials_is_named_before_more_time(
     loads = [tried(7, [0.0] * 3), *(tried(8 + n, ["late"]) for n in range(late))]
     card = card_of(outcome_search(tmp_path, loads, search={"budget_s": 20.0, "rounds": 3}))
     assert card.breaks.verdict == "The budget ran out."
+    assert all(action.command for action in card.actions)
     why = [a.why for a in card.actions if a.text == "Send from a host of its own."]
     assert why == ([f"The sender was late in {late} of {3 + late} trials."] if says else [])
     assert any("more time" in action.text for action in card.actions) is not says

@@ -13,6 +13,7 @@ import pytest
 
 from nodrop import plugins
 from nodrop.cli import main
+from nodrop.cli.tune import _say_applied
 from nodrop.compare.prove import _cell_names, _setting
 from nodrop.compare.proving import CANNOT_TELL
 from nodrop.config.experiment import Experiment, load_experiment
@@ -21,8 +22,9 @@ from nodrop.measure.controllers.blocks import cell_slug
 from nodrop.measure.plan import make_plan
 from nodrop.report.story import read_story
 from nodrop.report.write import page
-from nodrop.tune.applying import asked
+from nodrop.tune.applying import apply, asked, parse, plan
 from nodrop.tune.knobs import find
+from tests.unit.tune.simulated_port import PORT, SimulatedPort
 
 TRACE = "make:demo"
 RINGS = Path(__file__).parents[2] / "fixtures/runs/rings-v1"
@@ -202,3 +204,15 @@ def test_a_proof_beside_other_programs_says_so_and_what_it_lacks(
     html = page(read_story([run]))
     assert "other programs had more than 25 % of the SUT" in html
     assert "at least 8 more runs of each would be needed" in html
+
+
+@pytest.mark.parametrize(("word", "changes"), [("mtu=1500", False), ("mtu=9000", True)])
+def test_a_value_that_was_there_already_is_no_change(
+    word: str, changes: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen: "1500, as it was", then "`nodrop tune restore` puts it back"."""
+    device = SimulatedPort()
+    _say_applied(apply(device, plan(device, parse([word]), [PORT])))
+    said = capsys.readouterr().out
+    assert ("already 1500; nothing changed" in said) is not changes
+    assert ("puts it back" in said) is changes

@@ -219,7 +219,7 @@ def test_a_budget_is_kept_and_what_it_bought_is_said(budget_s: float) -> None:
     done = run(controller(search), SimulatedSut(capacity=11.0).measure)
     assert sum(record.took_s or 0.0 for record in done) <= budget_s
     for answer in answers(done, search):
-        assert "of 5 rounds were begun" in texts(answer) or len(answer.rounds) == 5
+        assert "of 5 rounds complete" in texts(answer) or len(answer.rounds) == 5
         assert answer.lower is not None
 
 
