@@ -118,7 +118,8 @@ def test_plain_lines_tell_each_trial_as_it_ends() -> None:
     assert out.getvalue().splitlines() == [
         "results/x: 2 cells x 2 repetitions = 4 trials, order of seed 1, about 1 min 0 s",
         "trial 1 of 4, 0001-4x-r01: 2.50 % lost (25 of 1,000), socket ring, 30 s left",
-        "trial 2 of 4, 0002-1x-r01: void: the sender was late: schedule error p99 40.0 ms, 30 s left",
+        "trial 2 of 4, 0002-1x-r01: void: the sender was late: schedule error p99 40.0 ms, "
+        "30 s left",
     ]
 
 
