@@ -335,18 +335,15 @@ class Chart:
         return bool(self.panes)
 
     def __html__(self) -> Markup:
-        if not self.panes:
-            return Markup()
-        return Markup(_template("chart.html.j2").render(chart=self, sign=sign))
+        made = _template("chart.html.j2").render(chart=self, sign=sign) if self.panes else ""
+        return Markup(made)
 
     __str__ = __html__
 
     def saved(self, css: str) -> str:
         """A file of fixed size for papers: marks, key and style inside, in the light colours."""
-        found = _template("saved.svg.j2").render(
-            chart=self, sign=sign, letter=LETTER, css=Markup(css)
-        )
-        return f"{found}\n"
+        values = {"chart": self, "sign": sign, "letter": LETTER, "css": Markup(css)}
+        return f"{_template('saved.svg.j2').render(values)}\n"
 
 
 @cache
@@ -363,16 +360,7 @@ def _template(name: str) -> Any:
 
 def sign(shape: str, style: str) -> Markup:
     """Sign of an outcome or a series, as a key, a table or a heading shows it."""
-    if shape in ("line", "area", "zone"):
-        box = tag("rect", class_=style, width=18, height=12)
-        drawn = box if shape != "line" else tag("path", d="M0 6h18", class_=f"line {style}")
-        return tag("svg", drawn, width=18, height=12, class_=f"k-{shape}", aria_hidden="true")
-    if shape == "bar":
-        drawn = tag("line", x1=5, x2=5, y1=1, y2=11, class_=f"span {style}")
-        return tag("svg", drawn, width=10, height=12, aria_hidden="true")
-    shape = "ring" if shape == "halo" else shape
-    used = tag("g", tag("use", href=f"#m-{shape}", x=7, y=6), class_=f"marks {style}")
-    return tag("svg", used, width=14, height=12, aria_hidden="true")
+    return Markup(_template("sign.svg.j2").module.sign(shape, style))
 
 
 def outcome_key(marks: Iterable[str], *, detections: bool = False) -> tuple[KeyEntry, ...]:

@@ -22,8 +22,8 @@ from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_wo
 from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, figure
 from nodrop.report.hosts import other_hosts
 from nodrop.report.sentences import WORDS, Sentence, listed, phrase, sentence_of
-from nodrop.report.setups import LOADS, Contrast, Level, compared_at_once, contrasts
-from nodrop.report.story import Cell, Source, Story, by_key, factor_label, once
+from nodrop.report.setups import Contrast, Level, compared_at_once, contrasts, held_words
+from nodrop.report.story import Cell, Source, Story, by_key, once
 from nodrop.report.trials import Trial, work_of
 from nodrop.report.trust import FOREIGN_CPU_RATIO
 from nodrop.results.capacity import Direct
@@ -134,13 +134,12 @@ def _verdict_card(direct: Direct) -> VerdictCard:
     else:
         headline = "Cannot tell yet." if "unknown" in kinds else f"The same as {base}."
     tally = ", ".join(f"{n} {SIGNS[kind]}" for kind in SIGNS if (n := kinds.count(kind)))
-    others = [factor_label(f, v) for f, v in direct.held.items() if f not in LOADS]
     factors = [f.removesuffix(".kind").rpartition(".")[2] for f in direct.factor]
     kicker = listed([escape.plain(one).replace("_", " ") for one in factors]).capitalize()
     kicker = f"Each against “{base}”" if factors == [NAMED] else f"{kicker}, against {base}"
     kicker += f" at {direct.at}" if direct.at else ""
     return VerdictCard(
-        kicker=kicker + (f", {' · '.join(others)}" if others else ""),
+        kicker=", ".join(filter(None, (kicker, held_words(direct.held)))),
         headline=headline,
         tally=tally if len({*kinds}) > 1 else "",
         rows=tuple(rows),
@@ -416,9 +415,8 @@ def _said(
     source, (first, *others) = story.sources[contrast.source], contrast.levels
     lost = figure != LOSS_FIGURE.name or any(t.lost_packets or t.loss_ratio for t in trials)
     words = _crowded_words(contrast, figure, at, trials) if lost else ""
-    prefix = f"{contrast.held_words}: " if contrast.held_words else ""
-    if story.several:
-        prefix = f"{source.name}: {prefix}"
+    before = [source.name] * story.several + [held_words(contrast.held)]
+    prefix = "".join(f"{one}: " for one in before if one)
     # Pairs of a fleet that measured other cells.
     on = [(level.name, other_hosts(first.cells[0], level.cells[0])) for level in others]
     hosts = ", ".join(f"{name}: {pairs}" for name, pairs in on if pairs)

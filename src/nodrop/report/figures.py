@@ -246,10 +246,9 @@ def trials_page_table(story: Story) -> Table:
     apart = words_of_trials(outlying(story))
     fields = {field.column.name: field for field in (*_trial_fields(story), OUTCOME)}
     if apart:
-        said: Field[_Line] = words(
+        fields["apart"] = words(
             "apart", "Stands apart", lambda x: apart.get(x.trial.anchor, ""), "from its cell"
         )
-        fields["apart"] = said
     trials = [trial for trial in story.trials if trial.anchor in told]
     table = _trials(story, trials, [*fields.values()])
     more = bounded.more_words(len(story.trials) - len(told), "trials.csv")
@@ -266,18 +265,14 @@ LEDGER_COLUMNS = (
     Column("step", "Step"),
     Column("entry", "Entry"),
     Column("class", "Class"),
-    numeric(
-        "packets",
-        "Packets",
-        "signed: what it does to the stream; without a sign: packets that went on with other "
-        "bytes, or that the decoder calls invalid",
-    ),
+    numeric("packets", "Packets", "signed: what it does to the stream; without a sign: packets "
+            "that went on with other bytes, or that the decoder calls invalid"),
     numeric("bytes", "Bytes", "of their frames, signed; the least, if that is all that is known"),
     numeric("bytes_most", "at most", "of the bytes, if they are not exactly known"),
     Column("counter", "Counter"),
     Column("evidence", "Evidence"),
     Column("knob", "Knob"),
-)
+)  # fmt: skip
 
 
 def ledger_table(story: Story) -> Table:
@@ -317,9 +312,10 @@ def ledger_lines(ledger: Ledger | None) -> list[Line]:
             slack = ""
             if books and books.residual_bytes is not None and books.slack_bytes != 0:
                 slack = "bytes: packets in classes may have had any length"
-                if books.slack_bytes is not None:
-                    slack = f"bytes: exact to {books.slack_bytes:,}, for packets in classes may be "
-                    slack += "long or short ones"
+                if (n := books.slack_bytes) is not None:
+                    slack = (
+                        f"bytes: exact to {n:,}, for packets in classes may be long or short ones"
+                    )
             packets = scaled(step.residual_packets, numbers.signed)
             line(name, "residual", "residual", packets, (residual, NOTHING), "", slack)
         blind = "" if hop.packets is not None else "not visible from the host"
@@ -334,16 +330,13 @@ NOTHING = Value(None, "")
 
 def _moved(account: Account) -> tuple[Value, tuple[Value, Value]]:
     """Packets, and the least and the most of their bytes."""
-    n = account.packets
-    packets = scaled(n if account.kind in ADDING else -n, numbers.signed)
+    n, adds = account.packets, account.kind in ADDING
+    packets = scaled(n if adds else -n, numbers.signed)
     if account.kind in NO_PACKETS:
         packets = scaled(n, numbers.count)
-    sign = 1 if account.kind in ADDING or account.kind is Class.PADDED else -1
-    if account.bytes is not None:
-        return packets, (scaled(sign * account.bytes, numbers.signed), NOTHING)
-    if account.bytes_between is None:
-        return packets, (NOTHING, NOTHING)
-    least, most = (scaled(sign * bytes, numbers.signed) for bytes in account.bytes_between)
+    sign, one = 1 if adds or account.kind is Class.PADDED else -1, (account.bytes, None)
+    ends = account.bytes_between if account.bytes is None and account.bytes_between else one
+    least, most = (NOTHING if n is None else scaled(sign * n, numbers.signed) for n in ends)
     return packets, (least, most)
 
 

@@ -121,9 +121,9 @@ class Contrast:
     levels: tuple[Level, ...]
     """The base first; two at least."""
 
-    @property
-    def held_words(self) -> str:
-        return " · ".join(factor_label(f, v) for f, v in self.held.items() if f not in LOADS)
+
+def held_words(held: Mapping[str, Any]) -> str:
+    return " · ".join(factor_label(f, v) for f, v in held.items() if f not in LOADS)
 
 
 @once

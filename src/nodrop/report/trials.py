@@ -206,10 +206,9 @@ def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
 
 
 def _aside(run: RunDir, record: TrialRecord, details: Json) -> Aside:
-    usage, facts = table_in(details, "usage"), table_in(details, "facts")
-    anonymous = value_in(usage, "cgroup", "anon_peak_bytes")
-    cpus = value_in(usage, "sampler", "first", "cpus")
-    phases = table_in(details, "readiness", "phases_s")
+    facts, phases = table_in(details, "facts"), table_in(details, "readiness", "phases_s")
+    anonymous = value_in(details, "usage", "cgroup", "anon_peak_bytes")
+    cpus = value_in(details, "usage", "sampler", "first", "cpus")
     warm_up = table_in(facts, "warm_up")
     return Aside(
         anonymous_bytes=anonymous if isinstance(anonymous, int) else None,
@@ -285,8 +284,8 @@ def _by_its_files(record: TrialRecord, books: Ledger, kept: Json) -> TrialRecord
         differ.append("outcome")
     if not differ:
         return record
-    words = f"{', '.join(differ)}: the record says otherwise than its books or trial.json"
-    return _void(record, BOOKS_DIFFER, words)
+    said = f"{', '.join(differ)}: the record says otherwise than its books or trial.json"
+    return _void(record, BOOKS_DIFFER, said)
 
 
 def _void(record: TrialRecord, reason: str, words: str) -> TrialRecord:

@@ -43,8 +43,7 @@ def sensor_sentences(story: Story) -> Iterator[Sentence]:
     for sensor, trials in found.items():
         yield from _unloaded(sensor, tuple(trials))
         if sensor.yaml and sensor.replaced:
-            rows = [tuple(map(_plain, row)) for row in sensor.replaced]
-            changes = "; ".join(f"{key} ({was} → {now})" for key, was, now in rows)
+            changes = "; ".join("{} ({} → {})".format(*map(_plain, row)) for row in sensor.replaced)
             each = [dict(zip(("key", "was", "now"), row, strict=True)) for row in sensor.replaced]
             evidence = {"yaml": sensor.yaml, "replaced": each}
             yield sentence_of("yaml-replaced", evidence, trials, n=len(each), changes=changes,

@@ -50,22 +50,18 @@ from nodrop.results.layout import PAGE
 from nodrop.results.trial import MARKS
 from nodrop.untrusted.folder import Folder
 
-MOST_CHARTS, MOST_CHARTS_OF_LONG = 60, 12
-"""Trials over time, 17 kB each."""
-MOST_FIGURES, MOST_FIGURES_OF_LONG = 100, 20
-"""Trials drawn: of each cell the typical one first, then in order. The others have their tables."""
+MOST_CHARTS, MOST_FIGURES = (60, 12), (100, 20)
+"""Trials over time, 17 kB each, and trials drawn, the typical ones first; fewer of a long run."""
 
 
 def page(story: Story) -> str:
     repeated = repeats(story)
     capacity, found = capacity_section(story), capacity_page(story)
-    most_figures, most_charts = MOST_FIGURES, MOST_CHARTS
-    if bounded.is_long(story):
-        most_figures, most_charts = MOST_FIGURES_OF_LONG, MOST_CHARTS_OF_LONG
+    long = bounded.is_long(story)
     planned = [cell for cell in story.cells if not cell.searched]
-    charts = bounded.leading(story)[: 5 if found else most_charts]
+    charts = bounded.leading(story)[: 5 if found else MOST_CHARTS[long]]
     chosen = [one for one in sections() if found is None or one.with_search]
-    names = [str(s.run.manifest.get("name") or s.name) for s in story.sources]
+    names = dict.fromkeys(str(s.run.manifest.get("name") or s.name) for s in story.sources)
     return framed(
         "index.html.j2",
         **common(story),
@@ -73,7 +69,7 @@ def page(story: Story) -> str:
         made_from=f" from {', '.join(source.name for source in story.sources)}",
         setups=bool(conditions(story)),
         own_sections=[html for one in chosen if (html := one.html(story))],
-        title=escape.plain(" and ".join(dict.fromkeys(names)), longest=120),
+        title=escape.plain(" and ".join(names), longest=120),
         only_watched=not story.trials and answer(story).sentences[0].rule != "no-trial",
         found=found,
         view=capacity.views[0] if capacity else None,
@@ -93,7 +89,7 @@ def page(story: Story) -> str:
         planned=planned,
         figures_compared=DIFFERENCES,
         family=family_words(compared_at_once(story), story.cells),
-        drawn=_drawn(story, 0 if found else most_figures),
+        drawn=_drawn(story, 0 if found else MOST_FIGURES[long]),
         flow=flow,
         merged_words=merged_words,
         charts=_over_time(story, charts),
