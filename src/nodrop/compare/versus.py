@@ -342,7 +342,6 @@ def _compared(pair: _Pair, family: Family) -> Compared:
     own, base = (_gathered(side) for side in (pair.b, pair.a))
     return Compared(
         figure=pair.figure,
-        is_base=False,
         own=own,
         base=base,
         hosts=any(side is not None and side.hosts for side in (pair.a, pair.b)),

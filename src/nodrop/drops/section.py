@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 
 from markupsafe import Markup
 from pydantic import ValidationError
@@ -22,7 +23,7 @@ from nodrop.report.sections import Picture, Section, rendered
 from nodrop.report.sentences import Answer, Sentence, sentence_of
 from nodrop.report.story import Story, by_key, once
 from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
-from nodrop.report.timeline import Panel, Point, Series, Timeline
+from nodrop.report.timeline import Panel, Point, Series, Timeline, series_of
 from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedPlace
 from nodrop.untrusted.json_text import value_in
 
@@ -269,11 +270,8 @@ def clock(real_ns: int | None) -> str:
 def _series(named: Mapping[str, Sequence[Point]]) -> tuple[Series, ...]:
     """Lines by how high they rise, the highest first."""
     highest = sorted(named.items(), key=lambda item: -max(value for _, value in item[1]))
-    return tuple(
-        Series(escape.plain(name), tuple(_thinned(points)), style)
-        for style, (name, points) in enumerate(highest[:MOST_SERIES])
-        if len(points) > 1
-    )
+    shown = ((escape.plain(name), tuple(_thinned(points))) for name, points in highest)
+    return series_of(dict(islice(shown, MOST_SERIES)))
 
 
 def _thinned(points: Sequence[Point]) -> Iterable[Point]:

@@ -116,7 +116,11 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
     for rule, outcome in (("void-says-nothing", "void"), ("failed-in-no-figure", "failed")):
         if trials := [t for t in story.trials if t.outcome == outcome]:
             yield sentence_of(rule, {outcome: len(trials)}, trials)
-    yield from _not_tried(story)
+    if tops := [(one.subject, top) for one in ladders(story) if (top := one.nothing_above)]:
+        highest = ", ".join(dict.fromkeys(load_words(top) for _, top in tops))
+        evidence, whose = {w: top.offered_pps for w, top in tops}, ", ".join(w for w, _ in tops)
+        known = (t for _, top in tops for t in top.known)
+        yield sentence_of("beyond-not-tried", evidence, known, whose=whose, highest=highest)
     others = other_programs(story)
     if others.crowded:
         evidence = {"most_ratio": max(others.ratios), "trials": len(others.ratios)}
@@ -162,11 +166,3 @@ def _too_few(story: Story) -> Iterator[Sentence]:
         if cells:
             evidence = {"needed": needed, name: {c.label: of(c) for c in cells}}
             yield sentence_of(rule, evidence, (t for c in cells for t in c.valid), n=len(cells))
-
-
-def _not_tried(story: Story) -> Iterator[Sentence]:
-    if tops := [(one.subject, top) for one in ladders(story) if (top := one.nothing_above)]:
-        highest = ", ".join(dict.fromkeys(load_words(top) for _, top in tops))
-        evidence, whose = {w: top.offered_pps for w, top in tops}, ", ".join(w for w, _ in tops)
-        known = (t for _, top in tops for t in top.known)
-        yield sentence_of("beyond-not-tried", evidence, known, whose=whose, highest=highest)

@@ -31,7 +31,6 @@ class Compared:
     """One figure of a cell; `found` is None for the base, and if either was not measured."""
 
     figure: Figure
-    is_base: bool
     own: Gathered
     base: Gathered
     hosts: bool = False
@@ -99,7 +98,7 @@ class Compared:
     def verdict(self) -> str:
         """`different`, `same within 5 %, but for at most 17 % of the runs` or `cannot tell yet (at
         least 3 more runs)`."""
-        if self.is_base:
+        if self.own is self.base:  # kept with the cell
             return "base"
         if self.found is None:
             return "not measured"
@@ -222,7 +221,7 @@ def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared
         if sure is None or sure.answer is not Answer.DIFFERENT:
             found = replace(found, answer=Answer.CANNOT_TELL)
     return Compared(
-        figure=figure, is_base=cell is base, own=of_cell, base=of_base, found=found, family=family,
+        figure=figure, own=of_cell, base=of_base, found=found, family=family,
         hosts=any(len(one.pairs) > 1 for one in (base, cell)), other_hosts=other_hosts(base, cell),
     )  # fmt: skip
 

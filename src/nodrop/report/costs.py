@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from nodrop.report.sentences import WORDS
@@ -12,17 +12,12 @@ from nodrop.report.trials import Trial
 from nodrop.stats.comparison import Question
 from nodrop.stats.interval import Family, Summary
 
-LOSS_MARGIN = 0.1
-"""Percentage points: less loss than that is the same."""
-DETECTION_MARGIN = 1.0
-"""Percentage points: less loss of detections than that is the same. One unit of 100 expected is a
-point."""
 RELATIVE_MARGIN = 0.05
 """Share of the base's median: less difference is the same, for figures that are no loss."""
 LOSS = "loss_pct"
 DETECTION_LOSS = "detection_loss_pct"
-MARGINS = {LOSS: LOSS_MARGIN, DETECTION_LOSS: DETECTION_MARGIN}
-"""Margins of the figures for which zero is special."""
+MARGINS = {LOSS: 0.1, DETECTION_LOSS: 1.0}
+"""Percentage points: less loss than that is the same. Zero is special for these figures."""
 
 Told = Callable[[Trial], float | None]
 
@@ -135,10 +130,3 @@ DIFFERENCES = tuple(
     f for f in FIGURES if f.name in (LOSS, "sut_cpu_s", "memory_mib", "activation_s")
 )
 """Figures that are compared between cells that differ in whatever the matrix varies."""
-
-
-def family_of(cells: Sequence[Cell], figures: Sequence[Figure]) -> Family:
-    """All that a report compares: medians of each figure and cell, and losses of each pair."""
-    measured = [f.name for f in figures for cell in cells if f.values(cell)]
-    lossy = measured.count(LOSS)
-    return Family(parts=max(len(measured) + lossy * (lossy - 1) // 2, 1))

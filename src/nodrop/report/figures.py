@@ -10,7 +10,7 @@ from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import ADDING, NO_PACKETS, Account, Class
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.costs import DETECTION_FIGURE
-from nodrop.report.repeats import outlying, words_of_trials
+from nodrop.report.repeats import outlying
 from nodrop.report.sections import figures_of_others
 from nodrop.report.sentences import counted
 from nodrop.report.story import Cell, Story, by_key, once
@@ -243,11 +243,14 @@ def trials_page_table(story: Story) -> Table:
     """Table of trials for the page, without what each trial's own block says; in a long run, those
     that are told there."""
     told = bounded.told(story)
-    apart = words_of_trials(outlying(story))
+    apart = by_key((one.trial.anchor, one.words) for one in outlying(story))
     fields = {field.column.name: field for field in (*_trial_fields(story), OUTCOME)}
     if apart:
         fields["apart"] = words(
-            "apart", "Stands apart", lambda x: apart.get(x.trial.anchor, ""), "from its cell"
+            "apart",
+            "Stands apart",
+            lambda x: "; ".join(apart.get(x.trial.anchor, ())),
+            "from its cell",
         )
     trials = [trial for trial in story.trials if trial.anchor in told]
     table = _trials(story, trials, [*fields.values()])

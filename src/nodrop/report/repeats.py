@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -11,7 +11,7 @@ from nodrop.config.units import count_of
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
 from nodrop.report.sentences import Sentence, first_of, phrase, sentence_of
 from nodrop.report.setups import compared_at_once, conditions, figures_compared
-from nodrop.report.story import Cell, Story, by_key, once
+from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Field, Made, Table, number, own, table_of, words
 from nodrop.report.trials import Trial
 from nodrop.results.rundir import Records
@@ -204,12 +204,6 @@ def outlying_in(cell: Cell, figure: Figure) -> Iterator[Outlying]:
     known = [(trial, value) for trial in cell.valid if (value := figure.of(trial)) is not None]
     for found in outliers([value * figure.scale for _, value in known]):
         yield Outlying(cell=cell, figure=figure, trial=known[found.index][0], found=found)
-
-
-def words_of_trials(found: Sequence[Outlying]) -> Mapping[str, str]:
-    """Anchor → in which figures it stands apart."""
-    said = by_key((one.trial.anchor, one.words) for one in found)
-    return {anchor: "; ".join(each) for anchor, each in said.items()}
 
 
 OUTLIER_FIELDS: tuple[Field[Outlying], ...] = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches
 from nodrop.findings.observations import RATES
-from nodrop.report.costs import DIFFERENCES, FIGURES, Figure, family_of
+from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS, Figure
 from nodrop.report.story import Cell, Story, by_key, factor_label, once, said_by_name
 from nodrop.report.trials import Trial
 from nodrop.results.trial import accelerator_words
@@ -84,7 +84,11 @@ def figures_compared(story: Story) -> Sequence[Figure]:
 
 @once
 def compared_at_once(story: Story) -> Family:
-    return family_of(story.cells, figures_compared(story))
+    """All that a report compares: medians of each figure and cell, and losses of each pair."""
+    figures, cells = figures_compared(story), story.cells
+    measured = [f.name for f in figures for cell in cells if f.values(cell)]
+    lossy = measured.count(LOSS)
+    return Family(parts=max(len(measured) + lossy * (lossy - 1) // 2, 1))
 
 
 def setup_names(found: Sequence[Condition]) -> tuple[str, ...]:

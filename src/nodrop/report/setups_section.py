@@ -62,12 +62,6 @@ FATE_FIELDS: tuple[Field[Fate], ...] = (
 )  # fmt: skip
 
 
-def fates_table(found: Sequence[Condition]) -> Table:
-    """Merged: put together by fanout defragmentation, not lost."""
-    fates = ((c, p, *fate) for c in found for p in c.places for fate in shares(p.cell).items())
-    return table_of("setups-ledger", "Where the packets of each setup went", FATE_FIELDS, fates)
-
-
 Told = Mapping[str, Any]
 
 
@@ -158,9 +152,7 @@ def _summarized(told: Iterable[tuple[float | None, Trial]]) -> Summary | None:
 def _phases(trials: Sequence[Trial]) -> dict[str, Summary]:
     """A phase that a trial lacks took no time; trials that are not split do not count."""
     split = [(parts, trial) for trial in trials if (parts := phases_of(trial))]
-    names = dict.fromkeys(
-        [*(name for name, _ in PHASES), *(n for parts, _ in split for n in parts)]
-    )
+    names = dict.fromkeys((*dict(PHASES), *(n for parts, _ in split for n in parts)))
     found = {n: _summarized([(parts.get(n, 0.0), trial) for parts, trial in split]) for n in names}
     return {name: s for name, s in found.items() if s is not None and s.high > 0}
 
@@ -184,13 +176,10 @@ PHASE_FIELDS: tuple[Field[Phase], ...] = (
     words("setup", "Setup", lambda x: x[0]),
     words("phase", "Phase", lambda x: x[1]),
     number("n", "n", lambda x: x[2].n),
-    *interval_fields(
-        ("median_s", "low_s", "high_s"),
-        ("Median, s", "95 % interval from, s", "to, s"),
-        lambda x: x[2],
-        numbers.seconds,
-    ),
-)
+    *interval_fields(("median_s", "low_s", "high_s"),
+                     ("Median, s", "95 % interval from, s", "to, s"), lambda x: x[2],
+                     numbers.seconds),
+)  # fmt: skip
 
 COUNTED = ("received", "captured", "decoded", "lost", "residual")
 
@@ -238,9 +227,10 @@ MOST_CONDITIONS, MOST_SIDES = 2, 4
 
 def setups_tables(story: Story) -> Iterator[Table]:
     if found := conditions(story):
+        fates = ((c, p, *fate) for c in found for p in c.places for fate in shares(p.cell).items())
         tables = (
             comparison_table(found),
-            fates_table(found),
+            table_of("setups-ledger", "Where the packets of each setup went", FATE_FIELDS, fates),
             table_of("activation", "Activation by phase", PHASE_FIELDS, activations(found)),
             table_of("instances", "Instances", INSTANCE_FIELDS, instances(story),
                      anchor=lambda x: x[0].typical.anchor),

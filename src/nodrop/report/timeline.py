@@ -63,11 +63,6 @@ class Panel:
             found.append([(at, sums[at]) for at, _ in one.points])
         return found
 
-    @property
-    def believable(self) -> bool:
-        numbers = (number for s in self.series for point in s.points for number in point)
-        return all(abs(number) <= LARGEST for number in numbers)
-
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
@@ -148,8 +143,8 @@ def sent_over_time(offered: object, start_ns: int) -> tuple[Panel, Panel]:
             if n < len(errors):
                 late.append((at, max(errors[n:end]) / 1e6))
     return (
-        Panel(RECEIVED, "packets/s", _series({OFFERED: rates})),
-        Panel("Schedule error, largest", "ms", _series({"sent after due": late})),
+        Panel(RECEIVED, "packets/s", series_of({OFFERED: rates})),
+        Panel("Schedule error, largest", "ms", series_of({"sent after due": late})),
     )
 
 
@@ -169,11 +164,11 @@ def counted_over_time(rows: Iterable[Mapping[str, Any]], start_ns: int) -> Itera
                 if steps and steps[-1][1] != value:
                     steps.append((at, steps[-1][1]))
                 steps.append((at, float(row[f"{name}_packets"])))
-    if series := _series(told):
+    if series := series_of(told):
         yield Panel("Counted, as reported while it ran", "packets", series)
 
 
-def _series(
+def series_of(
     told: Mapping[str, Sequence[Point]], first: int = 0, least: int = 2
 ) -> tuple[Series, ...]:
     """Lines of at least so many points, in the styles from `first` on."""
@@ -289,7 +284,7 @@ class _Sampled:
         return points
 
     def series(self, named: Mapping[str, Rising], first: int = 0) -> tuple[Series, ...]:
-        return _series({name: self.rates(one) for name, one in named.items()}, first, least=0)
+        return series_of({name: self.rates(one) for name, one in named.items()}, first, least=0)
 
 
 Make = Callable[[_Sampled], Iterable[Panel]]
@@ -298,7 +293,10 @@ Make = Callable[[_Sampled], Iterable[Panel]]
 def _drawn(makers: Iterable[Make], of: _Sampled) -> Iterator[Panel]:
     for make in makers:
         try:
-            yield from (panel for panel in make(of) if panel.series and panel.believable)
+            for panel in make(of):
+                points = (number for s in panel.series for point in s.points for number in point)
+                if panel.series and all(abs(number) <= LARGEST for number in points):
+                    yield panel
         except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError):
             # Rows of another version: what they do not have is not drawn.
             continue
@@ -370,7 +368,7 @@ def _memory(wanted: Mapping[str, Rising]) -> Make:
             ]
             for name, value in wanted.items()
         }
-        yield Panel(MEMORY_TITLE, "MiB", _series(told, least=1))
+        yield Panel(MEMORY_TITLE, "MiB", series_of(told, least=1))
 
     return panels
 
