@@ -191,14 +191,12 @@ def _given_loads(top: Cell | None, bad: Cell | None) -> Ends:
 
 def _given_limit(sut: str, ladder: Ladder) -> _Limit:
     told, bad = ladder.told, ladder.bad
+    lossy = bad.lossy if bad else ()
     by: LimitedBy = "max"
-    place, knob, behind = None, "", False
+    behind = False
     if bad is not None:
-        by = "sut_failed"
-        if bad.lossy:
-            by = Counter(loss_by(t.record) for t in bad.lossy).most_common(1)[0][0]
-            place = next(iter(places_of(bad)), None)
-            knob = next((k for t in bad.lossy if (k := t.record.packets.knob)), "")
+        causes = Counter(loss_by(t.record) for t in lossy).most_common(1)
+        by = causes[0][0] if causes else "sut_failed"
     elif not told:
         by = "nothing_measured"
     elif ladder.loads[-1] is not told[-1]:
@@ -206,7 +204,9 @@ def _given_limit(sut: str, ladder: Ladder) -> _Limit:
     elif behind := all(t.record.packets.sustained is False for t in told[-1].known):
         by = "sut"
     return _Limit(
-        by=by, above=(bad.lossy or bad.failed) if bad else (), place=place, knob=knob,
+        by=by, above=lossy or (bad.failed if bad else ()),
+        place=next(iter(places_of(bad)), None) if bad else None,
+        knob=next((knob for t in lossy if (knob := t.record.packets.knob)), ""),
         sut=escape.plain(sut, longest=24), behind=behind,
         why="No higher load was given." if by == "max" else None,
         crowded=_crowded([t for cell in told for t in cell.trials]),
@@ -323,20 +323,16 @@ def _breaks(limit: _Limit) -> Breaks:
     # Stages that counted, by the names that losses have.
     hops = trial.ledger.hops if trial and trial.ledger else ()
     stages = [hop_title(hop.name) for hop in hops if hop.packets is not None]
+    threads = [
+        CardThread(name=w.name, ran=w.cpu_ratio, waited=w.wait_ratio, dropped=w.dropped_packets)
+        for w in workers[:4]
+    ]
     return Breaks(
-        verdict=verdict,
-        limited_by=limit.by,
-        place=place,
-        path=stages[max(1, len(stages) - MOST_PATH + 1) :],
-        why=" ".join(filter(None, said)),
+        verdict=verdict, limited_by=limit.by, place=place, threads=threads,
+        path=stages[max(1, len(stages) - MOST_PATH + 1) :], why=" ".join(filter(None, said)),
         lost=record.packets.lost_packets if record else None,
-        sent=record.offered.sent if record else None,
-        run=trial.name if trial else None,
-        threads=[
-            CardThread(name=w.name, ran=w.cpu_ratio, waited=w.wait_ratio, dropped=w.dropped_packets)
-            for w in workers[:4]
-        ],
-    )
+        sent=record.offered.sent if record else None, run=trial.name if trial else None,
+    )  # fmt: skip
 
 
 def _workers_words(workers: Sequence[Worker], cpus: Sequence[int]) -> Iterator[str]:
@@ -378,11 +374,9 @@ def _sure(searched: SearchedCell, answer: Answer, source: Source, ends: Ends) ->
 
 def _counted(trials: Sequence[Trial]) -> dict[str, Any]:
     outcomes = Counter(trial.outcome for trial in trials)
-    return {
-        "trials": len(trials),
-        **{outcome: outcomes[outcome] for outcome in OUTCOMES},
-        "books_closed": sum(bool(t.record.packets.books_closed) for t in trials),
-    }
+    counted = {outcome: outcomes[outcome] for outcome in OUTCOMES}
+    closed = sum(bool(t.record.packets.books_closed) for t in trials)
+    return {"trials": len(trials), **counted, "books_closed": closed}
 
 
 def _sure_words(

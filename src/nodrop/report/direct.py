@@ -135,8 +135,8 @@ def _verdict_card(direct: Direct) -> VerdictCard:
         headline = "Cannot tell yet." if "unknown" in kinds else f"The same as {base}."
     tally = ", ".join(f"{n} {SIGNS[kind]}" for kind in SIGNS if (n := kinds.count(kind)))
     factors = [f.removesuffix(".kind").rpartition(".")[2] for f in direct.factor]
-    kicker = listed([escape.plain(one).replace("_", " ") for one in factors]).capitalize()
-    kicker = f"Each against “{base}”" if factors == [NAMED] else f"{kicker}, against {base}"
+    names = listed([escape.plain(one).replace("_", " ") for one in factors]).capitalize()
+    kicker = f"Each against “{base}”" if factors == [NAMED] else f"{names}, against {base}"
     kicker += f" at {direct.at}" if direct.at else ""
     return VerdictCard(
         kicker=", ".join(filter(None, (kicker, held_words(direct.held)))),

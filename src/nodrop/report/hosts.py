@@ -133,10 +133,8 @@ def _reach(one: OnHosts) -> str:
 def _of_spread(
     name: str, title: str, of: Callable[[HostSpread], float], help: str = ""
 ) -> Field[OnHosts]:
-    def value(one: OnHosts) -> float | None:
-        return None if one.spread is None else of(one.spread)
-
-    return own(name, title, value, lambda one: one.figure.shown, help=help)
+    return own(name, title, lambda one: of(one.spread) if one.spread else None,
+               lambda one: one.figure.shown, help=help)  # fmt: skip
 
 
 HOST_FIELDS: tuple[Field[OnHosts], ...] = (

@@ -11,7 +11,7 @@ from nodrop.config.units import count_of
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
 from nodrop.report.sentences import Sentence, first_of, phrase, sentence_of
 from nodrop.report.setups import compared_at_once, conditions, figures_compared
-from nodrop.report.story import Cell, Story, once
+from nodrop.report.story import Cell, Story, by_key, once
 from nodrop.report.tables import Field, Made, Table, number, own, table_of, words
 from nodrop.report.trials import Trial
 from nodrop.results.rundir import Records
@@ -99,10 +99,8 @@ def repeats(story: Story) -> list[Repeated]:
 def repeats_words(found: Sequence[Repeated]) -> list[str]:
     """Words for the difference that can be seen, figure by figure, over all cells."""
     said = []
-    for figure in FIGURES:
-        sees = [r.sees for r in found if r.figure.name == figure.name and r.sees is not None]
-        if not sees:
-            continue
+    seen = by_key((r.figure.name, r.sees) for r in found if r.sees is not None)
+    for figure, sees in ((f, seen[f.name]) for f in FIGURES if f.name in seen):
         low, high = figure.at_least(min(sees)), figure.at_least(max(sees))
         unit = figure.difference_unit
         span = f"{low} {unit}" if low == high else f"{low} to {high} {unit}, depending on the cell"
@@ -146,17 +144,10 @@ def _said(cells: Sequence[Cell], rule: Repetitions, sut: Sut) -> Iterator[Senten
         if not these:
             continue
         each = "; ".join(f"{cell.label}: {_words(cell, of)}" for cell, of in these)
-        plain = [
-            {
-                "cell": cell.label,
-                "trials": len(cell.trials),
-                "known": [
-                    {"until": str(one.until), "n": one.n, "half_width": one.half_width}
-                    for one in of
-                ],
-            }
-            for cell, of in these
-        ]
+        plain = []
+        for cell, of in these:
+            widths = [{"until": str(k.until), "n": k.n, "half_width": k.half_width} for k in of]
+            plain.append({"cell": cell.label, "trials": len(cell.trials), "known": widths})
         name = "rule-reached" if reached else "rule-not-reached"
         evidence = {"until": list(rule.until), "max": rule.max, "cells": plain}
         yield sentence_of(name, evidence, asked=" and ".join(rule.until), n=len(these), each=each)

@@ -23,8 +23,6 @@ from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Looks, Summary, by_start, summarize
 from nodrop.untrusted.json_text import list_in, table_in, tables_in
 
-Json = dict[str, Any]
-
 KeyT = TypeVar("KeyT")
 ItemT = TypeVar("ItemT")
 MadeT = TypeVar("MadeT")

@@ -83,9 +83,10 @@ def _unloaded(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
         return Sentence("rules-not-loaded", words, evidence, trials)
 
     if loaded is not None and failed:
-        named = "; ".join(map(_plain, sensor.failed_first[:MOST_NAMED]))
-        if (more := failed - len(sensor.failed_first[:MOST_NAMED])) > 0:
-            named += f" and {numbers.count(more)} more, in {LOG} of each trial"
+        first = sensor.failed_first[:MOST_NAMED]
+        named = "; ".join(map(_plain, first))
+        if failed > len(first):
+            named += f" and {numbers.count(failed - len(first))} more, in {LOG} of each trial"
         words = phrase("rules-failed", failed=failed, of=loaded + failed, named=named)
         yield said(words, loaded=loaded, failed=failed, first=[*sensor.failed_first])
     if skipped:
@@ -213,25 +214,21 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
         such = [trial for trial in story.trials if trial.outcome == outcome]
         codes = by_key((code, trial) for trial in such for code in dict.fromkeys(reasons_of(trial)))
         for code, trials in sorted(codes.items()):
-            yield Sentence(
-                rule,
-                f"{outcome}: {reason_words(code)} ({escape.plain(code)})",
-                {"reason": escape.plain(code), "trials": len(trials)},
-                tuple(trials),
-            )
+            reason = escape.plain(code)
+            words = f"{outcome}: {reason_words(code)} ({reason})"
+            evidence = {"reason": reason, "trials": len(trials)}
+            yield Sentence(rule, words, evidence, tuple(trials))
 
 
 def _rules(story: Story) -> Iterator[Sentence]:
     """Sentences of the rules shared with imported data; an imported run brings more of its own."""
     for number, source in enumerate(story.sources):
-        if source.run.beside("findings") is not None:
-            continue
-        records = Records(t.packed for t in story.trials if t.source == number)
-        for finding in find(observations_of(records)):
+        own = (t.packed for t in story.trials if t.source == number)
+        known = source.run.beside("findings") is not None
+        for finding in [] if known else find(observations_of(Records(own))):
             words = f"{finding.title} ({finding.code}): {finding.evidence}. {finding.effect}"
-            yield Sentence(
-                finding.code, escape.plain(words, longest=2000), finding.as_json(), finding=True
-            )
+            said = escape.plain(words, longest=2000)
+            yield Sentence(finding.code, said, finding.as_json(), finding=True)
 
 
 def _books(story: Story) -> Iterator[Sentence]:
