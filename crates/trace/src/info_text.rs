@@ -4,13 +4,16 @@ use std::fmt::{Display, Formatter, Result};
 
 use crate::checksums::Verified;
 use crate::info::{Info, Rate};
-use crate::prepare::count_of;
+use crate::prepare::{count_of, grouped};
 use crate::reassembly::Counts;
 
 /// A gap of so long is named: a capture that long is rare, a wrong timestamp is not.
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// Most protocols shown.
 const PROTOCOLS: usize = 12;
+/// Columns of a key, and of a line.
+const KEY: usize = 13;
+const LINE: usize = 80;
 
 impl Display for Info {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -22,15 +25,32 @@ impl Display for Info {
     }
 }
 
+/// A key and its words, which go on below themselves.
+fn row(f: &mut Formatter<'_>, key: &str, words: &str) -> Result {
+    let (mut line, mut empty) = (format!("{key:KEY$}"), true);
+    for word in words.split(' ') {
+        if !empty && line.chars().count() + 1 + word.chars().count() > LINE {
+            writeln!(f, "{line}")?;
+            (line, empty) = (" ".repeat(KEY), true);
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    writeln!(f, "{line}")
+}
+
 impl Display for Counts {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         write!(
             f,
             "{} IPv4: {} in {}, {} that never come out",
-            self.offered_packets,
-            self.absorbed_packets,
+            grouped(self.offered_packets),
+            grouped(self.absorbed_packets),
             count_of(self.datagrams, "complete datagram"),
-            self.held_packets
+            grouped(self.held_packets)
         )?;
         let classes = [
             (self.incomplete_packets, "incomplete"),
@@ -44,7 +64,7 @@ impl Display for Counts {
             (self.refused_packets, "refused for memory"),
         ];
         let there: Vec<_> = (classes.iter().filter(|(count, _)| *count > 0))
-            .map(|(count, name)| format!("{count} {name}"))
+            .map(|(count, name)| format!("{} {name}", grouped(*count)))
             .collect();
         if there.is_empty() {
             return Ok(());
@@ -65,81 +85,92 @@ fn equal_ones(effective: f64) -> String {
 impl Info {
     fn totals(&self, f: &mut Formatter<'_>) -> Result {
         let mean = self.frame_bytes as f64 / self.packets.max(1) as f64;
-        writeln!(
+        let seconds = self.duration_ns as f64 / 1e9;
+        row(
             f,
-            "packets      {} in {:.6} s",
-            self.packets,
-            self.duration_ns as f64 / 1e9
+            "packets",
+            &format!("{} in {seconds:.6} s", grouped(self.packets)),
         )?;
-        writeln!(
+        row(
             f,
-            "frames       {} bytes; shortest {}, mean {mean:.1}, longest {}",
-            self.frame_bytes, self.shortest_frame_bytes, self.longest_frame_bytes
+            "frames",
+            &format!(
+                "{} bytes; shortest {}, mean {mean:.1}, longest {}",
+                grouped(self.frame_bytes),
+                self.shortest_frame_bytes,
+                grouped(self.longest_frame_bytes)
+            ),
         )?;
-        let mean = |rate: &Rate| match self.duration_ns {
-            0 => "–".into(),
-            _ => format!("{:.0}", rate.mean),
+        let rate = |rate: &Rate, unit: &str| {
+            let peak = grouped(rate.peak);
+            let mean = match self.duration_ns {
+                0 => "–".into(),
+                _ => grouped(format_args!("{:.0}", rate.mean)),
+            };
+            format!("{mean} {unit}/s, {peak} in the busiest second")
         };
-        writeln!(
-            f,
-            "rate         {} packets/s, peak {}; {} bytes/s, peak {}",
-            mean(&self.packets_per_s),
-            self.packets_per_s.peak,
-            mean(&self.bytes_per_s),
-            self.bytes_per_s.peak
-        )?;
-        let (peak, ms) = (&self.peak_demand, 1_000);
+        row(f, "rate", &rate(&self.packets_per_s, "packets"))?;
+        row(f, "", &rate(&self.bytes_per_s, "bytes"))?;
+        let peak = &self.peak_demand;
         let at = match peak.speed {
             1.0 => String::new(),
             speed => format!(" at {speed} times its speed"),
         };
-        writeln!(
-            f,
-            "peak demand  {} within 1 ms ({}/s), {} within 10 ms ({}/s){at}",
-            count_of(peak.packets_in_1_ms, "packet"),
-            peak.packets_in_1_ms * ms,
-            peak.packets_in_10_ms,
-            peak.packets_in_10_ms * ms / 10
-        )?;
-        let sizes = &self.flow_sizes;
-        write!(f, "flows        {}", self.flows)?;
-        if self.outer_flows != self.flows {
-            write!(f, " inside tunnels, {} outside", self.outer_flows)?;
+        for (key, packets, ms) in [
+            ("peak demand", peak.packets_in_1_ms, 1),
+            ("", peak.packets_in_10_ms, 10),
+        ] {
+            let (count, per_s) = (count_of(packets, "packet"), grouped(packets * 1_000 / ms));
+            row(f, key, &format!("{count} within {ms} ms ({per_s}/s){at}"))?;
         }
-        if sizes.packets > 0 {
-            let part = 100.0 * sizes.largest_packets as f64 / sizes.packets as f64;
-            write!(
-                f,
-                "; the largest has {}, {part:.1} %; they spread like {}",
-                count_of(sizes.largest_packets, "packet"),
-                equal_ones(sizes.effective)
-            )?;
+        let (sizes, flows) = (&self.flow_sizes, grouped(self.flows));
+        let outside = if self.outer_flows == self.flows {
+            String::new()
+        } else {
+            format!(" inside tunnels, {} outside", grouped(self.outer_flows))
+        };
+        row(f, "flows", &format!("{flows}{outside}"))?;
+        if sizes.packets == 0 {
+            return Ok(());
         }
-        writeln!(f)
+        let part = 100.0 * sizes.largest_packets as f64 / sizes.packets as f64;
+        let largest = count_of(sizes.largest_packets, "packet");
+        row(f, "", &format!("the largest has {largest}, {part:.1} %"))?;
+        let like = equal_ones(sizes.effective);
+        row(f, "", &format!("they spread over threads like {like}"))
+    }
+
+    /// So many packets of a kind, and their part of all.
+    fn share(&self, f: &mut Formatter<'_>, key: &str, kind: &str, packets: u64) -> Result {
+        let part = 100.0 * packets as f64 / self.packets.max(1) as f64;
+        let (count, s) = (grouped(packets), if packets == 1 { " " } else { "s" });
+        writeln!(f, "{key:KEY$}{kind:<20} {count:>11} packet{s} {part:5.1} %")
     }
 
     fn mix(&self, f: &mut Formatter<'_>) -> Result {
         let mut protocols: Vec<_> = self.protocols.iter().collect();
         protocols.sort_by_key(|(_, share)| std::cmp::Reverse(share.packets));
-        for (row, (name, share)) in protocols.iter().take(PROTOCOLS).enumerate() {
-            let title = if row == 0 { "protocols" } else { "" };
-            let part = 100.0 * share.packets as f64 / self.packets as f64;
-            writeln!(
-                f,
-                "{title:12} {name:<14} {:>10} packet{} {part:5.1} %",
-                share.packets,
-                if share.packets == 1 { " " } else { "s" }
-            )?;
+        for (n, (name, share)) in protocols.iter().take(PROTOCOLS).enumerate() {
+            let key = if n == 0 { "protocols" } else { "" };
+            self.share(f, key, name, share.packets)?;
         }
         if protocols.len() > PROTOCOLS {
-            writeln!(f, "{:12} and {} more", "", protocols.len() - PROTOCOLS)?;
+            row(f, "", &format!("and {} more", protocols.len() - PROTOCOLS))?;
         }
-        let sizes: Vec<_> = self
-            .sizes
-            .iter()
-            .map(|(end, count)| format!("{end} {count}"))
-            .collect();
-        writeln!(f, "sizes        up to {}", sizes.join(", "))
+        let (mut key, mut from) = ("sizes", 0);
+        for (name, packets) in &self.sizes {
+            let to: Option<u64> = name.parse().ok();
+            let kind = match to {
+                Some(to) => format!("{} to {} bytes", grouped(from), grouped(to)),
+                None => format!("from {} bytes", grouped(from)),
+            };
+            from = to.unwrap_or(from) + 1;
+            if *packets > 0 {
+                self.share(f, key, &kind, *packets)?;
+                key = "";
+            }
+        }
+        Ok(())
     }
 
     fn checks(&self, f: &mut Formatter<'_>) -> Result {
@@ -151,6 +182,7 @@ impl Info {
             ("ICMP", sums.icmp),
             ("ICMPv6", sums.icmpv6),
         ];
+        let mut head = false;
         for (
             name,
             Verified {
@@ -162,9 +194,20 @@ impl Info {
         ) in rows
         {
             if right + wrong + absent + unverifiable > 0 {
+                if !head {
+                    writeln!(
+                        f,
+                        "{:KEY$}{:6} {:>11} {:>11} {:>11} {:>14}",
+                        "checksums", "", "right", "wrong", "absent", "not verifiable"
+                    )?;
+                    head = true;
+                }
+                let [right, wrong, absent, unverifiable] =
+                    [right, wrong, absent, unverifiable].map(grouped);
                 writeln!(
                     f,
-                    "checksums    {name:<6} {right} right, {wrong} wrong, {absent} absent, {unverifiable} not verifiable"
+                    "{:KEY$}{name:6} {right:>11} {wrong:>11} {absent:>11} {unverifiable:>14}",
+                    ""
                 )?;
             }
         }
@@ -174,8 +217,10 @@ impl Info {
     fn fragments(&self, f: &mut Formatter<'_>) -> Result {
         let counts = &self.fragments_in_pass;
         let untouched = &self.fragments_untouched;
+        let mut key = "fragments";
         if counts.offered_packets > 0 {
-            writeln!(f, "fragments    {counts}")?;
+            row(f, key, &counts.to_string())?;
+            key = "";
         }
         let others = [
             (untouched.capture_cut_packets, "cut by the capture"),
@@ -183,10 +228,15 @@ impl Info {
             (untouched.second_tag_packets, "behind a second VLAN tag"),
             (untouched.ipv6_packets, "IPv6"),
         ];
-        for (count, which) in others {
-            if count > 0 {
-                writeln!(f, "             {count} {which}: delivered as they are")?;
-            }
+        let there: Vec<_> = (others.iter().filter(|(count, _)| *count > 0))
+            .map(|(count, which)| format!("{} {which}", grouped(*count)))
+            .collect();
+        if !there.is_empty() {
+            row(
+                f,
+                key,
+                &format!("{}: these reach a sensor as fragments", there.join(", ")),
+            )?;
         }
         Ok(())
     }
@@ -194,17 +244,16 @@ impl Info {
     fn oddities(&self, f: &mut Formatter<'_>) -> Result {
         for (link, count) in &self.given_header_packets {
             let packets = count_of(*count, "packet");
-            writeln!(
-                f,
-                "note         {packets} of {link}: shown with an Ethernet header, as a replay sends them"
-            )?;
+            let header = "shown with an Ethernet header, as a replay sends them";
+            row(f, "note", &format!("{packets} of {link}: {header}"))?;
         }
         for (reason, left_out) in &self.left_out {
             let packets = count_of(left_out.packets, "packet");
-            writeln!(
+            let first = grouped(left_out.first_packet);
+            row(
                 f,
-                "note         {packets} not counted here: {reason} (the first is packet {})",
-                left_out.first_packet
+                "note",
+                &format!("{packets} not counted here: {reason} (the first is packet {first})"),
             )?;
         }
         let odd = [
@@ -229,7 +278,7 @@ impl Info {
             (
                 self.longer_than_1514_packets,
                 "frame",
-                "longer than 1514 bytes",
+                "longer than 1,514 bytes",
             ),
             (self.duplicate_frames, "frame", "equal to an earlier one"),
             (
@@ -240,7 +289,7 @@ impl Info {
             (
                 self.no_handler.packets,
                 "frame",
-                "without a protocol handler in the kernel (rx_dropped without a tap)",
+                "that no protocol of the kernel takes (rx_dropped, unless a tap is there)",
             ),
             (
                 self.no_handler.tagged_packets,
@@ -255,19 +304,22 @@ impl Info {
         ];
         for (count, noun, what) in odd {
             if count > 0 {
-                writeln!(f, "note         {} {what}", count_of(count, noun))?;
+                row(f, "note", &format!("{} {what}", count_of(count, noun)))?;
             }
         }
         let gap_h = self.longest_gap.ns / HOUR_NS;
         if gap_h > 0 {
-            writeln!(
+            let after = grouped(self.longest_gap.after_packet);
+            row(
                 f,
-                "note         {gap_h} h pass without a packet after packet {}: look at its timestamps",
-                self.longest_gap.after_packet
+                "note",
+                &format!(
+                    "{gap_h} h pass without a packet after packet {after}: look at its timestamps"
+                ),
             )?;
         }
         match &self.bad_record {
-            Some(bad) => writeln!(f, "bad record   {}", bad.message),
+            Some(bad) => row(f, "bad record", &bad.message),
             None => Ok(()),
         }
     }

@@ -184,7 +184,7 @@ pub enum PrepareError<E: std::error::Error + 'static> {
         packets: u64,
     },
     /// Nothing can be sent of it.
-    #[error("{}{why}", if *.read > 0 { format!("no packet of {read} can be sent: ") } else { String::new() })]
+    #[error("{}{why}", if *.read > 0 { format!("no packet of {} can be sent: ", grouped(*.read)) } else { String::new() })]
     Nothing {
         /// Packets that were read.
         read: u64,
@@ -192,7 +192,7 @@ pub enum PrepareError<E: std::error::Error + 'static> {
         why: String,
     },
     /// Its cut frames claim more than is believed.
-    #[error("its cut frames were {bytes} bytes longer on the wire, by their headers")]
+    #[error("its cut frames were {} bytes longer on the wire, by their headers", grouped(*.bytes))]
     Padding {
         /// Zeros that would be added.
         bytes: u64,
@@ -202,10 +202,25 @@ pub enum PrepareError<E: std::error::Error + 'static> {
     Write(E),
 }
 
-/// So many of something: `1 packet`, `2 packets`.
+/// So many of something: `1 packet`, `2,072 packets`.
 #[must_use]
 pub fn count_of(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+    let number = grouped(number);
+    format!("{number} {what}{}", if number == "1" { "" } else { "s" })
+}
+
+/// A number for people: `1,234,567`.
+#[must_use]
+pub fn grouped(number: impl std::fmt::Display) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// What the first reading finds.

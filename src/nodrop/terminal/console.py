@@ -403,8 +403,9 @@ def plan_words(plan: Plan) -> str:
         count = f"{cells} x {plan.rule} repetitions = {certain.trials:,} to {most.trials:,} trials"
         time, order = f"{time} to {format_seconds(longest)}", f"{until_words(plan.rule)}, {order}"
     elif most is not None and outlook.budget_s is not None:
-        count = f"{cells}, up to about {count_of(most.trials, 'trial')}"
-        return f"{count} within {format_seconds(outlook.budget_s)}, {order}"
+        foreseen = f"about {count_of(most.trials, 'trial')} are foreseen"
+        hold = f"as many trials as {format_seconds(outlook.budget_s)} hold ({foreseen})"
+        return f"{cells}, {hold}, {order}"
     elif most == certain:
         count = f"{cells} x {count_of(plan.repetitions, 'repetition')} = "
         count += count_of(certain.trials, "trial")

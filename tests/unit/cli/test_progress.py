@@ -143,7 +143,9 @@ def test_the_plan_of_a_proof_has_no_more_trials_than_its_budget() -> None:
     asked = Asked(cells=cells, repetitions=50, seed=1, sut="fresh", guess_s=5.0)
     until = UntilTold(Blocks(asked), most=50, told=lambda *_: False, budget_s=75.0)
     words = plan_words(replace(PLAN, controller=until, repetitions=50, load_s=400.0))
-    assert words == "2 cells, up to about 15 trials within 1 min 15 s, order of seed 1"
+    assert words == (
+        "2 cells, as many trials as 1 min 15 s hold (about 15 trials are foreseen), order of seed 1"
+    )
 
 
 def test_the_terminal_shows_the_trial_under_way() -> None:

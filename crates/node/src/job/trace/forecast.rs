@@ -9,7 +9,7 @@ use nodrop_replay::{Plan, Trace, planned};
 use nodrop_trace::frag::{Defrag, classify};
 use nodrop_trace::info::Info;
 use nodrop_trace::peak::PeakDemand;
-use nodrop_trace::prepare::count_of;
+use nodrop_trace::prepare::{count_of, grouped};
 use nodrop_trace::reassembly::{Counts, Limits, Reassembly};
 use nodrop_trace::tap::{ETHERNET_HEADER_BYTES, TapView, tap_view};
 use schemars::JsonSchema;
@@ -52,13 +52,14 @@ impl Display for Planned {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (packets, bytes) = (self.packets, self.frame_bytes);
         let (sent, flows) = (count_of(packets, "packet"), count_of(self.flows, "flow"));
-        write!(f, "{sent}, {bytes} bytes, {flows}")?;
+        write!(f, "{sent}, {} bytes, {flows}", grouped(bytes))?;
         // The last packet has its time as well: packets at one a second are one a second.
         let lasting =
             |ns| ns as f64 / 1e9 * packets as f64 / packets.saturating_sub(1).max(1) as f64;
         if let Some(s) = self.duration_ns.map(lasting).filter(|s| *s > 0.0) {
             let (pps, bps) = (packets as f64 / s, bytes as f64 / s);
-            write!(f, " in {s:.6} s: {pps:.0} packets/s, {bps:.0} bytes/s")?;
+            let [pps, bps] = [pps, bps].map(|rate| grouped(format_args!("{rate:.0}")));
+            write!(f, " in {s:.6} s: {pps} packets/s, {bps} bytes/s")?;
         }
         Ok(())
     }
