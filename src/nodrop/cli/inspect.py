@@ -45,11 +45,11 @@ MOST_PORT = 65535
 
 
 def watch(
-    directory: Annotated[
-        Path,
+    directories: Annotated[
+        list[Path],
         typer.Argument(
-            metavar="RUNDIR",
-            help="Directory of a run that is under way, or a folder: its newest run.",
+            metavar="DIR...",
+            help="Run directories, or folders of them: the newest run is followed.",
         ),
     ],
     serve: Annotated[
@@ -71,18 +71,18 @@ def watch(
     nodrop watch results --serve --port 8080
     """
     from nodrop.results.layout import MANIFEST
-    from nodrop.results.rundir import runs_in
+    from nodrop.results.rundir import run_directories
     from nodrop.terminal.console import console
     from nodrop.watch.follow import Follower
     from nodrop.watch.serve import serve_page
 
     if not 0 <= port <= MOST_PORT:
         raise BadInput(f"--port {port}: must be from 0 to {MOST_PORT}")
-    runs = [run for run in runs_in(directory) if (run / MANIFEST).is_file()]
-    if runs:
-        directory = max(runs, key=lambda run: (run / MANIFEST).stat().st_mtime_ns)
-        complain(f"the newest run there is {directory.name}")
-    follower = Follower.of(directory)
+    runs = [run for run in run_directories(directories) if (run / MANIFEST).is_file()]
+    newest = max(runs, key=lambda run: (run / MANIFEST).stat().st_mtime_ns, default=directories[0])
+    if [newest] != directories:
+        complain(f"the newest run there is {newest.name}")
+    follower = Follower.of(newest)
     if serve:
         with serve_page(follower, port=port) as page:
             say_json({"address": page.address}) if as_json else say(page.address)

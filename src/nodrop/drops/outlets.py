@@ -89,7 +89,7 @@ def filled(one: Balance, found: Interval) -> str:
         return ""
     rings = [socket["ring"] for socket in one.reading.sockets]
     version3 = any(ring is not None and ring["version"] == 3 for ring in rings)
-    words = [f"{full} of {of} {'blocks' if version3 else 'frames'}"]
+    words = [f"{full:,} of {of:,} {'blocks' if version3 else 'frames'}"]
     if (age_ms := oldest_ms(one, found.real_ns)) is not None:
         words.append(f"oldest {age_ms} ms")
     if (left_ms := found.overflow_ms.get(one.reading.key)) is not None:

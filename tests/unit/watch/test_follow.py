@@ -277,5 +277,9 @@ def test_a_folder_stands_for_its_newest_run(
         run = made.rename(tmp_path / f"{name}-20260101T000000Z")
         at = 2e9 if name == newest else 1e9
         os.utime(run / "manifest.json", (at, at))
-    assert main.exit_code(["watch", str(tmp_path)]) == 0
-    assert capsys.readouterr().err == f"nodrop: the newest run there is {newest}-20260101T000000Z\n"
+    said = f"nodrop: the newest run there is {newest}-20260101T000000Z\n"
+    for given in ([tmp_path], sorted(tmp_path.glob("?-*"))):
+        assert main.exit_code(["watch", *map(str, given)]) == 0
+        assert capsys.readouterr().err == said
+    assert main.exit_code(["watch", str(run)]) == 0
+    assert capsys.readouterr().err == ""
