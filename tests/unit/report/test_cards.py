@@ -317,6 +317,24 @@ def test_a_sender_that_was_late_in_most_trials_is_named_before_more_time(
     assert any("more time" in action.text for action in card.actions) is not says
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_search_that_a_late_sender_ended_still_proposes_a_larger_ring(
+    tmp_path: Path, lost: bool
+) -> None:
+    """Seen: 12 of 16 trials void for it, one lost in the ring: "Send from a host of its own."."""
+    unsure = tried(8, [0.003 if lost else 0.0, 0.0])
+    same_round = dict.fromkeys((1, 2), unsure.each[1])
+    words = "0.30 % lost in the socket ring (9 of 3,000 sent): sut.ring_size for bursts"
+    seen = {"loss_causes": [{"rule": "not_known", "words": "not known"}], "verdict": words}
+    loads = [tried(7, [0.0] * 3), *(tried(20 + n, ["late"]) for n in range(7))]
+    fields = {**unsure.fields, **(seen if lost else {})}
+    loads.insert(1, replace(unsure, fields=fields, each=same_round))
+    search = {"budget_s": 20.0, "rounds": 3}
+    card = card_of(outcome_search(tmp_path, loads, search=search))
+    assert card.breaks.verdict == "The budget ran out."
+    assert any("sut.ring_size=" in action.command for action in card.actions) is lost
+
+
 @pytest.mark.parametrize("budget", [["--budget", "20s"], ["--budget=20s"], []])
 def test_a_longer_search_has_one_budget(tmp_path: Path, budget: list[str]) -> None:
     command = ["/usr/bin/nodrop", "capacity", "my.pcap", *budget, "--rules", "r"]
