@@ -162,9 +162,9 @@ def _answer(run: Path, *, as_json: bool) -> int:
     from nodrop.capacity.answer_cards import cards
     from nodrop.capacity.json_answer import capacity_answer
     from nodrop.capacity.searched_cells import searches
-    from nodrop.capacity.terminal import ends_with, print_capacity
+    from nodrop.capacity.terminal import ends_with, print_capacity, print_sensor
     from nodrop.report.story import read_story
-    from nodrop.report.trust import decoder_sentences, decoder_words, sensor_words, trace_changes
+    from nodrop.report.trust import decoder_sentences, trace_changes
     from nodrop.report.write import write_report
     from nodrop.terminal.progress import print_questions
 
@@ -192,8 +192,7 @@ def _answer(run: Path, *, as_json: bool) -> int:
     print_questions(story)
     for one, card in zip(found, cards(story), strict=True):
         print_capacity(one, card)
-    for words in (*decoder_words(story), *sensor_words(story)):
-        say(words)
+    print_sensor(story)
     say(f"report: {page}")
     say(run)
     return code

@@ -23,6 +23,8 @@ from nodrop.config.units import count_of
 from nodrop.report import escape
 from nodrop.report.chart import ticks
 from nodrop.report.numbers import short
+from nodrop.report.story import Story
+from nodrop.report.trust import decoder_words, sensor_words
 from nodrop.results.capacity import Card
 from nodrop.stats.loss_curve import LossCurve
 from nodrop.terminal.arguments import say
@@ -177,6 +179,12 @@ def print_given(cards: Sequence[Card]) -> None:
         print_keyed(out, card_lines(card) if len(cards) == 1 else in_short)
     if cards:
         say()
+
+
+def print_sensor(story: Story) -> None:
+    """Packets that the SUT did less work on, rules that it did not load."""
+    said = (*decoder_words(story), *sensor_words(story))
+    print_keyed(console(), [("sensor", words) for words in said])
 
 
 def _carried(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str]]:

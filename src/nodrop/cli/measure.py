@@ -95,10 +95,15 @@ def _report(
     # Seconds of imports, which bad input and what is killed before need not wait for.
     from nodrop.capacity.answer_cards import cards, given_cards
     from nodrop.capacity.searched_cells import searches
-    from nodrop.capacity.terminal import NO_FIGURE, ends_with, print_capacity, print_given
+    from nodrop.capacity.terminal import (
+        NO_FIGURE,
+        ends_with,
+        print_capacity,
+        print_given,
+        print_sensor,
+    )
     from nodrop.report.direct import direct_answers, disturbed
     from nodrop.report.story import read_story
-    from nodrop.report.trust import decoder_words, sensor_words
     from nodrop.report.write import write_report
     from nodrop.results.summary import looks
     from nodrop.terminal.progress import (
@@ -134,8 +139,7 @@ def _report(
             print_cells(outcome.records, looks(rule, asked.measure.sut) if rule else None)
             if rule:
                 print_stopped(story)
-        for words in (*decoder_words(story), *sensor_words(story)):
-            say(words)
+        print_sensor(story)
         say(f"report: {page}")
         if timings:
             print_timings(outcome.directory)

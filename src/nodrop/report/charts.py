@@ -20,7 +20,7 @@ STREAM, TOP, ROW = 56.0, 34, 30
 """Height of the widest stream; room for the hops' texts; height of a branch's label, in px."""
 THINNEST = 1.5
 """A single lost packet must still be seen, so nothing is drawn thinner than this."""
-CROWDED = 7
+CROWDED = 6
 """With so many hops their texts stand in two rows."""
 
 
