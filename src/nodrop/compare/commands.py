@@ -12,7 +12,6 @@ import typer
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.results.store import MARK
-from nodrop.results.trial import SIGNS
 from nodrop.terminal.arguments import (
     AsJson,
     ImageName,
@@ -268,6 +267,8 @@ def print_rows(found: Versus, out: Console) -> None:
 
 def sign_words(row: Row) -> str:
     """`≠ worse`, `= same` or `? 11 more runs`."""
+    from nodrop.results.trial import SIGNS
+
     if row.answer == "different":
         return f"{SIGNS['different'][0]} {'worse' if row.worse else 'better'}"
     if row.answer == "same":
