@@ -288,23 +288,8 @@ class Plot:
         label += tag("tspan", f"  {cut(words, WORDS_ROOM)}", class_="wd") if words else ""
         return self.words(self.x.low, row, label, "row-name", dy=-5)
 
-    def drawn(self) -> Markup:
-        stretched = [
-            tag("svg", *self.paths, viewBox="0 0 1000 1000", preserveAspectRatio="none",
-                width="100%", height="100%", class_="paths")
-        ] if self.paths else []  # fmt: skip
-        parts = [tag("title", self.says), *self.behind, *stretched, *self.front]
-        return tag("svg", *parts, width="100%", height=self.height, role="img", class_="plot")
-
     def __html__(self) -> Markup:
-        """In its frame; marks that can be pointed at are one stop of the keyboard."""
-        drawn = self.drawn()
-        if self.told:
-            told = "\n".join(f"{x} {y} {to or '-'} {words}" for x, y, words, to in self.told)
-            name = f"{self.says}: arrow keys step through its marks"
-            group = {"tabindex": "0", "role": "group", "aria_label": name, "data_told": told}
-            drawn = tag("div", drawn, class_="points", **group)
-        return tag("div", drawn, class_=f"pad {self.pad}")
+        return Markup(_template("plot.svg.j2").module.framed(self))
 
 
 @dataclass(frozen=True, slots=True)

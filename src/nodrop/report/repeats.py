@@ -209,8 +209,10 @@ OUTLIER_FIELDS: tuple[Field[Outlying], ...] = (
 )  # fmt: skip
 
 
-def outliers_table(found: Sequence[Outlying]) -> Table:
-    return table_of(
-        "outliers", "Trials that stand apart from their cell", OUTLIER_FIELDS, found,
-        anchor=lambda one: one.trial.anchor, mark=lambda one: one.trial.mark,
-    )  # fmt: skip
+def outliers_tables(story: Story) -> Iterator[Table]:
+    """None if no trial stands apart."""
+    if found := outlying(story):
+        yield table_of(
+            "outliers", "Trials that stand apart from their cell", OUTLIER_FIELDS, found,
+            anchor=lambda one: one.trial.anchor, mark=lambda one: one.trial.mark,
+        )  # fmt: skip

@@ -169,7 +169,7 @@ def framed(template: str, package: str = "nodrop.report", **values: Any) -> str:
     css = Markup(re.sub(r"([{};,:])\s+|\s+(?=[{}])", r"\1", str(css)))  # a tenth of it is space
     frame = {
         "css": css, "css_hash": _csp_hash(css), "js": script, "js_hash": _csp_hash(script),
-        "version": nodrop.__version__, "made_from": "", "who": (),
+        "version": nodrop.__version__, "who": (),
     }  # fmt: skip
     page = environment(package).get_template(template)
     return escape.visible(page.render(**frame | values))

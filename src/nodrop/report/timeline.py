@@ -203,35 +203,32 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
     hosts = source.run.sampled_hosts(trial.name)
     told = table_in(trial.details, "usage", "marks_mono_ns")
     marks = {name: at for name, at in told.items() if isinstance(at, int)}
-    for host in (one for one in hosts if one not in inside):
-        rows, read_ns = _rows(source, trial, host)
-        if len(rows) < 2:
-            continue
-        start = marks.get("offer", read_ns[0])
-        seen = _Sampled(rows, [(at - start) / 1e9 for at in read_ns])
-        sampled = list(_drawn(OUTSIDE, seen))
-        received = [p for p in sampled if p.title == RECEIVED]
-        offered, *late = sent_over_time(source.run.detail(trial.name, "offered"), start)
-        if offered.series:
-            arrived = received[0].series if received else ()
-            received = [replace(offered, series=(*arrived, *offered.series))]
-        counted = counted_over_time(source.run.live(trial.name), start)
-        others = [p for p in sampled if p.title != RECEIVED]
-        for name in (one for one in inside if one in hosts):
-            # On the same axis. Its CPU time is the emulator's on the host, as seen from within:
-            # never to be added to the host's.
-            rows, read_ns = _rows(source, trial, name)
-            if len(rows) > 1:
-                where = escape.plain(name, longest=24)
-                times = [(at - start) / 1e9 for at in read_ns]
-                for panel in _drawn(INSIDE, _Sampled(rows, times)):
-                    others.append(replace(panel, title=f"{panel.title} inside ({where})"))
-        panels = (*received, *late, *counted, *others)
-        moments = [
-            (said, (marks[name] - start) / 1e9) for name, said in MARKS.items() if name in marks
-        ]
-        return Timeline(panels, tuple(moments))
-    return None
+    found = {host: _rows(source, trial, host) for host in hosts}
+    known = {host: seen for host, seen in found.items() if len(seen[0]) > 1}
+    outside = next((host for host in known if host not in inside), None)
+    if outside is None:
+        return None
+    start = marks.get("offer", known[outside][1][0])
+    seen = {
+        host: _Sampled(rows, [(at - start) / 1e9 for at in read_ns])
+        for host, (rows, read_ns) in known.items()
+    }
+    sampled = list(_drawn(OUTSIDE, seen[outside]))
+    received = [p for p in sampled if p.title == RECEIVED]
+    offered, *late = sent_over_time(source.run.detail(trial.name, "offered"), start)
+    if offered.series:
+        arrived = received[0].series if received else ()
+        received = [replace(offered, series=(*arrived, *offered.series))]
+    counted = counted_over_time(source.run.live(trial.name), start)
+    others = [p for p in sampled if p.title != RECEIVED]
+    for name in (one for one in inside if one in seen):
+        # On the same axis. Its CPU time is the emulator's on the host, as seen from within:
+        # never to be added to the host's.
+        where = escape.plain(name, longest=24)
+        for panel in _drawn(INSIDE, seen[name]):
+            others.append(replace(panel, title=f"{panel.title} inside ({where})"))
+    moments = ((said, (marks[name] - start) / 1e9) for name, said in MARKS.items() if name in marks)
+    return Timeline((*received, *late, *counted, *others), tuple(moments))
 
 
 def _rows(source: Source, trial: Trial, host: str) -> tuple[Sequence[Json], Sequence[int]]:

@@ -27,7 +27,7 @@ from nodrop.report.charts import flow, loss_plot, runs_plot, time_chart
 from nodrop.report.comparison import MOST_BASES, compared, comparison_table, family_words
 from nodrop.report.costs import DIFFERENCES
 from nodrop.report.escape import markdown
-from nodrop.report.repeats import outliers_table, outlying, repeats, repeats_table, repeats_words
+from nodrop.report.repeats import outliers_tables, repeats, repeats_table, repeats_words
 from nodrop.report.sections import (
     Picture,
     common,
@@ -66,7 +66,6 @@ def page(story: Story) -> str:
         "index.html.j2",
         **common(story),
         skip=("answer", "To the answer"),
-        made_from=f" from {', '.join(source.name for source in story.sources)}",
         setups=bool(conditions(story)),
         own_sections=[html for one in chosen if (html := one.html(story))],
         title=escape.plain(" and ".join(names), longest=120),
@@ -95,7 +94,7 @@ def page(story: Story) -> str:
         charts=_over_time(story, charts),
         charts_left=len(story.trials) - len(charts),
         elsewhere=_elsewhere(story, charts),
-        apart=outliers_table(apart) if (apart := outlying(story)) else None,
+        apart=next(outliers_tables(story), None),
         runs=runs_plot(repeated),
         runs_words=repeats_words(repeated),
         commands=commands,
@@ -276,11 +275,10 @@ def markdown_report(story: Story) -> str:
 
 def _own_tables(story: Story) -> Sequence[Table]:
     """Tables of sections that not every report has."""
-    apart = outlying(story)
     return (
         *capacity_tables(story),
         *figures.detection_tables(story),
-        *([outliers_table(apart)] if apart else []),
+        *outliers_tables(story),
         *(table for section in sections() for table in section.tables(story)),
     )
 

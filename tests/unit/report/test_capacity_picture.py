@@ -94,9 +94,9 @@ def test_void_and_failed_trials_are_shown_apart(tmp_path: Path, void: int, faile
     loads = [tried(4, [0.0]), tried(5, [0.1]), tried(6, ["late"] * void + ["died"] * failed)]
     (view,) = section_of(outcome_search(tmp_path, loads)).views
     trials, key = 2 + void + failed, 1
-    all_loads = view.knee.panes[-1].plots[0]
-    assert len(all_loads.told) == trials == len(told(view.way))
-    for drawn in (str(all_loads.drawn()), str(view.way).partition('class="pad')[2]):
+    assert len(view.knee.panes[-1].plots[0].told) == trials == len(told(view.way))
+    for drawing in (view.knee, view.way):
+        drawn = str(drawing).rpartition('class="pad')[2]
         assert drawn.count('"#m-diamond"') == void
         assert drawn.count('"#m-cross"') == failed
     for drawing in (view.knee, view.way):
