@@ -17,7 +17,7 @@ from nodrop.report.setups import Condition, Level
 from nodrop.report.story import Cell, Gathered
 from nodrop.report.tables import Column, Field, Table, Value, number, own, table_of, words
 from nodrop.stats.comparison import Advice, Answer, Comparison, compare, more_runs
-from nodrop.stats.interval import CONFIDENCE, Family, Interval, Summary
+from nodrop.stats.interval import CONFIDENCE, Family, Interval
 
 NO_NUMBER = "no number of further runs can be promised"
 FEWEST_BEYOND = 4
@@ -39,10 +39,6 @@ class Compared:
     """`b against a`, if other hosts measured the base."""
     found: Comparison | None
     family: Family
-
-    @property
-    def summary(self) -> Summary | None:
-        return self.own.summary
 
     @property
     def answer(self) -> Answer | None:
@@ -75,9 +71,9 @@ class Compared:
     @property
     def worst_words(self) -> str:
         """The most that any run lost: a median hides it. Of other figures nothing."""
-        if not self.figure.loses or self.summary is None:
+        if not self.figure.loses or self.own.summary is None:
             return ""
-        return f"worst run {self.figure.shown(self.summary.high)} %"
+        return f"worst run {self.figure.shown(self.own.summary.high)} %"
 
     def shift_words(self, unit: str = "") -> str:
         """`+0.42 s [+0.38, +0.47]`, without a verdict."""
@@ -240,7 +236,7 @@ SIDE_FIELDS: tuple[Field[Side], ...] = (
     Field(Column("figure", "Figure"),
           lambda x: Value(x[2].figure.name, f"{x[2].figure.title}, {x[2].figure.unit}")),
     number("n", "n", lambda x: len(x[2].own.values), str),
-    own("median", "Median", lambda x: x[2].summary.median if x[2].summary else None,
+    own("median", "Median", lambda x: s.median if (s := x[2].own.summary) else None,
         lambda x: x[2].figure.shown),
     own("largest", "Largest run", lambda x: max(x[2].own.values, default=None),
         lambda x: x[2].figure.shown),

@@ -355,9 +355,10 @@ def _amount(item: Compared, cell: Cell, base: Cell) -> str:
     if figure is LOSS_FIGURE and not cell.lossy and not base.lossy:
         trials = count_of(len(cell.valid), "trial")
         return f"0 of {trials} lost a packet, in the base 0 of {len(base.valid)}"
+    own = item.own.summary
     shown = [
         f"{figure.shown(median)} {figure.unit}" if median is not None else "not measured"
-        for median in (item.summary.median if item.summary else None, item.base_median)
+        for median in (own.median if own else None, item.base_median)
     ]
     seen = f"so far {shown[0]} against {shown[1]} in the median"
     if figure is LOSS_FIGURE:

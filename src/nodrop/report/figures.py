@@ -244,20 +244,16 @@ def trials_page_table(story: Story) -> Table:
     that are told there."""
     told = bounded.told(story)
     apart = by_key((one.trial.anchor, one.words) for one in outlying(story))
-    fields = {field.column.name: field for field in (*_trial_fields(story), OUTCOME)}
-    if apart:
-        fields["apart"] = words(
-            "apart",
-            "Stands apart",
-            lambda x: "; ".join(apart.get(x.trial.anchor, ())),
-            "from its cell",
-        )
+    stands: Field[_Line] = words(
+        "apart", "Stands apart", lambda x: "; ".join(apart.get(x.trial.anchor, ())), "from its cell"
+    )
+    fields = {field.column.name: field for field in (*_trial_fields(story), OUTCOME, stands)}
     trials = [trial for trial in story.trials if trial.anchor in told]
     table = _trials(story, trials, [*fields.values()])
     more = bounded.more_words(len(story.trials) - len(told), "trials.csv")
     table = replace(table, rows=tuple(table.rows), more=more)
     hidden = {"invalid_reasons", "schedule_error_p50_us", "schedule_error_max_us", "verdict"}
-    hidden |= {"cut_packets", "invalid_packets", "residual_bytes"} & empty(table)
+    hidden |= {"cut_packets", "invalid_packets", "residual_bytes", "apart"} & empty(table)
     hidden |= _again(table, "setup_cpu_s", "sut_cpu_s")
     return without(table, hidden if story.several else {*hidden, "run_directory"})
 

@@ -17,9 +17,7 @@ from nodrop.capacity.answer_cards import cards, given_cards
 from nodrop.capacity.card import card_lines
 from nodrop.capacity.page import WORDS, capacity_page, card_views, who
 from nodrop.capacity.section import capacity_pictures, capacity_section, capacity_tables
-from nodrop.config.units import noun
 from nodrop.errors import REMEDIES, BadInput
-from nodrop.ledger.hops import Account, Class
 from nodrop.report import bounded, escape, figures, trust
 from nodrop.report.answer import answer
 from nodrop.report.chart import OUTCOMES, sign
@@ -90,7 +88,7 @@ def page(story: Story) -> str:
         family=family_words(compared_at_once(story), story.cells),
         drawn=_drawn(story, 0 if found else MOST_FIGURES[long]),
         flow=flow,
-        merged_words=merged_words,
+        phrase=phrase,
         charts=_over_time(story, charts),
         charts_left=len(story.trials) - len(charts),
         elsewhere=_elsewhere(story, charts),
@@ -142,18 +140,6 @@ def _drawn(story: Story, most: int) -> frozenset[Trial]:
     typical = dict.fromkeys(c.typical for c in story.cells[: bounded.most_told(story)])
     rest = [t for t in story.trials if t.anchor in told and t not in typical]
     return frozenset([*typical, *rest][:most])
-
-
-def merged_words(trial: Trial, accounts: Sequence[Account]) -> str:
-    """Every packet that defragmentation took out: 4,269 = 4,116 absorbed into 384 + 153 held."""
-    books = trial.record.packets
-    detail = books.merged_detail
-    if detail is None or not books.merged_packets:
-        return ""
-    numbered = {name: n for a in accounts if a.kind is Class.MERGED for name, n in a.details}
-    into = phrase("became", **numbered) if {"datagrams", "fragments"} <= numbered.keys() else ""
-    n = books.merged_packets
-    return phrase("merged", n=n, packets=noun(n, "packet"), detail=detail, into=into)
 
 
 MOST_CELLS = 60
