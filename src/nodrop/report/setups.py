@@ -91,11 +91,6 @@ def compared_at_once(story: Story) -> Family:
     return Family(parts=max(len(measured) + lossy * (lossy - 1) // 2, 1))
 
 
-def setup_names(found: Sequence[Condition]) -> tuple[str, ...]:
-    """In the order in which they are drawn."""
-    return tuple(dict.fromkeys(place.name for c in found for place in c.places))
-
-
 def _compared(factors: Sequence[str]) -> Factor:
     if INSTANCES in factors:
         return (INSTANCES,)

@@ -16,8 +16,8 @@ from nodrop.report.comparison import comparison_table, family_words
 from nodrop.report.costs import minus
 from nodrop.report.sections import Picture, Section
 from nodrop.report.sentences import WORDS, phrase
-from nodrop.report.setups import KIND, Condition, Level, conditions, setup_names
-from nodrop.report.story import Cell, Story, factor_label, once
+from nodrop.report.setups import KIND, Condition, Level, conditions
+from nodrop.report.story import Cell, Story, by_key, factor_label, once
 from nodrop.report.tables import (
     Field,
     Table,
@@ -136,8 +136,9 @@ Phase = tuple[str, str, Summary]
 def activations(found: Sequence[Condition]) -> Iterator[Phase]:
     """Activation of each setup, all of it and by phase, all conditions together: it does not depend
     on the load."""
-    for name in setup_names(found):
-        trials = [t for c in found for p in c.places if p.name == name for t in p.cell.valid]
+    measured = by_key((p.name, p.cell.valid) for c in found for p in c.places)
+    for name, each in measured.items():
+        trials = [trial for valid in each for trial in valid]
         if whole := _summarized([(t.activation_s, t) for t in trials]):
             yield from ((name, *one) for one in (("all", whole), *_phases(trials).items()))
 

@@ -14,7 +14,7 @@ import pytest
 from nodrop.report.answer import answer
 from nodrop.report.comparison import compared
 from nodrop.report.costs import FIGURES
-from nodrop.report.setups import Condition, conditions, setup_names
+from nodrop.report.setups import Condition, conditions
 from nodrop.report.setups_section import (
     SECTION,
     activations,
@@ -69,6 +69,11 @@ def written(isolation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(read_story([isolation]), tmp_path_factory.mktemp("written")).parent
 
 
+def names_of(found: tuple[Condition, ...]) -> list[str]:
+    """Setups in the order in which they are drawn."""
+    return [*dict.fromkeys(place.name for one in found for place in one.places)]
+
+
 def test_a_run_with_one_setup_has_no_such_section(demo: Path) -> None:
     story = read_story([demo])
     assert not [*setups_pictures(story)] and not SECTION.html(story)
@@ -78,7 +83,7 @@ def test_bare_is_the_base_and_a_guest_says_what_ran_it(story: Story) -> None:
     found = conditions(story)
     assert [c.label for c in found] == ["1X", "2X", "4X"]
     assert {c.base.name for c in found} == {"bare"}
-    assert setup_names(found) == ("bare", "docker", "docker-macvtap", GUEST)
+    assert names_of(found) == ["bare", "docker", "docker-macvtap", GUEST]
 
 
 def test_each_verdict_is_one_of_three(enough: Story) -> None:
@@ -258,7 +263,7 @@ def test_instances_are_compared_within_their_kind(scale_out: Path, tmp_path: Pat
     story = read_story([scale_out])
     found = conditions(story)
     assert [c.label for c in found] == ["1X", "8X"]
-    assert setup_names(found) == ("1 instance", "2 instances", "4 instances")
+    assert names_of(found) == ["1 instance", "2 instances", "4 instances"]
     write_report(read_story([scale_out]), tmp_path, only=[Part.CSV, Part.HTML])
     listed = [r for r in rows(tmp_path / "instances.csv") if r["cell"] == "4 instances · 8X"]
     assert [r["instance"] for r in listed] == ["1", "2", "3", "4"]
