@@ -207,13 +207,11 @@ class Plot:
             self.paths.append(tag("path", d=shape, class_=f"area {style}"))
         return self
 
-    def band(self, low: float, high: float, style: str, says: str = "") -> Self:
+    def band(self, low: float, high: float, style: str) -> Self:
         """Upright, from one place of the x axis to another."""
         x, wide = self.x.at(low) * 100, (self.x.at(high) - self.x.at(low)) * 100
         box = {"x": f"{number(x)}%", "y": "0", "width": f"{number(max(wide, 0.0))}%"}
         self.behind.append(tag("rect", **box, height="100%", class_=f"band {style}"))
-        if says:
-            self.told.append((round(x * 10 + wide * 5), 500, says, ""))
         return self
 
     def ground(self, first: float, last: float, style: str) -> Self:

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, BinaryIO, Generic, TypeVar
 
 from nodrop.report import escape, numbers
@@ -131,17 +132,14 @@ def interval_fields(
 ) -> tuple[Field[ItemT], ...]:
     """A median and the two ends of its interval."""
 
-    def part(at: int) -> Callable[[ItemT], float | None]:
-        def value(item: ItemT) -> float | None:
-            found = of(item)
-            if found is None or at == 0:
-                return found.median if found else None
-            return (found.interval.low, found.interval.high)[at - 1] if found.interval else None
-
-        return value
+    def part(at: int, item: ItemT) -> float | None:
+        found = of(item)
+        if found is None or at == 0:
+            return found.median if found else None
+        return (found.interval.low, found.interval.high)[at - 1] if found.interval else None
 
     return tuple(
-        number(names[at], titles[at], part(at), shown, scale=scale, help=said)
+        number(names[at], titles[at], partial(part, at), shown, scale=scale, help=said)
         for at, said in enumerate((help, LOWER_END, UPPER_END))
     )
 
