@@ -73,7 +73,7 @@ def folders(run: Path) -> int:
     """What no engine does: books balanced again, details, damage."""
     from nodrop.report.story import read_story
 
-    return len(read_story([run]).sources[0].damage)
+    return len(read_story([run]).sources[0].run.all_damage)
 
 
 def _paths(dot: str) -> list[str]:

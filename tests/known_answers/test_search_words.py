@@ -269,10 +269,11 @@ def test_sentences_of_one_search_do_not_contradict_each_other(
     assert float(carried[0]) in rounds or rounds[0] <= float(carried[0]) <= rounds[-1]
     for part in texts.get("capacity-contradicted", "").split(";"):
         ends = [float(x) for x in re.findall(r"\(([\d.]+)X\)", part)]
+        assert {*ends} <= {*values}  # as the table of trials has them
         if "or less" in part:
-            assert ends[1] <= ends[0] == float(carried[0])
+            assert ends[1] <= ends[0] and float(carried[0]) <= ends[0]
         elif "or more" in part:
-            assert ends[1] >= ends[0] == float(carried[1])
+            assert ends[1] >= ends[0] and float(carried[1]) >= ends[0]
 
 
 @pytest.mark.parametrize(("better", "worse"), [(1.541, 1.468), (51.2, 50.9), (10.4, 9.8)])
@@ -404,7 +405,7 @@ def test_a_soak_without_a_load_to_soak_at_is_not_passed_over(
 @pytest.mark.parametrize(
     ("carried", "too_much"), [(18.3, 18.7), (17.6, 18.4), (101.4, 103.9), (1.26, 1.34)]
 )
-def test_a_bound_reads_alike_in_every_sentence(
+def test_a_bound_reads_as_in_the_answer_or_as_it_was_tried(
     tmp_path: Path, carried: float, too_much: float
 ) -> None:
     """Seen with a low confidence: "not 19X" and "18X was the lowest that missed it"."""
@@ -413,7 +414,7 @@ def test_a_bound_reads_alike_in_every_sentence(
     texts = [s.text for s in answer_of(tmp_path, loads, rounds=3).statements]
     allowed = set(re.findall(r"\(([\d.]+)X\)", texts[0]))
     told = [m for t in texts for m in re.findall(r"\(([\d.]+)X\)", t) if float(m) < too_much * 1.3]
-    assert len(allowed) == 2 and {*told} <= allowed, texts
+    assert len(allowed) == 2 and {*told} <= allowed | {str(carried), str(too_much)}, texts
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.statements import writing
 from nodrop.capacity.tried import SENDER_REASONS, judged_ratio, tried
 from nodrop.capacity.words import bounds_words, disagreeing, from_another_host
-from nodrop.config.asked import SEARCHING, search_words
+from nodrop.config.asked import SEARCHING, search_command
 from nodrop.config.units import count_of, noun, parse_cpus
 from nodrop.findings.load_words import apart, written
 from nodrop.report import escape, numbers
@@ -254,32 +254,14 @@ def _given_more(
 
 
 def _search_from(source: Source, top: Cell) -> str:
-    """The command that searches in a given load's own cell: its SUT, setup and trace. Empty if
-    the experiment names no trace."""
+    """The command that searches in a given load's own cell; empty if none does."""
     try:
         asked = tomllib.loads(source.run.experiment)
     except tomllib.TOMLDecodeError:
         return ""
-    load, measure = (asked.get(table, {}) for table in ("load", "measure"))
-    if not isinstance(load, dict) or not isinstance(measure, dict) or "trace" not in load:
-        return ""
-    if load.get("top_speed") or top.factors.get("load.top_speed"):
-        return ""  # there is no higher load
     budget = f"search.budget_s={SEARCH_S:.0f}"
-    if source.command[1:2] != ("run",):
-        found = search_words(asked, top.factors, source.command, budget)
-        return shlex.join(escape.plain(word, longest=200) for word in found)
-    named = asked.get("matrix", {}).get("cells", {}).get(top.factors.get("cell"), {})
-    settings = [
-        f"{key}={str(value).lower() if isinstance(value, bool) else escape.plain(value)}"
-        for key, value in top.factors.items()
-        if key not in named and isinstance(value, (int, float, str))
-    ]
-    if "pps" in load or "load.pps" in top.factors:
-        settings.append("search.by=pps")
-    if measure.get("outcome"):
-        settings.append("measure.outcome=[]")
-    return source.command_with(SEARCHING, *settings, budget)
+    found = search_command(asked, top.factors, source.command, budget)
+    return shlex.join(escape.plain(word, longest=200) for word in found)
 
 
 def _took_s(trials: Sequence[Trial]) -> float | None:

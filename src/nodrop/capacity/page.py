@@ -399,8 +399,8 @@ def who(story: Story) -> list[tuple[str, str]]:
     manifest: Mapping[str, Any] = source.run.manifest
     host, bits = manifest.get("host"), manifest.get("bits")
     named = host.get("hostname") if isinstance(host, dict) else None
-    sut = ", ".join(source.sut_names)
-    if len(source.sut_names) == 1 and isinstance(bits, list) and len(bits) == 1:
+    sut = ", ".join(source.run.sut_names)
+    if len(source.run.sut_names) == 1 and isinstance(bits, list) and len(bits) == 1:
         version = bits[0].get("version") if isinstance(bits[0], dict) else None
         sut = f"{sut} {version}" if version else sut
     run = "runs" if story.several else "run"

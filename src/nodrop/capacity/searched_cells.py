@@ -138,5 +138,5 @@ def subject(story: Story, cell: Cell) -> str:
     """Words that a sentence about a cell begins with."""
     if cell.group:
         return cell.group
-    names = story.sources[cell.source].sut_names
+    names = story.sources[cell.source].run.sut_names
     return escape.plain(names[0]).capitalize() if len(names) == 1 else "The SUT"

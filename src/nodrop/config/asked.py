@@ -169,15 +169,53 @@ _OPTIONS = {
     "setup.kind": "--setup",
     "sut.kind": "--sut",
 }
+_TIMES = {"--budget": "search.budget_s"}
+"""Options of `nodrop capacity` that are a time."""
 _USUAL = {"setup.kind": "bare", "sut.kind": "suricata", "load.kind": "replay"}
 SEARCHING = "measure.mode=capacity"
 
 
-def search_words(
+def changed_command(command: Sequence[str], *settings: str) -> list[str]:
+    """A run's command with these settings, the settings alone without one. A setting replaces that
+    of its key."""
+    keys = {one.partition("=")[0] for one in settings}
+    options = {option for option, key in _TIMES.items() if key in keys}
+    words: list[str] = []
+    for word in command:
+        before = words[-1] if words else ""
+        if before in options or (before == "--set" and word.partition("=")[0] in keys):
+            words.pop()
+        elif word != "--resume" and not word.startswith(tuple(f"{one}=" for one in options)):
+            words.append(word)
+    for one in settings:
+        key, _, value = one.partition("=")
+        option = next((option for option, of in _TIMES.items() if of == key), "")
+        known = option and command[1:2] == ("capacity",)
+        words += (option, f"{value}s") if known else ("--set", one)
+    return words
+
+
+def search_command(
     table: Mapping[str, Any], factors: Mapping[str, Any], command: Sequence[str], budget: str
 ) -> list[str]:
-    """The command that searches in one cell of a question, on its lab; without its replicas, which
-    the search finds. `table`: the experiment of the run; `command`: what made it."""
+    """The command that searches in one cell of a question, with its SUT, setup, trace and lab, and
+    without its replicas, which the search finds. `table`: the experiment of the run; `command`:
+    what made it. Empty if the experiment names no trace, or no load is higher."""
+    load, measure = (table.get(name, {}) for name in ("load", "measure"))
+    if not isinstance(load, dict) or not isinstance(measure, dict) or "trace" not in load:
+        return []
+    if load.get("top_speed") or factors.get("load.top_speed"):
+        return []
+    if command[1:2] == ("run",):
+        named = table.get("matrix", {}).get("cells", {}).get(factors.get("cell"), {})
+        settings = [
+            f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+            for key, value in factors.items()
+            if key not in named and isinstance(value, (int, float, str))
+        ]
+        settings += ["search.by=pps"] if "pps" in load or "load.pps" in factors else []
+        settings += ["measure.outcome=[]"] if measure.get("outcome") else []
+        return changed_command(command, SEARCHING, *settings, budget)
     own = {key: value for key, value in factors.items() if key != NAMED}
     if file := _values(command, "--experiment"):  # relative paths start in its folder
         words = ["nodrop", "run", *file[-1:]]

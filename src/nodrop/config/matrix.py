@@ -245,3 +245,15 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, Sequence) and isinstance(b, Sequence) and not isinstance(a, str):
         return len(a) == len(b) and all(map(_same, a, b))
     return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
+
+
+def said_by_name(factors: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Factors of named cells that need not be said beside the name, which alone decides them."""
+    if NAMED not in factors or not all(NAMED in cell for cell in cells):
+        return []
+    names = {str(cell[NAMED]) for cell in cells}
+
+    def decided(factor: str) -> bool:
+        return len({(str(cell[NAMED]), repr(cell.get(factor))) for cell in cells}) == len(names)
+
+    return [f for f in factors if f != NAMED and decided(f)]

@@ -29,6 +29,7 @@ from nodrop.untrusted.json_text import value_in
 
 MOST_POINTS = 240
 MOST_SERIES = 5
+MOST_ROWS = 8
 CAME, LOST, WAITS = "Came to the port", "Lost", "Waits in the rings"
 UNITS = {CAME: "packets/s", LOST: "packets/s", WAITS: "packets"}
 """Panels over time, in their order."""
@@ -127,9 +128,6 @@ def watched(story: Story) -> tuple[Watched, ...]:
         if intervals:
             found.append(Watched(host=host, intervals=intervals, unread=unread, suffix=suffix))
     return tuple(found)
-
-
-MOST_ROWS = 8
 
 
 def _cards(story: Story) -> Iterator[VerdictCard]:

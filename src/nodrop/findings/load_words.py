@@ -218,10 +218,12 @@ class Writing:
 
     def at(self, value: float, known: float | None = None, *, up: bool | None = None) -> str:
         """A load that was tried, as the table of trials has it; any other is rounded as a bound."""
-        known = self.known if known is None else known
-        up = self.rounds_up.get(value, up)
         if value in self.sent_pps:
-            known, up = 0.0, None
+            return self._at(value, 0.0, None)
+        known = self.known if known is None else known
+        return self._at(value, known, self.rounds_up.get(value, up))
+
+    def _at(self, value: float, known: float, up: bool | None) -> str:
         own = value_words(self.by, value, known, up=up)
         if self.by == "pps" or self.pps_per is None:
             return own
@@ -244,12 +246,10 @@ class Writing:
 
     def span(self, low: float, high: float, *, up: bool | None = None) -> str:
         """`4,100 to 4,300 packets/s (4.1X to 4.3X)`; `up`: how both ends are rounded, if not
-        outward; loads that were tried are not."""
-        if self.known and {low, high} <= self.sent_pps.keys():
-            return replace(self, known=0.0).span(low, high)
+        outward."""
         own = self._span(low, high, "X" if self.by == "multiplier" else "", up=up)
         if " to " not in own:
-            return self.at(low, up=up)
+            return self._at(low, self.known, self.rounds_up.get(low, up))
         if self.by == "pps" or self.pps_per is None:
             return scaled(self.by, own)
         pps = self._span(self._pps(low), self._pps(high), "", up=up)

@@ -17,9 +17,10 @@ from nodrop.report.loads import always_void, ladders, load_words, sentences_of
 from nodrop.report.sections import sections
 from nodrop.report.sentences import Answer, Sentence, listed, sentence_of
 from nodrop.report.setups import compared_at_once, conditions
-from nodrop.report.story import Cell, Story, by_key, once, stored_findings
+from nodrop.report.story import Cell, Story, by_key, once
 from nodrop.report.trust import decoder_sentences, flows_differ, other_programs, without_work
 from nodrop.stats.interval import runs_needed
+from nodrop.untrusted.json_text import tables_in
 
 NO_TRIAL = Answer(sentences=(sentence_of("no-trial"),))
 
@@ -103,7 +104,7 @@ def _books(story: Story) -> Sentence:
 
 def _unreadable(story: Story) -> Iterator[Sentence]:
     for source in story.sources:
-        for damage in source.damage:
+        for damage in source.run.all_damage:
             where, words = escape.plain(damage.where), escape.plain(damage.words)
             evidence = {"run_directory": source.name, "file": where, "problem": words}
             yield sentence_of("cannot-read", evidence)
@@ -128,7 +129,8 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
     yield from _beyond_windows(story)
     yield from without_work(story)
     # Conclusions that imported figures must not be used for.
-    for item in (one for source in story.sources for one in stored_findings(source)):
+    stored = (source.run.beside("findings") for source in story.sources)
+    for item in (one for found in stored for one in tables_in(found, "findings")):
         if item.get("severity") == "serious":
             words = f"{item.get('title')}: {item.get('effect')}".rstrip(".")
             yield Sentence("serious-finding", escape.plain(words, longest=1000))

@@ -343,7 +343,6 @@ DETECTION_WORDS = (
     "A unit is a signature in a flow, or for the address that it tracks if it limits its alerts: "
     "seen or not, however many alerts it gave. Surplus is never set off against missed ones"
 )
-
 MOST_CLASSES = 20
 
 

@@ -59,11 +59,7 @@ def other_hosts(base: Cell, cell: Cell) -> str:
     """`b against a`, the pairs that measured them; empty if those are one, or without a fleet."""
     if not base.pairs or not cell.pairs or base.pairs == cell.pairs:
         return ""
-    return f"{_listed(cell.pairs)} against {_listed(base.pairs)}"
-
-
-def _listed(pairs: Sequence[str]) -> str:
-    return ", ".join(map(plain, pairs))
+    return " against ".join(", ".join(map(plain, one.pairs)) for one in (cell, base))
 
 
 @once
@@ -78,7 +74,8 @@ def hosts_between(story: Story) -> Sentence | None:
     if len(cells) < 2:
         return None
     told = sorted(cells.items())
-    named = "; ".join(f"{_listed(on)}: {first_of(labels, MOST_NAMED)}" for on, labels in told)
+    said = (f"{', '.join(map(plain, on))}: {first_of(labels, MOST_NAMED)}" for on, labels in told)
+    named = "; ".join(said)
     ordered = [{"pairs": [*pairs], "cells": labels} for pairs, labels in told]
     trials = (trial for _, pairs, valid in measured if pairs for trial in valid)
     return sentence_of("other-hosts", {"cells": ordered}, trials, named=named)

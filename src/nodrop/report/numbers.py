@@ -16,9 +16,7 @@ NOT_MEASURED = "–"
 
 
 def count(value: float | None) -> str:
-    if value is None:
-        return NOT_MEASURED
-    return f"{value:,.0f}".replace("-", "−")
+    return NOT_MEASURED if value is None else f"{value:,.0f}".replace("-", "−")
 
 
 def count_of(value: float | None, word: str) -> str:
@@ -34,9 +32,7 @@ def rate(value: float | None, known: float = SMALL_RATE) -> str:
 
 
 def signed(value: float | None) -> str:
-    if value is None:
-        return NOT_MEASURED
-    return f"+{count(value)}" if value > 0 else count(value)
+    return f"+{count(value)}" if value is not None and value > 0 else count(value)
 
 
 def percent(ratio: float | None) -> str:

@@ -210,7 +210,7 @@ OUTLIER_FIELDS: tuple[Field[Outlying], ...] = (
 
 
 def outliers_tables(story: Story) -> Iterator[Table]:
-    """None if no trial stands apart."""
+    """Nothing if no trial stands apart."""
     if found := outlying(story):
         yield table_of(
             "outliers", "Trials that stand apart from their cell", OUTLIER_FIELDS, found,

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches
+from nodrop.config.matrix import said_by_name
 from nodrop.findings.observations import RATES
 from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS, Figure
-from nodrop.report.story import Cell, Story, by_key, factor_label, once, said_by_name
+from nodrop.report.story import Cell, Story, by_key, factor_label, once
 from nodrop.report.trials import Trial
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Family

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nodrop.config.matrix import NAMED
+from nodrop.config.asked import changed_command
+from nodrop.config.matrix import NAMED, said_by_name
 from nodrop.config.units import noun
 from nodrop.findings.observations import RATES, rates_of
 from nodrop.report import escape, numbers
 from nodrop.report.trials import Trial, read_trial
-from nodrop.results.rundir import Damage, RunDir, must_be_each_once, open_run
+from nodrop.results.rundir import RunDir, must_be_each_once, open_run
 from nodrop.results.summary import by_size, looks, rule_of
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Looks, Summary, by_start, summarize
-from nodrop.untrusted.json_text import list_in, table_in, tables_in
+from nodrop.untrusted.json_text import list_in
 
 KeyT = TypeVar("KeyT")
 ItemT = TypeVar("ItemT")
@@ -29,8 +28,6 @@ MadeT = TypeVar("MadeT")
 WholeT = TypeVar("WholeT", "Cell", "Story")
 
 UNVALUED = "all trials"
-OPTIONS = {"--budget": "search.budget_s"}
-"""Options of `nodrop capacity` that are a key of the experiment, a time."""
 
 
 def by_key(told: Iterable[tuple[KeyT, ItemT]]) -> dict[KeyT, list[ItemT]]:
@@ -221,47 +218,12 @@ class Source:
         return ("nodrop", *(escape.plain(word, longest=200) for word in argv[1:]))
 
     def command_with(self, *settings: str) -> str:
-        """The command with these settings, to be pasted; the settings alone without one.
-
-        A setting replaces that of its key.
-        """
-        keys = {one.partition("=")[0] for one in settings}
-        options = {option for option, key in OPTIONS.items() if key in keys}
-        words: list[str] = []
-        for word in self.command:
-            before = words[-1] if words else ""
-            if before in options or (before == "--set" and word.partition("=")[0] in keys):
-                words.pop()
-            elif word != "--resume" and not word.startswith(tuple(f"{one}=" for one in options)):
-                words.append(word)
-        for one in settings:
-            key, _, value = one.partition("=")
-            option = next((option for option, of in OPTIONS.items() if of == key), "")
-            known = option and self.command[1:2] == ("capacity",)
-            words += (option, f"{value}s") if known else ("--set", one)
-        return shlex.join(words)
+        """The command with these settings, to be pasted; the settings alone without one."""
+        return shlex.join(changed_command(self.command, *settings))
 
     def command_words(self, *settings: str) -> str:
         """`command_with` within a sentence."""
         return f"`{self.command_with(*settings)}`"
-
-    @property
-    def sut_names(self) -> tuple[str, ...]:
-        """Names of the SUTs by the manifest, or by the experiment file of an older run."""
-        manifest = self.run.manifest
-        named = [table_in(manifest, "sut"), *tables_in(manifest, "suts")]
-        names = [str(sut["name"]) for sut in named if sut.get("name")]
-        if not names:
-            with suppress(tomllib.TOMLDecodeError, AttributeError):
-                kind = tomllib.loads(self.run.experiment).get("sut", {}).get("kind")
-                names = [str(kind)] if kind else []
-        return tuple(dict.fromkeys(names))
-
-    @cached_property
-    def damage(self) -> tuple[Damage, ...]:
-        runs = (record.run for record in self.run.trials.records)
-        rows = (damage for run in runs for damage in self.run.damaged_rows(run))
-        return (*self.run.damage, *self.run.trials.damage, *self.run.unlisted(), *rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,18 +324,6 @@ def _cells(
     return tuple(sorted(cells, key=order))
 
 
-def said_by_name(factors: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Factors of named cells that need not be said beside the name, which alone decides them."""
-    if NAMED not in factors or not all(NAMED in cell for cell in cells):
-        return []
-    names = {str(cell[NAMED]) for cell in cells}
-
-    def decided(factor: str) -> bool:
-        return len({(str(cell[NAMED]), repr(cell.get(factor))) for cell in cells}) == len(names)
-
-    return [f for f in factors if f != NAMED and decided(f)]
-
-
 def _really(factor: str, asked: Any, found: Sequence[Trial]) -> str:
     """A cell is called by what ran: `threads 4 (really 2)`."""
     table, _, name = factor.partition(".")
@@ -418,7 +368,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_shown, value)) or "none"
     return str(value)
-
-
-def stored_findings(source: Source) -> list[Mapping[str, Any]]:
-    return [*tables_in(source.run.beside("findings"), "findings")]

@@ -34,6 +34,7 @@ from nodrop.untrusted.json_text import list_in, table_in, tables_in
 MOST_NAMED = 5
 """Rules in a sentence, keys in a line of a terminal."""
 LOG = "engine.json"
+LATE_FOR_THE_TRACE_US = 1_000
 
 
 def sensor_sentences(story: Story) -> Iterator[Sentence]:
@@ -267,9 +268,6 @@ def _sender(story: Story) -> Iterator[Sentence]:
         yield sentence_of("sender-shaped", evidence, (t for _, _, t in shaped))
     if silent := [t for t, sent in measured if sent.schedule_error_us is None]:
         yield sentence_of("sender-silent", {"trials": len(silent)}, silent)
-
-
-LATE_FOR_THE_TRACE_US = 1_000
 
 
 def _others(story: Story) -> Iterator[Sentence]:

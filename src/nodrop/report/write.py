@@ -50,6 +50,8 @@ from nodrop.untrusted.folder import Folder
 
 MOST_CHARTS, MOST_FIGURES = (60, 12), (100, 20)
 """Trials over time, 17 kB each, and trials drawn, the typical ones first; fewer of a long run."""
+MOST_CELLS = 60
+"""Largest number of cells whose typical trial is a figure."""
 
 
 def page(story: Story) -> str:
@@ -142,10 +144,6 @@ def _drawn(story: Story, most: int) -> frozenset[Trial]:
     return frozenset([*typical, *rest][:most])
 
 
-MOST_CELLS = 60
-"""Largest number of cells whose typical trial is drawn."""
-
-
 def _own_pictures(story: Story) -> Iterator[Picture]:
     """Loss, every run; flow and time chart of each cell's typical trial."""
     planned = [cell for cell in story.cells if not cell.searched]
@@ -189,10 +187,9 @@ def write_report(
     The same run directories give the same bytes.
     """
     folder = _made(story.sources[0].run.path, out)
-    cells = figures.cells_table(story)
     if Part.CSV in only:
-        whole = figures.trials_table(story), figures.ledger_table(story)
-        for table in (cells, *whole, *_own_tables(story)):
+        whole = (figures.cells_table, figures.trials_table, figures.ledger_table)
+        for table in (*(made(story) for made in whole), *_own_tables(story)):
             _write_csv(folder, table.name, table)
     if Part.LATEX in only:
         for table in (figures.cells_page_table(story), figures.trials_page_table(story)):
@@ -337,7 +334,7 @@ def _run_line(run: Path, where: Path) -> dict[str, Any]:
         "name": source.name,
         "link": quote(report) if Folder(run).folder("report").is_there(PAGE) else "",
         "begun": begun.replace("T", escape.THIN),
-        "sut": escape.plain(", ".join(source.sut_names), longest=60),
+        "sut": escape.plain(", ".join(source.run.sut_names), longest=60),
         "trials": len(story.trials),
         "card": card,
         "answer": card.breaks.verdict if card else answer,

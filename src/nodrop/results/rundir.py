@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, overload
 
@@ -32,7 +33,14 @@ from nodrop.results.records import RUN_FORMAT
 from nodrop.results.store import Copy, before_anything, brought
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, plain
+from nodrop.untrusted.json_text import (
+    SMALL_FILE_BYTES,
+    NotJson,
+    decode_object,
+    plain,
+    table_in,
+    tables_in,
+)
 
 ROOM = 40_000
 """Records that stay as they were made, 240 MB: a run of no more trials makes each once."""
@@ -120,7 +128,7 @@ class Trials:
     damage: tuple[Damage, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunDir:
     """A run directory opened for reading, whatever state it is in."""
 
@@ -131,6 +139,23 @@ class RunDir:
     trials: Trials
     damage: tuple[Damage, ...]
     """Damage to the files beside the trials; each trial's own files are read when asked for."""
+
+    @property
+    def sut_names(self) -> tuple[str, ...]:
+        """Names of the SUTs by the manifest, or by the experiment file of an older run."""
+        named = [table_in(self.manifest, "sut"), *tables_in(self.manifest, "suts")]
+        names = [str(sut["name"]) for sut in named if sut.get("name")]
+        if not names:
+            with suppress(tomllib.TOMLDecodeError, AttributeError):
+                kind = tomllib.loads(self.experiment).get("sut", {}).get("kind")
+                names = [str(kind)] if kind else []
+        return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def all_damage(self) -> tuple[Damage, ...]:
+        """Damage to the trials' own files as well."""
+        rows = (one for record in self.trials.records for one in self.damaged_rows(record.run))
+        return (*self.damage, *self.trials.damage, *self.unlisted(), *rows)
 
     def beside(self, name: str) -> Json | Damage | None:
         """A file of `write_beside`; None if there is no such file."""

@@ -17,10 +17,11 @@ from nodrop.report import escape, numbers
 from nodrop.report.chart import MOST_SERIES, Chart, Pane, Plot, Scale
 from nodrop.report.sections import Picture as Figure
 from nodrop.report.sections import Section, rendered
-from nodrop.report.story import Source, Story, once, stored_findings
+from nodrop.report.story import Source, Story, once
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.report.timeline import Series
 from nodrop.results.rundir import Damage
+from nodrop.untrusted.json_text import tables_in
 
 
 def figure(value: float | None, *, whole: bool = False) -> Value:
@@ -287,7 +288,9 @@ def _findings_table(source: Source) -> Table:
             Column(name="effect", title="What it does to a conclusion"),
             Column(name="code", title="Code"),
         ),
-        rows=tuple(_finding_row(item) for item in stored_findings(source)),
+        rows=tuple(
+            _finding_row(item) for item in tables_in(source.run.beside("findings"), "findings")
+        ),
     )
 
 

@@ -128,7 +128,7 @@ def study_figures(story: Story, found: Sequence[Condition]) -> tuple[StudyFigure
     bases = [(c, c.base.cell.factors) for c in found]
     studied = [c for c, of in bases if of.get(KIND) == BASE_KIND and of.get(LOAD) in loads]
     kinds = {str(place.cell.factors.get(KIND)) for c in studied for place in c.places}
-    if not kinds & {*KINDS[1:]} or not any(STUDIED_SUT in s.sut_names for s in story.sources):
+    if not kinds & {*KINDS[1:]} or not any(STUDIED_SUT in s.run.sut_names for s in story.sources):
         return ()
     return tuple(StudyFigure(one, tuple(_rows(one, studied))) for one in FIGURES)
 
