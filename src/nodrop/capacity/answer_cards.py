@@ -92,15 +92,15 @@ def _card(story: Story, searched: SearchedCell) -> Card:
     known = {t: ratio for t, ratio in judged.items() if ratio is not None}
     lossy = {t: ratio for t, ratio in known.items() if ratio > answer.goal}
     which = "higher " if lower is not None else "lower " if upper is not None else ""
-    why = f"No {which}load was decided." if answer.limited_by == "budget" else None
     cut = answer.limited_by == "budget"
+    why = f"No {which}load was decided." if cut else None
     lost = [t for t in searched.trials if cut and t.valid and t.lost_packets]
     limit = _Limit(
         by=answer.limited_by,
         lost=lost,
         above=[*lossy] or above,
         place=answer.place,
-        knob=answer.knob or (lost[0].record.verdict.rpartition(": ")[2] if lost else ""),
+        knob=answer.knob or next((k for t in lost if (k := t.record.packets.knob)), ""),
         sut=escape.plain(searched.subject if not searched.label else "the SUT", longest=24),
         detections=answer.goals_of == "detections",
         crowded=_crowded(searched.trials),
@@ -279,7 +279,7 @@ def _tolerated(answers: Sequence[Answer]) -> str:
     for one, lower in ((one, one.lower) for one in others if one.lower is not None):
         what = "missed detections" if one.goals_of == "detections" else "loss"
         goal = f"{numbers.percent(one.goal)} % {what}"
-        if ends(one) == ends(first):
+        if ends(one) == ends(first) and first.upper is not None:
             said.append(f"Tolerating {goal} changes nothing.")
         elif ends(one)[0] == ends(first)[0]:
             said.append(f"Tolerating {goal} is not shown to carry more.")

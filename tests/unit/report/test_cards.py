@@ -70,6 +70,13 @@ def test_a_card_has_both_loads_and_what_the_higher_one_lost(
     assert card.sure.words[0] == "3 of 3 trials carried it."
 
 
+def test_without_an_upper_bound_more_may_be_carried(tmp_path: Path) -> None:
+    """Seen: "changes nothing" of a search that had decided one load."""
+    card = card_of(outcome_search(tmp_path, [tried(7, [0.0] * 3)]))
+    assert card.too_much is None
+    assert card.tolerated == "Tolerating 0.50 % loss is not shown to carry more."
+
+
 @pytest.mark.parametrize(("least", "over"), [(7.793, 11.272), (4.121, 5.668)])
 def test_one_load_is_rounded_two_ways_with_digits_enough(
     tmp_path: Path, least: float, over: float
