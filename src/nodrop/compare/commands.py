@@ -494,7 +494,7 @@ def history(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Follow a metric over many runs: where it changed, what changed with it, if it is worse.
+    """Follow a metric over many runs: where it changed, what changed with it, whether it got worse.
 
     \b
     nodrop history results/nightly-*

@@ -179,7 +179,7 @@ def _bad(subject: str, told: Sequence[Cell]) -> Iterator[Sentence]:
 
 
 def load_words(cell: Cell, *, asked: bool = False, known: float = numbers.SMALL_RATE) -> str:
-    """`99 970 packets/s (4X)`; in a void cell, as `asked` for: `5 000 000 packets/s`."""
+    """`99,970 packets/s (4X)`; in a void cell, as `asked` for: `5,000,000 packets/s`."""
     pps = cell.asked_pps if asked else _pps(cell)
     rate = "" if pps is None else f"{numbers.rate(pps, known)} packets/s"
     if cell.load_label and not (rate and cell.load_label.endswith(" pps")):

@@ -489,6 +489,7 @@ def remove_group(group: Path, *, within_s: float = REMOVAL_S) -> None:
             return None
         except OSError:
             # The kernel lists a process that ends no more, and counts it until its rings are freed.
+            # No event of version 1 tells when.
             if time.monotonic() > deadline:
                 raise
         time.sleep(0.05)
