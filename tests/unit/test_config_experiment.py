@@ -1,5 +1,6 @@
 """A wrong experiment file, --set or lab file is one line of words before anything is touched."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -317,3 +318,24 @@ def test_a_byte_order_mark_is_no_part_of_a_toml_file(tmp_path: Path, text: str) 
     plain.write_text(text)
     marked.write_bytes(b"\xef\xbb\xbf" + text.encode())
     assert read_toml(marked) == read_toml(plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [
+        ("a.cap", b"\xd4\xc3\xb2\xa1"),
+        ("a b", b"\xa1\xb2\x3c\x4d"),
+        ("a", b"\n\r\r\n"),
+        ("a", b"snoop"),
+        ("a.pcap.gz", b"\x1f\x8b"),
+    ],
+)
+@pytest.mark.parametrize("size", [0, 2 << 20])
+def test_a_capture_in_place_of_an_experiment_leads_to_capacity(
+    tmp_path: Path, name: str, begin: bytes, size: int
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(begin + bytes(size))
+    with pytest.raises(BadInput, match="is a capture, and no TOML file") as said:
+        load_experiment(path)
+    assert said.value.hint == f"to measure with it: nodrop capacity {shlex.quote(str(path))}"

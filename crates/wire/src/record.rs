@@ -78,7 +78,10 @@ pub enum CaptureError {
         need: usize,
     },
     /// The first four bytes are of no format that is read.
-    #[error("not a capture file that can be read: it begins with {magic:02x?}{}", named(.name))]
+    #[error(
+        "not a capture file that can be read: it begins with {}; pcap, pcapng and snoop are read, each also packed with gzip, zstd, xz or lz4 (editcap converts others)",
+        beginning(*.magic, *.name)
+    )]
     UnknownFormat {
         /// The first four bytes, as they stand.
         magic: [u8; 4],
@@ -146,8 +149,18 @@ impl CaptureError {
     }
 }
 
-fn named(name: &Option<&'static str>) -> String {
-    name.map_or_else(String::new, |name| format!(" ({name})"))
+fn beginning(magic: [u8; 4], name: Option<&'static str>) -> String {
+    if let Some(name) = name {
+        return format!("the bytes of {name}");
+    }
+    if magic.is_ascii()
+        && magic
+            .iter()
+            .all(|byte| *byte >= b' ' || byte.is_ascii_whitespace())
+    {
+        return format!("the text {:?}", String::from_utf8_lossy(&magic));
+    }
+    format!("the bytes {magic:02x?}")
 }
 
 /// Name of the link types most often met beside Ethernet (tcpdump.org/linktypes.html).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.config.units import count_of
+from nodrop.config.units import count_of, time_s
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.terminal.arguments import (
     AsJson,
@@ -23,7 +24,6 @@ from nodrop.terminal.arguments import (
     only_for_a_host,
     say,
     say_json,
-    seconds,
     write_anew,
     written_anew,
 )
@@ -111,12 +111,13 @@ def audit(
     something could not be read; 2: bad input.
     """
     from nodrop.audit.audit_answer import Asked, audited, sarif
+    from nodrop.tune.device import some_port
 
     asked = Asked(
         role=role.value,
         config=None if config is None else str(config),
         ports=ports or [],
-        watch_s=None if watch is None else seconds("--watch", watch, least=1.0),
+        watch_s=None if watch is None else time_s("--watch", watch, least=1.0),
     )
     if where is None:
         only_for_a_host(become, ssh_config)
@@ -129,6 +130,14 @@ def audit(
         say_json(found.model_dump())
     else:
         _print(found)
+        if not found.ports:
+            host = [where] if where else []
+            port = "NAME" if where else some_port()
+            say()
+            say(
+                "Nobody captures packets here. Start the sensor, or name the port that it will use:"
+            )
+            say(f"do: {shlex.join(['nodrop', 'audit', *host, '--port', port])}")
     return found.exit_code
 
 
@@ -267,8 +276,8 @@ def drops(
     from nodrop.results.writer import must_be_new
     from nodrop.testbed.hosts.control_groups import Looks
 
-    interval_s = seconds("--interval", interval, least=LEAST_S, most=MOST_S)
-    for_s = seconds("--for", for_, least=interval_s) if for_ is not None else None
+    interval_s = time_s("--interval", interval, least=LEAST_S, most=MOST_S)
+    for_s = time_s("--for", for_, least=interval_s) if for_ is not None else None
     if record is not None:
         must_be_new(record)
     with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,7 +76,7 @@ def plan(
     Exit code 0; 2: bad input. Nothing is changed.
     """
     from nodrop.tune.applying import values
-    from nodrop.tune.device import Live, session_ports
+    from nodrop.tune.device import Live, session_ports, some_port
 
     if config is not None:
         return _yaml_plan(config, knobs or (), ports or (), write=write)
@@ -92,6 +93,10 @@ def plan(
             say_json([{"port": p, "knob": k.id, "value": v} for p, k, v in found])
         for port, knob, value in found if not as_json else ():
             say(f"{port or 'host'} {knob.id} = {value}  ({knob.title}; takes: {knob.values})")
+        if not as_json and not found[0][0]:
+            say(f"do: nodrop tune plan --port {some_port()}   # its knobs; nobody captures here")
+        if not as_json:
+            say("do: nodrop tune plan netdev-budget=600   # what a change would do")
         return 0
     steps = _steps(knobs, ports)
     if as_json:
@@ -103,6 +108,8 @@ def plan(
         say_indented(f"   about it: {step.knob.why} ({step.knob.source})")
         if step.knob.wrong_when:
             say_indented(f"   not: {step.knob.wrong_when}")
+    places = [word for port in ports or () for word in ("--port", port)]
+    say(f"do: {shlex.join(['nodrop', 'tune', 'apply', *places, *knobs])}")
     for line in _persistent(steps) if persist else ():
         say(line)
     return 0

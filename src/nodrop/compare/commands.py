@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.config.units import count_of
+from nodrop.config.units import count_of, time_s
 from nodrop.errors import BadInput
 from nodrop.results.store import MARK
 from nodrop.terminal.arguments import (
@@ -345,7 +345,7 @@ def ab(
     Exit code 0: B is the same or better; 5: worse in some metric; 6: cannot tell within --most or
     --budget; 1: a build has no trial that is not void; 2: bad input; 3: the lab failed.
     """
-    from nodrop.config.asked import AbQuestion, Sensor, time_s
+    from nodrop.config.asked import AbQuestion, Sensor
     from nodrop.config.lab_file import load_lab
     from nodrop.measure.controllers.blocks import UntilTold
     from nodrop.measure.plan import make_plan

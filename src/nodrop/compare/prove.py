@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nodrop.config.units import time_s
 from nodrop.errors import BadInput, Interrupted, NodropError
 from nodrop.terminal.arguments import (
     AsJson,
@@ -109,7 +110,7 @@ def prove(
     void; 2: bad input; 3: the lab failed.
     """
     from nodrop.compare import proving
-    from nodrop.config.asked import Sensor, time_s
+    from nodrop.config.asked import Sensor
     from nodrop.config.lab_file import load_lab
     from nodrop.results.other_records import NAME
 

@@ -281,8 +281,12 @@ def _card(rows: Sequence[Row], to_do: list[str], *, lacking: bool) -> VersusCard
     counts = Counter(row.answer for row in rows)
     headline, where = "Cannot tell yet.", ""
     if sure := [row for row in rows if row.answer == "different"]:
-        first = max(sure, key=lambda row: (bool(row.worse), abs(in_margins(row) or 0.0)))
-        headline, where = _headline(first), f"{first.cell}: {first.words}."
+        sure.sort(key=lambda row: (bool(row.worse), abs(in_margins(row) or 0.0)), reverse=True)
+        headline, where = _headline(sure[0]), f"{sure[0].cell}: {sure[0].words}."
+        worse = [row.metric for row in sure if row.worse]
+        # What loses packets, or dies, has less to do: that is no gain.
+        if worse and len(worse) < len(sure) and not {LOSS, FAILED} & {*worse}:
+            where += f" But {_headline(sure[len(worse)])}"
     elif not (lacking or to_do or counts["cannot tell"]):
         headline = "B is the same as A."
     unsure: dict[float, list[str]] = {}

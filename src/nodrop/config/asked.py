@@ -13,13 +13,12 @@ from typing import Any
 from nodrop.config.matrix import NAMED, PROFILE, VARIED_TABLES, Matrix, flatten
 from nodrop.config.options import parse_setting, setting_text
 from nodrop.config.replay import MADE_TRACE
+from nodrop.config.units import NOTHING, time_s
 from nodrop.errors import BadInput
 
 LONGEST_NAME = 48
-NOTHING = '""'
 ROUNDS = 12
 """Rounds of a search with each knob, from which two of them can be told apart."""
-SECONDS = {"": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,14 +296,6 @@ def thread_count(text: str | None) -> int | str | None:
     if re.fullmatch(r"[1-9]\d{0,3}", text.strip(), re.ASCII) is None:
         raise BadInput(f"--threads {text or NOTHING}: must be a number, such as 2, or auto")
     return int(text)
-
-
-def time_s(option: str, text: str) -> float:
-    """`10m` → 600."""
-    match = re.fullmatch(r"(\d{1,7}(?:\.\d{1,6})?) ?([a-z]{0,3})", text.strip(), re.ASCII)
-    if match is None or match[2] not in SECONDS or not float(match[1]):
-        raise BadInput(f"{option} {text or NOTHING}: must be a time, such as 90s, 10m or 1h")
-    return float(match[1]) * SECONDS[match[2]]
 
 
 def _whole_path(text: str, folder: Path) -> str:

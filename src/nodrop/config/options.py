@@ -19,6 +19,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import shlex
 import tomllib
 import types
 import typing
@@ -42,12 +43,15 @@ from pydantic_core import ErrorDetails
 
 from nodrop.config.units import parse_bytes, parse_cpus
 from nodrop.errors import BadInput
-from nodrop.untrusted.folder import read_file
+from nodrop.untrusted.folder import open_file, read_file
 from nodrop.untrusted.json_text import is_utf8
 
 # Reading a TOML file, and `--set key=value` on top of it.
 
 LONGEST_FILE_BYTES = 1 << 20
+CAPTURE = re.compile(rb"\xa1\xb2..|..\xb2\xa1|\n\r\r\n|snoo", re.DOTALL)
+"""First bytes of pcap in each byte order and resolution, pcapng and snoop."""
+PACKED_CAPTURE = re.compile(r"\.p?cap(ng)?\.(gz|xz|zst|lz4|bz2)$")
 LONGEST_LINE = 64 << 10
 MOST_DOTS = 4096
 """Limit on the dots of a line. Lists of numbers and paths have fewer, and a dotted key of so many
@@ -60,6 +64,11 @@ MOST_INT = 1 << 65
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     """The table and the text of the file. BadInput with the line that is no TOML."""
     try:
+        with open_file(path) as file:
+            begin = file.read(4)
+        if CAPTURE.fullmatch(begin) or PACKED_CAPTURE.search(path.name):
+            hint = f"to measure with it: nodrop capacity {shlex.quote(str(path))}"
+            raise BadInput(f"{path}: is a capture, and no TOML file", hint=hint)
         text = read_file(path, most_bytes=LONGEST_FILE_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import shlex
@@ -252,21 +251,6 @@ def blaming_options(asked: Experiment, plan: Callable[[], Plan]) -> Plan:
 def all_settings(settings: list[str] | None, *, tolerate_truncated: bool) -> list[str]:
     """The `--set`s, and those that have a flag of their own."""
     return [*(settings or ()), *(["load.tolerate_truncated=true"] if tolerate_truncated else ())]
-
-
-UNITS_S = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-
-
-def seconds(option: str, text: str, *, least: float, most: float = math.inf) -> float:
-    """`500ms`, `1s`, `10m`."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]*)", text.strip(), re.ASCII)
-    if match is None or match[2] not in UNITS_S:
-        raise BadInput(f'{option} {text}: must be a time, such as "500ms", "1s" or "10m"')
-    found = float(match[1]) * UNITS_S[match[2]]
-    if not least <= found <= most:
-        at_most = f" and at most {most:g} s" if most < math.inf else ""
-        raise BadInput(f"{option} {text}: must be at least {least:g} s{at_most}")
-    return found
 
 
 class Becoming(StrEnum):

@@ -265,6 +265,12 @@ def names() -> list[str]:
     return [name for _, name in socket.if_nameindex()]
 
 
+def some_port() -> str:
+    """A port to name in a command: the first that is up (the loopback says `unknown`)."""
+    states = sorted(Path("/sys/class/net").glob("*/operstate"))
+    return next((one.parent.name for one in states if one.read_text() == "up\n"), "NAME")
+
+
 def must_be_there(port: str) -> None:
     there = names()
     if port not in there:

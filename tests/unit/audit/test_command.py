@@ -51,6 +51,17 @@ def test_a_pipe_gets_a_line_per_finding(host: MadeHost, capsys: Given) -> None:
     assert note.startswith("note. rx-dropped: eth1: rx_dropped 340 is no loss")
 
 
+def test_a_host_without_a_sensor_gets_the_command_that_goes_on(
+    host: MadeHost, capsys: Given
+) -> None:
+    host.sockets.clear()
+    host.listen()
+    main.exit_code(["audit"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("sensor, no port that anybody captures on: 0 findings in 0.")
+    assert lines[-1].startswith("do: nodrop audit --port ")
+
+
 def test_a_terminal_gets_a_table_of_80_columns(
     host: MadeHost, capsys: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,7 @@ def test_make_demo_asks_the_same() -> None:
         (["make:demo", "--goal", "0", "--goal", "0%"], "goals: one is given twice"),
         (["make:demo", "--budget", "soon"], "must be a time"),
         (["make:demo", "--budget", "2s"], "one trial alone takes about"),
-        (["make:demo", "--budget", "500ms"], "must be a time"),
+        (["make:demo", "--budget", "500ms"], "one trial alone takes about"),
         (["make:demo", "--threads", "many"], "must be a number, such as 2, or auto"),
         (["make:demo", "--threads", "0"], "must be a number, such as 2, or auto"),
         (["make:demo", *REAL, "--config", "none.yaml"], "sut.config"),

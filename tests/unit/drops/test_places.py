@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from nodrop.config.units import time_s
 from nodrop.drops.outlets import ending, lines, sparkline, view
 from nodrop.drops.places import doubled, losses, thread_shares
 from nodrop.drops.watching import Interval, Watch, written
 from nodrop.errors import BadInput
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
-from nodrop.terminal.arguments import seconds
 from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, Looks
 from tests.unit.drops.test_capture_books import look, port, program, ring, said, sock, thread
 from tests.unit.drops.test_outlets import recorded
@@ -434,8 +434,8 @@ def test_sparks_and_doubled_limits() -> None:
 @pytest.mark.parametrize("text", ["", "0", "1x", "-1s", "2 h s", "99h", "1e3"])
 def test_times_that_are_none(text: str) -> None:
     with pytest.raises(BadInput, match="--interval"):
-        seconds("--interval", text, least=0.1, most=3600)
-    assert seconds("--for", "1.5m", least=1) == 90.0
+        time_s("--interval", text, least=0.1, most=3600)
+    assert time_s("--for", "1.5m", least=1) == 90.0
 
 
 @pytest.mark.parametrize(

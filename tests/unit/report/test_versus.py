@@ -100,6 +100,25 @@ def test_the_card_names_the_largest_sure_difference(
 
 
 @pytest.mark.parametrize(
+    ("loss", "memory", "cpu", "beside"),
+    [
+        (0.5, 1.7, 1.0, "MiB. But B loses 0.51 points less."),
+        (2.0, 1.0, 0.5, "points."),
+        (0.5, 1.0, 1.0, "points."),
+    ],
+)
+def test_a_card_does_not_hide_what_is_better_behind_what_is_worse(
+    loss: float, memory: float, cpu: float, beside: str
+) -> None:
+    """Seen: of a larger ring, that it uses 72 % more memory, and not that its loss is gone."""
+    runs = [1.0, 1.001] * 20
+    times = {"loss_pct": loss, "memory_mib": memory, "cpu_us_per_packet": cpu}
+    a = side("a", dict.fromkeys(times, runs))
+    b = side("b", {name: [value * by for value in runs] for name, by in times.items()})
+    assert versus(a, b).card.where.endswith(beside)
+
+
+@pytest.mark.parametrize(
     ("behind", "more", "to_do"),
     [
         (0, (), []),

@@ -132,6 +132,14 @@ def test_what_is_known_of_a_knob_is_no_reason_for_either_value(
     assert main.exit_code(["tune", "plan", "--port", "lo", f"gro={value}"]) == 0
     shown = capsys.readouterr().out
     assert "about it: on makes one packet of several" in shown and "why:" not in shown
+    assert shown.splitlines()[-1] == f"do: nodrop tune apply --port lo gro={value}"
+
+
+def test_a_list_of_knobs_ends_with_the_command_that_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main.exit_code(["tune", "plan", "--port", "lo"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("do: nodrop tune plan ")
 
 
 def test_a_value_of_a_table_is_a_text_or_a_number() -> None:
