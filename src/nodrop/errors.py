@@ -194,7 +194,9 @@ def _handled_by(handler: Callable[[int, FrameType | None], object]) -> Iterator[
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are handled in the main thread, which this block does not run in
         return
-    former = {number: signal.signal(number, handler) for number in ENDING}
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # whoever started it logs out
+    numbers = [number for number in ENDING if not (nohup and number == signal.SIGHUP)]
+    former = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:

@@ -163,6 +163,9 @@ def test_the_estimate(tmp_path: Path) -> None:
     made = plan(tmp_path, "load.duration_s=10", "measure.warmup_s=1")
     assert made.load_s == 180
     assert made.around_s == 18 * 5
+    for settings, each_s in (((), 0.5), (("measure.sut=standing",), 4.0)):
+        on_the_host = plan(tmp_path, "load.duration_s=10", "setup.kind=bare", *settings)
+        assert on_the_host.around_s == 9 * each_s
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.config.units import count_of, time_s
-from nodrop.errors import BadInput, LabProblem, NotReady
+from nodrop.errors import BadInput, LabProblem, NotReady, interrupts
 from nodrop.terminal.arguments import (
     AsJson,
     Become,
@@ -281,6 +281,7 @@ def drops(
     if record is not None:
         must_be_new(record)
     with (
+        interrupts(),  # also SIGTERM ends with the totals, and with a whole record
         _host(where, become, ssh_config) as host,
         closing(Looks(host, root=None if where else Path("/"))) as looks,
         _outlets(host, record, metrics) as outlets,

@@ -143,13 +143,13 @@ def row_line(row: Row) -> str:
 
 
 def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
-    """Once, behind the last interval."""
+    """Once, behind the last interval: the answer, the losses, then the books."""
     yield f"since {clock(began_real_ns)}:"
-    for one in found.ended:
-        at = "" if one.ended_real_ns is None else f" at {clock(one.ended_real_ns)}"
-        yield f"  (ended{at}) {capture_line(one, found)}{unsaid(one)}"
-    for one in found.balances:
-        yield f"  {capture_line(one, found)}"
+    if worst := max(found.rows, key=lambda row: row.total, default=None):
+        yield f"  most die in the {worst.loss.place}: {worst.mostly.why}"
+        yield f"  do: {worst.mostly.do}"
+    elif found.balances:
+        yield "  nothing lost at any place that is visible"
     for row in sorted(found.rows, key=lambda row: -row.total):
         first, last = (clock(at) if at else "–" for at in (row.first_real_ns, row.last_real_ns))
         yield (
@@ -157,11 +157,11 @@ def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
             f"{last}, in {count_of(row.bursts, 'burst')}, at most "
             f"{row.worst_pps:,.0f}/s at {clock(row.worst_real_ns)} ({row.loss.counter})"
         )
-    if worst := max(found.rows, key=lambda row: row.total, default=None):
-        yield f"  most die in the {worst.loss.place}: {worst.mostly.why}"
-        yield f"  do: {worst.mostly.do}"
-    elif found.balances:
-        yield "  nothing lost at any place that is visible"
+    for one in found.ended:
+        at = "" if one.ended_real_ns is None else f" at {clock(one.ended_real_ns)}"
+        yield f"  (ended{at}) {capture_line(one, found)}{unsaid(one)}"
+    for one in found.balances:
+        yield f"  {capture_line(one, found)}"
     if found.not_for_us:
         yield f"  no loss: {found.not_for_us:,} of the last interval that no protocol wanted"
     yield from (f"  {line}" for line in hidden(found))

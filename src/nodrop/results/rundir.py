@@ -320,9 +320,12 @@ def open_run(path: Path) -> RunDir:
     """Opens for reading. BadInput only if this is no run directory at all."""
     folder = Folder(path)
     if not folder.is_there(TRIALS) and not folder.is_there(MANIFEST):
+        newest = max(runs_in(path), key=_when_and_which, default=None)
         raise BadInput(
             f"{path}: not a run directory (neither {MANIFEST} nor {TRIALS})",
-            hint="give the directory that `nodrop run` printed as its last line",
+            hint=f"the newest in it: {newest}"
+            if newest
+            else "give the directory that `nodrop run` printed as its last line",
         )
     damage: list[Damage] = []
     manifest: Json = {}

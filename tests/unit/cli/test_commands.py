@@ -32,7 +32,7 @@ def test_plan_shows_order_count_and_time(
         "load.multiplier=4"
     ]
     assert out[6:] == [
-        "2 cells x 2 repetitions = 4 trials, order of seed 1, about 52 s",
+        "2 cells x 2 repetitions = 4 trials, order of seed 1, about 46 s",
         "load.multiplier=1: 1,000 packets of 1 flow",
         "load.multiplier=4: 1,000 packets of 1 flow",
         "the sender holds its trace in memory: at most about 1 MiB",

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from nodrop.cli import main
 from nodrop.config.units import time_s
+from nodrop.drops import watching
 from nodrop.drops.outlets import ending, lines, sparkline, view
 from nodrop.drops.places import doubled, losses, thread_shares
 from nodrop.drops.watching import Interval, Watch, written
 from nodrop.errors import BadInput
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
+from nodrop.testbed.hosts import control_groups
+from nodrop.testbed.hosts import node as find_node
 from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, Looks
 from tests.unit.drops.test_capture_books import look, port, program, ring, said, sock, thread
 from tests.unit.drops.test_outlets import recorded
@@ -402,13 +409,35 @@ def test_the_end_and_the_page_have_the_cause_of_most_packets(
         kept += [written(found)] if found else []
     assert found is not None
     said = "\n".join(ending(found, found.real_ns))
-    assert f"most die in the socket ring: {why}" in said and do in said.partition("  do: ")[2]
+    assert said.splitlines()[1].startswith(f"  most die in the socket ring: {why}")
+    assert do in said.partition("  do: ")[2]
     answer = report_json(read_story([recorded(tmp_path / "x", iter(kept))]))["answer"]["sentences"][
         0
     ]
     assert why in answer["text"] and do in answer["to_do"]
     (place,) = kept[-1].places
     assert place.why == found.rows[0].loss.why and place.most_why.startswith(why)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_watch_that_is_ended_says_its_totals(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = interval(
+        {"sockets": [sock(41, 0, 0)], "ports": [port((0, 0))], "programs": {"7": program()}},
+        {"sockets": [sock(41, 30, 70)], "ports": [port((100, 104))], "programs": {"7": program()}},
+    )
+
+    def watched(*_: object, **__: object) -> Iterator[Interval]:
+        yield found
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(watching, "intervals", watched)
+    monkeypatch.setattr(find_node, "find_node_binary", lambda: Path("/bin/true"))
+    monkeypatch.setattr(control_groups, "Looks", lambda *_, **__: Mock())
+    assert main.exit_code(["drops"]) == 128 + number
+    said = capsys.readouterr()
+    assert "most die in the socket ring" in said.out and f"ended by {number.name}" in said.err
 
 
 def test_words_for_a_terminal_hold_everything() -> None:

@@ -51,3 +51,13 @@ def test_a_signal_lost_in_a_destructor_is_raised_by_check() -> None:
         unlucky = Unlucky()
         del unlucky
         gate.check()
+
+
+def test_a_run_that_nohup_began_outlives_its_terminal() -> None:
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interrupts():
+            hit(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, former)

@@ -239,6 +239,15 @@ def test_no_run_directory(tmp_path: Path) -> None:
         RunWriter.resume(tmp_path, plan_sha256="p")
 
 
+def test_a_folder_of_runs_names_the_newest_of_them(tmp_path: Path) -> None:
+    for when in ("20261125T111717Z", "20261126T101500Z", "20261126T101500Z-2"):
+        (tmp_path / f"x-{when}").mkdir()
+        (tmp_path / f"x-{when}/manifest.json").write_text("{}")
+    with pytest.raises(BadInput, match="not a run directory") as said:
+        open_run(tmp_path)
+    assert said.value.hint == f"the newest in it: {tmp_path / 'x-20261126T101500Z-2'}"
+
+
 def test_names_cannot_leave_their_folder(tmp_path: Path) -> None:
     with create(tmp_path) as writer:
         folder = writer.trial("0001")
