@@ -34,7 +34,6 @@ from nodrop.measure.busy import Feed, Others
 from nodrop.measure.packets import books, instances
 from nodrop.measure.packets.books import Observed
 from nodrop.measure.packets.instances import (
-    NOTHING_SAID,
     Places,
     between,
 )
@@ -46,7 +45,7 @@ from nodrop.testbed.hosts.api import HostProcess, Json, counters_of, rise
 from nodrop.testbed.hosts.control_groups import own_quotas
 from nodrop.testbed.hosts.processes import allowed_cpus, usage
 from nodrop.testbed.load.api import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts
-from nodrop.testbed.suts.api import Sut, SutCounters
+from nodrop.testbed.suts.api import NOTHING_SAID, Sut, SutCounters
 from nodrop.untrusted.json_text import making_sense
 
 # The packet books of one trial: from what was read at each place to the ledger and the verdict.

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.ledger.balance import balance
@@ -28,7 +28,17 @@ from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs.bridge import CopySplit, HookSplit, Split, Splitter, split, split_to_ports
 from nodrop.testbed.load.api import OfferedLoad, TraceFacts
 from nodrop.testbed.setups.api import Env, Limits, Proof, SamplesInside, Setup
-from nodrop.testbed.suts.api import Drained, Readiness, RunningSut, Sut, SutCounters
+from nodrop.testbed.suts.api import (
+    COUNTS,
+    NAMED_COUNTS,
+    NOTHING_SAID,
+    Drained,
+    Readiness,
+    RunningSut,
+    Sut,
+    SutCounters,
+    sum_of_known,
+)
 
 # The SUT in all of its places: ready when the last is, counting what all count together.
 #
@@ -175,11 +185,10 @@ def _of_each(each: Each, asked: Callable[[RunningSut], T]) -> list[T]:
 def _the_last(each: Sequence[Drained]) -> Drained:
     """At rest when the last of them is."""
     busy = [one.busy_mono_ns for one in each if one.busy_mono_ns is not None]
-    left = [one.left_packets for one in each if one.left_packets is not None]
     return Drained(
         rested_mono_ns=max(one.rested_mono_ns for one in each),
         busy_mono_ns=max(busy, default=None),
-        left_packets=sum(left) if len(left) == len(each) else None,
+        left_packets=sum_of_known(one.left_packets for one in each),
     )
 
 
@@ -197,24 +206,15 @@ def total(each: Sequence[SutCounters]) -> SutCounters:
     if len(each) == 1:
         return each[0]
 
-    def summed(value: Callable[[SutCounters], int | None]) -> int | None:
-        values = [value(one) for one in each]
-        known = [v for v in values if v is not None]
-        return sum(known) if len(known) == len(values) else None
+    def of_each(name: str) -> list[Any]:
+        return [getattr(one, name) for one in each]
 
+    sums: dict[str, Any] = {name: sum_of_known(of_each(name)) for name in COUNTS}
+    sums |= {name: _added(of_each(name)) for name in NAMED_COUNTS}
     return SutCounters(
-        captured_packets=summed(lambda c: c.captured_packets),
-        dropped_ring_full_packets=summed(lambda c: c.dropped_ring_full_packets),
-        decoded_packets=summed(lambda c: c.decoded_packets),
-        decoded_bytes=summed(lambda c: c.decoded_bytes),
+        **sums,
         counts_wire_bytes=all(one.counts_wire_bytes for one in each),
-        cut_packets=summed(lambda c: c.cut_packets),
-        invalid_packets=summed(lambda c: c.invalid_packets),
-        invalid_by=_added([one.invalid_by for one in each]),
-        checksum_packets=summed(lambda c: c.checksum_packets),
         checksum_knob=each[0].checksum_knob,
-        lost=_added([one.lost for one in each]),
-        results=_added([one.results for one in each]),
         per_thread=_numbered([one.per_thread for one in each]),
         over_time=_numbered([one.over_time for one in each]),
         lag_s=max(one.lag_s for one in each),
@@ -446,9 +446,6 @@ _NOTHING_OFFERED = OfferedLoad(
 )
 _NOT_READ = Readings(before=cast(Counters, {}), after=cast(Counters, {}))
 """No sender is aimed at one instance alone."""
-NOTHING_SAID = SutCounters(
-    captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -554,14 +551,10 @@ def imbalance_ratio(parts: Sequence[Instance]) -> float | None:
 
 
 def _summed_hops(each: Sequence[Sequence[Hop]]) -> list[Hop]:
-    found = []
-    for together in zip(*each, strict=True):
-        packets = [hop.packets for hop in together]
-        known = [p for p in packets if p is not None]
-        found.append(
-            replace(together[0], packets=sum(known) if len(known) == len(packets) else None)
-        )
-    return found
+    return [
+        replace(together[0], packets=sum_of_known(hop.packets for hop in together))
+        for together in zip(*each, strict=True)
+    ]
 
 
 def _summed(accounts: Iterator[Account]) -> list[Account]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -74,38 +75,44 @@ class SutCounters:
     """Field name above → where it was read, e.g. "eve.json stats.capture.kernel_packets"."""
 
 
+NOTHING_SAID = SutCounters(
+    captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None
+)
+COUNTS = (
+    *("captured_packets", "dropped_ring_full_packets", "decoded_packets", "decoded_bytes"),
+    *("cut_packets", "invalid_packets", "checksum_packets"),
+)
+"""Fields of SutCounters that hold one number."""
+NAMED_COUNTS = ("invalid_by", "lost", "results")
+"""Fields that hold numbers by name."""
+
+
 def less(after: SutCounters, before: SutCounters) -> SutCounters:
     """Counts between two readings; a counter that either reading lacks is not known."""
-
-    def fell(name: str) -> int | None:
+    found: dict[str, Any] = {}
+    for name in COUNTS:
         then, now = getattr(before, name), getattr(after, name)
-        return None if then is None or now is None else now - then
-
-    return replace(
-        after,
-        captured_packets=fell("captured_packets"),
-        dropped_ring_full_packets=fell("dropped_ring_full_packets"),
-        decoded_packets=fell("decoded_packets"),
-        decoded_bytes=fell("decoded_bytes"),
-        cut_packets=fell("cut_packets"),
-        invalid_packets=fell("invalid_packets"),
-        invalid_by=_less(after.invalid_by, before.invalid_by),
-        checksum_packets=fell("checksum_packets"),
-        lost=_less(after.lost, before.lost),
-        results=_less(after.results, before.results),
-        per_thread={
-            name: _less(counted, before.per_thread.get(name, {}))
-            for name, counted in after.per_thread.items()
-        },
-        per_port={
-            port: _less(counted, before.per_port.get(port, {}))
-            for port, counted in after.per_port.items()
-        },
-    )
+        found[name] = None if then is None or now is None else now - then
+    for name in NAMED_COUNTS:
+        found[name] = _less(getattr(after, name), getattr(before, name))
+    for name in ("per_thread", "per_port"):
+        earlier = getattr(before, name)
+        found[name] = {
+            one: _less(counted, earlier.get(one, {}))
+            for one, counted in getattr(after, name).items()
+        }
+    return replace(after, **found)
 
 
 def _less(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
     return {name: value - before.get(name, 0) for name, value in after.items()}
+
+
+def sum_of_known(values: Iterable[int | None]) -> int | None:
+    """None if one of them is not known."""
+    each = [*values]
+    known = [value for value in each if value is not None]
+    return sum(known) if len(known) == len(each) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +160,33 @@ class RunningSut(Protocol):
     def facts(self) -> Json:
         """The SUT's real version, runmode, threads and effective capture settings."""
         ...
+
+
+class SinceMark:
+    """The part of a RunningSut that leaves out what was counted before its mark."""
+
+    _base: SutCounters | None = None
+
+    def _since_mark(self, found: SutCounters) -> SutCounters:
+        return found if self._base is None else less(found, self._base)
+
+    def _base_packets(self) -> int:
+        return 0 if self._base is None else self._base.captured_packets or 0
+
+
+SMALLEST_V3_BYTES = 128
+"""Least room that a packet takes in a ring of version 3, which packs one behind the other: its
+header and 60 bytes of frame."""
+
+
+def end_words(status: int) -> str:
+    """The exit status of a program; negative = by this signal."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"
 
 
 class Sut(Protocol):

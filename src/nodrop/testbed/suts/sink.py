@@ -24,7 +24,14 @@ from nodrop.testbed.hosts.api import Host, HostProcess, Json, SinkJob
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process
 from nodrop.testbed.setups.contained import LocalView
-from nodrop.testbed.suts.api import Drained, Readiness, SutCounters, less
+from nodrop.testbed.suts.api import (
+    SMALLEST_V3_BYTES,
+    Drained,
+    Readiness,
+    SinceMark,
+    SutCounters,
+    sum_of_known,
+)
 from nodrop.untrusted.json_text import counted, making_sense
 
 POLL_S = 0.05
@@ -40,8 +47,6 @@ MOST_THREADS = 1024
 SLOWEST_PPS = 0.001
 """A packet takes a quarter of an hour: slower than any trial lasts."""
 SAMPLES_AT_REST = 5
-SMALLEST_V3_BYTES = 128
-"""Least room that a packet takes in a ring of version 3: its header and 60 bytes of frame."""
 
 
 Busy = Annotated[int, Field(ge=0, le=1_000_000_000)]
@@ -190,14 +195,13 @@ class SinkProcess(LocalView):
         return 0
 
 
-class RunningSink:
+class RunningSink(SinceMark):
     def __init__(self, job: SinkJob, launched_mono_ns: int, options: SinkOptions, env: Env) -> None:
         self.process: Process = SinkProcess(env.near, env.host, job, launched_mono_ns)
         self._clock_offset_ns = env.host.clock_offset_ns
         self._job = job
         self._options = options
         self._ready_mono_ns = time.monotonic_ns()
-        self._base: SutCounters | None = None
         self._rest: SinkSample | None = None
         """The sample that the last drain ended with."""
         self._since = 0
@@ -218,8 +222,8 @@ class RunningSink:
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
         began, began_ns = time.monotonic(), time.monotonic_ns()
         seen = len(self._samples())
-        if expected_packets is not None and self._base is not None:
-            expected_packets += self._base.captured_packets or 0
+        if expected_packets is not None:
+            expected_packets += self._base_packets()
         while True:
             if self.process.poll() is not None:
                 self._refuse_nonsense()
@@ -265,14 +269,9 @@ class RunningSink:
         # Several sinks are drained together, by their sum: each is then asked for its newest.
         rest = self._rest or self._samples()[-1]
         found = _counters(rest, source="sink sample")
-        each = [thread.get("decoded_bytes") for thread in found.per_thread.values()]
-        known = [number for number in each if number is not None]
-        found = replace(
-            found,
-            decoded_bytes=sum(known) if len(known) == len(each) else None,
-            over_time=self._over_time(),
-        )
-        return found if self._base is None else less(found, self._base)
+        each = (thread.get("decoded_bytes") for thread in found.per_thread.values())
+        found = replace(found, decoded_bytes=sum_of_known(each), over_time=self._over_time())
+        return self._since_mark(found)
 
     def mark(self) -> None:
         self._base, self._since = None, 0
@@ -288,7 +287,7 @@ class RunningSink:
         found = replace(
             _counters(samples[-1], source="sink sample"), lag_s=lag_s, per_thread_lag_s=lag_s
         )
-        return found if self._base is None else less(found, self._base)
+        return self._since_mark(found)
 
     def finish(self, *, timeout_s: float) -> SutCounters:
         try:
@@ -299,7 +298,7 @@ class RunningSink:
         finally:
             self.process.stop(timeout_s=timeout_s)
         final = replace(_counters(result, source="sink result"), over_time=self._over_time())
-        return final if self._base is None else less(final, self._base)
+        return self._since_mark(final)
 
     @making_sense("a sample of node job 'sink'")
     def _over_time(self) -> dict[str, list[Served]]:

@@ -25,7 +25,15 @@ from nodrop.testbed.hosts.folders import state_folder
 from nodrop.testbed.hosts.node import file_sha256
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process, ProcessSpec
-from nodrop.testbed.suts.api import Drained, Readiness, SutCounters, less
+from nodrop.testbed.suts.api import (
+    NOTHING_SAID,
+    SMALLEST_V3_BYTES,
+    Drained,
+    Readiness,
+    SinceMark,
+    SutCounters,
+    end_words,
+)
 from nodrop.testbed.suts.command.description import (
     STATEMENT_BYTES,
     NoStatement,
@@ -46,8 +54,6 @@ MOST_PRINTED_BYTES = 64 << 20
 ANSWER_TIMEOUT_S = 3.0
 AT_REST_S = 3.0
 """Longer than any queue ahead of the sockets takes to hand on what it has."""
-SMALLEST_V3_BYTES = 128
-"""Least room that a packet takes in a ring of version 3."""
 NUDGE_S, NUDGE_TIMEOUT_S = 0.5, 10.0
 """From the signal to the first nudge, and from each to the next."""
 NUDGE = (
@@ -162,13 +168,12 @@ def _places(program: Program) -> Sequence[Place]:
     return (socket_ring(Knobs(ring=ring, threads=threads), counter=counter), *within)
 
 
-class RunningCommand:
+class RunningCommand(SinceMark):
     def __init__(self, process: Process, env: Env, sut: Command) -> None:
         self.process = process
         self._env, self._sut, self._program = env, sut, sut.program
         self._watch: SocketWatch | None = None
         self._seen: Watched | None = None
-        self._base: SutCounters | None = None
         self._rested: Watched | None = None
         self._rest_by = ""
         self._over_time: list[Served] = []
@@ -207,7 +212,7 @@ class RunningCommand:
             )
 
     def _ended(self, status: int, during: str) -> TrialFailed:
-        name, how = self._sut.name, _how(status)
+        name, how = self._sut.name, end_words(status)
         if cause := self.process.cause_of_death():
             return TrialFailed(f"{name} ended {during} ({how}): {cause}")
         words = self._last_words()
@@ -342,9 +347,6 @@ class RunningCommand:
         self._rested = seen
         return Drained(rested_mono_ns=rested_ns, busy_mono_ns=busy_ns)
 
-    def _base_packets(self) -> int:
-        return 0 if self._base is None else self._base.captured_packets or 0
-
     def live(self) -> SutCounters | None:
         if self.process.quiet:
             return None
@@ -413,9 +415,6 @@ class RunningCommand:
             raise
         self._over_time = []
 
-    def _since_mark(self, found: SutCounters) -> SutCounters:
-        return found if self._base is None else less(found, self._base)
-
     # --- the end --------------------------------------------------------------------------------
 
     def finish(self, *, timeout_s: float) -> SutCounters:
@@ -453,7 +452,7 @@ class RunningCommand:
         try:
             said = self._program.exit
             if said is None:
-                found = self._from_outside(seen) if seen is not None else NOTHING
+                found = self._from_outside(seen) if seen is not None else NOTHING_SAID
             else:
                 text = self._end_of(self._file(said.source))
                 found = self._as_said(self._statement(said, text, "at its end"), seen, said.source)
@@ -508,7 +507,7 @@ class RunningCommand:
             if not holds(text, counted)
         ]
         problems += _referee(name, values, seen)
-        outside = NOTHING if seen is None else self._from_outside(seen)
+        outside = NOTHING_SAID if seen is None else self._from_outside(seen)
         return SutCounters(
             captured_packets=values.get("captured", outside.captured_packets),
             dropped_ring_full_packets=values.get(
@@ -587,9 +586,6 @@ def discard(work: Path, patterns: Sequence[str]) -> None:
                     found.remove(one)
 
 
-NOTHING = SutCounters(captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None)
-
-
 def _referee(name: str, said: Mapping[str, int], seen: Watched | None) -> list[str]:
     """Where the program's words and the kernel's counters of its sockets differ."""
     if seen is None or seen.at_least:
@@ -628,12 +624,3 @@ def _size(path: Path) -> int:
         return path.stat(follow_symlinks=False).st_size
     except OSError:
         return 0
-
-
-def _how(status: int) -> str:
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        return f"signal {signal.Signals(-status).name}"
-    except ValueError:
-        return f"signal {-status}"

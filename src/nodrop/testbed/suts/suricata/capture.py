@@ -10,6 +10,7 @@ from typing import Literal
 
 from nodrop.ledger.imbalance import Role
 from nodrop.testbed.hosts.api import Json
+from nodrop.testbed.suts.api import SMALLEST_V3_BYTES
 from nodrop.testbed.suts.suricata.counters import PAGE_BYTES, CaptureKind
 from nodrop.testbed.suts.suricata.log import BadRule
 
@@ -50,11 +51,6 @@ class Ring:
     fanout_id: int | None
     fanout_type: str | None
     """None: the socket stands alone, so PACKET_FANOUT_FLAG_DEFRAG has no effect either."""
-
-
-SMALLEST_V3_BYTES = 128
-"""Version 3 packs packets one behind the other, header and at least 60 bytes of frame: less than
-this none takes, whatever the ring calls a frame."""
 
 
 def role(thread: str) -> Role | None:

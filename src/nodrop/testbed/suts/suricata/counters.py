@@ -97,68 +97,54 @@ class SuricataOptions(Options):
     """For all other threads. A role that is not named gets the CPUs of all others together."""
 
     @model_validator(mode="after")
-    def _one_program(self) -> Self:
-        if self.binary is not None and self.image is not None:
-            raise ValueError("binary and image both say which Suricata runs: leave one out")
+    def _fits(self) -> Self:
+        for words in self._faults():
+            raise ValueError(words)
         return self
 
-    @model_validator(mode="after")
-    def _captures_so(self) -> Self:
+    def _faults(self) -> Iterator[str]:
+        """Keys that contradict each other, in words."""
+        if self.binary is not None and self.image is not None:
+            yield "binary and image both say which Suricata runs: leave one out"
         if self.capture != "pcap" and self.buffer_bytes is not None:
-            raise ValueError('buffer_bytes is of capture = "pcap": leave it out, or set ring_size')
-        if self.capture == "af-packet":
-            return self
-        by = f'capture = "{self.capture}"'
+            yield 'buffer_bytes is of capture = "pcap": leave it out, or set ring_size'
+        if self.capture != "af-packet":
+            yield from self._faults_without_fan_out(f'capture = "{self.capture}"')
+        if self.runmode == "single" and self.threads not in ("auto", 1):
+            yield (
+                f'runmode = "single" runs one thread, not threads = {self.threads}: leave threads '
+                'out, or set runmode = "workers"'
+            )
+        if self.runmode == "single" and self.ports > 1:
+            yield (
+                f'ports = {self.ports}: Suricata captures on one port with runmode = "single"; set '
+                'runmode = "workers" or "autofp"'
+            )
+        for name in ("detect_threads", "autofp_scheduler", "capture_cpus"):
+            if self.runmode != "autofp" and getattr(self, name) is not None:
+                yield (
+                    f'{name} is of runmode = "autofp", where detect threads work behind the '
+                    f'capture threads, and not of "{self.runmode}": leave it out'
+                )
+        for key, cpus in self.role_cpus.items():
+            beyond = set(parse_cpus(cpus)) - set(parse_cpus(self.cpus or cpus))
+            if beyond:
+                yield f'{key} = "{cpus}": CPU {format_cpus(beyond)} is not in cpus'
+
+    def _faults_without_fan_out(self, by: str) -> Iterator[str]:
         for name in OF_FAN_OUT:
             if name in self.model_fields_set:
-                raise ValueError(f'{name} is of capture = "af-packet": leave it out with {by}')
+                yield f'{name} is of capture = "af-packet": leave it out with {by}'
         if "defrag" in self.model_fields_set and self.defrag:
-            raise ValueError(
+            yield (
                 f"defrag: {by} joins no fan-out group, which would put fragments "
                 'together: set defrag = "no", or leave it out'
             )
         if self.threads not in ("auto", 1) or self.ports > 1:
-            raise ValueError(
+            yield (
                 f"threads, ports: with {by} each thread would capture every packet: one thread on "
                 "one port"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _single_is_one(self) -> Self:
-        if self.runmode == "single" and self.threads not in ("auto", 1):
-            raise ValueError(
-                f'runmode = "single" runs one thread, not threads = {self.threads}: leave threads '
-                'out, or set runmode = "workers"'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _single_has_one_port(self) -> Self:
-        if self.runmode == "single" and self.ports > 1:
-            raise ValueError(
-                f'ports = {self.ports}: Suricata captures on one port with runmode = "single"; set '
-                'runmode = "workers" or "autofp"'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _of_autofp(self) -> Self:
-        for name in ("detect_threads", "autofp_scheduler", "capture_cpus"):
-            if self.runmode != "autofp" and getattr(self, name) is not None:
-                raise ValueError(
-                    f'{name} is of runmode = "autofp", where detect threads work behind the '
-                    f'capture threads, and not of "{self.runmode}": leave it out'
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _within_cpus(self) -> Self:
-        for key, cpus in self.role_cpus.items():
-            beyond = set(parse_cpus(cpus)) - set(parse_cpus(self.cpus or cpus))
-            if beyond:
-                raise ValueError(f'{key} = "{cpus}": CPU {format_cpus(beyond)} is not in cpus')
-        return self
 
     @property
     def merges(self) -> bool:

@@ -15,7 +15,14 @@ from nodrop.ledger.hops import Reason
 from nodrop.testbed.hosts.api import Json, Port
 from nodrop.testbed.hosts.processes import PacketSocket
 from nodrop.testbed.setups.api import Env, Process
-from nodrop.testbed.suts.api import Drained, Readiness, SutCounters, less
+from nodrop.testbed.suts.api import (
+    NOTHING_SAID,
+    Drained,
+    Readiness,
+    SinceMark,
+    SutCounters,
+    end_words,
+)
 from nodrop.testbed.suts.suricata import counters, log
 from nodrop.testbed.suts.suricata.capture import (
     Asked,
@@ -99,7 +106,7 @@ class Asleep:
             self.worked_s = now_s
 
 
-class RunningSuricata:
+class RunningSuricata(SinceMark):
     def __init__(self, process: Process, env: Env, asked: Asked) -> None:
         self.process = process
         self._env = env
@@ -111,7 +118,6 @@ class RunningSuricata:
             captured_packets=0, dropped_ring_full_packets=0, decoded_packets=0
         )
         self._wanted: int | None = None
-        self._base: SutCounters | None = None
         self._rested: SutCounters | None = None
 
     def _said(self) -> Sequence[log.Line]:
@@ -297,21 +303,17 @@ class RunningSuricata:
         alone = self._asked.runmode in ("workers", "single")
         return 0.0 if alone else self._asked.full_sync_s - SYNC_S
 
-    def _since_mark(self, found: SutCounters) -> SutCounters:
-        return found if self._base is None else less(found, self._base)
-
     def mark(self) -> None:
         """The kernel's counters as of the drain, which are fresher than those of dump-counters."""
         if self._rested is not None:
             self._base = self._rested
             return
         self._base = dataclasses.replace(
-            counters.of_sockets(self._now(CONTROL_TIMEOUT_S) or _nothing(), self._at_rest.per_port),
+            counters.of_sockets(
+                self._now(CONTROL_TIMEOUT_S) or NOTHING_SAID, self._at_rest.per_port
+            ),
             decoded_packets=self._at_rest.decoded_packets,
         )
-
-    def _base_packets(self) -> int:
-        return 0 if self._base is None else self._base.captured_packets or 0
 
     def _control(self, timeout_s: float = CONTROL_TIMEOUT_S) -> ControlSocket:
         return ControlSocket(lambda: self.process.connect(SOCKET, timeout_s=timeout_s))
@@ -461,10 +463,6 @@ def _packets(found: SutCounters) -> tuple[int, int, int | None]:
     return found.captured_packets, found.dropped_ring_full_packets, found.decoded_packets
 
 
-def _nothing() -> SutCounters:
-    return SutCounters(captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None)
-
-
 def _or_nothing_yet(control: ControlSocket) -> Json:
     try:
         totals: Json = control.command("dump-counters")
@@ -475,7 +473,6 @@ def _or_nothing_yet(control: ControlSocket) -> Json:
 
 def died(process: Process, lines: Sequence[log.Line], status: int, *, during: str) -> TrialFailed:
     """Why it ended, in its own words, and what to do about it."""
-    how = f"exit status {status}" if status >= 0 else f"signal {_signal_name(-status)}"
     words = "; ".join(_last_words(process, lines))
     hint = next((hint for sign, hint in _HINTS if sign in words), None)
     if cause := process.cause_of_death():
@@ -483,7 +480,8 @@ def died(process: Process, lines: Sequence[log.Line], status: int, *, during: st
     elif hint is None and status in KILLED:
         hint = "if no one killed it, the kernel did, for lack of memory: see dmesg"
     return TrialFailed(
-        f"Suricata ended {during} ({how})" + (f": {words}" if words else ""), hint=hint
+        f"Suricata ended {during} ({end_words(status)})" + (f": {words}" if words else ""),
+        hint=hint,
     )
 
 
@@ -508,13 +506,6 @@ def stopped() -> TrialFailed:
 
 def short(words: str) -> str:
     return words if len(words) <= 200 else words[:197] + "..."
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
 
 
 def _tail(path: Path) -> list[str]:
