@@ -21,6 +21,7 @@ from nodrop.testbed.hosts.node import file_sha256
 from nodrop.testbed.hosts.rights import SUT_USER
 from nodrop.testbed.images.image import find_image
 from nodrop.testbed.setups import docker_engine
+from nodrop.testbed.setups.contained import Ending
 from nodrop.testbed.setups.docker_engine import DockerEngine
 from tests import described_program
 from tests.depth import depth
@@ -172,7 +173,7 @@ def test_the_kernels_own_log_says_what_docker_missed(
     """Docker's shim misses it if the control group is gone before the shim has looked."""
     ended = DockerEngine.ended
 
-    def missed(engine: DockerEngine, container: str, *, timeout_s: float) -> docker_engine.Ended:
+    def missed(engine: DockerEngine, container: str, *, timeout_s: float) -> Ending:
         return replace(ended(engine, container, timeout_s=timeout_s), out_of_memory=False)
 
     monkeypatch.setattr(DockerEngine, "ended", missed)

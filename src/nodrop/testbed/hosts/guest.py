@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import queue
 import socket
 import struct
@@ -14,14 +13,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import IO, Any, SupportsIndex, cast
+from typing import Any, SupportsIndex
 
 from nodrop.errors import LabProblem
 from nodrop.protocol import ProbeResult
 from nodrop.testbed.hosts.api import AS_OURS, Completed, Json, ProbeJob, Surroundings
-from nodrop.testbed.hosts.node import NodeProcess, start_job
+from nodrop.testbed.hosts.node import NodeProcess, Pipes, start_job
 from nodrop.testbed.hosts.processes import probe_spec
-from nodrop.testbed.hosts.rights import of_job
+from nodrop.testbed.hosts.rights import entering, of_job
 from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import (
@@ -216,30 +215,33 @@ class Conversation:
                 take(b"")
 
 
-class PipedConversation:
+class PipedConversation(Pipes):
     """A program in the guest with the pipes of a Popen: node jobs are spoken to through it."""
 
     def __init__(self, line: GuestLine, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        super().__init__(self._tell, self._end)
         self.pid = line.pid
-        ends = os.pipe(), os.pipe()
-        self._inputs = [os.fdopen(write, "wb", buffering=0) for _, write in ends]
-        self.stdout: IO[bytes] = os.fdopen(ends[0][0], "rb")
-        self.stderr: IO[bytes] = os.fdopen(ends[1][0], "rb")
-        takes = [self._into(file) for file in self._inputs]
+        out, err = (self._into(file) for file in self.inputs)
         request = {"run": {"argv": list(argv), "env": list(env.items())}}
         try:
-            self._conversation = line.open(request, out=takes[0], err=takes[1])
+            self._conversation = line.open(request, out=out, err=err)
         except BrokenPipeError:
-            for file in (*self._inputs, self.stdout, self.stderr):
+            for file in self.inputs:
                 file.close()
+            self.close_outputs()
             raise
-        self.stdin = cast(IO[bytes], _Input(self._conversation))
 
     def wait(self, timeout: float | None = None) -> int:
         return self._conversation.wait(timeout)
 
     def kill(self) -> None:
         self._conversation.kill()
+
+    def _tell(self, content: bytes) -> None:
+        self._conversation.write(content)
+
+    def _end(self) -> None:
+        self._conversation.end()
 
     @staticmethod
     def _into(file: Any) -> Take:
@@ -253,28 +255,6 @@ class PipedConversation:
                 pass  # no reader is left
 
         return take
-
-
-class _Input:
-    """The writing half of a pipe, as far as a job's controller uses it."""
-
-    def __init__(self, conversation: Conversation) -> None:
-        self._conversation = conversation
-        self._closed = False
-
-    def write(self, content: bytes) -> int:
-        if self._closed:
-            raise ValueError("write to closed file")
-        self._conversation.write(content)
-        return len(content)
-
-    def flush(self) -> None:
-        """Everything is sent at once."""
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._conversation.end()
 
 
 def deadline_left(deadline: float) -> float:
@@ -468,10 +448,7 @@ class GuestHost:
 
 
 def _on(cpus: str | None, caps: Sequence[str] | None, argv: Sequence[str]) -> list[str]:
-    entering = ["--cpus", cpus] if cpus else []
-    if caps is not None:
-        entering += ["--caps", ",".join(caps)]
-    return [NODE, "enter", *entering, "--", *argv] if entering else list(argv)
+    return [*(entering(NODE, cpus=cpus, caps=caps) if cpus or caps is not None else ()), *argv]
 
 
 class _Kept(bytearray):

@@ -18,7 +18,7 @@ from nodrop.errors import LabProblem
 from nodrop.testbed.hosts.api import AS_OURS, Completed, Surroundings
 from nodrop.testbed.hosts.node import NodeProcess, start_job
 from nodrop.testbed.hosts.processes import Looking, Probed
-from nodrop.testbed.hosts.rights import KEPT, KEPT_BY_OURS, environment, of_job
+from nodrop.testbed.hosts.rights import KEPT, KEPT_BY_OURS, entering, environment, of_job
 
 CLONE_NEWPID = 0x20000000  # include/uapi/linux/sched.h
 Child = subprocess.Popen[bytes]
@@ -176,28 +176,23 @@ class LocalHost(Probed):
         around: Surroundings = AS_OURS,
     ) -> list[str]:
         # Named, because a parent that dies before `enter` asks for its name would go unnoticed.
-        command = [str(self.node), "enter", "--parent", str(os.getpid())]
+        more = ["--parent", str(os.getpid())]
         if self.netns:
-            command += ["--netns", str(self.netns)]
+            more += ["--netns", str(self.netns)]
         if around.root:
-            command += ["--root", str(around.root)]
+            more += ["--root", str(around.root)]
         for source, inside in around.binds.items():
-            command += ["--bind", f"{source}:{inside}"]
-        if cpus:
-            command += ["--cpus", cpus]
-        if caps is not None:
-            command += ["--caps", ",".join(caps)]
-        if around.user is not None:
-            command += ["--user", str(around.user)]
+            more += ["--bind", f"{source}:{inside}"]
         if around.private and around.root:
-            command.append("--private")
+            more.append("--private")
         if around.of_host:
-            command.append("--of-host")
+            more.append("--of-host")
         if cwd:
-            command += ["--cwd", str(cwd)]
-        if around.cgroup:
-            command += ["--cgroup", str(around.cgroup)]
-        return [*command, "--", *argv]
+            more += ["--cwd", str(cwd)]
+        words = entering(
+            self.node, *more, cpus=cpus, caps=caps, user=around.user, cgroup=around.cgroup
+        )
+        return [*words, *argv]
 
     def _environment(self, names: Sequence[str] = KEPT_BY_OURS) -> dict[str, str]:
         return environment(names, **{LABEL_VARIABLE: self.label})

@@ -218,6 +218,44 @@ class Piped(Protocol):
     def kill(self) -> None: ...
 
 
+class Pipes:
+    """The pipes of a Popen for a program that is reached another way: what it says is written to
+    `inputs`, what it is told goes to `write` and `end`."""
+
+    def __init__(self, write: Callable[[bytes], object], end: Callable[[], object]) -> None:
+        ends = os.pipe(), os.pipe()
+        self.inputs = [os.fdopen(there, "wb", buffering=0) for _, there in ends]
+        self.stdout: IO[bytes] = os.fdopen(ends[0][0], "rb")
+        self.stderr: IO[bytes] = os.fdopen(ends[1][0], "rb")
+        self.stdin = cast(IO[bytes], _Input(write, end))
+
+    def close_outputs(self) -> None:
+        self.stdout.close()
+        self.stderr.close()
+
+
+class _Input:
+    """The writing half of a pipe, as far as a job's controller uses it."""
+
+    def __init__(self, write: Callable[[bytes], object], end: Callable[[], object]) -> None:
+        self._write, self._end = write, end
+        self._closed = False
+
+    def write(self, content: bytes) -> int:
+        if self._closed:
+            raise ValueError("write to closed file")
+        self._write(content)
+        return len(content)
+
+    def flush(self) -> None:
+        """Everything is sent at once."""
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._end()
+
+
 Start = Callable[[Sequence[str], Mapping[str, str]], Piped]
 """argv, environment → the running program."""
 

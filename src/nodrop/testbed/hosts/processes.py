@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from nodrop.errors import LabProblem, NodeDied
 from nodrop.protocol import ProbeResult, ProcessInside, ProcessUsage
 from nodrop.testbed.hosts.api import AnyJob, Host, HostProcess, Json, ProbeJob
 from nodrop.testbed.hosts.node import NOISE_LIMIT_BYTES, start_child
-from nodrop.testbed.hosts.rights import KEEPER, LOOKS
+from nodrop.testbed.hosts.rights import KEEPER, LOOKS, entering
 from nodrop.untrusted.json_text import (
     NotJson,
     counted,
@@ -317,6 +318,12 @@ def environment(pid: int) -> list[bytes]:
         return []  # another user's, or just gone
 
 
+def listener_of(stream: socket.socket) -> int:
+    """PID of whoever listens at the other end of a connected Unix socket."""
+    (pid,) = struct.unpack("i8x", stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(pid)
+
+
 def ended(pid: int, timeout_s: float) -> bool:
     """Waits for its end; a child of ours is not reaped: its account can still be read."""
     try:
@@ -423,7 +430,7 @@ class Lease:
 
 def keep_words(node: str, folder: str, label: str, *, instead_of: str = "") -> list[str]:
     """The command that holds a host. It carries no label itself, or it would end itself."""
-    words = [node, "enter", "--caps", ",".join(KEEPER), "--", node, "keep", "--folder", folder]
+    words = [*entering(node, caps=KEEPER), node, "keep", "--folder", folder]
     words += ["--label", label, "--holder", holder(), "--controller", this_process()]
     words += ["--term-s", str(TERM_S)]
     return [*words, "--instead-of", instead_of] if instead_of else words

@@ -188,9 +188,27 @@ def of_job(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     }.get(spec["job"])  # fmt: skip
 
 
+def entering(
+    node: object,
+    *more: str,
+    cpus: str | None = None,
+    caps: Sequence[str] | None = None,
+    user: int | None = None,
+    cgroup: Path | None = None,
+) -> list[str]:
+    """Words before a program that the node is to start on these CPUs, with these capabilities alone
+    (None: all that it has itself), as this user, in this control group. `more`: further options."""
+    words = [str(node), "enter", *more]
+    words += ["--cpus", cpus] if cpus else []
+    words += [] if caps is None else ["--caps", ",".join(caps)]
+    words += [] if user is None else ["--user", str(user)]
+    words += ["--cgroup", str(cgroup)] if cgroup else []
+    return [*words, "--"]
+
+
 def limited(node: Path, caps: Sequence[str], argv: Sequence[str]) -> list[str]:
     """The program with these capabilities alone; without any, if the user has none."""
-    return [str(node), "enter", "--caps", ",".join(caps), "--", *argv]
+    return [*entering(node, caps=caps), *argv]
 
 
 def environment(names: Sequence[str], **more: str) -> dict[str, str]:

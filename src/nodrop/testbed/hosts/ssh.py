@@ -24,7 +24,7 @@ from nodrop.testbed.hosts.node import (
 )
 from nodrop.testbed.hosts.processes import TERM_S, Lease, Looking, Probed, keep_words
 from nodrop.testbed.hosts.relay import RelayedConnection
-from nodrop.testbed.hosts.rights import of_job
+from nodrop.testbed.hosts.rights import entering, of_job
 from nodrop.testbed.hosts.ssh_connection import NO_SESSION, TOO_FEW_SESSIONS, SshConnection
 
 NODE_FOLDER = "/var/lib/nodrop/node"
@@ -225,9 +225,8 @@ class SshHost(Probed):
         """`Host.spawn` of a program of that host, as it is there. Its PID is that of our ssh."""
         if more:
             raise LabProblem(f"{self.name}: {argv[0]} cannot be given {', '.join(more)} there")
-        entering = [*(("--cpus", cpus) if cpus else ())]
-        entering += [] if caps is None else ["--caps", ",".join(caps)]
-        words = ["sh", "-c", HOLD, "nodrop", self._node, "enter", *entering, "--", *argv]
+        held = ["sh", "-c", HOLD, "nodrop"]
+        words = [*held, *entering(self._node, cpus=cpus, caps=caps), *argv]
         with stdout.open("ab") as out, stderr.open("ab") as err:
             return FarProgram(
                 self._connection.shared(self._rooted(words)),
@@ -271,14 +270,8 @@ class SshHost(Probed):
         cgroup: Path | None = None,
     ) -> NodeProcess:
         # The death signal comes if sudo, or sshd's process of this conversation, is killed there.
-        entering = [self._node, "enter"]
-        if cpus:
-            entering += ["--cpus", cpus]
-        if (caps := of_job(spec)) is not None:
-            entering += ["--caps", ",".join(caps)]
-        if cgroup:
-            entering += ["--cgroup", str(cgroup)]
-        argv = [*entering, "--", self._node, str(spec["job"]), "--controlled"]
+        words = entering(self._node, cpus=cpus, caps=of_job(spec), cgroup=cgroup)
+        argv = [*words, self._node, str(spec["job"]), "--controlled"]
         job = start_job(
             self._connection.shared(self._rooted(argv)),
             spec,

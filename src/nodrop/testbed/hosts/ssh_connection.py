@@ -14,7 +14,6 @@ import select
 import shlex
 import socket
 import stat
-import struct
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -31,6 +30,7 @@ from nodrop.testbed.hosts.processes import (
     end_process,
     environment,
     is_dead,
+    listener_of,
     this_process,
 )
 from nodrop.untrusted.json_text import one_line
@@ -324,9 +324,7 @@ def end_orphans() -> None:
         with socket.socket(socket.AF_UNIX) as asking:
             try:
                 asking.connect(str(path))
-                (pid,) = struct.unpack(
-                    "i8x", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-                )
+                pid = listener_of(asking)
             except ConnectionRefusedError:
                 pid = 0
             except OSError:

@@ -19,7 +19,7 @@ from nodrop.testbed.hosts.journal import UndoReport, journal_folder, journal_wor
 from nodrop.testbed.hosts.local import LABEL_VARIABLE, LocalHost
 from nodrop.testbed.hosts.node import ClockFix, NodeProcess, start_job
 from nodrop.testbed.hosts.processes import OPEN_JOURNALS, is_dead, run_words
-from nodrop.testbed.hosts.rights import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, of_job
+from nodrop.testbed.hosts.rights import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, entering, of_job
 from nodrop.testbed.hosts.ssh import BECOMING, KEPT_FOLDER, Become, SshHost
 from nodrop.testbed.hosts.ssh_connection import NotReached
 from nodrop.testbed.labs.api import Checked
@@ -88,8 +88,9 @@ class ThisMachine(LocalHost):
         if self._become is None:
             return super().job(spec, timeout_s=timeout_s, cpus=cpus, cgroup=cgroup)
         caps = of_job(spec)
-        entering = [] if caps is None else ["enter", "--caps", ",".join(caps), "--", str(self.node)]
-        words = [f"{LABEL_VARIABLE}={self.label}", str(self.node), *entering, str(spec["job"])]
+        words = [f"{LABEL_VARIABLE}={self.label}"]
+        words += [] if caps is None else entering(self.node, caps=caps)
+        words += [str(self.node), str(spec["job"])]
         return start_job(
             [*BECOMING[self._become], "env", *words, "--controlled"],
             spec,

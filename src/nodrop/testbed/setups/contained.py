@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
@@ -137,6 +137,11 @@ class Ending:
     """Exit status like a child's: negative = by this signal."""
     out_of_memory: bool
 
+    @classmethod
+    def of(cls, said: int, *, out_of_memory: bool) -> Self:
+        """`said`: a status as a shell has it, above 128 for a signal."""
+        return cls(status=128 - said if said > 128 else said, out_of_memory=out_of_memory)
+
 
 class OnTheNic:
     """The common part of every Env (setups/api.py) whose SUT captures on this kernel's own NIC."""
@@ -185,6 +190,21 @@ class ContainedEnv(OnTheNic):
         self._work = WorkFolder(work)
         self._journal = journal
         self._undo = ExitStack()
+
+    def _launched(
+        self, process: ProcessSpec, pid: int, *, servants: Sequence[HostProcess], **seen: Any
+    ) -> ContainedProcess:
+        launched = ContainedProcess(
+            HostProcess(self.near, pid),
+            program=Path(process.argv[0]).name,
+            work=self._work.path,
+            shown=self._work.names(),
+            memory_bytes=self._limits.memory_bytes,
+            servants=servants,
+            **seen,
+        )
+        self._undo.callback(launched.close)
+        return launched
 
     def facts(self) -> Json:
         return {

@@ -35,6 +35,7 @@ from nodrop.testbed.hosts.api import (
 from nodrop.testbed.hosts.local import LABEL_VARIABLE, LocalHost
 from nodrop.testbed.hosts.node import file_sha256
 from nodrop.testbed.hosts.processes import seen_inside
+from nodrop.testbed.hosts.rights import entering
 from nodrop.testbed.images.image_tree import Bits, image_tar
 from nodrop.testbed.labs.netns import MACVTAP, add_macvtap, moved_port, named_namespace
 from nodrop.testbed.setups import contained
@@ -197,9 +198,8 @@ class DockerEnv(ContainedEnv):
         attach: bool = False,
     ) -> tuple[ContainedProcess, Attached | None]:
         launched_ns, began_s = time.monotonic_ns(), time.monotonic()
-        program = Path(process.argv[0]).name
         gate = self._gate() if wired else None
-        container = self._create(process, [*_entry(process, gated=wired), *outputs], attach=attach)
+        container = self._create(process, _entry(process, *outputs, gated=wired), attach=attach)
         self._containers.append(container)
         attached = self._engine.attach(container) if attach else None
         if attached is not None:
@@ -207,7 +207,7 @@ class DockerEnv(ContainedEnv):
         created_s = contained.since(began_s)
         pid = self._engine.start(container)
         self._must_be_ours(pid)
-        self._journal.process(pid, program)
+        self._journal.process(pid, Path(process.argv[0]).name)
         started_s = contained.since(began_s)
 
         def ending() -> Ending:
@@ -218,10 +218,9 @@ class DockerEnv(ContainedEnv):
 
         if wired:
             self._wire(self._undo.enter_context(named_namespace(pid, self._near, self._journal)))
-        launched = ContainedProcess(
-            HostProcess(self.near, pid),
-            program=program,
-            work=self._work.path,
+        launched = self._launched(
+            process,
+            pid,
             launched_mono_ns=launched_ns,
             phases_s={
                 "create": created_s,
@@ -229,11 +228,8 @@ class DockerEnv(ContainedEnv):
                 "wire": contained.since(began_s) - started_s,
             },
             ending=ending,
-            shown=self._work.names(),
-            memory_bytes=self._limits.memory_bytes,
             servants=self._servants(pid),
         )
-        self._undo.callback(launched.close)
         if gate is not None:
             os.write(gate, b"x")
         return launched, attached
@@ -303,7 +299,7 @@ class DockerEnv(ContainedEnv):
             limits["cpuset_cpus"] = self._limits.cpus
         return self._engine.create(
             self._image,
-            [*entry, "--", *process.argv],
+            [*entry, *process.argv],
             labels={LABEL: self._journal.label},
             environment={**process.env, LABEL_VARIABLE: self._journal.label},
             network_mode="none",
@@ -332,10 +328,9 @@ class DockerEnv(ContainedEnv):
             time.sleep(POLL_S)
 
 
-def _entry(process: ProcessSpec, *, gated: bool) -> list[str]:
+def _entry(process: ProcessSpec, *outputs: str, gated: bool) -> list[str]:
     gate = ["--gate", f"{WORK_INSIDE}/{GATE}"] if gated else []
-    cpus = ["--cpus", process.cpus] if process.cpus else []
-    return [NODE_INSIDE, "enter", *gate, *cpus, "--caps", ",".join(process.caps)]
+    return entering(NODE_INSIDE, *gate, *outputs, cpus=process.cpus, caps=process.caps)
 
 
 def _empty_tar() -> bytes:

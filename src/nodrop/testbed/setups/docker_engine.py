@@ -11,14 +11,15 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nodrop.errors import LabProblem
 from nodrop.protocol import ProcessEntry
-from nodrop.testbed.hosts.processes import labelled_processes
+from nodrop.testbed.hosts.node import Pipes
+from nodrop.testbed.hosts.processes import labelled_processes, listener_of
 from nodrop.testbed.hosts.rights import in_user_namespace
+from nodrop.testbed.setups.contained import Ending
 
 if TYPE_CHECKING:
     import docker
@@ -31,16 +32,14 @@ class Closes(Protocol):
     def close(self) -> object: ...
 
 
-class Attached:
+class Attached(Pipes):
+    """The pipes of a container."""
+
     def __init__(self, stream: socket.socket, reading: Closes) -> None:
+        super().__init__(stream.sendall, lambda: stream.shutdown(socket.SHUT_WR))
         stream.settimeout(None)
         self._stream = stream
         self._reading = reading
-        ends = os.pipe(), os.pipe()
-        self._inputs = {n: os.fdopen(end, "wb", buffering=0) for n, (_, end) in enumerate(ends, 1)}
-        self.stdin = cast(IO[bytes], _Input(stream))
-        self.stdout: IO[bytes] = os.fdopen(ends[0][0], "rb")
-        self.stderr: IO[bytes] = os.fdopen(ends[1][0], "rb")
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -52,41 +51,18 @@ class Attached:
         self._thread.join()
         self._reading.close()
         self._stream.close()
-        self.stdout.close()
-        self.stderr.close()
+        self.close_outputs()
 
     def _read(self) -> None:
         try:
             with self._stream.makefile("rb") as parts:
                 while head := parts.read(HEAD.size):
                     number, length = HEAD.unpack(head)
-                    self._inputs[number].write(parts.read(length))
-        except (OSError, struct.error):
+                    self.inputs[number - 1].write(parts.read(length))
+        except (OSError, struct.error, IndexError):
             pass  # cut off, or no reader is left
-        for file in self._inputs.values():
+        for file in self.inputs:
             file.close()
-
-
-class _Input:
-    """The writing half of a pipe, as far as a job's controller uses it."""
-
-    def __init__(self, stream: socket.socket) -> None:
-        self._stream = stream
-        self._closed = False
-
-    def write(self, content: bytes) -> int:
-        if self._closed:
-            raise ValueError("write to closed file")
-        self._stream.sendall(content)
-        return len(content)
-
-    def flush(self) -> None:
-        """Everything is sent at once."""
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._stream.shutdown(socket.SHUT_WR)
 
 
 LABEL = "nodrop.lab"
@@ -100,15 +76,6 @@ REQUEST_TIMEOUT_S = 60.0
 GONE_TIMEOUT_S = 30.0
 """From the request on; on two CPUs with a load of 15 it took more than 8 s."""
 POLL_S = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a container ended."""
-
-    status: int
-    """Exit status like a child's: negative = by this signal."""
-    out_of_memory: bool
 
 
 def docker_url() -> str:
@@ -216,7 +183,7 @@ class DockerEngine:
             started.reload()
             return int(started.attrs["State"]["Pid"])
 
-    def ended(self, container: str, *, timeout_s: float) -> Ended:
+    def ended(self, container: str, *, timeout_s: float) -> Ending:
         """The end of a container that has ended or is about to, from the daemon's memory of events:
         with the container its state is gone."""
         deadline = time.monotonic() + timeout_s
@@ -238,10 +205,7 @@ class DockerEngine:
             for event in events:
                 if event["Action"] == "die":
                     status = int(event["Actor"]["Attributes"]["exitCode"])
-                    return Ended(
-                        status=128 - status if status > 128 else status,
-                        out_of_memory=out_of_memory,
-                    )
+                    return Ending.of(status, out_of_memory=out_of_memory)
             time.sleep(POLL_S)
         raise LabProblem(f"Docker at {self.url} did not say how the container ended")
 
@@ -336,10 +300,9 @@ def _listener(url: str | None, program: str, processes: Mapping[str, ProcessEntr
             stream.connect(url.removeprefix("unix://"))
         except OSError:
             return None
-        credentials = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, _, _ = struct.unpack("3i", credentials)
+        pid = listener_of(stream)
     if pid > 1:
-        return int(pid)
+        return pid
     daemons = [int(pid) for pid, one in processes.items() if one["name"] == program]
     return daemons[0] if len(daemons) == 1 else None
 

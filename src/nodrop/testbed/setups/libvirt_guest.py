@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from nodrop.errors import LabProblem
 from nodrop.ledger.hops import Place
 from nodrop.testbed.hosts.api import Action, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.testbed.hosts.guest import NODE, GuestHost, GuestLine
-from nodrop.testbed.hosts.processes import usage
+from nodrop.testbed.hosts.processes import listener_of, usage
 from nodrop.testbed.hosts.rights import USERNS_VARIABLE
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs.netns import add_macvtap_here
@@ -207,7 +206,8 @@ class LibvirtEnv(GuestEnv):
             raise LabProblem(
                 f"{path}: {error.strerror or error}", hint="is the domain running?"
             ) from None
-        qemu = DomainProcess(HostProcess(self.near, _listener(stream)))
+        # The domain's QEMU, whatever folder its libvirtd keeps PID files in.
+        qemu = DomainProcess(HostProcess(self.near, listener_of(stream)))
         line = GuestLine(stream, pid=qemu.pid)
         undo.callback(line.close)
         try:
@@ -271,14 +271,6 @@ class LibvirtEnv(GuestEnv):
             self._process.stop(timeout_s=1.0)
         with suppress(LabProblem):
             self._clean()
-
-
-def _listener(stream: socket.socket) -> int:
-    """Who listens at the other end of a channel: the domain's QEMU, whatever folder its libvirtd
-    keeps PID files in."""
-    credentials = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, _, _ = struct.unpack("3i", credentials)
-    return int(pid)
 
 
 def _remove(tap: Port) -> None:

@@ -21,7 +21,7 @@ from nodrop.testbed.hosts.api import Action, AnyJob, HostProcess, Json, Link, Un
 from nodrop.testbed.hosts.control_groups import oom_events_of, oom_kills
 from nodrop.testbed.hosts.local import LABEL_VARIABLE, LocalHost, run_command
 from nodrop.testbed.hosts.node import start_child
-from nodrop.testbed.hosts.rights import give, in_user_namespace, sut_user
+from nodrop.testbed.hosts.rights import entering, give, in_user_namespace, sut_user
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups import contained
 from nodrop.testbed.setups.api import Limits, ProcessSpec
@@ -119,7 +119,6 @@ class OciEnv(ContainedEnv):
         complaint: Callable[[Runc], bytes],
     ) -> tuple[ContainedProcess, Runc]:
         launched_ns, began_s = time.monotonic_ns(), time.monotonic()
-        program = Path(process.argv[0]).name
         name, bundle = self._prepare(process)
         pid_file = bundle / "pid"
         runc = start(
@@ -128,28 +127,21 @@ class OciEnv(ContainedEnv):
         )  # fmt: skip
         self._undo.callback(_end, runc)
         pid = _pid(pid_file, runc, complaint)
-        self._journal.process(pid, program)
+        self._journal.process(pid, Path(process.argv[0]).name)
         kills = oom_events_of(pid)
 
         def ending() -> Ending:
             status = runc.wait(END_TIMEOUT_S)
-            return Ending(
-                status=128 - status if status > 128 else status,
-                out_of_memory=bool(kills and oom_kills(kills)),
-            )
+            return Ending.of(status, out_of_memory=bool(kills and oom_kills(kills)))
 
-        launched = ContainedProcess(
-            HostProcess(self.near, pid),
-            program=program,
-            work=self._work.path,
+        launched = self._launched(
+            process,
+            pid,
             launched_mono_ns=launched_ns,
             phases_s={"create": contained.since(began_s)},
             ending=ending,
-            shown=self._work.names(),
-            memory_bytes=self._limits.memory_bytes,
             servants=[HostProcess(self.near, runc.pid)],  # it waits for the container
         )
-        self._undo.callback(launched.close)
         return launched, runc
 
     def facts(self) -> Json:
@@ -208,7 +200,11 @@ class OciEnv(ContainedEnv):
             "ociVersion": "1.0.2",
             "process": {
                 "user": {"uid": 0, "gid": 0},
-                "args": [*_entry(self._user, process.caps), *process.argv],
+                # It drops what it needs for that before it becomes the program.
+                "args": [
+                    *entering(NODE_INSIDE, user=self._user, caps=process.caps),
+                    *process.argv,
+                ],
                 "env": [f"{name}={value}" for name, value in environment.items()],
                 "cwd": "/",
                 "capabilities": {
@@ -266,12 +262,6 @@ def _kernel_mounts() -> list[Json]:
         },
         {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": [*safe, "ro"]},
     ]
-
-
-def _entry(user: int | None, caps: Sequence[str]) -> list[str]:
-    """It drops what it needed for that before it becomes the program."""
-    whose = [] if user is None else ["--user", str(user)]
-    return [NODE_INSIDE, "enter", *whose, "--caps", ",".join(caps), "--"]
 
 
 def _tmpfs(folder: str, user: int) -> Json:

@@ -20,7 +20,7 @@ from nodrop.untrusted.json_text import one_line
 Yaml = dict[str, Any]
 
 MAX_PENDING_PACKETS = 1024
-"""Of the template."""
+"""Value in the template."""
 
 
 @cache
