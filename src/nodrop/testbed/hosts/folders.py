@@ -90,6 +90,39 @@ PREFIX = "nodrop-scratch-"
 
 
 @contextmanager
+def building(above: Path) -> Iterator[Path]:
+    """A folder in which something is put together; gone afterwards, unless it was moved away."""
+    folder = Path(tempfile.mkdtemp(prefix=".building-", dir=above))
+    try:
+        folder.chmod(0o755)  # a normal user may run what root built
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[Path]:
+    """The folder, which is made: two that make the same in it wait for each other. The lock goes
+    with its process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with Folder(folder).open_to_change(".lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
+@contextmanager
+def put_in_place(made: Path) -> Iterator[Path]:
+    """Where to write a file, which has its name once it is whole. Nothing stays if that fails."""
+    partial = made.with_suffix(f".{os.getpid()}.partial")
+    try:
+        yield partial
+        if partial.is_file():
+            partial.rename(made)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
 def scratch() -> Iterator[Path]:
     """A folder of this user alone; it is gone afterwards."""
     folder, held = _made()

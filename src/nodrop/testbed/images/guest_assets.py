@@ -8,7 +8,6 @@ kernel's virtio modules. Each is made once and kept by what it is made of.
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import hashlib
 import json
@@ -17,16 +16,14 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.folders import cache_folder
+from nodrop.testbed.hosts.folders import building, cache_folder, locked
 from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.hosts.node import candidates, file_sha256, find_node_binary
 from nodrop.testbed.images.image_tree import Bits
@@ -95,7 +92,7 @@ def problems(bits: Bits | None) -> Sequence[str]:
 
 def make_assets(bits: Bits | None) -> GuestAssets:
     """From the cache; made if it has none."""
-    with _locked():
+    with locked(guest_folder()):
         kernel = cached_kernel() or _unpack_kernel()
         return GuestAssets(
             kernel=kernel,
@@ -208,7 +205,7 @@ def _kernel_package() -> str:
 
 def _unpack_kernel() -> GuestKernel:
     package = _kernel_package()
-    with _building() as folder:
+    with building(guest_folder()) as folder:
         run_command(
             ["env", "-C", str(folder), "apt-get", "-q", "download", package],
             shown=["apt-get", "download", package],
@@ -363,21 +360,3 @@ def _make_disk(bits: Bits) -> Path:
     finally:
         partial.unlink(missing_ok=True)
     return path
-
-
-@contextmanager
-def _building() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix=".building-", dir=guest_folder()))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _locked() -> Iterator[None]:
-    """Two that make the same wait for each other; the lock goes with its process."""
-    guest_folder().mkdir(parents=True, exist_ok=True)
-    with Folder(guest_folder()).open_to_change(".lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pwd
@@ -13,9 +12,7 @@ import re
 import shlex
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +22,7 @@ from pydantic import Field
 
 from nodrop.config.options import INPUTS, Options, check, input_path, read_toml
 from nodrop.errors import BadInput, LabProblem
-from nodrop.testbed.hosts.folders import cache_folder
+from nodrop.testbed.hosts.folders import building, cache_folder, locked
 from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.hosts.node import file_sha256
 from nodrop.testbed.images.image_tree import Bits
@@ -305,32 +302,21 @@ def build_image(name: str, *, release: str | None = None) -> Image:
     plan = recipe.releases[chosen]
     lines = deb_lines(plan, host)
     mode = _mode(recipe.name)
-    with _locked(recipe.name) as folder, _building(folder) as building:
-        tar = building / "rootfs.tar"
+    with locked(images_folder() / recipe.name) as folder, building(folder) as made:
+        tar = made / "rootfs.tar"
         _bootstrap(plan, plan.codename or chosen, lines, mode, tar)
-        _unpack(tar, building / "rootfs")
-        image = _describe(recipe, chosen, plan, tar, building / "rootfs")
-        _keep(image, building)
+        _unpack(tar, made / "rootfs")
+        image = _describe(recipe, chosen, plan, tar, made / "rootfs")
+        _keep(image, made)
     return image
 
 
-@contextmanager
-def _building(folder: Path) -> Iterator[Path]:
-    """A folder in which an image is put together; gone afterwards, unless it was kept."""
-    building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
-    try:
-        building.chmod(0o755)  # a normal user may run what root built
-        yield building
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-
-
-def _keep(image: Image, building: Path) -> None:
+def _keep(image: Image, made: Path) -> None:
     """If the same bits are there, perhaps under another version, the newer manifest is kept."""
-    Folder(building).write(MANIFEST, (json.dumps(asdict(image), indent=1) + "\n").encode())
+    Folder(made).write(MANIFEST, (json.dumps(asdict(image), indent=1) + "\n").encode())
     if image.folder.exists():
         shutil.rmtree(image.folder)
-    building.rename(image.folder)
+    made.rename(image.folder)
 
 
 IMPORTED = "imported"
@@ -352,8 +338,8 @@ def import_image(tar: Path, *, name: str, program: str, version: str) -> Image:
             f"{tar}: is no tar that can be read: {getattr(error, 'strerror', None) or error}",
             hint="a packed one is unpacked first; `docker export CONTAINER >rootfs.tar` makes one",
         ) from None
-    with _locked(name) as folder, _building(folder) as building:
-        kept, rootfs = building / "rootfs.tar", building / "rootfs"
+    with locked(images_folder() / name) as folder, building(folder) as made:
+        kept, rootfs = made / "rootfs.tar", made / "rootfs"
         shutil.copyfile(tar, kept)
         _unpack(kept, rootfs)
         found = (rootfs / program.lstrip("/")).resolve()
@@ -370,7 +356,7 @@ def import_image(tar: Path, *, name: str, program: str, version: str) -> Image:
             packages=_packages_in(rootfs),
             mmdebstrap="",
         )
-        _keep(image, building)
+        _keep(image, made)
     return image
 
 
@@ -385,15 +371,15 @@ def _packages_in(rootfs: Path) -> dict[str, str]:
 def take_image(manifest: Mapping[str, Any], tar: Path) -> None:
     """Puts an image that another machine made into the cache: its tar is moved there."""
     image = Image(**manifest)
-    with _locked(image.name) as folder:
+    with locked(images_folder() / image.name) as folder:
         if image.folder.exists():
             return
         if file_sha256(tar) != image.sha256:
             raise LabProblem(f"image {image.name}: {tar} is not the one that was asked for")
-        with _building(folder) as building:
-            shutil.move(tar, building / "rootfs.tar")
-            _unpack(building / "rootfs.tar", building / "rootfs")
-            _keep(image, building)
+        with building(folder) as made:
+            shutil.move(tar, made / "rootfs.tar")
+            _unpack(made / "rootfs.tar", made / "rootfs")
+            _keep(image, made)
 
 
 def deb_lines(plan: Release, host: Mapping[str, str]) -> list[str]:
@@ -526,16 +512,6 @@ def dpkg_packages(status: str) -> dict[str, str]:
 def upstream_version(version: str) -> str:
     """`1:7.0.10-1~bpo12+1` → `7.0.10`: without Debian's epoch and revision."""
     return re.sub(r"^\d+:|-[^-]*$", "", version)
-
-
-@contextmanager
-def _locked(name: str) -> Iterator[Path]:
-    """Two builds of one image wait for each other; the lock goes with its process."""
-    folder = images_folder() / name
-    folder.mkdir(parents=True, exist_ok=True)
-    with Folder(folder).open_to_change(".lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder
 
 
 # Which bits of a SUT an experiment gets: its own binary, an image it names, or the default.

@@ -18,10 +18,18 @@ from typing import Literal, NotRequired, cast
 
 from nodrop.ledger.hops import BETWEEN, SOFTNET, Account, Class, Hop, Owner, Place
 from nodrop.protocol import Counters
-from nodrop.testbed.hosts.api import Action, Link, Port, UndoJournal, rise
+from nodrop.testbed.hosts.api import Link, Port, UndoJournal, rise
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.reversal import NETNS_FOLDER
-from nodrop.testbed.labs.netns import OFFLOADS, ip_batch, local, queue_words, quiet_stack, wait_up
+from nodrop.testbed.labs.netns import (
+    OFFLOADS,
+    ip_batch,
+    local,
+    namespaces,
+    queue_words,
+    quiet_stack,
+    wait_up,
+)
 
 # The ways a stream of packets is split into: a port that hands on, and a receiver's NIC, for each.
 #
@@ -118,9 +126,7 @@ def branches(
     assert receiver.netns is not None
     hands = [f"ndsp{i}" for i in range(instances)]
     names = [f"nodrop-{journal.label}-{receiver.name}-{i}" for i in range(instances)]
-    for name in names:
-        journal.push(what=f"network namespace {name}", action=Action.DELETE_NETNS, arguments=[name])
-    try:
+    with namespaces(journal, *names), ExitStack() as looking:
         mtu = mtu_of(link.rx)
         for i, (hand, name) in enumerate(zip(hands, names, strict=True)):
             address = f"address {macs[i]} " if macs else ""
@@ -137,13 +143,8 @@ def branches(
             )
             for i, name in enumerate(names)
         ]
-        with ExitStack() as looking:
-            for host in hosts:
-                looking.enter_context(host)
-            yield hands, [Port(host=host, name=link.rx.name) for host in hosts]
-    finally:
-        standing = [name for name in names if (NETNS_FOLDER / name).exists()]
-        ip_batch([f"netns del {name}" for name in standing])
+        nics = [Port(host=looking.enter_context(one), name=link.rx.name) for one in hosts]
+        yield hands, nics
 
 
 @contextmanager

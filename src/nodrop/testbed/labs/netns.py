@@ -149,28 +149,19 @@ class NetnsLab:
     @contextmanager
     def up(self, journal: UndoJournal) -> Iterator[Link]:
         names = tuple(f"nodrop-{journal.label}-{end}" for end in ("snd", "rcv"))
-        for name in names:
-            journal.push(
-                what=f"network namespace {name}", action=Action.DELETE_NETNS, arguments=[name]
-            )
         ends = tuple(zip(names, (self._sender, self._receiver), strict=True))
-        try:
+        with namespaces(journal, *names), ExitStack() as looking:
             ip_batch(self._making(ends))
             for netns, end in ends:
                 wait_up(netns, end.port)
-            with ExitStack() as looking:
-                hosts = [
-                    looking.enter_context(self._host(netns, end, journal.label))
-                    for netns, end in ends
-                ]
-                tx, rx = (
-                    Port(host=host, name=end.port)
-                    for host, (_, end) in zip(hosts, ends, strict=True)
+            tx, rx = (
+                Port(
+                    host=looking.enter_context(self._host(netns, end, journal.label)),
+                    name=end.port,
                 )
-                yield Link(tx=tx, rx=rx, queues=self._receiving.queues)
-        finally:
-            standing = [name for name in names if (NETNS_FOLDER / name).exists()]
-            ip_batch([f"netns del {name}" for name in standing])
+                for netns, end in ends
+            )
+            yield Link(tx=tx, rx=rx, queues=self._receiving.queues)
 
     def facts(self) -> Json:
         kernel = os.uname()
@@ -214,6 +205,19 @@ class NetnsLab:
         lines.append(f"netns exec {receiver} ip link set {rx.port} promisc on up")
         lines.append(f"netns exec {sender} ip link set {tx.port} up")
         return lines
+
+
+@contextmanager
+def namespaces(journal: UndoJournal, *names: str) -> Iterator[None]:
+    """To make the network namespaces with these names: they are journalled before, and removed
+    afterwards, with all that is in them."""
+    for name in names:
+        journal.push(what=f"network namespace {name}", action=Action.DELETE_NETNS, arguments=[name])
+    try:
+        yield
+    finally:
+        standing = [name for name in names if (NETNS_FOLDER / name).exists()]
+        ip_batch([f"netns del {name}" for name in standing])
 
 
 def queue_words(queues: int) -> str:
@@ -278,17 +282,13 @@ def named_namespace(pid: int, near: LocalHost, journal: UndoJournal) -> Iterator
     """The network namespace of a process as a host of its own. By its name it outlives the process:
     counters can be read to the end, and `nodrop undo` finds it."""
     name = f"nodrop-{journal.label}-{near.name}-sut"
-    journal.push(what=f"network namespace {name}", action=Action.DELETE_NETNS, arguments=[name])
-    try:
+    with namespaces(journal, name):
         ip_batch([f"netns attach {name} {pid}", f"netns exec {name} {quiet_stack()}"])
         host = LocalHost(
             name=f"{near.name}-sut", node=near.node, label=near.label, netns=NETNS_FOLDER / name
         )
         with closing(host):
             yield host
-    finally:
-        if (NETNS_FOLDER / name).exists():
-            ip_batch([f"netns del {name}"])
 
 
 @contextmanager

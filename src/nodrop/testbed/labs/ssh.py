@@ -239,6 +239,7 @@ class SshLab:
         self.ports = (file.sender.at_cables[0], file.receiver.at_cables[0])
         self.cables = len(file.receiver.at_cables)
         self._file = file
+        self._ends = (("sender", file.sender), ("receiver", file.receiver))
         self._frame_bytes = frame_bytes
         self._sender: SshHost | None = None
         self._seen: Sequence[Checked] = ()
@@ -285,8 +286,7 @@ class SshLab:
         return SshConnection(host, name=f"sender {host}", config=self._file.ssh_config)
 
     def ends(self) -> Sequence[tuple[str, str]]:
-        ends = (self._file.sender, self._file.receiver)
-        return [(end.host or "", port) for end in ends for port in end.at_cables]
+        return [(end.host or "", port) for _, end in self._ends for port in end.at_cables]
 
     def storage(self) -> Storage | None:
         """None also on the receiver, if another machine keeps the run."""
@@ -361,11 +361,10 @@ class SshLab:
             yield Link(tx=first[0], rx=first[1], further=further)
 
     def facts(self) -> Json:
-        ends = {"sender": self._file.sender, "receiver": self._file.receiver}
         return {
             "kind": "ssh",
             "name": self.name,
-            "hosts": {role: end.model_dump(exclude_none=True) for role, end in ends.items()},
+            "hosts": {role: end.model_dump(exclude_none=True) for role, end in self._ends},
             # A receiver is called so, wherever nodrop is started.
             "seen": {
                 "receiver" if one.what.startswith("receiver") else one.what: one.facts
@@ -382,10 +381,9 @@ class SshLab:
         self, labels: Collection[str], *, everything: bool, waiting: Callable[[str], None]
     ) -> Sequence[UndoReport]:
         label = f"undo-{new_label()}"
-        ends = (("sender", self._file.sender), ("receiver", self._file.receiver))
         hosts = [
             self._ssh(role, end.host, end.become, label, holds=False)
-            for role, end in ends
+            for role, end in self._ends
             if end.host is not None
         ]
 
@@ -396,9 +394,8 @@ class SshLab:
             return [*each.map(undone, hosts)]
 
     def prepare(self, *, do_it: bool) -> Sequence[Prepared]:
-        ends = (("sender", self._file.sender), ("receiver", self._file.receiver))
-        with ThreadPoolExecutor(len(ends)) as each:
-            return [*each.map(lambda end: self._prepared(*end, do_it=do_it), ends)]
+        with ThreadPoolExecutor(len(self._ends)) as each:
+            return [*each.map(lambda end: self._prepared(*end, do_it=do_it), self._ends)]
 
     def _prepared(self, role: str, end: SshEnd, *, do_it: bool) -> Prepared:
         name = _named(role, end.host)
@@ -426,10 +423,9 @@ class SshLab:
             words = "program ssh is missing here; install the package openssh-client"
             return [Checked(what="this machine", problems=(words,))]
         label = f"check-{new_label()}"
-        ends = (("sender", self._file.sender), ("receiver", self._file.receiver))
         found = [
             End(role=role, host=self._host_of(role, end, label), ports=end.at_cables)
-            for role, end in ends
+            for role, end in self._ends
         ]
         return [*check_ends(found, proof), *self._storage_looked()]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from nodrop.config.units import count_of, format_seconds
 from nodrop.errors import BadInput, LabProblem
 from nodrop.ledger.verdict import percent
 from nodrop.testbed.hosts.api import Completed
-from nodrop.testbed.hosts.folders import traces_folder
+from nodrop.testbed.hosts.folders import put_in_place, traces_folder
 from nodrop.testbed.hosts.local import LABEL_VARIABLE
 from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.hosts.rights import KEPT_BY_OURS, environment
@@ -183,9 +182,8 @@ def _prepared(path: Path, node: Path, stamp: tuple[int, ...], argv: tuple[str, .
     known = _known(made, beside, argv)
     if known is None:
         known = _make(path, node, made, argv)
-        partial = beside.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(json.dumps(known), encoding="utf-8")
-        partial.rename(beside)
+        with put_in_place(beside) as partial:
+            partial.write_text(json.dumps(known), encoding="utf-8")
     written = known["changed"] or "--if-changed" not in argv
     return Prepared(path=made if written else path, captured=path, changes=known)
 
@@ -201,8 +199,7 @@ def _known(made: Path, beside: Path, argv: Sequence[str]) -> Mapping[str, Any] |
 
 
 def _make(path: Path, node: Path, made: Path, argv: Sequence[str]) -> Mapping[str, Any]:
-    partial = made.with_suffix(f".{os.getpid()}.partial")
-    try:
+    with put_in_place(made) as partial:
         command = [str(node), "trace", "prepare", str(path), str(partial), *argv]
         done = read_by(command, path, timeout_s=TIMEOUT_S)
         said = " ".join(done.stderr.removeprefix("nodrop-node trace: ").split())
@@ -214,11 +211,7 @@ def _make(path: Path, node: Path, made: Path, argv: Sequence[str]) -> Mapping[st
             changes: Mapping[str, Any] = json.loads(done.stdout)
             counted(changes, "read_packets")
             counted(changes, "written_packets")
-        if partial.is_file():
-            partial.rename(made)
         return changes
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _as_settings(said: str) -> str:

@@ -25,7 +25,7 @@ from nodrop.ledger.imbalance import FlowSizes
 from nodrop.protocol import ReassemblyForecast, TracePlanned, TraceResult
 from nodrop.results.records import LoadWindow
 from nodrop.testbed.hosts.api import Json, TraceJob
-from nodrop.testbed.hosts.folders import cache_folder, traces_folder
+from nodrop.testbed.hosts.folders import cache_folder, put_in_place, traces_folder
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import file_sha256, find_node_binary
 from nodrop.testbed.hosts.rights import READER, limited
@@ -235,21 +235,19 @@ def _made(name: str, argv: Callable[[Path], Sequence[str]], *, where: str) -> Pa
     """By the node, once: it is kept in the cache folder."""
     made = traces_folder() / name
     if not made.is_file():
-        partial = made.with_suffix(f".{os.getpid()}.partial")
         node = find_node_binary()
-        done = _this_host().run(
-            limited(node, READER, [str(node), "trace", *argv(partial)]),
-            timeout_s=TRACE_READ_TIMEOUT_S,
-            check=False,
-        )
-        if done.returncode != 0:
-            partial.unlink(missing_ok=True)
-            said = " ".join(done.stderr.removeprefix("error: ").split())
-            raise BadInput(f"{where}: {said}")
-        beside = partial.with_name(f"{partial.name}.json")
-        if beside.is_file():
-            beside.rename(made.with_name(f"{made.name}.json"))
-        partial.rename(made)
+        with put_in_place(made) as partial:
+            done = _this_host().run(
+                limited(node, READER, [str(node), "trace", *argv(partial)]),
+                timeout_s=TRACE_READ_TIMEOUT_S,
+                check=False,
+            )
+            if done.returncode != 0:
+                said = " ".join(done.stderr.removeprefix("error: ").split())
+                raise BadInput(f"{where}: {said}")
+            beside = partial.with_name(f"{partial.name}.json")
+            if beside.is_file():
+                beside.rename(made.with_name(f"{made.name}.json"))
     return made
 
 
@@ -271,11 +269,9 @@ def _profile(ramp: Ramp) -> Path:
     if not made.is_file():
         made.parent.mkdir(parents=True, exist_ok=True)
         times = (ramp.over_s * n / RAMP_POINTS for n in range(RAMP_POINTS + 1))
-        partial = made.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(
-            "".join(f"{at_s:.9f},{ramp.pps(at_s):.9f}\n" for at_s in times), encoding="ascii"
-        )
-        partial.rename(made)
+        rows = "".join(f"{at_s:.9f},{ramp.pps(at_s):.9f}\n" for at_s in times)
+        with put_in_place(made) as partial:
+            partial.write_text(rows, encoding="ascii")
     return made
 
 
