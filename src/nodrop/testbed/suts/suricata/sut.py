@@ -131,6 +131,7 @@ class Suricata:
         self._base = template() if own is None else read_own(own)
         named = OwnFiles() if own is None else own_files(self._base, own.parent)
         self._others = dict(named.others)
+        """Files by their names in the work folder: those of their keys."""
         if self.options.classification is not None:
             self._others["classification-file"] = self.options.classification
         self._rules = _as_shown(self.options.rules or named.rules)
@@ -457,7 +458,7 @@ class Suricata:
 
     def files(self) -> dict[str, Path]:
         rules = {rules.name: plain_rules(rules.path) for rules in self._rules}
-        return {**rules, **self._other_files()}
+        return {**rules, **self._others}
 
     def _rule_names(self) -> dict[str, str]:
         return {rules.name: rules.said for rules in self._rules}
@@ -468,10 +469,6 @@ class Suricata:
             for rules in self._rules
         )
         return [one for said, content in contents for one in log.not_utf8(said, content)]
-
-    def _other_files(self) -> dict[str, Path]:
-        """By their names in the work folder: those of their keys."""
-        return dict(self._others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
