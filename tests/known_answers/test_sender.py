@@ -88,8 +88,8 @@ def says_the_burst(record: Any, stall_ms: float) -> None:
     burst = record.offered.largest_late_burst
     assert burst.late_us >= stall_ms * 0.9e3
     assert f"fell {burst.late_us / 1e3:.0f} ms behind" in record.verdict
-    assert f"{burst.sent} packets at once, {burst.at_s:.1f} s into it" in record.verdict
-    assert f"{record.packets.lost_packets} packets were lost" in record.verdict
+    assert f"{burst.sent:,} packets at once, {burst.at_s:.1f} s into it" in record.verdict
+    assert f"{record.packets.lost_packets:,} packets were lost" in record.verdict
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def outcome_run(
         started=STARTED,
     )
     with writer:
-        for index, (load, repetition) in enumerate(plan):
+        for index, (load, repetition) in enumerate(plan, 1):
             record = _record(load, repetition, index)
             folder = writer.trial(record.run)
             if record.outcome == "measured":
@@ -161,7 +161,7 @@ def _record(load: Load, repetition: int, index: int) -> TrialRecord:
         "cell": dict(load.cell),
         "repetition": repetition + 1,
         "index": index,
-        "run": f"{index + 1:04}-r{repetition + 1:02}",
+        "run": f"{index:04}-r{repetition + 1:02}",
         "started_utc": STARTED.isoformat(timespec="seconds"),
         "intended_packets": packets,
         "intended_duration_s": load.duration_s,

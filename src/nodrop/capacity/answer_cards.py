@@ -17,7 +17,7 @@ from nodrop.capacity.search_answer import Answer, rounds_words
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.statements import writing
 from nodrop.capacity.tried import SENDER_REASONS, judged_ratio, tried
-from nodrop.capacity.words import bounds_words, disagreeing, from_another_host
+from nodrop.capacity.words import bounds_words, causes_words, disagreeing, from_another_host
 from nodrop.config.asked import SEARCHING, search_command
 from nodrop.config.units import count_of, noun, parse_cpus
 from nodrop.findings.load_words import apart, written
@@ -301,6 +301,7 @@ def _breaks(limit: _Limit) -> Breaks:
     whole = limit.detections and record is not None and record.packets.lost_packets == 0
     verdict, why = breaks_words(limit.by, place, limit.sut, missed_alone=whole, behind=limit.behind)
     said = [why if limit.why is None else limit.why]
+    said += [causes_words(limit.by, record)] if record else []
     said += _workers_words(workers, _cpus(record))
     # Stages that counted, by the names that losses have.
     hops = trial.ledger.hops if trial and trial.ledger else ()
@@ -323,9 +324,9 @@ def _workers_words(workers: Sequence[Worker], cpus: Sequence[int]) -> Iterator[s
     if one and (one.dropped_packets or len(workers) == 1):
         waited, ran = one.wait_ratio or 0.0, one.cpu_ratio or 0.0
         if waited >= WAITED:
-            yield f"Worker {one.name} waited for its CPU {waited * 100:.0f} % of the time."
+            yield f"Worker {one.name} waited for its CPU {waited * 100:.0f} % of the trial."
         elif ran >= FULL:
-            yield f"Worker {one.name} ran {ran * 100:.0f} % of the time: its CPU is full."
+            yield f"Worker {one.name} ran {ran * 100:.0f} % of the trial: its CPU is full."
     if cpus and len(workers) > len(cpus):
         where = f"CPU {cpus[0]}" if len(cpus) == 1 else f"{len(cpus)} CPUs"
         yield f"{len(workers)} workers share {where}."
@@ -337,10 +338,9 @@ def _cpus(record: TrialRecord | None) -> list[int]:
 
 def _sure(searched: SearchedCell, answer: Answer, source: Source, ends: Ends) -> Sure:
     found, odd = answer.confidence, [*disagreeing(searched, answer)]
-    places = {t.name: n for n, t in enumerate(ordered(searched), 1)}
     asked = table_in(source.run.manifest, "search").get("rounds")
     rounds = asked if isinstance(asked, int) else len(answer.rounds)
-    found_odd = [(places[t.name], good) for t, good in odd]
+    found_odd = [(t.record.index, good) for t, good in odd]
     return Sure(
         confidence=Confidence(level=found.level, why=found.why, known_ratio=found.known)
         if found else None,
@@ -391,7 +391,7 @@ def _sure_words(
 
 
 def ordered(searched: SearchedCell) -> list[Trial]:
-    """Every trial in the order measured, ramps and soaks too: its number is its place here."""
+    """Every trial in the order measured, ramps and soaks too."""
     every = (*searched.ramps, *searched.trials, *searched.soaks)
     return sorted(every, key=lambda t: t.record.index)
 

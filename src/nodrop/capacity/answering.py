@@ -74,8 +74,8 @@ def changed(answer: Answer, views: Sequence[Picture]) -> Iterator[Statement]:
         if len(served) < 2 or not (view.earlier or answer.limited_by == "changes"):
             continue
         (first, most), (last, least) = served[0], served[-1]
-        began = view.earlier[0] if view.earlier else trials
-        since = "" if len(view.earlier) != 1 else f", less from trial {len(began) + 1} on"
+        begun = view.trials[0].record.index
+        since = "" if len(view.earlier) != 1 else f", less from trial {begun} on"
         words.append(
             f"in round {number} it served {loads.at(most)} of too much at first and "
             f"{loads.at(least)} at last{since}"
@@ -360,8 +360,8 @@ class _Cell:
         return tuple(
             Round(
                 number=number,
-                lower=_bound(b.lower),
-                upper=_bound(b.upper),
+                lower=_bound(b.lower, goal),
+                upper=_bound(b.upper, goal),
                 fit=views[goal].knee,
                 closed=closed(b, views[goal], self._search, goal)
                 and _looked(views[goal], brackets),
@@ -395,7 +395,7 @@ class _Cell:
         broke = _broke(chosen, goal)
         ramps = [tried(r) for r in own if r.searched and r.searched.ramp is not None]
         lossy = _lossy(every, chosen) or _lossy(ramps, chosen)
-        lower, upper = _bound(chosen.lower), _bound(chosen.upper)
+        lower, upper = _bound(chosen.lower, goal), _bound(chosen.upper, goal)
         failed = broke is not None and broke.outcome == "failed"
         hosts = len({t.record.measured_on for t in every if t.record.valid})
         answer = Answer(
@@ -564,7 +564,7 @@ def _lossy(every: Sequence[Tried], chosen: Bracket) -> Tried | None:
     return nearest[len(nearest) // 2] if nearest else None
 
 
-def _bound(load: Load | None) -> Bound | None:
+def _bound(load: Load | None, goal: float) -> Bound | None:
     if load is None:
         return None
     offered = [t.record.offered for t in load.trials if t.outcome == "measured"]
@@ -574,13 +574,13 @@ def _bound(load: Load | None) -> Bound | None:
         value=load.value,
         pps=median(pps) if pps else None,
         bps=median(bps) if bps else None,
-        runs=tuple(t.record.run for t in load.trials),
+        runs=tuple(t.record.run for t in load.trials if t.good(goal) is not None),
     )
 
 
 def _sent_pps(trials: Sequence[Tried]) -> dict[float, float]:
-    bounds = filter(None, map(_bound, loads(trials)))
-    return {bound.value: bound.pps for bound in bounds if bound.pps is not None}
+    bounds = (_bound(load, 0.0) for load in loads(trials))
+    return {one.value: one.pps for one in bounds if one is not None and one.pps is not None}
 
 
 def _width(lower: Bound | None, upper: Bound | None) -> float | None:

@@ -151,8 +151,9 @@ def load_words(load: CardLoad, card: Card) -> str:
     goal = "" if card.goal else "without loss"
     if card.goals_of == "detections":
         goal = goal_words(card.goal, card.goals_of)
-    least = "at least " if _no_end(card) else ""
-    return ", ".join(filter(None, (f"{least}{rate_words(load)}", bits, scale, goal)))
+    least, sure = "at least " if _no_end(card) else "", card.sure.confidence
+    rate = f"{least}{rate_words(load)}" + (f" ({sure.level} confidence)" if sure else "")
+    return ", ".join(filter(None, (rate, bits, scale, goal)))
 
 
 STATES = {"untried": "Untried.", "helps": "Helps.", "does not": "Does not help.",

@@ -93,10 +93,10 @@ def loss_by(record: TrialRecord) -> LimitedBy:
     if 2 * before > lost:
         return "before_sut"
     rule = body.loss_causes[0].rule if body.loss_causes else ""
-    return _TAKEN_BY.get(rule, "sut")
+    return TAKEN_BY.get(rule, "sut")
 
 
-_TAKEN_BY: Mapping[str, LimitedBy] = {
+TAKEN_BY: Mapping[str, LimitedBy] = {
     Rule.OTHERS: "other_programs",
     Rule.STOLEN: "hypervisor",
     Rule.SENDER: "sender_cpu",

@@ -313,7 +313,7 @@ def _bounds(searched: SearchedCell) -> Iterator[tuple[str, str, str, str]]:
 
 def _rows(searched: SearchedCell, card: Card) -> Iterator[TrialRow]:
     top = max((t.loss_ratio or 0.0 for t in searched.trials if t.valid), default=0.0)
-    for number, trial in enumerate(ordered(searched), 1):
+    for trial in ordered(searched):
         record, asked = trial.record, trial.record.searched
         worker = next(iter(workers_of(record)), None)
         late = record.offered.schedule_error_us
@@ -331,7 +331,7 @@ def _rows(searched: SearchedCell, card: Card) -> Iterator[TrialRow]:
             decides = "lost"
         yield TrialRow(
             trial=trial,
-            number=number,
+            number=record.index,
             round=asked.round if asked else None,
             mark=mark,
             sign=sign(shape, style),
@@ -388,9 +388,9 @@ def _ran(story: Story) -> Iterator[tuple[str, str]]:
     if len(cpus) == 1 and (only := cpus.pop()):
         yield ("CPU" if len(parse_cpus(only)) == 1 else "CPUs"), only
     for name in ("threads", "ring_size"):
-        values = {str(record.effective.get(name)) for record in records}
-        if len(values) == 1 and (value := values.pop()) != "None":
-            yield name, value
+        values = {record.effective.get(name) for record in records}
+        if len(values) == 1 and (value := values.pop()) is not None:
+            yield name, f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def who(story: Story) -> list[tuple[str, str]]:

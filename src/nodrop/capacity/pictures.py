@@ -351,15 +351,15 @@ def _workers(near: Sequence[Dot], x: Scale) -> Iterator[Pane]:
     plot = Plot("The worker that lost most, over the offered load", Scale(x.low, x.high),
                 Scale(0, 100, (0, 50, 100)), height=64, pad="bare")  # fmt: skip
     plot.axes(y_shown=_plain)
-    ran = [Mark(pps, w.cpu_ratio * 100, f"{w.name} ran {w.cpu_ratio * 100:.0f} % of the time")
+    ran = [Mark(pps, w.cpu_ratio * 100, f"{w.name} ran {w.cpu_ratio * 100:.0f} % of the trial")
            for pps, w in known if w.cpu_ratio is not None]  # fmt: skip
     waited = [Mark(pps, w.wait_ratio * 100,
-                   f"{w.name} waited for a CPU {w.wait_ratio * 100:.0f} % of the time")
+                   f"{w.name} waited for a CPU {w.wait_ratio * 100:.0f} % of the trial")
               for pps, w in known if w.wait_ratio is not None]  # fmt: skip
     plot.marks(ran, "box", "s-ran").marks(waited, "box", "s-wait hollow")
     key: list[KeyEntry] = [("box", "s-ran", "ran")]
     key += [("box", "s-wait hollow", "waited for its CPU")] if waited else []
-    yield Pane((plot,), "The worker that lost most", "% of the time, same loads", tuple(key))
+    yield Pane((plot,), "The worker that lost most", "% of the trial, same loads", tuple(key))
 
 
 def _all_loads(knee: Knee, shown: Scale | None) -> Iterator[Pane]:
@@ -386,24 +386,24 @@ def way_of(searched: SearchedCell) -> Chart:
     records = Records(trial.packed for trial in searched.trials)
     known = {dot.run: dot for dot in (*dots(records, stand_apart(searched)), *voids(records))}
     drawn = [(known[record.run], record) for record in records if record.run in known]
-    rounds = [record.searched.round if record.searched else 1 for _, record in drawn]
     if len(drawn) < 2:
         return Chart()
-    n = len(drawn)
-    order = Scale.over([n], 6).steps
-    x = Scale(0.2, n + 0.8, tuple(s for s in order if 0 < s <= n and s == int(s)))
+    rounds = [(r.index, r.searched.round if r.searched else 1) for _, r in drawn]
+    first, last = rounds[0][0], rounds[-1][0]
+    steps = Scale.near([first, last], 6).steps
+    x = Scale(first - 0.8, last + 0.8, tuple(s for s in steps if s == int(s)))
     plot = Plot(title, x, Scale.over([d.pps for d, _ in drawn], 3), height=150)
-    plot.axes("trials, in their order", _plain, numbers.short)
-    plot.line([(i, d.pps) for i, (d, _) in enumerate(drawn, 1)], "path")
-    begun = [next(own) for _, own in groupby(enumerate(rounds), key=lambda one: one[1])]
+    plot.axes("trial", _plain, numbers.short)
+    plot.line([(r.index, d.pps) for d, r in drawn], "path")
+    begun = [next(own) for _, own in groupby(rounds, key=lambda one: one[1])]
     if len(begun) > 1:
-        ends = [*(i for i, _ in begun[1:]), n]
+        ends = [*(i for i, _ in begun[1:]), last + 1]
         for (i, number), end in zip(begun, ends, strict=True):
-            room = x.at(end + 0.5) - x.at(i + 0.5)
+            room = x.at(end - 0.5) - x.at(i - 0.5)
             words = f"round {number}" if room > 0.24 else f"{number}" if room > 0.05 else ""
-            plot.upright(i + 0.5, "moment", words, "start")
-    _outcomes(plot, [(d, Mark(i, d.pps, f"trial {i}, {d.says}", d.run))
-                     for i, (d, _) in enumerate(drawn, 1)])  # fmt: skip
+            plot.upright(i - 0.5, "moment", words, "start")
+    _outcomes(plot, [(d, Mark(r.index, d.pps, f"trial {r.index}, {d.says}", d.run))
+                     for d, r in drawn])  # fmt: skip
     key = outcome_key((d.mark for d, _ in drawn), detections=any(d.of_detections for d, _ in drawn))
     return Chart(title, (Pane((plot,), "Load", "packets/s"),), key)
 

@@ -25,7 +25,7 @@ class Bound:
     pps: float | None
     bps: float | None
     runs: tuple[str, ...]
-    """Its trials."""
+    """Its trials that show whether it was carried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,9 +57,9 @@ class SearchedCell:
 
     @property
     def round_trials(self) -> tuple[int, ...]:
-        """Trials of each round that was begun, without ramps."""
+        """Trials of each round, without ramps: 0 for one that had none before the last."""
         rounds = Counter(t.record.searched.round for t in self.trials if t.record.searched)
-        return tuple(rounds[number] for number in sorted(rounds))
+        return tuple(rounds[number + 1] for number in range(max(rounds, default=0)))
 
 
 @once

@@ -17,7 +17,6 @@ from nodrop.capacity.words import (
     lowered,
     shown_fit,
     soak_words,
-    window_words,
 )
 from nodrop.config.units import count_of
 from nodrop.report import escape
@@ -161,7 +160,7 @@ def print_capacity(searched: SearchedCell, card: Card) -> None:
     ):
         out.print(line, markup=False, soft_wrap=True)
     say()
-    print_keyed(out, _beside(searched))
+    print_keyed(out, _beside(searched, card))
 
 
 MOST_GIVEN = 20
@@ -201,15 +200,17 @@ def _carried(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str]]:
     yield from others
 
 
-def _beside(searched: SearchedCell) -> Iterator[tuple[str, str]]:
+def _beside(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str]]:
     for words in doubts(searched.answers[0]):
         yield "but", words
     for soak in searched.soaks:
         yield "soak", soak_words(soak.record)
     if (window := searched.window) is not None:
-        yield "sent", window_words(searched, beside_warning=True).partition("the load sends ")[2]
+        # The plan said the rest, and Trust in the report does.
+        at = ", at 1X " if card.by == "multiplier" else ": "
+        yield "sent", f"{window.name}{at}{window.rate_words}."
         if window.begun_warning:
-            yield "warning", f"{window.begun_warning}."
+            yield "warning", f"{window.begun_words}: it may look faster than it is."
     curve, shown = fitted(searched), shown_fit(searched)
     if isinstance(curve, LossCurve):
         yield "fitted", lowered(fitted_words(shown))

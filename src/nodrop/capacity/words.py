@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from nodrop.capacity.limit import TAKEN_BY
 from nodrop.capacity.search_answer import Answer, Statement
 from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.statements import writing
@@ -71,12 +72,12 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
     yield from soak_sentence(searched)
 
 
-def window_words(searched: SearchedCell, *, beside_warning: bool = False) -> str:
+def window_words(searched: SearchedCell) -> str:
     """Sentence on what 1X is; empty if that is not known."""
     window = searched.window
     if window is None:
         return ""
-    words = f"{window.beside_warning if beside_warning else window.sentence}."
+    words = f"{window.sentence}."
     if searched.answers[0].by == "multiplier":
         words = words.replace(": ", ", at 1X ", 1)
     return f"{searched.subject}: {words}"
@@ -271,6 +272,15 @@ LIMITS = {
     "nothing_measured": "nothing was measured",
     "not_judged": "too few detections to judge by",
 }
+
+
+def causes_words(by: str, record: TrialRecord) -> str:
+    """Rules of the causes of its loss, but for the one that the limit itself names."""
+    rules = [c.rule for c in record.packets.loss_causes if TAKEN_BY.get(c.rule) != by]
+    said = {"sut": "Cause", "not_known": "Cause in this trial"}
+    said |= dict.fromkeys(TAKEN_BY.values(), "Another cause")
+    names = escape.plain(", ".join(rules).replace("_", " "))
+    return f"{said[by]}: {names}." if by in said and names else ""
 
 
 def limit_words(answer: Answer) -> str:

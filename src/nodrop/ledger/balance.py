@@ -275,12 +275,12 @@ def _check(hops: Sequence[Hop], accounts: Sequence[Account]) -> None:
         raise ValueError(f"two hops have the same name: {names}")
     for hop in hops:
         if hop.packets is not None and hop.packets < 0:
-            raise ValueError(f"hop {hop.name} counted {hop.packets} packets")
+            raise ValueError(f"hop {hop.name} counted {hop.packets:,} packets")
     for account in accounts:
         if account.into not in names:
             raise ValueError(f"account {account.name} leads into no hop: {account.into}")
         if account.packets < 0:
-            raise ValueError(f"account {account.name} has {account.packets} packets")
+            raise ValueError(f"account {account.name} has {account.packets:,} packets")
 
 
 def _step(

@@ -134,7 +134,7 @@ def lost_to_steal(
         return ""
     return (
         f"the hypervisor took {stolen * 100:.1f} % of the CPU time of the SUT or the sender (bound "
-        f"{bound * 100:.0f} %), which can explain the {lost} lost {noun(lost, 'packet')}"
+        f"{bound * 100:.0f} %), which can explain the {lost:,} lost {noun(lost, 'packet')}"
     )
 
 
@@ -323,8 +323,8 @@ class _Case:
         )
         if pace and more:
             words = (
-                f"a burst brought thread {self.thread} {more:.0f} packets more than it serves "
-                f"meanwhile, and its ring holds {self.running.ring_packets}; but it was not seen "
+                f"a burst brought thread {self.thread} {more:,.0f} packets more than it serves "
+                f"meanwhile, and its ring holds {self.running.ring_packets:,}; but it was not seen "
                 f"to serve the load's mean of {self.queue.mean_pps:,.0f} packets/s (seen: "
                 f"{pace.at_least_pps:,.0f}), so its own pace is possible as well"
             )
@@ -366,8 +366,8 @@ class _Case:
         ring = self.running.ring_packets
         assert ring is not None, "it does not hold them"
         words = (
-            f"a burst brought thread {self.thread} {more:.0f} packets more than it serves "
-            f"meanwhile, and its ring holds {ring}"
+            f"a burst brought thread {self.thread} {more:,.0f} packets more than it serves "
+            f"meanwhile, and its ring holds {ring:,}"
         )
         numbers = {
             "burst_packets": more,
@@ -397,7 +397,7 @@ def _taken(running: Running, thread: str, found: Shares, knobs: Knobs) -> list[C
         had = _HAD[went]
         if went is Went.OTHERS and not any(i.sender for i in running.timeline.intervals):
             had = "it waited for its CPU, which the sender or other programs had,"
-        words = f"thread {thread} lost while {had} {share * 100:.0f} % of the time"
+        words = f"thread {thread}: {had} {share * 100:.0f} % of the time in which it lost"
         if went in (Went.STOPPED, Went.STILL):
             words += f" ({share * found.ns / 1e9:.1f} s)"
         if went is Went.THROTTLED:

@@ -222,7 +222,7 @@ def in_rx_dropped(before: Mapping[str, int], after: Mapping[str, int]) -> int:
 def witnesses(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
     """In words, each known counter that rose."""
     return [
-        f"{name.strip()} rose by {after[name] - before.get(name, 0)} ({known.drivers}: "
+        f"{name.strip()} rose by {after[name] - before.get(name, 0):,} ({known.drivers}: "
         f"{known.meaning})"
         for name in after
         if (known := counter_of(name)) and after[name] > before.get(name, 0)

@@ -132,7 +132,7 @@ def problems_of_the_sender(
     unsent = sending.intended_packets - sending.sent_packets
     if sending.sent_packets and unsent > bounds.unsent_ratio * sending.intended_packets:
         refused = [a for a in ledger.accounts if a.kind is Class.UNSENT] if ledger else []
-        why = "; ".join(f"{a.packets}: {a.counter}" for a in refused)
+        why = "; ".join(f"{a.packets:,}: {a.counter}" for a in refused)
         words = f"only {sending.sent_packets:,} of {sending.intended_packets:,} packets were sent"
         words += f" ({why})" if why else ""
         found.append(Problem(code=Reason.SENDER_SHORT, words=words))
@@ -192,12 +192,12 @@ def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None, bo
     begin_ns = sending.first_sent_mono_ns
     when = "" if begin_ns is None else f", {(worst.begin_mono_ns - begin_ns) / 1e9:.1f} s into it"
     more = len(bursts) - 1
-    others = f" and {more} more such {noun(more, 'burst')}" if more else ""
+    others = f" and {more:,} more such {noun(more, 'burst')}" if more else ""
     were = "packet was" if lost == 1 else "packets were"
     known = "at that time" if losses is not None else "at a time that is not known"
     return (
-        f"the sender fell {worst.late_ns / 1e6:.0f} ms behind and then sent {worst.packets} "
-        f"packets at once{when}{others}; {lost} {were} lost, {explained} of them {known}, "
+        f"the sender fell {worst.late_ns / 1e6:.0f} ms behind and then sent {worst.packets:,} "
+        f"packets at once{when}{others}; {lost:,} {were} lost, {explained:,} of them {known}, "
         "and that can be the burst's doing"
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from nodrop.config.units import noun
+from nodrop.config.units import count_of, noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.cause import Cause, causes_of, lost_to_steal
 from nodrop.ledger.hops import CUT, Account, Class, Outcome, Place, Problem, Reason, outcome_of
@@ -143,17 +143,17 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
     foreign = ledger.total(Class.FOREIGN)
     if foreign:
         seen = "; ".join(
-            f"{a.packets}: {a.evidence or a.counter}"
+            f"{a.packets:,}: {a.evidence or a.counter}"
             for a in ledger.accounts
             if a.kind is Class.FOREIGN and a.packets
         )
-        words = f"{foreign} {noun(foreign, 'packet')} that the generator did not send ({seen})"
+        words = f"{count_of(foreign, 'packet')} that the generator did not send ({seen})"
         found.append(Problem(code=Reason.RECEIVED_MORE_THAN_SENT, words=words))
     for step in ledger.steps:
         if step.residual_packets:
             packets = noun(abs(step.residual_packets), "packet")
             words = (
-                f"{step.residual_packets:+d} {packets} unexplained "
+                f"{step.residual_packets:+,d} {packets} unexplained "
                 f"between {step.start.name} and {step.end.name}"
             )
             words += f" ({step.end.look_at})" if step.end.look_at else ""
@@ -164,7 +164,7 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
     for way in ledger.byte_steps:
         if way.residual_bytes:
             words = (
-                f"{way.residual_bytes:+d} bytes unexplained between {way.start.name} and "
+                f"{way.residual_bytes:+,d} bytes unexplained between {way.start.name} and "
                 f"{way.end.name}: not all packets there are those that were sent"
             )
             found.append(Problem(code=Reason.RESIDUAL, words=words))
@@ -232,7 +232,7 @@ def _late_words(beyond: int | None, lost: int) -> str:
     if beyond is None or lost - beyond < NAMED_RATIO * lost or not lost:
         return ""
     return (
-        f"; {beyond} to {lost} {noun(lost, 'packet')} are the SUT's loss: the others are no more "
+        f"; {beyond:,} to {count_of(lost, 'packet')} are the SUT's loss: the others are no more "
         "than late bursts of the sender can explain"
     )
 

@@ -158,7 +158,7 @@ class CardThread(Model):
 
     name: str
     ran: NotNegative | None
-    """Part of the time; likewise `waited`."""
+    """Part of the trial; likewise `waited`."""
     waited: NotNegative | None
     dropped: Count | None
 

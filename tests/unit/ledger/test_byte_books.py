@@ -36,7 +36,7 @@ def test_as_many_other_packets_void_a_trial(swapped: int, length: int, by: int) 
     assert not ledger.closed
     verdict = judge(ledger, Sending(intended_packets=2000, sent_packets=2000))
     assert [p.code for p in verdict.invalid_reasons] == ["residual"]
-    assert f"{ledger.residual_bytes:+d} bytes unexplained between a and b" in verdict.words
+    assert f"{ledger.residual_bytes:+,d} bytes unexplained between a and b" in verdict.words
 
 
 @pytest.mark.parametrize("kind", [Class.LOST, Class.MERGED, Class.HELD])

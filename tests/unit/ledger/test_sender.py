@@ -78,8 +78,9 @@ def test_losses_at_the_time_of_a_burst_are_no_result(
     assert [problem.code for problem in found.invalid_reasons] == [Reason.SENDER_BURST]
     known = "at that time" if timed else "at a time that is not known"
     assert found.words == (
-        f"void: the sender fell {stall_ms} ms behind and then sent {stall.packets} packets at "
-        f"once, 12.3 s into it; {packets_lost} packets were lost, {packets_lost} of them {known}, "
+        f"void: the sender fell {stall_ms} ms behind and then sent {stall.packets:,} packets at "
+        f"once, 12.3 s into it; {packets_lost:,} packets were lost, "
+        f"{packets_lost:,} of them {known}, "
         "and that can be the burst's doing"
     )
 
@@ -132,7 +133,7 @@ def test_what_a_small_ring_loses_beyond_late_bursts_is_its_own(
     )
     assert found.outcome is Outcome.MEASURED
     assert found.lost_beyond_bursts == beyond
-    assert f"{beyond} to {lost_packets} packets are the SUT's loss" in found.words
+    assert f"{beyond:,} to {lost_packets:,} packets are the SUT's loss" in found.words
     late = verdict(
         books(ring=lost_packets, sent=pps * 3),
         replace(sent(burst(1, lost_packets)), intended_packets=pps * 3, sent_packets=pps * 3),
@@ -147,7 +148,7 @@ def test_many_bursts_count_together() -> None:
     found = verdict(books(ring=5_000), sent(*bursts), *windows)
     assert found.outcome is Outcome.VOID
     assert (
-        "and 9 more such bursts; 5000 packets were lost, 5000 of them at that time" in found.words
+        "and 9 more such bursts; 5,000 packets were lost, 5,000 of them at that time" in found.words
     )
     few = verdict(books(ring=5_000), sent(*bursts[:5]), *windows)
     assert few.outcome is Outcome.VOID
@@ -195,7 +196,7 @@ def test_losses_that_nobody_timed_can_be_any_bursts() -> None:
     sending = sent(burst(9, 2_000))
     found = verdict(books(ring=1_000, path=1_400), sending, lost(1, 1_000))
     assert found.outcome is Outcome.VOID
-    assert "2400 packets were lost, 1400 of them" in found.words
+    assert "2,400 packets were lost, 1,400 of them" in found.words
     fewer = verdict(books(ring=1_000, path=400), sending, lost(1, 1_000))
     assert (fewer.outcome, fewer.lost_beyond_bursts) == (Outcome.MEASURED, 1_000)
 

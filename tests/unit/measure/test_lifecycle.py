@@ -94,7 +94,7 @@ def test_books_that_make_no_sense_are_an_invalid_trial(tmp_path: Path) -> None:
     assert seen.verdict is not None and not seen.verdict.valid
     reasons = [str(problem.code) for problem in seen.verdict.invalid_reasons]
     assert "no_books" in reasons
-    assert "-1000 packets" in seen.verdict.words
+    assert "-1,000 packets" in seen.verdict.words
 
 
 @pytest.mark.parametrize("late", [1, 250])
@@ -232,4 +232,4 @@ def test_packets_between_two_trials_are_in_the_books_of_the_second(tmp_path: Pat
         world.offers += 1  # another sender sends as much
         second = standing.measure(CELL.load, trial_of(2))
         assert second.verdict is not None and not second.verdict.valid
-        assert "1000 packets that the generator did not send" in second.verdict.words
+        assert "1,000 packets that the generator did not send" in second.verdict.words

@@ -12,7 +12,8 @@ from jsonschema import Draft202012Validator
 
 from nodrop.capacity.answer_cards import cards
 from nodrop.capacity.json_answer import capacity_answer
-from nodrop.capacity.pictures import knee_of
+from nodrop.capacity.page import capacity_page
+from nodrop.capacity.pictures import knee_of, way_of
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import capacity_section, steps_table
 from nodrop.capacity.terminal import print_capacity
@@ -218,6 +219,31 @@ def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
     assert found["ndr"]["reached_width"] == (0.2 if rounds else None)
 
 
+def test_a_trial_has_one_number_in_plot_table_and_run(tmp_path: Path) -> None:
+    """Seen: a plot that left the ramp out of its count, so that its 1 was trial 2."""
+    ramp = tried(64.0, [0.3])
+    ramp.each[1]["searched"]["ramp"] = {"start": 1.0}
+    run = outcome_search(tmp_path, [ramp, tried(4.0, [0.0]), tried(5.0, [0.02])])
+    story = read_story([run])
+    plot = str(way_of(search_of(run)))
+    found = capacity_page(story)
+    assert found is not None
+    assert [row.number for row in found.rows] == [1, 2, 3]
+    assert [int(row.trial.name[:4]) for row in found.rows] == [1, 2, 3]
+    assert "trial 2, " in plot and "trial 3, " in plot and "trial 1, " not in plot
+
+
+def test_a_round_without_a_trial_is_counted(tmp_path: Path) -> None:
+    """Seen: `8 + 2 in 2 rounds` of rounds 1 and 3."""
+    later = tried(5.0, [0.1])
+    later.each[1]["searched"]["round"] = 3
+    kept = {"budget_s": 9.0, "trials": 3, "relative_width": None}
+    loads = [tried(4.0, [0.0]), tried(6.0, [0.2]), later]
+    run = outcome_search(tmp_path, loads, search={"budget_s": 9.0}, manifest={"forecast": kept})
+    assert told(run)["round_trials"] == [2, 0, 1]
+    assert "(2 + 0 + 1 in 3 rounds)" in forecast_words(search_of(run))
+
+
 @pytest.mark.parametrize(
     ("activation_s", "words"),
     [
@@ -368,7 +394,7 @@ def test_in_a_pipe_the_answer_is_plain(tmp_path: Path, capsys: pytest.CaptureFix
     run = outcome_search(tmp_path, [tried(4, [0.0] * 2), tried(5, [0.1] * 2)])
     printed(run)
     said = capsys.readouterr().out
-    assert said.startswith("Suricata  4 trials\n  carried   4,000 packets/s, 9.6 Mbit/s, 4X of ")
+    assert said.startswith("Suricata  4 trials\n  carried   4,000 packets/s (fair confidence), ")
     assert "\n  too much  5,000 packets/s, 10.00 % lost in 2 of 2 trials\n" in said
     assert said.isascii()
 
@@ -388,7 +414,7 @@ def test_the_window_is_named_wherever_the_answer_is(
     assert "beyond-window" in beyond and ("few-flows-begin" in beyond) == warned
     printed(run)
     shown = capsys.readouterr().out
-    assert words in shown and ("\n  warning   " in shown) == warned
+    assert f"{words.partition(';')[0]}.\n" in shown and ("\n  warning   " in shown) == warned
     said = told(run)
     Draft202012Validator(schemas()["capacity"]).validate(said)
     assert said["window"]["span"] == "10..15" and said["window"]["begun_packet_ratio"] == begun

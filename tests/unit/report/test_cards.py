@@ -154,6 +154,36 @@ def test_a_trial_on_the_other_side_of_the_bounds_disagrees(tmp_path: Path, value
     assert any(w.endswith(" carried a load that others did not.") for w in card.sure.words)
 
 
+def test_a_load_names_only_trials_that_show_whether_it_was_carried(tmp_path: Path) -> None:
+    """Seen: void trials beside the one that carried it."""
+    loads = [tried(7, [0.0, 0.0, "late"]), tried(8, ["late", 0.1, 0.1])]
+    found = card_of(outcome_search(tmp_path, loads))
+    assert found.carried is not None and found.too_much is not None
+    assert [len(found.carried.runs), len(found.too_much.runs)] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        (["burst"], "Cause: burst."),
+        (["not_known", "softirq"], "Cause: not known, softirq."),
+        (["other_programs", "own_pace", "burst"], "Another cause: own pace, burst."),
+        (["other_programs"], ""),
+        ([], ""),
+    ],
+)
+def test_a_card_names_each_cause_that_the_verdict_of_its_trial_names(
+    tmp_path: Path, rules: list[str], words: str
+) -> None:
+    causes = {"loss_causes": [{"rule": rule, "words": rule} for rule in rules]}
+    bad = tried(8, [0.1] * 3)
+    each = {n: {**bad.each.get(n, {}), **causes} for n in (1, 2, 3)}
+    why = card_of(
+        outcome_search(tmp_path, [tried(7, [0.0] * 3), replace(bad, each=each)])
+    ).breaks.why
+    assert words in why and ("ause" in why) == bool(words)
+
+
 @pytest.mark.parametrize(
     ("cpus", "workers", "settings"),
     [("1", 2, ["sut.threads=1"]), ("1-2", 3, ["sut.threads=2"]), ("1-2", 2, [])],
@@ -170,7 +200,7 @@ def test_more_workers_than_cpus_is_the_first_thing_to_change(
     command = ["/usr/bin/nodrop", "run", "a b.toml", "--resume"]
     run = outcome_search(tmp_path, loads, manifest={"command": command})
     card = card_of(run)
-    assert f"Worker W#0{workers} waited for its CPU 24 % of the time." in card.breaks.why
+    assert f"Worker W#0{workers} waited for its CPU 24 % of the trial." in card.breaks.why
     assert ("workers share" in card.breaks.why) == bool(settings)
     told = [a.command for a in card.actions if "sut.threads" in a.command]
     assert told == [f"nodrop run 'a b.toml' --set {one}" for one in settings]
@@ -498,7 +528,7 @@ def test_what_met_no_end_is_carried_at_least(tmp_path: Path) -> None:
     lines = [*card_lines(card_of(run))]
     assert (
         "carried",
-        "at least 8,000 packets/s, 19.2 Mbit/s, 8X of the trace, without loss",
+        "at least 8,000 packets/s (fair confidence), 19.2 Mbit/s, 8X of the trace, without loss",
     ) in lines
     assert ("", "No higher load was decided.") in lines
 

@@ -176,7 +176,7 @@ def refused(ends: Ends, packets: int, *, name: str, counter: str) -> Account:
     short, flapped = too_small_mtu(ends), carrier_changes(ends)
     receiving = ", ".join(ends.rx_ports)
     backlog = ends.rx.softnet("dropped")
-    softnet = f"softnet dropped rose by {backlog} (/proc/net/softnet_stat, all CPUs)"
+    softnet = f"softnet dropped rose by {backlog:,} (/proc/net/softnet_stat, all CPUs)"
     said = [words for words in (short, flapped) if words]
     if said and (backlog or (flapped and ends.kind != VETH)):
         place, knob = BETWEEN, BETWEEN.knob
@@ -193,7 +193,7 @@ def refused(ends: Ends, packets: int, *, name: str, counter: str) -> Account:
         place, knob = BETWEEN, BETWEEN.knob
     dropped = ends.rx.link(ends.rx_ports, "rx_dropped")
     said += [softnet] if backlog else []
-    said.append(f"rx_dropped of {receiving} rose by {dropped}")
+    said.append(f"rx_dropped of {receiving} rose by {dropped:,}")
     return Account(
         into="tx_nic",
         kind=Class.LOST,

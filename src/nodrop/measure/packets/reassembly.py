@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from nodrop.config.units import noun
+from nodrop.config.units import count_of
 from nodrop.ledger.balance import Lengths, beyond, bytes_in, bytes_of_some, packets_in
 from nodrop.ledger.hops import CUT, KERNEL, NEUTRAL, Account, Class, Knobs
 from nodrop.measure.packets.readings import Readings
@@ -55,7 +55,7 @@ class Reassembled:
     @property
     def kernel(self) -> str:
         taken = self.requests - self.done
-        return f"ReasmReqds {self.requests} - ReasmOKs {self.done} = {taken} (/proc/net/snmp)"
+        return f"ReasmReqds {self.requests:,} - ReasmOKs {self.done:,} = {taken:,} (/proc/net/snmp)"
 
 
 def reassembled(receiver: Readings, trace: Fragments | None) -> Reassembled:
@@ -83,7 +83,7 @@ def accounts(
         kernel += ", with what a filter of the receiver's hides: exactly the trace's is missing"
         counter = "of the trace, within Ip ReasmReqds - ReasmOKs (/proc/net/snmp of the receiver)"
     elif found.again:
-        kernel += f", of which the receiver's own stack took {found.again} (broadcast, multicast)"
+        kernel += f", of which the receiver's own stack took {found.again:,} (broadcast, multicast)"
         counter += f", less its stack's {STACK_COUNTERS}"
     if trace is not None and (by_the_trace or trace.missing_packets == found.ahead):
         return _of_the_trace(trace, kernel, counter, knobs)
@@ -93,7 +93,7 @@ def accounts(
             *_not_put_together(found, trace, knobs),
         ]
     lost = min(found.refused, max(0, found.ahead)) if found.full else 0
-    said = "" if trace is None else f"; the trace, whole, says {trace.missing_packets}"
+    said = "" if trace is None else f"; the trace, whole, says {trace.missing_packets:,}"
     return _some(
         Account(
             into="socket",
@@ -104,7 +104,7 @@ def accounts(
             evidence=f"{kernel}{said}; merged and held cannot be separated",
             knob=knobs.defrag,
         ),
-        _lost(found, lost, f"{lost} {noun(lost, 'fragment')} refused", knobs),
+        _lost(found, lost, f"{count_of(lost, 'fragment')} refused", knobs),
     )
 
 
@@ -118,7 +118,7 @@ def look_at(found: Reassembled) -> str:
         return ""
     return (
         f"reassembly put {found.done:,} of {trace.datagrams:,} datagrams together "
-        f"and counted only {found.refused + found.timed_out} failures"
+        f"and counted only {found.refused + found.timed_out:,} failures"
     )
 
 
@@ -137,8 +137,7 @@ def _of_the_trace(trace: Fragments, kernel: str, counter: str, knobs: Knobs) -> 
             packets=absorbed - datagrams,
             bytes=trace.merged_bytes,
             counter=counter,
-            evidence=f"{kernel}; {absorbed} fragments became {datagrams} "
-            f"{noun(datagrams, 'datagram')}",
+            evidence=f"{kernel}; {absorbed:,} fragments became {count_of(datagrams, 'datagram')}",
             knob=knobs.defrag,
             details=(("fragments", absorbed), ("datagrams", datagrams)),
         ),
@@ -174,12 +173,15 @@ def _lost(found: Reassembled, packets: int, what: str, sut: Knobs) -> Account:
     said = [what]
     knobs = []
     if found.refused:
-        said.append(f"ReasmFails {found.refused} without timeouts and overlaps")
-        by_memory = f"it held {held} bytes at the end, net.ipv4.ipfrag_high_thresh is {limit}"
-        said.append(by_memory if found.full else "its memory was not full at the end")
+        said.append(f"ReasmFails {found.refused:,} without timeouts and overlaps")
+        said.append(
+            f"it held {held:,} bytes at the end, net.ipv4.ipfrag_high_thresh is {limit:,}"
+            if found.full
+            else "its memory was not full at the end"
+        )
         knobs.append("ipfrag_high_thresh" if found.full else "ipfrag_max_dist")
     if found.timed_out:
-        said.append(f"ReasmTimeout {found.timed_out} more than the trace explains")
+        said.append(f"ReasmTimeout {found.timed_out:,} more than the trace explains")
         knobs.append("ipfrag_time")
     return Account(
         into="socket",

@@ -256,9 +256,9 @@ class BridgeSplit(Split):
                 "bridge_dropped_netfilter",
                 refused,
                 counter="nft bridge: into prerouting and forward, less out of them",
-                evidence=f"{refused} frames went into the bridge's netfilter hooks and not out of "
-                f"them; IP header errors rose by {header_errors} (/proc/net/snmp, snmp6, netstat), "
-                f"drops of connection tracking by {conntrack}",
+                evidence=f"{refused:,} frames went into the bridge's netfilter hooks and not out "
+                f"of them; IP header errors rose by {header_errors:,} (/proc/net/snmp, snmp6, "
+                f"netstat), drops of connection tracking by {conntrack:,}",
                 knob='setup.bridge_netfilter = "no" (net.bridge.bridge-nf-call-iptables = 0)',
             ),
             _lost(

@@ -124,7 +124,7 @@ def softnet_books(
         place=GUEST_SOFTNET,
         packets=dropped,
         counter="dropped in /proc/net/softnet_stat of the guest, all CPUs",
-        evidence=f"dropped rose by {dropped} in the guest's /proc/net/softnet_stat",
+        evidence=f"dropped rose by {dropped:,} in the guest's /proc/net/softnet_stat",
         knob=GUEST_SOFTNET.knob,
     )
     return hop, (lost,)

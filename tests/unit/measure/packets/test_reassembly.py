@@ -78,7 +78,9 @@ def test_what_the_stack_reassembled_is_read_and_hides_no_other_gap(
     assert moved(ledger) == {"rx_merged_fanout_defrag": 960}
     assert ledger.residual_packets == -surplus
     (account,) = (a for a in ledger.accounts if a.packets)
-    assert "= 1440 (/proc/net/snmp), of which the receiver's own stack took 480" in account.evidence
+    assert (
+        "= 1,440 (/proc/net/snmp), of which the receiver's own stack took 480" in account.evidence
+    )
     assert account.counter.endswith(STACK_COUNTERS)
 
 
