@@ -22,20 +22,15 @@ _UNIT_BYTES = {
 }
 
 NOTHING = '""'
-UNITS_S = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+UNITS_S = {"": 1.0, "ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 MOST_SECONDS = 1000 * 365.25 * 86_400
 
 
 def time_s(option: str, text: str, *, least: float = 0.0, most: float = math.inf) -> float:
-    """`10m` → 600."""
+    """`10m` → 600; a number alone is seconds."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([a-z]{0,3})", text.strip(), re.ASCII)
-    if match is None or match[2] not in ("", *UNITS_S) or not float(match[1]):
+    if match is None or match[2] not in UNITS_S or not float(match[1]):
         raise BadInput(f"{option} {text or NOTHING}: must be a time, such as 90s, 10m or 1h")
-    if not match[2]:
-        raise BadInput(
-            f"{option} {text}: is it {match[1]} seconds or {match[1]} minutes?",
-            hint=f"{option} {match[1]}s or {option} {match[1]}m",
-        )
     found = float(match[1]) * UNITS_S[match[2]]
     if not least <= found <= most:
         at_most = f" and at most {most:g} s" if most < math.inf else ""
