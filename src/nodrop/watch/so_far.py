@@ -49,6 +49,7 @@ class SoFar:
     def lines(self) -> Iterator[tuple[str, str]]:
         """Key and value of each line, as the card of a report has them."""
         found = (
+            ("cell", self.cell),
             ("carried", self.carried or ("" if self.no_loss else "not shown of any load")),
             ("no loss", self.no_loss),
             ("too much", self.too_much or "not shown of any load"),

@@ -105,6 +105,7 @@ def test_the_cell_is_named_if_there_are_several(tmp_path: Path, several: bool) -
              for kind in kinds]  # fmt: skip
     found = after(outcome_run(tmp_path, cells), 2)
     assert found is not None and found.cell == ("vm" if several else "")
+    assert dict(found.lines()).get("cell") == ("vm" if several else None)
 
 
 def test_a_follower_has_the_card_and_json_takes_it(tmp_path: Path) -> None:
