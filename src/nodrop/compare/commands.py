@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -392,7 +395,23 @@ def ab(
         found = _laid(outcome.records, metrics or (), look)
         notes = [*found.notes, *decoder_words(story), *sensor_words(story), f"report: {report}"]
         found = found.model_copy(update={"notes": notes})
+        if seconds and found.verdict == "cannot tell" and len(outcome.records) < 2 * most:
+            found.card.to_do.append(going_on(sys.argv[1:], outcome.directory, seconds))
         return answered(found, markdown=markdown, junit=junit, page=page, as_json=as_json)
+
+
+def going_on(argv: Sequence[str], run: Path, budget_s: float) -> str:
+    """The command that goes on with it for as long again."""
+    given = [*argv]
+    for option in ("--out", "--budget"):
+        given = [
+            word
+            for before, word in pairwise(["", *given])
+            if option not in (before, word) and not word.startswith(f"{option}=")
+        ]
+    given = [word for word in given if word != "--resume"]
+    more = ["--budget", f"{2 * budget_s:g}s", "--resume", "--out", str(run)]
+    return f"Go on: {shlex.join(['nodrop', *given, *more])}"
 
 
 def _must_be_pairs(most: int) -> None:
@@ -534,15 +553,14 @@ def history(
         say(words)
     if page is not None:
         say(f"page: {page}")
-    say(f"{count_of(len(found.runs), 'run')}: {found.verdict}")
     return found.exit_code
 
 
 def _runs(found: History) -> Iterator[str]:
     first, last = found.runs[0], found.runs[-1]
     yield (
-        f"{count_of(len(found.runs), 'run')}, {first.name} ({first.started_utc}) to {last.name} "
-        f"({last.started_utc})"
+        f"{count_of(len(found.runs), 'run')}: {found.verdict}; {first.name} ({first.started_utc}) "
+        f"to {last.name} ({last.started_utc})"
     )
     for run in found.runs:
         if run.changed:

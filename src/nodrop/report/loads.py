@@ -24,6 +24,7 @@ from nodrop.report.sentences import WORDS, Sentence, counted, phrase, reason_wor
 from nodrop.report.story import Cell, Story, by_key, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary, share_interval, upper_bound
+from nodrop.untrusted.json_text import table_in, tables_in
 
 _NUMBERS = re.compile(r"[\d.,\u202f]+")
 
@@ -400,16 +401,15 @@ def _less_load(story: Story, cell: Cell) -> str:
         cells = (one for one in story.cells if one.searched and one.source == cell.source)
         void = (t.record.searched for one in cells for t in one.void)
         return f"search.max={min(one.value for one in void if one) / 2:g}"
+    loads = tables_in(story.sources[cell.source].run.manifest, "loads") or [{}]
     for key in ("load.pps", "load.multiplier", "load.speed"):
-        value = cell.factors.get(key)
+        value = cell.factors.get(key, table_in(loads[0], "options").get(key[5:]))
         if isinstance(value, int | float) and value > 1:
             half = math.ceil(value / 2) if isinstance(value, int) else value / 2
-            others = [c.factors.get(key) for c in story.cells if c.source == cell.source]
-            numbers = {v for v in others if isinstance(v, int | float) and v != value}
-            kept = sorted({half, *numbers})
-            if len(kept) > 1:
-                return f'matrix."{key}"=[{", ".join(f"{v:g}" for v in kept)}]'
-            return f"{key}={half:g}"
+            others = {c.factors.get(key) for c in story.cells if c.source == cell.source}
+            kept = sorted({half, *(v for v in others - {value} if isinstance(v, int | float))})
+            several = f'matrix."{key}"=[{", ".join(f"{v:g}" for v in kept)}]'
+            return several if len(kept) > 1 else f"{key}={half:g}"
     return "load.speed=0.5"
 
 

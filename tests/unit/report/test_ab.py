@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nodrop.cli import main
+from nodrop.compare.commands import going_on
 from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.compare.versus import versus
 from nodrop.config.asked import AbQuestion
@@ -110,3 +111,12 @@ def test_what_is_clear_is_told_early(
     b = {"activation_s": [shift * rng.gauss(10, 0.05) for _ in range(MOST)]}
     found, n = answer(a, b)
     assert found == [expected] and n <= LOOKS[2]
+
+
+@pytest.mark.parametrize("given", [["--budget", "90s"], ["--budget=90s", "--resume", "--out", "x"]])
+def test_an_ab_that_its_budget_ended_has_a_command_that_goes_on(given: list[str]) -> None:
+    argv = ["ab", "a b.pcap", "--a", "sut.threads=1", *given, "--b", "sut.threads=2"]
+    assert going_on(argv, Path("results/ab-x"), 90) == (
+        "Go on: nodrop ab 'a b.pcap' --a sut.threads=1 --b sut.threads=2 --budget 180s --resume "
+        "--out results/ab-x"
+    )

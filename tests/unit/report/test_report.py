@@ -67,6 +67,23 @@ def test_a_run_of_void_trials(tmp_path: Path) -> None:
     assert {s.rule for s in sentences} == {"always-void"}
 
 
+@pytest.mark.parametrize(
+    ("options", "setting"),
+    [({"pps": 400_000.0}, "load.pps=200000"), ({"speed": 3.0}, "load.speed=1.5")],
+)
+def test_less_load_halves_the_key_that_the_experiment_has(
+    tmp_path: Path, options: dict[str, float], setting: str
+) -> None:
+    """Seen: load.speed=0.5 for a load in packets/s, which no experiment may have."""
+    late = {i: Trouble(late=True) for i in range(6)}
+    run = make_run(tmp_path, Fake(cells=({},), repetitions=6, trouble=late))
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["loads"] = [{"generator": "replay", "options": {**options, "multiplier": 1}}]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    (finding,) = answer(read_story([run])).sentences
+    assert f"--set {setting}" in finding.to_do
+
+
 def test_cells_come_in_the_order_of_their_values(tmp_path: Path) -> None:
     cells = tuple(
         {"setup.kind": setup, "load.multiplier": n} for setup in ("docker", "bare") for n in (16, 2)
