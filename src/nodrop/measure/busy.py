@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nodrop.config.units import format_cpus, format_seconds
 from nodrop.ledger.hops import Reason
@@ -359,6 +360,8 @@ class Feed:
             else None
             for name in COUNTED
         }
+        told: dict[str, Any] = {f"{name}_packets": count for name, count in counts.items()}
+        told |= {f"{name}_pps": rate for name, rate in rates.items()}
         self._tell(
             Live(
                 mono_ns=now_ns,
@@ -366,18 +369,9 @@ class Feed:
                 offering_s=(now_ns - self._began_ns) / 1e9,
                 intended_s=self._offerer.intended_duration_s,
                 intended_packets=self._offerer.intended_packets,
-                sent_packets=counts["sent"],
-                received_packets=counts["received"],
-                captured_packets=counts["captured"],
-                dropped_packets=counts["dropped"],
                 dropped_by_thread=_dropped_by_thread(sut),
-                decoded_packets=counts["decoded"],
-                sent_pps=rates["sent"],
-                received_pps=rates["received"],
-                captured_pps=rates["captured"],
-                dropped_pps=rates["dropped"],
-                decoded_pps=rates["decoded"],
                 busiest_thread=self._busiest,
+                **told,
             )
         )
 

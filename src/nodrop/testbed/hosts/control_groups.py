@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from nodrop.errors import LabProblem
 from nodrop.ledger.sender import Quota
 from nodrop.protocol import Captures, CaptureSocket, NotVisible, RingLevels
-from nodrop.testbed.hosts.api import Action, AnyJob, HostProcess, Json, UndoJournal
-from nodrop.testbed.hosts.processes import Jobs
+from nodrop.testbed.hosts.api import Action, HostProcess, Json, UndoJournal
+from nodrop.testbed.hosts.processes import Jobs, KeptProbe
 
 REMOVAL_S = 10.0
 """A program with gigabytes of rings takes seconds to end."""
@@ -321,10 +321,9 @@ class Looks:
         """`only`: the roots of the process trees that are looked at; none: every program. `root`:
         of this host's files, whose control groups are looked for elsewhere if we see none here
         (`ip netns exec`)."""
-        self._host = host
         self._root = root
         self._only = list(only)
-        self._job: AnyJob | None = None
+        self._kept = KeptProbe(host)
 
     def __call__(self) -> Captures:
         seen: Captures = self._asked("captures")
@@ -342,17 +341,11 @@ class Looks:
         return seen
 
     def _asked(self, what: str) -> Any:
-        spec = {"job": "probe", "what": [what], "pids": self._only, "again": True}
-        if self._job is None:
-            self._job = self._host.job(spec, timeout_s=LOOK_TIMEOUT_S)
-        else:
-            self._job.again(spec, timeout_s=LOOK_TIMEOUT_S)
-        return self._job.result(timeout_s=LOOK_TIMEOUT_S)[what]
+        spec = {"job": "probe", "what": [what], "pids": self._only}
+        return cast(Json, self._kept.asked(spec, LOOK_TIMEOUT_S))[what]
 
     def close(self) -> None:
-        if self._job is not None:
-            self._job.close()
-            self._job = None
+        self._kept.close()
 
 
 @dataclass(slots=True)

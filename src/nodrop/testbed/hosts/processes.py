@@ -40,18 +40,40 @@ class Jobs(Protocol):
     def job(self, spec: Mapping[str, Any], *, timeout_s: float = 30) -> AnyJob: ...
 
 
+class KeptProbe:
+    """One probe job of a host, asked again and again. To be closed; the next question starts
+    another."""
+
+    def __init__(self, host: Jobs) -> None:
+        self._host = host
+        self._probe: ProbeJob | None = None
+
+    def asked(self, spec: Mapping[str, Any], timeout_s: float) -> ProbeResult:
+        spec = {**spec, "again": True}
+        if self._probe is None:
+            self._probe = self._host.job(spec, timeout_s=timeout_s)
+        else:
+            self._probe.again(spec, timeout_s=timeout_s)
+        return self._probe.result(timeout_s=timeout_s)
+
+    def close(self) -> None:
+        if self._probe is not None:
+            self._probe.close()
+            self._probe = None
+
+
 class Looking:
     """The looks of one host, from any thread. To be closed."""
 
     def __init__(self, host: Jobs) -> None:
         self._host = host
         self._lock = threading.Lock()
-        self._probe: ProbeJob | None = None
+        self._kept = KeptProbe(host)
 
     def probe(self, spec: Mapping[str, Any], timeout_s: float) -> ProbeResult:
         # Others try something out, each in a process of its own.
         if LOOKS.issuperset(spec["what"]):
-            return self._look({**spec, "again": True}, timeout_s)
+            return self._look(spec, timeout_s)
         job: ProbeJob = self._host.job(spec, timeout_s=timeout_s)
         with closing(job):
             return job.result(timeout_s=timeout_s)
@@ -59,32 +81,24 @@ class Looking:
     def close(self) -> None:
         """Ends the job that looks. The next look starts another."""
         with self._lock:
-            self._close()
-
-    def _close(self) -> None:
-        if self._probe is not None:
-            self._probe.close()
-            self._probe = None
+            self._kept.close()
 
     def _look(self, spec: Mapping[str, Any], timeout_s: float) -> ProbeResult:
         with self._lock:
             try:
                 return self._asked(spec, timeout_s)
             except NodeDied:  # its thread of ours has ended, or it was killed
-                self._close()
+                self._kept.close()
                 return self._asked(spec, timeout_s)
 
     def _asked(self, spec: Mapping[str, Any], timeout_s: float) -> ProbeResult:
         try:
-            if self._probe is None:
-                self._probe = self._host.job(spec, timeout_s=timeout_s)
-            else:
-                self._probe.again(spec, timeout_s=timeout_s)
-            return self._probe.result(timeout_s=timeout_s)
+            return self._kept.asked(spec, timeout_s)
         except NodeDied:
             raise
         except BaseException:
-            self._close()  # refused, late or interrupted: its next answer would be to this question
+            # Refused, late or interrupted: its next answer would be to this question.
+            self._kept.close()
             raise
 
 

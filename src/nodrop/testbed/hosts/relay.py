@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, Self
+from typing import IO, Any, NamedTuple, Self
 
 from nodrop.errors import LabProblem
 from nodrop.testbed.hosts import relay_client
@@ -84,22 +84,6 @@ RELAY_VARIABLE = "NODROP_RELAY"
 LONGEST_ANSWER_BYTES = 64 * 1024
 
 
-class Held(Protocol):
-    """A connection of this machine's, that begins programs on its host."""
-
-    name: str
-    address: str
-
-    def command(self, words: str) -> list[str]:
-        """The command that runs `words` in a shell of the host."""
-        ...
-
-    def environment(self) -> Mapping[str, str]: ...
-    def gone(self, *, within_s: float = 0) -> bool: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> Any: ...
-
-
 class HeldHere:
     """The host is this machine itself."""
 
@@ -123,6 +107,10 @@ class HeldHere:
 
     def __enter__(self) -> Self:
         return self
+
+
+Held = SshConnection | HeldHere
+"""A connection of this machine's, that begins programs on its host."""
 
 
 class RelayEnd:

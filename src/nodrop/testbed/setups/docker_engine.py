@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 from nodrop.errors import LabProblem
 from nodrop.protocol import ProcessEntry
@@ -28,14 +28,10 @@ HEAD = struct.Struct(">BxxxI")
 """Which output: 1 stdout, 2 stderr; length of the part."""
 
 
-class Closes(Protocol):
-    def close(self) -> object: ...
-
-
 class Attached(Pipes):
     """The pipes of a container."""
 
-    def __init__(self, stream: socket.socket, reading: Closes) -> None:
+    def __init__(self, stream: socket.socket, reading: IO[bytes]) -> None:
         super().__init__(stream.sendall, lambda: stream.shutdown(socket.SHUT_WR))
         stream.settimeout(None)
         self._stream = stream
