@@ -162,7 +162,7 @@ def broke(answer: Answer) -> str:
     """A sentence on what a trial at the load that was not carried says; empty if there is none."""
     if not answer.broke or answer.upper is None:
         return ""
-    at = writing(answer).too_much(answer.upper, answer.lower)
+    at = writing(answer).at(answer.upper.value)
     began = "At" if answer.broke.startswith("absorbed") else "What broke at"
     return f"{began} {at}: {escape.plain(answer.broke, longest=600)}."
 

@@ -246,10 +246,12 @@ class Writing:
 
     def span(self, low: float, high: float, *, up: bool | None = None) -> str:
         """`4,100 to 4,300 packets/s (4.1X to 4.3X)`; `up`: how both ends are rounded, if not
-        outward."""
+        outward. Ends that were tried are not, as in `at`."""
+        if self.known and {low, high} <= self.sent_pps.keys():
+            return replace(self, known=0.0).span(low, high)
         own = self._span(low, high, "X" if self.by == "multiplier" else "", up=up)
         if " to " not in own:
-            return self._at(low, self.known, self.rounds_up.get(low, up))
+            return self.at(low, up=up)
         if self.by == "pps" or self.pps_per is None:
             return scaled(self.by, own)
         pps = self._span(self._pps(low), self._pps(high), "", up=up)
