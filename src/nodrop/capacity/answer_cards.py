@@ -214,28 +214,28 @@ def _given_limit(sut: str, ladder: Ladder) -> _Limit:
 
 
 def _given_sure(trials: Sequence[Trial], top: Cell | None, ends: Ends, *, kept: bool) -> Sure:
-    counted, words, (low, high) = _counted(trials), [], ends
-    judged = top.trials if top else trials
-    busy = sum(t.record.host_was_busy for t in judged)
-    at = f" at {rate}" if low and (rate := rate_words(low)) else ""
-    why = f"others had much of the host in {busy} of {count_of(len(judged), 'trial')}{at}"
+    counted, words, sure = _counted(trials), [], None
+    busy = [t.record.host_was_busy for t in (top.trials if top else trials)]
+    at = f" at {rate}" if ends[0] and (rate := rate_words(ends[0])) else ""
     if top is not None:
         bound = upper_bound(starts_of(top.unknown), starts_of((*top.known, *top.unknown)))
         words.append(f"0 of {count_of(len(top.known), 'trial')}{at} lost a packet.")
-        of = f"{share(bound)} of such {top.independent_name}"
-        words.append(f"With 95 % confidence, fewer than {of} do.")
         words += [] if kept else ["It is not shown to keep this up."]
+        of = f"{share(bound)} of such {top.independent_name}"
+        sure = Confidence(
+            level="low" if bound > 0.5 or not kept else "fair" if bound > 0.1 else "high",
+            why=f"up to {of} may lose packets (95 % confidence)", known_ratio=KNOWN,
+        )  # fmt: skip
+    if 2 * sum(busy) > len(busy):
+        why = f"others had much of the host in {sum(busy)} of {count_of(len(busy), 'trial')}{at}"
+        sure = Confidence(level="low", why=why, known_ratio=KNOWN)
     said = ", ".join(f"{n} {word}" for word in OUTCOMES if (n := counted[word]))
     alike = counted["measured"] == len(trials)
     words.append(f"{count_of(len(trials), 'trial')}{'' if alike else f': {said}'}.")
-    width = None
-    if low is not None and high is not None and low.pps is not None and high.pps:
-        width = max(0.0, (high.pps - low.pps) / high.pps)
-    return Sure(
-        confidence=Confidence(level="low", why=why, known_ratio=KNOWN)
-        if 2 * busy > len(judged) else None,
-        width=width, rounds=0, rounds_asked=0, cut=0, disagree=[], words=words, **counted,
-    )  # fmt: skip
+    low, high = (None if end is None else end.pps for end in ends)
+    width = max(0.0, (high - low) / high) if high and low is not None else None
+    return Sure(confidence=sure, width=width, rounds=0, rounds_asked=0, cut=0, disagree=[],
+                words=words, **counted)  # fmt: skip
 
 
 def _given_more(

@@ -71,6 +71,28 @@ def test_a_load_beside_other_programs_is_of_low_confidence(tmp_path: Path, busy:
 
 
 @pytest.mark.parametrize(
+    ("n", "kept", "level", "share"),
+    [
+        (1, True, "low", "95 %"),
+        (4, True, "low", "53 %"),
+        (5, True, "fair", "45 %"),
+        (28, True, "fair", "10 %"),
+        (29, True, "high", "9.8 %"),
+        (29, False, "low", "9.8 %"),
+    ],
+)
+def test_a_load_that_was_given_has_a_confidence(
+    tmp_path: Path, n: int, kept: bool, level: str, share: str
+) -> None:
+    """Seen: cards without any level beside those of a search."""
+    card = card_of(tmp_path, load(5_000, [0.0] * n, sustained=kept))
+    sure = card.sure.confidence
+    assert sure is not None and sure.level == level
+    assert sure.why == f"up to {share} of such runs may lose packets (95 % confidence)"
+    assert f"({level} confidence)" in next(iter(card_lines(card)))[1]
+
+
+@pytest.mark.parametrize(
     ("shown", "verdict", "why"),
     [
         (None, "Nothing breaks yet.", "No higher load was given."),
@@ -223,7 +245,7 @@ def test_page_markdown_and_json_have_the_card(tmp_path: Path) -> None:
     write_report(read_story([run]))
     said = (run / "report" / "report.md").read_text(encoding="utf-8")
     html = page(story)
-    for words in (card.breaks.verdict, "packets/s lost a packet. With 95"):
+    for words in (card.breaks.verdict, "packets/s lost a packet."):
         assert words in html and words in said
     assert "5,000<small>packets/s" in html
 
