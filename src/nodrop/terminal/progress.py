@@ -18,7 +18,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nodrop.config.units import from_to
+from nodrop.config.units import count_of, from_to
+from nodrop.ledger.verdict import percent
 from nodrop.measure.controllers.blocks import Controller, Outlook, TrialInput
 from nodrop.measure.plan import Plan, Progress
 from nodrop.report.direct import direct_sentences
@@ -26,6 +27,7 @@ from nodrop.report.escape import plain
 from nodrop.report.loads import always_void
 from nodrop.report.repeats import stopped
 from nodrop.report.story import Story
+from nodrop.results.records import Detections
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import outcomes, record_words, summarize_cells
 from nodrop.results.trial import MARKS, Live, TrialRecord
@@ -37,6 +39,7 @@ from nodrop.terminal.console import (
     harness_time,
     hosts_words,
     plan_words,
+    print_keyed,
     timings_table,
 )
 from nodrop.watch.follow import GrowingRun, search_of
@@ -361,6 +364,21 @@ def print_cells(records: Sequence[TrialRecord], looks: Looks | None) -> None:
     console().print(cells_table(rows))
     if words := hosts_words(rows):
         console().print(words, markup=False)
+    print_keyed(console(), (("missed", words) for words in missed_words(records)))
+
+
+def missed_words(records: Sequence[TrialRecord]) -> Iterator[str]:
+    """`2X: 3 of 5 expected detections in 1 trial (5 expected units are fewer than 20)`, by cell."""
+    found: dict[str, list[Detections]] = {}
+    for record in records:
+        if (said := record.detections) is not None and said.missed is not None and said.expected:
+            found.setdefault(cell_name(record.cell) or "all trials", []).append(said)
+    for name, trials in found.items():
+        missed, expected = (sum(getattr(t, n) for t in trials) for n in ("missed", "expected"))
+        few = f" ({trials[0].no_ratio})" if trials[0].no_ratio else ""
+        share = "" if few else f", {percent(missed / expected)},"
+        trial = count_of(len(trials), "trial")
+        yield f"{name}: {missed:,} of {expected:,} expected detections{share} in {trial}{few}"
 
 
 def print_stopped(story: Story) -> None:

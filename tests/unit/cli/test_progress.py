@@ -23,10 +23,11 @@ from nodrop.measure.controllers.blocks import (
     UntilTold,
 )
 from nodrop.measure.plan import Plan, Progress
+from nodrop.results.records import Detections
 from nodrop.results.summary import Eta, Remaining, record_words, summarize_cells
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.terminal.console import cells_table, console, plan_words
-from nodrop.terminal.progress import JsonLines, OnTerminal, PlainLines
+from nodrop.terminal.progress import JsonLines, OnTerminal, PlainLines, missed_words
 from nodrop.testbed.setups.api import Limits
 from tests.made import outcome_runs
 
@@ -264,3 +265,20 @@ def test_a_long_sentence_stays_one_line_if_it_is_piped(capsys: pytest.CaptureFix
     first, *table = capsys.readouterr().out.splitlines()
     assert first == words
     assert len(table) == 2 and all(len(line) < 200 for line in table)
+
+
+@pytest.mark.parametrize(
+    ("expected", "missed", "no_ratio", "words"),
+    [
+        (120, 36, "", "8X: 72 of 240 expected detections, 30.00 %, in 2 trials"),
+        (5, 3, "5 are few", "8X: 6 of 10 expected detections in 2 trials (5 are few)"),
+        (0, 0, "", None),
+    ],
+)
+def test_a_run_of_detections_ends_with_those_that_were_missed(
+    expected: int, missed: int, no_ratio: str, words: str | None
+) -> None:
+    """Seen: a run that asks which detections a ring costs ended without a word of them."""
+    seen = Detections(expected=expected, missed=missed, no_ratio=no_ratio, seen=1, alerts=1)
+    records = [record(trial(n, 8, n)).model_copy(update={"detections": seen}) for n in (1, 2)]
+    assert [*missed_words(records)] == ([words] if words else [])
