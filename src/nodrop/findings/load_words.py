@@ -189,30 +189,26 @@ class Writing:
     rounds_up: Mapping[float, bool] = field(default_factory=dict)
     """Bound → whether it is rounded up, in whatever sentence it stands."""
 
-    def carried(self, lower: Bound, upper: Bound | None = None, *, bits: bool = True) -> str:
-        if upper is not None:
-            return self.both(lower, upper, bits=bits)[0]
-        return self._bound(lower, up=False, bits=bits)
+    def carried(self, lower: Bound) -> str:
+        return self._bound(lower, up=False, bits=True)
 
-    def too_much(self, upper: Bound, lower: Bound | None = None) -> str:
-        if lower is not None:
-            return self.both(lower, upper)[1]
+    def too_much(self, upper: Bound) -> str:
         return self._bound(upper, up=True, bits=False)
 
-    def both(self, lower: Bound, upper: Bound, *, bits: bool = True) -> tuple[str, str]:
+    def both(self, lower: Bound, upper: Bound) -> tuple[str, str]:
         """The load that was carried and the one that was not."""
         if lower.pps is not None and upper.pps is not None and upper.pps <= lower.pps:
             # More was asked for, and no more was sent: their order is that of the scale alone.
             low, high = apart(lower.value, upper.value, self.known)
             sent = f"{scaled(self.by, high)}, of which no more packets/s were really sent"
-            return self._joined(self._sent(lower, up=False, bits=bits), low), sent
+            return self._joined(self._sent(lower, up=False), low), sent
         asked = None if lower.pps is None else upper.value * lower.pps / lower.value
         if upper.pps is None and asked is not None:  # it failed, and what was sent is not known
             upper = replace(upper, pps=asked)
         pps = apart(lower.pps or 0.0, upper.pps or 0.0, self.known)
         low, high = apart(lower.value, upper.value, self.known)
         return (
-            self._joined(self._sent(lower, up=False, pps=pps[0], bits=bits), low),
+            self._joined(self._sent(lower, up=False, pps=pps[0]), low),
             self._joined(self._sent(upper, up=True, pps=pps[1], bits=False), high),
         )
 

@@ -211,7 +211,8 @@ class Plan:
         found = {one.window.span: one.window for one in self.lengths if one.window is not None}
         for window in found.values():
             cells = [one for one in self.lengths if one.window and one.window.span == window.span]
-            yield f"{self._in(len(cells))}{window.beside_warning}"
+            sent = window.sent_words if window.begun_warning else window.sentence
+            yield f"{self._in(len(cells))}{sent}"
             if window.begun_warning:
                 yield f"{self._in(len(cells))}{window.begun_warning}"
 

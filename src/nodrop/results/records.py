@@ -239,11 +239,6 @@ class LoadWindow(Model):
         return "; ".join(filter(None, (self.sent_words, self.begun_words)))
 
     @property
-    def beside_warning(self) -> str:
-        """The sentence without its last part where `begun_warning` says that again."""
-        return self.sent_words if self.begun_warning else self.sentence
-
-    @property
     def sent_words(self) -> str:
         said = f"the load sends {self.name}: {self.rate_words}"
         return "; ".join(filter(None, (said, self.beside_trace)))
