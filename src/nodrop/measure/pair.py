@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from pydantic_core import to_jsonable_python
+
 from nodrop.config.experiment import Measure
 from nodrop.config.units import format_cpus
 from nodrop.detections import compared, differences
@@ -42,7 +44,7 @@ from nodrop.results.trial import Live, Offered, Ramp, Searched, Soak, TrialRecor
 from nodrop.testbed.hosts.api import Host, Json, UndoJournal
 from nodrop.testbed.hosts.processes import this_host
 from nodrop.testbed.labs.api import OnHosts
-from nodrop.testbed.load.api import FromFiles, LoadGenerator, OfferedLoad, ScheduleError
+from nodrop.testbed.load.api import FromFiles, LoadGenerator, OfferedLoad
 from nodrop.testbed.suts.api import SutCounters
 
 
@@ -203,7 +205,8 @@ def write_details(folder: TrialFolder, seen: Measured) -> None:
     if packets.ledger is not None:
         folder.write("ledger", ledger_to_json(packets.ledger))
     if seen.offered is not None:
-        folder.write("offered", {**asdict(seen.offered), "unsent": seen.offered.unsent_packets})
+        offered = to_jsonable_python(asdict(seen.offered))
+        folder.write("offered", {**offered, "unsent": seen.offered.unsent_packets})
     if packets.counters is not None:
         # Ten readings a second of each thread; what they show is in the evidence of the causes.
         counters = asdict(replace(packets.counters, over_time={}))
@@ -245,18 +248,14 @@ def _of_the_sender(offered: OfferedLoad) -> dict[str, Any]:
         "intended_duration_s": offered.intended_duration_s,
         "per_s": offered.sent_packets / took if took else None,
         "bps": offered.sent_bytes * 8 / took if took else None,
-        "schedule_error_us": _error(offered.schedule_error_us),
-        "asked_schedule_error_us": _error(offered.asked_schedule_error_us),
+        "schedule_error_us": offered.schedule_error_us,
+        "asked_schedule_error_us": offered.asked_schedule_error_us,
         "shaped_per_s": offered.shaped_pps,
         "spun_share": offered.spun_share,
         "sent_late": offered.late_burst_packets,
         "largest_late_burst": _largest_burst(offered),
-        "unscheduled": None if offered.unscheduled is None else asdict(offered.unscheduled),
+        "unscheduled": offered.unscheduled,
     }
-
-
-def _error(error: ScheduleError | None) -> Json | None:
-    return None if error is None else asdict(error)
 
 
 def _largest_burst(offered: OfferedLoad) -> Json | None:

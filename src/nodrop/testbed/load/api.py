@@ -13,6 +13,8 @@ from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import LateBurst
 from nodrop.protocol import Achieved, TraceResult
 from nodrop.results.records import LoadWindow
+from nodrop.results.trial import ScheduleErrorUs
+from nodrop.results.trial import Unscheduled as Unscheduled
 from nodrop.testbed.hosts.api import HostProcess, Json, Link, UndoJournal
 
 
@@ -177,36 +179,8 @@ class Source:
     window: LoadWindow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleError:
-    """|sent − due| in µs over all packets sent; the field that holds it names the schedule."""
-
-    p50: float
-    p99: float
-    max: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unscheduled:
-    """Figures of a load that asks for no packet at any time, and so cannot be late or come again.
-    None = not known."""
-
-    generator: str
-    """Its name and version."""
-    flows: int
-    """Flows that carry it, besides those that only control it."""
-    mean_frame_bytes: float | None
-    longest_on_wire_bytes: int
-    """MTU and Ethernet header: a longer frame is many segments that cross as one packet."""
-    least_pps: float | None
-    """The slowest window of 100 ms at the sending port."""
-    most_pps: float | None
-    spread_ratio: float | None
-    """Standard deviation of those windows over their mean."""
-    said_lost_packets: int | None
-    """Loss that the program itself reports; None if it reports none (TCP)."""
-    socket_full_packets: int | None
-    """Datagrams for which the program's own receiving socket had no room (Udp RcvbufErrors)."""
+ScheduleError = ScheduleErrorUs
+"""|sent − due| in µs over all packets sent; the field that holds it names the schedule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
