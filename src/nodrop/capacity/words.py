@@ -274,12 +274,23 @@ LIMITS = {
 }
 
 
+CAUSES = {
+    "waiting_sender": "the sender had its CPU", "waiting_sut": "its own threads shared a CPU",
+    "other_programs": "other programs had its CPU", "stolen": "the hypervisor had its CPU",
+    "softirq": "interrupts", "throttled": "a CPU quota", "blocked": "it waited for a device",
+    "stopped": "it was stopped", "stood_still": "it stood still", "lock": "a lock",
+    "saturated": "a thread without time left", "workers_full": "a worker without time left",
+    "burst": "a burst", "own_pace": "its own pace",
+}  # fmt: skip
+"""Rules of causes (docs/methodology.md), as a card names them."""
+
+
 def causes_words(by: str, record: TrialRecord) -> str:
-    """Rules of the causes of its loss, but for the one that the limit itself names."""
+    """Causes of its loss, but for the one that the limit itself names."""
     rules = [c.rule for c in record.packets.loss_causes if TAKEN_BY.get(c.rule) != by]
     said = {"sut": "Cause", "not_known": "Cause in this trial"}
     said |= dict.fromkeys(TAKEN_BY.values(), "Another cause")
-    names = escape.plain(", ".join(rules).replace("_", " "))
+    names = escape.plain(", ".join(CAUSES.get(rule, rule).replace("_", " ") for rule in rules))
     return f"{said[by]}: {names}." if by in said and names else ""
 
 

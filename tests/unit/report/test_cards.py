@@ -165,9 +165,9 @@ def test_a_load_names_only_trials_that_show_whether_it_was_carried(tmp_path: Pat
 @pytest.mark.parametrize(
     ("rules", "words"),
     [
-        (["burst"], "Cause: burst."),
-        (["not_known", "softirq"], "Cause: not known, softirq."),
-        (["other_programs", "own_pace", "burst"], "Another cause: own pace, burst."),
+        (["burst"], "Cause: a burst."),
+        (["not_known", "softirq"], "Cause: not known, interrupts."),
+        (["other_programs", "own_pace", "burst"], "Another cause: its own pace, a burst."),
         (["other_programs"], ""),
         ([], ""),
     ],
