@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.config.asked import AbQuestion, CapacityQuestion, Sensor, goal_ratio
+from nodrop.config.asked import AbQuestion, CapacityQuestion, Sensor, goal_ratio, resumed_command
 from nodrop.config.experiment import asked_experiment
 from nodrop.config.units import time_s
 from nodrop.errors import BadInput
@@ -50,6 +50,14 @@ def test_a_budget_is_a_time(text: str, seconds: float) -> None:
 def test_what_is_no_time_is_one_line(text: str) -> None:
     with pytest.raises(BadInput, match="must be a time"):
         time_s("--budget", text)
+
+
+@pytest.mark.parametrize("given", ["", "--resume --out=x", "--out results --resume", "--out x"])
+def test_a_run_goes_on_by_its_own_command(given: str) -> None:
+    command = ["nodrop", "capacity", "a b.pcap", *given.split(), "--rules", "a"]
+    assert resumed_command(command, Path("r/1")) == [
+        *("nodrop", "capacity", "a b.pcap", "--rules", "a", "--resume", "--out", "r/1")
+    ]
 
 
 def test_paths_are_whole_so_that_the_file_can_be_kept_elsewhere(tmp_path: Path) -> None:

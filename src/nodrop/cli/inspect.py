@@ -175,7 +175,7 @@ def closing_words(view: View) -> str:
     if view.unread_lines:
         lines = f"{count_of(view.unread_lines, 'line')} of trials.jsonl cannot be read"
         return f"{over}, and {lines}: `nodrop report` says why"
-    return f"{over}, --resume goes on"
+    return f"{over}; go on: {view.next_step}"
 
 
 class ReportPart(StrEnum):

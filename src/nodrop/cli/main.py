@@ -28,7 +28,7 @@ from nodrop.cli import drops, inspect, lab, measure, sut, tune
 from nodrop.compare import commands as compare
 from nodrop.errors import REMEDIES, BadInput, Interrupted, LabProblem, NodropError
 from nodrop.studies import command as studies
-from nodrop.terminal.arguments import complain, say
+from nodrop.terminal.arguments import complain, go_on, say
 from nodrop.untrusted.folder import Refused
 from nodrop.untrusted.json_text import one_line
 
@@ -219,6 +219,7 @@ def exit_code(argv: Sequence[str]) -> int:
     except Interrupted as error:
         more = f"; {error.advice}" if error.advice else ""
         complain(f"ended by {error}; {error.left or 'what was begun is undone'}{more}")
+        go_on(argv, error.ended_run)
         return error.exit_code
     except (Exception, SystemExit) as error:
         if _reader_left(error):
@@ -234,7 +235,7 @@ def exit_code(argv: Sequence[str]) -> int:
             return 2
         if debug:
             traceback.print_exception(error)
-        return _complain_of(error)
+        return _complain_of(error, argv)
 
 
 def _must_be_seconds(variable: str) -> None:
@@ -288,10 +289,11 @@ def _drop_what_is_left() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _complain_of(error: BaseException) -> int:
+def _complain_of(error: BaseException, argv: Sequence[str]) -> int:
     match error:
         case NodropError():
             complain(error)
+            go_on(argv, error.ended_run)
             return error.exit_code
         case Refused() | IsADirectoryError() | NotADirectoryError():
             complain(f"{error.filename}: {error.strerror}")

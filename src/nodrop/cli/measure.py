@@ -177,6 +177,7 @@ def profile(
     threads: Threads = None,
     lab: LabName = None,
     out: OutFolder = Path("results"),
+    resume: Resume = False,
     settings: Settings = None,
     yes: Yes = False,
     quiet: Annotated[
@@ -195,7 +196,7 @@ def profile(
 
     sensor = Sensor(config=config, binary=binary, image=image, threads=threads)
     asked = [*(settings or ()), *sensor.settings(Path.cwd()), "measure.profile=true"]
-    return run(experiment, lab=lab, out=out, settings=asked, yes=yes, quiet=quiet)
+    return run(experiment, lab=lab, out=out, resume=resume, settings=asked, yes=yes, quiet=quiet)
 
 
 def _first_question(settings: Sequence[str]) -> Experiment:

@@ -402,16 +402,14 @@ def ab(
 
 def going_on(argv: Sequence[str], run: Path, budget_s: float) -> str:
     """The command that goes on with it for as long again."""
-    given = [*argv]
-    for option in ("--out", "--budget"):
-        given = [
-            word
-            for before, word in pairwise(["", *given])
-            if option not in (before, word) and not word.startswith(f"{option}=")
-        ]
-    given = [word for word in given if word != "--resume"]
-    more = ["--budget", f"{2 * budget_s:g}s", "--resume", "--out", str(run)]
-    return f"Go on: {shlex.join(['nodrop', *given, *more])}"
+    from nodrop.config.asked import resumed_command
+
+    given = [
+        word
+        for before, word in pairwise(["", *resumed_command(argv, run)])
+        if "--budget" not in (before, word) and not word.startswith("--budget=")
+    ]
+    return f"Go on: {shlex.join(['nodrop', *given, '--budget', f'{2 * budget_s:g}s'])}"
 
 
 def _must_be_pairs(most: int) -> None:

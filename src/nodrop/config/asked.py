@@ -194,6 +194,17 @@ def changed_command(command: Sequence[str], *settings: str) -> list[str]:
     return words
 
 
+def resumed_command(command: Sequence[str], run: str | Path) -> list[str]:
+    """A run's command, gone on with in its directory."""
+    words: list[str] = []
+    for word in command:
+        if words[-1:] == ["--out"]:
+            words.pop()
+        elif word != "--resume" and not word.startswith("--out="):
+            words.append(word)
+    return [*words, "--resume", "--out", str(run)]
+
+
 def search_command(
     table: Mapping[str, Any], factors: Mapping[str, Any], command: Sequence[str], budget: str
 ) -> list[str]:

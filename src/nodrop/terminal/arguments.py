@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -314,6 +314,15 @@ def complain(words: object) -> None:
     print(
         *laid_out(f"nodrop: {one_line(words)}", columns_of(sys.stderr)), sep="\n", file=sys.stderr
     )
+
+
+def go_on(argv: Sequence[str], ended_run: str | None) -> None:
+    """The command that goes on with a run, whole, on a line of its own on stderr."""
+    from nodrop.config.asked import resumed_command
+
+    if ended_run:
+        words = shlex.join(["nodrop", *resumed_command(argv, ended_run)])
+        print(f"do: {one_line(words, longest=2000)}", file=sys.stderr)
 
 
 def columns_of(out: TextIO) -> int | None:

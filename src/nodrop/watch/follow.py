@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import Any
 
+from nodrop.config.asked import resumed_command
 from nodrop.config.search import Search
 from nodrop.config.units import format_seconds, noun
 from nodrop.errors import BadInput
@@ -20,7 +21,14 @@ from nodrop.results.rundir import Json
 from nodrop.results.summary import Eta, Remaining, record_words
 from nodrop.results.trial import MARKS, Live, RecordError, TrialRecord, mark_of
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member, plain
+from nodrop.untrusted.json_text import (
+    SMALL_FILE_BYTES,
+    NotJson,
+    decode_object,
+    list_in,
+    member,
+    plain,
+)
 from nodrop.watch.so_far import Gathered, Row, SoFar
 
 TAIL_BYTES = 64 * 1024
@@ -173,10 +181,6 @@ class Ended:
     row: Row
 
 
-GOES_ON = "nodrop run EXPERIMENT --resume"
-"""The command after a run that was killed."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """The run at one moment, its words made safe to show. None = not known."""
@@ -184,6 +188,8 @@ class View:
     name: str
     directory: str
     question: str
+    command: tuple[str, ...]
+    """Words that began it; empty if they are not recorded."""
     total: int | None
     """Trials of the plan; None if their number depends on what they show."""
     certain_and_most: tuple[int, int] | None
@@ -248,7 +254,11 @@ class View:
         """The command that shows what was found, or goes on; empty while the run does."""
         if not self.over:
             return ""
-        return f"nodrop report {quote(self.directory)}" if self.finished else GOES_ON
+        if self.finished:
+            return f"nodrop report {quote(self.directory)}"
+        return join(
+            resumed_command(self.command or ("nodrop", "run", "EXPERIMENT"), self.directory)
+        )
 
     @property
     def left(self) -> str:
@@ -313,6 +323,7 @@ class Follower:
             name=plain(manifest.get("name") or self.run.path.name),
             directory=plain(self.run.path, longest=1000),
             question=plain(manifest.get("question") or "", longest=1000),
+            command=_command(manifest),
             total=None if is_open else self._total or None,
             certain_and_most=None if self._most is None else (self._total, self._most),
             rounds=None if self._search is None else (self._round, self._search.rounds),
@@ -405,6 +416,11 @@ class Follower:
         if left_s is not None and self._search.budget_s:
             return 1.0 - left_s / self._search.budget_s
         return (self._round - 1) / self._search.rounds
+
+
+def _command(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    _, *words = list_in(manifest, "command") or [""]
+    return ("nodrop", *(plain(word, longest=200) for word in words)) if words else ()
 
 
 def search_of(manifest: Mapping[str, Any]) -> Search | None:

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from nodrop import plugins
 from nodrop.cli import lab, main
-from nodrop.errors import REMEDIES, LabProblem
+from nodrop.errors import REMEDIES, Interrupted, LabProblem
 from nodrop.terminal import arguments
 from nodrop.terminal import console as terminal_console
 from nodrop.terminal.arguments import reporting
@@ -210,6 +210,22 @@ def test_a_signal_after_the_last_trial_loses_nothing_and_says_so(
     assert main.exit_code(["plugins"]) == 128 + number
     words = "every trial has ended, but the report may be missing; nodrop report 'results/a run'"
     assert capsys.readouterr().err == f"nodrop: ended by {number.name}; {words}\n"
+
+
+@pytest.mark.parametrize("error", [LabProblem("no node"), Interrupted(signal.SIGTERM)])
+def test_a_run_that_ended_early_is_followed_by_the_command_that_goes_on(
+    error: LabProblem | Interrupted,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def ended() -> None:
+        error.ended_run = "results/a run"
+        raise error
+
+    monkeypatch.setattr(plugins, "plugins", ended)
+    main.exit_code(["plugins"])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "do: nodrop plugins --resume --out 'results/a run'"
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])

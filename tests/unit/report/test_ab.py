@@ -117,6 +117,6 @@ def test_what_is_clear_is_told_early(
 def test_an_ab_that_its_budget_ended_has_a_command_that_goes_on(given: list[str]) -> None:
     argv = ["ab", "a b.pcap", "--a", "sut.threads=1", *given, "--b", "sut.threads=2"]
     assert going_on(argv, Path("results/ab-x"), 90) == (
-        "Go on: nodrop ab 'a b.pcap' --a sut.threads=1 --b sut.threads=2 --budget 180s --resume "
-        "--out results/ab-x"
+        "Go on: nodrop ab 'a b.pcap' --a sut.threads=1 --b sut.threads=2 --resume --out "
+        "results/ab-x --budget 180s"
     )

@@ -265,7 +265,7 @@ def test_a_killed_search_is_not_called_finished(tmp_path: Path) -> None:
     with writer(tmp_path, order=["0001-2x-r01"], search={"rounds": 3}) as to:
         searched(to, [1, 1, 2], took_s=6.0)
     said = closing_words(Follower.of(to.path).look())
-    assert "3 trials, round 2 of at most 3 so far, --resume goes on" in said
+    assert "3 trials, round 2 of at most 3 so far; go on: nodrop " in said
 
 
 @pytest.mark.parametrize("newest", ["a", "b"])
