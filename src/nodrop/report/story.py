@@ -16,11 +16,10 @@ from nodrop.config.units import noun
 from nodrop.findings.observations import RATES, rates_of
 from nodrop.report import escape, numbers
 from nodrop.report.trials import Trial, read_trial
-from nodrop.results.rundir import RunDir, must_be_each_once, open_run
+from nodrop.results.rundir import RunDir, command_in, must_be_each_once, open_run
 from nodrop.results.summary import by_size, looks, rule_of
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Looks, Summary, by_start, summarize
-from nodrop.untrusted.json_text import list_in
 
 KeyT = TypeVar("KeyT")
 ItemT = TypeVar("ItemT")
@@ -211,11 +210,7 @@ class Source:
     @property
     def command(self) -> tuple[str, ...]:
         """The words that made the run; empty if they are not recorded."""
-        manifest = self.run.manifest
-        argv = list_in(manifest, "command") or list_in(manifest, "nodrop", "argv")
-        if not argv:
-            return ()
-        return ("nodrop", *(escape.plain(word, longest=200) for word in argv[1:]))
+        return command_in(self.run.manifest)
 
     def command_with(self, *settings: str) -> str:
         """The command with these settings, to be pasted; the settings alone without one."""

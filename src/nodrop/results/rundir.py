@@ -37,6 +37,7 @@ from nodrop.untrusted.json_text import (
     SMALL_FILE_BYTES,
     NotJson,
     decode_object,
+    list_in,
     plain,
     table_in,
     tables_in,
@@ -403,6 +404,12 @@ def _read_object(folder: Folder, name: str, where: str) -> Json | Damage | None:
         return None
     except (OSError, ValueError) as failed:
         return Damage(where=where, words=_why(failed))
+
+
+def command_in(manifest: Json) -> tuple[str, ...]:
+    """The words that made the run, safe to show; empty if they are not recorded."""
+    argv = list_in(manifest, "command") or list_in(manifest, "nodrop", "argv")
+    return ("nodrop", *(plain(word, longest=200) for word in argv[1:])) if argv else ()
 
 
 def read_manifest(path: Path) -> Json:

@@ -17,7 +17,7 @@ from nodrop.config.search import Search
 from nodrop.config.units import format_seconds, noun
 from nodrop.errors import BadInput
 from nodrop.results.layout import LIVE, MANIFEST, RUNS, TRIAL, TRIALS, is_written
-from nodrop.results.rundir import Json
+from nodrop.results.rundir import Json, command_in
 from nodrop.results.summary import Eta, Remaining, record_words
 from nodrop.results.trial import MARKS, Live, RecordError, TrialRecord, mark_of
 from nodrop.untrusted.folder import Folder
@@ -25,7 +25,6 @@ from nodrop.untrusted.json_text import (
     SMALL_FILE_BYTES,
     NotJson,
     decode_object,
-    list_in,
     member,
     plain,
 )
@@ -323,7 +322,7 @@ class Follower:
             name=plain(manifest.get("name") or self.run.path.name),
             directory=plain(self.run.path, longest=1000),
             question=plain(manifest.get("question") or "", longest=1000),
-            command=_command(manifest),
+            command=command_in(manifest),
             total=None if is_open else self._total or None,
             certain_and_most=None if self._most is None else (self._total, self._most),
             rounds=None if self._search is None else (self._round, self._search.rounds),
@@ -416,11 +415,6 @@ class Follower:
         if left_s is not None and self._search.budget_s:
             return 1.0 - left_s / self._search.budget_s
         return (self._round - 1) / self._search.rounds
-
-
-def _command(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    _, *words = list_in(manifest, "command") or [""]
-    return ("nodrop", *(plain(word, longest=200) for word in words)) if words else ()
 
 
 def search_of(manifest: Mapping[str, Any]) -> Search | None:

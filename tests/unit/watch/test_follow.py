@@ -262,10 +262,14 @@ def test_a_run_that_may_end_early_says_from_where_to_where(
 
 
 def test_a_killed_search_is_not_called_finished(tmp_path: Path) -> None:
-    with writer(tmp_path, order=["0001-2x-r01"], search={"rounds": 3}) as to:
+    argv = ["/usr/bin/nodrop", "capacity", "a b.pcap", "--out", "results"]
+    with writer(tmp_path, order=["0001-2x-r01"], search={"rounds": 3}, nodrop={"argv": argv}) as to:
         searched(to, [1, 1, 2], took_s=6.0)
     said = closing_words(Follower.of(to.path).look())
-    assert "3 trials, round 2 of at most 3 so far; go on: nodrop " in said
+    assert (
+        "3 trials, round 2 of at most 3 so far; go on: nodrop capacity 'a b.pcap' --resume --out "
+        in said
+    )
 
 
 @pytest.mark.parametrize("newest", ["a", "b"])
