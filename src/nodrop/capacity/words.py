@@ -287,7 +287,7 @@ CAUSES = {
 
 def causes_words(by: str, record: TrialRecord) -> str:
     """Causes of its loss, but for the one that the limit itself names."""
-    rules = [c.rule for c in record.packets.loss_causes if TAKEN_BY.get(c.rule) != by]
+    rules = [c.rule for c in record.packets.loss_causes if TAKEN_BY.get(c.rule, c.rule) != by]
     said = {"sut": "Cause", "not_known": "Cause in this trial"}
     said |= dict.fromkeys(TAKEN_BY.values(), "Another cause")
     names = escape.plain(", ".join(CAUSES.get(rule, rule).replace("_", " ") for rule in rules))

@@ -25,6 +25,7 @@ from nodrop.capacity.knee import Worker
 from nodrop.capacity.page import WORDS, capacity_page
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.searched_cells import searches
+from nodrop.capacity.words import causes_words
 from nodrop.report.chart import Plot, Scale
 from nodrop.report.numbers import short
 from nodrop.report.sections import environment
@@ -182,6 +183,15 @@ def test_a_card_names_each_cause_that_the_verdict_of_its_trial_names(
         outcome_search(tmp_path, [tried(7, [0.0] * 3), replace(bad, each=each)])
     ).breaks.why
     assert words in why and ("ause" in why) == bool(words)
+
+
+def test_what_is_not_known_is_said_once(tmp_path: Path) -> None:
+    """Seen: "What breaks is not known. Cause in this trial: not known."."""
+    lost = replace(tried(8, [0.1]), each={1: {"loss_causes": [{"rule": "not_known", "words": ""}]}})
+    record = read_story([outcome_search(tmp_path, [tried(7, [0.0]), lost])]).trials[-1].record
+    assert record.packets.loss_causes
+    assert causes_words("not_known", record) == ""
+    assert causes_words("sut", record) == "Cause: not known."
 
 
 @pytest.mark.parametrize(
