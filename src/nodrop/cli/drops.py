@@ -134,9 +134,7 @@ def audit(
             host = [where] if where else []
             port = "NAME" if where else some_port()
             say()
-            say(
-                "Nobody captures packets here. Start the sensor, or name the port that it will use:"
-            )
+            say("No program captures packets here. Start the sensor, or name its port:")
             say(f"do: {shlex.join(['nodrop', 'audit', *host, '--port', port])}")
     return found.exit_code
 

@@ -93,10 +93,12 @@ def plan(
             say_json([{"port": p, "knob": k.id, "value": v} for p, k, v in found])
         for port, knob, value in found if not as_json else ():
             say(f"{port or 'host'} {knob.id} = {value}  ({knob.title}; takes: {knob.values})")
-        if not as_json and not found[0][0]:
-            say(f"do: nodrop tune plan --port {some_port()}   # its knobs; nobody captures here")
-        if not as_json:
-            say("do: nodrop tune plan netdev-budget=600   # what a change would do")
+        if as_json:
+            return 0
+        if not any(port for port, _, _ in found):
+            say("No program captures packets here. To see the settings of a port, name it:")
+            say(f"do: nodrop tune plan --port {some_port()}")
+        say("do: nodrop tune plan netdev-budget=600   # shows the change, makes none")
         return 0
     steps = _steps(knobs, ports)
     if as_json:

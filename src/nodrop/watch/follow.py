@@ -21,13 +21,7 @@ from nodrop.results.rundir import Json, command_in
 from nodrop.results.summary import Eta, Remaining, record_words
 from nodrop.results.trial import MARKS, Live, RecordError, TrialRecord, mark_of
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import (
-    SMALL_FILE_BYTES,
-    NotJson,
-    decode_object,
-    member,
-    plain,
-)
+from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member, plain
 from nodrop.watch.so_far import Gathered, Row, SoFar
 
 TAIL_BYTES = 64 * 1024
@@ -255,9 +249,8 @@ class View:
             return ""
         if self.finished:
             return f"nodrop report {quote(self.directory)}"
-        return join(
-            resumed_command(self.command or ("nodrop", "run", "EXPERIMENT"), self.directory)
-        )
+        began = self.command or ("nodrop", "run", "EXPERIMENT")
+        return join(resumed_command(began, self.directory))
 
     @property
     def left(self) -> str:
