@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from nodrop.ledger.balance import Lengths
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import LateBurst
-from nodrop.protocol import Achieved, TraceResult
+from nodrop.protocol import Achieved, SentProfile, TraceResult
 from nodrop.results.records import LoadWindow
 from nodrop.results.trial import ScheduleErrorUs
 from nodrop.results.trial import Unscheduled as Unscheduled
@@ -226,6 +226,8 @@ class OfferedLoad:
     achieved: Achieved | None = None
     """`interval_ns`, and per interval from the first packet on `packets`, `bytes` and
     `largest_error_ns`; None if the generator cannot say."""
+    sent_profile: SentProfile | None = None
+    """Packets that left in each bin of about a millisecond; None as above."""
 
     @property
     def unsent_packets(self) -> int:
@@ -236,8 +238,17 @@ Tick = Callable[[int | None], None]
 """Called with the packets sent so far; None if the generator does not say."""
 
 
+OfferedFlows = Literal["new", "repeated", "used up"]
+"""Flows of an offer beside those of the offers before it: all new; some the same, as the generator
+or its settings have it; some the same since there are no more addresses."""
+
+
 class Offerer(Protocol):
-    """Prepared: trace in RAM, sockets open. It offers as often as it is asked to."""
+    """Prepared: trace in RAM, sockets open. It offers as often as it is asked to, and each time
+    flows that it has not sent before, if it can."""
+
+    flows: OfferedFlows
+    """Flows of the next offer."""
 
     @property
     def intended_packets(self) -> int | None:
