@@ -197,6 +197,8 @@ class Service:
         self.gaps = gaps(ring)
         self.absent_ns = [0.0] * len(self.gaps)
         """By gap: the reader was kept off its CPU while packets waited."""
+        self.asleep_ns = [0.0] * len(self.gaps)
+        """By gap: the reader slept while packets waited."""
         self._each_ns = [0.0] * len(self.gaps)
         """By gap without a queue: time of one packet."""
         self.typical_ns = 0.0
@@ -211,9 +213,9 @@ class Service:
                 each = self.typical_ns
             else:
                 alone = self.typical_ns * spell.unqueued
-                absent = max(0.0, spell.queued_ns - max(0.0, spell.reader.ran_ns - alone))
-                absent = min(absent, spell.reader.kept_off_ns)
-                self._spread(spell, absent)
+                idle = max(0.0, spell.queued_ns - max(0.0, spell.reader.ran_ns - alone))
+                absent = min(idle, spell.reader.kept_off_ns)
+                self._spread(spell, absent, idle - absent)
                 rest = spell.reader.ran_ns - (spell.queued_ns - absent)
                 each = max(0.0, rest / spell.unqueued) if spell.unqueued else 0.0
             for n in spell.gaps:
@@ -252,8 +254,8 @@ class Service:
         left = sum(gap.left for gap in queued)
         return sum(gap.ns for gap in queued) / left if left else 0.0
 
-    def _spread(self, spell: _Spell, absent: float) -> None:
-        """Absence falls where fewest packets departed for the time that passed."""
+    def _spread(self, spell: _Spell, absent: float, asleep: float) -> None:
+        """Absence falls where fewest packets departed for the time that passed, sleep anywhere."""
         over = {
             n: max(0.0, gap.ns - gap.left * self.typical_ns)
             for n in spell.gaps
@@ -262,6 +264,8 @@ class Service:
         whole = sum(over.values())
         for n, ns in over.items():
             self.absent_ns[n] = min(ns, absent * ns / whole) if whole else 0.0
+            left_ns = self.gaps[n].ns - self.absent_ns[n]
+            self.asleep_ns[n] = min(left_ns, asleep * self.gaps[n].ns / spell.queued_ns)
 
     def knots(self, *, absences: bool) -> Iterator[tuple[float, float]]:
         """(packets departed, time that they took), rising. Blocks are given back in lumps: a gap
