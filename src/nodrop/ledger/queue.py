@@ -323,9 +323,9 @@ def _parts(gap: Gap, sends: Sends | None) -> Iterator[tuple[float, float, float]
         sent = sends.packets[n] if 0 <= n < len(sends.packets) else 0
         if end > begin:
             pieces.append((begin, end, sent * (end - begin) / sends.bin_ns))
-    whole = sum(sent for _, _, sent in pieces)
-    for begin, end, sent in pieces:
-        yield begin, end, sent / whole if whole else (end - begin) / gap.ns
+    whole = sum(part for _, _, part in pieces)
+    for begin, end, part in pieces:
+        yield begin, end, part / whole if whole else (end - begin) / gap.ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
