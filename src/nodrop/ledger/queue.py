@@ -1,0 +1,547 @@
+"""Queue in front of a SUT: departures and cost from its level, and a twin that predicts both.
+
+Departures are arrivals less losses less level. While packets wait, the reader is busy, so the time
+from one departure to the next is what a packet costs, less the time in which the reader was kept
+off its CPU. The twin is a queue with that cost, fed with the arrivals of another load.
+
+`limit(observed: Sequence[Observation], slots: int | None = None) -> Prediction | Refusal` is the
+highest load that loses nothing; `level` says what another load does. Both are pure. Trials are not
+mixed before that: each has its own twin, as flows fall to rings anew in each trial, and the spread
+of what the twins say is the interval.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from itertools import pairwise
+from math import exp, inf, log, sqrt
+from statistics import fmean, median, stdev
+from typing import Protocol
+
+QUEUED = 3
+"""So many packets at two looks in a row show that the reader was busy in between."""
+REPRODUCED_RATIO = 0.15
+"""A twin whose highest level and loss together are further from those of its own trial is not
+used..."""
+REPRODUCED_SLOTS = 0.03
+REPRODUCED_PACKETS = 20
+"""... or further by this part of the ring, or so many packets, if that is more."""
+CLOSE = 1.6
+"""Trials no further from the limit than by this factor are preferred: a packet costs a little less
+the more of them wait."""
+FURTHEST = 32.0
+"""A limit further away from a trial than by this factor is not predicted."""
+EXACT = 0.002
+"""Relative width at which the search for a limit ends."""
+T_975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+"""Student's t for 95 %, by degrees of freedom from 1 on."""
+
+
+class Look(Protocol):
+    """One ring at one moment."""
+
+    @property
+    def at_ns(self) -> int: ...
+    @property
+    def packets(self) -> int:
+        """Packets that waited for the reader."""
+
+    @property
+    def full(self) -> int:
+        """Frames or, of TPACKET_V3, blocks in use."""
+
+    @property
+    def arrived(self) -> int:
+        """Packets that came to the ring so far, dropped ones included."""
+
+    @property
+    def dropped(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sends:
+    """Packets that left the sender, in equal bins, by the clock of the looks."""
+
+    first_ns: int
+    bin_ns: int
+    packets: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Time of the thread that reads a ring, between two readings of it."""
+
+    begin_ns: int
+    end_ns: int
+    ran_ns: float
+    kept_off_ns: float
+    """Ready, stopped or blocked: not let run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ring:
+    """One capture ring in one trial."""
+
+    slots: int
+    """Packets that fit."""
+    blocks: bool
+    """The reader gets packets by the block and gives them back so (TPACKET_V3)."""
+    looks: Sequence[Look]
+    reader: Sequence[Reader] = ()
+    """Empty = its thread was not watched."""
+    lost: int = 0
+    """Packets that found it full, as the SUT counts them at rest."""
+    sends: Sends | None = None
+
+    @property
+    def highest(self) -> int:
+        return max((look.packets for look in self.looks), default=0)
+
+    @cached_property
+    def service(self) -> Service:
+        return Service(self)
+
+    @cached_property
+    def steps(self) -> Sequence[Step]:
+        """Arrivals with the work that they would bring, were the reader never kept off its CPU."""
+        return steps(self, absences=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One trial, as its rings saw it."""
+
+    load: float
+    """Multiplier, rate or speed; a prediction is in the same unit."""
+    rings: Sequence[Ring]
+    faster: bool = False
+    """A higher load brings the same packets in less time, not more packets in the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A short time of a ring."""
+
+    begin_ns: float
+    end_ns: float
+    came: float
+    """Packets, those included that found no room."""
+    work_s: float
+    """Time on a CPU that the reader needs for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """From one look at a ring to the next."""
+
+    begin_ns: int
+    end_ns: int
+    came: int
+    """Packets, those included that found no room."""
+    taken: int
+    """Packets that found room."""
+    left: int
+    """Packets that departed."""
+    queued: bool
+    """Packets waited all the time."""
+
+    @property
+    def ns(self) -> int:
+        return self.end_ns - self.begin_ns
+
+
+def gaps(ring: Ring) -> list[Gap]:
+    """Arrivals and departures between looks, from the first packet on."""
+    found: list[Gap] = []
+    departed = 0
+    for then, now in pairwise(ring.looks):
+        left = max(departed, now.arrived - now.dropped - now.packets)
+        found.append(
+            Gap(
+                begin_ns=then.at_ns,
+                end_ns=now.at_ns,
+                came=max(0, now.arrived - then.arrived),
+                taken=max(0, now.arrived - now.dropped - then.arrived + then.dropped),
+                left=left - departed,
+                queued=_waits(ring, then) and _waits(ring, now),
+            )
+        )
+        departed = left
+    return found
+
+
+def _waits(ring: Ring, look: Look) -> bool:
+    """A block that is still being filled is none for the reader yet."""
+    return look.full >= 1 if ring.blocks else look.packets >= QUEUED
+
+
+@dataclass(slots=True)
+class _Spell:
+    """Gaps within one reading of the reader's time."""
+
+    reader: Reader | None
+    gaps: list[int]
+    queued_ns: float = 0.0
+    unqueued: int = 0
+    """Packets that departed without a queue."""
+
+
+class Service:
+    """Time on a CPU that each packet of one ring took, in the order of departures."""
+
+    def __init__(self, ring: Ring) -> None:
+        self.gaps = gaps(ring)
+        self.absent_ns = [0.0] * len(self.gaps)
+        """By gap: the reader was kept off its CPU while packets waited."""
+        self.asleep_ns = [0.0] * len(self.gaps)
+        """By gap: the reader slept while packets waited."""
+        self._each_ns = [0.0] * len(self.gaps)
+        """By gap without a queue: time of one packet."""
+        self.typical_ns = 0.0
+        """Time of a packet that did not queue."""
+        self._tell(ring)
+
+    def _tell(self, ring: Ring) -> None:
+        spells = self._spells(ring.reader)
+        self.typical_ns = self._typical(spells)
+        for spell in spells:
+            if spell.reader is None:
+                each = self.typical_ns
+            else:
+                alone = self.typical_ns * spell.unqueued
+                idle = max(0.0, spell.queued_ns - max(0.0, spell.reader.ran_ns - alone))
+                absent = min(idle, spell.reader.kept_off_ns)
+                self._spread(spell, absent, idle - absent)
+                rest = spell.reader.ran_ns - (spell.queued_ns - absent)
+                each = max(0.0, rest / spell.unqueued) if spell.unqueued else 0.0
+            for n in spell.gaps:
+                self._each_ns[n] = each
+
+    def _spells(self, readers: Sequence[Reader]) -> list[_Spell]:
+        begins = [one.begin_ns for one in readers]
+        found: dict[int, _Spell] = {}
+        for n, gap in enumerate(self.gaps):
+            middle = (gap.begin_ns + gap.end_ns) / 2
+            at = bisect_right(begins, middle) - 1
+            inside = at >= 0 and middle < readers[at].end_ns
+            spell = found.setdefault(
+                at if inside else -1, _Spell(readers[at] if inside else None, [])
+            )
+            spell.gaps.append(n)
+            if gap.queued:
+                spell.queued_ns += gap.ns
+            else:
+                spell.unqueued += gap.left
+        return list(found.values())
+
+    def _typical(self, spells: Sequence[_Spell]) -> float:
+        """From times in which nothing queued, else from all."""
+        seen = [s for s in spells if s.reader is not None and s.unqueued]
+        calm = [s for s in seen if not s.queued_ns]
+        packets = sum(s.unqueued for s in calm)
+        if 10 * packets >= sum(gap.left for gap in self.gaps):
+            return sum(s.reader.ran_ns for s in calm if s.reader) / packets
+        left = sum(
+            gap.left for s in spells for gap in map(self.gaps.__getitem__, s.gaps) if s.reader
+        )
+        if left:
+            return sum(s.reader.ran_ns for s in spells if s.reader) / left
+        queued = [gap for gap in self.gaps if gap.queued]
+        left = sum(gap.left for gap in queued)
+        return sum(gap.ns for gap in queued) / left if left else 0.0
+
+    def _spread(self, spell: _Spell, absent: float, asleep: float) -> None:
+        """Absence falls where fewest packets departed for the time that passed, sleep anywhere."""
+        over = {
+            n: max(0.0, gap.ns - gap.left * self.typical_ns)
+            for n in spell.gaps
+            if (gap := self.gaps[n]).queued
+        }
+        whole = sum(over.values())
+        for n, ns in over.items():
+            self.absent_ns[n] = min(ns, absent * ns / whole) if whole else 0.0
+            left_ns = self.gaps[n].ns - self.absent_ns[n]
+            self.asleep_ns[n] = min(left_ns, asleep * self.gaps[n].ns / spell.queued_ns)
+
+    def knots(self, *, absences: bool) -> Iterator[tuple[float, float]]:
+        """(packets departed, time that they took), rising. Blocks are given back in lumps: a gap
+        without a departure belongs to the next one. `absences`: as it was; else on a CPU."""
+        departed, took = 0.0, 0.0
+        yield departed, took
+        for n, gap in enumerate(self.gaps):
+            if gap.queued:
+                took += gap.ns if absences else gap.ns - self.absent_ns[n]
+            else:
+                took += min(gap.ns, gap.left * self._each_ns[n])
+            if gap.left:
+                departed += gap.left
+                yield departed, took
+
+
+def steps(ring: Ring, *, absences: bool) -> list[Step]:
+    """Arrivals in short times, with the work that they bring."""
+    service, sends = ring.service, ring.sends
+    departed, took = zip(*service.knots(absences=absences), strict=True)
+    found: list[Step] = []
+    taken = 0.0
+    spent = 0.0
+    at = 0
+    each = service.typical_ns
+    for gap in service.gaps:
+        for begin, end, part in _parts(gap, sends):
+            came, into = gap.came * part, taken + gap.taken * part
+            while at + 1 < len(departed) and departed[at + 1] < into:
+                at += 1
+            if at + 1 < len(departed):
+                share = (into - departed[at]) / (departed[at + 1] - departed[at])
+                now = took[at] + share * (took[at + 1] - took[at])
+            else:
+                now = took[-1] + (into - departed[-1]) * each
+            room = into - taken
+            # What found no room is taken to cost as much as what came beside it.
+            work = (now - spent) * came / room if room else came * each
+            found.append(Step(begin, end, came, work / 1e9))
+            taken, spent = into, now
+    return found
+
+
+def _parts(gap: Gap, sends: Sends | None) -> Iterator[tuple[float, float, float]]:
+    """(begin, end, part of the packets) of a gap, by the sender's bins."""
+    if sends is None or not gap.came:
+        yield gap.begin_ns, gap.end_ns, 1.0
+        return
+    first = (gap.begin_ns - sends.first_ns) // sends.bin_ns
+    last = (gap.end_ns - sends.first_ns) // sends.bin_ns
+    pieces = []
+    for n in range(first, last + 1):
+        begin = max(gap.begin_ns, sends.first_ns + n * sends.bin_ns)
+        end = min(gap.end_ns, sends.first_ns + (n + 1) * sends.bin_ns)
+        sent = sends.packets[n] if 0 <= n < len(sends.packets) else 0
+        if end > begin:
+            pieces.append((begin, end, sent * (end - begin) / sends.bin_ns))
+    whole = sum(part for _, _, part in pieces)
+    for begin, end, part in pieces:
+        yield begin, end, part / whole if whole else (end - begin) / gap.ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """A ring under a load."""
+
+    slots: float
+    highest_packets: float
+    lost_packets: float
+    at_ns: float
+    """When it was fullest, by the clock of the trial that says so."""
+
+    @property
+    def excess(self) -> float:
+        return (self.highest_packets + self.lost_packets) / self.slots
+
+
+def fill(
+    arriving: Sequence[Step], slots: float, *, times: float = 1.0, faster: float = 1.0
+) -> Filled:
+    """Queue of one server with so many places, the one in service included. `times`: so many
+    packets at each moment; `faster`: in so much less time."""
+    waiting = [0.0] * len(arriving)
+    head = 0
+    level = undone = highest = lost = 0.0
+    at_ns: float = 0
+    for n, step in enumerate(arriving):
+        lasts = (step.end_ns - step.begin_ns) / 1e9 / faster
+        packets, work = step.came * times, step.work_s * times
+        if undone + work <= lasts:
+            level = undone = 0.0
+            head = n + 1
+            continue
+        waiting[n] = packets
+        level += packets
+        undone += work - lasts
+        while head <= n and lasts > 0:
+            whole = arriving[head].came
+            left = waiting[head] * arriving[head].work_s / whole if whole else 0.0
+            if left > lasts:
+                gone = lasts / left * waiting[head]
+                waiting[head] -= gone
+                level -= gone
+                break
+            lasts -= left
+            level -= waiting[head]
+            waiting[head] = 0.0
+            head += 1
+        over = min(level - slots, waiting[n])
+        if over > 0:
+            lost += over
+            level -= over
+            undone -= over * work / packets
+            waiting[n] -= over
+        if level > highest:
+            highest, at_ns = level, step.end_ns
+    return Filled(slots=slots, highest_packets=highest, lost_packets=lost, at_ns=at_ns)
+
+
+class Reason(StrEnum):
+    """The reason why a twin is not used."""
+
+    NO_QUEUE = "no_queue"
+    """Packets never waited long enough to say what they cost."""
+    NOT_REPRODUCED = "not_reproduced"
+    """The twins of most trials do not show what those trials showed."""
+    TOO_FAR = "too_far"
+    """The limit is further from each trial than can be predicted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    reason: Reason
+    load: float | None = None
+    """Load of the trial that the twin reproduces worst."""
+    measured: float | None = None
+    """Its excess: (highest level + lost) / slots."""
+    reproduced: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Highest load that loses nothing, as trials at other loads predict it."""
+
+    load: float
+    low: float | None
+    high: float | None
+    """Bounds of 95 %, from the spread of what the trials say; None = fewer than two say it."""
+    trials: int
+    """Trials that say it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduced:
+    """A trial and its own twin."""
+
+    measured: float
+    """Excess, as in the trial."""
+    twin: float
+    slots: int
+
+    @property
+    def close(self) -> bool:
+        least = max(REPRODUCED_SLOTS, REPRODUCED_PACKETS / self.slots)
+        bound = max(least, REPRODUCED_RATIO * self.measured)
+        return abs(self.twin - self.measured) <= bound
+
+
+def reproduced(one: Observation) -> Reproduced | None:
+    """The ring that came nearest to its limit, with all absences of its reader; None if no ring had
+    packets that waited."""
+    rings = [ring for ring in one.rings if any(gap.queued for gap in ring.service.gaps)]
+    if not rings:
+        return None
+    ring = max(rings, key=lambda ring: (ring.highest + ring.lost) / ring.slots)
+    return Reproduced(
+        measured=(ring.highest + ring.lost) / ring.slots,
+        twin=fill(steps(ring, absences=True), ring.slots).excess,
+        slots=ring.slots,
+    )
+
+
+def limit(observed: Sequence[Observation], slots: int | None = None) -> Prediction | Refusal:
+    """Highest load that loses nothing, on an undisturbed host. `slots`: of another ring."""
+    usable = _usable(observed)
+    if isinstance(usable, Refusal):
+        return usable
+    found = [(one.load * times, times) for one in usable if (times := limit_times(one, slots))]
+    if not found:
+        return Refusal(reason=Reason.TOO_FAR)
+    close = [load for load, times in found if 1 / CLOSE <= times <= CLOSE]
+    return _together(close or [load for load, _ in found])
+
+
+def level(
+    observed: Sequence[Observation], load: float, slots: int | None = None
+) -> Filled | Refusal:
+    """Fullest ring under another load, as the middle one of the trials predicts it."""
+    usable = _usable(observed)
+    if isinstance(usable, Refusal):
+        return usable
+    found = sorted((_fullest(one, load / one.load, slots) for one in usable), key=_excess)
+    return found[len(found) // 2]
+
+
+def limit_times(one: Observation, slots: int | None = None) -> float | None:
+    """Multiple of the trial's own load that its rings just hold; None if it is too far away."""
+
+    def over(times: float) -> float:
+        return max(_unbounded(ring, one, times, slots) for ring in one.rings) - 1
+
+    low, high = 1.0, 1.0
+    below = above = over(1.0)
+    while below >= 0:
+        high, above, low = low, below, low / 2
+        if low < 1 / FURTHEST:
+            return None
+        below = over(low)
+    while above < 0:
+        low, below, high = high, above, high * 1.5
+        if high > FURTHEST:
+            return None
+        above = over(high)
+    while high / low > 1 + EXACT:
+        # A level grows about evenly: the straight line is near, the middle bounds what it costs.
+        straight = low + (high - low) * -below / (above - below)
+        middle = min(max(straight, low + (high - low) / 16), high - (high - low) / 16)
+        now = over(middle)
+        low, below, high, above = (
+            (middle, now, high, above) if now < 0 else (low, below, middle, now)
+        )
+    return sqrt(low * high)
+
+
+def _unbounded(ring: Ring, one: Observation, times: float, slots: int | None) -> float:
+    of = slots or ring.slots
+    return _filled(ring, one, times, inf).highest_packets / of
+
+
+def _filled(ring: Ring, one: Observation, times: float, slots: float) -> Filled:
+    if one.faster:
+        return fill(ring.steps, slots, faster=times)
+    return fill(ring.steps, slots, times=times)
+
+
+def _fullest(one: Observation, times: float, slots: int | None) -> Filled:
+    return max((_filled(r, one, times, slots or r.slots) for r in one.rings), key=_excess)
+
+
+def _excess(filled: Filled) -> float:
+    return filled.excess
+
+
+def _usable(observed: Sequence[Observation]) -> Sequence[Observation] | Refusal:
+    """Trials whose twins reproduce them; they must be most of those that had a queue."""
+    had = [(one, found) for one in observed if (found := reproduced(one)) is not None]
+    if not had:
+        return Refusal(reason=Reason.NO_QUEUE)
+    usable = [one for one, found in had if found.close]
+    if 2 * len(usable) > len(had):
+        return usable
+    one, worst = max(had, key=lambda pair: abs(log((pair[1].twin or 1e-9) / pair[1].measured)))
+    return Refusal(
+        reason=Reason.NOT_REPRODUCED,
+        load=one.load,
+        measured=worst.measured,
+        reproduced=worst.twin,
+    )
+
+
+def _together(loads: Sequence[float]) -> Prediction:
+    logs, n = [log(load) for load in loads], len(loads)
+    middle = median(logs)
+    if n < 2:
+        return Prediction(load=exp(middle), low=None, high=None, trials=n)
+    half = T_975[min(n - 2, len(T_975) - 1)] * stdev(logs) / sqrt(n)
+    mean = fmean(logs)
+    low, high = min(mean - half, middle), max(mean + half, middle)
+    return Prediction(load=exp(middle), low=exp(low), high=exp(high), trials=n)

@@ -1,0 +1,96 @@
+"""Fillings of made queues, packet by packet: what filled them is the part that is named."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from nodrop.ledger.filling import Filler, Filling, filling
+from nodrop.ledger.queue import Ring
+from tests.made import queues
+from tests.made.queues import Cost
+
+RANDOM = Random(1)
+EVEN = sorted(RANDOM.random() for _ in range(2000))
+"""Half of what is served at 5X."""
+BURST = sorted([*EVEN, *(0.6 + n * 1e-5 for n in range(400))])
+
+
+def usual(at: float) -> float:
+    return 50e-6
+
+
+def costly(at: float) -> float:
+    return 6e-4 if 0.6 <= at < 0.63 else 50e-6
+
+
+def filled(
+    packets: list[float], cost: Cost, times: int, away: tuple[float, float] | None = None
+) -> Filling:
+    came = queues.arrivals(packets, cost, times)
+    found = filling(queues.ring(came, 600, away=[away] if away else []))
+    assert found is not None
+    assert found.lost == len(queues.serve(came, 600, [away] if away else []).lost)
+    assert sum(found.parts.values()) == pytest.approx(1.0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("packets", "cost", "times", "away", "filler"),
+    [
+        (EVEN, costly, 5, None, Filler.COST),
+        (BURST, usual, 5, None, Filler.BURST),
+        (EVEN, usual, 5, (0.6, 0.7), Filler.ABSENCE),
+        (EVEN, usual, 13, None, Filler.OVERLOAD),
+    ],
+    ids=["cost", "burst", "absence", "overload"],
+)
+def test_one_filler_alone(
+    packets: list[float],
+    cost: Cost,
+    times: int,
+    away: tuple[float, float] | None,
+    filler: Filler,
+) -> None:
+    found = filled(packets, cost, times, away)
+    assert found.parts[filler] > 0.9
+    ((begin_ns, end_ns),) = found.spans
+    if filler is not Filler.OVERLOAD:
+        assert 0.58e9 <= begin_ns <= 0.61e9 and end_ns <= 0.8e9
+    assert found.asleep_ratio < 0.05
+
+
+def test_half_of_it_kept_off_and_half_of_it_a_burst() -> None:
+    packets = sorted([*EVEN, *(0.6 + n * 1e-5 for n in range(160))])
+    found = filled(packets, usual, 5, (0.6, 0.64))
+    assert found.parts[Filler.ABSENCE] == pytest.approx(0.5, abs=0.1)
+    assert found.parts[Filler.BURST] == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_packets_that_cost_so_much_are_those_of_their_moment() -> None:
+    """... by when they came, not by when they were served."""
+    moment = filled(EVEN, costly, 4).costliest
+    assert moment is not None
+    assert moment.begin_s == pytest.approx(0.6, abs=0.003)
+    assert moment.end_s <= 0.631
+    assert moment.each_us > 8 * moment.usual_us
+
+
+def test_a_reader_that_sleeps_while_packets_wait_is_seen_to_sleep() -> None:
+    """A pace of its own: it runs 2 us of the 150 that it takes for a packet."""
+    came = queues.arrivals(EVEN, lambda at: 150e-6, 4)
+    ring = queues.ring(came, 600)
+    reader = [
+        type(row)(begin_ns=row.begin_ns, end_ns=row.end_ns, ran_ns=row.ran_ns / 75, kept_off_ns=0.0)
+        for row in ring.reader
+    ]
+    found = filling(Ring(slots=600, blocks=False, looks=ring.looks, reader=reader, lost=ring.lost))
+    assert found is not None
+    assert found.asleep_ratio > 0.9
+    assert found.parts[Filler.OVERLOAD] > 0.9
+    assert found.serves_pps == pytest.approx(1 / 150e-6, rel=0.05)
+
+
+def test_a_ring_that_lost_nothing_has_no_filling() -> None:
+    assert filling(queues.ring(queues.arrivals(EVEN, usual, 3), 600)) is None

@@ -1,0 +1,241 @@
+"""The twin of a queue: known formulas, made queues packet by packet, and when it is refused."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from math import exp
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodrop.ledger.queue import (
+    Filled,
+    Observation,
+    Prediction,
+    Reason,
+    Refusal,
+    Ring,
+    Step,
+    fill,
+    level,
+    limit,
+    reproduced,
+)
+from tests.made import queues
+
+MS = 1_000_000
+
+
+def poisson(pps: float, seconds: float, seed: int) -> list[float]:
+    random = Random(seed)
+    found, at = [], 0.0
+    while (at := at + random.expovariate(pps)) < seconds:
+        found.append(at)
+    return found
+
+
+def one_a_step(arrivals: list[float], cost_s: float) -> list[Step]:
+    """A step ends when a packet comes; its own service begins then."""
+    ends = [*arrivals[1:], arrivals[-1] + 1.0]
+    return [
+        Step(begin * 1e9, end * 1e9, 1.0, cost_s) for begin, end in zip(arrivals, ends, strict=True)
+    ]
+
+
+def predicted(found: Prediction | Refusal) -> Prediction:
+    assert isinstance(found, Prediction), found
+    return found
+
+
+# Known formulas.
+
+
+@pytest.mark.parametrize(("pps", "serves"), [(1500.0, 1000.0), (1100.0, 1000.0), (900.0, 1000.0)])
+def test_of_an_even_rate_the_excess_is_lost(pps: float, serves: float) -> None:
+    """D/D/1/K: lost is what came beyond the pace, less what the places hold."""
+    seconds, slots = 10.0, 200
+    even = [Step(n * MS, (n + 1) * MS, pps / 1e3, pps / serves / 1e3) for n in range(10_000)]
+    found = fill(even, slots)
+    assert found.lost_packets == pytest.approx(max(0.0, (pps - serves) * seconds - slots), abs=2)
+    assert found.highest_packets == pytest.approx(slots if pps > serves else 0, abs=2)
+
+
+def lost_of_m_d_1_k(load: float, slots: int) -> float:
+    """Part lost of M/D/1/K with so many places, the one in service included, from the chain of what
+    departures leave behind (Gross and Harris, Fundamentals of Queueing Theory, 5.1.7)."""
+    come = [exp(-load)]
+    for n in range(1, slots + 1):
+        come.append(come[-1] * load / n)
+    left = [1.0]
+    for n in range(slots - 1):
+        stayed = sum(left[i] * come[n - i + 1] for i in range(1, n + 1))
+        left.append((left[n] - left[0] * come[n] - stayed) / come[0])
+    return 1 - 1 / (left[0] / sum(left) + load)
+
+
+@pytest.mark.parametrize(("load", "slots"), [(1.0, 20), (1.1, 40)])
+def test_of_random_packets_so_many_are_lost(load: float, slots: int) -> None:
+    """M/D/1/K, each packet a step of its own."""
+    came = poisson(1000.0, 60.0, seed=7)
+    exact = len(queues.serve([(at, load / 1000) for at in came], slots).lost) / len(came)
+    # Work flows instead of packets: one in service counts by what is left of it, half on average.
+    found = fill(one_a_step(came, load / 1000), slots - 0.5)
+    assert found.lost_packets / len(came) == pytest.approx(lost_of_m_d_1_k(load, slots), rel=0.12)
+    assert found.lost_packets / len(came) == pytest.approx(exact, rel=0.08)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(st.integers(0, 200), min_size=1, max_size=80),
+    cost_us=st.floats(0.0, 100.0),
+    slots=st.integers(1, 500),
+    times=st.floats(0.1, 4.0),
+)
+def test_no_packet_appears_and_more_room_for_equal_packets_loses_no_more(
+    steps: list[int], cost_us: float, slots: int, times: float
+) -> None:
+    made = [
+        Step(n * MS, (n + 1) * MS, packets, packets * cost_us / 1e6)
+        for n, packets in enumerate(steps)
+    ]
+    came = times * sum(step.came for step in made)
+    found, roomy = fill(made, slots, times=times), fill(made, 2 * slots, times=times)
+    assert 0 <= found.lost_packets <= came + 1e-6
+    assert found.highest_packets <= slots + 1e-6
+    assert roomy.lost_packets <= found.lost_packets + 1e-6
+    assert fill(made, 1e9, times=times).highest_packets <= came + 1e-6
+
+
+# Made queues.
+
+TRACE = poisson(1000.0, 1.0, seed=3)
+BURSTS = sorted(
+    [*TRACE, *(0.3 + n * 1e-5 for n in range(90)), *(0.8 + n * 1e-5 for n in range(60))]
+)
+
+
+def costly(at: float) -> float:
+    """A moment of 40 ms in which a packet costs 8 times as much."""
+    return 800e-6 if 0.5 <= at < 0.54 else 100e-6
+
+
+def even(at: float) -> float:
+    return 100e-6
+
+
+def true_limit(packets: list[float], cost: queues.Cost, slots: int) -> int:
+    """Highest load that a queue packet by packet holds."""
+    holds, loses = 1, 64
+    while loses - holds > 1:
+        middle = (holds + loses) // 2
+        fits = queues.highest(packets, cost, middle) <= slots
+        holds, loses = (middle, loses) if fits else (holds, middle)
+    return holds
+
+
+@pytest.mark.parametrize("block", [1, 60], ids=["frames", "blocks"])
+@pytest.mark.parametrize(
+    ("packets", "cost", "times", "slots"),
+    [(TRACE, costly, 3, 1600), (TRACE, even, 5, 800), (BURSTS, even, 4, 800)],
+    ids=["costly", "even", "bursts"],
+)
+def test_half_the_limit_tells_it(
+    packets: list[float], cost: queues.Cost, times: int, slots: int, block: int
+) -> None:
+    """... of the same ring, of a larger one and of a smaller one."""
+    seen = queues.trial(packets, cost, times, 1 << 20, block=block)
+    for other in (slots // 2, slots, 3 * slots):
+        holds = true_limit(packets, cost, other)
+        assert holds > times / 2
+        assert 0.97 * holds <= predicted(limit([seen], other)).load <= 1.03 * (holds + 1)
+
+
+def test_trials_that_lost_tell_it_as_well() -> None:
+    holds = true_limit(TRACE, costly, 800)
+    seen = queues.trial(TRACE, costly, 2 * holds, 800)
+    assert seen.rings[0].lost
+    assert holds <= predicted(limit([seen])).load <= holds + 1
+    twin = level([seen], 2 * holds)
+    assert isinstance(twin, Filled)
+    assert twin.excess == pytest.approx(reproduced(seen).measured, rel=0.05)
+
+
+@pytest.mark.parametrize("begins", [0.2, 0.49])
+def test_time_in_which_the_reader_was_kept_off_is_no_cost(begins: float) -> None:
+    undisturbed = queues.trial(TRACE, costly, 3, 4000)
+    disturbed = queues.trial(TRACE, costly, 3, 4000, away=[(begins, begins + 0.05)])
+    assert sum(disturbed.rings[0].service.absent_ns) / 1e9 == pytest.approx(0.05, rel=0.1)
+    assert sum(undisturbed.rings[0].service.absent_ns) == 0
+    for slots in (800, 2400):
+        expected = predicted(limit([undisturbed], slots)).load
+        assert predicted(limit([disturbed], slots)).load == pytest.approx(expected, rel=0.03)
+
+
+def test_the_fullest_of_several_rings_is_the_limit() -> None:
+    rings = [queues.ring(queues.arrivals(TRACE, cost, 4), 800) for cost in (even, costly, even)]
+    together = Observation(load=4.0, rings=rings)
+    alone = Observation(load=4.0, rings=rings[1:2])
+    assert limit([together]) == limit([alone])
+
+
+def test_the_same_packets_in_less_time() -> None:
+    """At twice the speed the costly moment is half as long."""
+    seen = queues.trial(TRACE, costly, 3, 1200)
+    faster = Observation(load=1.0, rings=seen.rings, faster=True)
+    speed = predicted(limit([faster])).load
+    lost = []
+    for part in (0.97, 1.03):
+        every = queues.arrivals(TRACE, costly, 3)
+        came = [(at / (part * speed), cost) for at, cost in every]
+        lost.append(len(queues.serve(came, 1200).lost))
+    assert lost[0] == 0 < lost[1]
+
+
+# Refusals, and the interval.
+
+
+def test_without_a_queue_nothing_is_predicted() -> None:
+    idle = queues.trial(TRACE, lambda at: 1e-6, 1, 300)
+    found = limit([idle])
+    assert isinstance(found, Refusal)
+    assert found.reason is Reason.NO_QUEUE
+
+
+def test_a_twin_that_does_not_reproduce_its_trial_is_refused() -> None:
+    """Looks that missed the fullest moment: packets were lost, and nothing else shows a queue."""
+    ring = queues.trial(TRACE, costly, 9, 300).rings[0]
+    flat = [
+        queues.Look(x.at_ns, min(x.packets, 20), min(x.full, 20), x.arrived - x.dropped, 0)
+        for x in ring.looks
+    ]
+    blind = Ring(slots=300, blocks=False, looks=flat, reader=ring.reader, lost=ring.lost)
+    found = limit([Observation(load=9.0, rings=[blind])])
+    assert isinstance(found, Refusal)
+    assert found.reason is Reason.NOT_REPRODUCED
+    assert found.measured > 2 * found.reproduced
+
+
+def test_the_interval_is_the_spread_of_trials() -> None:
+    factors = (0.97, 0.99, 1.0, 1.01, 1.04)
+    trials = [
+        queues.trial(TRACE, lambda at, f=factor: f * costly(at), 3, 800) for factor in factors
+    ]
+    found = predicted(limit(trials))
+    assert found.trials == len(factors)
+    assert 1.01 * found.low < found.load < 0.99 * found.high
+    assert found.high / found.low < 1.1
+    assert predicted(limit(trials[:1])).low is None
+
+
+def test_departures_are_arrivals_less_losses_less_level() -> None:
+    ring = queues.trial(TRACE, costly, 9, 200).rings[0]
+    gaps = ring.service.gaps
+    assert sum(gap.left for gap in gaps) == 9 * len(TRACE) - ring.lost
+    assert sum(gap.came for gap in gaps) == 9 * len(TRACE) - ring.looks[0].arrived
+    left = list(accumulate(gap.left for gap in gaps))
+    assert all(
+        now.arrived - now.dropped - now.packets == departed
+        for now, departed in zip(ring.looks[1:], left, strict=True)
+    )
