@@ -424,6 +424,22 @@ def _mode(name: str) -> str:
     )
 
 
+def image_programs() -> set[str]:
+    """Programs that make an image here."""
+    return {"mmdebstrap"} if os.geteuid() == 0 else {"mmdebstrap", "newuidmap"}
+
+
+def can_build(recipe: str) -> bool:
+    """Whether this host has what makes the image, as far as can be seen without a network."""
+    if recipe not in recipes() or not default_release():
+        return False
+    try:
+        _mode(recipe)
+    except LabProblem:
+        return False
+    return True
+
+
 def _user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name

@@ -23,13 +23,13 @@ from nodrop.errors import BadInput, LabProblem
 from nodrop.testbed.hosts.api import Action, Host, Json, Link, Port, UndoJournal
 from nodrop.testbed.hosts.local import LocalHost, run_command
 from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.hosts.packages import DEBIAN
 from nodrop.testbed.hosts.reversal import NETNS_FOLDER
 from nodrop.testbed.hosts.rights import USERNS_VARIABLE, privileges_lacking
 from nodrop.testbed.labs import offloads
 from nodrop.testbed.labs.api import Receiving
 
-PACKAGES = {"ip": "iproute2", "ethtool": "ethtool", "sysctl": "procps"}
-"""Programs that labs run → the Debian package of each; tools/system-packages has them all."""
+PROGRAMS = ("ip", "sysctl")
 LARGEST_MTU = 65535
 ETHERNET_HEADER_BYTES = 14
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
@@ -132,8 +132,8 @@ class NetnsLab:
 
     def problems(self) -> Sequence[str]:
         found = [
-            f"program {program} is missing; install the package {PACKAGES[program]}"
-            for program in ("ip", "sysctl")
+            f"program {program} is missing; install the package {DEBIAN[program]}"
+            for program in PROGRAMS
             if shutil.which(program) is None
         ]
         if lacking := privileges_lacking():
