@@ -88,7 +88,7 @@ def trial_record(
         cpu = seen.offered.facts.get("cpu")
         found["generator_cpus"] = None if cpu is None else str(cpu)
         said = _of_the_sender(seen.offered) | {"withheld": packets.withheld_packets}
-    beside = {
+    beside: dict[str, Any] = {
         "imbalance_ratio": imbalance_ratio(packets.instances),
         "ports": [asdict(port) for port in packets.ports],
     }
