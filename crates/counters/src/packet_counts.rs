@@ -77,7 +77,7 @@ pub struct RingShape {
     pub frame_bytes: u64,
     /// Of versions 1 and 2: packets that it holds.
     pub frames: u64,
-    /// Of versions 1 and 2: where the kernel writes next.
+    /// Frame or, of version 3, block that the kernel writes into next.
     pub head: u64,
     /// Of version 3: a block is given to the reader after that long, however empty.
     pub retire_ms: Option<u64>,
@@ -107,6 +107,7 @@ enum Field {
     FrameBytes,
     FrameMax,
     Head,
+    ActiveBlock,
     RetireMs,
     RetireNs,
     FanoutId,
@@ -136,7 +137,7 @@ const fn slot(field: Field) -> i32 {
 }
 
 /// Field of ours, where it lies and its length.
-const OF_SOCKET: [(Field, &str, i32); 14] = [
+const OF_SOCKET: [(Field, &str, i32); 15] = [
     (Field::Filter, "sock.sk_filter", 8),
     (Field::Ifindex, "packet_sock.ifindex", 4),
     (Field::Protocol, "packet_sock.num", 2),
@@ -146,6 +147,11 @@ const OF_SOCKET: [(Field, &str, i32); 14] = [
     (Field::FrameBytes, "packet_sock.rx_ring.frame_size", 4),
     (Field::FrameMax, "packet_sock.rx_ring.frame_max", 4),
     (Field::Head, "packet_sock.rx_ring.head", 4),
+    (
+        Field::ActiveBlock,
+        "packet_sock.rx_ring.prb_bdqc.kactive_blk_num",
+        2,
+    ),
     (Field::Packets, "packet_sock.stats.stats1.tp_packets", 4),
     // Until 4.18 a plain counter of the socket's statistics.
     (Field::Drops, "packet_sock.tp_drops", 4),
@@ -351,7 +357,11 @@ fn parsed(record: &[u8]) -> Option<PacketCounts> {
         blocks,
         frame_bytes: word(Field::FrameBytes)?,
         frames: word(Field::FrameMax)? + 1,
-        head: word(Field::Head)?,
+        head: word(if version == 3 {
+            Field::ActiveBlock
+        } else {
+            Field::Head
+        })?,
         retire_ms,
     };
     let flags = word(Field::FanoutFlags)?;

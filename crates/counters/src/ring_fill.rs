@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::held::HeldFile;
-use crate::netlink::{u32_at, u64_at};
+use crate::netlink::u32_at;
 use crate::packet_counts::RingShape;
 use crate::{CounterError, Result};
 
@@ -23,8 +23,6 @@ const MOST_PARTS: usize = 1024;
 const BLOCK_STATUS: u64 = 8;
 /// A level needs no more.
 const MOST_SAMPLED: u64 = 256;
-/// A ring of more blocks costs more than a look may: its fill is not known.
-const MOST_BLOCKS: u64 = 8192;
 
 /// What a ring holds at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
@@ -69,13 +67,44 @@ pub fn ring_addresses(root: &Path, pid: u32) -> Result<BTreeMap<u64, u64>> {
     Ok(found)
 }
 
-/// Reads the ring that process `pid` maps at `address`; `None` if it is too large for a look.
-pub fn ring_fill(pid: u32, address: u64, shape: &RingShape) -> Result<Option<RingFill>> {
+/// Reads the ring that process `pid` maps at `address`. `near`: frames or blocks that were the reader's a while ago, for a
+/// look that costs a few reads if little has changed.
+pub fn ring_fill(pid: u32, address: u64, shape: &RingShape, near: u64) -> Result<RingFill> {
     let memory = |places: &[u64], bytes: usize, into: &mut [u8]| read(pid, places, bytes, into);
     if shape.version == 3 {
-        return blocks(address, shape, &memory);
+        return blocks(address, shape, near, &memory);
     }
-    frames(address, shape, &memory).map(Some)
+    frames(address, shape, near, &memory)
+}
+
+/// Length of the reader's run of frames or blocks, which end just before the one that the kernel writes into: found by steps
+/// that double, from `near` on, and by halving. `is_users` tells it of the one so far back.
+fn run(of: u64, near: u64, is_users: &dyn Fn(u64) -> Result<bool>) -> Result<u64> {
+    let (mut users, mut beyond, mut step) = (0, of + 1, 1);
+    let mut back = near.clamp(1, of.max(1));
+    while users < back && back < beyond {
+        if is_users(back)? {
+            users = back;
+            back = (back + step).min(of);
+        } else {
+            beyond = back;
+            back = back.saturating_sub(step);
+        }
+        // A step that turned round has closed in.
+        if users > 0 && beyond <= of {
+            break;
+        }
+        step *= 2;
+    }
+    while beyond - users > 1 {
+        let middle = users.midpoint(beyond);
+        if is_users(middle)? {
+            users = middle;
+        } else {
+            beyond = middle;
+        }
+    }
+    Ok(users)
 }
 
 /// A much cheaper look than `ring_fill`: one call, and no more than `MOST_SAMPLED` words of 4 bytes.
@@ -113,13 +142,16 @@ fn level(address: u64, shape: &RingShape, memory: &Memory<'_>) -> Result<RingLev
 /// Reads `bytes` at each place, one behind the other.
 type Memory<'m> = dyn Fn(&[u64], usize, &mut [u8]) -> Result<()> + 'm;
 
-fn blocks(address: u64, shape: &RingShape, memory: &Memory<'_>) -> Result<Option<RingFill>> {
-    if shape.blocks > MOST_BLOCKS {
-        return Ok(None);
-    }
-    let places: Vec<u64> = (0..shape.blocks)
-        .map(|block| address + block * shape.block_bytes)
-        .collect();
+fn blocks(address: u64, shape: &RingShape, near: u64, memory: &Memory<'_>) -> Result<RingFill> {
+    let count = shape.blocks.max(1);
+    let place = |back: u64| address + (shape.head + count - back) % count * shape.block_bytes;
+    let full = run(shape.blocks, near, &|back| {
+        let mut status = [0; 4];
+        memory(&[place(back) + BLOCK_STATUS], 4, &mut status)?;
+        Ok(u32::from_ne_bytes(status) & USER != 0)
+    })?;
+    // The block that the kernel fills comes first, unless the ring is full and it has none.
+    let places: Vec<u64> = (0..=full.min(count - 1)).map(place).collect();
     let mut headers = vec![0; places.len() * BLOCK_HEADER];
     for (part, into) in places
         .chunks(MOST_PARTS)
@@ -129,55 +161,33 @@ fn blocks(address: u64, shape: &RingShape, memory: &Memory<'_>) -> Result<Option
     }
     let mut fill = RingFill {
         packets: 0,
-        full: 0,
+        full,
         of: shape.blocks,
         oldest_real_ns: None,
     };
-    let mut newest = (0, 0, 0);
     for header in headers.chunks_exact(BLOCK_HEADER) {
-        let (Some(status), Some(packets), Some(sequence)) =
-            (u32_at(header, 8), u32_at(header, 12), u64_at(header, 24))
-        else {
+        let (Some(status), Some(packets)) = (u32_at(header, 8), u32_at(header, 12)) else {
             continue;
         };
+        fill.packets += u64::from(packets);
         if status & USER != 0 {
-            fill.packets += u64::from(packets);
-            fill.full += 1;
             let (seconds, nanos) = (u32_at(header, 32), u32_at(header, 36));
             let first =
                 u64::from(seconds.unwrap_or(0)) * 1_000_000_000 + u64::from(nanos.unwrap_or(0));
             fill.oldest_real_ns = Some(fill.oldest_real_ns.map_or(first, |old| old.min(first)));
         }
-        if sequence >= newest.0 {
-            newest = (sequence, status, packets);
-        }
     }
-    // The block that is being filled is the kernel's, and the newest of all.
-    if newest.1 & USER == 0 {
-        fill.packets += u64::from(newest.2);
-    }
-    Ok(Some(fill))
+    Ok(fill)
 }
 
-/// The reader's frames are those just behind the one that the kernel writes next: found by halving, in a dozen reads.
-fn frames(address: u64, shape: &RingShape, memory: &Memory<'_>) -> Result<RingFill> {
-    let is_users = |back: u64| {
+fn frames(address: u64, shape: &RingShape, near: u64, memory: &Memory<'_>) -> Result<RingFill> {
+    let users = run(shape.frames, near, &|back| {
         let frame = (shape.head + shape.frames - back) % shape.frames.max(1);
-        let place = frame_place(address, shape, frame);
         let mut status = [0; 4];
         // An unsigned long in version 1, whose low half comes first here.
-        memory(&[place], 4, &mut status)?;
-        Ok::<bool, CounterError>(u32::from_ne_bytes(status) & USER != 0)
-    };
-    let (mut users, mut beyond) = (0, shape.frames + 1);
-    while beyond - users > 1 {
-        let middle = users.midpoint(beyond);
-        if is_users(middle)? {
-            users = middle;
-        } else {
-            beyond = middle;
-        }
-    }
+        memory(&[frame_place(address, shape, frame)], 4, &mut status)?;
+        Ok(u32::from_ne_bytes(status) & USER != 0)
+    })?;
     Ok(RingFill {
         packets: users,
         full: users,
@@ -260,32 +270,39 @@ mod tests {
 
     #[test]
     fn blocks_of_the_reader_and_the_one_that_is_filled() {
-        for (headers, expected) in [
+        for (head, headers, expected) in [
             // The kernel fills the fourth; two wait.
             (
+                3,
                 [(0, 9, 1, 5), (1, 30, 2, 7), (1, 12, 3, 6), (0, 4, 4, 0)],
                 (46, 2, Some(6_000_000_000)),
             ),
-            // All are the reader's: it is full.
+            // All are the reader's: it is full, and the next is the oldest.
             (
+                3,
                 [(1, 1, 5, 9), (1, 2, 6, 9), (1, 3, 7, 9), (3, 4, 4, 8)],
                 (10, 4, Some(8_000_000_000)),
             ),
+            // Around the end.
             (
+                1,
+                [(1, 8, 6, 9), (0, 2, 7, 0), (0, 3, 4, 0), (1, 5, 5, 8)],
+                (15, 2, Some(8_000_000_000)),
+            ),
+            (
+                1,
                 [(0, 0, 1, 0), (0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0)],
                 (0, 0, None),
             ),
         ] {
             let bytes = ring(&headers);
-            let fill = blocks(0x1000, &V3, &within(&bytes)).unwrap().unwrap();
-            assert_eq!((fill.packets, fill.full, fill.oldest_real_ns), expected);
-            assert_eq!(fill.of, 4);
+            let shape = RingShape { head, ..V3 };
+            for near in [0, 1, 3, 4, 900] {
+                let fill = blocks(0x1000, &shape, near, &within(&bytes)).unwrap();
+                assert_eq!((fill.packets, fill.full, fill.oldest_real_ns), expected);
+                assert_eq!(fill.of, 4);
+            }
         }
-        let large = RingShape {
-            blocks: MOST_BLOCKS + 1,
-            ..V3
-        };
-        assert_eq!(blocks(0, &large, &within(&[])).unwrap(), None);
     }
 
     #[test]
@@ -304,8 +321,29 @@ mod tests {
                 bytes[usize::try_from(frame * 1024).unwrap()] = 1;
             }
             let shape = RingShape { head, ..shape };
-            let fill = frames(0x1000, &shape, &within(&bytes)).unwrap();
-            assert_eq!((fill.packets, fill.of), (users, 8), "head {head}");
+            for near in [0, 2, 7, 8, 70] {
+                let fill = frames(0x1000, &shape, near, &within(&bytes)).unwrap();
+                assert_eq!((fill.packets, fill.of), (users, 8), "head {head}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_is_found_from_anywhere_and_in_few_reads_from_near() {
+        for of in [1, 2, 3, 14, 2058_u64] {
+            for users in (0..=of).filter(|n| *n < 20 || n % 97 == 0 || *n == of) {
+                for near in [0, 1, users.saturating_sub(3), users, users + 5, of, of + 9] {
+                    let reads = std::cell::Cell::new(0);
+                    let found = run(of, near, &|back| {
+                        assert!((1..=of).contains(&back));
+                        reads.set(reads.get() + 1);
+                        Ok(back <= users)
+                    });
+                    assert_eq!(found.unwrap(), users, "{of} from {near}");
+                    assert!(reads.get() <= 26, "{} reads of {of}", reads.get());
+                    assert!(near.abs_diff(users) > 5 || reads.get() <= 7);
+                }
+            }
         }
     }
 
@@ -354,8 +392,9 @@ mod tests {
     #[test]
     fn memory_of_this_process_and_of_none() {
         let bytes = ring(&[(1, 30, 2, 7), (0, 4, 4, 0), (0, 0, 0, 0), (0, 0, 0, 0)]);
-        let fill = ring_fill(std::process::id(), bytes.as_ptr() as u64, &V3);
-        assert_eq!(fill.unwrap().unwrap().packets, 34);
-        assert!(ring_fill(1 << 22, 0x1000, &V3).is_err());
+        let shape = RingShape { head: 1, ..V3 };
+        let fill = ring_fill(std::process::id(), bytes.as_ptr() as u64, &shape, 0);
+        assert_eq!(fill.unwrap().packets, 34);
+        assert!(ring_fill(1 << 22, 0x1000, &V3, 0).is_err());
     }
 }

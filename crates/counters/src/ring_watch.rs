@@ -5,8 +5,8 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::packet_counts::{PacketCounts, PacketCountsReader, RingShape};
-use crate::ring_fill::{ring_addresses, ring_fill};
+use crate::packet_counts::{PacketCounts, PacketCountsReader};
+use crate::ring_fill::{RingFill, ring_addresses, ring_fill};
 use crate::{CounterError, Result};
 
 /// A receive ring that is watched.
@@ -55,6 +55,8 @@ pub struct RingWatch {
 #[derive(Debug)]
 struct Watched {
     address: u64,
+    /// Frames or blocks that were the reader's at the last look.
+    full: u64,
     counted: Rise,
     dropped: Rise,
 }
@@ -110,6 +112,7 @@ impl RingWatch {
                 });
                 found.watched.push(Watched {
                     address: *address,
+                    full: 0,
                     counted: Rise {
                         last: counts.tp_packets,
                         sum: 0,
@@ -145,14 +148,16 @@ impl RingWatch {
                     continue;
                 };
                 let watched = &mut self.watched[ring];
-                let Some((packets, full)) = level(counts.pid, watched.address, &shape)? else {
+                let fill = ring_fill(counts.pid, watched.address, &shape, watched.full);
+                let Some(fill) = unless_gone(fill)? else {
                     continue;
                 };
+                watched.full = fill.full;
                 let dropped = watched.dropped.to(counts.tp_drops);
                 into.push(RingLook {
                     ring,
-                    packets,
-                    full,
+                    packets: fill.packets,
+                    full: fill.full,
                     arrived: watched.counted.to(counts.tp_packets) + dropped,
                     dropped,
                 });
@@ -162,10 +167,9 @@ impl RingWatch {
     }
 }
 
-/// Packets and frames or blocks; `None` once the process is gone, or if the ring is too large for a look.
-fn level(pid: u32, address: u64, shape: &RingShape) -> Result<Option<(u64, u64)>> {
-    match ring_fill(pid, address, shape) {
-        Ok(fill) => Ok(fill.map(|fill| (fill.packets, fill.full))),
+/// `None` once the process or its ring is gone.
+fn unless_gone(fill: Result<RingFill>) -> Result<Option<RingFill>> {
+    match fill {
         Err(CounterError::Kernel { source, .. })
             if matches!(
                 source.raw_os_error(),
@@ -174,7 +178,7 @@ fn level(pid: u32, address: u64, shape: &RingShape) -> Result<Option<(u64, u64)>
         {
             Ok(None)
         }
-        Err(error) => Err(error),
+        fill => fill.map(Some),
     }
 }
 
