@@ -59,7 +59,21 @@ VETH = driver(driver="veth")
 SLOT = "sys/class/net/eth1/device"
 REFUSED = f"1 00000002 {'0 ' * 11}\n"
 TWO_PORTS = YAML + "  - interface: eth2\n    cluster-id: {}\n"
+
+
+def no_sockets(host: MadeHost) -> None:
+    host.sockets.clear()
+    host.listen()
+
+
 CASES: list[tuple[str, Change, Change]] = [
+    ("blind-sensor", file("sys/class/net/eth1/flags", "0x1102\n"), interface(drop=9)),
+    (
+        "blind-sensor",
+        file("sys/class/net/eth1/carrier", "0\n"),
+        file("sys/class/net/eth1/carrier", "1\n"),
+    ),
+    ("blind-sensor", no_sockets, rings(fanout_type=0)),
     (
         "fanout-clash",
         listener("Suricata-Main", fanout_id=99, fanout_type=5),
@@ -210,6 +224,23 @@ def test_a_finding_is_there_and_next_to_it_is_not(
     has_not(without)
     assert kind in with_it.ids()
     assert kind not in without.ids()
+
+
+@pytest.mark.parametrize(
+    ("change", "ports", "says"),
+    [
+        (no_sockets, ["eth1"], "no program captures there"),
+        (no_sockets, [], "no program captures packets on any port"),
+        (file("sys/class/net/eth1/flags", "0x1102\n"), ["eth1"], "it is down"),
+    ],
+)
+def test_a_sensor_that_sees_nothing_is_the_first_finding(
+    host: MadeHost, change: Change, ports: list[str], says: str
+) -> None:
+    change(host)
+    found = host.answer(ports=ports)
+    assert found.findings[0].id == "blind-sensor" and says in found.findings[0].says
+    assert found.exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -606,7 +637,7 @@ def test_a_client_that_filters_and_has_no_ring_captures_nothing(host: MadeHost) 
     host.sockets.clear()
     listener("dhclient", filtered=True, blocks=None)(host)
     feature("rx-gro", "on")(host)
-    assert host.ids() == [] and host.answer().ports == []
+    assert host.ids() == ["blind-sensor"] and host.answer().ports == []
     host.rings(blocks=16)
     assert host.ids() == ["merged-frames"]
 
