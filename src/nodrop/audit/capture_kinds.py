@@ -87,13 +87,17 @@ def _clashes(world: World) -> Iterator[Seen]:
             )
     for port, program, held in world.captures():
         loose = [one for one in held if one.asked and one.fanout_id is None]
-        if program.suricata and len(held) > 1 and loose:
+        if len(held) > 1 and loose and (program.suricata or len(loose) > 1):
             yield Seen(
                 where=f"{program}, {port}",
                 says=f"{count_of(len(loose), 'socket')} of {len(held)} in no fanout group: each "
                 "takes every packet",
                 read=(Read("no fanout group", DIAG),),
-                change="suricata.yaml, af-packet: a cluster-id that no other program uses",
+                change="snort: --daq-var fanout_type=hash"
+                if program.name.lower().startswith("snort")
+                else "suricata.yaml, af-packet: a cluster-id that no other program uses"
+                if program.suricata
+                else "one socket, or one fanout group for all of them",
             )
         if (
             program.suricata
@@ -148,8 +152,11 @@ def _seconds(world: World) -> Iterator[Seen]:
         takers = [program for at, program, _ in world.captures() if at is port]
         main = [program for program in takers if program.suricata] or takers
         first = main[0].pid if main and world.role is Role.SENSOR else None
+        groups = {one.fanout_id for one in world.listening(port) if one.pid == first} - {None}
         for one in world.listening(port):
             if world.role is Role.SENSOR and one.pid in (first, None):
+                continue
+            if one.fanout_id in groups:  # it takes a part away: fanout-clash
                 continue
             if one.filtered is not False or (first is None and world.role is Role.SENSOR):
                 continue

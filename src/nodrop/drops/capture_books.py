@@ -144,6 +144,11 @@ class Balance:
     """Seen to be dropped of those, at the least."""
 
     @property
+    def dropped_seen(self) -> int | None:
+        """None also if its owner reads the counters and none was seen: that is no zero."""
+        return None if self.at_least and not self.dropped else self.dropped
+
+    @property
     def arrived_now(self) -> int | None:
         """Within this interval, dropped ones included, at the most; None: not visible."""
         now, before = self.reading.arrived, self.before.arrived

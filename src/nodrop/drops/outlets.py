@@ -65,7 +65,7 @@ def capture_line(one: Balance, found: Interval) -> str:
         *([f"{number(one.merged)} merged"] if reading.taken is not None else []),
         f"{reading.name}: {'at least ' if one.at_least else ''}{number(one.arrived)} arrived"
         f"{waited_before(one)}",
-        f"{NOT_VISIBLE if one.dropped is None else format(one.dropped, ',')} dropped",
+        f"{dropped_words(one)} dropped",
         f"{number(one.waiting)} wait{filled(one, found)}",
         f"{number(one.read)} read",
         closing(one),
@@ -73,6 +73,12 @@ def capture_line(one: Balance, found: Interval) -> str:
     if cpu := cpu_words(one):
         words.append(cpu)
     return ", ".join(words)
+
+
+def dropped_words(one: Balance) -> str:
+    if one.dropped_seen is None:
+        return NOT_VISIBLE
+    return f"{'at least ' if one.at_least else ''}{one.dropped_seen:,}"
 
 
 def waited_before(one: Balance) -> str:
@@ -99,6 +105,8 @@ def filled(one: Balance, found: Interval) -> str:
 
 def closing(one: Balance) -> str:
     if one.residual is None:
+        if one.at_least and one.ended_real_ns is not None:
+            return "books cannot close: it ended between two looks, with its counters"
         if one.at_least:
             return "books cannot close: its owner reads the counters and does not say them"
         if any(socket["selective"] for socket in one.reading.sockets):
@@ -224,7 +232,7 @@ def view(found: Interval, began_real_ns: int, rates: dict[str, list[float]]) -> 
             ("came", number(one.offered)),
             ("merged", number(one.merged) if one.reading.taken is not None else ""),
             ("arrived", number(one.arrived) + waited_before(one)),
-            ("dropped", NOT_VISIBLE if one.dropped is None else f"{one.dropped:,}"),
+            ("dropped", dropped_words(one)),
             ("waiting", number(one.waiting) + filled(one, found)),
             ("read", number(one.read)),
             ("books", closing(one)),

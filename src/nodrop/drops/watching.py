@@ -245,6 +245,7 @@ class Watch:
                 *seen["missing"],
                 *self._perhaps_lost(dropped or ()),
                 *_silent(balances),
+                *_copied(balances),
                 *_unsaid(last_books),
             ],
             look_ns=seen["took_ns"],
@@ -285,6 +286,9 @@ class Watch:
             dropped = max(0, (end.dropped or 0) - (books.dropped or 0))
             late = Bounds(max(0, late.low), late.high)
             books = replace(books, unsaid_offered=late, unsaid_dropped=dropped)
+        if not (books.reading.program and books.reading.program["suricata"]):
+            # Its sockets went with their counters, at some moment after the look before.
+            books = replace(books, at_least=True, residual=None, read=None)
         return replace(books, ended_real_ns=self._ended[key])
 
     def _perhaps_lost(self, dropped: Sequence[RxDropped]) -> Iterator[NotVisible]:
@@ -387,6 +391,19 @@ def _changes(before: Captures, now: Captures) -> Iterator[str]:
     for port in before["ports"]:
         if (port["namespace"], port["index"]) not in ports:
             yield f"port {port['name']}: nobody captures there any more, or it is gone"
+
+
+def _copied(balances: Sequence[Balance]) -> Iterator[NotVisible]:
+    for one in balances:
+        reading = one.reading
+        if (copies := reading.copies) > 1 and one.arrived and one.arrived.high:
+            yield NotVisible(
+                what=f"packets of {reading.port_name} that {reading.name} had at all: it has each "
+                f"one {copies} times, and counts each time",
+                needs="one fanout group for all of its sockets (snort: --daq-var "
+                "fanout_type=hash; suricata.yaml: cluster-id)",
+                why=f"{len(reading.sockets)} sockets of it take every packet",
+            )
 
 
 def _silent(balances: Sequence[Balance]) -> Iterator[NotVisible]:
@@ -503,7 +520,7 @@ def _capture(one: Balance, found: Interval) -> WatchedCapture:
         offered_packets=_pair(one.offered),
         merged_packets=(one.merged.low, one.merged.high),
         arrived_packets=_pair(one.arrived),
-        dropped_packets=one.dropped,
+        dropped_packets=one.dropped_seen,
         dropped_now_packets=one.dropped_now,
         waiting_packets=_pair(one.waiting),
         waited_before_packets=_pair(one.waited_before),

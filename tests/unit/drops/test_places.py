@@ -594,3 +594,59 @@ def test_a_socket_without_a_ring_is_too_slow_after_losses_in_a_row(
         programs = {"7": program("reader", threads=[thread("reader", 0.1 * n, 0.0)])}
         found = watch.look(look(n, sockets=[one], ports=[port(came)], programs=programs))
     assert found is not None and found.rows[0].loss.cause is cause
+
+
+def of_snort(*at: tuple[int, int], waits: int = 0, **more: Any) -> list[Any]:
+    """Looks at a snort whose socket has taken and dropped so many."""
+    return [
+        look(
+            n,
+            sockets=[sock(41, *counts, fanout=None, waiting=[fill(waits, waits, 13)] * 2)],
+            ports=[port((2000 * n, 2000 * n))],
+            programs={"7": program("snort")},
+            **more,
+        )
+        for n, counts in enumerate(at)
+    ]
+
+
+def test_a_program_that_reads_its_own_counters_never_lost_0() -> None:
+    """Snort's perf_monitor does so each second, here just before each look."""
+    watch = Watch()
+    found = [watch.look(one) for one in of_snort((900, 0), (40, 0), (30, 0), (20, 0))][-1]
+    assert found is not None
+    (one,) = written(found).captures
+    assert one.at_least and one.dropped_packets is None
+    assert "not visible dropped" in "\n".join(lines(found))
+    watch = Watch()
+    found = [watch.look(one) for one in of_snort((900, 0), (40, 7), (30, 2), (20, 0))][-1]
+    assert found is not None and written(found).captures[0].dropped_packets == 9
+    assert "at least 9 dropped" in "\n".join(lines(found))
+
+
+def test_a_program_that_ended_between_two_looks_had_at_least_what_was_seen() -> None:
+    watch = Watch()
+    for one in of_snort((0, 0), (1500, 500)):
+        watch.look(one)
+    found = watch.look(look(2))
+    assert found is not None
+    (one,) = written(found).ended
+    assert (one.at_least, one.closed, one.dropped_packets) == (True, None, 500)
+    assert "at least 500 dropped" in "\n".join(ending(found, 1))
+
+
+@pytest.mark.parametrize(
+    ("second", "copies"), [(None, 2), ({"id": 9, "kind": 0, "defrag": False}, 1)]
+)
+def test_a_program_that_has_each_packet_twice_is_said_to(second: Any, copies: int) -> None:
+    """`snort -z 2` without fanout_type is one."""
+
+    def at(n: int) -> dict[str, Any]:
+        group = second and {"fanout": second}
+        both = [sock(inode, 3000 * n, 0, **(group or {"fanout": None})) for inode in (41, 42)]
+        came = 3000 * n * (1 if copies == 2 else 2)
+        return {"sockets": both, "ports": [port((came, came))], "programs": {"7": program("snort")}}
+
+    found = interval(at(0), at(1))
+    said = [one["what"] for one in found.not_visible if "each one 2 times" in one["what"]]
+    assert len(said) == copies - 1 and found.balances[0].closed
