@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.audit.audit_answer import findings
-from nodrop.audit.reading import read_world
+from nodrop.audit.reading import peer_mtu, read_world
 from nodrop.audit.world import HASH, Feature
 from nodrop.testbed.hosts.control_groups import Looks
 from nodrop.testbed.hosts.local import LocalHost
@@ -61,6 +61,43 @@ def test_an_audit_sees_a_port_in_a_foreign_namespace_and_changes_nothing() -> No
     enter = f"nsenter -t {pid} -n "
     assert said["merged-frames"].change == f"{enter}ethtool -K drx gro off"
     assert said["second-listener"].says.startswith("sniffer (pid ")
+
+
+@contextmanager
+def namespace() -> Iterator[int]:
+    """A process in a network namespace of its own."""
+    pipe = subprocess.PIPE
+    command = ["unshare", "--net", "sh", "-c", "echo; cat"]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as there:
+        assert there.stdin and there.stdout
+        there.stdout.readline()
+        yield there.pid
+        there.stdin.close()
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_peer_of_a_veth_is_in_the_namespace_that_the_kernel_names(beside: bool) -> None:
+    """Both ends have one index, each in its namespace, as those of `ip link add … netns` do."""
+    with namespace() as here, namespace() as there:
+
+        def ip(*words: str | int) -> None:
+            subprocess.run(["nsenter", "-t", str(here), "-n", "ip", *map(str, words)], check=True)
+
+        other = there if not beside else here
+        ip("link", "add", "s1", "mtu", 1400, "type", "veth", "peer", "name", "s0", "mtu", 8000,
+           "netns", other)  # fmt: skip
+        indexes = [
+            int(
+                subprocess.run(
+                    ["nsenter", "-t", str(pid), "-n", "ip", "-o", "link", "show", name],
+                    check=True, capture_output=True, text=True,
+                ).stdout.partition(":")[0]
+            )
+            for pid, name in ((here, "s1"), (other, "s0"))
+        ]  # fmt: skip
+        assert (len(set(indexes)) == 1) is not beside
+        assert peer_mtu(here, indexes[0], "s1") == 8000
+        assert peer_mtu(other, indexes[1], "s0") == 1400
 
 
 @pytest.mark.usefixtures("real_root")

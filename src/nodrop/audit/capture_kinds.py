@@ -11,6 +11,7 @@ from typing import Any
 from nodrop.audit.world import (
     FANOUT,
     QUEUE,
+    UP,
     Costs,
     Kind,
     Port,
@@ -86,13 +87,17 @@ def _clashes(world: World) -> Iterator[Seen]:
             )
     for port, program, held in world.captures():
         loose = [one for one in held if one.asked and one.fanout_id is None]
-        if program.suricata and len(held) > 1 and loose:
+        if len(held) > 1 and loose and (program.suricata or len(loose) > 1):
             yield Seen(
                 where=f"{program}, {port}",
                 says=f"{count_of(len(loose), 'socket')} of {len(held)} in no fanout group: each "
                 "takes every packet",
                 read=(Read("no fanout group", DIAG),),
-                change="suricata.yaml, af-packet: a cluster-id that no other program uses",
+                change="snort: --daq-var fanout_type=hash"
+                if program.name.lower().startswith("snort")
+                else "suricata.yaml, af-packet: a cluster-id that no other program uses"
+                if program.suricata
+                else "one socket, or one fanout group for all of them",
             )
         if (
             program.suricata
@@ -147,8 +152,11 @@ def _seconds(world: World) -> Iterator[Seen]:
         takers = [program for at, program, _ in world.captures() if at is port]
         main = [program for program in takers if program.suricata] or takers
         first = main[0].pid if main and world.role is Role.SENSOR else None
+        groups = {one.fanout_id for one in world.listening(port) if one.pid == first} - {None}
         for one in world.listening(port):
             if world.role is Role.SENSOR and one.pid in (first, None):
+                continue
+            if one.fanout_id in groups:  # it takes a part away: fanout-clash
                 continue
             if one.filtered is not False or (first is None and world.role is Role.SENSOR):
                 continue
@@ -426,7 +434,50 @@ def _file(group: str) -> str:
     return "cpu.cfs_quota_us" if group.startswith("/sys/fs/cgroup/cpu") else "cpu.max"
 
 
+def _blind(world: World) -> Iterator[Seen]:
+    if not world.ports and not world.missing:
+        yield Seen(
+            where="this host",
+            says="no program captures packets on any port",
+            read=(Read("no socket that takes each packet of a port", DIAG),),
+            change="start the sensor; nodrop audit --port NAME judges a port without",
+        )
+    for port in world.ports:
+        flags = f"flags {port.flags or 0:#x}"
+        if port.flags is not None and not port.flags & UP:
+            yield Seen(
+                where=port.where,
+                says="it is down: no packet comes in",
+                read=(Read(flags, port.files("flags")),),
+                change=f"{port.enter}ip link set {port} up; then restart what captures there",
+            )
+        elif port.carrier is False:
+            yield Seen(
+                where=port.where,
+                says="it has no carrier: its cable, or the port at its other end, is off",
+                read=(Read("0", port.files("carrier")),),
+                change=f"{port.enter}ethtool {port}   # the cable, and the port at its other end",
+            )
+        if not any(one.captures for one in world.listening(port)):
+            yield Seen(
+                where=port.where,
+                says="no program captures there: nothing that comes in is looked at",
+                read=(Read("no socket that takes each packet of it", DIAG),),
+                change=f"start the sensor on {port}",
+            )
+
+
 FIRST = (
+    Kind(
+        id="blind-sensor",
+        title="A port without packets, or without a program that takes them",
+        costs=Costs.PACKETS,
+        why="What nobody looks at is in no counter of losses: a sensor that stands still has none.",
+        source="packet(7); proc(5)",
+        not_when="The port is up, and a program captures there.",
+        change="ip link set PORT up; start the sensor",
+        look=_blind,
+    ),
     Kind(
         id="fanout-clash",
         title="Two programs in one fanout group, or sockets in none",

@@ -35,6 +35,11 @@ CLONE_NEWNET = 0x40000000
 SIOCGIFMTU = 0x8921
 NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY = 4, 20
 NLMSG_ERROR, NLMSG_DONE, NLM_F_DUMP_REQUEST = 2, 3, 0x301
+RTM_GETLINK, RTM_GETNSID, NLM_F_REQUEST = 18, 90, 1
+LINK_BYTES, LINK_NETNSID = 16, 37
+"""struct ifinfomsg; IFLA_LINK_NETNSID."""
+NSID_BYTES, NETNSA_NSID, NETNSA_PID = 4, 1, 2
+"""struct rtgenmsg, padded."""
 MESSAGE = struct.Struct("=IHHII")
 """struct nlmsghdr."""
 SHOW = 1 | 4 | 8 | 32
@@ -66,6 +71,12 @@ class Kernel(Protocol):
 
     def mtu(self, pid: int | None, port: str) -> int | None: ...
 
+    def peer_space(
+        self, pid: int | None, port: str, spaces: Sequence[int | None]
+    ) -> Sequence[int | None]:
+        """Processes out of `spaces` in whose namespace the other end of a veth is. Several stand
+        for one namespace; none: it is in another."""
+
     def packet_sockets(self, pid: int | None) -> bytes:
         """The dump of packet_diag."""
 
@@ -94,6 +105,17 @@ class Live:
 
     def mtu(self, pid: int | None, port: str) -> int | None:
         return _within(pid, lambda: _mtu(port))
+
+    def peer_space(
+        self, pid: int | None, port: str, spaces: Sequence[int | None]
+    ) -> Sequence[int | None]:
+        here = _namespace(pid)
+        number = _within(pid, lambda: _peer_space(port))
+        if number is None:
+            return [one for one in spaces if _namespace(one) == here]
+        return _within(
+            pid, lambda: [one for one in spaces if _space_number(one or os.getpid()) == number]
+        )
 
     def packet_sockets(self, pid: int | None) -> bytes:
         return _within(pid, _dump)
@@ -153,6 +175,42 @@ def _mtu(port: str) -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         said = fcntl.ioctl(any_socket, SIOCGIFMTU, struct.pack("16si12x", port.encode(), 0))
     return int(struct.unpack("16si12x", said)[1])
+
+
+def _namespace(pid: int | None) -> int:
+    return Path(f"/proc/{pid or 'self'}/ns/net").stat().st_ino
+
+
+def _peer_space(port: str) -> int | None:
+    """Number of the namespace in which a port's other end is, as this one counts them; None: in
+    this one."""
+    index = socket.if_nametoindex(port)
+    said = _route(RTM_GETLINK, struct.pack("=BxHiII", 0, 0, index, 0, 0), LINK_BYTES)
+    found = said.get(LINK_NETNSID)
+    return None if found is None else int(struct.unpack("=i", found)[0])
+
+
+def _space_number(pid: int) -> int | None:
+    """Number of a process's namespace, as this one counts them; None: it knows it by none."""
+    asked = struct.pack("=Bxxx", 0) + struct.pack("=HHI", 8, NETNSA_PID, pid)
+    try:
+        found = _route(RTM_GETNSID, asked, NSID_BYTES).get(NETNSA_NSID)
+    except OSError:
+        return None
+    number = -1 if found is None else int(struct.unpack("=i", found)[0])
+    return None if number < 0 else number
+
+
+def _route(kind: int, body: bytes, head_bytes: int) -> dict[int, bytes]:
+    """Attributes of the answer of rtnetlink."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asking:
+        asking.settimeout(ANSWER_WITHIN_S)
+        asking.send(MESSAGE.pack(MESSAGE.size + len(body), kind, NLM_F_REQUEST, 1, 0) + body)
+        for answer, said in _messages(asking.recv(1 << 18)):
+            if answer == NLMSG_ERROR:
+                raise OSError(-struct.unpack_from("=i", said)[0], "rtnetlink")
+            return dict(_attributes(said[head_bytes:]))
+    return {}
 
 
 def _dump() -> bytes:

@@ -41,7 +41,8 @@ def _by_files(port: Port, folder: str, files: HostFiles) -> Port:
     return replace(
         port,
         mtu=_number(files, f"{folder}/mtu"),
-        flags=int((files.text(f"{folder}/flags") or "0").strip() or "0", 16),
+        flags=_number(files, f"{folder}/flags", base=16),
+        carrier={"0": False, "1": True}.get((files.text(f"{folder}/carrier") or "").strip()),
         statistics=statistics,
         queues=len(queues) or None,
         rps=dict(_rps(files, folder, queues)),
@@ -61,9 +62,9 @@ def _has(files: HostFiles, folder: str, name: str) -> bool:
     return (files.root / folder / name).exists()
 
 
-def _number(files: HostFiles, path: str) -> int | None:
+def _number(files: HostFiles, path: str, base: int = 10) -> int | None:
     with suppress(ValueError):
-        return int((files.text(path) or "").strip())
+        return int((files.text(path) or "").strip(), base)
     return None
 
 

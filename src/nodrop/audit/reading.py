@@ -527,22 +527,22 @@ class _Reader(HostFiles):
         return replace(port, peer=self.peer(port)) if port.statistics.get("rx_dropped") else port
 
     def peer(self, port: Port) -> Peer | None:
-        """The other end of a veth: each of the two says the other's index. None if no namespace
-        has such a port, or several."""
-        index, found = port.driver_counters.get("peer_ifindex"), []
-        for pid in self.spaces.values() if index else ():
-            try:
-                name = self.kernel.interfaces(pid).get(index or 0)
-                if name is None:
-                    continue
-                said = asking.statistics(partial(self.kernel.ethtool, pid, name))
-                row = self._row(pid, name)
-                if said.get("peer_ifindex") == port.index and row is not None:
+        """The other end of a veth, in the namespace that the kernel names for it. None if no
+        process is in that one, or it may not be read."""
+        index = port.driver_counters.get("peer_ifindex")
+        if not index:
+            return None
+        try:
+            there = self.kernel.peer_space(port.pid, port.name, [*self.spaces.values()])
+            for pid in there[:1]:
+                name = self.kernel.interfaces(pid).get(index)
+                row = None if name is None else self._row(pid, name)
+                if name is not None and row is not None:
                     mtu = self.kernel.mtu(pid, name)
-                    found.append(Peer(name=name, pid=pid, mtu=mtu, tx_dropped=row[TX_DROPPED]))
-            except OSError:
-                continue
-        return found[0] if len(found) == 1 else None
+                    return Peer(name=name, pid=pid, mtu=mtu, tx_dropped=row[TX_DROPPED])
+        except OSError:
+            pass
+        return None
 
     def _port_folder(self, pid: int | None, name: str, index: int) -> str | None:
         """/sys shows the ports of the namespace in which it was mounted."""

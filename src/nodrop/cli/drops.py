@@ -134,7 +134,7 @@ def audit(
             host = [where] if where else []
             port = "NAME" if where else some_port()
             say()
-            say("No program captures packets here. Start the sensor, or name its port:")
+            say("Start the sensor, or name its port:")
             say(f"do: {shlex.join(['nodrop', 'audit', *host, '--port', port])}")
     return found.exit_code
 
@@ -215,6 +215,8 @@ def _finding(out: Console, name: str, one: FindingAnswer) -> None:
     out.print(table)
 
 
+CANNOT_TELL = 6
+"""Exit code of a watch at whose end nobody would see a loss."""
 LEAST_S, MOST_S = 0.1, 3600.0
 SPARK_INTERVALS = 12
 
@@ -254,7 +256,7 @@ def drops(
     ] = None,
     become: Become = None,
     ssh_config: SshConfig = None,
-) -> None:
+) -> int:
     """Show where packets die now on a sensor at work (port, kernel, socket rings, decoder), why,
     and the command that changes it.
 
@@ -268,6 +270,10 @@ def drops(
     nodrop drops --interval 5s --for 10m
     nodrop drops --record monday --metrics 9100
     nodrop drops sensor1 --become sudo
+
+    Exit code 0: it could see; 6: nobody would see a loss at a port at the end (no program captures
+    there, it is down, or its ring is not visible to this user), and none was seen before; 2: bad
+    input.
     """
     from nodrop.audit.reading import peer_mtu
     from nodrop.drops.watching import intervals, written
@@ -294,12 +300,14 @@ def drops(
             ),
             outlets,
         )
+        last: Interval | None = None
         if as_json:
-            for one in found:
-                _must_see_one(one, once, where)
-                say_json(written(one).model_dump())
+            for last in found:
+                _must_see_one(last, once, where)
+                say_json(written(last).model_dump())
         else:
-            _show(found, once, where)
+            last = _show(found, once, where)
+    return CANNOT_TELL if last is not None and last.cannot_tell else 0
 
 
 @contextmanager
@@ -368,7 +376,8 @@ def nobody(where: str | None) -> str:
     return f"no program captures packets on {where or 'this host'}"
 
 
-def _show(found: Iterator[Interval], once: bool, where: str | None) -> None:
+def _show(found: Iterator[Interval], once: bool, where: str | None) -> Interval | None:
+    """The last interval."""
     from nodrop.drops.outlets import ending, lines
     from nodrop.terminal.console import console
 
@@ -393,6 +402,7 @@ def _show(found: Iterator[Interval], once: bool, where: str | None) -> None:
         if last is not None and began is not None and (last.balances or not once):
             for line in ending(last, began):
                 say(line)
+    return last
 
 
 def _live(found: Iterator[Interval]) -> Iterator[Interval]:

@@ -144,6 +144,27 @@ class Balance:
     """Seen to be dropped of those, at the least."""
 
     @property
+    def dropped_seen(self) -> int | None:
+        """None also if its owner reads the counters and none was seen: that is no zero."""
+        return None if self.at_least and not self.dropped else self.dropped
+
+    @property
+    def arrived_now(self) -> int | None:
+        """Within this interval, dropped ones included, at the most; None: not visible."""
+        now, before = self.reading.arrived, self.before.arrived
+        return None if now is None or before is None else max(0, now.high - before.low)
+
+    @property
+    def read_now(self) -> int | None:
+        """Taken by its reader within this interval, at the most; of a socket whose content is not
+        visible, what found room there."""
+        if (arrived := self.arrived_now) is None or self.dropped_now is None:
+            return None
+        now, before = self.reading.waiting, self.before.waiting
+        waits_more = now.low - before.high if now and before else 0
+        return max(0, arrived - self.dropped_now - waits_more)
+
+    @property
     def used_s(self) -> float:
         """From one reading of its threads and control groups to the other."""
         return (self.reading.used_ns - self.before.used_ns) / 1e9

@@ -17,11 +17,11 @@ from rich.text import Text
 
 from nodrop.config.units import count_of
 from nodrop.drops.capture_books import Balance, Bounds
-from nodrop.drops.places import ANALYSIS, Row, thread_shares
+from nodrop.drops.places import ANALYSIS, BLIND, Row, thread_shares
 from nodrop.drops.watching import Interval, oldest_ms
 from nodrop.errors import BadInput
 from nodrop.results.layout import DROPS
-from nodrop.results.other_records import WatchedCapture, WatchedInterval
+from nodrop.results.other_records import BlindPort, WatchedCapture, WatchedInterval
 from nodrop.results.writer import RunWriter
 from nodrop.untrusted.folder import Folder
 
@@ -65,7 +65,7 @@ def capture_line(one: Balance, found: Interval) -> str:
         *([f"{number(one.merged)} merged"] if reading.taken is not None else []),
         f"{reading.name}: {'at least ' if one.at_least else ''}{number(one.arrived)} arrived"
         f"{waited_before(one)}",
-        f"{NOT_VISIBLE if one.dropped is None else format(one.dropped, ',')} dropped",
+        f"{dropped_words(one)} dropped",
         f"{number(one.waiting)} wait{filled(one, found)}",
         f"{number(one.read)} read",
         closing(one),
@@ -73,6 +73,12 @@ def capture_line(one: Balance, found: Interval) -> str:
     if cpu := cpu_words(one):
         words.append(cpu)
     return ", ".join(words)
+
+
+def dropped_words(one: Balance) -> str:
+    if one.dropped_seen is None:
+        return NOT_VISIBLE
+    return f"{'at least ' if one.at_least else ''}{one.dropped_seen:,}"
 
 
 def waited_before(one: Balance) -> str:
@@ -99,6 +105,8 @@ def filled(one: Balance, found: Interval) -> str:
 
 def closing(one: Balance) -> str:
     if one.residual is None:
+        if one.at_least and one.ended_real_ns is not None:
+            return "books cannot close: it ended between two looks, with its counters"
         if one.at_least:
             return "books cannot close: its owner reads the counters and does not say them"
         if any(socket["selective"] for socket in one.reading.sockets):
@@ -148,8 +156,11 @@ def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
     if worst := max(found.rows, key=lambda row: row.total, default=None):
         yield f"  most die in the {worst.loss.place}: {worst.mostly.why}"
         yield f"  do: {worst.mostly.do}"
-    elif found.balances:
-        yield "  nothing lost at any place that is visible"
+    elif found.clear:
+        yield f"  nothing lost on {', '.join(found.clear)} at any place that is visible"
+    elif not found.blind:
+        yield "  no program captures packets: nobody would see a loss"
+    yield from (f"  {blind_words(one)}" for one in found.blind)
     for row in sorted(found.rows, key=lambda row: -row.total):
         first, last = (clock(at) if at else "–" for at in (row.first_real_ns, row.last_real_ns))
         yield (
@@ -165,6 +176,10 @@ def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
     if found.not_for_us:
         yield f"  no loss: {found.not_for_us:,} of the last interval that no protocol wanted"
     yield from (f"  {line}" for line in hidden(found))
+
+
+def blind_words(one: BlindPort) -> str:
+    return f"blind at {one.port} since {clock(one.since_real_ns)}: {BLIND[one.why]}"
 
 
 def hidden(found: Interval) -> Iterator[str]:
@@ -205,17 +220,19 @@ def view(found: Interval, began_real_ns: int, rates: dict[str, list[float]]) -> 
         said = worst.loss if worst.rate_pps else worst.mostly
         parts.append(Text(f"  {said.why}"))
         parts.append(Text(f"  do  {said.do}", style="bold"))
-    elif found.balances:
-        parts.append(Text("● nothing is lost at any place that is visible"))
-    else:
+    elif found.clear:
+        ports = ", ".join(found.clear)
+        parts.append(Text(f"● nothing is lost on {ports} at any place that is visible"))
+    elif not found.blind:
         parts.append(Text("no program captures packets here; waiting for one"))
+    parts += [Text(blind_words(one), style="bold red") for one in found.blind]
     for one in found.balances:
         parts += [Text(""), Text(f"{one.reading.port_name}  {one.reading.name}", style="bold")]
         for name, value in (
             ("came", number(one.offered)),
             ("merged", number(one.merged) if one.reading.taken is not None else ""),
             ("arrived", number(one.arrived) + waited_before(one)),
-            ("dropped", NOT_VISIBLE if one.dropped is None else f"{one.dropped:,}"),
+            ("dropped", dropped_words(one)),
             ("waiting", number(one.waiting) + filled(one, found)),
             ("read", number(one.read)),
             ("books", closing(one)),

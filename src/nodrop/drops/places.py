@@ -3,10 +3,10 @@ total since the watch began, its rate now, and its worst interval."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from nodrop.drops.capture_books import Balance, Key, Reading, rise
 from nodrop.ledger import hops
@@ -31,10 +31,66 @@ WAITED_RATIO = 0.2
 BUSY_RATIO = 0.9
 FEW_BLOCKS_MS = 500
 """A ring of version 3 that bridges less loses whole stalls of its reader."""
+HALF_FULL = 0.5
 HIDDEN_QUOTA = "a CPU quota that is not visible here held it back"
 OUTSIDE = (
     "nodrop drops   # outside of `ip netns exec`; or: nsenter --net=/run/netns/NAME nodrop drops"
 )
+SUSTAINED_INTERVALS = 3
+"""A reader whose level is not visible is too slow after so many intervals with loss in a row."""
+
+
+class Cause(StrEnum):
+    """Causes of a loss: stable codes, whatever the sentence."""
+
+    PLACE = "place"
+    """The place alone says why."""
+    MTU = "mtu"
+    """Its peer sends longer frames."""
+    NOT_VISIBLE = "not_visible"
+    NOT_KNOWN = "not_known"
+    """A quota that is not visible may be behind it."""
+    STOPPED = "stopped"
+    QUOTA = "quota"
+    WAITED_FOR_CPU = "waited_for_cpu"
+    NO_TIME_LEFT = "no_time_left"
+    NOT_READING = "not_reading"
+    """It took nothing all the time."""
+    TOO_SLOW = "too_slow"
+    """It read, and its ring stayed full: more comes than it takes, all the time."""
+    FEW_BLOCKS = "few_blocks"
+    BURST = "burst"
+    """A burst, or a stall of its reader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Because:
+    """Why packets died, and the command that changes it."""
+
+    cause: Cause
+    why: str
+    do: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overload:
+    """Level of a capture's rings over one interval."""
+
+    unannounced: str | None = None
+    """Why nothing said before that they filled up."""
+    lowest_ratio: float | None = None
+    """The emptiest that the fullest of them was at any look; None: not visible."""
+    losing: int = 0
+    """Intervals with loss in a row, this one included."""
+
+
+BLIND = {
+    "no_program": "no program captures there",
+    "down": "it is down: no packet comes in",
+    "no_carrier": "it has no carrier: its cable, or the port at its other end, is off",
+    "ring_not_visible": "what its programs lost is not visible to this user",
+}
+"""Reasons for which nobody sees a loss at a port."""
 PeerMtu = Callable[[int, int, str], int | None]
 """Process in a port's namespace, index and name of the port → MTU of the veth's other end."""
 
@@ -50,11 +106,7 @@ class Loss:
     why: str = ""
     do: str = ""
     """A command to paste, or words if there is none."""
-
-    @property
-    def cause(self) -> str:
-        """`why` without its numbers, and without what was not announced: the same each time."""
-        return re.sub(r"[\d.,]+", "", self.why.partition("; ")[0])
+    cause: Cause = Cause.PLACE
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +123,7 @@ class Row:
     last_real_ns: int | None = None
     bursts: int = 0
     """Intervals with loss that followed one without."""
-    _by_cause: dict[str, tuple[int, Loss]] = field(default_factory=dict)
+    _by_cause: dict[Cause, tuple[int, Loss]] = field(default_factory=dict)
     """Packets, and the worst interval."""
 
     def add(self, loss: Loss) -> None:
@@ -119,18 +171,17 @@ def losses(
     now: Captures,
     balances: Sequence[Balance],
     *,
-    unannounced: Mapping[Key, str],
+    overloads: Mapping[Key, Overload],
     peer_mtu: PeerMtu | None = None,
 ) -> list[Loss]:
-    """Losses of one interval, in the order of a packet's way; those with 0 as well. `unannounced`:
-    why nothing said before that a capture's ring filled up."""
+    """Losses of one interval, in the order of a packet's way; those with 0 as well."""
     return [
         *_of_ports(before, now),
         *_of_refusals(before, now, balances, peer_mtu),
         *_of_softnet(before, now),
         *_of_kernel(before, now, balances),
         *_of_groups(before, now),
-        *(loss for balance in balances for loss in _of_ring(balance, unannounced)),
+        *(loss for balance in balances for loss in _of_ring(balance, overloads)),
         *(loss for balance in balances for loss in _of_analysis(balance)),
     ]
 
@@ -192,6 +243,7 @@ def _of_refusals(
     for one in rx_dropped(before, now, balances) or ():
         port, name, mtu = one.port, one.port["name"], _mtu(one.port)
         why = f"frames longer than its MTU of {mtu}, or it was down: no capture ever had them"
+        reason = Cause.PLACE
         do = f"ip -d link show {name}   # its peer; then: ip link set {name} mtu N, as the peer's"
         pid = pids.get(port["namespace"])
         if one.lost and peer_mtu and pid is not None:
@@ -199,6 +251,7 @@ def _of_refusals(
             if longest is not None and isinstance(mtu, int) and longest > mtu:
                 why = f"its MTU is {mtu}, and its peer sends up to {longest}: no capture had them"
                 do = f"nsenter -t {pid} -n ip link set {name} mtu {longest}"
+                reason = Cause.MTU
         yield Loss(
             place=str(RECEIVING_PORT),
             where=name,
@@ -206,6 +259,7 @@ def _of_refusals(
             packets=one.lost,
             why=why,
             do=do,
+            cause=reason,
         )
 
 
@@ -332,12 +386,13 @@ def _of_groups(before: Captures, now: Captures) -> Iterator[Loss]:
             )
 
 
-def _of_ring(balance: Balance, unannounced: Mapping[Key, str]) -> Iterator[Loss]:
+def _of_ring(balance: Balance, overloads: Mapping[Key, Overload]) -> Iterator[Loss]:
     now = balance.reading
     if balance.dropped_now is None:
         return
-    why, do = cause(balance)
-    why = "; ".join(filter(None, (why, unannounced.get(now.key))))
+    overload = overloads.get(now.key, Overload())
+    because = cause(balance, overload)
+    why = "; ".join(filter(None, (because.why, overload.unannounced)))
     ringless = any(one["counted"] and one["ring"] is None for one in now.sockets)
     yield Loss(
         place="socket buffer" if ringless else str(SOCKET_RING),
@@ -345,35 +400,72 @@ def _of_ring(balance: Balance, unannounced: Mapping[Key, str]) -> Iterator[Loss]
         counter="tp_drops",
         packets=balance.dropped_now,
         why=why,
-        do=do,
+        do=because.do,
+        cause=because.cause,
     )
 
 
-def cause(balance: Balance) -> tuple[str, str]:
+def cause(balance: Balance, overload: Overload) -> Because:
     """Why packets find a ring full; what to do."""
-    if held := held_back(balance):
-        return held
     now = balance.reading
+    found = held_back(balance) or overloaded(balance, overload) or _too_short(now)
+    if now.quotas_known or found.cause not in MAY_BE_A_QUOTA:
+        return found
+    why = f"not known which: {found.why}, or {HIDDEN_QUOTA}"
+    return Because(cause=Cause.NOT_KNOWN, why=why, do=OUTSIDE)
+
+
+MAY_BE_A_QUOTA = frozenset(
+    {Cause.WAITED_FOR_CPU, Cause.NOT_READING, Cause.TOO_SLOW, Cause.FEW_BLOCKS, Cause.BURST}
+)
+"""Causes that a CPU quota that is not visible would look like."""
+
+
+def overloaded(balance: Balance, overload: Overload) -> Because | None:
+    """A reader that takes less than comes, all the time: a larger ring only delays its loss."""
+    level = overload.lowest_ratio
+    full = overload.losing >= SUSTAINED_INTERVALS if level is None else level >= HALF_FULL
+    if not (full and balance.dropped_now and balance.seconds > 0):
+        return None
+    came, taken = balance.arrived_now, balance.read_now
+    if came is None or taken is None:
+        return None
+    room = "ring" if any(one["ring"] for one in balance.reading.sockets) else "buffer"
+    if not taken:
+        return Because(
+            cause=Cause.NOT_READING,
+            why=f"it took no packet in {balance.seconds:.1f} s, and its {room} stayed full",
+            do=f"cat /proc/{balance.reading.key.pid}/wchan   # what it waits for",
+        )
+    rates = (f"{number / balance.seconds:,.0f}" for number in (taken, came))
+    return Because(
+        cause=Cause.TOO_SLOW,
+        why="too slow: it takes {} of {} packets/s, and its {} stays full".format(*rates, room),
+        do=f"{_more_threads(balance.reading)}; a larger {room} only delays the loss",
+    )
+
+
+def _too_short(now: Reading) -> Because:
     ring = next((one["ring"] for one in now.sockets if one["ring"]), None)
     if ring and ring["retire_ms"] and (bridges_ms := bridged_ms(ring)) < FEW_BLOCKS_MS:
         why = (
             f"its rings bridge {bridges_ms} ms ({ring['blocks']} blocks of {ring['retire_ms']} ms)"
         )
-    else:
-        why = "a burst, or a stall of its reader, was longer than the ring holds"
-    if not now.quotas_known:
-        return f"not known which: {why}, or {HIDDEN_QUOTA}", OUTSIDE
-    return why, _larger_ring(now, ring)
+        return Because(cause=Cause.FEW_BLOCKS, why=why, do=_larger_ring(now, ring))
+    why = "a burst, or a stall of its reader, was longer than the ring holds"
+    return Because(cause=Cause.BURST, why=why, do=_larger_ring(now, ring))
 
 
-def held_back(balance: Balance) -> tuple[str, str] | None:
+def held_back(balance: Balance) -> Because | None:
     """The cause that kept the reader from its ring within the interval, and what to do."""
     now, program = balance.reading, balance.reading.program
     pid = now.key.pid
     if program is None:
-        return "not visible: who reads it", "run as root"
+        why = "not visible: who reads it"
+        return Because(cause=Cause.NOT_VISIBLE, why=why, do="run as root")
     if program["stopped"] or all(thread["state"] in "Tt" for thread in program["threads"]):
-        return "it is stopped (SIGSTOP, a debugger or a frozen group)", f"kill -CONT {pid}"
+        why = "it is stopped (SIGSTOP, a debugger or a frozen group)"
+        return Because(cause=Cause.STOPPED, why=why, do=f"kill -CONT {pid}")
     if throttled := _throttled(balance):
         file, ratio = throttled
         why = f"its CPU quota held it back {ratio * 100:.0f} % of the time"
@@ -384,21 +476,25 @@ def held_back(balance: Balance) -> tuple[str, str] | None:
                 "over CPUs"
             )
         folder = shlex.quote(file.rpartition("/")[0])
-        version2 = f"echo max > {folder}/cpu.max"
-        version1 = f"echo -1 > {folder}/cpu.cfs_quota_us"
-        return why, version1 if "/cpu/" in file or "cpu,cpuacct" in file else version2
+        version1 = "/cpu/" in file or "cpu,cpuacct" in file
+        do = f"echo -1 > {folder}/cpu.cfs_quota_us" if version1 else f"echo max > {folder}/cpu.max"
+        return Because(cause=Cause.QUOTA, why=why, do=do)
     threads = {one.name: one for one in thread_shares(balance)}
     captures = [one for name, one in threads.items() if name.startswith(("W#", "RX#"))]
     busiest = max(captures or threads.values(), key=lambda one: one.ran, default=None)
     waits = max(captures or threads.values(), key=lambda one: one.waited, default=None)
     if waits and waits.waited >= WAITED_RATIO:
-        why = f"{waits.name} waited for a CPU {waits.waited * 100:.0f} % of the time"
-        if not now.quotas_known:
-            return f"not known which: {why}, or {HIDDEN_QUOTA}", OUTSIDE
-        return why, f"ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head   # who has CPU {waits.cpu}"
+        return Because(
+            cause=Cause.WAITED_FOR_CPU,
+            why=f"{waits.name} waited for a CPU {waits.waited * 100:.0f} % of the time",
+            do=f"ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head   # who has CPU {waits.cpu}",
+        )
     if busiest and busiest.ran >= BUSY_RATIO:
-        why = f"{busiest.name} had no time left ({busiest.ran * 100:.0f} % of a CPU)"
-        return why, _more_threads(now)
+        return Because(
+            cause=Cause.NO_TIME_LEFT,
+            why=f"{busiest.name} had no time left ({busiest.ran * 100:.0f} % of a CPU)",
+            do=_more_threads(now),
+        )
     return None
 
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from pydantic import ValidationError
 
 from nodrop.config.units import count_of
-from nodrop.drops.places import ANALYSIS
+from nodrop.drops.places import ANALYSIS, BLIND
 from nodrop.report import escape, numbers
 from nodrop.report.chart import Chart
 from nodrop.report.charts import time_chart
@@ -140,6 +140,8 @@ def _cards(story: Story) -> Iterator[VerdictCard]:
             name = escape.plain(f"{place.place}, {place.where}")
             rows.append(("different", "▼", name, words, f"At most {at_most}."))
         headline = f"Nothing was lost in {numbers.seconds(one.seconds)} s."
+        if one.last.blind or not one.captures:
+            headline = "Nobody looked at the end: whether packets were lost is not known."
         if places:
             lost = f"{numbers.count(places[0].total)} {_unit(places[0])} lost"
             headline = f"{lost}: {escape.plain(places[0].place)}"
@@ -163,7 +165,11 @@ def _sentences(found: Sequence[Watched]) -> Iterator[Sentence]:
                 subject=escape.plain(subject),
                 to_do=f"`{escape.plain(place.remedy, longest=400)}`" if place.remedy else "",
             )
-        if not one.last.places:
+        for blind in one.last.blind:
+            where, why = escape.plain(blind.port), BLIND[blind.why]
+            text = f"{where}: blind since {clock(blind.since_real_ns)} UTC: {why}."
+            yield Sentence("watched-blind", text, blind.model_dump(), subject=where)
+        if not one.last.places and not one.last.blind:
             evidence = {"seconds": one.seconds, "captures": len(one.captures)}
             yield sentence_of("watched-nothing", evidence, host=one.host)
 

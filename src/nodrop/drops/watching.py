@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from nodrop.drops.capture_books import STEP_NS, Balance, Books, Bounds, Key
 from nodrop.drops.places import (
     Loss,
+    Overload,
     PeerMtu,
     Row,
     RxDropped,
@@ -18,8 +19,10 @@ from nodrop.drops.places import (
     rx_dropped,
     thread_shares,
 )
-from nodrop.protocol import Captures, NotVisible, RingLevels
+from nodrop.protocol import CapturePort, Captures, NotVisible, RingLevels
 from nodrop.results.other_records import (
+    Blind,
+    BlindPort,
     Hidden,
     ThreadShare,
     WatchedCapture,
@@ -58,12 +61,17 @@ class Levels:
     _last_ns: int | None = None
     gap_ns: int = 0
     """The longest time between two looks since `gap_ns` was set."""
+    lowest: dict[int, float] = field(default_factory=dict)
+    """The least that was seen of each ring since `interval_began`."""
 
     def add(self, mono_ns: int, ratios: Mapping[int, float]) -> bool:
         """Ratios by inode of the socket. Whether a ring begins to fill up."""
         if self._last_ns is not None:
             self.gap_ns = max(self.gap_ns, mono_ns - self._last_ns)
         self._last_ns = mono_ns
+        self.lowest = {
+            inode: min(ratio, self.lowest.get(inode, ratio)) for inode, ratio in ratios.items()
+        }
         self._seen = {
             inode: [*self._seen.get(inode, ()), (mono_ns, ratio)][-3:]
             for inode, ratio in ratios.items()
@@ -73,6 +81,10 @@ class Levels:
         low = {inode for inode, ratio in ratios.items() if ratio < EMPTY_RATIO}
         self.announced = (self.announced & ratios.keys() - low) | fill
         return begins
+
+    def interval_began(self) -> None:
+        self.gap_ns = 0
+        self.lowest = {inode: seen[-1][1] for inode, seen in self._seen.items()}
 
     def full_ms(self, inode: int) -> float | None:
         """Time until it is full at the pace of the last looks; None: it does not fill."""
@@ -109,11 +121,23 @@ class Interval:
     not_for_us: int | None
     overflow_ms: Mapping[Key, int]
     """Time until a ring of the capture is full, if its reader stays away; of those that fill up."""
+    blind: Sequence[BlindPort]
+    """Ports of the watch where nobody sees a loss now."""
     notes: Sequence[str]
     """Programs that came, went or began anew; ports that went away."""
     not_visible: Sequence[NotVisible]
     look_ns: int
     """How long the look took."""
+
+    @property
+    def clear(self) -> Sequence[str]:
+        """Ports that are up, and whose captures all show what they lost."""
+        blind = {one.port for one in self.blind}
+        return sorted({one.reading.port_name for one in self.balances} - blind)
+
+    @property
+    def cannot_tell(self) -> bool:
+        return not self.rows and (bool(self.blind) or not self.balances)
 
 
 @dataclass(slots=True)
@@ -127,6 +151,11 @@ class Watch:
     _levels: Levels = field(default_factory=Levels)
     _announced: dict[Key, int] = field(default_factory=dict)
     """Captures whose rings filled up → the last look at which they did, by CLOCK_MONOTONIC."""
+    _ports: dict[tuple[int, int], CapturePort] = field(default_factory=dict)
+    """Ports that were captured on since the watch began, as they were seen last."""
+    _blind: dict[tuple[int, int], BlindPort] = field(default_factory=dict)
+    _losing: dict[Key, int] = field(default_factory=dict)
+    """Intervals with loss in a row."""
     _before: Captures | None = None
     _latest: dict[Key, Balance] = field(default_factory=dict)
     _silent: dict[Key, Balance] = field(default_factory=dict)
@@ -146,6 +175,7 @@ class Watch:
         """None of the first look: an interval has two."""
         before, self._before = self._before, seen
         balances = self._books.look(seen)
+        self._ports |= {(port["namespace"], port["index"]): port for port in seen["ports"]}
         self._levels.add(
             seen["mono_ns"],
             {
@@ -175,11 +205,11 @@ class Watch:
             before,
             seen,
             balances,
-            unannounced=self._unannounced(balances, before),
+            overloads=self._overloads(balances, before),
             peer_mtu=self.peer_mtu,
         )
         dropped = rx_dropped(before, seen, balances)
-        self._levels.gap_ns = 0
+        self._levels.interval_began()
         left_ms = {
             one.reading.key: left
             for one in balances
@@ -208,16 +238,46 @@ class Watch:
             ended=last_books,
             not_for_us=None if dropped is None else sum(one.no_loss for one in dropped),
             overflow_ms=left_ms,
+            blind=self._blind_ports(seen, balances),
             notes=[*_changes(before, seen), *(_filling(one, left_ms) for one in fills)],
             not_visible=[
                 ALWAYS,
                 *seen["missing"],
                 *self._perhaps_lost(dropped or ()),
                 *_silent(balances),
+                *_copied(balances),
                 *_unsaid(last_books),
             ],
             look_ns=seen["took_ns"],
         )
+
+    def _blind_ports(self, seen: Captures, balances: Sequence[Balance]) -> Sequence[BlindPort]:
+        here = {(port["namespace"], port["index"]): port for port in seen["ports"]}
+        unseen = {
+            (one.reading.key.namespace, one.reading.key.ifindex)
+            for one in balances
+            if one.dropped is None
+        }
+        found = {}
+        for at, last in self._ports.items():
+            link = here[at]["link"] if at in here else None
+            why: Blind | None = None
+            if at not in here:
+                # A generator has a packet socket too; its port sends.
+                sends = last["tx_packets"][1] > last["rx_packets"][1]
+                why = None if sends else "no_program"
+            elif link and not link["up"]:
+                why = "down"
+            elif link and not link["carrier"]:
+                why = "no_carrier"
+            elif at in unseen:
+                why = "ring_not_visible"
+            if why is not None:
+                known = self._blind.get(at)
+                since_ns = known.since_real_ns if known and known.why == why else seen["real_ns"]
+                found[at] = BlindPort(port=last["name"], why=why, since_real_ns=since_ns)
+        self._blind = found
+        return [*found.values()]
 
     def _last_books(self, key: Key) -> Balance:
         books, end = self._latest[key], self._silent.get(key)
@@ -226,6 +286,9 @@ class Watch:
             dropped = max(0, (end.dropped or 0) - (books.dropped or 0))
             late = Bounds(max(0, late.low), late.high)
             books = replace(books, unsaid_offered=late, unsaid_dropped=dropped)
+        if not (books.reading.program and books.reading.program["suricata"]):
+            # Its sockets went with their counters, at some moment after the look before.
+            books = replace(books, at_least=True, residual=None, read=None)
         return replace(books, ended_real_ns=self._ended[key])
 
     def _perhaps_lost(self, dropped: Sequence[RxDropped]) -> Iterator[NotVisible]:
@@ -244,6 +307,30 @@ class Watch:
                 why=f"frames longer than its MTU of {link['mtu']}, those that found no room, and "
                 "those that no protocol wanted after every capture had them count there alike",
             )
+
+    def _overloads(self, balances: Sequence[Balance], before: Captures) -> Mapping[Key, Overload]:
+        unannounced = self._unannounced(balances, before)
+        self._losing = {
+            one.reading.key: self._losing.get(one.reading.key, 0) + 1
+            for one in balances
+            if one.dropped_now
+        }
+        lowest = self._levels.lowest
+        return {
+            one.reading.key: Overload(
+                unannounced=unannounced.get(one.reading.key),
+                lowest_ratio=max(
+                    (
+                        lowest[held["inode"]]
+                        for held in one.reading.sockets
+                        if held["inode"] in lowest
+                    ),
+                    default=None,
+                ),
+                losing=self._losing.get(one.reading.key, 0),
+            )
+            for one in balances
+        }
 
     def _unannounced(self, balances: Sequence[Balance], before: Captures) -> Mapping[Key, str]:
         """Why nothing announced a loss of this interval."""
@@ -306,6 +393,19 @@ def _changes(before: Captures, now: Captures) -> Iterator[str]:
             yield f"port {port['name']}: nobody captures there any more, or it is gone"
 
 
+def _copied(balances: Sequence[Balance]) -> Iterator[NotVisible]:
+    for one in balances:
+        reading = one.reading
+        if (copies := reading.copies) > 1 and one.arrived and one.arrived.high:
+            yield NotVisible(
+                what=f"packets of {reading.port_name} that {reading.name} had at all: it has each "
+                f"one {copies} times, and counts each time",
+                needs="one fanout group for all of its sockets (snort: --daq-var "
+                "fanout_type=hash; suricata.yaml: cluster-id)",
+                why=f"{len(reading.sockets)} sockets of it take every packet",
+            )
+
+
 def _silent(balances: Sequence[Balance]) -> Iterator[NotVisible]:
     for one in balances:
         reading = one.reading
@@ -359,7 +459,7 @@ def _filling(one: Balance, left_ms: Mapping[Key, int]) -> str:
     when = f"it is full in {left} ms" if left else "it is full"
     words = f"▲ ring of {reading.name} on {reading.port_name} fills, {when}"
     if held := held_back(one):
-        words += f": {held[0]}; do: {held[1]}"
+        words += f": {held.why}; do: {held.do}"
     return words
 
 
@@ -402,6 +502,7 @@ def written(found: Interval) -> WatchedInterval:
         ],
         not_for_us_packets=found.not_for_us,
         notes=[*found.notes],
+        blind=[*found.blind],
         not_visible=[Hidden(**one) for one in found.not_visible],
         look_ns=found.look_ns,
     )
@@ -419,7 +520,7 @@ def _capture(one: Balance, found: Interval) -> WatchedCapture:
         offered_packets=_pair(one.offered),
         merged_packets=(one.merged.low, one.merged.high),
         arrived_packets=_pair(one.arrived),
-        dropped_packets=one.dropped,
+        dropped_packets=one.dropped_seen,
         dropped_now_packets=one.dropped_now,
         waiting_packets=_pair(one.waiting),
         waited_before_packets=_pair(one.waited_before),

@@ -194,6 +194,17 @@ class Hidden(Model):
     why: str
 
 
+Blind = Literal["no_program", "down", "no_carrier", "ring_not_visible"]
+
+
+class BlindPort(Model):
+    """A port that was captured on since the watch began, and where nobody sees a loss now."""
+
+    port: str
+    why: Blind
+    since_real_ns: Count
+
+
 class WatchedInterval(Model):
     format: Literal[1] = 1
     real_ns: Count
@@ -207,6 +218,7 @@ class WatchedInterval(Model):
     not_for_us_packets: Packets | None
     """rx_dropped of the ports within the interval, which is no loss."""
     notes: list[str]
+    blind: list[BlindPort]
     not_visible: list[Hidden]
     look_ns: Count
     """How long the look took."""

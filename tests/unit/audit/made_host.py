@@ -51,6 +51,12 @@ class MadeKernel:
     def mtu(self, pid: int | None, port: str) -> int | None:
         return self.peers[port][1]
 
+    def peer_space(
+        self, pid: int | None, port: str, spaces: Sequence[int | None]
+    ) -> Sequence[int | None]:
+        """Its own namespace; none if the peer is in one that holds no process."""
+        return spaces[:1] if any(of == 2 for of, _ in self.peers.values()) else []
+
     def interfaces(self, pid: int | None) -> Mapping[int, str]:
         return self.ports
 

@@ -58,7 +58,8 @@ def test_a_host_without_a_sensor_gets_the_command_that_goes_on(
     host.listen()
     main.exit_code(["audit"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("sensor, no port that anybody captures on: 0 findings in 0.")
+    assert lines[0].startswith("sensor, no port that anybody captures on: 1 finding in 0.")
+    assert lines[1].startswith("1. blind-sensor: this host: no program captures packets")
     assert lines[-1].startswith("do: nodrop audit --port ")
 
 

@@ -59,13 +59,40 @@ VETH = driver(driver="veth")
 SLOT = "sys/class/net/eth1/device"
 REFUSED = f"1 00000002 {'0 ' * 11}\n"
 TWO_PORTS = YAML + "  - interface: eth2\n    cluster-id: {}\n"
+
+
+def twice(name: str, second: int | None) -> Change:
+    """A program with two sockets in no fanout group, or with two in one."""
+
+    def change(host: MadeHost) -> None:
+        listener(name, **({} if second else {"fanout_id": 5, "fanout_type": 0}))(host)
+        host.listen(replace(host.sockets[-1], inode=9200))
+        (host.root / f"proc/{LISTENER}/fd/4").symlink_to("socket:[9200]")
+
+    return change
+
+
+def no_sockets(host: MadeHost) -> None:
+    host.sockets.clear()
+    host.listen()
+
+
 CASES: list[tuple[str, Change, Change]] = [
+    ("blind-sensor", file("sys/class/net/eth1/flags", "0x1102\n"), interface(drop=9)),
+    (
+        "blind-sensor",
+        file("sys/class/net/eth1/carrier", "0\n"),
+        file("sys/class/net/eth1/carrier", "1\n"),
+    ),
+    ("blind-sensor", no_sockets, rings(fanout_type=0)),
     (
         "fanout-clash",
         listener("Suricata-Main", fanout_id=99, fanout_type=5),
         listener("Suricata-Main", fanout_id=98, fanout_type=5),
     ),
     ("fanout-clash", rings(fanout_id=None), rings(fanout_id=7)),
+    ("fanout-clash", twice("snort", 9200), listener("snort")),
+    ("fanout-clash", twice("reader", 9200), twice("reader", None)),
     (
         "fanout-clash",
         file("etc/suricata/suricata.yaml", TWO_PORTS.format(99)),
@@ -210,6 +237,23 @@ def test_a_finding_is_there_and_next_to_it_is_not(
     has_not(without)
     assert kind in with_it.ids()
     assert kind not in without.ids()
+
+
+@pytest.mark.parametrize(
+    ("change", "ports", "says"),
+    [
+        (no_sockets, ["eth1"], "no program captures there"),
+        (no_sockets, [], "no program captures packets on any port"),
+        (file("sys/class/net/eth1/flags", "0x1102\n"), ["eth1"], "it is down"),
+    ],
+)
+def test_a_sensor_that_sees_nothing_is_the_first_finding(
+    host: MadeHost, change: Change, ports: list[str], says: str
+) -> None:
+    change(host)
+    found = host.answer(ports=ports)
+    assert found.findings[0].id == "blind-sensor" and says in found.findings[0].says
+    assert found.exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -471,8 +515,7 @@ MISTAKES: dict[str, tuple[Change, dict[str, str]]] = {
             listener("Suricata-Main", fanout_id=99, fanout_type=5),
             quota("20000 100000", throttled=50),
         ),
-        {"second-listener": "Suricata-Main (pid 512) takes each packet",
-         "fanout-clash": "share one fanout group", "cpu-quota": "0.2 CPUs"},
+        {"fanout-clash": "share one fanout group", "cpu-quota": "0.2 CPUs"},
     ),
 }  # fmt: skip
 
@@ -606,7 +649,7 @@ def test_a_client_that_filters_and_has_no_ring_captures_nothing(host: MadeHost) 
     host.sockets.clear()
     listener("dhclient", filtered=True, blocks=None)(host)
     feature("rx-gro", "on")(host)
-    assert host.ids() == [] and host.answer().ports == []
+    assert host.ids() == ["blind-sensor"] and host.answer().ports == []
     host.rings(blocks=16)
     assert host.ids() == ["merged-frames"]
 

@@ -15,7 +15,7 @@ from nodrop.cli import main
 from nodrop.config.units import time_s
 from nodrop.drops import watching
 from nodrop.drops.outlets import ending, lines, sparkline, view
-from nodrop.drops.places import doubled, losses, thread_shares
+from nodrop.drops.places import Cause, doubled, losses, thread_shares
 from nodrop.drops.watching import Interval, Watch, written
 from nodrop.errors import BadInput
 from nodrop.report.story import read_story
@@ -23,7 +23,7 @@ from nodrop.report.write import report_json
 from nodrop.testbed.hosts import control_groups
 from nodrop.testbed.hosts import node as find_node
 from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, Looks
-from tests.unit.drops.test_capture_books import look, port, program, ring, said, sock, thread
+from tests.unit.drops.test_capture_books import fill, look, port, program, ring, said, sock, thread
 from tests.unit.drops.test_outlets import recorded
 from tests.unit.hosts.test_own_quotas import NO_GROUPS, V2, host
 
@@ -489,10 +489,164 @@ def test_a_stranger_in_a_fanout_group_is_named_with_what_it_takes(
         }
         return look(n, sockets=sockets, ports=[port((80 * n, 80 * n))], programs=programs)
 
-    found = [one for one in losses(at(1), at(2), [], unannounced={}) if one.place == "fanout group"]
+    found = [one for one in losses(at(1), at(2), [], overloads={}) if one.place == "fanout group"]
     if taken is None:
         assert found == []
     else:
         (one,) = found
         assert one.packets == taken and one.where == f"{names[0]} 7 on eth1"
         assert f"{names[1]} 9 is in its fanout group 99" in one.why
+
+
+def on_two_ports(**second: Any) -> dict[str, Any]:
+    """eth1 and eth2, each with a socket of its own."""
+    other = port((0, 0)) | {"index": 3, "name": "eth2"}
+    other["link"] = other["link"] | second.pop("link", {})
+    sockets = [sock(41, 0, 0), sock(42, 0, 0, ifindex=3) | second]
+    return {"sockets": sockets, "ports": [port((0, 0)), other], "programs": {"7": program("snort")}}
+
+
+def without_the_second() -> dict[str, Any]:
+    both = on_two_ports()
+    return both | {"sockets": both["sockets"][:1], "ports": both["ports"][:1]}
+
+
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [
+        (without_the_second(), "no_program"),
+        (on_two_ports(link={"up": False, "carrier": False}), "down"),
+        (on_two_ports(link={"carrier": False}), "no_carrier"),
+        (on_two_ports(counted=None), "ring_not_visible"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_nothing_is_said_to_be_lost_nowhere_but_where_somebody_looks(
+    after: dict[str, Any], why: str
+) -> None:
+    found = interval(on_two_ports(), after)
+    (blind,) = written(found).blind
+    assert (blind.port, blind.why) == ("eth2", why) and found.cannot_tell
+    said = "\n".join(ending(found, 1))
+    assert "nothing lost on eth1 at any place" in said and "blind at eth2 since " in said
+    clear = interval(on_two_ports(), on_two_ports())
+    assert not clear.cannot_tell and "lost on eth1, eth2 at any" in "\n".join(ending(clear, 1))
+
+
+def test_the_end_of_a_generator_leaves_nobody_blind() -> None:
+    """It has a packet socket on the port by which it sends."""
+    before, after = on_two_ports(), without_the_second()
+    before["ports"][1] |= {"tx_packets": [900, 900]}
+    assert written(interval(before, after)).blind == []
+
+
+def test_a_watch_without_any_program_says_no_all_clear() -> None:
+    found = interval({}, {})
+    said = "\n".join(ending(found, 1))
+    assert "nothing lost" not in said and "no program captures packets" in said
+    assert found.cannot_tell
+
+
+@pytest.mark.parametrize(
+    ("levels", "accepted", "dropped", "cause", "why"),
+    [
+        ((1.0, 0.9, 1.0), 3470, 5530, Cause.TOO_SLOW, "takes 3,470 of 9,000 packets/s"),
+        ((1.0, 1.0, 1.0), 0, 6000, Cause.NOT_READING, "took no packet in 1.0 s"),
+        ((1.0, 0.2, 1.0), 3470, 5530, Cause.BURST, "a burst, or a stall"),
+    ],
+)
+def test_an_overload_that_lasts_is_told_from_a_burst_by_the_level_over_time(
+    levels: tuple[float, ...], accepted: int, dropped: int, cause: Cause, why: str
+) -> None:
+    first, *between, last = (round(one * 1000) for one in levels)
+    shape, watch = ring(1000, 100), Watch()
+
+    def at(second: int, full: int, accepted: int, dropped: int) -> Any:
+        waits = [fill(full, full, 1000)] * 2
+        one = sock(41, accepted, dropped, ring=shape, waiting=waits)
+        came = accepted + dropped
+        return look(
+            second,
+            sockets=[one],
+            ports=[port((came, came))],
+            programs={"7": program("snort", threads=[thread("snort", 0.3 * second, 0.0)])},
+        )
+
+    watch.look(at(0, first, 0, 0))
+    for number, full in enumerate(between, 1):
+        watch.fills({"mono_ns": number * 10**8, "rings": {"41": {"full": full, "of": 1000}}})
+    found = watch.look(at(1, last, accepted, dropped))
+    assert found is not None
+    (row,) = found.rows
+    assert row.loss.cause is cause and why in row.loss.why and row.total == dropped
+    assert ("only delays" in row.loss.do) is (cause is Cause.TOO_SLOW)
+
+
+@pytest.mark.parametrize(("intervals", "cause"), [(2, Cause.BURST), (3, Cause.TOO_SLOW)])
+def test_a_socket_without_a_ring_is_too_slow_after_losses_in_a_row(
+    intervals: int, cause: Cause
+) -> None:
+    """Its content is not visible."""
+    watch, found = Watch(), None
+    for n in range(intervals + 1):
+        one = sock(41, 400 * n, 600 * n, ring=None, waiting=None)
+        came = (1000 * n, 1000 * n)
+        programs = {"7": program("reader", threads=[thread("reader", 0.1 * n, 0.0)])}
+        found = watch.look(look(n, sockets=[one], ports=[port(came)], programs=programs))
+    assert found is not None and found.rows[0].loss.cause is cause
+
+
+def of_snort(*at: tuple[int, int], waits: int = 0, **more: Any) -> list[Any]:
+    """Looks at a snort whose socket has taken and dropped so many."""
+    return [
+        look(
+            n,
+            sockets=[sock(41, *counts, fanout=None, waiting=[fill(waits, waits, 13)] * 2)],
+            ports=[port((2000 * n, 2000 * n))],
+            programs={"7": program("snort")},
+            **more,
+        )
+        for n, counts in enumerate(at)
+    ]
+
+
+def test_a_program_that_reads_its_own_counters_never_lost_0() -> None:
+    """Snort's perf_monitor does so each second, here just before each look."""
+    watch = Watch()
+    found = [watch.look(one) for one in of_snort((900, 0), (40, 0), (30, 0), (20, 0))][-1]
+    assert found is not None
+    (one,) = written(found).captures
+    assert one.at_least and one.dropped_packets is None
+    assert "not visible dropped" in "\n".join(lines(found))
+    watch = Watch()
+    found = [watch.look(one) for one in of_snort((900, 0), (40, 7), (30, 2), (20, 0))][-1]
+    assert found is not None and written(found).captures[0].dropped_packets == 9
+    assert "at least 9 dropped" in "\n".join(lines(found))
+
+
+def test_a_program_that_ended_between_two_looks_had_at_least_what_was_seen() -> None:
+    watch = Watch()
+    for one in of_snort((0, 0), (1500, 500)):
+        watch.look(one)
+    found = watch.look(look(2))
+    assert found is not None
+    (one,) = written(found).ended
+    assert (one.at_least, one.closed, one.dropped_packets) == (True, None, 500)
+    assert "at least 500 dropped" in "\n".join(ending(found, 1))
+
+
+@pytest.mark.parametrize(
+    ("second", "copies"), [(None, 2), ({"id": 9, "kind": 0, "defrag": False}, 1)]
+)
+def test_a_program_that_has_each_packet_twice_is_said_to(second: Any, copies: int) -> None:
+    """`snort -z 2` without fanout_type is one."""
+
+    def at(n: int) -> dict[str, Any]:
+        group = second and {"fanout": second}
+        both = [sock(inode, 3000 * n, 0, **(group or {"fanout": None})) for inode in (41, 42)]
+        came = 3000 * n * (1 if copies == 2 else 2)
+        return {"sockets": both, "ports": [port((came, came))], "programs": {"7": program("snort")}}
+
+    found = interval(at(0), at(1))
+    said = [one["what"] for one in found.not_visible if "each one 2 times" in one["what"]]
+    assert len(said) == copies - 1 and found.balances[0].closed
