@@ -639,6 +639,7 @@ class ReplayResult(TypedDict):
     schedule_error_us: ScheduleError | None
     sent_bytes: Count
     sent_packets: Count
+    sent_profile: SentProfile
     shallow_idle: bool
     shaped_packets: Count
     shaped_pps: float | None
@@ -747,6 +748,12 @@ class ScheduleError(TypedDict):
     p50: float
     p99: float
     p999: float
+
+
+class SentProfile(TypedDict):
+    bin_ns: Count
+    first_mono_ns: Count
+    packets: list[Count]
 
 
 class SinkReady(TypedDict):

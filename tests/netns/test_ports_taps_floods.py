@@ -67,6 +67,7 @@ def assert_ports_are_the_sum(sent: Json, got: list[Json]) -> None:
     assert [port["sent_packets"] for port in sent["ports"]] == [sink["packets"] for sink in got]
     assert [port["sent_bytes"] for port in sent["ports"]] == [sink["bytes"] for sink in got]
     assert sum(sent["achieved"]["packets"]) == sent["sent_packets"]
+    assert sum(sent["sent_profile"]["packets"]) == sent["sent_packets"]
 
 
 PACED_OR_NOT = pytest.mark.parametrize(
@@ -191,6 +192,7 @@ def test_a_flood_is_counted_by_the_port(link: Link, tmp_path: Path) -> None:
     assert sent["sent_packets"] + full == 2 * COPIES and sent["refused_packets"] == {}
     assert got["tp_packets"] == sent["sent_packets"] > 0
     assert sum(sent["achieved"]["packets"]) == sent["sent_packets"]
+    assert sum(sent["sent_profile"]["packets"]) == sent["sent_packets"]
 
 
 @pytest.mark.usefixtures("_bpf")

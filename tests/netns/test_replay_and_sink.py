@@ -202,6 +202,10 @@ def test_a_load_is_sent_as_it_is_scheduled(
     assert got["packets"] == packets
     assert sent["intended_duration_ns"] == pytest.approx(lasts_ns, abs=200_000)
     assert sum(sent["achieved"]["packets"]) == packets
+    left = sent["sent_profile"]
+    assert sum(left["packets"]) == packets and left["packets"][-1]
+    last_bin_ns = left["first_mono_ns"] + (len(left["packets"]) - 1) * left["bin_ns"]
+    assert 0 <= sent["last_sent_mono_ns"] - last_bin_ns < left["bin_ns"]
     assert sum(sent["achieved"]["bytes"]) == sent["sent_bytes"] == 100 * packets
 
 

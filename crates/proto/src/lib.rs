@@ -20,7 +20,7 @@ pub use probe::{ProbeSpec, ProbeWhat};
 pub use profile::{ProfileReady, ProfileSpec};
 pub use replay::{
     Achieved, Flows, LateBurst, LateBursts, LedBy, ReplayPort, ReplayReady, ReplayResult,
-    ReplaySample, ReplaySpec, ScheduleError, SendBackend, SpreadOver,
+    ReplaySample, ReplaySpec, ScheduleError, SendBackend, SentProfile, SpreadOver,
 };
 pub use sample::{Every, SampleFormat, SampleReady, SampleSource, SampleSpec};
 pub use sink::{SinkCounts, SinkReady, SinkResult, SinkSample, SinkSpec, SinkThread};

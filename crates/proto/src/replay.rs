@@ -266,6 +266,17 @@ pub struct Achieved {
     pub largest_error_ns: Vec<u64>,
 }
 
+/// When packets really left; empty if none did.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct SentProfile {
+    /// Begin of the first bin: the start of the replay.
+    pub first_mono_ns: u64,
+    /// Length of a bin: 1 ms, doubled until at most 8,192 bins hold all packets.
+    pub bin_ns: u64,
+    /// Packets the kernel took in each bin, up to the last one with packets.
+    pub packets: Vec<u64>,
+}
+
 /// `sample` of `replay`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct ReplaySample {
@@ -323,6 +334,8 @@ pub struct ReplayResult {
     pub replica_offsets_ns: Vec<u64>,
     /// Rate over time, of all ports together.
     pub achieved: Achieved,
+    /// When packets left, of all ports together.
+    pub sent_profile: SentProfile,
     /// What each port has of this, in the order of the spec.
     pub ports: Vec<ReplayPort>,
 }

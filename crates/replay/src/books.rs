@@ -6,6 +6,7 @@ use nodrop_io::tx::Sent;
 
 use crate::lateness::Lateness;
 use crate::outcome::{Achieved, Outcome, Spent};
+use crate::sent_profile::SentProfile;
 
 /// One more than the largest errno of Linux.
 const ERRNOS: usize = 134;
@@ -22,8 +23,9 @@ pub struct Books<'a> {
     /// Whether packets have times to be late for.
     pub paced: bool,
     achieved: Achieved,
+    sent_profile: SentProfile,
     /// End of the interval at hand, what was sent before it, and the largest error within.
-    pub interval_end: u64,
+    interval_end: u64,
     before_interval: (u64, u64),
     interval_error: u64,
     /// Where others may read `sent_packets`.
@@ -48,12 +50,19 @@ impl Books<'_> {
                 bytes: Vec::with_capacity(Achieved::MOST),
                 largest_error_ns: Vec::with_capacity(Achieved::MOST),
             },
+            sent_profile: SentProfile::default(),
             interval_end: u64::MAX,
             before_interval: (0, 0),
             interval_error: 0,
             seen_by: None,
             gone: None,
         }
+    }
+
+    /// The replay begins then: before the first packet.
+    pub fn begins_at(&mut self, start_mono_ns: u64) {
+        self.interval_end = start_mono_ns + Achieved::INTERVAL_NS;
+        self.sent_profile.begins_at(start_mono_ns);
     }
 
     /// Ends the intervals that are over.
@@ -107,6 +116,7 @@ impl Books<'_> {
                 self.sent_bytes += packets * bytes as u64;
                 self.first_sent.get_or_insert(now);
                 self.last_sent = now;
+                self.sent_profile.add(packets, now);
             }
             Sent::Full(errno) | Sent::Unfit(errno) => {
                 let slot = usize::try_from(errno).unwrap_or(0).min(ERRNOS - 1);
@@ -140,6 +150,7 @@ impl Books<'_> {
             shaping: self.lateness.shaping,
             spent,
             achieved: self.achieved,
+            sent_profile: self.sent_profile,
         }
     }
 }
@@ -156,7 +167,7 @@ mod tests {
     #[test]
     fn every_outcome_of_a_send_is_booked_once() {
         let mut books = Books::new(Lateness::new(false, 0));
-        books.interval_end = 1_515;
+        books.begins_at(1_505);
         let seen = AtomicU64::new(0);
         books.seen_by = Some(&seen);
         books.leaves(10, 1_510);
@@ -166,7 +177,7 @@ mod tests {
         books.book(60, Sent::Full(105), 1_520);
         books.book(9000, Sent::Unfit(90), 1_530);
         books.book(9000, Sent::Unfit(90), 1_540);
-        let later = 1_515 + Achieved::INTERVAL_NS;
+        let later = 1_505 + 2 * Achieved::INTERVAL_NS;
         books.book(100, Sent::Taken, later);
         assert_eq!(books.gone, None);
         books.book(60, Sent::Gone(100), later);
@@ -178,6 +189,10 @@ mod tests {
             ns: 99,
             spun_ns: 88,
         };
+        let mut sent_profile = SentProfile::default();
+        sent_profile.begins_at(1_505);
+        sent_profile.add(1, 1_510);
+        sent_profile.add(1, later);
         assert_eq!(
             books.closed(6, spent),
             Outcome {
@@ -198,6 +213,7 @@ mod tests {
                     bytes: vec![60, 0, 100],
                     largest_error_ns: vec![1_500, 0, 0],
                 },
+                sent_profile,
             }
         );
     }

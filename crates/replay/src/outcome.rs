@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::bursts::LateBursts;
 use crate::lateness::Shaping;
 use crate::schedule_error::ScheduleErrors;
+use crate::sent_profile::SentProfile;
 
 /// What was sent in each interval from the start; trailing intervals are not kept beyond [`Achieved::MOST`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -95,6 +96,8 @@ pub struct Outcome {
     pub spent: Spent,
     /// Per 100 ms.
     pub achieved: Achieved,
+    /// Finer, for as long as it lasts.
+    pub sent_profile: SentProfile,
 }
 
 impl Outcome {
@@ -116,6 +119,7 @@ impl Outcome {
         self.shaping.join(&other.shaping);
         self.spent.join(&other.spent);
         self.achieved.join(&other.achieved);
+        self.sent_profile.join(&other.sent_profile);
     }
 }
 
@@ -128,6 +132,11 @@ mod tests {
         errors
             .iter()
             .for_each(|error| schedule_errors.record(*error));
+        let mut sent_profile = SentProfile::default();
+        sent_profile.begins_at(10);
+        if let Some(first) = first {
+            sent_profile.add(sent, first);
+        }
         Outcome {
             intended_packets: sent + 1,
             sent_packets: sent,
@@ -157,6 +166,7 @@ mod tests {
                 largest_error_ns: achieved.clone(),
                 packets: achieved,
             },
+            sent_profile,
         }
     }
 

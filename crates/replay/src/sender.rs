@@ -8,7 +8,7 @@ use crate::backend::Backend;
 use crate::books::Books;
 use crate::flood;
 use crate::lateness::Lateness;
-use crate::outcome::{Achieved, Outcome, Spent};
+use crate::outcome::{Outcome, Spent};
 use crate::pacer::{Aim, Pacer};
 use crate::schedule::{Plan, Slot};
 use crate::spread::Share;
@@ -99,7 +99,7 @@ impl<'a> Replay<'a> {
     ) -> Result<Outcome, SendError> {
         let (cpu, began) = (thread_cpu_ns(), mono_ns());
         self.pacer.begin();
-        self.books.interval_end = start_mono_ns + Achieved::INTERVAL_NS;
+        self.books.begins_at(start_mono_ns);
         self.books.paced = self.plan.is_paced();
         let intended = if self.books.paced {
             self.paced(start_mono_ns, &stopped)

@@ -28,6 +28,7 @@ SAID = {
     "late_bursts": None,
     "cpu_s": 0.1,
     "achieved": {"interval_ns": S, "packets": [], "bytes": [], "largest_error_ns": []},
+    "sent_profile": {"first_mono_ns": 0, "bin_ns": 10**6, "packets": []},
     "backend": "af_packet",
     "realtime": True,
     "shallow_idle": False,

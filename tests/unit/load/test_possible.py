@@ -18,6 +18,7 @@ RESULT = {
     "schedule_error_us": LATE,
     "asked_schedule_error_us": None,
     "achieved": {"interval_ns": S},
+    "sent_profile": {"first_mono_ns": 100 * S, "bin_ns": S, "packets": [3999, 1]},
 }
 
 
@@ -31,7 +32,12 @@ def look(**changed: Any) -> None:
     [
         {},
         {"first_sent_mono_ns": 101 * S},
-        {"sent_packets": 0, "first_sent_mono_ns": None, "last_sent_mono_ns": None},
+        {
+            "sent_packets": 0,
+            "first_sent_mono_ns": None,
+            "last_sent_mono_ns": None,
+            "sent_profile": {"bin_ns": S, "packets": []},
+        },
         {"schedule_error_us": None},
         {"schedule_error_us": {"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0}},
     ],
@@ -53,6 +59,8 @@ def test_what_can_be_is_taken(possible: dict[str, Any]) -> None:
         ({"schedule_error_us": LATE | {"max": 3.0}}, "schedule_error_us"),
         ({"asked_schedule_error_us": LATE | {"p99": 0.5}}, "asked_schedule_error_us"),
         ({"achieved": {"interval_ns": 0}}, "interval_ns"),
+        ({"sent_profile": {"bin_ns": 0, "packets": [4000]}}, "sent_profile"),
+        ({"sent_profile": {"bin_ns": S, "packets": [3999]}}, "sent_profile"),
     ],
 )
 def test_what_cannot_be_is_refused(impossible: dict[str, Any], words: str) -> None:

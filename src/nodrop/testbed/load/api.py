@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from nodrop.ledger.balance import Lengths
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import LateBurst
-from nodrop.protocol import Achieved, TraceResult
+from nodrop.protocol import Achieved, SentProfile, TraceResult
 from nodrop.results.records import LoadWindow
 from nodrop.results.trial import ScheduleErrorUs
 from nodrop.results.trial import Unscheduled as Unscheduled
@@ -226,6 +226,8 @@ class OfferedLoad:
     achieved: Achieved | None = None
     """`interval_ns`, and per interval from the first packet on `packets`, `bytes` and
     `largest_error_ns`; None if the generator cannot say."""
+    sent_profile: SentProfile | None = None
+    """Packets that left in each bin of about a millisecond; None as above."""
 
     @property
     def unsent_packets(self) -> int:

@@ -196,6 +196,7 @@ def offered_load(
         first_sent_mono_ns=first,
         last_sent_mono_ns=last,
         achieved=said["achieved"],
+        sent_profile=said["sent_profile"],
         facts={
             "backend": said["backend"],
             "realtime": said["realtime"],
@@ -228,6 +229,9 @@ def must_be_possible(said: ReplayResult, *, began_ns: int, ended_ns: int) -> Non
     _must_not_be_early("asked_schedule_error_us", said["asked_schedule_error_us"])
     if not said["achieved"]["interval_ns"]:
         raise ValueError("achieved.interval_ns is 0")
+    profile = said["sent_profile"]
+    if not profile["bin_ns"] or sum(profile["packets"]) != said["sent_packets"]:
+        raise ValueError("sent_profile does not hold the packets sent")
 
 
 def _must_not_be_early(name: str, error: events.ScheduleError | None) -> None:

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use nix::errno::Errno;
-use nodrop_proto::{Achieved, LateBurst, LateBursts, ReplayPort, ReplayResult, ScheduleError};
+use nodrop_proto::{
+    Achieved, LateBurst, LateBursts, ReplayPort, ReplayResult, ScheduleError, SentProfile,
+};
 use nodrop_replay::Outcome;
 use nodrop_replay::bursts::LATE_NS;
 use nodrop_replay::schedule_error::ScheduleErrorNs;
@@ -50,6 +52,11 @@ pub fn result(
             packets: all.achieved.packets,
             bytes: all.achieved.bytes,
             largest_error_ns: all.achieved.largest_error_ns,
+        },
+        sent_profile: SentProfile {
+            first_mono_ns: all.sent_profile.first_mono_ns,
+            bin_ns: all.sent_profile.bin_ns,
+            packets: all.sent_profile.packets,
         },
         ports: of_ports,
     }
