@@ -710,6 +710,7 @@ class SampleResult(TypedDict):
     interval_ms: Count
     last: SampleEdge | None
     lateness_us: Percentiles | None
+    levels: SampledLevels | None
     missed_rows: Count
     path: str | None
     processes: list[ProcessReading]
@@ -741,6 +742,14 @@ class SampleRow(TypedDict):
     softnet: NotRequired[list[SoftnetRow]]
     swap: NotRequired[Swap]
     tree: NotRequired[TreeTotals]
+
+
+class SampledLevels(TypedDict):
+    cpu_s: float
+    longest_gap_us: float
+    looks: Count
+    rings: list[WatchedRing]
+    unread: str | None
 
 
 class ScheduleError(TypedDict):
@@ -942,6 +951,16 @@ class Verified(TypedDict):
 class Vmx(TypedDict):
     controls: dict[str, dict[str, VmxSetting]]
     unreadable: str | None
+
+
+class WatchedRing(TypedDict):
+    block_bytes: Count
+    blocks: Count
+    fd: Count
+    inode: Count
+    pid: Count
+    slots: Count | None
+    version: Count
 
 
 class Xdp(TypedDict):

@@ -223,6 +223,20 @@ struct Link {
     target: u32,
     attach_type: u32,
     flags: u32,
+    /// Address of a `Walk`; 0 = every process.
+    walk: u64,
+    walk_bytes: u32,
+    rest: u32,
+}
+
+/// `bpf_iter_link_info` of tasks: one process. Since 6.1.
+#[repr(C)]
+#[derive(Default)]
+struct Walk {
+    thread: u32,
+    process: u32,
+    process_fd: u32,
+    rest: u32,
 }
 
 /// For BPF_ITER_CREATE.
@@ -246,6 +260,19 @@ impl PacketCountsReader {
     /// # Errors
     /// Without BTF, or without CAP_BPF and CAP_PERFMON in the first user namespace.
     pub fn new(root: &Path) -> Result<Self> {
+        Self::walking(root, None)
+    }
+
+    /// Loads the program for the files of one process, so that a reading costs what that process holds, not what all do. A
+    /// kernel before 6.1 cannot: it walks over all of them.
+    ///
+    /// # Errors
+    /// Without BTF, or without CAP_BPF and CAP_PERFMON in the first user namespace.
+    pub fn of_process(root: &Path, pid: u32) -> Result<Self> {
+        Self::walking(root, Some(pid)).or_else(|_| Self::walking(root, None))
+    }
+
+    fn walking(root: &Path, process: Option<u32>) -> Result<Self> {
         let btf = Btf::of_kernel(root)?;
         let absent = || CounterError::Kernel {
             call: "BPF iterator over files",
@@ -264,13 +291,25 @@ impl PacketCountsReader {
         };
         // SAFETY: the instructions and the license, which are all that `load` points at, live through the call.
         let program = unsafe { bpf(BPF_PROG_LOAD, &load, "bpf(BPF_PROG_LOAD)") }?;
+        let walk = process.map(|process| Walk {
+            process,
+            ..Walk::default()
+        });
         let link = Link {
             program: program.as_raw_fd().unsigned_abs(),
             attach_type: BPF_TRACE_ITER,
+            walk: walk
+                .as_ref()
+                .map_or(0, |walk| std::ptr::from_ref(walk) as u64),
+            walk_bytes: if walk.is_some() {
+                size_of::<Walk>() as u32
+            } else {
+                0
+            },
             ..Link::default()
         };
         Ok(Self {
-            // SAFETY: it points at nothing.
+            // SAFETY: the walk, which is all that it points at, lives through the call.
             link: unsafe { bpf(BPF_LINK_CREATE, &link, "bpf(BPF_LINK_CREATE)") }?,
             records: Vec::new(),
         })

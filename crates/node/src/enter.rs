@@ -175,7 +175,7 @@ fn prepare(args: &EnterArgs) -> Result<(), Failure> {
     if args.user.is_some() {
         again_with(parent)?;
     }
-    calls::deny(caps.has_bpf())
+    calls::deny(caps)
 }
 
 /// A container runs before its NIC can be moved into it; who moves it says so here. It holds the FIFO open for writing from

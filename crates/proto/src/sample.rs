@@ -44,6 +44,13 @@ pub struct SampleSpec {
     /// File for the rows (sysmon: folder for its files); as events (by hand: on stdout) if absent
     #[arg(long, short = 'o')]
     pub path: Option<PathBuf>,
+    /// File for the levels of the capture rings that `pids` and their children hold at the start
+    #[arg(skip)]
+    pub levels_path: Option<PathBuf>,
+    /// Milliseconds between looks at them while they are as good as empty; 1 while one fills
+    #[arg(skip = level_ms())]
+    #[serde(default = "level_ms")]
+    pub level_ms: u64,
     /// How rows are written to a file or by hand; events are always JSON
     #[arg(long, short, value_enum, default_value_t)]
     #[serde(default)]
@@ -256,6 +263,10 @@ pub struct SampleReady {
 
 fn interval_ms() -> u64 {
     100
+}
+
+fn level_ms() -> u64 {
+    4
 }
 
 #[cfg(test)]

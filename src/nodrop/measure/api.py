@@ -15,6 +15,7 @@ from nodrop.detections import Baseline, Found
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Problem
 from nodrop.ledger.imbalance import FlowSizes, Running, ThreadBooks
+from nodrop.ledger.level import Level
 from nodrop.ledger.over_time import Busy, Losses, WorkedOff
 from nodrop.ledger.sender import Quota
 from nodrop.ledger.verdict import Verdict
@@ -93,6 +94,8 @@ class PacketsSeen:
     window: LoadWindow | None = None
     """Window of the trace that was sent; None if the load names none."""
     running: Running | None = None
+    level: Level | None = None
+    """Level of the SUT's fullest capture ring; None = no ring could be read."""
     ledger: Ledger | None = None
     instances: Sequence[Instance] = ()
     """Each one's own part of the books, if several share the packets."""

@@ -411,6 +411,8 @@ class _World:
             own_cgroup=first.own_cgroup and len(self.each) == 1,
             path=self.trial.folder.samples(places.link.rx.host.name),
             interval_ms=self._settings.sample_interval_ms,
+            levels_path=self.trial.folder.levels(places.link.rx.host.name),
+            level_ms=self._settings.level_interval_ms,
             beside=self._offerer.processes,
         )
         stack.enter_context(sampler)

@@ -25,6 +25,7 @@ from nodrop.ledger.imbalance import (
     lost_beyond_steal,
     times,
 )
+from nodrop.ledger.level import Level, level
 from nodrop.ledger.over_time import Losses, WorkedOff
 from nodrop.ledger.sender import Bounds, Quota, Sending
 from nodrop.ledger.thread_times import CpuTime, Timeline, timeline
@@ -39,7 +40,7 @@ from nodrop.measure.packets.instances import (
 )
 from nodrop.measure.packets.readings import Reading, Readings, nothing_arrived
 from nodrop.measure.packets.reassembly import Room
-from nodrop.measure.sampling import Sampler, Usage, by_our_clock, rows_of_processes
+from nodrop.measure.sampling import Sampler, Usage, by_our_clock, rings_of, rows_of_processes
 from nodrop.protocol import SampleRow
 from nodrop.testbed.hosts.api import HostProcess, Json, counters_of, rise
 from nodrop.testbed.hosts.control_groups import own_quotas
@@ -551,8 +552,24 @@ class Offering:
             flow_sizes=counted.flow_sizes,
             peaks=() if facts is None else peaks(facts, seen.offered),
         )
+        counted.level = self._level(folder.levels(link.rx.host.name), drained_ns)
         used.lost_beyond_steal = lost_beyond_steal(
             counted.running, host, frozenset().union(*cpus), until_ns
+        )
+
+    def _level(self, path: Path, drained_ns: int) -> Level | None:
+        """Within the SUT's rings, from the first packet until it was at rest."""
+        offered, counters = self._trial.seen.offered, self._trial.seen.packets.counters
+        rings = rings_of(path)
+        if not rings or offered is None or counters is None or not offered.sent_packets:
+            return None
+        begin_ns = offered.first_sent_mono_ns or self._offer_ns
+        begin_ns += self._places.link.tx.host.clock_offset_ns
+        return level(
+            rings,
+            span_ns=(begin_ns, drained_ns),
+            dropped=counters.dropped_ring_full_packets,
+            mean_frame_bytes=offered.sent_bytes / offered.sent_packets,
         )
 
 

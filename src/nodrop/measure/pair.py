@@ -92,6 +92,8 @@ def trial_record(
         "imbalance_ratio": imbalance_ratio(packets.instances),
         "ports": [asdict(port) for port in packets.ports],
     }
+    if packets.level is not None:
+        beside["queue"] = asdict(packets.level)
     if packets.worked_off is not None:
         found["drain_s"] = packets.worked_off.drain_at_most_s
         beside["backlog_packets"] = packets.worked_off.backlog_at_most_packets

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from nodrop.ledger.hops import Problem, Reason
 from nodrop.ledger.imbalance import BusyThread
-from nodrop.protocol import CpuTimes, SampleRow
+from nodrop.ledger.level import Look, Ring
+from nodrop.protocol import CpuTimes, SampleRow, WatchedRing
 from nodrop.testbed.hosts.api import Host, HostProcess, Json, Port, SampleJob
 from nodrop.testbed.hosts.node import ClockFix, fit
 from nodrop.testbed.setups.api import SamplesInside
@@ -73,8 +75,11 @@ class Sampler:
         own_cgroup: bool,
         path: Path,
         interval_ms: int,
+        levels_path: Path | None = None,
+        level_ms: int = 0,
         beside: Sequence[HostProcess] = (),
     ) -> None:
+        """`level_ms` = 0: no ring is watched."""
         self._path = path
         self._marks: dict[str, int] = {}
         self._job: SampleJob = ports[0].host.job(
@@ -86,6 +91,8 @@ class Sampler:
                 "cgroup_of_pid": roots[0].pid if own_cgroup else None,
                 "ports": [port.name for port in ports],
                 "path": str(path),
+                "levels_path": str(levels_path) if levels_path and level_ms else None,
+                "level_ms": level_ms or 1,
             }
         )
         self._job.start()
@@ -115,6 +122,28 @@ class Sampler:
 
     def __exit__(self, *_: object) -> None:
         self._job.close()
+
+
+def rings_of(path: Path) -> list[Ring]:
+    """Capture rings that a sampler watched, with the looks at them; empty if it watched none."""
+    if not path.exists():
+        return []
+    with making_sense(str(path)), path.open(encoding="utf-8") as file:
+        head: Any = decode_object(next(file, "{}"))
+        watched = [fit(WatchedRing, ring) for ring in head["rings"]]
+        looks: list[list[Look]] = [[] for _ in watched]
+        for line in file:
+            at_ns, ring, packets, full, arrived, dropped = json.loads(line)
+            looks[ring].append(Look(at_ns, packets, full, arrived, dropped))
+        return [
+            Ring(
+                slots=ring["slots"],
+                blocks=ring["blocks"],
+                block_bytes=ring["block_bytes"],
+                looks=tuple(seen),
+            )
+            for ring, seen in zip(watched, looks, strict=True)
+        ]
 
 
 def usage_inside(samples: SamplesInside, path: Path, marks: dict[str, int]) -> Usage:

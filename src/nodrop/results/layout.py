@@ -5,7 +5,8 @@ No other room knows a file name of it.
 <name>-<utc>/
     manifest.json  experiment.toml  lab.toml  trials.jsonl  lock  [findings.json  imported.json
     drops.jsonl]
-    runs/<run>/    trial.json ledger.json offered.json counters.json samples-<host>.jsonl live.jsonl
+    runs/<run>/    trial.json ledger.json offered.json counters.json samples-<host>.jsonl
+                   levels-<host>.jsonl live.jsonl
                    sut/ [profile.json] [elsewhere.json]
 """
 
@@ -50,12 +51,18 @@ ELSEWHERE = "elsewhere.json"
 PROFILE = "profile"
 """The profile of a trial with `measure.profile`."""
 _SAMPLES = "samples-"
+_LEVELS = "levels-"
 _ROWS = ".jsonl"
 
 
 def samples_of(host: str) -> str:
     """The rows of one host's sampler."""
     return f"{_SAMPLES}{safe_name(host)}{_ROWS}"
+
+
+def levels_of(host: str) -> str:
+    """The levels of the SUT's capture rings on one host."""
+    return f"{_LEVELS}{safe_name(host)}{_ROWS}"
 
 
 def sampled_host(file: str) -> str | None:
@@ -156,6 +163,10 @@ class TrialFolder:
     def samples(self, host: str) -> Path:
         """Rows of that host's sampler."""
         return self.path / samples_of(host)
+
+    def levels(self, host: str) -> Path:
+        """Levels of the SUT's capture rings on that host."""
+        return self.path / levels_of(host)
 
     def append_live(self, row: Mapping[str, Any]) -> None:
         """A reading of the trial under way; for watching, so nothing waits for the disk."""

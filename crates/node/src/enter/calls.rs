@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use caps::Capability;
 use nix::libc;
 use nodrop_sys::seccomp::filter_calls;
 use seccompiler::{
@@ -12,6 +13,7 @@ use seccompiler::{
 };
 
 use super::failure::{Explain, Failure};
+use super::rights::Rights;
 
 /// Answered with EPERM.
 const DENIED: &[i64] = &[
@@ -38,7 +40,6 @@ const DENIED: &[i64] = &[
     libc::SYS_swapoff,
     // other processes
     libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_process_madvise,
     libc::SYS_pidfd_getfd,
@@ -92,10 +93,14 @@ const NEW_NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// For good, of this process and all that it starts. `bpf`: a flood is a program of the kernel.
-pub fn deny(bpf: bool) -> Result<(), Failure> {
+/// For good, of this process and all that it starts. A flood is a program of the kernel, and so is what walks over sockets;
+/// who may trace others reads their memory, where their capture rings lie.
+pub fn deny(rights: &Rights) -> Result<(), Failure> {
     let what = || "cannot filter system calls".to_owned();
-    for filter in [denials(bpf).explain(what)?, unknown_clone3().explain(what)?] {
+    for filter in [
+        denials(rights).explain(what)?,
+        unknown_clone3().explain(what)?,
+    ] {
         let program: Vec<libc::sock_filter> = filter
             .iter()
             .map(|step| libc::sock_filter {
@@ -110,10 +115,13 @@ pub fn deny(bpf: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn denials(bpf: bool) -> Result<BpfProgram, seccompiler::BackendError> {
+fn denials(rights: &Rights) -> Result<BpfProgram, seccompiler::BackendError> {
     let mut denied: Vec<i64> = [DENIED, DENIED_HERE].concat();
-    if !bpf {
+    if !rights.has(Capability::CAP_BPF) {
         denied.push(libc::SYS_bpf);
+    }
+    if !rights.has(Capability::CAP_SYS_PTRACE) {
+        denied.push(libc::SYS_process_vm_readv);
     }
     #[cfg(target_arch = "x86_64")]
     denied.extend(under_x32(&denied));

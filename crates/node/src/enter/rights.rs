@@ -26,9 +26,9 @@ impl FromStr for Rights {
 }
 
 impl Rights {
-    /// Whether the program may load one into the kernel.
-    pub fn has_bpf(&self) -> bool {
-        self.0.contains(&Capability::CAP_BPF)
+    /// Whether the program keeps this capability.
+    pub fn has(&self, capability: Capability) -> bool {
+        self.0.contains(&capability)
     }
 
     /// Gives up everything else. The bounding set holds for root's next program too; `no_new_privs` for what a file would give.

@@ -2,6 +2,7 @@
 
 mod csv;
 mod exposition;
+mod levels;
 mod metrics;
 pub(crate) mod output;
 mod row;
@@ -19,6 +20,7 @@ use nodrop_sys::clock::{mono_ns, process_cpu_ns};
 
 use crate::job::{Job, hold_many_files, present, unreadable};
 use crate::session::Session;
+use levels::Levels;
 use metrics::Metrics;
 use output::Output;
 use row::Row;
@@ -31,6 +33,7 @@ pub struct Sample {
     spec: SampleSpec,
     watched: Arc<Mutex<Watched>>,
     output: Output,
+    levels: Option<Levels>,
     /// `nodrop monitor` became this process: what its Python took is not the sampler's.
     begun_cpu_ns: u64,
     _metrics: Option<Metrics>,
@@ -51,6 +54,10 @@ impl Job for Sample {
         sources.read(Due::ALL, &mut row).map_err(unreadable)?;
         let output = Output::open(&spec, session.is_controlled())?;
         let (processes, threads) = (row.tree.processes, row.tree.threads);
+        let levels = spec.levels_path.as_deref().map(|path| {
+            let pids: Vec<u32> = sources.processes().iter().map(|one| one.pid).collect();
+            Levels::open(path, spec.level_ms, &pids)
+        });
         let watched = Arc::new(Mutex::new(Watched { sources, row }));
         let place = spec.metrics.as_deref();
         let metrics = place
@@ -72,6 +79,7 @@ impl Job for Sample {
                 spec,
                 watched,
                 output,
+                levels,
                 begun_cpu_ns,
                 _metrics: metrics,
             },
@@ -83,6 +91,8 @@ impl Job for Sample {
         let mut schedule = Schedule::new(session.wait_start(), &self.spec);
         let mut summary = Summary::new(self.begun_cpu_ns);
         let watched = Arc::clone(&self.watched);
+        let looking = self.levels.take().map(|levels| levels.begin(session));
+        let looking = looking.transpose()?;
         loop {
             let stopped = session.sleep_until(schedule.due_ns());
             let now = mono_ns();
@@ -101,10 +111,12 @@ impl Job for Sample {
             }
             schedule.advance(due, mono_ns());
         }
+        let levels = looking.map(levels::Looking::end).transpose()?;
         self.output.close()?;
         summary.count_writing();
         let processes = lock(&watched).sources.final_processes();
-        Ok(summary.finish(&self.spec, &schedule, processes.map_err(unreadable)?))
+        let processes = processes.map_err(unreadable)?;
+        Ok(summary.finish(&self.spec, &schedule, processes, levels))
     }
 }
 

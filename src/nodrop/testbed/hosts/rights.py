@@ -156,6 +156,8 @@ GENERATOR = ("NET_RAW", "NET_ADMIN", "SYS_NICE", "IPC_LOCK", "DAC_READ_SEARCH")
 """Sockets and AF_XDP; a real-time class; memory that stays; a user's own trace."""
 SAMPLER = ("SYS_PTRACE", "DAC_READ_SEARCH")
 """To read /proc of whoever is measured."""
+WATCHER = (*SAMPLER, "BPF", "PERFMON")
+"""A sampler that watches capture rings: the kernel walks over its own table of sockets."""
 FLOOD = (*GENERATOR, "BPF")
 """A flood is a program of the kernel."""
 
@@ -181,6 +183,8 @@ def of_job(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     `probe` try something out (a namespace, a register), and read no file of others."""
     if str(spec.get("backend", "")).startswith("flood"):
         return FLOOD
+    if spec.get("levels_path"):
+        return WATCHER
     if spec["job"] == "probe":
         return SAMPLER if LOOKS.issuperset(spec["what"]) else None
     return {

@@ -7,6 +7,7 @@ use nodrop_sys::clock::{process_cpu_ns, thread_cpu_ns};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::levels::LevelsResult;
 use super::row::Row;
 use super::schedule::{Schedule, microseconds};
 
@@ -28,6 +29,8 @@ pub struct SampleResult {
     tree_cpu_s: Option<f64>,
     tree_rss_peak_bytes: u64,
     processes: Vec<ProcessReading>,
+    /// `None` if the spec asks for none.
+    levels: Option<LevelsResult>,
 }
 
 /// One end of the time that was sampled.
@@ -126,6 +129,7 @@ impl Summary {
         spec: &SampleSpec,
         schedule: &Schedule,
         processes: Vec<ProcessReading>,
+        levels: Option<LevelsResult>,
     ) -> SampleResult {
         let rise = |value: &dyn Fn(&Edge) -> u64| {
             let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
@@ -143,6 +147,7 @@ impl Summary {
             tree_cpu_s: rise(&|edge: &Edge| edge.tree.cpu_ns).map(seconds),
             tree_rss_peak_bytes: self.rss_peak_bytes,
             processes,
+            levels,
             lateness_us: percentiles(&self.lateness_ns),
             cost_us: percentiles(&self.cost_ns),
             rows_cpu_s: seconds(self.rows_cpu_ns),

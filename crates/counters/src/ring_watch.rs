@@ -1,0 +1,191 @@
+//! Levels of the capture rings of some processes, look by look: what waits in each ring, what came to it and what it dropped.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::packet_counts::{PacketCounts, PacketCountsReader, RingShape};
+use crate::ring_fill::{ring_addresses, ring_fill};
+use crate::{CounterError, Result};
+
+/// A receive ring that is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct WatchedRing {
+    /// As in `/proc/PID/fd`: `socket:[inode]`.
+    pub inode: u64,
+    /// The process that maps it.
+    pub pid: u32,
+    /// Its number there: programs that open one socket per thread do so in order.
+    pub fd: u32,
+    /// TPACKET_V1, 2 or 3.
+    pub version: u32,
+    /// Packets that it holds; `None` for version 3, whose packets share blocks.
+    pub slots: Option<u64>,
+    /// Blocks of the ring.
+    pub blocks: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+}
+
+/// One ring at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingLook {
+    /// Place in `RingWatch::rings`.
+    pub ring: usize,
+    /// Packets that wait for the reader, those in the block that is being filled included.
+    pub packets: u64,
+    /// Frames or, of version 3, blocks that are the reader's.
+    pub full: u64,
+    /// Packets that came to the socket since the first look, dropped ones included. Its owner's own reading of them sets the
+    /// kernel's counter to zero; what came between the last look and that reading is missing.
+    pub arrived: u64,
+    /// Packets that found the ring full since the first look, with the same gap.
+    pub dropped: u64,
+}
+
+/// The rings of some processes, and what was counted at the last look.
+#[derive(Debug)]
+pub struct RingWatch {
+    readers: Vec<PacketCountsReader>,
+    rings: Vec<WatchedRing>,
+    watched: Vec<Watched>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    address: u64,
+    counted: Rise,
+    dropped: Rise,
+}
+
+/// Sum of a counter that its owner may set to zero.
+#[derive(Debug, Default)]
+struct Rise {
+    last: u64,
+    sum: u64,
+}
+
+impl Rise {
+    fn to(&mut self, now: u64) -> u64 {
+        self.sum += now.checked_sub(self.last).unwrap_or(now);
+        self.last = now;
+        self.sum
+    }
+}
+
+impl RingWatch {
+    /// Watches the rings that these processes have now. `root` is `/` in production.
+    ///
+    /// # Errors
+    /// Without CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE (root of the host), and on a kernel without BTF.
+    pub fn new(root: &Path, pids: &[u32]) -> Result<Self> {
+        let mut found = Self {
+            readers: Vec::new(),
+            rings: Vec::new(),
+            watched: Vec::new(),
+        };
+        for pid in pids {
+            let mut reader = PacketCountsReader::of_process(root, *pid)?;
+            let addresses = ring_addresses(root, *pid)?;
+            let own = |counts: &PacketCounts| counts.pid == *pid && counts.protocol != 0;
+            let mut known = 0;
+            for counts in reader.read()?.into_iter().filter(own) {
+                let (Some(shape), Some(address)) = (counts.ring, addresses.get(&counts.inode))
+                else {
+                    continue;
+                };
+                if found.rings.iter().any(|ring| ring.inode == counts.inode) {
+                    continue; // a ring that a parent and its child share
+                }
+                known += 1;
+                found.rings.push(WatchedRing {
+                    inode: counts.inode,
+                    pid: *pid,
+                    fd: counts.fd,
+                    version: shape.version,
+                    slots: (shape.version < 3).then_some(shape.frames),
+                    blocks: shape.blocks,
+                    block_bytes: shape.block_bytes,
+                });
+                found.watched.push(Watched {
+                    address: *address,
+                    counted: Rise {
+                        last: counts.tp_packets,
+                        sum: 0,
+                    },
+                    dropped: Rise {
+                        last: counts.tp_drops,
+                        sum: 0,
+                    },
+                });
+            }
+            if known > 0 {
+                found.readers.push(reader);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The rings, in the order of processes and descriptors.
+    #[must_use]
+    pub fn rings(&self) -> &[WatchedRing] {
+        &self.rings
+    }
+
+    /// Looks at each ring that is still there.
+    pub fn look(&mut self, into: &mut Vec<RingLook>) -> Result<()> {
+        into.clear();
+        for reader in &mut self.readers {
+            for counts in reader.read()? {
+                let place = self.rings.iter().position(|ring| {
+                    (ring.inode, ring.pid) == (counts.inode, counts.pid) && ring.fd == counts.fd
+                });
+                let (Some(ring), Some(shape)) = (place, counts.ring) else {
+                    continue;
+                };
+                let watched = &mut self.watched[ring];
+                let Some((packets, full)) = level(counts.pid, watched.address, &shape)? else {
+                    continue;
+                };
+                let dropped = watched.dropped.to(counts.tp_drops);
+                into.push(RingLook {
+                    ring,
+                    packets,
+                    full,
+                    arrived: watched.counted.to(counts.tp_packets) + dropped,
+                    dropped,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Packets and frames or blocks; `None` once the process is gone, or if the ring is too large for a look.
+fn level(pid: u32, address: u64, shape: &RingShape) -> Result<Option<(u64, u64)>> {
+    match ring_fill(pid, address, shape) {
+        Ok(fill) => Ok(fill.map(|fill| (fill.packets, fill.full))),
+        Err(CounterError::Kernel { source, .. })
+            if matches!(
+                source.raw_os_error(),
+                Some(libc::ESRCH | libc::EFAULT | libc::EPERM)
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_its_owner_sets_to_zero_goes_on() {
+        let mut rise = Rise { last: 40, sum: 0 };
+        let sums = [40, 55, 3, 3, 9].map(|now| rise.to(now));
+        assert_eq!(sums, [0, 15, 18, 18, 24]);
+    }
+}

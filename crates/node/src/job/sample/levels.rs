@@ -1,0 +1,216 @@
+//! Levels of the capture rings that the watched processes hold, in a thread and a file of their own: a ring fills and empties
+//! within a few milliseconds, far more often than rows are taken.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use nodrop_counters::{RingLook, RingWatch, WatchedRing};
+use nodrop_proto::JobError;
+use nodrop_sys::clock::{mono_ns, thread_cpu_ns};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::spool::Spool;
+use crate::job::unreadable;
+use crate::session::Session;
+
+/// Between looks while a ring fills or empties.
+const MOVING_NS: u64 = 1_000_000;
+/// A ring of which less is in use is as good as empty.
+const MOVES_FROM: f64 = 1.0 / 32.0;
+/// Looks that wait to be written together.
+const MOST_TOGETHER: usize = 1 << 16;
+
+/// The first line of the file.
+#[derive(Serialize)]
+struct Head<'a> {
+    rings: &'a [WatchedRing],
+}
+
+/// Rings that were watched and what it cost.
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "SampledLevels")]
+pub struct LevelsResult {
+    rings: Vec<WatchedRing>,
+    looks: u64,
+    longest_gap_us: f64,
+    cpu_s: f64,
+    /// Reason why no ring was watched; `None` if one was.
+    unread: Option<String>,
+}
+
+/// Before the first look.
+pub struct Levels {
+    path: PathBuf,
+    interval_ns: u64,
+    watch: Result<RingWatch, String>,
+}
+
+/// Looks under way.
+pub struct Looking {
+    done: Arc<AtomicBool>,
+    thread: JoinHandle<Result<LevelsResult, JobError>>,
+}
+
+impl Levels {
+    /// A host that shows no rings is no error: the result has the reason.
+    pub fn open(path: &Path, interval_ms: u64, pids: &[u32]) -> Self {
+        let watch = RingWatch::new(Path::new("/"), pids).map_err(|error| error.to_string());
+        Self {
+            path: path.into(),
+            interval_ns: interval_ms.saturating_mul(1_000_000).max(MOVING_NS),
+            watch,
+        }
+    }
+
+    /// Looks until `Looking::end` or `stop`.
+    pub fn begin(self, session: &Session) -> Result<Looking, JobError> {
+        let done = Arc::new(AtomicBool::new(false));
+        let (session, ended) = (session.clone(), Arc::clone(&done));
+        let thread = std::thread::Builder::new()
+            .name("levels".into())
+            .spawn(move || self.run(&session, &ended))
+            .map_err(|error| JobError::new("thread", error.to_string()))?;
+        Ok(Looking { done, thread })
+    }
+
+    fn run(self, session: &Session, ended: &AtomicBool) -> Result<LevelsResult, JobError> {
+        let mut result = LevelsResult {
+            rings: Vec::new(),
+            looks: 0,
+            longest_gap_us: 0.0,
+            cpu_s: 0.0,
+            unread: None,
+        };
+        let mut watch = match self.watch {
+            Ok(watch) if !watch.rings().is_empty() => watch,
+            Ok(_) => {
+                result.unread = Some("the watched processes map no capture ring".into());
+                return Ok(result);
+            }
+            Err(why) => {
+                result.unread = Some(why);
+                return Ok(result);
+            }
+        };
+        let cpu_ns = thread_cpu_ns();
+        let mut file = Series::create(&self.path, watch.rings())?;
+        let (mut looks, mut last_ns, mut longest_ns) = (Vec::new(), None, 0);
+        loop {
+            let now_ns = mono_ns();
+            watch.look(&mut looks).map_err(unreadable)?;
+            if let Some(last_ns) = last_ns {
+                longest_ns = longest_ns.max(now_ns - last_ns);
+            }
+            last_ns = Some(now_ns);
+            result.looks += 1;
+            file.take(now_ns, &looks)?;
+            let moves = looks.iter().any(|look| {
+                let ring = &watch.rings()[look.ring];
+                let of = ring.slots.unwrap_or(ring.blocks);
+                look.full as f64 >= MOVES_FROM * of as f64
+            });
+            let step_ns = if moves { MOVING_NS } else { self.interval_ns };
+            if session.sleep_until(now_ns + step_ns) || ended.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        watch.look(&mut looks).map_err(unreadable)?;
+        file.take(mono_ns(), &looks)?;
+        file.write()?;
+        result.rings = watch.rings().to_vec();
+        result.longest_gap_us = longest_ns as f64 / 1e3;
+        result.cpu_s = (thread_cpu_ns() - cpu_ns) as f64 / 1e9;
+        Ok(result)
+    }
+}
+
+impl Looking {
+    /// What was watched, once the last look is in the file.
+    pub fn end(self) -> Result<LevelsResult, JobError> {
+        self.done.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_else(|_| {
+            Err(JobError::new(
+                "bug",
+                "the thread that looks at rings panicked",
+            ))
+        })
+    }
+}
+
+/// The file of looks: a head, then one array a ring and look.
+struct Series {
+    spool: Spool,
+    waiting: Vec<(u64, RingLook)>,
+}
+
+impl Series {
+    fn create(path: &Path, rings: &[WatchedRing]) -> Result<Self, JobError> {
+        let mut spool = Spool::create(path)?;
+        spool.write(|file| {
+            serde_json::to_writer(&mut *file, &Head { rings })?;
+            file.write_all(b"\n")
+        })?;
+        Ok(Self {
+            spool,
+            waiting: Vec::new(),
+        })
+    }
+
+    fn take(&mut self, mono_ns: u64, looks: &[RingLook]) -> Result<(), JobError> {
+        self.waiting
+            .extend(looks.iter().map(|look| (mono_ns, *look)));
+        if self.waiting.len() < MOST_TOGETHER {
+            return Ok(());
+        }
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<(), JobError> {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.spool.write(|file| {
+            for (mono_ns, look) in &waiting {
+                let RingLook {
+                    ring,
+                    packets,
+                    full,
+                    arrived,
+                    dropped,
+                } = look;
+                writeln!(
+                    file,
+                    "[{mono_ns},{ring},{packets},{full},{arrived},{dropped}]"
+                )?;
+            }
+            file.flush()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_and_one_array_a_look() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("levels.jsonl");
+        let mut series = Series::create(&path, &[]).unwrap();
+        let look = RingLook {
+            ring: 1,
+            packets: 30,
+            full: 2,
+            arrived: 77,
+            dropped: 5,
+        };
+        series
+            .take(9, &[look, RingLook { ring: 0, ..look }])
+            .unwrap();
+        series.write().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "{\"rings\":[]}\n[9,1,30,2,77,5]\n[9,0,30,2,77,5]\n");
+    }
+}

@@ -1,0 +1,147 @@
+"""Level of the SUT's capture rings over a trial: how full they became, when, and for how long.
+
+A ring is filled by what the SUT has not worked off. Its highest level and the packets that found no
+room are one figure on both sides of the limit: (highest level + lost) / slots is below 1 where the
+ring held everything, and above where it did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+HEADER_BYTES = 82
+"""Approximate bytes that a packet takes in a block of a TPACKET_V3 ring beside its frame: struct
+tpacket3_hdr, the socket's address and the alignment of both."""
+HALF, NINETY = 0.5, 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One ring at one moment."""
+
+    at_ns: int
+    packets: int
+    """Packets that waited for the reader."""
+    full: int
+    """Frames or, of TPACKET_V3, blocks in use."""
+    arrived: int
+    """Packets that came to the ring since the first look, dropped ones included."""
+    dropped: int
+    """Packets that found the ring full since the first look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ring:
+    """A capture ring and all looks at it, in the order of time."""
+
+    slots: int | None
+    """Packets that fit; None = packets share blocks (TPACKET_V3)."""
+    blocks: int
+    block_bytes: int
+    looks: Sequence[Look] = field(default_factory=tuple)
+
+    @property
+    def places(self) -> int:
+        """Frames or blocks of the ring."""
+        return self.blocks if self.slots is None else self.slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Level of the ring that came nearest to its limit, or went furthest beyond it."""
+
+    rings: int
+    """Rings that were watched."""
+    slots: int
+    """Packets that fit into it, as its blocks were filled when it was fullest."""
+    highest_packets: int
+    highest_ratio: float
+    """Frames or blocks in use of all, when it was fullest."""
+    at_s: float
+    """When it was fullest, after the first packet sent."""
+    above_half_s: float
+    above_ninety_s: float
+    lost_packets: int
+    """Packets that found it full."""
+    excess: float
+    """(Highest level + lost) / slots."""
+    looks: int
+    longest_gap_s: float
+    """Longest time between two looks."""
+
+
+def level(
+    rings: Sequence[Ring],
+    *,
+    span_ns: tuple[int, int],
+    dropped: int | None,
+    mean_frame_bytes: float,
+) -> Level | None:
+    """Level within a span of time; None if no look fell into it. `dropped`: packets that found any
+    ring full, as the SUT counts them at rest. The looks share them out, as a ring's own count lacks
+    what came just before its owner read it."""
+    within = [_within(ring, span_ns) for ring in rings]
+    seen = [ring for ring in within if ring.looks]
+    lost = _shared(seen, dropped)
+    found = [
+        _of_ring(ring, lost[n], len(rings), span_ns[0], mean_frame_bytes)
+        for n, ring in enumerate(seen)
+    ]
+    return max(found, key=lambda one: one.excess, default=None)
+
+
+def _within(ring: Ring, span_ns: tuple[int, int]) -> Ring:
+    begin_ns, end_ns = span_ns
+    looks = tuple(look for look in ring.looks if begin_ns <= look.at_ns <= end_ns)
+    return Ring(slots=ring.slots, blocks=ring.blocks, block_bytes=ring.block_bytes, looks=looks)
+
+
+def _shared(rings: Sequence[Ring], dropped: int | None) -> list[int]:
+    own = [ring.looks[-1].dropped - ring.looks[0].dropped for ring in rings]
+    if dropped is None or not rings:
+        return own
+    if not sum(own):
+        # Nobody saw where: then the fullest ring has them.
+        fullest = max(range(len(rings)), key=lambda n: _peak(rings[n]).full / rings[n].places)
+        return [dropped if n == fullest else 0 for n in range(len(rings))]
+    return [round(dropped * mine / sum(own)) for mine in own]
+
+
+def _peak(ring: Ring) -> Look:
+    return max(ring.looks, key=lambda look: (look.full, look.packets))
+
+
+def _of_ring(ring: Ring, lost: int, rings: int, begin_ns: int, mean_frame_bytes: float) -> Level:
+    peak, looks = _peak(ring), ring.looks
+    slots = ring.slots or _slots_of_blocks(ring, peak, mean_frame_bytes)
+    highest = max(peak.packets, 1 if peak.full else 0)
+    used = peak.full / ring.places
+    return Level(
+        rings=rings,
+        slots=slots,
+        highest_packets=highest,
+        highest_ratio=used,
+        at_s=max(0, peak.at_ns - begin_ns) / 1e9,
+        above_half_s=_above(ring, HALF),
+        above_ninety_s=_above(ring, NINETY),
+        lost_packets=lost,
+        excess=(highest + lost) / slots,
+        looks=len(looks),
+        longest_gap_s=max((b.at_ns - a.at_ns for a, b in pairwise(looks)), default=0) / 1e9,
+    )
+
+
+def _slots_of_blocks(ring: Ring, peak: Look, mean_frame_bytes: float) -> int:
+    """Packets that a ring of shared blocks holds: so many as its full blocks had when it was
+    fullest, since a block closes before it is full if packets come slowly."""
+    if peak.full > 1:
+        return max(1, round(peak.packets / peak.full * ring.blocks))
+    return max(1, int(ring.blocks * ring.block_bytes / (mean_frame_bytes + HEADER_BYTES)))
+
+
+def _above(ring: Ring, share: float) -> float:
+    """Seconds from each look above that share to the next one."""
+    pairs = pairwise(ring.looks)
+    return sum(b.at_ns - a.at_ns for a, b in pairs if a.full > share * ring.places) / 1e9
