@@ -280,7 +280,7 @@ CAUSES = {
     "softirq": "interrupts", "throttled": "a CPU quota", "blocked": "it waited for a device",
     "stopped": "it was stopped", "stood_still": "it stood still", "lock": "a lock",
     "saturated": "a thread without time left", "workers_full": "a worker without time left",
-    "burst": "a burst", "own_pace": "its own pace",
+    "burst": "a burst", "own_pace": "its own pace", "costly": "costly packets",
 }  # fmt: skip
 """Rules of causes (docs/methodology.md), as a card names them."""
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from nodrop.ledger.filling import Filler, Filling, filling
-from nodrop.ledger.queue import Ring
+from nodrop.ledger.queue import Queue
 from tests.made import queues
 from tests.made.queues import Cost
 
@@ -29,7 +29,7 @@ def filled(
     packets: list[float], cost: Cost, times: int, away: tuple[float, float] | None = None
 ) -> Filling:
     came = queues.arrivals(packets, cost, times)
-    found = filling(queues.ring(came, 600, away=[away] if away else []))
+    found = filling(queues.queue(came, 600, away=[away] if away else []))
     assert found is not None
     assert found.lost == len(queues.serve(came, 600, [away] if away else []).lost)
     assert sum(found.parts.values()) == pytest.approx(1.0)
@@ -80,12 +80,12 @@ def test_the_packets_that_cost_so_much_are_those_of_their_moment() -> None:
 def test_a_reader_that_sleeps_while_packets_wait_is_seen_to_sleep() -> None:
     """A pace of its own: it runs 2 us of the 150 that it takes for a packet."""
     came = queues.arrivals(EVEN, lambda at: 150e-6, 4)
-    ring = queues.ring(came, 600)
+    ring = queues.queue(came, 600)
     reader = [
         type(row)(begin_ns=row.begin_ns, end_ns=row.end_ns, ran_ns=row.ran_ns / 75, kept_off_ns=0.0)
         for row in ring.reader
     ]
-    found = filling(Ring(slots=600, blocks=False, looks=ring.looks, reader=reader, lost=ring.lost))
+    found = filling(Queue(slots=600, looks=ring.looks, reader=reader, lost=ring.lost))
     assert found is not None
     assert found.asleep_ratio > 0.9
     assert found.parts[Filler.OVERLOAD] > 0.9
@@ -93,4 +93,4 @@ def test_a_reader_that_sleeps_while_packets_wait_is_seen_to_sleep() -> None:
 
 
 def test_a_ring_that_lost_nothing_has_no_filling() -> None:
-    assert filling(queues.ring(queues.arrivals(EVEN, usual, 3), 600)) is None
+    assert filling(queues.queue(queues.arrivals(EVEN, usual, 3), 600)) is None
