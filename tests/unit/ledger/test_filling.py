@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from nodrop.ledger.cause import causes_of
 from nodrop.ledger.filling import Filler, Filling, filling
 from nodrop.ledger.queue import Queue
+from nodrop.testbed.suts.suricata.sut import RING
 from tests.made import queues
 from tests.made.queues import Cost
+from tests.made.threads import BEGIN_NS, Made, World
 
 RANDOM = Random(1)
 EVEN = sorted(RANDOM.random() for _ in range(2000))
@@ -94,3 +98,56 @@ def test_a_reader_that_sleeps_while_packets_wait_is_seen_to_sleep() -> None:
 
 def test_a_ring_that_lost_nothing_has_no_filling() -> None:
     assert filling(queues.queue(queues.arrivals(EVEN, usual, 3), 600)) is None
+
+
+# The cause that is named of it.
+
+
+@pytest.mark.parametrize(
+    ("packets", "cost", "times", "away", "rule"),
+    [
+        (EVEN, costly, 5, None, "costly"),
+        (BURST, usual, 5, None, "burst"),
+        (EVEN, usual, 5, (0.6, 0.7), "other_programs"),
+        (EVEN, usual, 13, None, "saturated"),
+    ],
+    ids=["cost", "burst", "absence", "overload"],
+)
+def test_a_filling_names_the_cause(
+    packets: list[float], cost: Cost, times: int, away: tuple[float, float] | None, rule: str
+) -> None:
+    """No reading of the SUT's counters is needed for it."""
+    came = queues.arrivals(packets, cost, times)
+    queue = replace(queues.queue(came, 600, away=[away] if away else []), thread="W#01")
+    busy = 0.2 if away else 0.97
+    world = World(threads={"W#01": [Made(ran=busy, waited=0.98 - busy)]}, others={0: 0.98 - busy})
+    found = filling(queue)
+    assert found is not None
+    shifted = [(BEGIN_NS + begin, BEGIN_NS + end) for begin, end in found.spans]
+    running = replace(world.running(), losses=(), filling=replace(found, spans=shifted))
+    first, *_ = causes_of(RING, running)
+    assert (first.rule, first.thread) == (rule, "W#01")
+    assert first.evidence["filled_by_" + str(FILLERS[rule]) + "_ratio"] > 0.8
+
+
+FILLERS = {
+    "costly": Filler.COST,
+    "burst": Filler.BURST,
+    "other_programs": Filler.ABSENCE,
+    "saturated": Filler.OVERLOAD,
+}
+
+
+def test_packets_that_wait_for_a_reader_that_sleeps_wait_for_its_own_pace() -> None:
+    came = queues.arrivals(EVEN, lambda at: 150e-6, 4)
+    found = filling(replace(queues.queue(came, 600), thread="sink-0"))
+    assert found is not None
+    asleep = replace(
+        found,
+        asleep_ratio=0.9,
+        spans=[(BEGIN_NS + begin, BEGIN_NS + end) for begin, end in found.spans],
+    )
+    world = World(threads={"sink-0": [Made(ran=0.02)]})
+    (cause,) = causes_of(RING, replace(world.running(), losses=(), filling=asleep))
+    assert cause.rule == "own_pace"
+    assert "ring is large enough" in cause.knob
