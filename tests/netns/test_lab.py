@@ -19,6 +19,7 @@ from nodrop.errors import LabProblem
 from nodrop.testbed.hosts.api import Host, Link
 from nodrop.testbed.hosts.journal import DiskJournal, namespaces_of, undo_abandoned
 from nodrop.testbed.hosts.processes import labelled_processes
+from nodrop.testbed.labs import offloads
 from nodrop.testbed.labs.netns import NetnsLab
 
 DEADLINE_S = 20.0
@@ -53,6 +54,22 @@ def lab_up(label: str, **settings: Any) -> Iterator[Link]:
 
 def shown(host: Host, port: str) -> Any:
     return json.loads(host.run(["ip", "-j", "-d", "-s", "link", "show", port]).stdout)[0]
+
+
+def test_a_host_without_ethtool_turns_the_same_offloads_off(
+    label: str, nothing_stays: None
+) -> None:
+    def features(host: Host, port: str) -> str:
+        return host.run(["ethtool", "-k", port]).stdout
+
+    with lab_up(label) as link:
+        for port in (link.tx, link.rx):
+            off = features(port.host, port.name)
+            port.host.run(["ethtool", "-K", port.name, "rx", "on", "tx", "on", "sg", "on"])
+            port.host.run(["ethtool", "-K", port.name, "gro", "on", "gso", "on", "tso", "on"])
+            assert features(port.host, port.name) != off
+            port.host.run([sys.executable, "-IS", offloads.__file__, port.name])
+            assert features(port.host, port.name) == off
 
 
 def test_the_link_is_as_promised(label: str, nothing_stays: None) -> None:
@@ -170,6 +187,7 @@ import sys
 from pathlib import Path
 from nodrop.errors import interrupts
 from nodrop.testbed.hosts.journal import DiskJournal
+from nodrop.testbed.labs import offloads
 from nodrop.testbed.labs.netns import NetnsLab
 from nodrop.testbed.hosts.rights import ensure_privileges
 

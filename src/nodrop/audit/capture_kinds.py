@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from nodrop.audit.world import (
     share,
 )
 from nodrop.config.units import count_of, format_cpus
+from nodrop.sensor.suricata_counters import lost_analysis
 
 STALL_MS = 200
 """A stall that is ordinary, and lost packets in a ring of Suricata's default size."""
@@ -312,43 +314,18 @@ def _dropped(world: World) -> Iterator[Seen]:
                 )
 
 
-MEMCAPS = (
-    ("tcp.ssn_memcap_drop", "stream.memcap"),
-    ("tcp.segment_memcap_drop", "stream.reassembly.memcap"),
-    ("tcp.reassembly_memcap_drop", "stream.reassembly.memcap"),
-    ("flow.memcap", "flow.memcap"),
-    ("defrag.max_trackers_reached", "defrag.trackers"),
-    ("defrag.max_frag_hits", "defrag.max-frags"),
-    ("defrag.memcap", "defrag.memcap"),
-    ("http.memcap", "app-layer.protocols.http.memcap"),
-    ("ftp.memcap", "app-layer.protocols.ftp.memcap"),
-)
-"""Counter of Suricata → the setting that it ran into."""
-
-
-def _memcaps(world: World) -> Iterator[Seen]:
+def _lost_analysis(finding: str, world: World) -> Iterator[Seen]:
     for program in world.programs:
-        hit = [(name, knob) for name, knob in MEMCAPS if program.counters.get(name)]
-        for name, knob in hit:
-            yield Seen(
-                where=str(program),
-                says=f"{knob} was reached {count_of(program.counters[name], 'time')}: analysis was "
-                "lost without a packet lost",
-                read=(Read(f"{name} {program.counters[name]}", "dump-counters"),),
-                change=f"suricata.yaml: raise {knob}; watch drops, for more state is more work",
-            )
-
-
-def _emergency(world: World) -> Iterator[Seen]:
-    for program in world.programs:
-        if times := program.counters.get("flow.emerg_mode_entered"):
-            yield Seen(
-                where=str(program),
-                says=f"it entered emergency mode {count_of(times, 'time')}: flows are timed out "
-                "early",
-                read=(Read(f"flow.emerg_mode_entered {times}", "dump-counters"),),
-                change="suricata.yaml: raise flow.memcap, and flow.prealloc with it",
-            )
+        for row, counter in lost_analysis(program.counters):
+            if row.finding == finding and (times := program.counters[counter]):
+                yield Seen(
+                    where=str(program),
+                    says=f"{row.loses} ({row.setting}): {count_of(times, 'time')}, and no packet "
+                    "counts as lost",
+                    read=(Read(f"{counter} {times}", "dump-counters"),),
+                    change=f"suricata.yaml: raise {row.setting}; watch drops, for more state is "
+                    "more work",
+                )
 
 
 def _checksums(world: World) -> Iterator[Seen]:
@@ -537,12 +514,25 @@ ANALYSIS = (
         id="memcap-reached",
         title="A memcap of Suricata was reached",
         costs=Costs.ANALYSIS,
-        why="Suricata then follows no new flow, stream or fragment: packets arrive, are counted as "
-        "decoded, and are not analysed.",
-        source="Suricata user guide, statistics; SEPTun-Mark-II #3, #4",
+        why="Suricata then follows no new flow, stream, session or fragment: packets arrive, are "
+        "counted as decoded, and are not analysed.",
+        source="Suricata user guide, statistics; SEPTun-Mark-II #3, #4; "
+        "src/nodrop/sensor/suricata_counters.toml has every counter",
         not_when="The counter is 0.",
         change="suricata.yaml: raise the memcap that is named",
-        look=_memcaps,
+        look=partial(_lost_analysis, "memcap-reached"),
+    ),
+    Kind(
+        id="limit-reached",
+        title="Another limit of Suricata was reached",
+        costs=Costs.ANALYSIS,
+        why="What is beyond the limit is left out: alerts are not written, fragments not put "
+        "together, headers not decoded, rules not finished, files not stored.",
+        source="Suricata user guide, statistics; "
+        "src/nodrop/sensor/suricata_counters.toml has every counter",
+        not_when="The counter is 0.",
+        change="suricata.yaml: raise the setting that is named",
+        look=partial(_lost_analysis, "limit-reached"),
     ),
     Kind(
         id="emergency-mode",
@@ -552,7 +542,7 @@ ANALYSIS = (
         source="Suricata user guide, flow settings",
         not_when="The counter is 0.",
         change="suricata.yaml: raise flow.memcap and flow.prealloc",
-        look=_emergency,
+        look=partial(_lost_analysis, "emergency-mode"),
     ),
     Kind(
         id="wrong-checksums",

@@ -20,6 +20,7 @@ from nodrop.audit.world import (
 )
 from nodrop.config.units import count_of
 from nodrop.ledger.hops import Beside, counter_of
+from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED
 
 MERGE = {
     "rx-gro": ("gro", "Suricata switches it off when it starts"),
@@ -30,8 +31,6 @@ MERGE = {
 """Features of the kernel that make one packet of several → as `ethtool -K` takes it, and what
 Suricata does with it."""
 SLOWEST_MBIT = 100
-LOSES_IN_RX_DROPPED = ("vmxnet3", "ena", "cxgb4")
-"""Drivers that count their losses in rx_dropped (libpcap #1328)."""
 STEPS = {"i40e": 1, "ixgbe": 2, "ice": 2}
 """Drivers whose counters move in steps of about so many seconds."""
 BACKLOG_DRIVERS = ("veth", "tun", "ifb", "bridge", "macvlan", "vxlan")
@@ -225,7 +224,7 @@ def rx_dropped(world: World, port: Port) -> RxDropped:
         lost = max(lost, min(number, port.peer.tx_dropped))
         return RxDropped(lost=lost, unknown=0, no_loss=number - lost)
     through_backlog = port.driver in BACKLOG_DRIVERS or (port.rps and backlog)
-    if through_backlog or port.driver in (None, *LOSES_IN_RX_DROPPED):
+    if through_backlog or port.driver in (None, *LOSE_IN_RX_DROPPED):
         return RxDropped(lost=lost, unknown=number - lost, no_loss=0)
     if port.statistics.get("rx_missed_errors") or _driver_lost(port):
         return RxDropped(lost=0, unknown=number, no_loss=0)
@@ -289,7 +288,7 @@ def _not_for_us(world: World) -> Iterator[Seen]:
 
 def _driver(world: World) -> Iterator[Seen]:
     for port in world.captured():
-        if port.driver in LOSES_IN_RX_DROPPED:
+        if port.driver in LOSE_IN_RX_DROPPED:
             says = f"{port.driver} counts what it lost in rx_dropped: libpcap shows none of it"
         elif port.driver in STEPS:
             says = (

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nodrop.answer.render import WORDS
 from nodrop.capacity.card import breaks_words, headline, load_of, rate_words
 from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
@@ -23,7 +24,7 @@ from nodrop.config.units import count_of, noun, parse_cpus
 from nodrop.findings.load_words import apart, written
 from nodrop.report import escape, numbers
 from nodrop.report.loads import Ladder, always_void, ladders, places_of, share
-from nodrop.report.sentences import WORDS, hop_title
+from nodrop.report.sentences import hop_title
 from nodrop.report.story import Cell, Source, Story, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import (

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from nodrop.answer.finding import Finding
+from nodrop.answer.render import render
 from nodrop.capacity.search_answer import Answer, Between, Statement, apart, rounds_words
 from nodrop.capacity.tried import Tried, no_ratio
 from nodrop.config.search import Search
@@ -13,6 +15,7 @@ from nodrop.config.units import noun
 from nodrop.findings.load_words import UNSURE, Writing, goal_words, known_apart, value_words
 from nodrop.ledger.hops import ON_EVERY_HOST
 from nodrop.ledger.verdict import percent
+from nodrop.results.capacity import LimitedBy
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.interval import CONFIDENCE, Knee
 
@@ -135,11 +138,11 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
             text = f"{text}; at {too_much} it fell behind, and {verb} nothing yet"
         else:
             text = f"{text}, not {too_much}"
-        why = _NOT_THE_SUT.get(answer.limited_by, "").format(place=answer.place)
+        why = _why(answer)
         return said("capacity-found", f"{text}: {why}" if why else text)
     if lower is not None:
         at_least = f"carries at least {loads.carried(lower)} {goal}"
-        why = _WHY_AT_LEAST[answer.limited_by] + _while_others(answer, every)
+        why = _why(answer) + _while_others(answer, every)
         why += _last_void(answer, own) + _undecided(answer, every)
         return said("capacity-at-least", f"{at_least}: {why}")
     if answer.limited_by == "loss_at_every_load":
@@ -149,7 +152,7 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         if _on_its_way(answer):
             words = f"what it carries {goal} is not known: {what} at every load{where}, before it"
         return said("capacity-none", words)
-    why = _WHY_NOT.get(answer.limited_by, "") + _while_others(answer, every)
+    why = _why(answer) + _while_others(answer, every)
     why += _last_void(answer, own)
     if mute := no_ratio(own):
         why = f"{why} ({mute})"
@@ -158,7 +161,7 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
     if upper is not None and (not why or not any(t.value < upper.value for t in every)):
         words = f"carries less than {loads.too_much(upper)} {goal}, the least that was tried"
         if _on_its_way(answer):
-            before = _NOT_THE_SUT["before_sut"].format(place=answer.place)
+            before = _why(answer, "before_sut")
             words = f"what it carries {goal} is not known: {loads.too_much(upper)}, the least that "
             words += f"was tried, was not carried, and {before}"
         return said("capacity-below-min", f"{words}: {why}" if why else words)
@@ -310,37 +313,10 @@ def _drift(answer: Answer) -> Statement | None:
     )
 
 
-_WHY_AT_LEAST = {
-    "generator": "the generator was the limit",
-    "max": "search.max allowed no more",
-    "budget": "the budget ended there",
-    "hypervisor": "the hypervisor took too much of this host's CPU to measure more",
-    "other_programs": "other programs had too much of this host's CPU to measure more",
-    "void_above": "every trial above it was void",
-    "unfinished": "the search has not ended, and has not found a load that is too much",
-    "lab": "it ended there, as the lab failed",
-}
-_NOT_THE_SUT = {
-    "hypervisor": _WHY_AT_LEAST["hypervisor"],
-    "before_sut": "the packets were lost before it, in the {place}",
-    "other_programs": "other programs had its CPU",
-    "sender_cpu": "the sender had its CPU as it lost",
-    "interrupts": "interrupts had its CPU as it lost",
-    "quota": "its CPU quota held it as it lost",
-    "not_known": "most trials say nothing of their load, so what limits it is not known",
-}
-"""Limit → why a load was not carried, though that need not be the SUT's fault."""
-_WHY_NOT = {
-    "generator": "the generator was the limit",
-    "hypervisor": "the hypervisor took too much of this host's CPU to measure anything",
-    "other_programs": "other programs had too much of this host's CPU to measure anything",
-    "budget": "the budget ended first",
-    "unfinished": "the search has not ended",
-    "lab": "the search ended, as the lab failed",
-    "nothing_measured": "no trial was measured that shows it",
-    "not_judged": "no trial can be judged by its detections",
-    "changes": "the SUT serves less and less while it is searched",
-}
+def _why(answer: Answer, limited_by: LimitedBy | None = None) -> str:
+    """Why a load was not carried, or could not be tried; empty if nothing but the SUT is why."""
+    code = f"limited_by.{limited_by or answer.limited_by}"
+    return render(Finding(code=code, values={"place": answer.place}), "why")
 
 
 def _between_rounds(answer: Answer, between: Between) -> Statement:

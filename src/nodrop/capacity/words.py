@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from nodrop.answer.finding import Finding
+from nodrop.answer.render import WORDS, render
 from nodrop.capacity.limit import TAKEN_BY
 from nodrop.capacity.search_answer import Answer, Statement
 from nodrop.capacity.searched_cells import SearchedCell
@@ -250,52 +252,25 @@ def goal_name(answer: Answer) -> str:
     return f"{few} lost" if answer.goal else "no loss"
 
 
-LIMITS = {
-    "sut": "the SUT",
-    "sut_failed": "the SUT failed",
-    "before_sut": "before the SUT",
-    "other_programs": "other programs on the SUT's CPUs",
-    "sender_cpu": "the sender, on a CPU of the SUT's",
-    "interrupts": "interrupts on the SUT's CPUs",
-    "quota": "the SUT's CPU quota",
-    "not_known": "not known: most trials say nothing",
-    "generator": "the generator",
-    "max": "the most that was to be tried",
-    "min": "below the least that was tried",
-    "loss_at_every_load": "loss at every load",
-    "budget": "the budget",
-    "hypervisor": "the hypervisor",
-    "void_above": "every trial above it was void",
-    "unfinished": "the search has not ended",
-    "lab": "the lab failed",
-    "changes": "the SUT changes while it is searched",
-    "nothing_measured": "nothing was measured",
-    "not_judged": "too few detections to judge by",
-}
-
-
-CAUSES = {
-    "waiting_sender": "the sender had its CPU", "waiting_sut": "its own threads shared a CPU",
-    "other_programs": "other programs had its CPU", "stolen": "the hypervisor had its CPU",
-    "softirq": "interrupts", "throttled": "a CPU quota", "blocked": "it waited for a device",
-    "stopped": "it was stopped", "stood_still": "it stood still", "lock": "a lock",
-    "saturated": "a thread without time left", "workers_full": "a worker without time left",
-    "burst": "a burst", "own_pace": "its own pace", "costly": "costly packets",
-}  # fmt: skip
-"""Rules of causes (docs/methodology.md), as a card names them."""
-
-
 def causes_words(by: str, record: TrialRecord) -> str:
     """Causes of its loss, but for the one that the limit itself names."""
     rules = [c.rule for c in record.packets.loss_causes if TAKEN_BY.get(c.rule, c.rule) != by]
-    said = {"sut": "Cause", "not_known": "Cause in this trial"}
-    said |= dict.fromkeys(TAKEN_BY.values(), "Another cause")
-    names = escape.plain(", ".join(CAUSES.get(rule, rule).replace("_", " ") for rule in rules))
-    return f"{said[by]}: {names}." if by in said and names else ""
+    names = [_cause(rule) for rule in rules]
+    if not names or by not in ("sut", "not_known", *TAKEN_BY.values()):
+        return ""
+    whose = "another" if by in TAKEN_BY.values() else by
+    return render(Finding(code=f"causes.{whose}", values={"names": ", ".join(names)}))
+
+
+def _cause(rule: str) -> str:
+    """A rule that this version does not know is named as it is."""
+    if rule in WORDS["cause"]:
+        return render(Finding(code=f"cause.{rule}"), "short")
+    return escape.plain(rule).replace("_", " ")
 
 
 def limit_words(answer: Answer) -> str:
-    return LIMITS.get(answer.limited_by, answer.limited_by)
+    return render(Finding(code=f"limited_by.{answer.limited_by}"), "short")
 
 
 LEAST_STARTS = 0.1

@@ -351,7 +351,7 @@ def export(
     directories: RunDirectories,
     parquet: Annotated[
         Path | None,
-        typer.Option("--parquet", metavar="FILE", help="New Parquet file; needs nodrop[parquet]."),
+        typer.Option("--parquet", metavar="FILE", help="New Parquet file; needs duckdb."),
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="New CSV file.")] = None,
     as_json: AsJson = False,

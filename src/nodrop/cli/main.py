@@ -44,6 +44,7 @@ SHELLS = ("bash", "zsh", "fish")
 HELP = {
     "Ask": {
         "capacity": "How much of a capture does my sensor carry?",
+        "demo": "See one answer: no capture, no file, no root.",
         "ab": "Is build B worse than build A?",
         "run": "Run an experiment file.",
         "profile": "Measure like run, and show where the CPU time goes.",

@@ -27,6 +27,7 @@ from nodrop.terminal.arguments import (
     TolerateTruncated,
     Yes,
     all_settings,
+    complain,
     reporting,
     say,
     say_json,
@@ -38,9 +39,59 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
+    app.command("demo")(demo)
     app.command("run")(run)
     app.command("profile")(profile)
     app.command("doctor")(doctor)
+
+
+def demo(
+    sink: Annotated[
+        bool, typer.Option("--sink", help="Measure nodrop's own sink, not a Suricata.")
+    ] = False,
+    out: OutFolder = Path("results"),
+) -> int:
+    """Search how much of a synthetic trace a Suricata carries here: no file is needed.
+
+    A Suricata of this host is measured, or an image of one that is made for it. Where neither can
+    be had, the SUT is nodrop's own sink, which needs no packages and no root. The files are
+    demo.toml and demo-sink.toml; `nodrop init` copies them.
+
+    \b
+    nodrop demo
+    nodrop demo --sink --out /tmp/results
+    """
+    from nodrop.installation import shipped
+
+    name = "demo-sink" if sink or not _suricata_is_there() else "demo"
+    return run(shipped("experiments") / f"{name}.toml", out=out)
+
+
+def _suricata_is_there() -> bool:
+    """Makes an image if this host has no Suricata; if that fails, says why."""
+    from nodrop.testbed.hosts.packages import installing
+    from nodrop.testbed.images.image import (
+        can_build,
+        default_release,
+        ensure_bits,
+        find_bits,
+        image_programs,
+    )
+
+    if find_bits("suricata"):
+        return True
+    if not can_build("suricata"):
+        line = installing(image_programs() if default_release() else {"suricata"})
+        install = f"; {line}, then `nodrop demo`, measures one" if line else ""
+        say(f"no Suricata is here, so the demo measures nodrop's own sink{install}")
+        return False
+    say("no Suricata is here: an image of one is made (1 to 2 minutes)")
+    try:
+        ensure_bits("suricata")
+    except LabProblem as problem:
+        complain(f"no image was made: {problem.message}; the demo measures nodrop's own sink")
+        return False
+    return True
 
 
 def run(
@@ -244,7 +295,7 @@ def doctor(
     from nodrop.config.lab_file import load_lab
     from nodrop.measure import baselines
     from nodrop.measure.plan import make_plan
-    from nodrop.remote.dispatch import looked_at, receiver_elsewhere
+    from nodrop.remote.dispatch import install_line, looked_at, receiver_elsewhere
 
     where = load_lab(lab)
     changes = all_settings(settings, tolerate_truncated=tolerate_truncated)
@@ -255,14 +306,22 @@ def doctor(
         asked = None if receiver_elsewhere(where) else _first_question(changes)
     plan = make_plan(asked) if asked else None
     problems, notes, standing = looked_at(where, asked, plan)
+    install = install_line(where, asked, plan) if problems else None
     if asked and not experiment:  # what it plans is no matter yet
         notes = [words for words in notes if words.startswith(DISTURBS)]
     if as_json:
-        said = {"problems": problems, "notes": notes, "calibration": standing}
+        said = {
+            "problems": problems,
+            "notes": notes,
+            "calibration": standing,
+            "install": install,
+        }
         say_json(said)
     else:
         for words in problems:
             say(f"- {words}")
+        if install:
+            say(f"What programs are missing, this installs: {install}")
         for words in notes:
             say(words)
         for one in standing:

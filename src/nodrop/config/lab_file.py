@@ -22,6 +22,7 @@ from nodrop.config.options import (
     unknown_key,
 )
 from nodrop.errors import BadInput
+from nodrop.installation import shipped
 
 DEFAULT_LAB = "netns"
 
@@ -63,18 +64,12 @@ def find_lab(lab: str) -> Path:
     """`netns` → labs/netns.toml as nodrop brings it; what has a dot or a slash is a path."""
     if "/" in lab or "." in lab:
         return Path(lab)
-    for folder in lab_folders():
-        if (folder / f"{lab}.toml").is_file():
-            return folder / f"{lab}.toml"
-    found = {p.stem for folder in lab_folders() for p in folder.glob("*.toml")}
+    folder = shipped("labs")
+    if (folder / f"{lab}.toml").is_file():
+        return folder / f"{lab}.toml"
+    found = {p.stem for p in folder.glob("*.toml")}
     known = sorted(name for name in found if "." not in name)  # others are examples, by their path
     raise BadInput(f"--lab {lab}: no such lab{unknown_key(lab, known)}")
-
-
-def lab_folders() -> tuple[Path, ...]:
-    """Package data of an installed nodrop, then the checkout."""
-    package = Path(__file__).parents[1]
-    return (package / "labs", package.parents[1] / "labs")
 
 
 STORAGE_PATH = r"^/[A-Za-z0-9._/+@-]+$"

@@ -18,6 +18,8 @@ from nodrop.protocol import (
     RingShape,
     ThreadReading,
 )
+from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED
+from nodrop.sensor.suricata_counters import lost_analysis
 
 BAD_FRAMES = "bad frames"
 NIC_FIFO = "NIC FIFO"
@@ -35,18 +37,6 @@ OUTSIDE = (
 )
 PeerMtu = Callable[[int, int, str], int | None]
 """Process in a port's namespace, index and name of the port → MTU of the veth's other end."""
-LOSE_THERE = ("drv dropped rx total", "ena_admin_q", "rx_bg0_frames_dropped")
-"""Counters of vmxnet3, ena and cxgb4, which count in rx_dropped what they lose."""
-MEMCAPS = {
-    "flow.memcap": "flow",
-    "flow.emerg_mode_entered": "flow",
-    "tcp.ssn_memcap_drop": "stream",
-    "tcp.segment_memcap_drop": "stream-reassembly",
-    "defrag.memcap_exceeded": "defrag",
-    "defrag.max_trackers_reached": "defrag",
-    "defrag.max_frags_reached": "defrag",
-}
-"""Counter of Suricata's table → the memcap that it is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +163,7 @@ def rx_dropped(
     backlog = sum(
         rise(then_by_cpu.get(row["cpu"], row["dropped"]), row["dropped"]) for row in now["softnet"]
     )
+    own_counters = tuple(LOSE_IN_RX_DROPPED.values())
     found = []
     for then, port in _pairs(before, now):
         if then["link"] is None or port["link"] is None:
@@ -186,7 +177,7 @@ def rx_dropped(
         proved = (
             port["link"]["kind"] is None
             and (port["namespace"], port["index"]) in closed
-            and not any(name.strip().startswith(LOSE_THERE) for name in port["ethtool"])
+            and not any(name.strip().startswith(own_counters) for name in port["ethtool"])
         )
         no_loss = dropped - lost if proved else 0
         unknown = dropped - lost - no_loss
@@ -497,18 +488,18 @@ def _of_analysis(balance: Balance) -> Iterator[Loss]:
     said, then = (one["suricata"] if one else None for one in (now, before))
     if not said or not then or not said["counters"] or not then["counters"]:
         return
-    for counter, memcap in MEMCAPS.items():
-        if counter not in said["counters"]:
-            continue
-        limit = said["memcaps"].get(memcap, "")
+    for row, counter in lost_analysis(said["counters"]):
+        limit = said["memcaps"].get(row.memcap or "")
+        why = f"{row.loses} ({row.setting}{f' is {limit}' if limit else ''}; times, not packets)"
+        command = f'suricatasc -c "memcap-set {row.memcap} {doubled(limit or "")}" '
+        in_file = f"suricata.yaml: raise {row.setting}; then restart Suricata"
         yield Loss(
             place=ANALYSIS,
             where=balance.reading.name,
             counter=counter,
             packets=rise(then["counters"].get(counter, 0), said["counters"][counter]),
-            why=f"no memory: memcap {memcap} is {limit or 'not visible'} (times, not packets)",
-            do=f'suricatasc -c "memcap-set {memcap} {doubled(limit)}" '
-            f"{shlex.quote(said['socket'])}",
+            why=why,
+            do=command + shlex.quote(said["socket"]) if limit else in_file,
         )
 
 

@@ -175,7 +175,7 @@ def _last_words(pod: Any) -> str:
 def in_pods(file: FleetFile) -> Iterator[Pods]:
     """LabProblem if Kubernetes refuses; NotReady if the scheduler does not start in time."""
     operator, kr8s = imported("dask_kubernetes.operator", PACKAGE), imported("kr8s", PACKAGE)
-    security = imported("distributed", "nodrop[fleet]").Security.temporary()
+    security = imported("distributed", "distributed").Security.temporary()
     with ExitStack() as stack:
         try:
             cluster = kr8s.objects.new_class("DaskCluster", API, asyncio=False)(
@@ -283,8 +283,8 @@ def connected(source: FleetSource) -> Iterator[tuple[Any, Workers]]:
     """A `distributed.Client`, and who starts workers. NotReady if no scheduler answers."""
     file = source.file
     dask, distributed = (
-        imported("dask", "nodrop[fleet]"),
-        imported("distributed", "nodrop[fleet]"),
+        imported("dask", "distributed"),
+        imported("distributed", "distributed"),
     )
     with ExitStack() as stack:
         workers = Workers()
@@ -317,7 +317,7 @@ def connected(source: FleetSource) -> Iterator[tuple[Any, Workers]]:
         stack.enter_context(client)
         workers.serve(client)
         with suppress(Exception):  # of a worker with another nodrop, which is drained for that
-            client.register_plugin(imported(UNDOES, "nodrop[fleet]").Undoes())
+            client.register_plugin(imported(UNDOES, "distributed").Undoes())
         yield client, workers
 
 

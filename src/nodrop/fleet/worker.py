@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import FleetFile, LabSource
 from nodrop.errors import LabProblem, NotReady
+from nodrop.installation import adding
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import manifest
 from nodrop.measure.pair import Pair, at_work
@@ -248,7 +249,7 @@ def imported(module: str, package: str) -> Any:
     except ImportError:
         raise NotReady(
             f"package {package} is missing, which --fleet needs",
-            hint=f"pip install '{package}'",
+            hint=adding(package),
         ) from None
 
 

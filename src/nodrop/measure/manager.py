@@ -6,9 +6,7 @@ process, or the pairs of a fleet. The manifest has versions, hashes and facts th
 
 from __future__ import annotations
 
-import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,6 +20,7 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, Gate, Interrupted, NodropError, SystemRefused, interrupts
+from nodrop.installation import revision
 from nodrop.measure.baselines import machine_sha256, stands_on
 from nodrop.measure.busy import beside_words, budget_words, quota_words
 from nodrop.measure.controllers.blocks import Controller, TrialInput
@@ -130,37 +129,10 @@ def manifest(
 def this_nodrop() -> Json:
     return {
         "version": nodrop.__version__,
-        "revision": _revision(),
+        "revision": revision(),
         "python": platform.python_version(),
         "argv": sys.argv,
     }
-
-
-def _revision() -> str | None:
-    """Commit of the checkout we run from, with `-dirty` if it has changes; None if nodrop is
-    installed, or git is not."""
-    checkout = Path(nodrop.__file__).parents[2]
-    if not (checkout / ".git").exists():
-        return None
-    try:
-        # `describe --dirty` writes the checkout's index, even with GIT_OPTIONAL_LOCKS=0.
-        commit = _git(checkout, "describe", "--always")
-        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no")
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return f"{commit}-dirty" if changed else commit
-
-
-def _git(checkout: Path, *words: str) -> str:
-    said = subprocess.run(
-        ["git", "-C", str(checkout), *words],
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=True,
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-    )
-    return said.stdout.strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

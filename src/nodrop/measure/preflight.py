@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,10 +23,18 @@ from nodrop.measure.cells import Cell, Table, port_traces, sender_problems, trac
 from nodrop.measure.plan import Plan
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.node import file_sha256
-from nodrop.testbed.images.image import must_be_there, resolve_bits, script_problem
+from nodrop.testbed.images.image import (
+    default_release,
+    image_programs,
+    must_be_there,
+    recipes,
+    resolve_bits,
+    script_problem,
+)
 from nodrop.testbed.images.image_tree import Bits, first_difference
 from nodrop.testbed.labs.api import Lab, MakesPorts, OnHosts, Receiving
 from nodrop.testbed.labs.bridge import split_problems
+from nodrop.testbed.labs.netns import PROGRAMS as LAB_PROGRAMS
 from nodrop.testbed.load.api import BetweenStacks, ByProgram, LoadGenerator
 from nodrop.testbed.setups.api import Setup, missing_cpus, pin_problems
 from nodrop.testbed.suts.api import Detecting, Particular, Sut, must_be_detectable, pins_of
@@ -366,6 +375,35 @@ def doctor(experiment: Experiment, lab: LabSource, plan: Plan) -> tuple[list[str
     """Every problem at once, for `nodrop doctor`, and what a user should know."""
     problems, seen = _looked(experiment, lab, plan, reads_images=True)
     return problems, [*seen.notes(), *host_notes()]
+
+
+def programs(experiment: Experiment, lab: LabSource, plan: Plan) -> set[str]:
+    """Programs that a run starts on this host. For a SUT that is not here they are those that make
+    its image, or the SUT's own where no recipe is for this host."""
+    try:
+        parts = _parts(experiment, lab, plan)
+    except (BadInput, LabProblem):
+        return set()
+    if isinstance(parts.lab, OnHosts):
+        return set()
+    found = set(LAB_PROGRAMS)
+    for cell in parts.plan.cells:
+        with suppress(BadInput, LabProblem):
+            load = parts.load(cell.load)
+            found |= {load.program} if isinstance(load, ByProgram) else set()
+            found |= _programs_of_sut(parts, cell)
+    return found
+
+
+def _programs_of_sut(parts: Parts, cell: Cell) -> set[str]:
+    recipe = parts.sut(cell).needs_bits()
+    try:
+        if recipe is None or parts.bits(cell) is not None:
+            return set()
+    except LabProblem:
+        pass
+    assert recipe is not None
+    return image_programs() if recipe in recipes() and default_release() else {recipe}
 
 
 def in_the_way(experiment: Experiment, lab: LabSource, plan: Plan) -> list[str]:

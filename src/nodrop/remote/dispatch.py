@@ -264,6 +264,17 @@ def looked_at(
     return problems, notes, [] if problems else baselines.standing_here(lab, setups)
 
 
+def install_line(lab: LabSource, experiment: Experiment | None, plan: Plan | None) -> str | None:
+    """Command that installs the programs which a run on this host lacks; None: it lacks none, or
+    the run is elsewhere."""
+    from nodrop.measure import preflight
+    from nodrop.testbed.hosts.packages import installing
+
+    if experiment is None or plan is None or receiver_elsewhere(lab):
+        return None
+    return installing(preflight.programs(experiment, lab, plan))
+
+
 def in_the_way(lab: LabSource, experiment: Experiment, plan: Plan) -> list[str]:
     """For `nodrop plan`: the problems that a run would refuse to begin with."""
     if receiver_elsewhere(lab):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput, NotReady
+from nodrop.installation import adding
 from nodrop.results.records import FLAT
 from nodrop.results.rundir import RunDir, must_be_each_once, open_run, unread
 from nodrop.results.trial import trial_schema
@@ -44,7 +45,7 @@ def write_parquet(run_dirs: Sequence[Path], out: Path) -> Written:
     except ImportError:
         raise NotReady(
             "export --parquet needs duckdb, which is not installed",
-            hint="pip install 'nodrop[parquet]', or --csv FILE",
+            hint=f"{adding('duckdb')}, or --csv FILE",
         ) from None
     if not is_utf8(out.resolve()):
         raise BadInput(f"{out}: is not UTF-8, and duckdb takes no other", hint="give another path")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from nodrop.errors import BadInput, LabProblem, NotReady
+from nodrop.installation import adding
 from nodrop.results.layout import (
     LOCK,
     MANIFEST,
@@ -38,7 +39,6 @@ from nodrop.untrusted.json_text import NotJson, decode_object, member, one_line
 
 MARK = "://"
 """The mark of a path in a store: `s3://bucket/folder`."""
-EXTRA = "pip install 'nodrop[s3]', or the package that it names"
 PATIENT = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 2}}
 FRESH = {"use_listings_cache": False}
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -91,7 +91,10 @@ class Store:
             options = {**FRESH, **OPTIONS.get(scheme, {})}
             system, root = fsspec.url_to_fs(url.rstrip("/"), **options)
         except ImportError as missing:
-            raise NotReady(f"{url}: {one_line(missing)}", hint=EXTRA) from None
+            raise NotReady(
+                f"{url}: {one_line(missing)}",
+                hint=f"{adding('s3fs')}, or the package that it names",
+            ) from None
         except (ValueError, TypeError) as unknown:
             raise BadInput(
                 f"{url}: is in no store that fsspec knows: {one_line(unknown)}"

@@ -246,7 +246,7 @@ def test_no_store_needs_no_library_and_a_store_says_which() -> None:
     assert done.stdout == "[]\n2\n2\n", done.stderr
     lines = done.stderr.splitlines()
     assert len(lines) == 2
-    assert all("pip install 'nodrop[s3]'" in line for line in lines)
+    assert all("pip install s3fs" in line for line in lines)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -145,6 +145,7 @@ CASES: list[tuple[str, Change, Change]] = [
         said("defrag", max_trackers_reached=4),
         said("defrag", max_trackers_reached=0),
     ),
+    ("limit-reached", said("detect", alert_queue_overflow=3), said("detect", alert=3)),
     ("emergency-mode", said("flow", emerg_mode_entered=1), said("flow", emerg_mode_over=0)),
     (
         "wrong-checksums",
@@ -458,7 +459,7 @@ MISTAKES: dict[str, tuple[Change, dict[str, str]]] = {
         all_of(
             said("flow", memcap=5, emerg_mode_entered=2), interface(**{"invalid-checksums": 330})
         ),
-        {"memcap-reached": "flow.memcap was reached 5 times", "emergency-mode": "2 times",
+        {"memcap-reached": "(flow.memcap): 5 times", "emergency-mode": "2 times",
          "wrong-checksums": "33.00 %"},
     ),
     "9 affinity undone, one CPU does all": (

@@ -241,7 +241,7 @@ def test_doctor_lists_every_problem(
     assert main.exit_code(["doctor", str(experiment), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said.pop("notes") == [shared]
-    assert said == {"problems": [], "calibration": [standing]}
+    assert said == {"problems": [], "calibration": [standing], "install": None}
     assert main.exit_code(["doctor", str(experiment)]) == 0
     words = "bare: not calibrated (run `nodrop calibrate`)\nReady.\n"
     assert capsys.readouterr().out.endswith(words)

@@ -16,8 +16,10 @@ from jsonschema import Draft202012Validator
 from markupsafe import Markup
 
 from nodrop import report
+from nodrop.answer.finding import Finding
+from nodrop.answer.render import WORDS as TABLES
+from nodrop.answer.render import render
 from nodrop.capacity import answer_cards as wording
-from nodrop.capacity import card as words_of_cards
 from nodrop.capacity.answer_cards import cards
 from nodrop.capacity.card import card_lines, headline
 from nodrop.capacity.json_answer import capacity_answer
@@ -457,11 +459,12 @@ def sentences(text: str) -> list[str]:
 def rendered() -> Iterator[tuple[str, str]]:
     """Every wording of a card with its longest evidence, by kind."""
     sut = "A" * 24
-    for verdict, why in words_of_cards.VERDICTS.values():
-        yield "verdict", verdict.format(sut="The SUT")
-        yield "sentence", why.format(sut=sut)
-    for verdict in words_of_cards.PLACES.values():
-        yield "verdict", verdict
+    for table in ("limited_by", "breaks"):
+        for code in TABLES[table]:
+            longest = {"sut": "The SUT", "place": "receiving port"}
+            yield "verdict", render(Finding(code=f"{table}.{code}", values=longest), "title")
+            if why := render(Finding(code=f"{table}.{code}", values={"sut": sut})):
+                yield "sentence", why
     for ran, waited in ((1.0, 1.0), (1.0, 0.0)):
         worker = Worker(
             name="W#01-ndrx0-longest", cpu_ratio=ran, wait_ratio=waited, dropped_packets=1

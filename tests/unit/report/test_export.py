@@ -89,5 +89,5 @@ def test_without_duckdb_one_line_says_what_to_install(
     demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(NotReady, match=r"needs duckdb, .*pip install 'nodrop\[parquet\]'"):
+    with pytest.raises(NotReady, match=r"needs duckdb, .*pip install duckdb"):
         write_parquet([demo], tmp_path / "a.parquet")

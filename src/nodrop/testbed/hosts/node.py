@@ -22,6 +22,7 @@ from typing import IO, Any, Literal, Protocol, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from nodrop.errors import LabProblem, NodeDied, NodeRefused
+from nodrop.installation import getting_a_node
 from nodrop.protocol import EVENTS, PROTOCOL, ClockAnswer, Hello, TaiAnswer
 from nodrop.testbed.hosts.api import Json
 from nodrop.untrusted import json_text
@@ -53,9 +54,8 @@ def find_node_binary(machine: str | None = None) -> Path:
     raise LabProblem(
         f"no {PROGRAM} binary found{'' if here else f' for {machine}'} "
         f"(looked at {', '.join(map(str, tried))})",
-        hint=f"run `make build`, or set {ENVIRONMENT} to the binary"
-        if here
-        else "build one for that machine in this checkout (cargo build --release --target …)",
+        hint=getting_a_node(machine or platform.machine())
+        + (f", or set {ENVIRONMENT} to the binary" if here else ""),
     )
 
 
@@ -339,7 +339,7 @@ class NodeProcess:
             if hello.get("protocol") != PROTOCOL:
                 raise LabProblem(
                     f"{self._who} speaks protocol {shown(hello.get('protocol'))}, not {PROTOCOL}",
-                    hint="build the node from the same checkout: `make build`",
+                    hint=f"both must be of one build: {getting_a_node(platform.machine())}",
                 )
             with making_sense(f"the hello of {self._who}"):
                 self.far_pid = fit(Hello, hello)["pid"]

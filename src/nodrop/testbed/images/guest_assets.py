@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import LabProblem
+from nodrop.installation import getting_a_node
 from nodrop.testbed.hosts.folders import building, cache_folder, locked
 from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.hosts.node import candidates, file_sha256, find_node_binary
@@ -109,7 +110,7 @@ def static_node() -> Path:
             return path
     raise LabProblem(
         f"{chosen} is dynamically linked; a guest needs a static nodrop-node",
-        hint="`make build` makes one",
+        hint=getting_a_node(platform.machine()),
     )
 
 

@@ -22,6 +22,7 @@ from pydantic import Field
 
 from nodrop.config.options import INPUTS, Options, check, input_path, read_toml
 from nodrop.errors import BadInput, LabProblem
+from nodrop.installation import shipped
 from nodrop.testbed.hosts.folders import building, cache_folder, locked
 from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.hosts.node import file_sha256
@@ -271,24 +272,17 @@ def _image_of(entry: Folder, name: str, sha256: str) -> Image:
     )
 
 
-def _recipe_folders() -> tuple[Path, ...]:
-    package = Path(__file__).resolve().parents[2]
-    return package / "images", package.parents[1] / "images"
-
-
 def recipes() -> list[str]:
     """Names of the images that can be built."""
-    found = (path for folder in _recipe_folders() for path in folder.glob("*/recipe.toml"))
-    return sorted({path.parent.name for path in found})
+    return sorted(path.parent.name for path in shipped("images").glob("*/recipe.toml"))
 
 
 def load_recipe(name: str) -> Recipe:
-    for folder in _recipe_folders():
-        path = folder / name / "recipe.toml"
-        if path.is_file():
-            table, _ = read_toml(path)
-            return check(Recipe, table, table="", base=path.parent)
-    raise BadInput(f"no image recipe {name}", hint=f"there are: {', '.join(recipes())}")
+    path = shipped("images") / name / "recipe.toml"
+    if not path.is_file():
+        raise BadInput(f"no image recipe {name}", hint=f"there are: {', '.join(recipes())}")
+    table, _ = read_toml(path)
+    return check(Recipe, table, table="", base=path.parent)
 
 
 def build_image(name: str, *, release: str | None = None) -> Image:
@@ -428,6 +422,22 @@ def _mode(name: str) -> str:
         hint=f"apt-get install uidmap; or build it as root with the same XDG_CACHE_HOME, "
         f"or install {name}, or set sut.binary",
     )
+
+
+def image_programs() -> set[str]:
+    """Programs that make an image here."""
+    return {"mmdebstrap"} if os.geteuid() == 0 else {"mmdebstrap", "newuidmap"}
+
+
+def can_build(recipe: str) -> bool:
+    """Whether this host has what makes the image, as far as can be seen without a network."""
+    if recipe not in recipes() or not default_release():
+        return False
+    try:
+        _mode(recipe)
+    except LabProblem:
+        return False
+    return True
 
 
 def _user_name(uid: int) -> str:

@@ -22,10 +22,10 @@ from nodrop.testbed.hosts.api import Link, Port, UndoJournal, rise
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.reversal import NETNS_FOLDER
 from nodrop.testbed.labs.netns import (
-    OFFLOADS,
     ip_batch,
     local,
     namespaces,
+    offloads_off,
     queue_words,
     quiet_stack,
     wait_up,
@@ -172,13 +172,12 @@ def _pair(receiver: str, hand: str, netns: str, nic: str, mtu: int, queues: int)
 
 def _veth(receiver: str, hand: str, netns: str, nic: str, mtu: int, queues: int) -> list[str]:
     """`nic` with its address, if it is given one."""
-    off = " ".join(f"{feature} off" for feature in OFFLOADS)
     name = nic.split()[0]
     return [
         f"link add {hand} netns {receiver} mtu {mtu} arp off {queue_words(queues)}type veth "
         f"peer name {nic} netns {netns} mtu {mtu} arp off {queue_words(queues)}",
-        f"netns exec {receiver} ethtool -K {hand} {off}",
-        f"netns exec {netns} ethtool -K {name} {off}",
+        f"netns exec {receiver} {offloads_off(hand)}",
+        f"netns exec {netns} {offloads_off(name)}",
         f"netns exec {netns} ip link set {name} promisc on up",
         f"netns exec {receiver} ip link set {hand} up",
     ]

@@ -18,13 +18,13 @@ from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.journal import UndoReport, journal_folder, journal_words
 from nodrop.testbed.hosts.local import LABEL_VARIABLE, LocalHost
 from nodrop.testbed.hosts.node import ClockFix, NodeProcess, start_job
+from nodrop.testbed.hosts.packages import DEBIAN
 from nodrop.testbed.hosts.processes import OPEN_JOURNALS, is_dead, run_words
 from nodrop.testbed.hosts.rights import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, entering, of_job
 from nodrop.testbed.hosts.ssh import BECOMING, KEPT_FOLDER, Become, SshHost
 from nodrop.testbed.hosts.ssh_connection import NotReached
 from nodrop.testbed.labs.api import Checked
 from nodrop.testbed.labs.cable import CableEnd
-from nodrop.testbed.labs.netns import PACKAGES
 from nodrop.untrusted.json_text import (
     counted,
     decode,
@@ -230,7 +230,7 @@ def _port(look: PortLook) -> None:
     host, port = look.end.host, look.port
     shown = host.run(["ip", "-j", "address", "show"], check=False)
     if shown.returncode == 127:
-        look.problem(f"program ip is missing; install the package {PACKAGES['ip']}")
+        look.problem(f"program ip is missing; install the package {DEBIAN['ip']}")
         return
     with making_sense(f"what `ip address` says on {host.name}"):
         found = {one["ifname"]: one for one in decode(shown.stdout)}
@@ -357,7 +357,7 @@ def _offloads(look: PortLook) -> None:
     host, port = look.end.host, look.port
     shown = host.run(["ethtool", "--show-features", port], check=False)
     if shown.returncode == 127:
-        look.problem(f"program ethtool is missing; install the package {PACKAGES['ethtool']}")
+        look.problem(f"program ethtool is missing; install the package {DEBIAN['ethtool']}")
         return
     on = offloads_on(shown.stdout)
     look.facts["offloads_on"] = on

@@ -24,6 +24,7 @@ from nodrop.testbed.hosts.folders import is_root_of_host
 from nodrop.testbed.hosts.journal import UndoReport, new_label
 from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.hosts.node import find_node_binary
+from nodrop.testbed.hosts.packages import DEBIAN
 from nodrop.testbed.hosts.relay import RELAY_VARIABLE, Held, HeldHere
 from nodrop.testbed.hosts.ssh import BECOMING, PATH, Become, SshHost
 from nodrop.testbed.hosts.ssh_connection import SshConnection
@@ -39,7 +40,7 @@ from nodrop.testbed.labs.far_hosts import (
     look_at,
     undo_there,
 )
-from nodrop.testbed.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PACKAGES, PortName
+from nodrop.testbed.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PortName
 from nodrop.testbed.labs.nic import NO_CARRIER, taken
 from nodrop.untrusted.json_text import decode, making_sense, one_line
 
@@ -167,8 +168,8 @@ AT_THE = {
 }
 """How a user who sits there becomes root."""
 MOST_CABLES = 4
-PROGRAMS = {program: PACKAGES[program] for program in ("ip", "ethtool")}
-PROGRAMS_OF_RECEIVER = {"tc": TC_PACKAGE, "sysctl": PACKAGES["sysctl"], "python3": "python3"}
+PROGRAMS = {program: DEBIAN[program] for program in ("ip", "ethtool")}
+PROGRAMS_OF_RECEIVER = {"tc": TC_PACKAGE, "sysctl": DEBIAN["sysctl"], "python3": "python3"}
 """Programs that nodrop runs on a host → the Debian package of each."""
 
 

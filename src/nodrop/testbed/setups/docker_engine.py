@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from nodrop.errors import LabProblem
+from nodrop.installation import adding
 from nodrop.protocol import ProcessEntry
 from nodrop.testbed.hosts.node import Pipes
 from nodrop.testbed.hosts.processes import labelled_processes, listener_of
@@ -83,7 +84,7 @@ def docker_url() -> str:
 def docker_problems() -> Sequence[str]:
     """Why containers cannot be made here, in words a user can act on. Touches nothing."""
     if importlib.util.find_spec("docker") is None:
-        return ["the Python package docker is missing: pip install 'nodrop[docker]'"]
+        return [f"the Python package docker is missing: {adding('docker')}"]
     if in_user_namespace():
         return ["a NIC is moved into a container by root only: run nodrop as root"]
     url = docker_url()

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 from xml.etree import ElementTree
 
 from nodrop.errors import LabProblem
+from nodrop.installation import adding
 
 CHANNEL = "nodrop.ctl"
 DETACH_TIMEOUT_S = 60.0
 """The guest has to let go of the NIC itself."""
 POLL_S = 0.1
-INSTALL = "apt-get install libvirt-dev pkg-config, then pip install 'nodrop[libvirt]'"
 
 ResultT = TypeVar("ResultT")
 
@@ -118,10 +118,14 @@ class Domain:
             raise kind(f"libvirt cannot {what}: {error}") from None
 
 
+def _getting_it() -> str:
+    return f"apt-get install libvirt-dev pkg-config gcc, then {adding('libvirt-python')}"
+
+
 def domain_problems(uri: str, name: str) -> Sequence[str]:
     """Why a domain cannot be a place for the SUT. Touches nothing."""
     if importlib.util.find_spec("libvirt") is None:
-        return [f"the Python package libvirt is missing: {INSTALL}"]
+        return [f"the Python package libvirt is missing: {_getting_it()}"]
     try:
         domain = Domain(uri, name)
     except LabProblem as problem:
@@ -182,7 +186,7 @@ def _libvirt() -> Any:
     try:
         return importlib.import_module("libvirt")
     except ImportError as error:
-        raise LabProblem(f"the Python package libvirt: {error}", hint=INSTALL) from None
+        raise LabProblem(f"the Python package libvirt: {error}", hint=_getting_it()) from None
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def test_a_sender_that_is_late_far_above_is_not_the_limit(good: float, most: flo
     for answer in answers(done, search):
         assert (answer.limited_by, answer.upper) == ("budget", None)
         assert answer.lower and answer.lower.value == good
-        assert "the budget ended there" in texts(answer) and answer.cut_rounds == 1
+        assert "the budget ended the search" in texts(answer) and answer.cut_rounds == 1
 
 
 @pytest.mark.parametrize(("disturbed", "others"), [(8, 1), (5, 3), (2, 1)])

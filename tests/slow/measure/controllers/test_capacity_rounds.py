@@ -99,7 +99,7 @@ def test_a_round_that_the_sender_ended_does_not_hide_what_others_found(
     carried: float, of_rounds: list[str], limited_by: str
 ) -> None:
     """Seen: round 1 carried 208,200 packets/s and not 217,400, round 3 at least 208,200, for the
-    sender was late beyond; the answer was "at least 208,200: the budget ended there"."""
+    sender was late beyond; the answer was "at least 208,200: the budget ended the search"."""
     search, done = Search(budget_s=60, goals=(0.0,)), []
     most = {"sut": float("inf"), "sender": carried}
     for number, end in enumerate(of_rounds, start=1):

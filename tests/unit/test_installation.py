@@ -1,0 +1,58 @@
+"""Hints and shipped files, by how nodrop was installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from nodrop import installation
+from nodrop.config.lab_file import find_lab
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package as a wheel unpacks it."""
+    package = tmp_path / "lib" / "site-packages" / "nodrop"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(installation, "PACKAGE", package)
+    return package
+
+
+def test_a_wheel_has_no_makefile_and_no_hint_names_it(site: Path) -> None:
+    assert installation.checkout() is None
+    assert installation.getting_a_node("riscv64") == "install the wheel of nodrop for riscv64"
+
+
+def test_a_checkout_builds_its_node() -> None:
+    assert installation.checkout() == Path(__file__).parents[2]
+    assert "`make build`" in installation.getting_a_node("riscv64")
+
+
+def test_shipped_files_of_a_wheel_are_package_data(site: Path) -> None:
+    (site / "labs").mkdir()
+    (site / "labs" / "mine.toml").write_text("")
+    assert find_lab("mine") == site / "labs" / "mine.toml"
+
+
+def test_shipped_files_of_a_checkout_are_its_folders() -> None:
+    assert installation.shipped("experiments") == Path(__file__).parents[2] / "experiments"
+
+
+@pytest.mark.parametrize(
+    ("file", "pip", "words"),
+    [
+        ("pipx_metadata.json", True, "pipx inject nodrop duckdb s3fs"),
+        ("pyvenv.cfg", True, f"{sys.executable} -m pip install duckdb s3fs"),
+        ("pyvenv.cfg", False, f"uv pip install --python {sys.executable} duckdb s3fs"),
+    ],
+)
+def test_packages_are_added_to_the_environment_that_nodrop_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, pip: bool, words: str
+) -> None:
+    (tmp_path / file).touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object() if pip else None)
+    assert installation.adding("duckdb", "s3fs") == words
