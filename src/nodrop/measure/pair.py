@@ -91,7 +91,7 @@ def trial_record(
             "withheld": packets.withheld_packets,
             "repeats_flows": seen.world.repeats_flows,
         }
-    beside = {
+    beside: dict[str, Any] = {
         "imbalance_ratio": imbalance_ratio(packets.instances),
         "ports": [asdict(port) for port in packets.ports],
     }
