@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from nodrop.ledger.queue import Observation, Reader, Ring, Sends
+from nodrop.ledger.level import Look
+from nodrop.ledger.queue import Observation, Queue, Reader, Sends
 
 MS = 1_000_000
 Cost = Callable[[float], float]
@@ -17,15 +18,6 @@ Cost = Callable[[float], float]
 
 BLOCK_S = 0.01
 """A block of packets is closed so long after its first one, if it is not full before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    at_ns: int
-    packets: int
-    full: int
-    arrived: int
-    dropped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +46,23 @@ def serve(
     """One server, `slots` places, the one in service included. `arrivals`: (second, cost). `away`:
     spans in which it does not run. `block`: so many packets share a block; then nothing is lost."""
     closed = _closed([at for at, _ in arrivals], block)
-    queue: deque[float] = deque()
+    waiting: deque[float] = deque()
     begins, leaves, came, lost, given = [], [], [], [], []
     free_at, highest = 0.0, 0
     for (at, cost), ready in zip(arrivals, closed, strict=True):
-        while queue and queue[0] <= at:
-            queue.popleft()
-        if len(queue) >= slots:
+        while waiting and waiting[0] <= at:
+            waiting.popleft()
+        if len(waiting) >= slots:
             lost.append(at)
             continue
         begin = max(free_at, ready)
         free_at = _ends(begin, cost, away)
-        queue.append(free_at)
+        waiting.append(free_at)
         begins.append(begin)
         leaves.append(free_at)
         came.append(at)
         given.append(ready)
-        highest = max(highest, len(queue))
+        highest = max(highest, len(waiting))
     assert block == 1 or not lost
     last = dict(zip(given, leaves, strict=True))
     back = [last[ready] for ready in given] if block > 1 else leaves
@@ -155,18 +147,18 @@ def sends(came: Sequence[tuple[float, float]]) -> Sends:
     return Sends(first_ns=0, bin_ns=MS, packets=bins)
 
 
-def ring(
+def queue(
     came: Sequence[tuple[float, float]],
     slots: int,
     *,
     every_ms: float = 1.0,
     block: int = 1,
     away: Sequence[tuple[float, float]] = (),
-) -> Ring:
+) -> Queue:
     served = serve(came, slots, away, block)
-    return Ring(
+    return Queue(
         slots=slots,
-        blocks=block > 1,
+        most_slots=slots if block > 1 else None,
         looks=looks(served, every_ms=every_ms, block=block),
         reader=reader(served, away),
         lost=len(served.lost),
@@ -184,8 +176,8 @@ def trial(
     block: int = 1,
     away: Sequence[tuple[float, float]] = (),
 ) -> Observation:
-    made = ring(arrivals(packets, cost, times), slots, every_ms=every_ms, block=block, away=away)
-    return Observation(load=float(times), rings=[made])
+    made = queue(arrivals(packets, cost, times), slots, every_ms=every_ms, block=block, away=away)
+    return Observation(load=float(times), queues=[made])
 
 
 def highest(packets: Sequence[float], cost: Cost, times: int) -> int:

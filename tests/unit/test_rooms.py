@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 IMPORT = re.compile(r"^ *from (nodrop[\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
 MOST_FLOORS = 8
-MOST_MODULES = 270
+MOST_MODULES = 276
 DRAWING = ("report/*chart*.py",)
 OF_A_SEARCH = ("capacity/pictures.py", "capacity/page.py")
 PAGES = ("report/*.py", "capacity/answer_cards.py", "drops/section.py")

@@ -12,6 +12,7 @@ from enum import StrEnum
 from itertools import groupby
 
 from nodrop.config.units import noun
+from nodrop.ledger.filling import Filler, Filling, Moment
 from nodrop.ledger.hops import NEUTRAL, Knobs, Place, WaitsFor
 from nodrop.ledger.imbalance import Role, Running
 from nodrop.ledger.thread_times import (
@@ -49,6 +50,7 @@ class Rule(StrEnum):
     SATURATED = "saturated"
     WORKERS_FULL = "workers_full"
     LOCK = "lock"
+    COSTLY = "costly"
     BURST = "burst"
     OWN_PACE = "own_pace"
     NOT_KNOWN = "not_known"
@@ -107,6 +109,7 @@ def knob_of(rule: Rule, knobs: Knobs = NEUTRAL) -> str:
         Rule.LOCK: "fewer threads behind that lock, or less work under it: nodrop profile says "
         "where its threads wait (locks and conditions); neither a larger ring nor more workers "
         "help",
+        Rule.COSTLY: f"{knobs.ring}: costly packets came together; or {knobs.less_work}",
         Rule.BURST: f"{knobs.ring}: the thread had time left, and a burst is what overflowed",
         Rule.OWN_PACE: "the SUT's own limits: it slept while packets waited, and no ring is large "
         "enough for that",
@@ -151,6 +154,8 @@ def _of_the_emulator(running: Running) -> tuple[Cause, ...]:
 
 
 def _of_a_thread(running: Running, knobs: Knobs) -> tuple[Cause, ...]:
+    if running.filling is not None and (causes := _of_a_filling(running, running.filling, knobs)):
+        return causes
     if not running.losses:
         return (_unknown("", "when packets were lost is not known"),)
     lost = dict.fromkeys(dict.fromkeys(w.thread for w in running.losses), 0)
@@ -167,6 +172,16 @@ def _of_a_thread(running: Running, knobs: Knobs) -> tuple[Cause, ...]:
     return _Case(queue=queue, knobs=knobs).causes(spans)
 
 
+def _of_a_filling(running: Running, filling: Filling, knobs: Knobs) -> tuple[Cause, ...]:
+    """Causes by what filled the ring; () if the thread that reads it was not watched."""
+    tid = running.timeline.find(filling.thread) if filling.thread else None
+    found = _shares(running, tid, _union(filling.spans))
+    if tid is None or found is None:
+        return ()
+    queue = ThreadQueue(running=running, thread=filling.thread, tid=tid, lost=filling.lost)
+    return _Case(queue=queue, knobs=knobs).by_filling(filling, found)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
     """The thread that lost most."""
@@ -181,6 +196,83 @@ class _Case:
     @property
     def thread(self) -> str:
         return self.queue.thread
+
+    def by_filling(self, filling: Filling, found: Shares) -> tuple[Cause, ...]:
+        """A cause for each part of what filled the ring, the largest first."""
+        beside = peers(self.running, self.queue.tid, _union(filling.spans))
+        every: list[tuple[float, Cause]] = []
+        for filler, part in filling.parts.items():
+            if part < NAMED_SHARE:
+                continue
+            if filler is Filler.ABSENCE:
+                every += [(part, cause) for cause in self._who_took_it(found)]
+            elif filler is Filler.BURST:
+                every.append((part, self._burst_of(filling, found)))
+            elif filling.asleep_ratio >= SLEEPS_SHARE:
+                every.append((part, self._asleep(filling, found, beside)))
+            elif filler is Filler.COST and filling.costliest is not None:
+                every.append((part, self._costly(filling, filling.costliest, found)))
+            else:
+                every.append((part, self._saturated(found, beside)))
+        every.sort(key=lambda one: -one[0])
+        shares = {f"filled_by_{name}_ratio": round(p, 3) for name, p in filling.parts.items() if p}
+        causes: dict[Rule, Cause] = {}
+        for _, cause in every:
+            evidence = {**cause.evidence, **shares}
+            causes.setdefault(cause.rule, replace(cause, evidence=evidence))
+        return tuple(causes.values())
+
+    def _who_took_it(self, found: Shares) -> list[Cause]:
+        causes = _taken(self.running, self.thread, found, self.knobs)
+        if causes:
+            return causes[:1]
+        # Seconds of which only milliseconds count: who took most of them is named all the same.
+        most = max(TAKEN, key=lambda went: found.of[went])
+        return [_taken_by(self.running, self.thread, found, self.knobs, most)]
+
+    def _costly(self, filling: Filling, moment: Moment, found: Shares) -> Cause:
+        words = (
+            f"packets of a moment cost thread {self.thread} {moment.each_us:,.0f} us each, "
+            f"{moment.each_us / moment.usual_us:.1f} times the {moment.usual_us:,.0f} us of this "
+            f"load: {moment.packets:,} that came {moment.begin_s:.2f} to {moment.end_s:.2f} s "
+            "after the first packet"
+        )
+        numbers = {
+            "moment_begin_s": round(moment.begin_s, 3),
+            "moment_end_s": round(moment.end_s, 3),
+            "moment_packets": moment.packets,
+            "moment_us_per_packet": round(moment.each_us, 1),
+            "usual_us_per_packet": round(moment.usual_us, 1),
+        }
+        share = filling.parts[Filler.COST]
+        cause = self._cause(Rule.COSTLY, words, share, found)
+        return replace(cause, evidence={**cause.evidence, **numbers})
+
+    def _burst_of(self, filling: Filling, found: Shares) -> Cause:
+        words = (
+            f"a burst brought thread {self.thread} {filling.burst_packets:,} packets more than "
+            f"usually come meanwhile, and its ring holds {filling.slots:,}"
+        )
+        numbers = {
+            "burst_packets": filling.burst_packets,
+            "ring_packets": filling.slots,
+            "serves_pps": round(filling.serves_pps, 1),
+            "mean_pps": round(filling.mean_pps, 1),
+        }
+        cause = self._cause(Rule.BURST, words, filling.parts[Filler.BURST], found)
+        return replace(cause, evidence={**cause.evidence, **numbers})
+
+    def _asleep(self, filling: Filling, found: Shares, beside: Peers) -> Cause:
+        if beside.full is not None:
+            return self._workers_full(beside, beside.full, found)
+        if beside.locked:
+            return self._lock(beside, found)
+        slept = filling.asleep_ratio
+        words = (
+            f"thread {self.thread} slept {slept * 100:.0f} % of the time in which packets waited "
+            f"for it, and served {filling.serves_pps:,.0f} packets/s: its own pace"
+        )
+        return self._own_pace(words, slept, found, beside)
 
     def causes(self, spans: Spans) -> tuple[Cause, ...]:
         whole, spans = spans, self._kept_off(spans) or spans
@@ -391,32 +483,30 @@ class _Case:
 
 def _taken(running: Running, thread: str, found: Shares, knobs: Knobs) -> list[Cause]:
     named = sorted((w for w in TAKEN if found.of[w] >= NAMED_SHARE), key=lambda w: -found.of[w])
-    causes = []
-    for went in named:
-        share = found.of[went]
-        had = _HAD[went]
-        if went is Went.OTHERS and not any(i.sender for i in running.timeline.intervals):
-            had = "it waited for its CPU, which the sender or other programs had,"
-        words = f"thread {thread}: {had} {share * 100:.0f} % of the time in which it lost"
-        if went in (Went.STOPPED, Went.STILL):
-            words += f" ({share * found.ns / 1e9:.1f} s)"
-        if went is Went.THROTTLED:
-            seconds = running.throttled[-1][1] if running.throttled else 0.0
-            words = (
-                f"the SUT was throttled for {seconds:.2f} s, summed over CPUs, by its CPU quota: "
-                f"{share * 100:.0f} % of the time in which thread {thread} lost"
-            )
-        causes.append(
-            Cause(
-                rule=Rule(went.value),
-                words=words,
-                share=share,
-                thread=thread,
-                knob=knob_of(Rule(went.value), knobs),
-                evidence=_evidence(found),
-            )
+    return [_taken_by(running, thread, found, knobs, went) for went in named]
+
+
+def _taken_by(running: Running, thread: str, found: Shares, knobs: Knobs, went: Went) -> Cause:
+    share, had = found.of[went], _HAD[went]
+    if went is Went.OTHERS and not any(i.sender for i in running.timeline.intervals):
+        had = "it waited for its CPU, which the sender or other programs had,"
+    words = f"thread {thread}: {had} {share * 100:.0f} % of the time in which it lost"
+    if went in (Went.STOPPED, Went.STILL):
+        words += f" ({share * found.ns / 1e9:.1f} s)"
+    if went is Went.THROTTLED:
+        seconds = running.throttled[-1][1] if running.throttled else 0.0
+        words = (
+            f"the SUT was throttled for {seconds:.2f} s, summed over CPUs, by its CPU quota: "
+            f"{share * 100:.0f} % of the time in which thread {thread} lost"
         )
-    return causes
+    return Cause(
+        rule=Rule(went.value),
+        words=words,
+        share=share,
+        thread=thread,
+        knob=knob_of(Rule(went.value), knobs),
+        evidence=_evidence(found),
+    )
 
 
 def _beside_its_own(cause: Cause, found: Shares) -> Cause:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 
-from nodrop.ledger.queue import Gap, Ring
+from nodrop.ledger.queue import Gap, Queue
 
 EMPTY = 1 / 32
 """A ring of which less is in use is as good as empty."""
@@ -45,8 +45,11 @@ class Moment:
 class Filling:
     """All fillings of a ring in one trial that led to losses."""
 
+    thread: str
+    """The thread that reads the ring; empty = not known."""
     spans: Sequence[tuple[int, int]]
     lost: int
+    slots: int
     parts: dict[Filler, float]
     """Parts of the packets by which more came than departed; together 1."""
     asleep_ratio: float
@@ -61,15 +64,15 @@ class Filling:
     """None = in no part of a filling were packets costlier than usually."""
 
 
-def filling(ring: Ring) -> Filling | None:
+def filling(queue: Queue) -> Filling | None:
     """None if the looks show no loss, or nothing of what packets cost."""
-    gaps = ring.service.gaps
-    usual_ns = _usual_ns(ring)
-    parts = _fillings(ring)
+    gaps = queue.service.gaps
+    usual_ns = _usual_ns(queue)
+    parts = _fillings(queue)
     if not parts or not usual_ns:
         return None
     mean_ns = _mean_ns(gaps)
-    every = [_told_apart(ring, part, usual_ns, mean_ns) for part in parts]
+    every = [_told_apart(queue, part, usual_ns, mean_ns) for part in parts]
     together = {name: sum(one[name] for one in every) for name in Filler}
     over = {name: max(0.0, packets) for name, packets in together.items()}
     whole = sum(over.values())
@@ -78,16 +81,18 @@ def filling(ring: Ring) -> Filling | None:
     worst = max(range(len(parts)), key=lambda n: _lost(gaps, parts[n]))
     within = [n for part in parts for n in part]
     queued_ns = sum(gaps[n].ns for n in within if gaps[n].queued)
-    asleep_ns = sum(ring.service.asleep_ns[n] for n in within)
+    asleep_ns = sum(queue.service.asleep_ns[n] for n in within)
     return Filling(
+        thread=queue.thread,
         spans=[(gaps[part[0]].begin_ns, gaps[part[-1]].end_ns) for part in parts],
         lost=sum(_lost(gaps, part) for part in parts),
+        slots=queue.slots,
         parts={name: packets / whole for name, packets in over.items()},
         asleep_ratio=asleep_ns / queued_ns if queued_ns else 0.0,
         burst_packets=round(max(0.0, every[worst][Filler.BURST])),
         serves_pps=1e9 / usual_ns,
         mean_pps=1e9 / mean_ns,
-        costliest=_costliest(ring, parts[worst], usual_ns),
+        costliest=_costliest(queue, parts[worst], usual_ns),
     )
 
 
@@ -95,17 +100,17 @@ def _lost(gaps: Sequence[Gap], part: range) -> int:
     return sum(gaps[n].came - gaps[n].taken for n in part)
 
 
-def _fillings(ring: Ring) -> list[range]:
+def _fillings(queue: Queue) -> list[range]:
     """Gaps from each moment at which the ring was as good as empty to the last loss before the next
     one."""
-    looks, gaps = ring.looks, ring.service.gaps
+    looks, gaps = queue.looks, queue.service.gaps
     found: list[range] = []
     begin = 0
     last: int | None = None
     for n, gap in enumerate(gaps):
         if gap.came > gap.taken:
             last = n
-        if looks[n + 1].packets <= max(1.0, EMPTY * ring.slots):
+        if looks[n + 1].packets <= max(1.0, EMPTY * queue.slots):
             if last is not None:
                 found.append(range(begin, last + 1))
             begin, last = n + 1, None
@@ -114,15 +119,15 @@ def _fillings(ring: Ring) -> list[range]:
     return found
 
 
-def _usual_ns(ring: Ring) -> float:
+def _usual_ns(queue: Queue) -> float:
     """Time that the reader takes for a packet of this load: on its CPU, or, if it sleeps while
     packets wait, at its own pace."""
-    service, gaps = ring.service, ring.service.gaps
-    bound = max(1.0, EMPTY * ring.slots)
+    service, gaps = queue.service, queue.service.gaps
+    bound = max(1.0, EMPTY * queue.slots)
     queued = [
         n
         for n, gap in enumerate(gaps)
-        if gap.queued and min(ring.looks[n].packets, ring.looks[n + 1].packets) > bound
+        if gap.queued and min(queue.looks[n].packets, queue.looks[n + 1].packets) > bound
     ]
     ns = sum(gaps[n].ns - service.absent_ns[n] for n in queued)
     left = sum(gaps[n].left for n in queued)
@@ -140,11 +145,11 @@ def _mean_ns(gaps: Sequence[Gap]) -> float:
     return (busy[-1].end_ns - busy[0].begin_ns) / came
 
 
-def _told_apart(ring: Ring, part: range, usual_ns: float, mean_ns: float) -> dict[Filler, float]:
+def _told_apart(queue: Queue, part: range, usual_ns: float, mean_ns: float) -> dict[Filler, float]:
     """Packets by which more came than departed, by what made them so many. Together they are the
     level and the losses at the end of a filling; time that the reader usually has left is in it as
     an overload below zero."""
-    gaps, absent = ring.service.gaps, ring.service.absent_ns
+    gaps, absent = queue.service.gaps, queue.service.absent_ns
     found = dict.fromkeys(Filler, 0.0)
     for n in part:
         gap = gaps[n]
@@ -159,9 +164,9 @@ def _told_apart(ring: Ring, part: range, usual_ns: float, mean_ns: float) -> dic
     return found
 
 
-def _costliest(ring: Ring, part: range, usual_ns: float) -> Moment | None:
+def _costliest(queue: Queue, part: range, usual_ns: float) -> Moment | None:
     """The stretch of a filling in which most time went beyond what as many packets usually take."""
-    service, gaps = ring.service, ring.service.gaps
+    service, gaps = queue.service, queue.service.gaps
     best, best_sum, begin, total = range(0), 0.0, part.start, 0.0
     took = {n: gaps[n].ns - service.absent_ns[n] for n in part if gaps[n].queued}
     for n in part:

@@ -10,6 +10,7 @@ from math import log, sqrt
 from statistics import median
 
 from nodrop.config.units import noun
+from nodrop.ledger.filling import Filling
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.thread_times import Spans, ThreadTime, Timeline
 
@@ -287,6 +288,8 @@ class Running:
     """Thread id → what it is for, as the SUT says."""
     flow_sizes: FlowSizes | None = None
     """Flow sizes of the load."""
+    filling: Filling | None = None
+    """Fillings of the ring that lost most; None = its level was not read."""
     steal_ratio: float | None = None
     """Share of the time of the SUT's CPUs, or of the sender's, that the hypervisor took: the larger
     of the two."""

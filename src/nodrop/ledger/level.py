@@ -47,6 +47,9 @@ class Ring:
         """Frames or blocks of the ring."""
         return self.blocks if self.slots is None else self.slots
 
+    def slots_of_full_blocks(self, mean_frame_bytes: float) -> int:
+        return max(1, int(self.blocks * self.block_bytes / (mean_frame_bytes + HEADER_BYTES)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
@@ -70,6 +73,8 @@ class Level:
     looks: int
     longest_gap_s: float
     """Longest time between two looks."""
+    fits_times: float | None = None
+    """Multiple of the load that the rings just hold, by the trial's twin; None = not known."""
 
 
 def level(
@@ -138,7 +143,7 @@ def _slots_of_blocks(ring: Ring, peak: Look, mean_frame_bytes: float) -> int:
     fullest, since a block closes before it is full if packets come slowly."""
     if peak.full > 1:
         return max(1, round(peak.packets / peak.full * ring.blocks))
-    return max(1, int(ring.blocks * ring.block_bytes / (mean_frame_bytes + HEADER_BYTES)))
+    return ring.slots_of_full_blocks(mean_frame_bytes)
 
 
 def _above(ring: Ring, share: float) -> float:

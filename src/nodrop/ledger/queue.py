@@ -20,7 +20,8 @@ from functools import cached_property
 from itertools import pairwise
 from math import exp, inf, log, sqrt
 from statistics import fmean, median, stdev
-from typing import Protocol
+
+from nodrop.ledger.level import Look
 
 QUEUED = 3
 """So many packets at two looks in a row show that the reader was busy in between."""
@@ -39,27 +40,6 @@ EXACT = 0.002
 """Relative width at which the search for a limit ends."""
 T_975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 """Student's t for 95 %, by degrees of freedom from 1 on."""
-
-
-class Look(Protocol):
-    """One ring at one moment."""
-
-    @property
-    def at_ns(self) -> int: ...
-    @property
-    def packets(self) -> int:
-        """Packets that waited for the reader."""
-
-    @property
-    def full(self) -> int:
-        """Frames or, of TPACKET_V3, blocks in use."""
-
-    @property
-    def arrived(self) -> int:
-        """Packets that came to the ring so far, dropped ones included."""
-
-    @property
-    def dropped(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,19 +63,29 @@ class Reader:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ring:
-    """One capture ring in one trial."""
+class Queue:
+    """A capture ring in one trial, with the thread that reads it."""
 
     slots: int
-    """Packets that fit."""
-    blocks: bool
-    """The reader gets packets by the block and gives them back so (TPACKET_V3)."""
+    """Packets that fit, as full as its blocks became in this trial."""
+    most_slots: int | None = None
+    """Packets that fit if no block is closed before it is full: the reader gets packets by the
+    block and gives them back so (TPACKET_V3). None = packets share no blocks."""
     looks: Sequence[Look]
     reader: Sequence[Reader] = ()
     """Empty = its thread was not watched."""
     lost: int = 0
     """Packets that found it full, as the SUT counts them at rest."""
     sends: Sends | None = None
+    thread: str = ""
+    """The SUT's name for the thread; empty = not known."""
+
+    def room(self, times: float) -> float:
+        """Packets that fit under so many times the load: it fills a block before its time ends, or
+        at least fuller."""
+        if self.most_slots is None:
+            return self.slots
+        return max(self.slots, min(self.most_slots, self.slots * times))
 
     @property
     def highest(self) -> int:
@@ -117,7 +107,7 @@ class Observation:
 
     load: float
     """Multiplier, rate or speed; a prediction is in the same unit."""
-    rings: Sequence[Ring]
+    queues: Sequence[Queue]
     faster: bool = False
     """A higher load brings the same packets in less time, not more packets in the same time."""
 
@@ -154,12 +144,12 @@ class Gap:
         return self.end_ns - self.begin_ns
 
 
-def gaps(ring: Ring) -> list[Gap]:
+def gaps(queue: Queue) -> list[Gap]:
     """Arrivals and departures between looks, from the first packet on."""
     found: list[Gap] = []
-    departed = 0
-    for then, now in pairwise(ring.looks):
-        left = max(departed, now.arrived - now.dropped - now.packets)
+    departed = _departed(queue.looks[0]) if queue.looks else 0
+    for then, now in pairwise(queue.looks):
+        left = max(departed, _departed(now))
         found.append(
             Gap(
                 begin_ns=then.at_ns,
@@ -167,16 +157,20 @@ def gaps(ring: Ring) -> list[Gap]:
                 came=max(0, now.arrived - then.arrived),
                 taken=max(0, now.arrived - now.dropped - then.arrived + then.dropped),
                 left=left - departed,
-                queued=_waits(ring, then) and _waits(ring, now),
+                queued=_waits(queue, then) and _waits(queue, now),
             )
         )
         departed = left
     return found
 
 
-def _waits(ring: Ring, look: Look) -> bool:
+def _departed(look: Look) -> int:
+    return look.arrived - look.dropped - look.packets
+
+
+def _waits(queue: Queue, look: Look) -> bool:
     """A block that is still being filled is none for the reader yet."""
-    return look.full >= 1 if ring.blocks else look.packets >= QUEUED
+    return look.packets >= QUEUED if queue.most_slots is None else look.full >= 1
 
 
 @dataclass(slots=True)
@@ -193,8 +187,8 @@ class _Spell:
 class Service:
     """Time on a CPU that each packet of one ring took, in the order of departures."""
 
-    def __init__(self, ring: Ring) -> None:
-        self.gaps = gaps(ring)
+    def __init__(self, queue: Queue) -> None:
+        self.gaps = gaps(queue)
         self.absent_ns = [0.0] * len(self.gaps)
         """By gap: the reader was kept off its CPU while packets waited."""
         self.asleep_ns = [0.0] * len(self.gaps)
@@ -203,10 +197,10 @@ class Service:
         """By gap without a queue: time of one packet."""
         self.typical_ns = 0.0
         """Time of a packet that did not queue."""
-        self._tell(ring)
+        self._tell(queue)
 
-    def _tell(self, ring: Ring) -> None:
-        spells = self._spells(ring.reader)
+    def _tell(self, queue: Queue) -> None:
+        spells = self._spells(queue.reader)
         self.typical_ns = self._typical(spells)
         for spell in spells:
             if spell.reader is None:
@@ -282,9 +276,9 @@ class Service:
                 yield departed, took
 
 
-def steps(ring: Ring, *, absences: bool) -> list[Step]:
+def steps(queue: Queue, *, absences: bool) -> list[Step]:
     """Arrivals in short times, with the work that they bring."""
-    service, sends = ring.service, ring.sends
+    service, sends = queue.service, queue.sends
     departed, took = zip(*service.knots(absences=absences), strict=True)
     found: list[Step] = []
     taken = 0.0
@@ -437,14 +431,14 @@ class Reproduced:
 def reproduced(one: Observation) -> Reproduced | None:
     """The ring that came nearest to its limit, with all absences of its reader; None if no ring had
     packets that waited."""
-    rings = [ring for ring in one.rings if any(gap.queued for gap in ring.service.gaps)]
-    if not rings:
+    queues = [queue for queue in one.queues if any(gap.queued for gap in queue.service.gaps)]
+    if not queues:
         return None
-    ring = max(rings, key=lambda ring: (ring.highest + ring.lost) / ring.slots)
+    queue = max(queues, key=lambda queue: (queue.highest + queue.lost) / queue.slots)
     return Reproduced(
-        measured=(ring.highest + ring.lost) / ring.slots,
-        twin=fill(steps(ring, absences=True), ring.slots).excess,
-        slots=ring.slots,
+        measured=(queue.highest + queue.lost) / queue.slots,
+        twin=fill(steps(queue, absences=True), queue.slots).excess,
+        slots=queue.slots,
     )
 
 
@@ -475,7 +469,7 @@ def limit_times(one: Observation, slots: int | None = None) -> float | None:
     """Multiple of the trial's own load that its rings just hold; None if it is too far away."""
 
     def over(times: float) -> float:
-        return max(_unbounded(ring, one, times, slots) for ring in one.rings) - 1
+        return max(_unbounded(queue, one, times, slots) for queue in one.queues) - 1
 
     low, high = 1.0, 1.0
     below = above = over(1.0)
@@ -500,19 +494,19 @@ def limit_times(one: Observation, slots: int | None = None) -> float | None:
     return sqrt(low * high)
 
 
-def _unbounded(ring: Ring, one: Observation, times: float, slots: int | None) -> float:
-    of = slots or ring.slots
-    return _filled(ring, one, times, inf).highest_packets / of
+def _unbounded(queue: Queue, one: Observation, times: float, slots: int | None) -> float:
+    of = slots or queue.room(times)
+    return _filled(queue, one, times, inf).highest_packets / of
 
 
-def _filled(ring: Ring, one: Observation, times: float, slots: float) -> Filled:
+def _filled(queue: Queue, one: Observation, times: float, slots: float) -> Filled:
     if one.faster:
-        return fill(ring.steps, slots, faster=times)
-    return fill(ring.steps, slots, times=times)
+        return fill(queue.steps, slots, faster=times)
+    return fill(queue.steps, slots, times=times)
 
 
 def _fullest(one: Observation, times: float, slots: int | None) -> Filled:
-    return max((_filled(r, one, times, slots or r.slots) for r in one.rings), key=_excess)
+    return max((_filled(r, one, times, slots or r.room(times)) for r in one.queues), key=_excess)
 
 
 def _excess(filled: Filled) -> float:

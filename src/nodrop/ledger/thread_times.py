@@ -296,6 +296,21 @@ def shares(timeline: Timeline, tid: int, spans: Spans, throttled_ns: float) -> S
     return Shares(ns=sums.ns, of={name: ns / sums.ns for name, ns in went.items()})
 
 
+def each_interval(timeline: Timeline, tid: int) -> Iterator[tuple[Interval, Shares]]:
+    """Shares of each interval in which the thread was seen; a quota counts as waiting."""
+    still = _still(timeline, tid)
+    for interval in timeline.intervals:
+        time = interval.threads.get(tid)
+        if time is not None:
+            sums = _Sums()
+            _add(sums, interval, time, 1.0, still=interval.begin_ns in still)
+            went = _split(sums, 0.0)
+            yield (
+                interval,
+                Shares(ns=sums.ns, of={name: ns / sums.ns for name, ns in went.items()}),
+            )
+
+
 def not_running_ns(interval: Interval, tid: int, still: frozenset[int]) -> float:
     """The part of an interval in which the thread was kept from its packets (softirqs and steal
     left out)."""

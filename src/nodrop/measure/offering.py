@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 from nodrop.config.experiment import Measure
 from nodrop.ledger import sender
 from nodrop.ledger.balance import balance
+from nodrop.ledger.filling import filling
 from nodrop.ledger.hops import Problem, Reason, places_of, ring_of
 from nodrop.ledger.imbalance import (
     Arrivals,
@@ -25,7 +27,7 @@ from nodrop.ledger.imbalance import (
     lost_beyond_steal,
     times,
 )
-from nodrop.ledger.level import Level, level
+from nodrop.ledger.level import Ring, level
 from nodrop.ledger.over_time import Losses, WorkedOff
 from nodrop.ledger.sender import Bounds, Quota, Sending
 from nodrop.ledger.thread_times import CpuTime, Timeline, timeline
@@ -40,6 +42,7 @@ from nodrop.measure.packets.instances import (
 )
 from nodrop.measure.packets.readings import Reading, Readings, nothing_arrived
 from nodrop.measure.packets.reassembly import Room
+from nodrop.measure.queues import fits_times, queues
 from nodrop.measure.sampling import Sampler, Usage, by_our_clock, rings_of, rows_of_processes
 from nodrop.protocol import SampleRow
 from nodrop.testbed.hosts.api import HostProcess, Json, counters_of, rise
@@ -552,25 +555,45 @@ class Offering:
             flow_sizes=counted.flow_sizes,
             peaks=() if facts is None else peaks(facts, seen.offered),
         )
-        counted.level = self._level(folder.levels(link.rx.host.name), drained_ns)
+        self._look_at_rings(rings_of(folder.levels(link.rx.host.name)), drained_ns, load)
         used.lost_beyond_steal = lost_beyond_steal(
             counted.running, host, frozenset().union(*cpus), until_ns
         )
 
-    def _level(self, path: Path, drained_ns: int) -> Level | None:
-        """Within the SUT's rings, from the first packet until it was at rest."""
-        offered, counters = self._trial.seen.offered, self._trial.seen.packets.counters
-        rings = rings_of(path)
+    def _look_at_rings(self, rings: Sequence[Ring], drained_ns: int, load: LoadGenerator) -> None:
+        """Level of the SUT's rings, from the first packet until it was at rest; what filled the one
+        that lost most, and how much more they would hold."""
+        counted, offered = self._trial.seen.packets, self._trial.seen.offered
+        counters, running = counted.counters, counted.running
         if not rings or offered is None or counters is None or not offered.sent_packets:
-            return None
-        begin_ns = offered.first_sent_mono_ns or self._offer_ns
-        begin_ns += self._places.link.tx.host.clock_offset_ns
-        return level(
+            return
+        clock_offset_ns = self._places.link.tx.host.clock_offset_ns
+        begin_ns = (offered.first_sent_mono_ns or self._offer_ns) + clock_offset_ns
+        mean_frame_bytes = offered.sent_bytes / offered.sent_packets
+        seen = level(
             rings,
             span_ns=(begin_ns, drained_ns),
             dropped=counters.dropped_ring_full_packets,
-            mean_frame_bytes=offered.sent_bytes / offered.sent_packets,
+            mean_frame_bytes=mean_frame_bytes,
         )
+        counted.level = seen
+        if seen is None or running is None:
+            return
+        found = queues(
+            rings,
+            span_ns=(begin_ns, drained_ns),
+            slots=seen.slots,
+            mean_frame_bytes=mean_frame_bytes,
+            seen=running.timeline,
+            counters=counters,
+            sent=offered.sent_profile,
+            clock_offset_ns=clock_offset_ns,
+        )
+        counted.level = replace(seen, fits_times=fits_times(found, faster=load.constant_rate))
+        lossy = [queue for queue in found if queue.lost]
+        if lossy:
+            most = max(lossy, key=lambda queue: queue.lost)
+            counted.running = replace(running, filling=filling(most))
 
 
 def offer(offerer: Offerer, tick: Tick) -> OfferedLoad:

@@ -334,7 +334,7 @@ class QueueLevel(Model):
     at_s: Seconds
     """When it was fullest, after the first packet sent."""
     trace_s: Seconds | None = None
-    """The same moment by the clock of the trace; null if that is not known."""
+    """Moment of `at_s` by the clock of the trace; null if that is not known."""
     above_half_s: Seconds
     """Seconds in which more than half of it was in use."""
     above_ninety_s: Seconds
@@ -345,6 +345,10 @@ class QueueLevel(Model):
     looks: Count
     longest_gap_s: Seconds
     """Longest time between two looks."""
+    fits_times: NotNegative | None = None
+    """Multiple of this load that the rings just hold on an undisturbed host, as a queue with the
+    costs of this trial's packets predicts it (ledger/queue.py); null if that queue does not show
+    what the trial showed."""
 
 
 class PacketBooks(Model):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from nodrop.ledger.cause import causes_of
 from nodrop.ledger.filling import Filler, Filling, filling
-from nodrop.ledger.queue import Ring
+from nodrop.ledger.queue import Queue
+from nodrop.testbed.suts.suricata.sut import RING
 from tests.made import queues
 from tests.made.queues import Cost
+from tests.made.threads import BEGIN_NS, Made, World
 
 RANDOM = Random(1)
 EVEN = sorted(RANDOM.random() for _ in range(2000))
@@ -29,7 +33,7 @@ def filled(
     packets: list[float], cost: Cost, times: int, away: tuple[float, float] | None = None
 ) -> Filling:
     came = queues.arrivals(packets, cost, times)
-    found = filling(queues.ring(came, 600, away=[away] if away else []))
+    found = filling(queues.queue(came, 600, away=[away] if away else []))
     assert found is not None
     assert found.lost == len(queues.serve(came, 600, [away] if away else []).lost)
     assert sum(found.parts.values()) == pytest.approx(1.0)
@@ -80,12 +84,12 @@ def test_the_packets_that_cost_so_much_are_those_of_their_moment() -> None:
 def test_a_reader_that_sleeps_while_packets_wait_is_seen_to_sleep() -> None:
     """A pace of its own: it runs 2 us of the 150 that it takes for a packet."""
     came = queues.arrivals(EVEN, lambda at: 150e-6, 4)
-    ring = queues.ring(came, 600)
+    ring = queues.queue(came, 600)
     reader = [
         type(row)(begin_ns=row.begin_ns, end_ns=row.end_ns, ran_ns=row.ran_ns / 75, kept_off_ns=0.0)
         for row in ring.reader
     ]
-    found = filling(Ring(slots=600, blocks=False, looks=ring.looks, reader=reader, lost=ring.lost))
+    found = filling(Queue(slots=600, looks=ring.looks, reader=reader, lost=ring.lost))
     assert found is not None
     assert found.asleep_ratio > 0.9
     assert found.parts[Filler.OVERLOAD] > 0.9
@@ -93,4 +97,57 @@ def test_a_reader_that_sleeps_while_packets_wait_is_seen_to_sleep() -> None:
 
 
 def test_a_ring_that_lost_nothing_has_no_filling() -> None:
-    assert filling(queues.ring(queues.arrivals(EVEN, usual, 3), 600)) is None
+    assert filling(queues.queue(queues.arrivals(EVEN, usual, 3), 600)) is None
+
+
+# The cause that is named of it.
+
+
+@pytest.mark.parametrize(
+    ("packets", "cost", "times", "away", "rule"),
+    [
+        (EVEN, costly, 5, None, "costly"),
+        (BURST, usual, 5, None, "burst"),
+        (EVEN, usual, 5, (0.6, 0.7), "other_programs"),
+        (EVEN, usual, 13, None, "saturated"),
+    ],
+    ids=["cost", "burst", "absence", "overload"],
+)
+def test_a_filling_names_the_cause(
+    packets: list[float], cost: Cost, times: int, away: tuple[float, float] | None, rule: str
+) -> None:
+    """No reading of the SUT's counters is needed for it."""
+    came = queues.arrivals(packets, cost, times)
+    queue = replace(queues.queue(came, 600, away=[away] if away else []), thread="W#01")
+    busy = 0.2 if away else 0.97
+    world = World(threads={"W#01": [Made(ran=busy, waited=0.98 - busy)]}, others={0: 0.98 - busy})
+    found = filling(queue)
+    assert found is not None
+    shifted = [(BEGIN_NS + begin, BEGIN_NS + end) for begin, end in found.spans]
+    running = replace(world.running(), losses=(), filling=replace(found, spans=shifted))
+    first, *_ = causes_of(RING, running)
+    assert (first.rule, first.thread) == (rule, "W#01")
+    assert first.evidence["filled_by_" + str(FILLERS[rule]) + "_ratio"] > 0.8
+
+
+FILLERS = {
+    "costly": Filler.COST,
+    "burst": Filler.BURST,
+    "other_programs": Filler.ABSENCE,
+    "saturated": Filler.OVERLOAD,
+}
+
+
+def test_packets_that_wait_for_a_reader_that_sleeps_wait_for_its_own_pace() -> None:
+    came = queues.arrivals(EVEN, lambda at: 150e-6, 4)
+    found = filling(replace(queues.queue(came, 600), thread="sink-0"))
+    assert found is not None
+    asleep = replace(
+        found,
+        asleep_ratio=0.9,
+        spans=[(BEGIN_NS + begin, BEGIN_NS + end) for begin, end in found.spans],
+    )
+    world = World(threads={"sink-0": [Made(ran=0.02)]})
+    (cause,) = causes_of(RING, replace(world.running(), losses=(), filling=asleep))
+    assert cause.rule == "own_pace"
+    assert "ring is large enough" in cause.knob

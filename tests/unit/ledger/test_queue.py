@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nodrop.ledger.level import Look
 from nodrop.ledger.queue import (
     Filled,
     Observation,
     Prediction,
+    Queue,
     Reason,
     Refusal,
-    Ring,
     Step,
     fill,
     level,
@@ -155,7 +156,7 @@ def test_half_the_limit_tells_it(
 def test_trials_that_lost_tell_it_as_well() -> None:
     holds = true_limit(TRACE, costly, 800)
     seen = queues.trial(TRACE, costly, 2 * holds, 800)
-    assert seen.rings[0].lost
+    assert seen.queues[0].lost
     assert holds <= predicted(limit([seen])).load <= holds + 1
     twin = level([seen], 2 * holds)
     assert isinstance(twin, Filled)
@@ -166,24 +167,24 @@ def test_trials_that_lost_tell_it_as_well() -> None:
 def test_time_in_which_the_reader_was_kept_off_is_no_cost(begins: float) -> None:
     undisturbed = queues.trial(TRACE, costly, 3, 4000)
     disturbed = queues.trial(TRACE, costly, 3, 4000, away=[(begins, begins + 0.05)])
-    assert sum(disturbed.rings[0].service.absent_ns) / 1e9 == pytest.approx(0.05, rel=0.1)
-    assert sum(undisturbed.rings[0].service.absent_ns) == 0
+    assert sum(disturbed.queues[0].service.absent_ns) / 1e9 == pytest.approx(0.05, rel=0.1)
+    assert sum(undisturbed.queues[0].service.absent_ns) == 0
     for slots in (800, 2400):
         expected = predicted(limit([undisturbed], slots)).load
         assert predicted(limit([disturbed], slots)).load == pytest.approx(expected, rel=0.03)
 
 
 def test_the_fullest_of_several_rings_is_the_limit() -> None:
-    rings = [queues.ring(queues.arrivals(TRACE, cost, 4), 800) for cost in (even, costly, even)]
-    together = Observation(load=4.0, rings=rings)
-    alone = Observation(load=4.0, rings=rings[1:2])
+    rings = [queues.queue(queues.arrivals(TRACE, cost, 4), 800) for cost in (even, costly, even)]
+    together = Observation(load=4.0, queues=rings)
+    alone = Observation(load=4.0, queues=rings[1:2])
     assert limit([together]) == limit([alone])
 
 
 def test_the_same_packets_in_less_time() -> None:
     """At twice the speed the costly moment is half as long."""
     seen = queues.trial(TRACE, costly, 3, 1200)
-    faster = Observation(load=1.0, rings=seen.rings, faster=True)
+    faster = Observation(load=1.0, queues=seen.queues, faster=True)
     speed = predicted(limit([faster])).load
     lost = []
     for part in (0.97, 1.03):
@@ -205,13 +206,13 @@ def test_without_a_queue_nothing_is_predicted() -> None:
 
 def test_a_twin_that_does_not_reproduce_its_trial_is_refused() -> None:
     """Looks that missed the fullest moment: packets were lost, and nothing else shows a queue."""
-    ring = queues.trial(TRACE, costly, 9, 300).rings[0]
+    ring = queues.trial(TRACE, costly, 9, 300).queues[0]
     flat = [
-        queues.Look(x.at_ns, min(x.packets, 20), min(x.full, 20), x.arrived - x.dropped, 0)
+        Look(x.at_ns, min(x.packets, 20), min(x.full, 20), x.arrived - x.dropped, 0)
         for x in ring.looks
     ]
-    blind = Ring(slots=300, blocks=False, looks=flat, reader=ring.reader, lost=ring.lost)
-    found = limit([Observation(load=9.0, rings=[blind])])
+    blind = Queue(slots=300, looks=flat, reader=ring.reader, lost=ring.lost)
+    found = limit([Observation(load=9.0, queues=[blind])])
     assert isinstance(found, Refusal)
     assert found.reason is Reason.NOT_REPRODUCED
     assert found.measured > 2 * found.reproduced
@@ -230,7 +231,7 @@ def test_the_interval_is_the_spread_of_trials() -> None:
 
 
 def test_departures_are_arrivals_less_losses_less_level() -> None:
-    ring = queues.trial(TRACE, costly, 9, 200).rings[0]
+    ring = queues.trial(TRACE, costly, 9, 200).queues[0]
     gaps = ring.service.gaps
     assert sum(gap.left for gap in gaps) == 9 * len(TRACE) - ring.lost
     assert sum(gap.came for gap in gaps) == 9 * len(TRACE) - ring.looks[0].arrived

@@ -1,0 +1,106 @@
+"""Queues in front of the SUT in one trial: looks at its rings, and the threads that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nodrop.ledger.level import Ring
+from nodrop.ledger.queue import Observation, Queue, Reader, Sends, limit_times, reproduced
+from nodrop.ledger.thread_times import TAKEN, Timeline, Went, each_interval
+from nodrop.protocol import SentProfile
+from nodrop.testbed.suts.api import SutCounters
+
+KEPT_OFF = tuple(went for went in TAKEN if went is not Went.SOFTIRQ)
+"""Interrupts take packets in: they are a part of what a packet costs."""
+
+
+def queues(
+    rings: Sequence[Ring],
+    *,
+    span_ns: tuple[int, int],
+    slots: int,
+    mean_frame_bytes: float,
+    seen: Timeline,
+    counters: SutCounters,
+    sent: SentProfile | None,
+    clock_offset_ns: int,
+) -> Sequence[Queue]:
+    """`slots`: packets that fit where packets share blocks."""
+    sends = None
+    if sent is not None and sent["packets"]:
+        sends = Sends(
+            first_ns=sent["first_mono_ns"] + clock_offset_ns,
+            bin_ns=sent["bin_ns"],
+            packets=sent["packets"],
+        )
+    begin_ns, end_ns = span_ns
+    found = []
+    for ring, thread in zip(rings, _threads(rings, counters, seen), strict=True):
+        looks = [look for look in ring.looks if begin_ns <= look.at_ns <= end_ns]
+        if len(looks) < 2:
+            continue
+        counted = counters.per_thread.get(thread or "", {})
+        lost = counted.get("dropped_ring_full_packets")
+        if lost is None or len(rings) == 1:
+            lost = counters.dropped_ring_full_packets
+        queue = Queue(
+            slots=ring.slots or slots,
+            most_slots=None
+            if ring.slots
+            else max(slots, ring.slots_of_full_blocks(mean_frame_bytes)),
+            looks=looks,
+            reader=_reader(seen, thread),
+            lost=lost if lost is not None else looks[-1].dropped - looks[0].dropped,
+            sends=sends,
+            thread=thread or "",
+        )
+        found.append(queue)
+    return found
+
+
+def _threads(rings: Sequence[Ring], counters: SutCounters, seen: Timeline) -> Sequence[str | None]:
+    """Names of the threads that read the rings: the more packets came to a ring, the more its
+    thread had. Where the SUT does not count by thread, the thread that ran most reads the only
+    ring."""
+    had = {
+        name: counted["captured_packets"]
+        for name, counted in counters.per_thread.items()
+        if "captured_packets" in counted
+    }
+    if len(had) != len(rings):
+        tid = seen.ran_most(((0, 1 << 63),))
+        alone = len(rings) == 1 and tid is not None
+        return [seen.names[tid] if alone and tid is not None else None] * len(rings)
+    by_packets = sorted(range(len(rings)), key=lambda n: _arrived(rings[n]))
+    names = sorted(had, key=lambda name: had[name])
+    found: list[str | None] = [None] * len(rings)
+    for n, name in zip(by_packets, names, strict=True):
+        found[n] = name
+    return found
+
+
+def _arrived(ring: Ring) -> int:
+    return ring.looks[-1].arrived if ring.looks else 0
+
+
+def _reader(seen: Timeline, thread: str | None) -> Sequence[Reader]:
+    tid = None if thread is None else seen.find(thread)
+    if tid is None:
+        return ()
+    return [
+        Reader(
+            begin_ns=interval.begin_ns,
+            end_ns=interval.end_ns,
+            ran_ns=(spent.of[Went.RAN] + spent.of[Went.SOFTIRQ]) * interval.ns,
+            kept_off_ns=sum(spent.of[went] for went in KEPT_OFF) * interval.ns,
+        )
+        for interval, spent in each_interval(seen, tid)
+    ]
+
+
+def fits_times(queues: Sequence[Queue], *, faster: bool) -> float | None:
+    """Multiple of the load that the rings just hold on an undisturbed host, as the trial's own twin
+    says; None if it does not reproduce the trial, or nothing waited."""
+    one = Observation(load=1.0, queues=queues, faster=faster)
+    found = reproduced(one) if queues else None
+    return limit_times(one) if found is not None and found.close else None
