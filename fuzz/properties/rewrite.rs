@@ -13,7 +13,8 @@ pub fn holds(bytes: &[u8]) {
     let frames = frames(bytes);
     let mut survey = Survey::default();
     frames.iter().for_each(|frame| survey.add(frame));
-    let Ok(mut rewriter) = survey.rewriter(REPLICAS) else {
+    let mut rewriter = survey.rewriter();
+    if rewriter.give(0..REPLICAS).is_err() {
         return;
     };
     let works: Vec<Work> = frames.iter().map(|frame| rewriter.work(frame)).collect();

@@ -1,6 +1,6 @@
 //! A capture file on its whole way: survey, flows, forecast of reassembly, and the replay's index, replicas and schedule.
 
-use nodrop_replay::{Load, Plan, Request, Trace};
+use nodrop_replay::{Copies, Load, Plan, Request, Trace};
 use nodrop_trace::survey::Surveyor;
 use nodrop_wire::capture::Reader;
 use nodrop_wire::record::LINKTYPE_ETHERNET;
@@ -20,7 +20,8 @@ pub fn holds(bytes: &[u8]) {
     let Ok(mut trace) = Trace::new(bytes.to_vec(), true) else {
         return;
     };
-    if trace.make_replicas_distinct(3).is_err() {
+    let copies = Copies { first: 0, count: 3 };
+    if trace.make_distinct(copies, 3).is_err() {
         return;
     }
     let request = Request {

@@ -611,6 +611,8 @@ class ReplayPort(TypedDict):
 
 class ReplayReady(TypedDict):
     backend: str
+    copies: Count
+    first_copy: Count
     intended_duration_ns: Count | None
     intended_packets: Count
     realtime: bool

@@ -29,6 +29,8 @@ class FakeMeasurer:
     """The index of a trial → what it raises instead of measuring."""
     wears_at: dict[int, str] = field(default_factory=dict)
     """The index of a trial → why its world must not be offered another load."""
+    spent_at: dict[int, str] = field(default_factory=dict)
+    """The index of a trial → why its load would bring no new flows to a SUT that stands."""
     said: list[str] = field(default_factory=list)
 
     @contextmanager
@@ -46,6 +48,9 @@ class _FakeStanding:
     of: FakeMeasurer
     first: int
     worn: str = ""
+
+    def spent(self, load: Table, trial: Trial) -> str:
+        return self.of.spent_at.get(trial.index, "") if trial.index > self.first else ""
 
     def measure(self, load: Table, trial: Trial) -> Measured:
         offered = int(load["pps"])

@@ -138,6 +138,11 @@ pub struct ReplaySpec {
     #[arg(long, value_enum, default_value = "same")]
     #[serde(default = "same_flows")]
     pub loop_flows: Flows,
+    /// Copies of the trace (replicas, and passes with flows of their own) whose flows were sent before: this replay's have other
+    /// addresses, as long as there are any
+    #[arg(long, default_value_t = 0)]
+    #[serde(default)]
+    pub first_copy: u32,
     /// Time of one pass at the trace's own speed: silence after the last packet, if its packets take less
     #[arg(long)]
     #[serde(default)]
@@ -212,6 +217,11 @@ pub struct ReplayReady {
     pub backend: String,
     /// Start of each replica after that of the trace itself, from the seed.
     pub replica_offsets_ns: Vec<u64>,
+    /// The copy of the trace whose addresses come first: `first_copy` of the spec, or 0 (the trace itself) if there are too few addresses
+    /// from there on.
+    pub first_copy: u32,
+    /// Copies with flows of their own; passes beyond them repeat the flows of earlier ones.
+    pub copies: u32,
 }
 
 /// |sent − due| in microseconds over all packets offered to the kernel; due by the schedule that the field names.

@@ -91,6 +91,7 @@ impl TraceSpec {
             flow_seed: self.flow_seed,
             flows: self.flows,
             loop_flows: self.loop_flows,
+            first_copy: 0,
             pass_s: self.pass_s,
             duration_s: self.duration_s,
             seed: self.seed,

@@ -26,9 +26,8 @@ pub(crate) struct Fragmented(HashSet<Pair>);
 
 impl Fragmented {
     pub fn of(trace: &Trace) -> Self {
-        let mut buffer = trace.buffer();
         let of_packet = |packet| {
-            let frame = trace.frame(packet, 0, &mut buffer).0;
+            let frame = trace.original(packet);
             let ip = view::network(frame)?;
             ip.fragment?;
             Some(pair(&FlowKey::of_ip(frame, &ip)))
@@ -44,10 +43,9 @@ impl Fragmented {
 
 /// Of each packet a hash of its innermost flow; `None` if it is no IP.
 pub(crate) fn hashes(trace: &Trace, seed: u64) -> Vec<Option<u64>> {
-    let mut buffer = trace.buffer();
     let fragmented = Fragmented::of(trace);
     let of_packet = |packet| {
-        let frame = trace.frame(packet, 0, &mut buffer).0;
+        let frame = trace.original(packet);
         let outer = concerned(frame, &view::network(frame)?);
         // Fragments of a tunnel do not say which inner flow they carry.
         let whole = !fragmented.0.contains(&pair(&outer));

@@ -33,5 +33,5 @@ pub use schedule::Plan;
 pub use sender::{Replay, SendError};
 pub use sent_profile::SentProfile;
 pub use spread::Spread;
-pub use trace::{Trace, TraceError};
+pub use trace::{Copies, Trace, TraceError};
 pub use ways::Mac;

@@ -120,7 +120,7 @@ mod tests {
     use crate::load::Load;
     use crate::replicas::Replicas;
     use crate::request::Request;
-    use crate::trace::tests::{trace_of, udp};
+    use crate::trace::tests::{number_copies, trace_of, udp};
     use nodrop_wire::flow::FlowKey;
     use proptest::prelude::*;
     use std::collections::HashSet;
@@ -137,7 +137,7 @@ mod tests {
             let replicas = Replicas::of(multiplier, 3).unwrap();
             let distinct_loops = distinct && distinct_loops;
             let copies = replicas.count() * if distinct_loops { loops } else { 1 };
-            trace.make_replicas_distinct(if distinct { copies } else { 1 }).unwrap();
+            number_copies(&mut trace, if distinct { copies } else { 1 });
             let load = [
                 Load::Timing { speed: 1.0 }, Load::Rate { pps: 1e9, burst: 2 }, Load::Bits { bps: 3e11 }, Load::TopSpeed,
             ][kind].clone();
@@ -147,6 +147,8 @@ mod tests {
             let Ok(plan) = Plan::new(&trace, &request) else {
                 return Ok(()); // a part with no flow
             };
+            let used = plan.slots(&trace).map(|slot| slot.copy + 1).max().unwrap_or(0);
+            prop_assert!(used <= plan.copies() && plan.copies() <= copies.max(replicas.count()));
             prop_assert!(plan.slots(&trace).is_sorted_by_key(|slot| slot.due_ns));
             let mut buffer = trace.buffer();
             let (mut packets, mut bytes, mut flows, mut last) = (0, 0, HashSet::new(), None);

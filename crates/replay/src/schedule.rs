@@ -243,6 +243,20 @@ impl Plan {
         replica.saturating_add(passes.saturating_mul(self.copies_of_pass))
     }
 
+    /// Copies of the trace with addresses of their own that it sends, if replicas are distinct.
+    #[must_use]
+    pub fn copies(&self) -> u32 {
+        let passes_of = |replica| {
+            let carried = self.round.carried(replica) as u64;
+            self.slots_of(replica).div_ceil(carried.max(1))
+        };
+        let passes = (0..self.replicas()).map(passes_of).max().unwrap_or(0);
+        let copies = passes.saturating_mul(u64::from(self.copies_of_pass));
+        u32::try_from(copies)
+            .unwrap_or(u32::MAX)
+            .max(self.replicas())
+    }
+
     /// Whether each pass has addresses of its own.
     pub(crate) fn has_distinct_loops(&self) -> bool {
         self.copies_of_pass > 0

@@ -38,8 +38,8 @@ impl Spread {
         let mut buffer = trace.buffer();
         let fragmented = Fragmented::of(trace);
         let lanes = (0..trace.packets().len()).map(|packet| {
-            let flow = FlowKey::of_frame(trace.frame(packet, 0, &mut buffer).0)?;
-            let moves = FlowKey::of_frame(trace.frame(packet, 1, &mut buffer).0) != Some(flow);
+            let flow = FlowKey::of_frame(trace.original(packet))?;
+            let moves = FlowKey::of_frame(trace.of_last_copy(packet, &mut buffer)) != Some(flow);
             // The upper half of 64 bits.
             let hash = u32::try_from(fragmented.hash(&flow, 0) >> 32).unwrap_or(0);
             Some(Lane(hash & !1 | u32::from(moves)))
@@ -99,6 +99,7 @@ mod tests {
     use crate::load::Load;
     use crate::replicas::Replicas;
     use crate::request::Request;
+    use crate::trace::tests::number_copies;
     use nodrop_wire::pcap;
 
     /// UDP between 10.0.0.`from` and 10.0.0.`to` with these ports; a later fragment if `fragment` is not zero.
@@ -159,7 +160,7 @@ mod tests {
         for multiplier in [1.0, 3.0, 0.4, 2.7] {
             let mut trace = trace(&frames);
             let replicas = Replicas::of(multiplier, 1).unwrap();
-            trace.make_replicas_distinct(replicas.count()).unwrap();
+            number_copies(&mut trace, replicas.count());
             let spread = Spread::by_flow(&trace, 3);
             for limit in [None, Some(1), Some(77), Some(130)] {
                 let plan = plan_of(&trace, replicas, limit);
@@ -200,7 +201,7 @@ mod tests {
         );
         let ports = ports_of(&same, &distinct, &plan(&distinct, 4, Some(4)));
         assert!(ports.iter().all(|port| *port == ports[0]), "{ports:?}");
-        distinct.make_replicas_distinct(4).unwrap();
+        number_copies(&mut distinct, 4);
         let spread = Spread::by_flow(&distinct, 2);
         let ports = ports_of(&spread, &distinct, &plan(&distinct, 4, Some(4)));
         assert_eq!(ports.iter().sum::<u32>(), 2, "{ports:?}");

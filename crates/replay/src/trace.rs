@@ -86,6 +86,19 @@ impl fmt::Debug for Bytes {
     }
 }
 
+/// Copies of the trace that are flows of their own; number 0 is the trace itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copies {
+    /// Number of the first one.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl Copies {
+    const ITSELF: Self = Self { first: 0, count: 1 };
+}
+
 /// A trace that can be sent, as itself and as its replicas.
 #[derive(Debug)]
 pub struct Trace {
@@ -94,8 +107,7 @@ pub struct Trace {
     frame_bytes: u64,
     longest_frame: usize,
     rewriter: Option<Rewriter>,
-    /// Replicas that it rewrites for; 1 without.
-    distinct: u32,
+    copies: Copies,
     ways: Option<Ways>,
     begins_ns: u64,
     same_flows: u64,
@@ -158,37 +170,61 @@ impl Trace {
             bytes,
             packets,
             rewriter: None,
-            distinct: 1,
+            copies: Copies::ITSELF,
             ways: None,
             begins_ns: begin,
             same_flows: 0,
         }
     }
 
-    /// Prepares `replicas` (the trace itself is one) whose flows are distinct, unless they are what it was prepared for last.
+    /// Prepares copies whose flows are distinct: as many as are wanted or, if there are not so many addresses, as many times `at_once` as
+    /// there are. They begin with number `first` if there are addresses for them from there on, otherwise with the trace itself.
     ///
     /// # Errors
-    /// If there are not enough addresses for so many.
-    pub fn make_replicas_distinct(&mut self, replicas: u32) -> Result<(), TraceError> {
-        if replicas.max(1) == self.distinct {
+    /// If there are not enough addresses for those that are sent at once.
+    pub fn make_distinct(&mut self, wanted: Copies, at_once: u32) -> Result<(), TraceError> {
+        if wanted.first == 0 && wanted.count < 2 {
+            (self.rewriter, self.same_flows, self.copies) = (None, 0, Copies::ITSELF);
             return Ok(());
         }
-        (self.rewriter, self.same_flows, self.distinct) = (None, 0, 1);
-        if replicas < 2 {
-            return Ok(());
+        let surveyed = self.rewriter.is_none();
+        let mut rewriter = self.rewriter.take().unwrap_or_else(|| self.survey());
+        let most = u32::try_from(rewriter.most()).unwrap_or(u32::MAX);
+        let at_once = at_once.max(1);
+        let fit = (most / at_once).max(1).saturating_mul(at_once);
+        let count = wanted.count.max(1).min(fit);
+        let fits = (wanted.first.checked_add(count)).is_some_and(|end| end <= most);
+        let first = if fits { wanted.first } else { 0 };
+        let copies = Copies { first, count };
+        if surveyed || copies != self.copies {
+            self.copies = Copies::ITSELF;
+            rewriter.give(first as usize..first as usize + count as usize)?;
         }
+        (self.rewriter, self.copies) = (Some(rewriter), copies);
+        if surveyed {
+            self.same_flows = self.flows_that_stay();
+        }
+        Ok(())
+    }
+
+    /// Finds what is written into each packet.
+    fn survey(&mut self) -> Rewriter {
         let mut survey = Survey::default();
         for packet in &self.packets {
             survey.add(frame(&self.bytes, packet));
         }
-        let mut rewriter = survey.rewriter(replicas as usize)?;
+        let mut rewriter = survey.rewriter();
         for packet in &mut self.packets {
             packet.work = rewriter.work(frame(&self.bytes, packet));
         }
         rewriter.seal();
-        (self.rewriter, self.distinct) = (Some(rewriter), replicas);
-        self.same_flows = self.flows_that_stay();
-        Ok(())
+        rewriter
+    }
+
+    /// The copies that were prepared last.
+    #[must_use]
+    pub fn copies(&self) -> Copies {
+        self.copies
     }
 
     /// Shares the flows among destination addresses, which are written over each frame's own: for a bridge that splits by them.
@@ -207,9 +243,15 @@ impl Trace {
         FirstOfFlows::of(self, packets, |_| true).same.len() as u64
     }
 
-    /// Whether replicas have addresses of their own.
-    pub(crate) fn is_rewritten(&self) -> bool {
-        self.rewriter.is_some()
+    /// The frame of a packet as it was captured.
+    #[must_use]
+    pub fn original(&self, packet: usize) -> &[u8] {
+        frame(&self.bytes, &self.packets[packet])
+    }
+
+    /// The frame of a packet in the last copy with addresses of its own; as it was captured if there is none.
+    pub(crate) fn of_last_copy<'a>(&'a self, packet: usize, buffer: &'a mut [u8]) -> &'a [u8] {
+        self.frame(packet, self.copies.count - 1, buffer).0
     }
 
     /// What is written into a packet of a replica.
@@ -280,26 +322,27 @@ impl Trace {
     ) -> (&'a [u8], bool) {
         let (number, packet) = (packet, &self.packets[packet]);
         let original = frame(&self.bytes, packet);
-        let replica = if self.rewriter.is_some() {
-            replica % self.distinct
-        } else {
-            replica
+        // Ways and rewriting both go by the number of the copy, of which the first that was prepared has 0.
+        let replica = match self.rewriter {
+            Some(_) => replica % self.copies.count,
+            None => replica,
         };
-        let rewriter = self.rewriter.as_ref().filter(|_| replica > 0);
+        let copy = self.copies.first + replica;
+        let rewriter = self.rewriter.as_ref().filter(|_| copy > 0);
         let as_is = rewriter.is_some() && packet.work == Work::NONE;
         let rewriter = rewriter.filter(|_| !as_is);
         if rewriter.is_none() && self.ways.is_none() {
             return (original, as_is);
         }
-        let copy = &mut buffer[..original.len()];
-        copy.copy_from_slice(original);
+        let bytes = &mut buffer[..original.len()];
+        bytes.copy_from_slice(original);
         if let Some(rewriter) = rewriter {
-            rewriter.apply(packet.work, replica as usize, copy);
+            rewriter.apply(packet.work, copy as usize, bytes);
         }
         if let Some(ways) = &self.ways {
-            ways.lead(number, replica, rewriter.is_some(), copy);
+            ways.lead(number, replica, rewriter.is_some(), bytes);
         }
-        (copy, as_is)
+        (bytes, as_is)
     }
 }
 
@@ -357,7 +400,7 @@ impl FirstOfFlows {
         let mut recent = vec![None; RECENT];
         let mut found: Vec<(u64, bool, usize)> = Vec::new();
         for (place, packet) in packets.enumerate() {
-            let Some(flow) = flow_of(trace.frame(packet, 0, &mut buffer).0) else {
+            let Some(flow) = flow_of(trace.original(packet)) else {
                 continue;
             };
             let hash = hasher.hash_one(flow);
@@ -366,8 +409,7 @@ impl FirstOfFlows {
             let slot = &mut recent[hash as usize % RECENT];
             if *slot != known {
                 *slot = known;
-                let is_same = !trace.is_rewritten()
-                    || flow_of(trace.frame(packet, 1, &mut buffer).0) == Some(flow);
+                let is_same = flow_of(trace.of_last_copy(packet, &mut buffer)) == Some(flow);
                 found.push((hash, is_same, place));
             }
         }
@@ -463,7 +505,7 @@ pub(crate) mod tests {
         let prepared = |replicas: &[u32]| {
             let mut trace = trace_of(&[udp(1, 2), udp(2, 1), udp(3, 7)]);
             for replicas in replicas {
-                trace.make_replicas_distinct(*replicas).unwrap();
+                number_copies(&mut trace, *replicas);
             }
             (sent(&trace), trace.in_place().is_some(), trace.same_flows())
         };
@@ -474,6 +516,66 @@ pub(crate) mod tests {
         for replicas in [2, 4, 64] {
             assert_eq!(prepared(&[replicas]).2, 0, "flows that stay");
         }
+    }
+
+    /// As many copies, from the trace itself on.
+    pub(crate) fn number_copies(trace: &mut Trace, count: u32) {
+        let copies = Copies { first: 0, count };
+        trace.make_distinct(copies, count).unwrap();
+    }
+
+    fn sent_by(trace: &Trace, copies: u32) -> Vec<Vec<u8>> {
+        let mut buffer = trace.buffer();
+        (0..copies)
+            .map(|copy| trace.frame(0, copy, &mut buffer).0.to_vec())
+            .collect()
+    }
+
+    #[test]
+    fn copies_number_on_until_the_addresses_run_out() {
+        // 169.254.0.1 and .2: (65,536 - 3) / 2 runs behind them, and the trace itself; .0 alone holds no run.
+        let most = 32_767;
+        let frame = |low| {
+            let mut frame = udp(1, 2);
+            frame[26..34].copy_from_slice(&[169, 254, 0, low, 169, 254, 0, low + 1]);
+            frame
+        };
+        let mut all = trace_of(&[frame(1)]);
+        number_copies(&mut all, most);
+        let flows = sent_by(&all, most);
+        let mut different = flows.clone();
+        different.sort_unstable();
+        different.dedup();
+        assert_eq!(different.len(), flows.len());
+
+        let mut trace = trace_of(&[frame(1)]);
+        for (first, count) in [(0, 1), (1, 3), (4, 1), (4, 5), (most - 2, 2), (0, 2)] {
+            let wanted = Copies { first, count };
+            trace.make_distinct(wanted, 1).unwrap();
+            assert_eq!(trace.copies(), wanted);
+            let of_all = &flows[first as usize..][..count as usize];
+            assert_eq!(sent_by(&trace, count), of_all, "{wanted:?}");
+            assert_eq!(trace.frame(0, count, &mut trace.buffer()).0, of_all[0]);
+            assert_eq!(trace.same_flows(), 0);
+            assert_eq!(trace.original(0), flows[0]);
+        }
+        for (first, count, given) in [(most - 1, 2, 2), (7, most + 9, most), (0, most + 9, most)] {
+            trace.make_distinct(Copies { first, count }, 1).unwrap();
+            assert_eq!(
+                trace.copies(),
+                Copies {
+                    first: 0,
+                    count: given
+                }
+            );
+        }
+        let wanted = Copies {
+            first: 0,
+            count: most + 9,
+        };
+        trace.make_distinct(wanted, 1_000).unwrap();
+        assert_eq!(trace.copies().count, 32_000, "whole passes");
+        assert!(trace.make_distinct(wanted, most + 1).is_err());
     }
 
     pub(crate) fn udp(source: u8, destination: u8) -> Vec<u8> {
@@ -502,7 +604,7 @@ pub(crate) mod tests {
             (&[0; 20][..], false),
             "same flows"
         );
-        trace.make_replicas_distinct(2).unwrap();
+        number_copies(&mut trace, 2);
         assert_eq!(trace.frame(0, 0, &mut buffer), (&[0; 20][..], false));
         assert_eq!(trace.frame(0, 1, &mut buffer), (&[0; 20][..], true));
         assert!(trace.in_place().is_none(), "replicas are rewritten");

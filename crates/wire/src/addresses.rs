@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
 use foldhash::fast::FixedState;
 
@@ -18,20 +19,20 @@ use foldhash::fast::FixedState;
 pub(crate) const CLASSES: usize = 4;
 
 /// Inclusive.
-type Range = (u128, u128);
+type Span = (u128, u128);
 
 const fn v4(a: u8, b: u8, c: u8, d: u8) -> u128 {
     u32::from_be_bytes([a, b, c, d]) as u128
 }
 
-const PRIVATE_4: &[Range] = &[
+const PRIVATE_4: &[Span] = &[
     (v4(10, 0, 0, 0), v4(10, 255, 255, 255)),
     (v4(172, 16, 0, 0), v4(172, 31, 255, 255)),
     (v4(192, 168, 0, 0), v4(192, 168, 255, 255)),
 ];
-const LINK_LOCAL_4: &[Range] = &[(v4(169, 254, 0, 0), v4(169, 254, 255, 255))];
+const LINK_LOCAL_4: &[Span] = &[(v4(169, 254, 0, 0), v4(169, 254, 255, 255))];
 /// What is left of unicast, without this host (0/8), loopback and the carriers' shared space.
-const PUBLIC_4: &[Range] = &[
+const PUBLIC_4: &[Span] = &[
     (v4(1, 0, 0, 0), v4(9, 255, 255, 255)),
     (v4(11, 0, 0, 0), v4(100, 63, 255, 255)),
     (v4(100, 128, 0, 0), v4(126, 255, 255, 255)),
@@ -42,13 +43,13 @@ const PUBLIC_4: &[Range] = &[
     (v4(192, 169, 0, 0), v4(223, 255, 255, 255)),
 ];
 /// Loopback stays loopback: captures of `lo` are full of conversations of 127.0.0.1 with itself.
-const LOOPBACK_4: &[Range] = &[(v4(127, 0, 0, 0), v4(127, 255, 255, 255))];
-const UNIQUE_LOCAL_6: &[Range] = &[(0xfd << 120, (0xfe << 120) - 1)];
-const LINK_LOCAL_6: &[Range] = &[(0xfe80 << 112, (0xfe80 << 112) + u64::MAX as u128)];
-const GLOBAL_6: &[Range] = &[(0x2a00 << 112, (0x2b00 << 112) - 1)];
+const LOOPBACK_4: &[Span] = &[(v4(127, 0, 0, 0), v4(127, 255, 255, 255))];
+const UNIQUE_LOCAL_6: &[Span] = &[(0xfd << 120, (0xfe << 120) - 1)];
+const LINK_LOCAL_6: &[Span] = &[(0xfe80 << 112, (0xfe80 << 112) + u64::MAX as u128)];
+const GLOBAL_6: &[Span] = &[(0x2a00 << 112, (0x2b00 << 112) - 1)];
 
-const POOLS_4: [&[Range]; CLASSES] = [PRIVATE_4, LINK_LOCAL_4, PUBLIC_4, LOOPBACK_4];
-const POOLS_6: [&[Range]; CLASSES] = [UNIQUE_LOCAL_6, LINK_LOCAL_6, GLOBAL_6, &[]];
+const POOLS_4: [&[Span]; CLASSES] = [PRIVATE_4, LINK_LOCAL_4, PUBLIC_4, LOOPBACK_4];
+const POOLS_6: [&[Span]; CLASSES] = [UNIQUE_LOCAL_6, LINK_LOCAL_6, GLOBAL_6, &[]];
 
 /// The class of an address, `None` if it stays what it is: multicast, broadcast, unspecified, reserved, IPv6 loopback.
 pub(crate) fn class_of(address: IpAddr) -> Option<usize> {
@@ -121,11 +122,18 @@ impl Family {
         }
     }
 
-    /// The last address of the trace in this range, both ends included.
-    fn last_within(&self, first: u128, last: u128) -> Option<u128> {
-        let after = self.seen.partition_point(|address| *address <= last);
-        let found = *self.seen.get(after.checked_sub(1)?)?;
-        (found >= first).then_some(found)
+    /// The stretches of a pool without an address of the trace: first address and length.
+    fn gaps(&self, pool: &[Span]) -> impl Iterator<Item = (u128, u128)> {
+        pool.iter().flat_map(|(first, last)| {
+            let begin = self.seen.partition_point(|address| address < first);
+            let end = self.seen.partition_point(|address| address <= last);
+            let ends = self.seen[begin..end].iter().copied().chain([last + 1]);
+            ends.scan(*first, |base, end| {
+                let gap = (*base, end - *base);
+                *base = end + 1;
+                Some(gap)
+            })
+        })
     }
 }
 
@@ -182,23 +190,40 @@ impl Addresses {
         Some((class, *family.numbers.get(&number(address))?))
     }
 
-    /// The first address of each replica's run, per class; the first replica is the trace itself and gets none.
-    ///
-    /// # Errors
-    /// With the count of addresses if the pool of a class is too small for so many replicas.
-    pub(crate) fn runs(&self, replicas: usize) -> Result<Vec<Bases>, usize> {
-        let mut bases = vec![Bases::default(); replicas];
+    /// Frees what only [`Addresses::place`] needs.
+    pub(crate) fn forget_places(&mut self) {
+        (self.v4.numbers, self.v6.numbers) = Default::default();
+    }
+
+    /// Replicas that the pools hold runs for, and the addresses of the class that holds fewest.
+    pub(crate) fn most(&self) -> (u128, usize) {
+        let of_class = |class: usize| {
+            let [v4, v6] = [(&self.v4, POOLS_4), (&self.v6, POOLS_6)].map(|(family, pools)| {
+                let need = family.mapped[class];
+                let runs = |(_, length): (u128, u128)| length / need as u128;
+                let most = (need > 0).then(|| family.gaps(pools[class]).map(runs).sum());
+                (most.unwrap_or(u128::MAX), need)
+            });
+            v4.min(v6)
+        };
+        (0..CLASSES).map(of_class).min().unwrap_or((u128::MAX, 0))
+    }
+
+    /// The first address of each run of some replicas, per class. Run 0 belongs to the first replica that is not the trace itself.
+    /// There are so many (`most`).
+    pub(crate) fn runs(&self, runs: Range<usize>) -> Vec<Bases> {
+        let mut bases = vec![Bases::default(); runs.len()];
         for class in 0..CLASSES {
-            let first = runs(&self.v4, class, POOLS_4[class], replicas)?;
-            for (bases, first) in bases.iter_mut().zip(first) {
+            let firsts = first_addresses(&self.v4, class, POOLS_4[class], &runs);
+            for (bases, first) in bases.iter_mut().zip(firsts) {
                 bases.v4[class] = u32::try_from(first).unwrap_or(0);
             }
-            let first = runs(&self.v6, class, POOLS_6[class], replicas)?;
-            for (bases, first) in bases.iter_mut().zip(first) {
+            let firsts = first_addresses(&self.v6, class, POOLS_6[class], &runs);
+            for (bases, first) in bases.iter_mut().zip(firsts) {
                 bases.v6[class] = first;
             }
         }
-        Ok(bases)
+        bases
     }
 
     fn family_mut(&mut self, address: IpAddr) -> &mut Family {
@@ -217,39 +242,20 @@ pub(crate) struct Bases {
     pub(crate) v6: [u128; CLASSES],
 }
 
-fn runs(
-    family: &Family,
-    class: usize,
-    pool: &[Range],
-    replicas: usize,
-) -> Result<Vec<u128>, usize> {
-    let need = family.mapped[class];
+/// Empty if no address of the class is mapped.
+fn first_addresses(family: &Family, class: usize, pool: &[Span], runs: &Range<usize>) -> Vec<u128> {
+    let need = family.mapped[class] as u128;
+    let (mut found, mut skip) = (Vec::new(), runs.start as u128);
     if need == 0 {
-        return Ok(vec![0; replicas]);
+        return found;
     }
-    let mut found = Vec::with_capacity(replicas);
-    for (first, last) in pool {
-        let mut base = *first;
-        while found.len() < replicas {
-            let end = base + (need as u128 - 1);
-            if end > *last {
-                break;
-            }
-            // The last obstacle inside the run: the next run may begin right after it.
-            match family.last_within(base, end) {
-                Some(obstacle) => base = obstacle + 1,
-                None => {
-                    found.push(base);
-                    base = end + 1;
-                }
-            }
-        }
+    for (first, length) in family.gaps(pool) {
+        let fit = length / need;
+        let left = (runs.len() - found.len()) as u128;
+        found.extend((skip..fit.min(skip.saturating_add(left))).map(|run| first + run * need));
+        skip = skip.saturating_sub(fit);
     }
-    if found.len() == replicas {
-        Ok(found)
-    } else {
-        Err(need)
-    }
+    found
 }
 
 #[cfg(test)]
@@ -311,8 +317,11 @@ mod tests {
         let many: Vec<IpAddr> = (0..300u32)
             .map(|low| Ipv4Addr::from(0xa9fe_0000 + low).into())
             .collect();
-        assert!(collected(&many).runs(200).is_ok());
-        assert_eq!(collected(&many).runs(300), Err(300));
+        // 169.254.1.44 to 169.254.255.255 are 65,236 addresses.
+        assert_eq!(collected(&many).most(), (65_236 / 300, 300));
+        let far = collected(&many).runs(216..217)[0].v4[1];
+        assert_eq!(far, 0xa9fe_0000 + 300 + 216 * 300);
+        assert_eq!(collected(&[]).most().0, u128::MAX);
     }
 
     #[test]
@@ -338,11 +347,13 @@ mod tests {
     proptest! {
         /// Over all replicas and all addresses: no address twice, none that the trace has.
         #[test]
-        fn no_address_is_given_twice(low in proptest::collection::btree_set(0u32..2_000, 1..60), replicas in 1usize..20) {
+        fn no_address_is_given_twice(low in proptest::collection::btree_set(0u32..2_000, 1..60), replicas in 1usize..20, other in 0usize..20) {
             let trace: Vec<IpAddr> = low.iter().map(|low| Ipv4Addr::from(0x0a00_0000 + low).into()).collect();
             let addresses = collected(&trace);
             let mut given: BTreeSet<u32> = low.iter().map(|low| 0x0a00_0000 + low).collect();
-            for bases in addresses.runs(replicas).unwrap() {
+            let all = addresses.runs(0..replicas);
+            prop_assert_eq!(&addresses.runs(other.min(replicas)..replicas), &all[other.min(replicas)..]);
+            for bases in all {
                 for address in &trace {
                     let (class, index) = addresses.place(*address).unwrap();
                     prop_assert!(given.insert(bases.v4[class] + index));

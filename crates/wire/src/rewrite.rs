@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::net::IpAddr;
+use std::ops::Range;
 
 use foldhash::fast::FixedState;
 
@@ -91,26 +92,18 @@ impl Survey {
         });
     }
 
-    /// Gives every replica its addresses; `replicas` counts the trace itself.
-    ///
-    /// # Errors
-    /// If the address space does not hold so many.
-    pub fn rewriter(self, replicas: usize) -> Result<Rewriter, RewriteError> {
-        let addresses = self.addresses.numbered();
-        let bases = addresses
-            .runs(replicas.saturating_sub(1))
-            .map_err(|addresses| RewriteError::TooManyAddresses {
-                addresses,
-                replicas,
-            })?;
-        Ok(Rewriter {
-            addresses,
-            bases,
+    /// A rewriter for this trace; no replica has its addresses yet.
+    #[must_use]
+    pub fn rewriter(self) -> Rewriter {
+        Rewriter {
+            addresses: self.addresses.numbered(),
+            first: 0,
+            bases: Vec::new(),
             steps: Vec::new(),
             begins: vec![0, 0],
             known: HashMap::default(),
             spare: Vec::new(),
-        })
+        }
     }
 }
 
@@ -118,6 +111,8 @@ impl Survey {
 #[derive(Debug)]
 pub struct Rewriter {
     addresses: Addresses,
+    /// The replica that has the first bases; the trace itself has none.
+    first: usize,
     bases: Vec<Bases>,
     steps: Vec<Step>,
     /// Work number w is `steps[begins[w]..begins[w + 1]]`; number 0 is empty.
@@ -128,6 +123,29 @@ pub struct Rewriter {
 }
 
 impl Rewriter {
+    /// Replicas that there are addresses for, the trace itself included.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        usize::try_from(self.addresses.most().0).map_or(usize::MAX, |runs| runs.saturating_add(1))
+    }
+
+    /// Gives these replicas their addresses, and those from before no more; replica 0 is the trace itself.
+    ///
+    /// # Errors
+    /// If the address space does not hold so many.
+    pub fn give(&mut self, replicas: Range<usize>) -> Result<(), RewriteError> {
+        if replicas.end > self.most() {
+            return Err(RewriteError::TooManyAddresses {
+                addresses: self.addresses.most().1,
+                replicas: replicas.end,
+            });
+        }
+        self.first = replicas.start.max(1);
+        let end = replicas.end.max(self.first);
+        self.bases = self.addresses.runs(self.first - 1..end - 1);
+        Ok(())
+    }
+
     /// What has to be written into a frame; [`Work::NONE`] if it has no address that may be mapped.
     pub fn work(&mut self, frame: &[u8]) -> Work {
         let mut steps = std::mem::take(&mut self.spare);
@@ -178,7 +196,7 @@ impl Rewriter {
     pub fn seal(&mut self) {
         self.known = HashMap::default();
         self.spare = Vec::new();
-        self.addresses = Addresses::default();
+        self.addresses.forget_places();
         self.steps.shrink_to_fit();
         self.begins.shrink_to_fit();
     }
@@ -186,7 +204,7 @@ impl Rewriter {
     /// Makes the copy of a frame into the frame of a replica; replica 0 is the trace itself.
     pub fn apply(&self, work: Work, replica: usize, frame: &mut [u8]) {
         let Some(bases) = replica
-            .checked_sub(1)
+            .checked_sub(self.first)
             .and_then(|replica| self.bases.get(replica))
         else {
             return;

@@ -25,6 +25,7 @@ from nodrop.capacity.tried import (
     of_round,
     ramp_of,
 )
+from nodrop.config.replay import MOST_COPIES
 from nodrop.config.search import RANGE, Search
 from nodrop.errors import BadInput
 from nodrop.measure.controllers.blocks import (
@@ -130,8 +131,6 @@ RAMP_LEAST = 4.0
 """A range of loads that is less than so wide needs no ramp."""
 MOST_OF_RAMP = 64
 """Replicas at once; what they do not fill is sent again."""
-MOST_COPIES = 1 << 16
-"""Passes of all replicas that have addresses of their own: each takes 80 bytes of the sender."""
 SOON_S = 20.0
 """A search by detections begins at a load that sends the whole window in no more time."""
 FAR = 2.0**20
@@ -446,6 +445,7 @@ def _growing(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
     replicas = min(MOST_OF_RAMP, needed)
     dropped = (*PACES, "duration_s")
     return {
+        "loop_flows": "distinct",
         **{key: value for key, value in cell.load.items() if key not in dropped},
         "multiplier": replicas,
         "loops": math.ceil(needed / replicas),

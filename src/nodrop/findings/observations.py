@@ -95,6 +95,8 @@ class Observation:
     """In words: the settings with which the SUT ran though others were asked for."""
     port_packets: Mapping[str, int] = field(default_factory=dict)
     """Packets that came in at each port of a SUT that captures on several."""
+    repeats_flows: bool = False
+    """Its SUT had seen flows of the load before."""
     start: int | str = ""
     """Names the start of its SUT; empty if that is not known, as of imported runs."""
     ready_proved: bool = False
@@ -179,6 +181,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
                 unscheduled=record.offered.unscheduled,
                 not_as_asked=tuple(record.not_as_asked),
                 port_packets={p.port: p.received_packets for p in record.packets.ports},
+                repeats_flows=record.offered.repeats_flows or False,
                 start="" if record.searched else record.start,  # a search counts its rounds
                 ready_proved=record.activation_s is not None or record.world is not None,
             )

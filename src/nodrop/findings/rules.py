@@ -121,6 +121,25 @@ def shared_starts(cells: Cells) -> Iterator[Finding]:
         )
 
 
+def repeated_flows(cells: Cells) -> Iterator[Finding]:
+    """A SUT that stays up knows flows that come again."""
+    evidence: dict[str, str] = {}
+    for cell, runs in cells.items():
+        if again := sum(run.repeats_flows for run in runs):
+            evidence[cell] = f"{cell}: {again} of {len(runs)} trials"
+    if evidence:
+        yield Finding(
+            code="repeated-flows",
+            severity=Severity.WARNING,
+            title="Trials repeat flows that the SUT has seen",
+            evidence=in_words(evidence.values()),
+            effect="A SUT does less for a flow that it knows, so these trials may cost less than"
+            ' real traffic. Use load.kind = "replay" with load.flows = "distinct", whose trials'
+            ' have flows of their own, or measure.sut = "fresh".',
+            cells=tuple(evidence),
+        )
+
+
 def fixed_run_order(cells: Cells) -> Iterator[Finding]:
     """Runs of one cell stand next to each other far more often than in a random order."""
     timed = _timed(cells)
@@ -400,6 +419,7 @@ OF_MEASURED: tuple[Rule, ...] = (
     detections_without_loss,
     idle_ports,
     shared_starts,
+    repeated_flows,
     start_up_race,
     no_schedule,
     loss_per_replica,

@@ -106,6 +106,8 @@ class WorldSeen:
 
     first_trial: int | None = None
     """Its index; None if the SUT did not get ready."""
+    repeats_flows: bool | None = None
+    """It had been offered flows of the trial before; None if it does not stay up."""
     reset_s: float | None = None
     """Seconds that the reset before the trial took; None if there was none here."""
     readiness: Readiness | None = None
@@ -200,6 +202,11 @@ class Standing(Protocol):
     @property
     def worn(self) -> str:
         """Why it must not be offered another load; "" while it may be."""
+        ...
+
+    def spent(self, load: Table, trial: Trial) -> str:
+        """Why the flows of this load, the next one's, would not be new to the SUT though a new
+        start of it would see new ones; "" if they are, or cannot be."""
         ...
 
     def measure(self, load: Table, trial: Trial) -> Measured:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.config.experiment import Experiment
+from nodrop.config.replay import MOST_COPIES
 from nodrop.config.search import SHORTEST_S, Search
 from nodrop.config.units import format_cpus, format_seconds, parse_cpus
 from nodrop.errors import BadInput, LabProblem
@@ -49,6 +50,15 @@ class Cell:
     """Knobs of the receiving ports and of the host."""
     sut_cpus: str | None = None
     """CPUs that the experiment pins the SUT to; None leaves it to the limits."""
+
+
+def of_standing(load: Table) -> Table:
+    """The [load] table for a SUT that stays up: each pass has flows of its own, if nothing else was
+    asked for and the sender has memory for so many."""
+    copies = load.get("loops", 1) * load.get("multiplier", 1)
+    if load.get("kind") != "replay" or load.get("flows") == "same" or copies > MOST_COPIES:
+        return load
+    return {"loop_flows": "distinct", **load} if load.get("loops", 1) > 1 else load
 
 
 def port_traces(load: Mapping[str, Any]) -> Sequence[str]:

@@ -289,15 +289,25 @@ class _World:
         )
         return replace(self.places.link, sender_may_spin=spins)
 
-    def _aim(self, load: Table) -> None:
+    def spent(self, load: Table, trial: Trial) -> str:
+        if not self._stays:
+            return ""
+        self._aim(load, trial)
+        if self._offerer.flows != "used up":
+            return ""
+        return (
+            "its flows would repeat: the trace's addresses have no more room for flows of their own"
+        )
+
+    def _aim(self, load: Table, trial: Trial) -> None:
         if self._aimed == load:
             return
         asked = self._parts.load(load)
         if asked.name != self._load.name:
             self.prepare(load, self._stack)
             return
-        self._offerer.aim(asked, work=self.trial.folder.path)
-        self._load = asked
+        self._offerer.aim(asked, work=trial.folder.path)
+        self._load, self._aimed = asked, load
 
     def wait_ready(self) -> None:
         seen, processes = self.trial.seen, [one.process for one in self.each]
@@ -321,7 +331,7 @@ class _World:
         seen.facts |= {} if facts is None else {"proof": facts}
         seen.problems.extend(problems)
         self._offers += 1
-        self._aim(load)
+        self._aim(load, trial)
         self._aimed = None
         with ExitStack() as stack:
             step("sample")
@@ -335,6 +345,7 @@ class _World:
                 held = before.capture["reassembly"]["queues"]
                 offer = {"number": self._offers, "held_incomplete_datagrams": held}
                 seen.facts["offer"] = offer
+                seen.world.repeats_flows = self._offers > 1 and self._offerer.flows != "new"
             sender = self.places.link.tx.host
             clock = sampling.fix(sender)
             step("offer")
@@ -443,9 +454,13 @@ class _World:
         if self.places.cold and self._offers == 1:
             step("warm up the guest")
             work = self.trial.folder.path
-            link = self._link(self._cell.load)
-            with self._load.prepare(link, work=work, journal=self._journal) as first:
-                offered = offer(first, lambda _sent: None)
+            if self._stays:
+                offered = offer(self._offerer, lambda _sent: None)
+                self._offerer.aim(self._load, work=work)
+            else:
+                link = self._link(self._cell.load)
+                with self._load.prepare(link, work=work, journal=self._journal) as first:
+                    offered = offer(first, lambda _sent: None)
             instances.drain(
                 self.each, expected_packets=None, timeout_s=self._settings.drain_timeout_s
             )

@@ -30,7 +30,7 @@ from nodrop.ledger.verdict import judge
 from nodrop.measure.api import Measured, Measurer, ResourcesSeen, Standing, Trial, setup_cpu_s
 from nodrop.measure.baselines import Baselines
 from nodrop.measure.busy import Tell
-from nodrop.measure.cells import Cell
+from nodrop.measure.cells import Cell, Table
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.measurer import LabMeasurer, out_of_memory
 from nodrop.measure.packets.instances import imbalance_ratio
@@ -87,7 +87,10 @@ def trial_record(
     if seen.offered is not None:
         cpu = seen.offered.facts.get("cpu")
         found["generator_cpus"] = None if cpu is None else str(cpu)
-        said = _of_the_sender(seen.offered) | {"withheld": packets.withheld_packets}
+        said = _of_the_sender(seen.offered) | {
+            "withheld": packets.withheld_packets,
+            "repeats_flows": seen.world.repeats_flows,
+        }
     beside = {
         "imbalance_ratio": imbalance_ratio(packets.instances),
         "ports": [asdict(port) for port in packets.ports],
@@ -280,9 +283,12 @@ class Worlds:
         self._standing: Standing | None = None
 
     @contextmanager
-    def standing(self, cell: Cell, trial: Trial, *, new: bool) -> Iterator[Standing]:
+    def standing(self, cell: Cell, trial: Trial, *, load: Table, new: bool) -> Iterator[Standing]:
         self._leave_for(cell, new=new)
         try:
+            if self._standing is not None and (spent := self._standing.spent(load, trial)):
+                self._note(f"trial {trial.index} begins with a new start of the SUT: {spent}")
+                self._leave_quietly()
             if self._standing is None:
                 standing = self._stack.enter_context(self._measurer.stand(cell, trial))
                 self._standing, self._cell = standing, cell
@@ -403,7 +409,9 @@ class Pair:
         try:
             if other := self.parts.other_trace(asked.load):
                 seen.problems.append(other)
-            with self.worlds.standing(cell, trial, new=asked.new_world) as standing:
+            with self.worlds.standing(
+                cell, trial, load=asked.load, new=asked.new_world
+            ) as standing:
                 standing.measure(asked.load, trial)
         except BrokenPipeError:
             raise

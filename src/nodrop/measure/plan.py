@@ -31,6 +31,7 @@ from nodrop.measure.cells import (
     may_share,
     must_share,
     names_cpus,
+    of_standing,
     offer_length,
     parting,
     port_traces_words,
@@ -288,6 +289,9 @@ def make_plan(experiment: Experiment) -> Plan:
     CPUs there are is known where it is measured (`Plan.on`)."""
     made = [_cell(experiment, factors) for factors in experiment.matrix.cells()]
     parts = _check_plugins(experiment, made)
+    if experiment.measure.sut == "standing" and experiment.search is None:
+        made = [replace(cell, load=of_standing(cell.load)) for cell in made]
+        parts = _check_plugins(experiment, made)
     made = [
         replace(cell, sut_cpus=sut.cpus, ports=ports_of(sut))
         for cell, (_, sut, _) in zip(made, parts, strict=True)

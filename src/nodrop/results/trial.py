@@ -118,6 +118,9 @@ class Offered(Model):
     """Null if there is none, or the generator cannot say."""
     unscheduled: Unscheduled | None = None
     """Null if the load has a schedule, or asks for top speed."""
+    repeats_flows: bool | None = None
+    """The SUT had seen flows of the load in an earlier trial of the same start; null if each trial
+    has a start of its own."""
 
     @classmethod
     def of(cls, ledger: Ledger | None, **said: Any) -> Self:

@@ -56,6 +56,7 @@ from nodrop.testbed.labs.api import Lab
 from nodrop.testbed.load.api import (
     Fragments,
     LoadGenerator,
+    OfferedFlows,
     OfferedLoad,
     Planned,
     ScheduleError,
@@ -500,6 +501,7 @@ class FakeOfferer:
 
     intended_duration_s: float | None = 0.0
     processes: Sequence[HostProcess] = ()
+    flows: OfferedFlows = "new"
 
     def __init__(self, world: World) -> None:
         self.intended_packets = world.intended_packets

@@ -30,7 +30,13 @@ class Measures:
 def test_a_failure_goes_through_what_stands(cell: Any, words: str) -> None:
     trial: Any = None
     with Worlds(Measures(), lambda _: None) as worlds:
-        with pytest.raises(LabProblem, match=words), worlds.standing(cell, trial, new=True):
+        with (
+            pytest.raises(LabProblem, match=words),
+            worlds.standing(cell, trial, load={}, new=True),
+        ):
             raise LabProblem("no link")
-        with pytest.raises(LabProblem, match=words), worlds.standing(cell, trial, new=False):
+        with (
+            pytest.raises(LabProblem, match=words),
+            worlds.standing(cell, trial, load={}, new=False),
+        ):
             raise LabProblem("no link")

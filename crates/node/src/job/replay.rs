@@ -13,7 +13,7 @@ use nodrop_proto::{
 };
 use nodrop_replay::trace::Bytes;
 use nodrop_replay::{
-    Load, Mac, Plan, PlanError, Profile, Replicas, Request, Spread, Trace, TraceError,
+    Copies, Load, Mac, Plan, PlanError, Profile, Replicas, Request, Spread, Trace, TraceError,
 };
 use nodrop_sys::file::read_text;
 use nodrop_sys::idle::ShallowIdle;
@@ -83,13 +83,15 @@ fn may_spin(cpus: &[u32]) -> bool {
 /// A flood's ports are judged by the schedule as well, and AF_XDP's memory by whether frames are rewritten.
 fn differ_in_schedule_alone(before: &ReplaySpec, now: &ReplaySpec) -> bool {
     let is_flood = matches!(now.backend, SendBackend::Flood | SendBackend::FloodIn);
-    let copies = |spec: &ReplaySpec| request(spec).ok()?.copies().ok();
-    // The frames are rewritten for so many copies, whole or not.
-    let same_copies = copies(before) == copies(now);
-    let rewritten = if same_copies { now } else { before };
+    let is_rewritten = |spec: &ReplaySpec| {
+        let copies = request(spec).and_then(|r| r.copies().map_err(|e| unscheduled(&e)));
+        spec.flows == Flows::Distinct && (spec.first_copy > 0 || copies.is_ok_and(|n| n > 1))
+    };
     let alike = ReplaySpec {
-        multiplier: rewritten.multiplier,
-        loop_flows: rewritten.loop_flows,
+        multiplier: now.multiplier,
+        loop_flows: now.loop_flows,
+        first_copy: now.first_copy,
+        flows: now.flows,
         flow_seed: now.flow_seed,
         speed: now.speed,
         pps: now.pps,
@@ -97,17 +99,13 @@ fn differ_in_schedule_alone(before: &ReplaySpec, now: &ReplaySpec) -> bool {
         bps: now.bps,
         profile: now.profile.clone(),
         ramp: now.ramp,
-        loops: if same_copies || now.loop_flows == Flows::Same {
-            now.loops
-        } else {
-            before.loops
-        },
+        loops: now.loops,
         duration_s: now.duration_s,
         pass_s: now.pass_s,
         seed: now.seed,
         ..before.clone()
     };
-    alike == *now && !is_flood
+    alike == *now && !is_flood && is_rewritten(before) == is_rewritten(now)
 }
 
 fn of_same_files(before: &ReplaySpec, now: &ReplaySpec) -> bool {
@@ -133,8 +131,7 @@ impl Replay {
             Some(_) => Vec::new(),
             None => ports::sockets(&spec)?,
         };
-        let trace = load(kept.trace, &spec)?;
-        let plan = plan(&trace, &request)?;
+        let (trace, plan) = planned(kept.trace, &spec, &request)?;
         let ports = match kept.ports {
             Some(ports) => ports,
             None => ports::open(&spec, &trace, sockets)?,
@@ -191,6 +188,8 @@ impl Replay {
             realtime: *realtime,
             backend: ports::backends(&self.ports),
             replica_offsets_ns: plan.replica_offsets_ns().to_vec(),
+            first_copy: trace.copies().first,
+            copies: trace.copies().count,
         }
     }
 }
@@ -204,22 +203,29 @@ pub fn check(spec: &ReplaySpec) -> Result<(), JobError> {
 pub fn scheduled(spec: &ReplaySpec, with_offsets: bool) -> Result<(Trace, Plan), JobError> {
     let mut request = request(spec)?;
     request.offsets_from = request.offsets_from.filter(|_| with_offsets);
-    let trace = load(None, spec)?;
-    let plan = plan(&trace, &request)?;
-    Ok((trace, plan))
+    planned(None, spec, &request)
 }
 
 /// The same for the bytes of a spec's only file.
 pub fn scheduled_of(spec: &ReplaySpec, bytes: Bytes) -> Result<(Trace, Plan), JobError> {
     let trace = Trace::of_bytes(bytes, spec.tolerate_truncated);
-    let mut trace = trace.map_err(|error| unusable(&spec.trace, &error))?;
-    prepare_copies(&mut trace, spec)?;
-    let plan = plan(&trace, &request(spec)?)?;
-    Ok((trace, plan))
+    let trace = trace.map_err(|error| unusable(&spec.trace, &error))?;
+    planned(Some(trace), spec, &request(spec)?)
 }
 
-fn plan(trace: &Trace, request: &Request) -> Result<Plan, JobError> {
-    Plan::new(trace, request).map_err(|e| unscheduled(&e))
+/// The trace of a spec, made of one that holds the same files if there is one, and the schedule of its replay.
+fn planned(
+    read: Option<Trace>,
+    spec: &ReplaySpec,
+    request: &Request,
+) -> Result<(Trace, Plan), JobError> {
+    let mut trace = match read {
+        Some(trace) => trace,
+        None => load(spec)?,
+    };
+    let plan = Plan::new(&trace, request).map_err(|e| unscheduled(&e))?;
+    prepare_copies(&mut trace, spec, &plan)?;
+    Ok((trace, plan))
 }
 
 fn unscheduled(error: &PlanError) -> JobError {
@@ -297,21 +303,14 @@ fn profile(path: &Path, ramp: bool) -> Result<Profile, JobError> {
     Profile::from_csv(&text, ramp).map_err(|e| bad(&e))
 }
 
-/// The trace of a spec, made of one that holds the same files if there is one.
-fn load(read: Option<Trace>, spec: &ReplaySpec) -> Result<Trace, JobError> {
+fn load(spec: &ReplaySpec) -> Result<Trace, JobError> {
     let paths: Vec<&PathBuf> = std::iter::once(&spec.trace).chain(&spec.merge).collect();
-    let mut trace = if let Some(trace) = read {
-        trace
-    } else {
-        let tolerate = spec.tolerate_truncated;
-        let files = (paths.iter())
-            .map(|path| contents(path, tolerate, &Progress::of_nobody()))
-            .collect::<Result<_, _>>()?;
-        let trace = Trace::merged(files, tolerate);
-        trace.map_err(|(number, error)| unusable(paths[number], &error))?
-    };
-    prepare_copies(&mut trace, spec)?;
-    Ok(trace)
+    let tolerate = spec.tolerate_truncated;
+    let files = (paths.iter())
+        .map(|path| contents(path, tolerate, &Progress::of_nobody()))
+        .collect::<Result<_, _>>()?;
+    let trace = Trace::merged(files, tolerate);
+    trace.map_err(|(number, error)| unusable(paths[number], &error))
 }
 
 fn unusable(path: &Path, error: &TraceError) -> JobError {
@@ -323,33 +322,23 @@ fn unusable(path: &Path, error: &TraceError) -> JobError {
     }
 }
 
-/// Addresses for the copies that a spec asks for.
-fn prepare_copies(trace: &mut Trace, spec: &ReplaySpec) -> Result<(), JobError> {
-    let distinct = match spec.flows {
-        Flows::Distinct => request(spec)?.copies().map_err(|e| unscheduled(&e))?,
-        Flows::Same => 1,
+/// Addresses for the copies that a plan sends, after those that the spec says were sent before.
+fn prepare_copies(trace: &mut Trace, spec: &ReplaySpec, plan: &Plan) -> Result<(), JobError> {
+    let wanted = match spec.flows {
+        Flows::Distinct => Copies {
+            first: spec.first_copy,
+            count: plan.copies(),
+        },
+        Flows::Same => Copies { first: 0, count: 1 },
     };
-    let at_once = replicas(spec)?.count();
-    make_distinct(trace, distinct, at_once).map_err(|error| unusable(&spec.trace, &error))?;
+    let made = trace.make_distinct(wanted, plan.replicas());
+    made.map_err(|error| unusable(&spec.trace, &error))?;
     let macs = macs(&spec.dst_macs)?;
     match spec.dst_macs_by {
         LedBy::Flows => trace.share_among(macs),
         LedBy::Replicas => trace.share_replicas_among(macs),
     }
     Ok(())
-}
-
-/// As many copies as are wanted or, if there are not so many addresses, as there are; those that are sent at once in any case.
-fn make_distinct(trace: &mut Trace, wanted: u32, at_once: u32) -> Result<(), TraceError> {
-    let mut copies = wanted;
-    loop {
-        match trace.make_replicas_distinct(copies) {
-            Err(TraceError::Rewrite(_)) if copies > at_once => {
-                copies = (copies / at_once / 2).max(1) * at_once;
-            }
-            done => return done,
-        }
-    }
 }
 
 /// Ethernet addresses of their texts.

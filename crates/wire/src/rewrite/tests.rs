@@ -10,7 +10,8 @@ use proptest::prelude::*;
 fn replicate(frames: &[Vec<u8>], replicas: usize, replica: usize) -> (Vec<Vec<u8>>, usize) {
     let mut survey = Survey::default();
     frames.iter().for_each(|frame| survey.add(frame));
-    let mut rewriter = survey.rewriter(replicas).unwrap();
+    let mut rewriter = survey.rewriter();
+    rewriter.give(0..replicas).unwrap();
     let works: Vec<_> = frames.iter().map(|frame| rewriter.work(frame)).collect();
     rewriter.seal();
     let mut copies = frames.to_vec();
@@ -272,7 +273,8 @@ fn equal_work_is_kept_once() {
     let longer = right_udp([10, 0, 0, 1], [8, 8, 8, 8], 54, b"another");
     survey.add(&frame);
     survey.add(&longer);
-    let mut rewriter = survey.rewriter(64).unwrap();
+    let mut rewriter = survey.rewriter();
+    rewriter.give(0..64).unwrap();
     assert_eq!(rewriter.work(&frame), rewriter.work(&longer));
     assert_eq!(rewriter.begins.len(), 3);
 }

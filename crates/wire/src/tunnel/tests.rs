@@ -262,7 +262,8 @@ fn replicas_have_their_own_flows_in_each_tunnel_and_right_checksums() {
     for (name, frame) in tunnelled(1) {
         let mut survey = Survey::default();
         survey.add(&frame);
-        let mut rewriter = survey.rewriter(3).unwrap();
+        let mut rewriter = survey.rewriter();
+        rewriter.give(0..3).unwrap();
         let work = rewriter.work(&frame);
         assert_ne!(work, Work::NONE, "{name}");
         let mut flows = vec![FlowKey::innermost(&frame).unwrap()];
@@ -338,7 +339,8 @@ fn replicas_have_right_checksums_at_odd_places_too() {
     for (name, frame) in tunnelled(1).iter().filter(|t| t.0.contains("odd")) {
         let mut survey = Survey::default();
         survey.add(frame);
-        let mut rewriter = survey.rewriter(4).unwrap();
+        let mut rewriter = survey.rewriter();
+        rewriter.give(0..4).unwrap();
         let work = rewriter.work(frame);
         for replica in 1..4 {
             let mut copy = frame.clone();
@@ -358,7 +360,8 @@ proptest! {
         let _ = innermost(&frame);
         let mut survey = Survey::default();
         survey.add(&frame);
-        let mut rewriter = survey.rewriter(2).unwrap();
+        let mut rewriter = survey.rewriter();
+    rewriter.give(0..2).unwrap();
         let work = rewriter.work(&frame);
         rewriter.apply(work, 1, &mut frame);
     }

@@ -238,8 +238,17 @@ Tick = Callable[[int | None], None]
 """Called with the packets sent so far; None if the generator does not say."""
 
 
+OfferedFlows = Literal["new", "repeated", "used up"]
+"""Flows of an offer beside those of the offers before it: all new; some the same, as the generator
+or its settings have it; some the same since there are no more addresses."""
+
+
 class Offerer(Protocol):
-    """Prepared: trace in RAM, sockets open. It offers as often as it is asked to."""
+    """Prepared: trace in RAM, sockets open. It offers as often as it is asked to, and each time
+    flows that it has not sent before, if it can."""
+
+    flows: OfferedFlows
+    """Flows of the next offer."""
 
     @property
     def intended_packets(self) -> int | None:

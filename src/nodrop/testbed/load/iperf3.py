@@ -27,7 +27,14 @@ from nodrop.protocol import Counters
 from nodrop.testbed.hosts.api import Child, HostProcess, Json, Link, Port, UndoJournal, rise
 from nodrop.testbed.hosts.processes import cpu_s as cpu_s_of
 from nodrop.testbed.hosts.processes import ended
-from nodrop.testbed.load.api import LoadGenerator, OfferedLoad, Offerer, Tick, Unscheduled
+from nodrop.testbed.load.api import (
+    LoadGenerator,
+    OfferedFlows,
+    OfferedLoad,
+    Offerer,
+    Tick,
+    Unscheduled,
+)
 from nodrop.untrusted.folder import read_end
 from nodrop.untrusted.json_text import decode_object, making_sense
 
@@ -184,6 +191,7 @@ def _show(port: Port) -> Json:
 
 
 class _Prepared:
+    flows: OfferedFlows = "repeated"
     processes: Sequence[HostProcess] = ()
     """They are started when they are to send."""
     intended_packets = None

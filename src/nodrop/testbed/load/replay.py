@@ -18,6 +18,7 @@ from nodrop.protocol import ReplayResult
 from nodrop.testbed.hosts.api import HostProcess, Json, Link, ReplayJob, UndoJournal
 from nodrop.testbed.load.api import (
     LoadGenerator,
+    OfferedFlows,
     OfferedLoad,
     Offerer,
     ScheduleError,
@@ -86,6 +87,7 @@ class Replay(TraceLoad):
             # The host that is measured idles as it does.
             "shallow_idle": False,
             "cpus": [*self.options.cpus] * len(link.tx_ports),
+            "first_copy": 0,
             "tolerate_truncated": self.options.tolerate_truncated,
             # The frames of a trace for each port have theirs.
             "dst_macs": list(link.dst_macs) if len(self.options.traces) == 1 else [],
@@ -112,6 +114,9 @@ class _Prepared:
     def __init__(self, load: Replay, job: ReplayJob, link: Link) -> None:
         self._load, self._job, self._link = load, job, link
         self._offered = False
+        self._unsent_copy = 0
+        """The first copy of the trace whose flows no offer has sent."""
+        self._spec = load.spec(link)
         self.processes: Sequence[HostProcess] = (HostProcess(link.tx.host, job.pid),)
         self._look_ahead()
 
@@ -119,6 +124,12 @@ class _Prepared:
         with making_sense("what node job 'replay' says when ready"):
             self.intended_packets: int = counted(self._job.ready, "intended_packets")
             intended_ns = self._job.ready["intended_duration_ns"]
+            self._first_copy = counted(self._job.ready, "first_copy")
+            self._copies = counted(self._job.ready, "copies")
+            self.flows: OfferedFlows = "new"
+            if self._first_copy < self._unsent_copy:
+                same = self._load.options.flows == "same"
+                self.flows = "repeated" if same else "used up"
             self.silence_s = silence_after(self._load.options, self._load.trace_facts())
             self.intended_duration_s = (
                 None
@@ -130,13 +141,14 @@ class _Prepared:
         del work  # it writes no logs
         if not isinstance(load, Replay):
             raise TypeError(f"a replay cannot offer a load of kind {load.name}")
-        if not self._offered and load.spec(self._link) == self._load.spec(self._link):
+        spec = {**load.spec(self._link), "first_copy": self._unsent_copy}
+        if not self._offered and spec == self._spec:
             return
         if not self._offered:
             self._job.stop()  # a replay of length zero: each spec has its result
             self._job.result(timeout_s=PREPARE_TIMEOUT_S)
-        self._job.again(load.spec(self._link), timeout_s=PREPARE_TIMEOUT_S)
-        self._load, self._offered = load, False
+        self._job.again(spec, timeout_s=PREPARE_TIMEOUT_S)
+        self._load, self._spec, self._offered = load, spec, False
         self._look_ahead()
 
     def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
@@ -148,6 +160,7 @@ class _Prepared:
 
         assert not self._offered, "aim first"
         self._offered = True
+        self._unsent_copy = max(self._unsent_copy, self._first_copy + self._copies)
         began_ns = time.monotonic_ns()
         self._job.start()
         said = self._job.result(timeout_s=timeout_s, tick=tell)
@@ -160,7 +173,8 @@ class _Prepared:
         sent = {"trace_sha256": facts.sha256, **self._load.words()}
         if facts.source is not None:
             sent |= {"trace_sha256": facts.source.sha256, "window": facts.source.window.span}
-        return replace(offered, facts={**offered.facts, "load": sent})
+        facts_of_offer = {**offered.facts, "first_copy": self._first_copy, "load": sent}
+        return replace(offered, facts=facts_of_offer)
 
 
 @making_sense("the result of node job 'replay'")

@@ -21,7 +21,7 @@ from nodrop.testbed.hosts.api import Child, HostProcess, Link, UndoJournal
 from nodrop.testbed.hosts.processes import cpu_s as cpu_s_of
 from nodrop.testbed.hosts.processes import ended
 from nodrop.testbed.hosts.rights import GENERATOR
-from nodrop.testbed.load.api import LoadGenerator, OfferedLoad, Offerer, Tick, lasting
+from nodrop.testbed.load.api import LoadGenerator, OfferedFlows, OfferedLoad, Offerer, Tick, lasting
 from nodrop.testbed.load.prepared import prepared
 from nodrop.testbed.load.trace import (
     TraceLoad,
@@ -150,6 +150,7 @@ LONGEST_WORDS = 64 << 10
 
 
 class _Prepared:
+    flows: OfferedFlows = "repeated"
     processes: Sequence[HostProcess] = ()
     """It is started when it is to send."""
 

@@ -96,7 +96,7 @@ pub fn planned(trace: &Trace, plan: &Plan, speed: f64) -> Planned {
 
 fn at_tap(trace: &Trace, packet: usize) -> Option<TapView<'_>> {
     // Replica 0 is the trace itself and needs no buffer.
-    tap_view(trace.frame(packet, 0, &mut []).0)
+    tap_view(trace.original(packet))
 }
 
 /// Frames of a trial at a tap: pairs of a length and how many are so long, the shortest first. Without the outermost VLAN tag.
@@ -114,7 +114,7 @@ pub fn tap_lengths(trace: &Trace, plan: &Plan, fate: &Fate) -> TapLengths {
     let (mut arriving, mut whole) = (BTreeMap::<u64, u64>::new(), BTreeMap::<u64, u64>::new());
     let has_fragments = fate.unrefused.offered_packets > 0;
     planned::each(plan, |packet, times| {
-        let frame = trace.frame(packet, 0, &mut []).0;
+        let frame = trace.original(packet);
         let Some(view) = tap_view(frame) else {
             return;
         };
@@ -196,7 +196,7 @@ pub fn fragments(trace: &Trace, plan: &Plan) -> Result<Fate, JobError> {
 fn fragments_of(trace: &Trace) -> Vec<usize> {
     // Replica 0 is the trace itself and needs no buffer.
     let is_fragment = |packet: &usize| {
-        let frame = trace.frame(*packet, 0, &mut []).0;
+        let frame = trace.original(*packet);
         matches!(classify(frame), Defrag::Taken(_))
     };
     (0..trace.packets().len()).filter(is_fragment).collect()
