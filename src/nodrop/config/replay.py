@@ -61,9 +61,6 @@ def _whole(multiplier: float) -> int | float:
     return int(multiplier) if multiplier == int(multiplier) else multiplier
 
 
-MOST_COPIES = 1 << 16
-"""Passes of all replicas that have addresses of their own unless more are asked for: each takes 80
-bytes of the sender."""
 REPLAYING = ("replay", "tcpreplay")
 """Kinds of load that have this table."""
 BUSIEST, WHOLE = "busiest", "whole"

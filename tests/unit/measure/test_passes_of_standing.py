@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.config.replay import MOST_COPIES
+from nodrop.config.search import MOST_COPIES
 from nodrop.measure.cells import of_standing
 
 
