@@ -73,7 +73,7 @@ def test_fragments_that_the_kernel_still_holds_change_no_books(run: Run, threads
     """The other pieces of 153 fragments are not in the real trace: the kernel keeps these for 30 s,
     while the next trial brings the same ones again."""
     text = SINK.replace("pps = 20000\nduration_s = 0.4\n", "speed = 50\n")
-    outcome = run("sut.defrag=true", f"sut.threads={threads}", text=text)
+    outcome = run("sut.defrag=true", f"sut.threads={threads}", "load.flows=same", text=text)
     assert [record.world for record in outcome.records] == WORLDS
     for record in outcome.records:
         assert record.valid, record.verdict

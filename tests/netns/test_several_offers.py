@@ -58,7 +58,7 @@ def test_a_replay_offers_one_load_after_another(
     link: Link, sink: Any, trace: Path, tmp_path: Path, journal: UndoJournal, order: int
 ) -> None:
     loads = [Replay({"trace": str(trace), **table}, base=tmp_path) for table in OFFERS[::order]]
-    sent, sent_bytes, flows = 0, 0, set[int]()
+    sent, sent_bytes, flows, first_copies = 0, 0, 0, list[int]()
     with loads[0].prepare(link, work=tmp_path, journal=journal) as offerer:
         processes = offerer.processes
         for load in loads:
@@ -76,12 +76,15 @@ def test_a_replay_offers_one_load_after_another(
             }
             sent += offered.sent_packets
             sent_bytes += offered.sent_bytes
-            # Distinct replicas have flows of their own, and the first is the trace itself.
-            distinct = load.options.multiplier if load.options.flows == "distinct" else 1
-            flows.add(distinct)
+            same = load.options.flows == "same"
+            assert offerer.flows == ("repeated" if same and flows else "new")
+            first_copies.append(offered.facts["first_copy"])  # type: ignore[arg-type]
+            # Distinct replicas have flows of their own, in each offer; the first is the trace.
+            flows += 0 if same and flows else 1 if same else load.options.multiplier
     got = result(sink)
     assert (got["packets"], got["bytes"], got["tp_drops"]) == (sent, sent_bytes, 0)
-    assert got["flows"] >= len(LENGTHS) * max(flows)
+    assert got["flows"] == len(LENGTHS) * flows
+    assert first_copies[0] == 0
 
 
 def test_the_load_it_was_prepared_for_may_be_left_out(

@@ -25,8 +25,7 @@ from nodrop.capacity.tried import (
     of_round,
     ramp_of,
 )
-from nodrop.config.replay import MOST_COPIES
-from nodrop.config.search import RANGE, Search
+from nodrop.config.search import MOST_COPIES, RANGE, Search
 from nodrop.errors import BadInput
 from nodrop.measure.controllers.blocks import (
     Asked,

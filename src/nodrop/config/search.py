@@ -32,6 +32,9 @@ Seconds = Annotated[float, Field(gt=0, le=LONGEST_S)]
 MOST_ROUNDS = 100
 BY_DETECTIONS: Mapping[str, Any] = {"goals": (0.01,), "by": "speed"}
 """Defaults of a search by detections that are others."""
+MOST_COPIES = 1 << 16
+"""Passes of all replicas that have addresses of their own unless more are asked for: each takes 80
+bytes of the sender."""
 SHORTEST_S = 1.1
 """From less than a second nothing is said per second (ledger/over_time.py), and a trial is a little
 shorter than it was asked to be: from its first packet to its last."""

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.config.experiment import Experiment
-from nodrop.config.replay import MOST_COPIES
-from nodrop.config.search import SHORTEST_S, Search
+from nodrop.config.search import MOST_COPIES, SHORTEST_S, Search
 from nodrop.config.units import format_cpus, format_seconds, parse_cpus
 from nodrop.errors import BadInput, LabProblem
 from nodrop.ledger.over_time import least_duration_s

@@ -10,7 +10,7 @@ import pytest
 
 from nodrop.findings.observations import Observation, SpreadClaim, observations_of
 from nodrop.findings.rules import find
-from nodrop.results.trial import TrialRecord, Unscheduled
+from nodrop.results.trial import Offered, TrialRecord, Unscheduled
 from tests.made.outcome_runs import trial
 from tools import places as registry
 
@@ -309,6 +309,22 @@ def test_trials_of_our_own_are_judged_by_the_same_rules() -> None:
     ]
     # The SUT was ready by an event, so it was no race.
     assert {f.code for f in find(observations_of(lossy))} == {"loss-per-replica"}
+
+
+def test_trials_that_repeat_flows_are_named() -> None:
+    """A first trial, and a trial of a SUT of its own, repeat nothing."""
+    for repeats, said in (
+        ((False, True, True), "kind bare, multiplier 1: 2 of 3 trials"),
+        ((False, False, False), None),
+        ((None, None), None),
+    ):
+        records = [
+            _trial(n, 1).model_copy(update={"offered": Offered(repeats_flows=again)})
+            for n, again in enumerate(repeats)
+        ]
+        found = {finding.code: finding for finding in find(observations_of(records))}
+        assert ("repeated-flows" in found) == (said is not None)
+        assert said is None or found["repeated-flows"].evidence == said
 
 
 @pytest.mark.parametrize(

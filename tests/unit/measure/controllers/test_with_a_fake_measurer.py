@@ -41,13 +41,20 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     file = tmp_path / "paces.toml"
     file.write_text(PACES)
 
+    class Noting(Progress):
+        def note(self, words: str) -> None:
+            notes.append(words)
+
+    notes: list[str] = []
+
     def go(measurer: FakeMeasurer, *settings: str, resume: bool = False) -> RunOutcome:
         monkeypatch.setattr(pair, "LabMeasurer", lambda *_: measurer)
         experiment = load_experiment(file, settings)
         return run_experiment(
-            experiment, load_lab(None), out=tmp_path, resume=resume, progress=Progress()
+            experiment, load_lab(None), out=tmp_path, resume=resume, progress=Noting()
         )
 
+    go.notes = notes  # type: ignore[attr-defined]
     return go
 
 
@@ -107,6 +114,15 @@ def test_a_worn_world_and_a_failed_trial_end_the_standing_sut(run: Any, index: i
         worlds = [record.world for record in outcome.records[:4]]
         assert worlds == [1] * index + [index + 1] * (4 - index)
     assert [record.outcome for record in failed.records].count("failed") == 1
+
+
+def test_addresses_that_run_out_are_said_and_begin_a_new_start(run: Any) -> None:
+    settings = ("load.pps=100", "measure.sut=standing", "measure.repetitions=12")
+    measurer = FakeMeasurer(1000, spent_at={3: "its flows would repeat"})
+    outcome = run(measurer, *settings)
+    assert [record.world for record in outcome.records[:4]] == [1, 1, 3, 3]
+    words = "trial 3 begins with a new start of the SUT: its flows would repeat"
+    assert words in run.notes
 
 
 def test_a_resumed_run_goes_on_where_it_was(run: Any) -> None:
