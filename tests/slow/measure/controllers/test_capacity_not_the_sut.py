@@ -182,7 +182,7 @@ def test_what_is_void_at_any_load_ends_its_cell_and_no_other(first: int, reason:
     assert len(void) == 1
     found = {a.cell["sut.codes"]: a for a in answers(done, search)}
     if first == 1:
-        assert f"no trial was measured that shows it ({void[0].verdict})" in texts(found["bad"])
+        assert f"no trial was measured that shows it; {void[0].verdict}" in texts(found["bad"])
     assert found["none"].upper is not None and found["none"].limited_by == "sut"
 
 
