@@ -13,6 +13,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from nodrop.answer.finding import Finding
 from nodrop.capacity.limit import CLOSED, least_tried, limited_by
 from nodrop.capacity.search_answer import (
     Answer,
@@ -22,7 +23,6 @@ from nodrop.capacity.search_answer import (
     Evidence,
     Missed,
     Round,
-    Statement,
     apart,
     confidence,
 )
@@ -47,13 +47,12 @@ from nodrop.capacity.tried import (
     untriable_above,
 )
 from nodrop.config.search import Search
-from nodrop.config.units import count_of
 from nodrop.results.capacity import LimitedBy
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import CONFIDENCE, median_interval, median_rank, runs_needed
 
 
-def reservations(answer: Answer, views: Sequence[Picture]) -> Iterator[Statement]:
+def reservations(answer: Answer, views: Sequence[Picture]) -> Iterator[Finding]:
     """`views`: of each round, for the goal of the answer."""
     yield from changed(answer, views)
     if lowered := _lowered(answer, views):
@@ -64,9 +63,9 @@ def reservations(answer: Answer, views: Sequence[Picture]) -> Iterator[Statement
         yield aside
 
 
-def changed(answer: Answer, views: Sequence[Picture]) -> Iterator[Statement]:
+def changed(answer: Answer, views: Sequence[Picture]) -> Iterator[Finding]:
     """In rounds whose trials fall apart into phases; if it served less and less, in all."""
-    words, runs, loads = [], [], writing(answer)
+    because, runs, loads = list[Finding](), list[str](), writing(answer)
     for number, view in zip((r.number for r in answer.rounds), views, strict=True):
         trials = [t for phase in (*view.earlier, view.trials) for t in phase]
         served = [(t, at) for t in trials if (at := t.reaches(answer.goal)) is not None]
@@ -74,25 +73,24 @@ def changed(answer: Answer, views: Sequence[Picture]) -> Iterator[Statement]:
         if len(served) < 2 or not (view.earlier or answer.limited_by == "changes"):
             continue
         (first, most), (last, least) = served[0], served[-1]
-        begun = view.trials[0].record.index
-        since = "" if len(view.earlier) != 1 else f", less from trial {begun} on"
-        words.append(
-            f"in round {number} it served {loads.at(most)} of too much at first and "
-            f"{loads.at(least)} at last{since}"
-        )
+        values = {"round": number, "first": loads.at(most), "last": loads.at(least)}
+        if len(view.earlier) == 1:
+            begun = {**values, "begun": view.trials[0].record.index}
+            because.append(Finding(code="reason.served_since", values=begun))
+        else:
+            because.append(Finding(code="reason.served", values=values))
         runs += [first.record.run, last.record.run]
-    if not words:
+    if not because:
         return
-    counts = "" if answer.limited_by == "changes" else "; its last trials count"
-    yield Statement(
-        rule="capacity-changed",
-        text=f"the SUT served less as it went on: {'; '.join(words)}{counts}",
-        evidence={"rounds": len(words)},
-        runs=tuple(runs),
+    rounds = {"rounds": len(because)}
+    if answer.limited_by != "changes":
+        because.append(Finding(code="reason.last_count"))
+    yield Finding(
+        code="capacity-changed", values=rounds, because=tuple(because), trials=tuple(runs)
     )
 
 
-def _lowered(answer: Answer, views: Sequence[Picture]) -> Statement | None:
+def _lowered(answer: Answer, views: Sequence[Picture]) -> Finding | None:
     """Why the answer is less than what rounds carried, if it is."""
     if answer.lower is None:
         return None
@@ -106,66 +104,59 @@ def _lowered(answer: Answer, views: Sequence[Picture]) -> Statement | None:
     if not missed:
         return None
     own = [good for t, good in trials if t.value == least]
-    return Statement(
-        rule="capacity-lowered",
-        text=f"rounds carried {loads.at(min(carried))} and more, yet {len(missed)} of {len(above)} "
-        f"trials up to there missed the goal; {own.count(True)} of {len(own)} trials carried "
-        f"{loads.at(least)}",
-        evidence={
+    return Finding(
+        code="capacity-lowered",
+        values={
+            "carried": loads.at(min(carried)),
+            "least": loads.at(least),
             "trials": len(above),
             "missed": len(missed),
             "own_trials": len(own),
             "own_carried": own.count(True),
         },
-        runs=tuple(t.record.run for t in missed),
+        trials=tuple(t.record.run for t in missed),
     )
 
 
-def _noise(answer: Answer, found: Missed) -> Statement:
+def _noise(answer: Answer, found: Missed) -> Finding:
     assert answer.lower is not None
-    where = writing(answer).span(found.least, answer.lower.value, up=False)
     of_packets = answer.goal == 0 and answer.goals_of == "packets"
-    what = "lost packets or fell behind" if of_packets else "missed the goal"
-    many = f"{found.missed} of {count_of(found.trials, 'trial')}"
-    return Statement(
-        rule="capacity-noise",
-        text=f"{many} at {where} {what}; up to {100 * found.share_at_most:.0f} % of such trials "
-        "may (95 % confidence)",
-        evidence={
+    return Finding(
+        code="capacity-noise",
+        values={
+            "where": writing(answer).span(found.least, answer.lower.value, up=False),
             "trials": found.trials,
             "missed": found.missed,
             "share_at_most": found.share_at_most,
         },
+        because=(Finding(code="reason.lost_or_behind" if of_packets else "reason.missed_goal"),),
     )
 
 
-_WHY = {
-    Aside.STOLEN: "lost no more than came while the hypervisor had the CPU, or in late bursts",
-    Aside.PACE: "lost nothing, and ended too soon to show the pace",
-    Aside.FAR: "carried less than 80 % of the load, which says nothing of others",
-    Aside.REFUTED: "promised more than a lower load then carried",
-    Aside.CHANGED: "came before the SUT began to serve less",
-}
-
-
-def _set_aside(answer: Answer, views: Sequence[Picture]) -> Statement | None:
+def _set_aside(answer: Answer, views: Sequence[Picture]) -> Finding | None:
     loads = writing(answer)
     found: dict[Aside, list[Tried]] = {why: [] for why in Aside}
     for view in views:
         for why, trials in view.aside().items():
             found[why] += trials
-    words = []
-    for why, trials in found.items():
-        if trials:
-            least = loads.at(min(t.value for t in trials), up=False)
-            words.append(f"{len(trials)} {_WHY[why]} (the lowest at {least})")
-    if not words:
+    because = [
+        Finding(
+            code=f"aside.{why.value}",
+            values={
+                "n": len(trials),
+                "least": loads.at(min(t.value for t in trials), up=False),
+            },
+        )
+        for why, trials in found.items()
+        if trials
+    ]
+    if not because:
         return None
-    return Statement(
-        rule="capacity-set-aside",
-        text=f"trials set aside: {'; '.join(words)}",
-        evidence={why.value: len(trials) for why, trials in found.items()},
-        runs=tuple(t.record.run for trials in found.values() for t in trials),
+    return Finding(
+        code="capacity-set-aside",
+        values={why.value: len(trials) for why, trials in found.items()},
+        because=tuple(because),
+        trials=tuple(t.record.run for trials in found.values() for t in trials),
     )
 
 
@@ -424,9 +415,9 @@ class _Cell:
         )
         views = [of_goals[goal] for of_goals in self._pictures]
         answer = replace(answer, confidence=_confidence(answer, every, search, views))
-        *said, cost = statements(answer, every, search, own)
-        said += reservations(answer, views)
-        return replace(answer, statements=(*said, cost))
+        *others, cost = statements(answer, every, search, own)
+        others += reservations(answer, views)
+        return replace(answer, statements=(*others, cost))
 
 
 def _between_proofs(proved_value: float, above: Sequence[Proof], step: float) -> float | None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from nodrop.answer.finding import Finding
-from nodrop.answer.render import WORDS, render, sentence_case
+from nodrop.answer.finding import WORDS, Finding, render, sentence_case
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of
@@ -158,8 +157,7 @@ def action_lines(card: Card) -> Iterator[tuple[str, str]]:
 def card_lines(card: Card) -> Iterator[tuple[str, str]]:
     """Key and value of each line, for a terminal and for markdown."""
     yield from loads_lines(card)
-    for words in filter(None, card.breaks.why.split(". ")):
-        yield "", f"{words.rstrip('.')}."
+    yield from (("", words) for words in card.breaks.why)
     yield from action_lines(card)
     if card.sure.confidence is not None:
         yield "sure", f"{card.sure.confidence.level}: {card.sure.confidence.why}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from nodrop.answer.finding import Finding
-from nodrop.answer.render import WORDS, render
+from nodrop.answer.finding import WORDS, Finding, render, sentence_case
 from nodrop.capacity.limit import TAKEN_BY
-from nodrop.capacity.search_answer import Answer, Statement
+from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.statements import writing
 from nodrop.capacity.tried import Tried, tried
@@ -51,7 +51,7 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
     said: set[str] = set()
     for answer in searched.answers:
         for statement in answer.statements:
-            rule = RULES.get(statement.rule, "capacity")
+            rule = RULES.get(statement.code, "capacity")
             if rule == "capacity":
                 yield _sentence(searched, rule, headline(searched.subject, answer), statement)
                 words = broke(answer)
@@ -147,7 +147,7 @@ def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
     """A sentence on what the search took, which is the same for all its goals."""
     for answer in searched.answers[:1]:
         for statement in answer.statements:
-            if RULES.get(statement.rule) == "search-cost":
+            if RULES.get(statement.code) == "search-cost":
                 text = f"a search of {searched.subject}: {statement.text}"
                 yield _sentence(searched, "search-cost", text, statement)
 
@@ -155,9 +155,8 @@ def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
 def headline(subject: str, answer: Answer) -> str:
     """`Suricata carries 103,400 packets/s, 310 Mbit/s (61.2X) without loss, not 106,400 packets/s
     (63X).` The rates are those really sent."""
-    text = answer.statements[0].text
-    joined = " " if text.startswith("carries") else ": "
-    return f"{subject}{joined}{escape.plain(text, longest=600)}."
+    text = render(replace(answer.statements[0], subject=subject))
+    return f"{escape.plain(text, longest=600)}."
 
 
 def broke(answer: Answer) -> str:
@@ -177,19 +176,19 @@ def lowered(words: str) -> str:
 def doubts(answer: Answer) -> Iterator[str]:
     """Sentences that speak against the answer."""
     for statement in answer.statements:
-        if statement.rule in DOUBTS:
-            yield f"{statement.text[0].upper()}{statement.text[1:]}."
+        if statement.code in DOUBTS:
+            yield f"{sentence_case(statement.text)}."
 
 
 def _sentence(
-    searched: SearchedCell, rule: str, text: str, statement: Statement, *, knob: str = ""
+    searched: SearchedCell, rule: str, text: str, statement: Finding, *, knob: str = ""
 ) -> Sentence:
-    runs = set(statement.runs)
+    runs = set(statement.trials)
     return Sentence(
         rule=rule,
         text=text,
         subject=searched.subject,
-        evidence={"statement": statement.rule, **statement.evidence},
+        evidence={"statement": statement.code, **statement.values},
         trials=tuple(t for t in searched.trials if t.name in runs),
         knob=knob,
     )

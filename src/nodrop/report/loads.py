@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from nodrop.answer.render import WORDS
+from nodrop.answer.finding import WORDS
 from nodrop.capacity.searched_cells import given_cells, searches, subject
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import LEAST_KNOWN, Contradiction, LoadResult, contradiction, pairs

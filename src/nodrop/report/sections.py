@@ -21,7 +21,7 @@ from markupsafe import Markup
 from markupsafe import escape as escaped
 
 import nodrop
-from nodrop.answer.render import WORDS
+from nodrop.answer.finding import WORDS
 from nodrop.capacity.card import aside_words, kicker, lost_words
 from nodrop.config.options import shown
 from nodrop.errors import NotReady

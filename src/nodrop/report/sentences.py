@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from nodrop.answer.render import WORDS, filled
+from nodrop.answer.finding import WORDS, filled
 from nodrop.report import escape, numbers
 from nodrop.report.story import Story
 from nodrop.report.trials import Trial

@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from nodrop.answer.render import WORDS
+from nodrop.answer.finding import WORDS
 from nodrop.report import escape, numbers
 from nodrop.report.charts import time_chart
 from nodrop.report.comparison import comparison_table, family_words

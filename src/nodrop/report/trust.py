@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from nodrop.answer.render import WORDS
+from nodrop.answer.finding import WORDS
 from nodrop.capacity.searched_cells import subject
 from nodrop.config.units import count_of, parse_cpus
 from nodrop.findings.observations import observations_of

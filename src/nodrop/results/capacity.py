@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from nodrop.answer.render import WORDS
+from nodrop.answer.finding import WORDS
 from nodrop.results.records import Count, LoadWindow, Model, NotNegative, Seconds
 
 Range = tuple[NotNegative, NotNegative]
@@ -164,7 +164,8 @@ class Breaks(Model):
     place: str | None
     """Where packets were lost; the page marks it if it is a stage of `path`."""
     path: list[str]
-    why: str
+    why: list[str]
+    """Sentences, the reason first."""
     lost: Count | None
     sent: Count | None
     run: str | None

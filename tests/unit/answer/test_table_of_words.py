@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from nodrop.answer.finding import Finding
-from nodrop.answer.render import WORDS, render
+from nodrop.answer.finding import WORDS, Finding, render
+from nodrop.capacity.tried import Aside
 from nodrop.ledger.cause import Rule
 from nodrop.results.capacity import LimitedBy
 
@@ -21,6 +21,7 @@ NO_REASON = {"sut", "min", "loss_at_every_load"}
     [
         ("limited_by", set(get_args(LimitedBy)), LIMIT_FORMS),
         ("cause", set(Rule), {"short"}),
+        ("aside", set(Aside), {"why"}),
     ],
 )
 def test_each_value_has_one_entry_in_each_form(

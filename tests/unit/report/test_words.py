@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.answer.render import WORDS
+from nodrop.answer.finding import WORDS
 from nodrop.report.sentences import RULES, phrase, sentence_of
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report

@@ -155,14 +155,14 @@ def test_rounds_that_contradict_each_other_are_said(
         return sut.measure(trial)
 
     found = answers(run(controller(search, sut="standing"), measure), search)[0]
-    assert "capacity-contradicted" in [statement.rule for statement in found.statements]
+    assert "capacity-contradicted" in [statement.code for statement in found.statements]
     assert "or more met it (the highest of them at" in texts(found)
     assert found.upper and found.upper.value <= 5.0 * left * 1.03, "the lowest round is the answer"
 
 
 def test_rounds_that_agree_contradict_nothing() -> None:
     for found in searched(SimulatedSut(capacity=5.0), rounds=3).values():
-        rules = [statement.rule for statement in found.statements]
+        rules = [statement.code for statement in found.statements]
         assert "capacity-contradicted" not in rules, texts(found)
 
 
@@ -218,8 +218,8 @@ def test_what_is_carried_is_seldom_lost_by_a_noisy_sut(noise: float) -> None:
     found = [searched_world(replace(world, search={"rounds": 1}), seed) for seed in range(12)]
     lossy = [one.lossy for one in found if one.lossy is not None]
     assert len(lossy) >= 11 and fmean(lossy) < 0.17
-    lowered = [t for one in found for t in one.ndr.statements if t.rule == "capacity-lowered"]
-    assert all(t.evidence["missed"] > 0 < t.evidence["own_carried"] for t in lowered)
+    lowered = [t for one in found for t in one.ndr.statements if t.code == "capacity-lowered"]
+    assert all(t.values["missed"] > 0 < t.values["own_carried"] for t in lowered)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_what_other_programs_took_is_no_change_of_the_sut(rule: Rule | None, cha
         return record.model_copy(update={"body": packets})
 
     done = run(controller(Search(rounds=1), sut="standing"), measure)
-    rules = {s.rule for s in answers(done, Search(rounds=1))[0].statements}
+    rules = {s.code for s in answers(done, Search(rounds=1))[0].statements}
     assert ("capacity-changed" in rules) is changes
 
 
