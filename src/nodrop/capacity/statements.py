@@ -15,6 +15,7 @@ from nodrop.ledger.hops import ON_EVERY_HOST
 from nodrop.ledger.verdict import percent
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.interval import CONFIDENCE, Knee
+from nodrop.stats.special import kendall
 
 FEWEST_OF_DRIFT = 5
 """Rounds: no order of fewer is rare enough."""
@@ -295,18 +296,16 @@ def _drift(answer: Answer) -> Statement | None:
     values = [value for r in answer.rounds if (value := r.value) is not None]
     if len(values) < FEWEST_OF_DRIFT or len(set(values)) < 2:
         return None
-    from scipy.stats import kendalltau  # a second, and few searches come here
-
-    found = kendalltau(range(len(values)), values)
-    if not found.pvalue <= 1 - CONFIDENCE:
+    tau, p = kendall(values)
+    if p > 1 - CONFIDENCE:
         return None
-    way = "more" if found.statistic > 0 else "less"
+    way = "more" if tau > 0 else "less"
     words = ", ".join(map(writing(answer).at, values))
     return Statement(
         rule="capacity-drift",
         text=f"later rounds found that it carries {way} ({words}): the SUT or the host changes "
         "with time",
-        evidence={"values": values, "p": float(found.pvalue)},
+        evidence={"values": values, "p": p},
     )
 
 
