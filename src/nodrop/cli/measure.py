@@ -54,8 +54,7 @@ def demo(
     """Search how much of a synthetic trace a Suricata carries here: no file is needed.
 
     A Suricata of this host is measured, or an image of one that is made for it. Where neither can
-    be had, the SUT is nodrop's own sink, which needs no packages and no root. The files are
-    demo.toml and demo-sink.toml; `nodrop init` copies them.
+    be had, the SUT is nodrop's own sink, which needs no packages and no root.
 
     \b
     nodrop demo
