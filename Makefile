@@ -113,7 +113,7 @@ lock: ## Renew requirements.lock (what a user needs), -dev.lock (and the tests),
 	$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 	$(COMPILE) --extra dist --constraint requirements.lock --output-file requirements-dist.lock pyproject.toml
 
-dist: .make/dist/ready .venv/ready ## Wheel, sdist and SBOM in dist/, built twice and checked; CARGO_BUILD_TARGET=… for another machine
+dist: .make/dist/ready .venv/ready ## Wheel, sdist and SBOM in dist/, built twice and checked
 	COLUMNS=80 $(PYTHON) tools/manual.py share
 	.make/dist/bin/python tools/dist.py
 

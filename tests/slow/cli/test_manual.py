@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -24,7 +25,8 @@ def share(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_manual_has_each_command_and_no_fault(share: Path) -> None:
     page = share / "man/man1/nodrop.1"
-    for name in typer.main.get_command(main.app).commands:
+    program: Any = typer.main.get_command(main.app)
+    for name in program.commands:
         if name not in NODE_JOBS:
             assert f'\n.SH "nodrop {name}"\n' in page.read_text()
     if not shutil.which("groff"):
