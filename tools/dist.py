@@ -44,6 +44,7 @@ OLDER_NAMES = {
     "Apache Software License": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
     "BSD License": "BSD-3-Clause",
+    "ISC License": "ISC",
     "ISC License (ISCL)": "ISC",
     "MIT License": "MIT",
     "Python Software Foundation License": "PSF-2.0",
