@@ -47,7 +47,8 @@ class WheelNode(BuildHookInterface):  # type: ignore[type-arg]
         if self.target_name == "sdist":
             build_data["force_include"] |= {str(share): "share"} if share.is_dir() else {}
             return
-        build_data["shared_data"] |= {str(share): "share"} if share.is_dir() else {}
+        files = [path for path in share.rglob("*") if path.is_file()] if share.is_dir() else []
+        build_data["shared_data"] |= {str(path): str(path.relative_to(root)) for path in files}
         node, target = build(root)
         machine = machine_of_static(node)
         build_data["force_include"][str(node)] = f"nodrop/node/bin/{target}/{PROGRAM}"

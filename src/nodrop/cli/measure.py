@@ -49,7 +49,10 @@ def demo(
     sink: Annotated[
         bool, typer.Option("--sink", help="Measure nodrop's own sink, not a Suricata.")
     ] = False,
+    lab: LabName = None,
     out: OutFolder = Path("results"),
+    settings: Settings = None,
+    resume: Resume = False,
 ) -> int:
     """Search how much of a synthetic trace a Suricata carries here: no file is needed.
 
@@ -63,7 +66,8 @@ def demo(
     from nodrop.installation import shipped
 
     name = "demo-sink" if sink or not _suricata_is_there() else "demo"
-    return run(shipped("experiments") / f"{name}.toml", out=out)
+    path = shipped("experiments") / f"{name}.toml"
+    return run(path, lab=lab, out=out, settings=settings, resume=resume)
 
 
 def _suricata_is_there() -> bool:
