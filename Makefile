@@ -23,7 +23,7 @@ IN_MEMORY := $(shell findmnt --bytes --noheadings --output=FSTYPE,AVAIL,OPTIONS 
 # Each start of nodrop in a test, and each worker's collection, would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test check collect lint rust-check packages suricata times unit bench fuzz lock schema clean
+.PHONY: help build demo test check collect lint rust-check packages suricata times unit bench fuzz lock dist schema clean
 
 help: ## These words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -107,10 +107,15 @@ fuzz: .venv/tests ## Random input for every decoder, SECONDS=60 each (hypothesis
 COMPILE := .make/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe \
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
-lock: ## Renew requirements.lock (what a user needs) and requirements-dev.lock (and the tests)
+lock: ## Renew requirements.lock (what a user needs), -dev.lock (and the tests), -dist.lock (make dist)
 	test -x .make/lock/bin/pip-compile || { python3 -m venv .make/lock && .make/lock/bin/pip install --quiet pip-tools; }
-	$(COMPILE) --extra build --extra docker --extra fleet --extra parquet --extra s3 --output-file requirements.lock pyproject.toml
+	$(COMPILE) --extra build --extra docker --extra fleet --extra parquet --extra s3 --extra studies --output-file requirements.lock pyproject.toml
 	$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+	$(COMPILE) --extra dist --constraint requirements.lock --output-file requirements-dist.lock pyproject.toml
+
+dist: .make/dist/ready .venv/ready ## Wheel, sdist and SBOM in dist/, built twice and checked
+	COLUMNS=80 $(PYTHON) tools/manual.py share
+	.make/dist/bin/python tools/dist.py
 
 schema: .venv/tests ## Renew schema/*.json from the models, the types of node events from crates/
 	$(PYTHON) tools/node_schema.py
@@ -131,6 +136,11 @@ $(NODE): $(NODE_SOURCES)
 	test -x $(PYTHON) || python3 -m venv .venv
 	.venv/bin/pip install --quiet --require-hashes --requirement requirements.lock
 	env -u SOURCE_DATE_EPOCH .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable . # a bad one ends it
+	@touch $@
+
+.make/dist/ready: requirements-dist.lock
+	test -x .make/dist/bin/python || python3 -m venv .make/dist
+	.make/dist/bin/pip install --quiet --require-hashes --requirement requirements-dist.lock
 	@touch $@
 
 .venv/tests: requirements-dev.lock .venv/ready

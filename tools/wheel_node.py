@@ -42,8 +42,13 @@ class WheelNode(BuildHookInterface):  # type: ignore[type-arg]
             out.mkdir(parents=True, exist_ok=True)
             (out / REVISION).write_text(f"{commit}\n")
             build_data["force_include"][str(out / REVISION)] = inside + REVISION
+        # Manual page and completions, if tools/manual.py has written them.
+        share = root / "share"
         if self.target_name == "sdist":
+            build_data["force_include"] |= {str(share): "share"} if share.is_dir() else {}
             return
+        files = [path for path in share.rglob("*") if path.is_file()] if share.is_dir() else []
+        build_data["shared_data"] |= {str(path): str(path.relative_to(root)) for path in files}
         node, target = build(root)
         machine = machine_of_static(node)
         build_data["force_include"][str(node)] = f"nodrop/node/bin/{target}/{PROGRAM}"

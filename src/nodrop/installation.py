@@ -42,7 +42,7 @@ def adding(*packages: str) -> str:
 
 
 def getting_a_node(machine: str) -> str:
-    """What gives this nodrop a node binary for the machine."""
+    """Way to a node binary for the machine."""
     if checkout():
         return f"`make build`, or cargo build --release --target {machine}-unknown-linux-musl"
     return f"install the wheel of nodrop for {machine}"

@@ -15,6 +15,7 @@ from nodrop.findings.load_words import UNSURE, Writing, goal_words, known_apart,
 from nodrop.ledger.hops import ON_EVERY_HOST
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.interval import CONFIDENCE, Knee
+from nodrop.stats.special import kendall
 
 FEWEST_OF_DRIFT = 5
 """Rounds: no order of fewer is rare enough."""
@@ -284,17 +285,15 @@ def _drift(answer: Answer) -> Finding | None:
     values = [value for r in answer.rounds if (value := r.value) is not None]
     if len(values) < FEWEST_OF_DRIFT or len(set(values)) < 2:
         return None
-    from scipy.stats import kendalltau  # a second, and few searches come here
-
-    found = kendalltau(range(len(values)), values)
-    if not found.pvalue <= 1 - CONFIDENCE:
+    tau, p = kendall(values)
+    if p > 1 - CONFIDENCE:
         return None
     return Finding(
         code="capacity-drift",
         values={
-            "rising": bool(found.statistic > 0),
+            "rising": tau > 0,
             "values": values,
-            "p": float(found.pvalue),
+            "p": p,
             "loads": ", ".join(map(writing(answer).at, values)),
         },
     )

@@ -414,6 +414,7 @@ def put(
 
     \b
     nodrop put results/capacity-my-20261126T101500Z s3://lab/runs
+    nodrop put results/capacity-my-20261126T101500Z file:///mnt/runs
     """
     from nodrop.results.store import Store, put_run
 

@@ -24,7 +24,7 @@ from typer.main import get_command, get_group
 from nodrop import __version__
 from nodrop.calibrate import command as calibrate
 from nodrop.capacity import command as capacity
-from nodrop.cli import drops, inspect, lab, measure, sut, tune
+from nodrop.cli import drops, files, inspect, lab, measure, sut, tune
 from nodrop.compare import commands as compare
 from nodrop.errors import REMEDIES, BadInput, Interrupted, LabProblem, NodropError
 from nodrop.studies import command as studies
@@ -46,6 +46,7 @@ HELP = {
         "capacity": "How much of a capture does my sensor carry?",
         "demo": "See one answer: no capture, no file, no root.",
         "ab": "Is build B worse than build A?",
+        "init": "Write an experiment file, from four questions.",
         "run": "Run an experiment file.",
         "profile": "Measure like run, and show where the CPU time goes.",
         "plan": "Show what would run, in which order, and how long it takes.",
@@ -78,6 +79,7 @@ HELP = {
         "lab": "Check and prepare the hosts of a lab.",
         "image": "Build and list the images that a SUT runs from.",
         "undo": "Undo what a killed run left behind.",
+        "clean": "Remove caches, images, and runs that you name.",
         "plugins": "List setups, SUTs and load generators.",
     },
 }
@@ -146,8 +148,20 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        say(f"nodrop {__version__}")
+        say(_version_words())
         raise typer.Exit
+
+
+def _version_words() -> str:
+    from nodrop.installation import revision
+    from nodrop.testbed.hosts.node import file_sha256, find_node_binary
+
+    commit = revision() or "unknown"
+    try:
+        path = find_node_binary()
+    except LabProblem:
+        return f"nodrop {__version__} (commit {commit}, no node)"
+    return f"nodrop {__version__} (commit {commit}, node {file_sha256(path)[:12]} at {path})"
 
 
 @app.callback()
@@ -155,7 +169,9 @@ def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
+        typer.Option(
+            "--version", help="Print version, commit and node.", callback=_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """How much traffic can this IDS carry on this host before it drops a packet, where do the
@@ -164,6 +180,7 @@ def options(
 
 
 measure.add_to(app)
+files.add_to(app)
 capacity.add_to(app)
 inspect.add_to(app)
 drops.add_to(app)

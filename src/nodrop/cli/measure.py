@@ -49,13 +49,15 @@ def demo(
     sink: Annotated[
         bool, typer.Option("--sink", help="Measure nodrop's own sink, not a Suricata.")
     ] = False,
+    lab: LabName = None,
     out: OutFolder = Path("results"),
+    settings: Settings = None,
+    resume: Resume = False,
 ) -> int:
     """Search how much of a synthetic trace a Suricata carries here: no file is needed.
 
     A Suricata of this host is measured, or an image of one that is made for it. Where neither can
-    be had, the SUT is nodrop's own sink, which needs no packages and no root. The files are
-    demo.toml and demo-sink.toml; `nodrop init` copies them.
+    be had, the SUT is nodrop's own sink, which needs no packages and no root.
 
     \b
     nodrop demo
@@ -64,7 +66,8 @@ def demo(
     from nodrop.installation import shipped
 
     name = "demo-sink" if sink or not _suricata_is_there() else "demo"
-    return run(shipped("experiments") / f"{name}.toml", out=out)
+    path = shipped("experiments") / f"{name}.toml"
+    return run(path, lab=lab, out=out, settings=settings, resume=resume)
 
 
 def _suricata_is_there() -> bool:

@@ -52,6 +52,7 @@ def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
 
     \b
     nodrop image ensure suricata
+    nodrop image ensure tcpdump
     """
     from nodrop.testbed.images.image import ensure_bits
 
@@ -68,6 +69,7 @@ def guest(recipe: Recipe, as_json: AsJson = False) -> None:
 
     \b
     nodrop image guest suricata
+    nodrop image guest tcpdump
     """
     from nodrop.testbed.images.guest_assets import make_assets
     from nodrop.testbed.images.image import find_image
@@ -102,6 +104,7 @@ def import_it(
     \b
     docker export CONTAINER >rootfs.tar
     nodrop image import rootfs.tar --name snort --program /usr/bin/snort --version 3.1.0
+    nodrop image import sensor.tar --name suricata --program /usr/bin/suricata --version 8.0.1
     """
     from nodrop.testbed.images.image import import_image
 

@@ -131,6 +131,7 @@ def apply(
 
     \b
     nodrop tune apply --port eth1 gro=off rps=1
+    nodrop tune apply --port eth1 mtu=9000
 
     Exit code 0: all values are set; 1: a value was accepted and ignored, or rounded; 2: bad input,
     no rights, or a value that the driver refuses, and nothing was changed; 3: the host failed.

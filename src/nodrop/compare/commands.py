@@ -183,6 +183,7 @@ def baseline(
 
     \b
     nodrop baseline results/capacity-my-20261126T101500Z base.json
+    nodrop baseline s3://lab/runs/capacity-my-20261126T101500Z base.json
     """
     from nodrop.compare.sides import read_side
     from nodrop.results.layout import is_written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nodrop.config.units import count_of
+from nodrop.installation import adding
 from nodrop.ledger.imbalance import UNEVEN
 from nodrop.report import numbers
 from nodrop.report.tables import Field, Table, number, table_of, words
 from nodrop.stats.interval import CONFIDENCE, Interval, Summary
+from nodrop.stats.special import stdtrit
 
 AUTOFP_GAIN = 1.13
 """Printed: the most that autofp gained from more capture threads."""
@@ -334,10 +337,9 @@ class Law:
 
 def fit(threads: Sequence[int], capacities: Sequence[float]) -> Law | None:
     """None if fewer than LEAST_COUNTS different counts were measured, or no law fits them."""
-    if len(set(threads)) < LEAST_COUNTS:
+    if len(set(threads)) < LEAST_COUNTS or not _has_scipy():
         return None
     from scipy.optimize import curve_fit  # here, because few reports come here, and it takes long
-    from scipy.special import stdtrit
 
     n, x = np.array(threads, dtype=float), np.array(capacities, dtype=float)
     each = float(np.max(x / n))
@@ -350,7 +352,7 @@ def fit(threads: Sequence[int], capacities: Sequence[float]) -> Law | None:
     errors = np.sqrt(np.diag(covariance))
     if not np.all(np.isfinite(errors)):
         return None
-    half = float(stdtrit(len(threads) - len(found), (1 + CONFIDENCE) / 2))
+    half = stdtrit(len(threads) - len(found), (1 + CONFIDENCE) / 2)
     alpha, beta, gamma = (
         Interval(low=max(0.0, v - half * e), high=v + half * e, coverage=CONFIDENCE)
         for v, e in zip(found, errors, strict=True)
@@ -441,7 +443,14 @@ def _why(models: Sequence[Model], real: Sequence[Model]) -> str:
         return "more threads than the SUT had CPUs of its own: time-sharing, not scaling"
     if len(real) < LEAST_COUNTS:
         return f"a law needs {LEAST_COUNTS} counts of threads on CPUs of their own"
+    if not _has_scipy():
+        return f"it is fitted by scipy, which is not installed: {adding('scipy')}"
     return "no law fits these capacities"
+
+
+def _has_scipy() -> bool:
+    """A wheel leaves it out: 145 MB for this one fit."""
+    return importlib.util.find_spec("scipy") is not None
 
 
 def _ratio(more: Model, fewer: Model) -> tuple[float, float]:

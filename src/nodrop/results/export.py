@@ -54,7 +54,7 @@ def write_parquet(run_dirs: Sequence[Path], out: Path) -> Written:
         lines, rows = partial.with_suffix(".jsonl"), 0
         # Columns by number: duckdb holds names apart by case when it reads, and not in a table.
         with lines.open("w", encoding="utf-8") as file:
-            for row in _rows(runs):
+            for row in trial_rows(runs):
                 numbered = {f"c{n}": row.get(name) for n, name in enumerate(columns)}
                 file.write(json.dumps(numbered, ensure_ascii=True) + "\n")
                 rows += 1
@@ -82,7 +82,7 @@ def write_csv(run_dirs: Sequence[Path], out: Path) -> Written:
         with partial.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\r\n")
             writer.writerow([csv_text(name) for name in _named(columns)])
-            for row in _rows(runs):
+            for row in trial_rows(runs):
                 writer.writerow([_in_csv(row.get(name)) for name in columns])
                 rows += 1
         return rows
@@ -113,7 +113,7 @@ def _written(
     )
 
 
-def _rows(runs: Sequence[RunDir]) -> Iterator[dict[str, Any]]:
+def trial_rows(runs: Sequence[RunDir]) -> Iterator[dict[str, Any]]:
     """By the names of tables."""
     for run in runs:
         for record in run.trials.records:

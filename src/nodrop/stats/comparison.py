@@ -29,6 +29,7 @@ from nodrop.stats.interval import (
     median_rank,
     upper_bound,
 )
+from nodrop.stats.special import fdtrc, fisher_exact, stdtrit
 
 MOST_APART = 0.2
 """Cells are called the same only if fewer of their runs than this can lie outside the margin."""
@@ -172,14 +173,7 @@ def _shares_differ(base: Runs, other: Runs, family: Family) -> NDArray[np.bool_]
     m, n = base.shape[1], other.shape[1]
     lossy = zip(np.sum(base > 0, axis=1), np.sum(other > 0, axis=1), strict=True)
     allowed = family.error(min(m, n))
-    return np.array([_fisher(int(b), m, int(o), n) <= allowed for b, o in lossy])
-
-
-@lru_cache(maxsize=65_536)
-def _fisher(b: int, m: int, o: int, n: int) -> float:
-    from scipy.stats import fisher_exact  # here, because it takes most of a second to import
-
-    return float(fisher_exact([[b, m - b], [o, n - o]]).pvalue)
+    return np.array([fisher_exact(int(b), m, int(o), n) <= allowed for b, o in lossy])
 
 
 def _shift(base: Interval | None, other: Interval | None) -> Interval | None:
@@ -259,10 +253,8 @@ def _of_the_mean(means: Sequence[float]) -> Interval | None:
     k, middle = len(means), fmean(means)
     if min(means) == max(means):
         return None
-    from scipy.special import stdtrit
-
     spread = math.sqrt(math.fsum((mean - middle) ** 2 for mean in means) / (k - 1) / k)
-    reach = float(stdtrit(k - 1, (1 + CONFIDENCE) / 2)) * spread
+    reach = stdtrit(k - 1, (1 + CONFIDENCE) / 2) * spread
     return Interval(low=middle - reach, high=middle + reach, coverage=CONFIDENCE)
 
 
@@ -270,9 +262,7 @@ def _p(mean_between: float, mean_within: float, hosts: int, trials: int) -> floa
     """The arguments are mean squares, then their degrees of freedom."""
     if mean_within == 0:
         return 0.0 if mean_between > 0 else 1.0
-    from scipy.special import fdtrc
-
-    return float(fdtrc(hosts, trials, mean_between / mean_within))
+    return fdtrc(hosts, trials, mean_between / mean_within)
 
 
 # Predictions of what more runs would say, and of what these runs can see: by drawing runs like

@@ -20,6 +20,8 @@ from fractions import Fraction
 from functools import lru_cache
 from statistics import fmean, median
 
+from nodrop.stats.special import bdtr, bdtrc, betaincinv
+
 CONFIDENCE = 0.95
 
 
@@ -334,8 +336,6 @@ class Knee:
 
 def knee(limits: Sequence[Limit], exceed_ratio: float) -> Knee | None:
     """None if no trial was not good. Each of the two bounds may err with half of what is left."""
-    from scipy.special import bdtr, bdtrc  # here, because a far host has no scipy
-
     known = sorted(limit.at for limit in limits if limit.at is not None)
     if not known:
         return None
@@ -374,10 +374,8 @@ def upper_bound(hits: int, n: int, *, confidence: float = CONFIDENCE) -> float:
 
     `upper_bound(0, n)` also bounds the share of runs that would be worse than the worst of n.
     """
-    from scipy.special import betaincinv  # here, because a far host has no scipy
-
     _check(hits, n)
-    return 1.0 if hits == n else float(betaincinv(hits + 1, n - hits, confidence))
+    return 1.0 if hits == n else betaincinv(hits + 1, n - hits, confidence)
 
 
 def lower_bound(hits: int, n: int, *, confidence: float = CONFIDENCE) -> float:

@@ -9,13 +9,14 @@ chosen by what trials before it showed, and that leaves the likelihood as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nodrop.stats.interval import CONFIDENCE, of_hosts
+from nodrop.stats.special import log_ndtr, root, stdtrit
 
 FEWEST, FEWEST_LOSSY = 5, 3
 """Trials, and of those such that lost packets: one unknown beside the scatter needs three."""
@@ -166,54 +167,84 @@ class _Fit:
 def _fit(sample: _Sample, columns: Floats) -> _Fit:
     """The maximum, by Olsen's parameters (means / scatter, 1 / scatter): in them there is but one
     (Olsen 1978)."""
-    from scipy.optimize import minimize  # here, because scipy takes half a second to import
-    from scipy.special import log_ndtr
-
     seen, at = sample.seen, sample.at
     middle = float(at[seen].mean())
     beyond = float((at[~seen] - middle).max(initial=0.0))
     unit = max(float(at[seen].std()), beyond, sample.least)
     z = (at - middle) / unit
 
-    def cost(found: Floats) -> tuple[float, Floats]:
-        precision = found[-1]
-        above = columns @ found[:-1] - precision * z
-        value = np.sum(above[seen] ** 2) / 2 - seen.sum() * math.log(precision)
-        value -= np.sum(log_ndtr(above[~seen]))
-        slope = np.where(seen, above, -_hazard(above))
-        return float(value), np.append(slope @ columns, -slope @ z - seen.sum() / precision)
+    rows = np.column_stack([columns, -z])
+    """By which each trial's own cost depends on the unknowns, the last of which is 1 / scatter."""
 
-    most = unit / sample.least
-    found = minimize(
-        cost,
-        np.append(np.zeros(columns.shape[1]), min(1.0, most)),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[*[(None, None)] * columns.shape[1], (1e-6, most)],
-        options={"ftol": 1e-14, "gtol": 1e-9, "maxiter": 1000},
-    )
-    precision = float(found.x[-1])
+    def cost(at: Floats) -> float:
+        above = rows @ at
+        own = float(np.sum(above[seen] ** 2)) / 2 - float(np.sum(_log_ndtr(above[~seen])))
+        return own - float(seen.sum()) * math.log(at[-1])
+
+    found, least = _lowest(cost, rows, seen, most=unit / sample.least)
+    precision = float(found[-1])
     return _Fit(
         middle=middle,
-        shifts=unit * found.x[:-1] / precision,
+        shifts=unit * found[:-1] / precision,
         scatter=unit / precision,
-        log_likelihood=-float(found.fun) - float(seen.sum()) * math.log(unit),
+        log_likelihood=-least - float(seen.sum()) * math.log(unit),
     )
+
+
+MOST_STEPS, CLOSE = 200, 1e-13
+FLATTEST = 1e-6
+
+
+def _lowest(
+    cost: Callable[[Floats], float], rows: Floats, seen: NDArray[np.bool_], *, most: float
+) -> tuple[Floats, float]:
+    """Unknowns of the least cost, and that cost, by Newton's steps: the cost is convex. The last
+    unknown stays between FLATTEST and `most`."""
+    lossy = float(seen.sum())
+    at = np.zeros(rows.shape[1])
+    at[-1] = min(1.0, most)
+    value = cost(at)
+    for _ in range(MOST_STEPS):
+        above = rows @ at
+        hazard = _hazard(above)
+        slope = np.where(seen, above, -hazard) @ rows
+        slope[-1] -= lossy / at[-1]
+        bend = rows.T @ (np.where(seen, 1.0, hazard * (hazard + above))[:, None] * rows)
+        bend[-1, -1] += lossy / at[-1] ** 2
+        free = np.ones(len(at), dtype=bool)
+        free[-1] = not (at[-1] >= most and slope[-1] < 0)
+        step = np.zeros(len(at))
+        step[free] = -np.linalg.lstsq(bend[np.ix_(free, free)], slope[free], rcond=None)[0]
+        size, new, lower = 1.0, at, value
+        while size > CLOSE:
+            new = at + size * step
+            new[-1] = min(max(new[-1], FLATTEST, at[-1] / 10), most)
+            lower = cost(new)
+            if lower <= value + 1e-4 * float(slope @ (new - at)):
+                break
+            size /= 2
+        else:
+            return at, value
+        moved = float(np.max(np.abs(new - at)))
+        at, value = new, lower
+        if moved <= CLOSE * (1 + float(np.max(np.abs(at)))):
+            break
+    return at, value
+
+
+def _log_ndtr(above: Floats) -> Floats:
+    return np.array([log_ndtr(x) for x in above.tolist()])
 
 
 def _hazard(above: Floats) -> Floats:
     """Density by distribution function of the standard normal."""
-    from scipy.special import log_ndtr
-
-    ratio: Floats = np.exp(-(above**2) / 2 - DENSITY - log_ndtr(above))
+    ratio: Floats = np.exp(-(above**2) / 2 - DENSITY - _log_ndtr(above))
     return ratio
 
 
 def _profile(fit: _Fit, sample: _Sample) -> tuple[float, float]:
     """Where the likelihood has dropped as far as Student's t would allow it with as many trials as
     lost packets: exactly t's interval if all of them did."""
-    from scipy.optimize import brentq
-
     lossy = int(sample.seen.sum())
     mean = float(fit.means[0])
     drop = _allowed(lossy, lossy - 1, (1 + CONFIDENCE) / 2)
@@ -227,23 +258,18 @@ def _profile(fit: _Fit, sample: _Sample) -> tuple[float, float]:
         while beyond(mean + sign * step) > 0:
             step *= 2
         near, far = mean, mean + sign * step
-        return float(brentq(beyond, near, far, xtol=1e-12))
+        return root(beyond, near, far, xtol=1e-12)
 
     return end(-1), end(1)
 
 
 def _allowed(n: int, free: int, quantile: float) -> float:
     """A log-likelihood with `free` degrees of freedom may fall by so much."""
-    from scipy.special import stdtrit
-
-    return n / 2 * math.log1p(float(stdtrit(free, quantile)) ** 2 / free)
+    return n / 2 * math.log1p(stdtrit(free, quantile) ** 2 / free)
 
 
 def _at(sample: _Sample, mean: float) -> float:
     """The log-likelihood of this mean, with the scatter that suits it best."""
-    from scipy.optimize import brentq
-    from scipy.special import log_ndtr
-
     squares = float(np.sum((sample.at[sample.seen] - mean) ** 2))
     above = mean - sample.at[~sample.seen]
     lossy = int(sample.seen.sum())
@@ -254,19 +280,17 @@ def _at(sample: _Sample, mean: float) -> float:
         return lossy - rest + float(scaled @ _hazard(scaled))
 
     least, most = -10.0, -math.log(sample.least)
-    precise = most if slope(most) >= 0 else float(brentq(slope, least, most, xtol=1e-9))
+    precise = most if slope(most) >= 0 else root(slope, least, most, xtol=1e-9)
     scaled = math.exp(precise) * above
-    held = float(np.sum(log_ndtr(scaled)))
+    held = float(np.sum(_log_ndtr(scaled)))
     return lossy * precise - math.exp(2 * precise) * squares / 2 + held
 
 
 def _between_starts(fit: _Fit, sample: _Sample) -> tuple[float, float]:
     """Student's t over the starts: trials of one have in common what it drew."""
-    from scipy.special import stdtrit
-
     n = len(fit.means)
     error = max(float(fit.means.std(ddof=1)), sample.least) / math.sqrt(n)
-    wide = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * error
+    wide = stdtrit(n - 1, (1 + CONFIDENCE) / 2) * error
     mean = float(fit.means.mean())
     return mean - wide, mean + wide
 

@@ -106,9 +106,9 @@ def _unlikely(values: Sequence[float], clearest: Clearest, error: float) -> bool
 
 def _ranks(values: Sequence[float]) -> NDArray[np.int64]:
     """Twice the ranks: whole numbers even if values are tied."""
-    from scipy.stats import rankdata  # here, because it takes most of a second to import
-
-    found: NDArray[np.int64] = np.rint(2 * rankdata(values)).astype(np.int64)
+    sample, order = np.array(values), np.sort(values)
+    below = np.searchsorted(order, sample, side="left")
+    found: NDArray[np.int64] = below + np.searchsorted(order, sample, side="right") + 1
     return found
 
 

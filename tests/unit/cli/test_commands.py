@@ -133,7 +133,7 @@ def test_the_help_of_each_command_shows_examples_that_parse(
         assert main.exit_code([*path, "--help"]) == 0
         said = capsys.readouterr().out.splitlines()
         examples = [line for line in said if line.startswith("  nodrop ")]
-        assert examples, f"nodrop {' '.join(path)}: its help has no example"
+        assert len(examples) >= 2, f"nodrop {' '.join(path)}: its help has fewer than two examples"
         for example in examples:
             words = shlex.split(example)[1:]
             assert tuple(words[: len(path)]) == path, f"{example}: another command"
