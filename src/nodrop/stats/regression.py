@@ -12,7 +12,7 @@ a creep has only small steps. So everything is held against the best stretch bet
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
@@ -230,7 +230,7 @@ class Judgement:
 
 def judge(values: Sequence[float], margin: Margin, *, error: float) -> Judgement:
     """*Worse* has a probability of at most `error` if nothing ever changed."""
-    places = tuple(changes(values, error=error / 2))
+    places = _placed(values, changes(values, error=error / 2))
     bounds = [*pairwise([0, *places, len(values)])]
     begin = bounds[-1][0]
     if not values:
@@ -250,31 +250,29 @@ def judge(values: Sequence[float], margin: Margin, *, error: float) -> Judgement
         if least - level > margin(level) and _above(values, bounds, newest) <= error / 2:
             return Judgement(
                 verdict=Verdict.WORSE, why=Why.SEEN, best=best, newest=newest,
-                found_ratio=None, places=_placed(values, places, worse=True), more=0,
+                found_ratio=None, places=_with_the_last(values, places), more=0,
             )  # fmt: skip
-    found = _not_worse(values, places, margin, error)
-    return replace(found, places=_placed(values, places, worse=False))
+    return _not_worse(values, places, margin, error)
 
 
-def _placed(values: Sequence[float], places: Sequence[int], *, worse: bool) -> tuple[int, ...]:
+def _placed(values: Sequence[float], places: Sequence[int]) -> tuple[int, ...]:
     """Each change that is shown, at the run where the levels part: ranks show that there is one,
-    and place it badly near an end. Of newest values that are worse, and show no change by
-    themselves, the place is within the last stretch."""
+    and place it badly near an end."""
     bounds = [0, *places, len(values)]
     for i in range(1, len(bounds) - 1):
         begin, end = bounds[i - 1], bounds[i + 1]
         up = median(values[bounds[i] : end]) > median(values[begin : bounds[i]])
         bounds[i] = begin + _parting(values[begin:end], up=up)
-    begin = bounds[-2]
-    if worse and not (places and _rises(values, bounds)):
-        bounds.insert(-1, begin + _parting(values[begin:], up=True))
-    return tuple(at for at in dict.fromkeys(bounds[1:-1]) if 0 < at < len(values))
+    return tuple(bounds[1:-1])
 
 
-def _rises(values: Sequence[float], bounds: Sequence[int]) -> bool:
-    """Whether the newest stretch lies above the lowest one: the change that is worse is shown."""
+def _with_the_last(values: Sequence[float], places: tuple[int, ...]) -> tuple[int, ...]:
+    """The places; if no change leads up to the newest values, which are worse, also theirs."""
+    bounds = [0, *places, len(values)]
     levels = [median(values[begin:end]) for begin, end in pairwise(bounds)]
-    return levels[-1] > min(levels)
+    if levels[-1] > min(levels) or len(values) - bounds[-2] < FEWEST:
+        return places
+    return (*places, bounds[-2] + _parting(values[bounds[-2] :], up=True))
 
 
 def _parting(values: Sequence[float], *, up: bool) -> int:
