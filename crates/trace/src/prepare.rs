@@ -147,6 +147,8 @@ pub struct Changes {
     pub duplicate_packets: u64,
     /// Packets with a time after the year 2554, which 64 bits of nanoseconds do not hold: all have the last time that they hold.
     pub timeless_packets: u64,
+    /// Packets behind a clock that was set back, sent later than their time says: the order of the file is kept.
+    pub moved_packets: u64,
     /// The furthest that the time steps back from one packet to the next.
     pub steps_back_ns: u64,
     /// Number in the file of the packet before that step.
@@ -172,6 +174,7 @@ impl Changes {
                 self.fcs_packets,
                 self.beyond_wire_packets,
                 self.reordered_packets,
+                self.moved_packets,
                 self.shortened_gaps,
             ]
             .iter()
@@ -423,6 +426,7 @@ where
                     clock_ns = latest_ns - record.timestamp_ns;
                 }
                 record.timestamp_ns = record.timestamp_ns.saturating_add(clock_ns);
+                preparing.changes.moved_packets += u64::from(clock_ns > 0);
             }
             let is_late = record.timestamp_ns < latest_ns && !record.frame.is_empty();
             preparing.changes.late_packets += u64::from(is_late);

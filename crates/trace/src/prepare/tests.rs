@@ -355,6 +355,10 @@ fn a_clock_that_was_set_back_is_named_and_can_be_followed() {
             [0, 100, 200, 200, 200]
         };
         assert_eq!((at, changes.late_packets == 0), (expected.to_vec(), named));
+        assert_eq!(
+            (changes.moved_packets, changes.any()),
+            (if named { 2 } else { 0 }, named)
+        );
     }
 }
 
