@@ -76,6 +76,25 @@ def regressions(
     return {"known": found["known"] / times, **shares}
 
 
+def placings(noise: str, spread: float, runs: int, last: int, times: int) -> Mapping[str, float]:
+    """A step of two margins, the last so many runs. `shown`: a change is; `placed`: within one run
+    of where it was. `false`: a change is shown in the same runs without the step."""
+    rng = np.random.default_rng([11, *noise.encode(), round(spread * 100), runs, last])
+    found = Counter[str]()
+    for _ in range(times):
+        levels = stretches((runs - last, 0), (last, 2))
+        places = judge(series(rng, noise, spread, levels), margin, error=ERROR).places
+        found["shown"] += bool(places)
+        found["placed"] += bool(places) and abs(places[-1] - (runs - last)) <= 1
+        still = judge(series(rng, noise, spread, stretches((runs, 0))), margin, error=ERROR)
+        found["false"] += bool(still.places)
+    return {name: found[name] / times for name in ("shown", "placed", "false")}
+
+
+def margin(level: float) -> float:
+    return MARGIN * abs(level)
+
+
 def said(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
 
@@ -103,6 +122,11 @@ def main() -> int:
     for noise in NOISES:
         for spread in (0.05, 0.2, 0.5):
             print(f"a creep: {noise} {spread}: {said(verdicts(noise, spread, CREEP, times))}")
+    for noise in NOISES:
+        for spread in (0.05, 0.2, 0.35):
+            for runs in (8, 10, 12, 20, 30):
+                placed = placings(noise, spread, runs, 3, times)
+                print(f"the last 3 of {runs} runs: {noise} {spread}: {said(placed)}", flush=True)
     print(f"most false alarms {worst:.1%}; most that was no worse and then missed {missed:.1%}")
     # One in twenty is allowed; the largest of 210 such shares has luck beside it.
     return int(max(worst, missed) > 0.05 + 3.5 * (0.05 * 0.95 / times) ** 0.5)

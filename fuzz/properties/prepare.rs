@@ -17,6 +17,8 @@ pub fn holds(bytes: &[u8]) {
     let options = Options {
         split_offloaded: !has(1),
         pad_cut: !has(2),
+        pad_to_ip: has(32),
+        drop_duplicates: has(64),
         by_time: !has(4),
         skip_link_types: if has(8) { vec![105, 220] } else { Vec::new() },
         longest_gap_ns: has(16).then_some(1_000_000_000),

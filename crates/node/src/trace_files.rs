@@ -11,9 +11,10 @@ use anyhow::anyhow;
 use clap::Args;
 use nodrop_proto::{Flows, JobError, ReplaySpec};
 use nodrop_sys::file::create;
+use nodrop_trace::prepare::with_ethernet_headers;
 use nodrop_wire::capture::Reader;
-use nodrop_wire::pcap::{file_header, record_header};
-use nodrop_wire::record::Record;
+use nodrop_wire::pcap::{file_header, file_header_of, record_header};
+use nodrop_wire::record::{Record, Source};
 use tempfile::{Builder, NamedTempFile};
 
 use crate::capture::contents;
@@ -22,7 +23,7 @@ use crate::progress::Progress;
 
 #[derive(Args)]
 pub struct CutArgs {
-    /// Capture file: pcap, pcapng or snoop, also packed with gzip, zstd, xz or lz4
+    /// Capture file: pcap, pcapng, snoop or ERF, also packed with gzip, zstd, xz or lz4
     trace: PathBuf,
     /// Capture file to write: pcap with times in ns
     out: PathBuf,
@@ -45,7 +46,7 @@ pub struct CutArgs {
 
 #[derive(Args)]
 pub struct ReplicateArgs {
-    /// Capture file: pcap, pcapng or snoop, also packed with gzip, zstd, xz or lz4
+    /// Capture file: pcap, pcapng, snoop or ERF, also packed with gzip, zstd, xz or lz4
     trace: PathBuf,
     /// Capture file to write: pcap with times in ns
     out: PathBuf,
@@ -68,15 +69,18 @@ pub struct ReplicateArgs {
 
 #[derive(Args)]
 pub struct MergeArgs {
-    /// Capture files: pcap, pcapng or snoop, also packed with gzip, zstd, xz or lz4
+    /// Capture files: pcap, pcapng, snoop or ERF, also packed with gzip, zstd, xz or lz4
     #[arg(required = true, num_args = 2..)]
     traces: Vec<PathBuf>,
     /// Capture file to write: pcap with times in ns
     #[arg(long)]
     out: PathBuf,
-    /// One address for each trace, written over the destination address of its frames
+    /// One address for each trace, written over the destination address of its frames; each begins with the first packet
     #[arg(long, value_delimiter = ',')]
     dst_macs: Vec<String>,
+    /// Keep the times of all packets, also where the captures overlap or lie far apart
+    #[arg(long, conflicts_with = "dst_macs")]
+    own_times: bool,
     /// Use what is whole of a file that ends in the middle of a packet
     #[arg(long)]
     tolerate_truncated: bool,
@@ -182,7 +186,13 @@ pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
     report(&args.out, &result)
 }
 
-/// Writes captures as one, each from its own beginning: what senders of their own that start together would send.
+/// Pieces of one capture may overlap by so much, for a packet is written a little after its time.
+const MOST_OVERLAP_NS: u64 = 1_000_000_000;
+/// A longer silence between two captures is none of a rotation.
+const LONGEST_SILENCE_NS: u64 = 3_600_000_000_000;
+
+/// Writes captures as one. Pieces of one capture, whose times follow each other, keep their times; others begin together: what senders of
+/// their own would send.
 pub fn merge(args: &MergeArgs) -> anyhow::Result<()> {
     let read: Vec<_> = args.traces.iter().map(PathBuf::as_path).collect();
     must_be_another(&args.out, &read)?;
@@ -203,13 +213,42 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<()> {
             )
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let mut sides = (args.traces.iter().zip(&files))
-        .map(|(path, bytes)| Side::new(path, bytes, args.tolerate_truncated))
+    let mut spans = (args.traces.iter().zip(&files))
+        .map(|(path, bytes)| Span::of(path, bytes, args.tolerate_truncated))
         .collect::<Result<Vec<_>, _>>()?;
-    let begins_ns = sides.first().map_or(0, |first| first.begins_ns);
+    // A rotation leaves pieces without a packet.
+    let is_needed = |span: &Option<Span>| span.is_some() || !args.own_times;
+    let needed: Vec<bool> = if spans.iter().any(Option::is_some) {
+        spans.iter().map(is_needed).collect()
+    } else {
+        vec![true; spans.len()]
+    };
+    spans.retain(is_needed);
+    let spans: Vec<Span> = spans.into_iter().flatten().collect();
+    let is_joined = args.own_times || macs.is_empty() && follow_each_other(&spans);
+    let source = is_joined.then(|| one_link(&spans)).flatten();
+    let files = (args.traces.iter().zip(files))
+        .map(|(path, bytes)| {
+            if is_joined && source.is_none() {
+                with_headers(path, &bytes, args.tolerate_truncated)
+            } else {
+                Ok(bytes)
+            }
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut sides = (args.traces.iter().zip(&files))
+        .zip(needed)
+        .filter(|(_, needed)| *needed)
+        .map(|((path, bytes), _)| Side::new(path, bytes, args.tolerate_truncated, is_joined))
+        .collect::<Result<Vec<_>, _>>()?;
+    let begins_ns = if is_joined {
+        0
+    } else {
+        sides.first().map_or(0, |first| first.begins_ns)
+    };
     let mut packets = vec![0_u64; sides.len()];
     write(&args.out, |out| {
-        out.write_all(&file_header())?;
+        out.write_all(&source.map_or_else(file_header, file_header_of))?;
         while let Some(number) = earliest(&sides) {
             let Some((at_ns, record)) = sides[number].take()? else {
                 continue;
@@ -231,7 +270,79 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<()> {
         }
         Ok(())
     })?;
-    report(&args.out, &serde_json::json!({"packets": packets}))
+    report(
+        &args.out,
+        &serde_json::json!({"packets": packets, "joined": is_joined}),
+    )
+}
+
+/// The time that a capture covers, and its link if it has one.
+struct Span {
+    begin_ns: u64,
+    end_ns: u64,
+    source: Option<Source>,
+}
+
+impl Span {
+    /// `None` if it holds no packet.
+    fn of(path: &Path, bytes: &[u8], tolerate_truncated: bool) -> Result<Option<Self>, JobError> {
+        let mut span: Option<Self> = None;
+        if bytes.is_empty() {
+            return Ok(span);
+        }
+        let reader = Reader::of_any_link(bytes, tolerate_truncated);
+        for record in reader.map_err(|e| unusable(path, &e))? {
+            let record = record.map_err(|e| unusable(path, &e))?;
+            let (at_ns, source) = (record.timestamp_ns, link_of(&record));
+            let span = span.get_or_insert(Self {
+                begin_ns: at_ns,
+                end_ns: at_ns,
+                source: Some(source),
+            });
+            span.begin_ns = span.begin_ns.min(at_ns);
+            span.end_ns = span.end_ns.max(at_ns);
+            span.source = span.source.filter(|before| *before == source);
+        }
+        Ok(span)
+    }
+}
+
+/// The capture with an Ethernet header for each packet of another link.
+fn with_headers(path: &Path, bytes: &[u8], tolerate_truncated: bool) -> Result<Vec<u8>, JobError> {
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let reader = Reader::of_any_link(bytes, tolerate_truncated).map_err(|e| unusable(path, &e))?;
+    let (made, _) = with_ethernet_headers(reader).map_err(|e| unusable(path, &e))?;
+    Ok(made)
+}
+
+/// Link type and check sequence, as the header of a pcap file has them.
+fn link_of(record: &Record<'_>) -> Source {
+    Source {
+        fcs_bytes: record.source.fcs_bytes,
+        ..Source::of(record.source.linktype)
+    }
+}
+
+/// Whether these are pieces of one capture, as `tcpdump -C` and `-G` write them, in whatever order they are named.
+fn follow_each_other(spans: &[Span]) -> bool {
+    let mut times: Vec<_> = spans.iter().map(|s| (s.begin_ns, s.end_ns)).collect();
+    times.sort_unstable();
+    times.windows(2).all(|two| {
+        let ((_, end), (begin, _)) = (two[0], two[1]);
+        end <= begin.saturating_add(MOST_OVERLAP_NS.min((end - two[0].0) / 10))
+            && begin <= end.saturating_add(LONGEST_SILENCE_NS)
+    })
+}
+
+/// The link that all packets have; `None` if they differ.
+fn one_link(spans: &[Span]) -> Option<Source> {
+    let first = spans.first()?.source?;
+    spans
+        .iter()
+        .all(|span| span.source == Some(first))
+        .then_some(first)
 }
 
 /// Of those that have a packet left, the one whose next is due first; of two the one that was named first.
@@ -248,19 +359,32 @@ struct Side<'a> {
     /// When the next packet is due; one whose time lies before that of an earlier packet is due with it.
     at_ns: u64,
     next: Option<Record<'a>>,
+    at_own_times: bool,
 }
 
 impl<'a> Side<'a> {
-    fn new(path: &'a Path, bytes: &'a [u8], tolerate_truncated: bool) -> Result<Self, JobError> {
-        let mut reader = Reader::new(bytes, tolerate_truncated).map_err(|e| unusable(path, &e))?;
+    /// Read from its own beginning, or `at_own_times`.
+    fn new(
+        path: &'a Path,
+        bytes: &'a [u8],
+        tolerate_truncated: bool,
+        at_own_times: bool,
+    ) -> Result<Self, JobError> {
+        let mut reader = if at_own_times {
+            Reader::of_any_link(bytes, tolerate_truncated)
+        } else {
+            Reader::new(bytes, tolerate_truncated)
+        }
+        .map_err(|e| unusable(path, &e))?;
         let first = following(path, &mut reader)?;
         let first = first.ok_or_else(|| unusable(path, &"the trace holds no packets"))?;
         Ok(Self {
             path,
             reader,
-            begins_ns: first.timestamp_ns,
-            at_ns: 0,
+            begins_ns: if at_own_times { 0 } else { first.timestamp_ns },
+            at_ns: if at_own_times { first.timestamp_ns } else { 0 },
             next: Some(first),
+            at_own_times,
         })
     }
 
@@ -269,7 +393,12 @@ impl<'a> Side<'a> {
         self.next = following(self.path, &mut self.reader)?;
         if let Some(next) = &self.next {
             let after_ns = next.timestamp_ns.saturating_sub(self.begins_ns);
-            self.at_ns = self.at_ns.max(after_ns);
+            // Pieces keep their order of time too: the load's own key decides on it.
+            self.at_ns = if self.at_own_times {
+                after_ns
+            } else {
+                self.at_ns.max(after_ns)
+            };
         }
         Ok(taken)
     }

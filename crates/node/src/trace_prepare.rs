@@ -16,16 +16,19 @@ use crate::trace_files::{must_be_another, report, unusable, write};
 
 #[derive(Args)]
 pub struct PrepareArgs {
-    /// Capture file: pcap, pcapng or snoop, also packed with gzip, zstd, xz or lz4
+    /// Capture file: pcap, pcapng, snoop or ERF, also packed with gzip, zstd, xz or lz4
     trace: PathBuf,
     /// Capture file to write: pcap of Ethernet frames with times in ns
     out: PathBuf,
     /// Frames longer than the wire carries (TSO, GRO, loopback): as the segments and fragments that it carries, or as they are
     #[arg(long, value_enum, default_value_t)]
     offloaded: Offloaded,
-    /// Frames that the capture cut: filled with zeros to the length they had, or as they are
+    /// Frames that the capture cut: filled with zeros to the length they had, also to the length in their IP header, or as they are
     #[arg(long, value_enum, default_value_t)]
     cut: Cut,
+    /// Packets equal, from the network header on, to one at most 2 ms before: sent, or left out
+    #[arg(long, value_enum, default_value_t)]
+    duplicates: Duplicates,
     /// Packets in the order of their time, or as they stand in the file
     #[arg(long, value_enum, default_value_t)]
     order: Order,
@@ -60,7 +63,15 @@ enum Offloaded {
 enum Cut {
     #[default]
     Pad,
+    PadIp,
     AsIs,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Duplicates {
+    #[default]
+    Keep,
+    Drop,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -84,7 +95,9 @@ pub fn run(args: &PrepareArgs) -> anyhow::Result<()> {
     let bytes = contents(&args.trace, args.tolerate_truncated, &progress)?;
     let mut options = Options {
         split_offloaded: matches!(args.offloaded, Offloaded::Split),
-        pad_cut: matches!(args.cut, Cut::Pad),
+        pad_cut: !matches!(args.cut, Cut::AsIs),
+        pad_to_ip: matches!(args.cut, Cut::PadIp),
+        drop_duplicates: matches!(args.duplicates, Duplicates::Drop),
         by_time: matches!(args.order, Order::Time),
         skip_link_types: args.skip_link_types.clone(),
         longest_gap_ns: args.longest_gap_s.map(ns),

@@ -80,7 +80,7 @@ struct MakeArgs {
 
 #[derive(Args)]
 struct WithholdArgs {
-    /// Capture file: pcap, pcapng or snoop, also packed with gzip, zstd, xz or lz4
+    /// Capture file: pcap, pcapng, snoop or ERF, also packed with gzip, zstd, xz or lz4
     trace: PathBuf,
     /// Capture file to write: pcap with times in ns; the numbers of the others, from 1, stand beside it in OUT.json
     out: PathBuf,

@@ -22,7 +22,7 @@ use crate::trace_files::{must_be_another, unusable, write};
 
 #[derive(Args)]
 pub struct WindowArgs {
-    /// Capture file: pcap, pcapng or snoop, also packed with gzip, zstd, xz or lz4
+    /// Capture file: pcap, pcapng, snoop or ERF, also packed with gzip, zstd, xz or lz4
     trace: PathBuf,
     /// Capture file to write: pcap with times in ns; none is written if the window is the whole trace
     #[arg(long)]

@@ -109,7 +109,7 @@ fn traces_are_merged_side_by_side() {
     let macs = "--dst-macs=02:00:00:00:00:01,02:00:00:00:00:02";
     let merged = trace_tool(&["merge", &first, &second, "--out", &out, macs]);
     let said = String::from_utf8(merged.stdout).unwrap();
-    assert_eq!(said, "{\"packets\":[4,3]}\n");
+    assert_eq!(said, "{\"joined\":false,\"packets\":[4,3]}\n");
     let bytes = fs::read(&out).unwrap();
     let found: Vec<(u64, u32, usize, u8)> = nodrop_wire::capture::Reader::new(&bytes, false)
         .unwrap()
@@ -236,9 +236,9 @@ fn a_capture_whose_time_steps_back_is_looked_at_in_the_order_of_its_time() {
     };
     // Times, packets that step back, the longest gap and the packet of the file before it.
     for (times_ms, back, gap_ms, after_packet) in [
-        (&[5_000, 0, 1_000, 2_000][..], 1, 3_000, 4),
-        (&[10_000, 11_000, 12_000, 0, 1_000, 1_001], 1, 8_999, 6),
-        (&[900, 4_000, 100, 3_000, 2_000], 2, 1_100, 1),
+        (&[5_000, 0, 1_000, 2_000][..], 3, 3_000, 4),
+        (&[10_000, 11_000, 12_000, 0, 1_000, 1_001], 3, 8_999, 6),
+        (&[900, 4_000, 100, 3_000, 2_000], 3, 1_100, 1),
     ] {
         let mut in_order = times_ms.to_vec();
         in_order.sort_unstable();
@@ -252,6 +252,121 @@ fn a_capture_whose_time_steps_back_is_looked_at_in_the_order_of_its_time() {
             facts.retain(|name, _| name != "backwards" && name != "sha256");
         }
         assert_eq!(found, expected, "{times_ms:?}");
+    }
+}
+
+/// Seen: 6 s in three pieces of `tcpdump -G` became 2 s at three times the rate.
+#[test]
+fn pieces_of_a_rotated_capture_are_joined_in_the_order_of_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let write = |name: &str, link: u32, times_ms: &[u64]| {
+        let mut bytes = nodrop_wire::pcap::file_header().to_vec();
+        bytes[20..24].copy_from_slice(&link.to_le_bytes());
+        for ms in times_ms {
+            bytes.extend(nodrop_wire::pcap::record_header(ms * 1_000_000, 60, 60));
+            let raw = [0x45, 0, 0, 60, 0, 7, 0, 0, 64, 17];
+            bytes.extend(raw);
+            bytes.resize(bytes.len() + 50, 9);
+        }
+        fs::write(path(name), bytes).unwrap();
+        path(name)
+    };
+    let merged = |traces: &[&str], own_times: bool| {
+        let out = path("out.pcap");
+        let mut argv = vec!["merge"];
+        argv.extend(traces);
+        argv.extend(["--out", &out]);
+        argv.extend(own_times.then_some("--own-times"));
+        let said = trace_tool(&argv);
+        assert!(
+            said.status.success(),
+            "{}",
+            String::from_utf8_lossy(&said.stderr)
+        );
+        let said: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+        let bytes = fs::read(&out).unwrap();
+        let read: Vec<_> = nodrop_wire::capture::Reader::of_any_link(&bytes, false)
+            .unwrap()
+            .map(Result::unwrap)
+            .map(|r| (r.timestamp_ns / 1_000_000, r.source.linktype))
+            .collect();
+        (said["joined"].as_bool().unwrap(), read)
+    };
+    let first = write("a.pcap0", 1, &[100_000, 101_990]);
+    let second = write("a.pcap1", 1, &[102_000, 103_990]);
+    let third = write("a.pcap2", 1, &[104_000, 105_990]);
+    let beside = write("beside.pcap", 1, &[100_500, 101_500]);
+    let empty = write("a.pcap3", 1, &[]);
+    let raw = write("b.pcap1", 101, &[102_000]);
+    let times = |read: &[(u64, u32)]| read.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+
+    // Named in whatever order.
+    let (joined, read) = merged(&[&third, &first, &second], false);
+    assert!(joined);
+    assert_eq!(
+        times(&read),
+        [100_000, 101_990, 102_000, 103_990, 104_000, 105_990]
+    );
+    // Two ports at once begin together, unless their own times are asked for.
+    let (joined, read) = merged(&[&first, &beside], false);
+    assert!(!joined);
+    assert_eq!(times(&read), [100_000, 100_000, 101_000, 101_990]);
+    let (joined, read) = merged(&[&first, &beside, &empty], true);
+    assert!(joined);
+    assert_eq!(times(&read), [100_000, 100_500, 101_500, 101_990]);
+    // One link stays, two become Ethernet.
+    assert_eq!(merged(&[&raw, &raw], true).1, [(102_000, 101); 2]);
+    let (_, read) = merged(&[&first, &raw], true);
+    assert_eq!(read, [(100_000, 1), (101_990, 1), (102_000, 1)]);
+}
+
+/// Seen: `info` called captures empty that hold packets which no port carries, and others usable that `prepare` refuses.
+#[test]
+fn info_refuses_what_prepare_refuses_in_its_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("odd.pcap").to_str().unwrap().to_owned();
+    let out = folder.path().join("out.pcap").to_str().unwrap().to_owned();
+    let beacon = [&[0, 0, 8, 0, 0, 0, 0, 0, 0x80][..], &[0; 30]].concat();
+    let negotiation = [&[0xff, 0x03, 0xc0, 0x21][..], &[1; 20]].concat();
+    let long = [&[2; 12][..], &[0x88, 0xb5], &vec![3; 70_000]].concat();
+    for (link, frames, words) in [
+        (
+            127_u32,
+            vec![&beacon; 3],
+            "no packet of 3 can be sent: 802.11 with radiotap without a network packet",
+        ),
+        (
+            9,
+            vec![&negotiation; 2],
+            "no packet of 2 can be sent: PPP without a network packet",
+        ),
+        (
+            1,
+            vec![&long],
+            "no packet of 1 can be sent: longer than any port takes",
+        ),
+        (
+            1,
+            vec![&beacon[..9].to_vec(); 4],
+            "no packet of 4 can be sent: shorter than an Ethernet header",
+        ),
+        (1, vec![], "the trace holds no packets"),
+    ] {
+        let mut bytes = nodrop_wire::pcap::file_header().to_vec();
+        bytes[20..24].copy_from_slice(&link.to_le_bytes());
+        for frame in frames {
+            let length = u32::try_from(frame.len()).unwrap();
+            bytes.extend(nodrop_wire::pcap::record_header(5, length, length));
+            bytes.extend(frame);
+        }
+        fs::write(&trace, bytes).unwrap();
+        for argv in [vec!["info", &trace], vec!["prepare", &trace, &out]] {
+            let refused = trace_tool(&argv);
+            let said = String::from_utf8(refused.stderr).unwrap();
+            assert_eq!(refused.status.code(), Some(2), "{argv:?}");
+            assert_eq!(said.trim(), format!("nodrop-node trace: {trace}: {words}"));
+        }
     }
 }
 
@@ -352,7 +467,7 @@ fn what_is_odd_in_a_capture_or_of_another_link_is_named() {
             5,
             vec![&beacon],
             none,
-            "the trace holds no packets",
+            "no packet of 1 can be sent: 802.11 with radiotap without a network packet",
         ),
         (
             220,

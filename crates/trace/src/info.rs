@@ -68,9 +68,9 @@ pub struct NoHandler {
 /// Time that runs backwards in the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Backwards {
-    /// Packets earlier than the one before.
+    /// Packets earlier than one before them.
     pub packets: u64,
-    /// The furthest step back.
+    /// How far the earliest of them lies behind.
     pub max_ns: u64,
 }
 

@@ -284,7 +284,7 @@ impl Info {
             (
                 self.backwards.packets,
                 "packet",
-                "earlier than the one before: all of this is in the order of time, in which a replay sends it (load.order)",
+                "that stood behind one of a later time: all of this is in the order of time, in which a replay sends it (load.order)",
             ),
             (
                 self.no_handler.packets,

@@ -1,6 +1,7 @@
 //! What a trace contains and what the kernel will do to it; synthetic traces.
 
 pub mod checksums;
+mod duplicates;
 pub mod frag;
 pub mod info;
 mod info_text;

@@ -16,10 +16,12 @@ use nodrop_wire::view;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::duplicates::Duplicates;
+
 /// An Ethernet header: no port sends less.
-const SHORTEST_FRAME_BYTES: usize = 14;
+pub const SHORTEST_FRAME_BYTES: usize = 14;
 /// The greatest MTU of Linux' ports and a header; a longer frame is refused by every port (EINVAL, EMSGSIZE).
-const LONGEST_FRAME_BYTES: usize = 65_549;
+pub const LONGEST_FRAME_BYTES: usize = 65_549;
 const USUAL_MTU: usize = 1_500;
 /// The greatest MTU of common switches; longer datagrams were joined, or never left their host.
 const JUMBO_MTU: usize = 9_216;
@@ -30,6 +32,10 @@ const MTU_PACKETS: u64 = 8;
 /// Headers of IPv4 and TCP without options, which a maximum segment size leaves out (RFC 9293, 3.7.1).
 const V4_TCP_BYTES: usize = 40;
 const V6_TCP_BYTES: usize = 60;
+/// A clock that goes back by so much was set, or another capture begins: packets of one capture are not so far out of order.
+const CLOCK_SET_NS: u64 = 60_000_000_000;
+/// Reason for which a duplicate is left out.
+const DUPLICATE: &str = "equal to one at most 2 ms before";
 
 /// How a capture is prepared.
 #[derive(Debug, Clone)]
@@ -39,6 +45,10 @@ pub struct Options {
     /// Frames that the capture cut are filled with zeros to the length they had, and their checksums made right; else they are sent as short
     /// as they are.
     pub pad_cut: bool,
+    /// Frames shorter than their own IP length are filled to it as well.
+    pub pad_to_ip: bool,
+    /// Packets equal to one shortly before are left out.
+    pub drop_duplicates: bool,
     /// Packets are sent in the order of their time; else as they stand in the file, and one of an earlier time leaves with the one before it.
     pub by_time: bool,
     /// Link types whose frames are left out instead of refused.
@@ -51,6 +61,24 @@ pub struct Options {
     pub nanoseconds: bool,
     /// Bytes of zeros that may be added; a hostile file claims more.
     pub most_padding_bytes: u64,
+}
+
+/// As a wire carries it, whatever zeros that takes.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            split_offloaded: true,
+            pad_cut: true,
+            pad_to_ip: false,
+            drop_duplicates: false,
+            by_time: true,
+            skip_link_types: Vec::new(),
+            longest_gap_ns: None,
+            earlier_ns: 0,
+            nanoseconds: false,
+            most_padding_bytes: u64::MAX,
+        }
+    }
 }
 
 /// How many packets, and the first of them.
@@ -111,6 +139,20 @@ pub struct Changes {
     pub long_packets: u64,
     /// Packets whose fraction of a second is a second or more: nanoseconds under the magic of microseconds, mostly. Taken for those, none is.
     pub odd_fraction_packets: u64,
+    /// Whole frames that end before the length in their IP header.
+    pub short_packets: u64,
+    /// Number in the file of the first of them.
+    pub first_short_packet: u64,
+    /// Packets equal, from the network header on, to one at most 2 ms before; left out or sent.
+    pub duplicate_packets: u64,
+    /// Packets with a time after the year 2554, which 64 bits of nanoseconds do not hold: all have the last time that they hold.
+    pub timeless_packets: u64,
+    /// Packets behind a clock that was set back, sent later than their time says: the order of the file is kept.
+    pub moved_packets: u64,
+    /// The furthest that the time steps back from one packet to the next.
+    pub steps_back_ns: u64,
+    /// Number in the file of the packet before that step.
+    pub steps_back_after_packet: u64,
     /// The longest time between two packets that are sent.
     pub longest_gap_ns: u64,
     /// Number in the file of the packet that is sent before it.
@@ -132,6 +174,7 @@ impl Changes {
                 self.fcs_packets,
                 self.beyond_wire_packets,
                 self.reordered_packets,
+                self.moved_packets,
                 self.shortened_gaps,
             ]
             .iter()
@@ -145,6 +188,20 @@ impl Changes {
             *self.given_header_packets.entry(link).or_default() += 1;
             self.own_address_packets += u64::from(own);
         }
+    }
+
+    /// # Errors
+    /// If no packet is left.
+    fn must_leave_some<E: std::error::Error>(&self) -> Result<(), PrepareError<E>> {
+        if self.written_packets > 0 {
+            return Ok(());
+        }
+        let mut why = self.left_out.keys().cloned().collect::<Vec<_>>().join(", ");
+        if why.is_empty() {
+            why = "the trace holds no packets".into();
+        }
+        let read = self.read_packets;
+        Err(PrepareError::Nothing { read, why })
     }
 
     fn leave_out(&mut self, reason: &str, number: u64) {
@@ -336,8 +393,10 @@ where
         before: None,
         saved_ns: 0,
         fragment_id: 0,
+        duplicates: Duplicates::default(),
     };
     let mut latest_ns = 0;
+    let (mut before_ns, mut clock_ns) = (0, 0);
     if survey.goes_back && options.by_time {
         let mut records = (1..)
             .zip(read()?)
@@ -348,6 +407,9 @@ where
             preparing.changes.reordered_packets += u64::from(is_late);
             latest_ns = latest_ns.max(record.timestamp_ns);
         }
+        for (number, record) in &records {
+            preparing.step(*number, &mut before_ns, record);
+        }
         // Stable: packets of one time stay in the order of the file.
         records.sort_by_key(|(_, record)| record.timestamp_ns);
         for (number, record) in records {
@@ -356,6 +418,16 @@ where
     } else {
         for (number, record) in (1..).zip(read()?) {
             let mut record = record?;
+            preparing.step(number, &mut before_ns, &record);
+            if !options.by_time && !record.frame.is_empty() {
+                // A clock that was set goes on where it was: what follows keeps its distances.
+                let now_ns: u64 = record.timestamp_ns.saturating_add(clock_ns);
+                if latest_ns.saturating_sub(now_ns) >= CLOCK_SET_NS {
+                    clock_ns = latest_ns - record.timestamp_ns;
+                }
+                record.timestamp_ns = record.timestamp_ns.saturating_add(clock_ns);
+                preparing.changes.moved_packets += u64::from(clock_ns > 0);
+            }
             let is_late = record.timestamp_ns < latest_ns && !record.frame.is_empty();
             preparing.changes.late_packets += u64::from(is_late);
             latest_ns = latest_ns.max(record.timestamp_ns);
@@ -363,25 +435,8 @@ where
             preparing.add(number, &record, &mut write)?;
         }
     }
-    let changes = preparing.changes;
-    if changes.written_packets == 0 {
-        let why = changes
-            .left_out
-            .keys()
-            .cloned()
-            .collect::<Vec<_>>()
-            .join(", ");
-        let (read, why) = (
-            changes.read_packets,
-            if why.is_empty() {
-                "the trace holds no packets".into()
-            } else {
-                why
-            },
-        );
-        return Err(PrepareError::Nothing { read, why });
-    }
-    Ok(changes)
+    preparing.changes.must_leave_some()?;
+    Ok(preparing.changes)
 }
 
 /// Packets of the first link that no Ethernet port carries.
@@ -436,6 +491,7 @@ pub fn with_ethernet_headers<'a>(
         }
     }
     refused.must_be_none()?;
+    changes.must_leave_some()?;
     Ok((file, changes))
 }
 
@@ -459,6 +515,7 @@ struct Preparing<'o> {
     /// Time that shortened gaps have saved.
     saved_ns: u64,
     fragment_id: u32,
+    duplicates: Duplicates,
 }
 
 impl Preparing<'_> {
@@ -484,7 +541,27 @@ impl Preparing<'_> {
                 .leave_out("shorter than an Ethernet header", number);
             return Ok(());
         }
+        if self.duplicates.has(record.timestamp_ns, &frame) {
+            self.changes.duplicate_packets += 1;
+            if self.options.drop_duplicates {
+                self.changes.leave_out(DUPLICATE, number);
+                return Ok(());
+            }
+        }
         let on_wire = on_wire(&record, &frame).max(frame.len());
+        let claimed = view::network(&frame).map_or(0, |ip| ip.claimed_end);
+        let is_short = on_wire == frame.len() && claimed > on_wire;
+        if is_short {
+            if self.changes.short_packets == 0 {
+                self.changes.first_short_packet = number;
+            }
+            self.changes.short_packets += 1;
+        }
+        let on_wire = if is_short && self.options.pad_to_ip {
+            claimed
+        } else {
+            on_wire
+        };
         let missing = on_wire - frame.len();
         let pads = missing > 0 && self.options.pad_cut && on_wire <= usize::from(u16::MAX) * 4;
         if pads {
@@ -522,6 +599,20 @@ impl Preparing<'_> {
                 .map_err(PrepareError::Write)?;
         }
         Ok(())
+    }
+
+    /// Looks at the time of the next packet of the file.
+    fn step(&mut self, number: u64, before_ns: &mut u64, record: &Record<'_>) {
+        if record.frame.is_empty() {
+            return;
+        }
+        let back_ns = before_ns.saturating_sub(record.timestamp_ns);
+        if back_ns > self.changes.steps_back_ns {
+            self.changes.steps_back_ns = back_ns;
+            self.changes.steps_back_after_packet = number - 1;
+        }
+        *before_ns = record.timestamp_ns;
+        self.changes.timeless_packets += u64::from(record.timestamp_ns == u64::MAX);
     }
 
     /// The record without what never was on its wire, and without its check sequence.

@@ -35,7 +35,6 @@ pub struct Surveyor {
     odd_fraction_packets: u64,
     first_ns: Option<u64>,
     last_ns: u64,
-    before_ns: u64,
     peaks: Peaks,
     second: BusiestSecond,
     sizes: [u64; SIZES.len()],
@@ -92,7 +91,6 @@ impl Surveyor {
             odd_fraction_packets: 0,
             first_ns: None,
             last_ns: 0,
-            before_ns: 0,
             peaks: Peaks::new(speed),
             second: BusiestSecond::default(),
             sizes: [0; SIZES.len()],
@@ -137,11 +135,10 @@ impl Surveyor {
 
     fn add_time(&mut self, now_ns: u64, frame: &[u8]) {
         let first_ns = *self.first_ns.get_or_insert(now_ns);
-        if now_ns < self.before_ns {
+        if now_ns < self.last_ns {
             self.backwards.packets += 1;
-            self.backwards.max_ns = self.backwards.max_ns.max(self.before_ns - now_ns);
+            self.backwards.max_ns = self.backwards.max_ns.max(self.last_ns - now_ns);
         }
-        self.before_ns = now_ns;
         let latest_ns = self.last_ns.max(first_ns);
         if now_ns.saturating_sub(latest_ns) > self.longest_gap.ns {
             self.longest_gap = Gap {

@@ -1,5 +1,6 @@
 //! Capture files as a stream of frames, whatever the file format, over bytes already in memory.
 
+use crate::erf::{self, ErfReader};
 use crate::pcap::PcapReader;
 use crate::pcapng::{self, PcapngReader};
 use crate::record::{CaptureError, LINKTYPE_ETHERNET, Record};
@@ -24,6 +25,7 @@ enum Format<'a> {
     Pcap(PcapReader<'a>),
     Pcapng(PcapngReader<'a>),
     Snoop(SnoopReader<'a>),
+    Erf(ErfReader<'a>),
 }
 
 /// Whether these are the first bytes of a capture file that can be read.
@@ -31,6 +33,7 @@ pub(crate) fn begins(bytes: &[u8]) -> bool {
     bytes.starts_with(&pcapng::MAGIC)
         || bytes.starts_with(&snoop::MAGIC)
         || PcapReader::new(bytes).is_ok()
+        || erf::begins(bytes)
 }
 
 impl<'a> Reader<'a> {
@@ -60,7 +63,12 @@ impl<'a> Reader<'a> {
         } else if bytes.starts_with(&snoop::MAGIC) {
             Format::Snoop(SnoopReader::new(bytes)?)
         } else {
-            Format::Pcap(PcapReader::new(bytes)?)
+            match PcapReader::new(bytes) {
+                Err(CaptureError::UnknownFormat { .. }) if erf::begins(bytes) => {
+                    Format::Erf(ErfReader::new(bytes))
+                }
+                reader => Format::Pcap(reader?),
+            }
         };
         Ok(Self {
             format,
@@ -99,6 +107,7 @@ impl<'a> Iterator for Reader<'a> {
             Format::Pcap(reader) => reader.next_record(),
             Format::Pcapng(reader) => reader.next_record(),
             Format::Snoop(reader) => reader.next_record(),
+            Format::Erf(reader) => reader.next_record(),
         };
         self.packet += 1;
         match next {

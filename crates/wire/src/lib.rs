@@ -2,6 +2,7 @@
 
 pub mod capture;
 pub mod checksum;
+pub mod erf;
 pub mod ethernet;
 pub mod flow;
 pub mod packed;

@@ -218,6 +218,18 @@ pub fn file_header() -> [u8; FILE_HEADER_BYTES] {
     header
 }
 
+/// The same for frames of this source's link, with its check sequence announced.
+#[must_use]
+pub fn file_header_of(source: Source) -> [u8; FILE_HEADER_BYTES] {
+    let mut header = file_header();
+    let mut field = source.linktype & 0xffff;
+    if source.fcs_bytes > 0 {
+        field |= FCS_ANNOUNCED | u32::from(source.fcs_bytes / 2) << FCS_SHIFT;
+    }
+    header[20..].copy_from_slice(&field.to_le_bytes());
+    header
+}
+
 /// Greatest time that the 32 bits of seconds in a pcap file hold.
 pub const LAST_NS: u64 = (u32::MAX as u64 + 1) * 1_000_000_000 - 1;
 

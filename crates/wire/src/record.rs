@@ -79,7 +79,7 @@ pub enum CaptureError {
     },
     /// The first four bytes are of no format that is read.
     #[error(
-        "not a capture file that can be read: it begins with {}; pcap, pcapng and snoop are read, each also packed with gzip, zstd, xz or lz4 (editcap converts others)",
+        "not a capture file that can be read: it begins with {}; pcap, pcapng, snoop and ERF of Ethernet are read, each also packed with gzip, zstd, xz or lz4 (editcap converts others)",
         beginning(*.magic, *.name)
     )]
     UnknownFormat {

@@ -89,7 +89,8 @@ def _given(config: Path) -> Mapping[str, Any]:
     try:
         return read_own(config)
     except BadInput as error:
-        raise BadInput(f"--config: {error.message.removeprefix('sut.config: ')}") from None
+        words = error.message.removeprefix("sut.config: ")
+        raise BadInput(f"--config: {words}", hint=error.hint) from None
 
 
 def _groups(world: World, port: Port) -> set[tuple[int, int]]:

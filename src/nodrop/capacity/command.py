@@ -22,7 +22,7 @@ from nodrop.terminal.arguments import (
     SutKind,
     Threads,
     TolerateTruncated,
-    TraceName,
+    TraceNames,
     Window,
     Yes,
     all_settings,
@@ -41,7 +41,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def capacity(
-    trace: TraceName,
+    traces: TraceNames,
     rules: Rules = None,
     config: OwnConfig = None,
     binary: OwnBinary = None,
@@ -109,6 +109,7 @@ def capacity(
 
     \b
     nodrop capacity my.pcap --rules my.rules
+    nodrop capacity my.pcap0 my.pcap1 my.pcap2
     nodrop capacity my.pcap --goal 0 --goal 0.5% --budget 10m
     nodrop capacity my.pcap --rules my.rules --goal-detections 1% --budget 15m
 
@@ -124,7 +125,8 @@ def capacity(
     from nodrop.terminal.progress import shown
 
     question = CapacityQuestion(
-        trace=trace,
+        trace=traces[0],
+        pieces=traces[1:],
         rules=rules or (),
         setup=setup,
         sut=sut,

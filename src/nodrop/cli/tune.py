@@ -11,7 +11,7 @@ import typer
 
 from nodrop.compare.prove import prove
 from nodrop.errors import BadInput
-from nodrop.terminal.arguments import AsJson, say, say_indented, say_json
+from nodrop.terminal.arguments import AsJson, complain, say, say_indented, say_json
 
 if TYPE_CHECKING:
     from nodrop.tune.applying import Applied, Step
@@ -168,12 +168,16 @@ def status(as_json: AsJson = False) -> int:
     nodrop tune status
     nodrop tune status --json
 
-    Exit code 0: all values are as set, or none is set; 1: a value has changed since.
+    Exit code 0: all values are as set, or none is set; 1: a value has changed since; 3: a journal
+    cannot be read.
     """
     from nodrop.testbed.hosts.journal import tuned_folder
     from nodrop.tune.kept import tunings
 
-    rows = [row for tuning in tunings(killed=True) for row in _rows(tuning)]
+    kept = tunings(killed=True)
+    for words in kept.unreadable:
+        complain(words)
+    rows = [row for tuning in kept.whole for row in _rows(tuning)]
     if as_json:
         say_json(
             [dict(zip(("place", "knob", "before", "set", "now"), r, strict=True)) for r in rows]
@@ -184,6 +188,8 @@ def status(as_json: AsJson = False) -> int:
         since = f", now {now}: changed since by somebody else"
         since = "" if now == ours else ", as before now" if now == before else since
         say(f"{place} {knob}: {before} → {ours}{since}")
+    if kept.unreadable:
+        return 3
     return NOT_ALL if any(row[3] != row[4] for row in rows) else 0
 
 
@@ -209,17 +215,20 @@ def restore(
     from nodrop.testbed.hosts.journal import tuned_folder
     from nodrop.tune.kept import put_back, tunings
 
-    found = [put_back(one, overwrite=overwrite) for one in tunings(killed=True)]
+    kept = tunings(killed=True)
+    found = [put_back(one, overwrite=overwrite) for one in kept.whole]
+    for words in kept.unreadable:
+        complain(words)
     if as_json:
         say_json([asdict(one) for one in found])
-    elif not found:
+    elif not found and not kept.unreadable:
         say(f"nothing of this user to put back (kept in {tuned_folder()})")
     for one in found if not as_json else ():
         for words in [*one.done, *one.others, *(f"not put back: {w}" for w in one.failed)]:
             say(words)
         if not (one.done or one.others or one.failed):
             say("all is as before already")
-    if any(one.failed for one in found):
+    if kept.unreadable or any(one.failed for one in found):
         return 3
     return NOT_ALL if any(one.others for one in found) else 0
 

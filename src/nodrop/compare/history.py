@@ -115,7 +115,7 @@ def history(
         exit_code=code,
         runs=told,
         lines=lines,
-        notes=[*_weak(runs), *_notes(lines, error)],
+        notes=[*_crowded(runs), *_weak(runs), *_notes(lines, error)],
     )
 
 
@@ -306,8 +306,9 @@ def _point(cell: SideCell | None, name: str) -> Point:
         return Point(median=None, lowest=None, highest=None, n=0, failed=0, void=0)
     repeats = cell.figures.get(name)
     values = by_start(repeats.values, repeats.starts) if repeats else []
+    counts = bool(values) and not cell.crowded_words()
     return Point(
-        median=_level(name, values) if values else None,
+        median=_level(name, values) if counts else None,
         lowest=min(values, default=None),
         highest=max(values, default=None),
         n=len(values),
@@ -372,6 +373,13 @@ def _weak(runs: Sequence[Run]) -> Iterator[str]:
         yield f"{run.side.name}: {'; '.join(run.side.weak)}"
     if more := weak[MOST_WEAK:]:
         yield f"{count_of(len(more), 'older run')} with like reasons to be believed less"
+
+
+def _crowded(runs: Sequence[Run]) -> Iterator[str]:
+    for run in runs:
+        for cell in run.side.cells:
+            if words := cell.crowded_words():
+                yield f"{run.side.name}: {words}, so it has no value"
 
 
 def _notes(lines: Sequence[Line], error: float) -> Iterator[str]:

@@ -40,8 +40,22 @@ class SideCell(Model):
     void: Count
     behind: Count = 0
     """Measured trials without loss whose SUT did not keep the pace of the load."""
+    crowded: Count = 0
+    """Measured trials in which other programs had much of the SUT's CPUs."""
+    watched: Count = 0
+    """Measured trials of which that is known."""
     unfound: dict[str, str] = Field(default_factory=dict)
     """Capacity that was searched for → its bounds so far, and why they are no figure."""
+
+    def crowded_words(self) -> str:
+        """Why its figures show nothing, if other programs disturbed most trials; empty if they
+        show what the SUT does. The rule of a report's verdicts (report/direct.py)."""
+        if 2 * self.crowded <= self.watched:
+            return ""
+        return (
+            f"other programs had more than 25 % of the SUT's CPUs in {self.crowded} of "
+            f"{count_of(self.watched, 'trial')}"
+        )
 
     def behind_words(self, loss_figure: str) -> str:
         """Why its loss shows nothing, if most trials lost nothing as the rings held what the SUT

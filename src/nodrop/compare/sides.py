@@ -22,6 +22,7 @@ from nodrop.report.costs import DETECTION_FIGURE, DIFFERENCES, Figure
 from nodrop.report.sections import figures_of_others
 from nodrop.report.story import UNVALUED, Cell, factor_label, read_story
 from nodrop.report.trials import Trial
+from nodrop.report.trust import FOREIGN_CPU_RATIO
 from nodrop.results.layout import MANIFEST
 from nodrop.results.rundir import RunDir, identity, pack, unread
 from nodrop.results.summary import measured_on
@@ -353,7 +354,13 @@ def _cell(cell: Cell, pairs: Pairs) -> SideCell:
         figures[FAILED] = Repeats(
             values=failed, starts=_starts(judged), hosts=of_hosts([t.start for t in judged])
         )
-    return _side_cell(cell.factors, figures, cell.trials, pairs)
+    told = [t.aside.foreign_cpu_ratio for t in cell.valid]
+    ratios = [ratio for ratio in told if ratio is not None]
+    counts = {
+        "crowded": sum(ratio >= FOREIGN_CPU_RATIO for ratio in ratios),
+        "watched": len(ratios),
+    }
+    return _side_cell(cell.factors, figures, cell.trials, pairs).model_copy(update=counts)
 
 
 def _repeats(trials: Sequence[Trial], figure: Figure) -> Repeats | None:

@@ -101,13 +101,20 @@ def versus(
         )
     missing += _without_figures(matched, metrics)
     behind = [*_behind(matched)] if any(pair.figure.name == LOSS for pair in pairs) else []
-    family = _family(pairs, look)
-    rows = [row for pair in pairs if (row := _row(pair, family)) is not None]
+    family, of_failures = _family(pairs, look), _family_of_failures(pairs, look)
+    rows = [
+        row
+        for pair in pairs
+        if (row := _row(pair, of_failures if pair.figure.name == FAILED else family)) is not None
+    ]
+    crowded = dict(_crowded(matched))
+    rows = [_undecided(row, crowded[row.cell]) if row.cell in crowded else row for row in rows]
     open_ones = unfound(matched, metrics)
     to_do = ["Offer each load for longer: rings held what was not served."] if behind else []
     to_do += ["Search for longer: a goal has no figure (Notes)."] if open_ones else []
+    to_do += ["Measure again on a quiet host: other programs had the CPUs."] if crowded else []
     card = _card(rows, to_do, lacking=bool(missing))
-    missing += behind + open_ones
+    missing += behind + open_ones + [f"{cell}: {words}" for cell, words in crowded.items()]
     verdict, code = _verdict(rows, missing)
     return Versus(
         a=a.name, b=b.name, verdict=verdict, exit_code=code, card=card,
@@ -185,6 +192,19 @@ def _behind(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
                 yield f"{cell.label}: {name} {words}"
 
 
+def _crowded(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[tuple[str, str]]:
+    """Cells of which other programs disturbed most trials of a side: no verdict on them."""
+    for a, b in matched:
+        sides = [(f"in {name}", cell.crowded_words()) for name, cell in (("A", a), ("B", b))]
+        if words := "; ".join(f"{side} {said}" for side, said in sides if said):
+            yield (a.label if a.label == b.label else f"{a.label} → {b.label}"), words
+
+
+def _undecided(row: Row, why: str) -> Row:
+    update = {"answer": "cannot tell", "worse": None, "more_runs": None}
+    return row.model_copy(update={**update, "words": f"cannot tell: {why}"})
+
+
 def _key(cell: SideCell, allowed: set[str]) -> str:
     kept = {k: v for k, v in cell.factors.items() if not may_differ(k, allowed)}
     return repr(sorted((k, repr(v)) for k, v in kept.items()))
@@ -231,8 +251,14 @@ def _asked(figure: Figure, family: Family) -> Question:
 
 def _family(pairs: Sequence[_Pair], look: int | None) -> Family:
     """A median of each side, and a test of shares where zero is special."""
-    shares = sum(1 for pair in pairs if pair.figure.loses or pair.figure.name == FAILED)
-    return Family(parts=2 * len(pairs) + shares, look=look)
+    others = [pair for pair in pairs if pair.figure.name != FAILED]
+    shares = sum(1 for pair in others if pair.figure.loses)
+    return Family(parts=max(1, 2 * len(others) + shares), look=look)
+
+
+def _family_of_failures(pairs: Sequence[_Pair], look: int | None) -> Family:
+    """A SUT that dies needs no share of its error with what it costs: one part for each cell."""
+    return Family(parts=max(1, sum(pair.figure.name == FAILED for pair in pairs)), look=look)
 
 
 def _row(pair: _Pair, family: Family) -> Row | None:
@@ -431,8 +457,8 @@ def _family_words(family: Family, rows: int) -> str:
     compared = "1 metric is compared" if rows == 1 else f"{rows} metrics are compared at once"
     return (
         f"{compared}; if nothing changed, the chance that anything is called different is at most "
-        f"5 %. That takes at least {least} runs of each side (starts of the SUT; of a search its "
-        "rounds, search.rounds)"
+        "5 %, and as much that one side is said to fail more often. That takes at least "
+        f"{least} runs of each side (starts of the SUT; of a search its rounds, search.rounds)"
     )
 
 

@@ -47,6 +47,8 @@ class _Question:
     """The inputs that every question names."""
 
     trace: str
+    pieces: Sequence[str] = ()
+    """Further pieces of the capture whose first is `trace`: a rotation's."""
     rules: Sequence[str] = ()
     setup: str = "bare"
     sut: str = "suricata"
@@ -57,8 +59,10 @@ class _Question:
         """Relative paths start in `folder`, and are absolute in the table: the file that is made of
         it is kept elsewhere."""
         rules = [_whole_path(one, folder) for one in self.rules]
-        made = self.trace.startswith(MADE_TRACE)
-        trace = self.trace if made else _whole_path(self.trace, folder)
+        traces = [
+            one if one.startswith(MADE_TRACE) else _whole_path(one, folder)
+            for one in (self.trace, *self.pieces)
+        ]
         return {
             "name": f"{command}-{_slug(self.trace)}"[:LONGEST_NAME].rstrip("-"),
             "question": question,
@@ -67,7 +71,14 @@ class _Question:
                 **_given({"kind": self.sut, "rules": rules or None}),
                 **self.sensor.table(folder),
             },
-            "load": _given({"kind": "replay", "trace": trace, "window": self.window}),
+            "load": _given(
+                {
+                    "kind": "replay",
+                    "trace": traces if self.pieces else traces[0],
+                    "joined": True if self.pieces else None,
+                    "window": self.window,
+                }
+            ),
         }
 
 
@@ -233,7 +244,9 @@ def search_command(
         settings += [*(setting_text(*one) for one in own.items()), budget]
     else:
         keys = flatten({name: table.get(name, {}) for name in VARIED_TABLES}) | own
-        words = ["nodrop", "capacity", str(keys.pop("load.trace"))]
+        trace = keys.pop("load.trace")
+        pieces = trace if keys.pop("load.joined", False) else [trace]
+        words = ["nodrop", "capacity", *map(str, pieces)]
         by = ["search.by=pps"] if "load.pps" in keys else []
         if not by:
             keys.pop("load.multiplier", None)

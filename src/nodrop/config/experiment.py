@@ -239,7 +239,11 @@ def asked_experiment(table: dict[str, Any], settings: Sequence[str], *, path: Pa
     """An experiment that a command makes of its arguments. Its text has the `--set`s in it, so that
     it stands alone in the run directory. `path` is what errors blame."""
     parsed = tuple(map(parse_setting, settings))
-    experiment = _blaming(path, parsed, lambda: _build(path, table, "", parsed))
+    try:
+        experiment = _blaming(path, parsed, lambda: _build(path, table, "", parsed))
+    except BadInput as error:
+        named = error.message.replace(f"{path}: load.trace", f"{path}: TRACE", 1)
+        raise BadInput(named, hint=error.hint) from None
     return replace(experiment, text=to_toml(table))
 
 

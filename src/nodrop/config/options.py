@@ -311,7 +311,7 @@ def first_line(
 
 def unknown_key(key: str, known: Sequence[str], *, prefix: str = "") -> str:
     """Words for a key that does not exist, with the nearest that does."""
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.55)
     if near:
         return f"; did you mean {prefix}{near[0]}?"
     return f"; allowed are {', '.join(prefix + k for k in sorted(known))}" if known else ""

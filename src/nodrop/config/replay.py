@@ -112,7 +112,10 @@ class ReplayOptions(Options):
         Discriminator(_one_or_several),
     ]
     """Path of a capture file (absolute once checked), or `make:NAME` for a synthetic one. A list
-    has one for each port of the SUT."""
+    has one for each port of the SUT, or the pieces of one capture."""
+    joined: bool = False
+    """True: the list of `trace` holds pieces of one capture (tcpdump -C, -G), which are sent in the
+    order of their times."""
     window: Annotated[str, AfterValidator(_window)] | None = None
     """The stretch of the trace that is sent, as if it were all of it: the "busiest" (most packets),
     the "first", the "whole" trace, or "12.0..17.0", seconds after its first packet. Without it the
@@ -148,9 +151,12 @@ class ReplayOptions(Options):
     offloaded: Literal["split", "as-is"] = "split"
     """Frames longer than a wire carries (TSO, GRO, loopback): as the segments and fragments that it
     would carry, or as they were captured."""
-    cut: Literal["pad", "as-is"] = "pad"
+    cut: Literal["pad", "pad-ip", "as-is"] = "pad"
     """Frames that the capture cut (snaplen): filled with zeros to the length they had on the wire,
-    or as they were captured."""
+    also to the length in their IP header, or as they were captured."""
+    duplicates: Literal["keep", "drop"] = "keep"
+    """Packets equal, from the network header on, to one at most 2 ms before, as a mirror port or
+    `any` on a bond makes them: sent, or left out."""
     order: Literal["time", "file"] = "time"
     """Packets in the order of their time, or as they stand in the file: then one of an earlier time
     leaves with the one before it."""
@@ -175,6 +181,14 @@ class ReplayOptions(Options):
         return self
 
     @model_validator(mode="after")
+    def _pieces_are_captures(self) -> Self:
+        if self.joined and (
+            isinstance(self.trace, str) or any(one.startswith(MADE_TRACE) for one in self.trace)
+        ):
+            raise ValueError("joined: is for a list of capture files in load.trace: leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _window_has_a_length(self) -> Self:
         if self.window_s is not None and self.window not in FOUND_BY_LENGTH:
             raise ValueError('window_s: is how long a window "busiest" or "first" is: leave it out')
@@ -182,8 +196,12 @@ class ReplayOptions(Options):
 
     @property
     def traces(self) -> tuple[str, ...]:
-        """Traces: one for each port, or a single one, whatever shares it."""
+        """Traces: one for each port, or the pieces of a single one, whatever shares it."""
         return (self.trace,) if isinstance(self.trace, str) else self.trace
+
+    @property
+    def is_for_ports(self) -> bool:
+        return len(self.traces) > 1 and not self.joined
 
     @property
     def cpus(self) -> tuple[int, ...]:

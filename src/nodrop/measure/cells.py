@@ -62,7 +62,7 @@ def of_standing(load: Table) -> Table:
 
 def port_traces(load: Mapping[str, Any]) -> Sequence[str]:
     """Traces of a [load] table, in the order of the ports; () if the ports share one."""
-    trace = load.get("trace")
+    trace = None if load.get("joined") else load.get("trace")
     return trace if isinstance(trace, list | tuple) else ()
 
 

@@ -102,6 +102,7 @@ class Plan:
     memory_bytes: int | None = None
     """Memory that the sender of the largest trace takes; None if no trace could be read."""
     changed: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     """Changes made to captures before they are sent, and oddities in them, in words."""
     implausible: tuple[str, ...] = ()
     """Settings that cannot be meant, such as a trial of 270 years, in words; each once."""
@@ -271,6 +272,7 @@ class Plan:
                 (
                     port_traces_words([cell.load for cell in self.cells]),
                     *self.changed,
+                    *self.remarks,
                     *self.sent_windows(),
                     self.windows(),
                     self.looped,
@@ -362,6 +364,7 @@ def make_plan(experiment: Experiment) -> Plan:
         parted_senders=_parted_senders(made, parts),
         memory_bytes=max((facts.memory_bytes for facts in traces_of(loads)), default=None),
         changed=_changed(loads),
+        remarks=_remarks([sut for _, sut, _ in parts]),
         looped=looped,
     )
 
@@ -482,6 +485,11 @@ def _parted(cell: Cell, found: Parting, senders: int) -> Cell:
         load={**cell.load, "cpu": found.generator_cpus(senders)},
         limits=replace(cell.limits, cpus=left, cpus_left=True),
     )
+
+
+def _remarks(suts: Sequence[Sut]) -> tuple[str, ...]:
+    """Remarks of the SUTs on their own settings, before they run."""
+    return tuple(dict.fromkeys(words for sut in suts for words in getattr(sut, "remarks", ())))
 
 
 def _changed(loads: Sequence[LoadGenerator]) -> tuple[str, ...]:

@@ -31,7 +31,8 @@ _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
     "µ": r"\textmu{}",
     "…": r"\dots{}",
 }
-_MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&$])")
+_MARKDOWN = re.compile(r"([\\`*\[\]<>|~&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+"""An underscore within a word marks nothing up: commands stay as they are typed."""
 _BLOCK_START = re.compile(r"^(\s*)([#=]|[+-](?!\d)|\d+(?=[.)](?:\s|$)))")
 """A number such as 8.4 or -3 begins no list."""
 

@@ -60,7 +60,10 @@ def sensor_words(story: Story) -> list[str]:
             continue
         named = first_of([_plain(row["key"]) for row in one.evidence["replaced"]], MOST_NAMED)
         keys = count_of(len(one.evidence["replaced"]), "key")
-        told.append(f"{keys} of {_plain(one.evidence['yaml'])} replaced: {named} (see Trust).")
+        inline = any(row["key"].endswith(".copy-mode") for row in one.evidence["replaced"])
+        more = ". Inline (copy-mode) was not measured: it listened" if inline else ""
+        yaml = _plain(one.evidence["yaml"])
+        told.append(f"{keys} of {yaml} replaced: {named} (see Trust){more}.")
     return [*dict.fromkeys(told)]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -106,7 +107,10 @@ def commands(source: Source) -> str:
     not recorded."""
     if not source.command:
         return ""
-    return f"{shlex.join(source.command)}\nnodrop report {shlex.quote(source.name)}"
+    given = (w for before, w in pairwise(source.command) if before == "--out" and "://" not in w)
+    out = Path(next(given, "results"))
+    run = out if out.name == source.name else out / source.name
+    return f"{shlex.join(source.command)}\nnodrop report {shlex.quote(str(run))}"
 
 
 def _differences(story: Story, cells: Sequence[Cell]) -> Sequence[Sequence[Sequence[str]]]:

@@ -26,6 +26,9 @@ FEWEST = 2
 """Values between two changes: one value alone is an outlier."""
 MOST = 200
 """Values; the table of more takes seconds."""
+STEPS = 0.8
+"""Part of the error for one step: most changes are one, near the end. The rest is for a stretch
+that differs from what is before and after it."""
 SHUFFLES = 1_999
 SEED = 20261123
 """A fixed seed: the same values give the same answer."""
@@ -51,7 +54,7 @@ def changes(values: Sequence[float], *, error: float) -> list[int]:
     bounds = [0, *found, len(values)]
     for i in range(len(found), 0, -1):
         begin, end = bounds[i - 1], bounds[i + 1]
-        if moved := _step(values[begin:end], error / 2):
+        if moved := _step(values[begin:end], STEPS * error):
             bounds[i] = begin + moved[0]
     return bounds[1:-1]
 
@@ -60,13 +63,13 @@ def values_needed(error: float) -> int:
     """Fewer cannot show a change, whatever they are: too many orders of them look as clear."""
     n = 2 * FEWEST
     # Nothing is clearer than two levels, one half each: the lower may come first or last.
-    while 2 / comb(n, n // 2) > error / 2:
+    while 2 / comb(n, n // 2) > STEPS * error:
         n += 1
     return n
 
 
 def _changes(values: Sequence[float], begins: int, error: float) -> list[int]:
-    places = _step(values, error / 2) or _there_and_back(values, error / 2)
+    places = _step(values, STEPS * error) or _there_and_back(values, (1 - STEPS) * error)
     if not places:
         return []
     found = [begins + at for at in places]
@@ -227,7 +230,7 @@ class Judgement:
 
 def judge(values: Sequence[float], margin: Margin, *, error: float) -> Judgement:
     """*Worse* has a probability of at most `error` if nothing ever changed."""
-    places = tuple(changes(values, error=error / 2))
+    places = _placed(values, changes(values, error=error / 2))
     bounds = [*pairwise([0, *places, len(values)])]
     begin = bounds[-1][0]
     if not values:
@@ -247,9 +250,41 @@ def judge(values: Sequence[float], margin: Margin, *, error: float) -> Judgement
         if least - level > margin(level) and _above(values, bounds, newest) <= error / 2:
             return Judgement(
                 verdict=Verdict.WORSE, why=Why.SEEN, best=best, newest=newest,
-                found_ratio=None, places=places, more=0,
+                found_ratio=None, places=_with_the_last(values, places), more=0,
             )  # fmt: skip
     return _not_worse(values, places, margin, error)
+
+
+def _placed(values: Sequence[float], places: Sequence[int]) -> tuple[int, ...]:
+    """Each change that is shown, at the run where the levels part: ranks show that there is one,
+    and place it badly near an end."""
+    bounds = [0, *places, len(values)]
+    for i in range(1, len(bounds) - 1):
+        begin, end = bounds[i - 1], bounds[i + 1]
+        up = median(values[bounds[i] : end]) > median(values[begin : bounds[i]])
+        bounds[i] = begin + _parting(values[begin:end], up=up)
+    return tuple(bounds[1:-1])
+
+
+def _with_the_last(values: Sequence[float], places: tuple[int, ...]) -> tuple[int, ...]:
+    """The places; if no change leads up to the newest values, which are worse, also theirs."""
+    bounds = [0, *places, len(values)]
+    levels = [median(values[begin:end]) for begin, end in pairwise(bounds)]
+    if levels[-1] > min(levels) or len(values) - bounds[-2] < FEWEST:
+        return places
+    return (*places, bounds[-2] + _parting(values[bounds[-2] :], up=True))
+
+
+def _parting(values: Sequence[float], *, up: bool) -> int:
+    """The first value of the second of two levels that lie as close to all values as two can."""
+    found = [(_apart(values[:at]) + _apart(values[at:]), at) for at in range(1, len(values))
+             if (median(values[at:]) > median(values[:at])) == up]  # fmt: skip
+    return min(found)[1] if found else len(values) - 1
+
+
+def _apart(values: Sequence[float]) -> float:
+    middle = median(values)
+    return sum(abs(value - middle) for value in values)
 
 
 def _not_worse(

@@ -132,6 +132,14 @@ ExperimentFile = Annotated[
 TraceName = Annotated[
     str, typer.Argument(metavar="TRACE", help="Capture file, or make:demo.", show_default=False)
 ]
+TraceNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TRACE...",
+        help="Capture file, the pieces of one (tcpdump -C, -G), or make:demo.",
+        show_default=False,
+    ),
+]
 Rules = Annotated[
     list[str] | None, typer.Option("--rules", metavar="FILE", help="A file of rules. Repeatable.")
 ]
@@ -242,6 +250,10 @@ def blaming_options(asked: Experiment, plan: Callable[[], Plan]) -> Plan:
             raise BadInput(
                 f"--sut {kind}: is a program of SUT command: --sut command --set sut.program={kind}"
             ) from None
+        if f'sut.kind = "{kind}": ' in error.message:
+            alike = [name for name in shipped() if name.startswith(kind.rstrip("0123456789"))]
+            command = f"--sut command --set sut.program={alike[-1]}" if alike else "nodrop sut list"
+            raise BadInput(error.message, hint=f"other capture programs: `{command}`") from None
         for key in ("rules", "config", "binary", "image", "threads"):
             if f"sut.{key}: no such key" in error.message:
                 raise BadInput(f"--{key}: {kind} takes no {key}; leave it out") from None
@@ -311,9 +323,9 @@ def named(stream: str) -> Iterator[None]:
 
 
 def complain(words: object) -> None:
-    print(
-        *laid_out(f"nodrop: {one_line(words)}", columns_of(sys.stderr)), sep="\n", file=sys.stderr
-    )
+    said = one_line(words)
+    said = said if said.startswith("nodrop ") else f"nodrop: {said}"
+    print(*laid_out(said, columns_of(sys.stderr)), sep="\n", file=sys.stderr)
 
 
 def go_on(argv: Sequence[str], ended_run: str | None) -> None:

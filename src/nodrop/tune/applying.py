@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop import plugins
+from nodrop.config.options import shown
 from nodrop.errors import BadInput, LabProblem, NodropError
 from nodrop.testbed.hosts.api import Action, UndoJournal
 from nodrop.testbed.hosts.local import run_command
@@ -107,7 +108,7 @@ class State:
         ports = member(said, "ports", dict)
         return cls(
             space=member(said, "space", int),
-            ports={name: (int(one[0]), str(one[1])) for name, one in ports.items()},
+            ports={str(name): _port(str(name), one) for name, one in ports.items()},
             before=_parsed(member(said, "before", list)),
             left=_parsed(said["left"]) if "left" in said else None,
         )
@@ -121,11 +122,21 @@ def _listed(states: States) -> list[list[str]]:
     return [[one.port, one.name, raw] for one, raw in states.items()]
 
 
+def _port(name: str, said: Sequence[object]) -> tuple[int, str]:
+    """Index and address, if a kernel can have given them."""
+    index, address = said
+    if not isinstance(index, int) or not 0 < index < 1 << 31 or not isinstance(address, str):
+        raise NotJson(f"ports: {name} has {shown(said)}, which no port has")
+    return index, address
+
+
 def _parsed(rows: Sequence[Sequence[str]]) -> States:
     found = {Piece(str(port), str(name)): str(raw) for port, name, raw in rows}
-    for one in found:
+    for one, raw in found.items():
         if not kernel.may_be_set(one):
             raise NotJson(f"{one} is nothing that nodrop sets")
+        if not kernel.may_be_written(one, raw):
+            raise NotJson(f"{one} has the value {shown(raw)}, which it cannot have had")
     return found
 
 

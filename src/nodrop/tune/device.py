@@ -251,6 +251,15 @@ def may_be_set(piece: Piece) -> bool:
     )
 
 
+def may_be_written(piece: Piece, raw: Raw) -> bool:
+    """A structure has the bytes that the kernel gave; a file has a text."""
+    if piece.name in STRUCTS:
+        return re.fullmatch(rf"[0-9a-f]{{{2 * STRUCTS[piece.name][2]}}}", raw) is not None
+    if piece.name == RSS or piece.name in driver.FLOWS:
+        return re.fullmatch(r"([0-9a-f]{2}){8,}", raw) is not None
+    return "\0" not in raw
+
+
 def path_of(piece: Piece) -> str:
     """Below /."""
     if piece.port == HOST:

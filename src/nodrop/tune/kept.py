@@ -30,7 +30,7 @@ from nodrop.tune.applying import (
     state_of,
 )
 from nodrop.tune.device import Device
-from nodrop.untrusted.json_text import NotJson, decode_object
+from nodrop.untrusted.json_text import NotJson, decode_object, one_line
 
 UNDER_WAY = "tune-apply"
 """Label of the journal while settings are written: one tuning at a time."""
@@ -46,14 +46,33 @@ class Tuning:
     state: State
 
 
-def tunings(*, killed: bool = False) -> list[Tuning]:
-    """The last first. `killed`: also one that did not get to its end."""
+@dataclass(frozen=True, slots=True)
+class Tunings:
+    """Tunings of this host, the last first."""
+
+    whole: list[Tuning]
+    unreadable: list[str]
+    """Journals that cannot be obeyed, in words: they stand in no other's way."""
+
+
+def tunings(*, killed: bool = False) -> Tunings:
+    """`killed`: also one that did not get to its end."""
     found = journals(tuned_folder())
     if killed:
         found += [one for one in journals() if one.label == UNDER_WAY]
     # The earlier of two is there only if a second apply was killed just when it had ended.
     found.sort(key=lambda one: one.path.stat().st_mtime_ns, reverse=True)
-    return [tuning for one in found if (tuning := _read(one)) is not None]
+    whole, unreadable = [], []
+    for one in found:
+        try:
+            if (tuning := _read(one)) is not None:
+                whole.append(tuning)
+        except (NotJson, ValueError, TypeError, LookupError, OSError, NodropError) as error:
+            unreadable.append(
+                f"{one.path}: {one_line(error, longest=200)}; its settings are not put back: see "
+                "what it names, set that by hand, then remove it"
+            )
+    return Tunings(whole, unreadable)
 
 
 def _read(journal: DiskJournal) -> Tuning | None:
@@ -63,16 +82,13 @@ def _read(journal: DiskJournal) -> Tuning | None:
         if not found:  # it went with the last boot, or nothing was written yet
             journal.remove()
             return None
-        try:
-            return Tuning(journal, State.of(found[-1].arguments[0]))
-        except (NotJson, ValueError, IndexError) as error:
-            raise LabProblem(f"{journal.path}: {error}; it is kept") from None
+        return Tuning(journal, State.of(found[-1].arguments[0]))
     return None
 
 
 def apply_and_keep(device: Device, steps: Sequence[Step]) -> Applied:
     """Journals, writes, reads back. Whatever goes wrong, all is as before."""
-    earlier = next((one for one in tunings() if one.state.space == kernel.own_space()), None)
+    earlier = next((one for one in tunings().whole if one.state.space == kernel.own_space()), None)
     before = snapshot(device, steps)
     state = state_of(steps, before, earlier.state if earlier else None)
     try:

@@ -236,3 +236,95 @@ def test_a_reading_line_is_for_terminals(tmp_path: Path) -> None:
 )
 def test_one_is_no_plural(number: int, said: str) -> None:
     assert count_of(number, "packet") == said
+
+
+@pytest.mark.parametrize(("taken", "share"), [(4, "100.00 %"), (11, "100.00 %")])
+def test_frames_shorter_than_their_datagram_are_named_with_what_to_do(
+    tmp_path: Path, taken: int, share: str
+) -> None:
+    frames = [(n / 10, ethernet(udp())[:-taken]) for n in range(32)]
+    path = capture(tmp_path / "short.pcap", frames)
+    (words,) = prepared_trace(options(path)).words()
+    assert words.startswith(f"32 frames ({share}) end before the length in their own IP header")
+    assert 'load.cut = "pad-ip"' in words
+    filled = options(path, cut="pad-ip")
+    assert facts_of(filled).frame_bytes == 32 * len(ethernet(udp()))
+    assert f"{32 * taken} bytes of zeros" in prepared_trace(filled).words()[0]
+
+
+@pytest.mark.parametrize("copies", [2, 3])
+def test_packets_that_a_mirror_copied_are_named_and_left_out_where_asked(
+    tmp_path: Path, copies: int
+) -> None:
+    frames = [
+        (n / 100 + copy * 2e-5, bytes([2 + copy]) * 12 + b"\x08\0" + udp(n))
+        for n in range(30)
+        for copy in range(copies)
+    ]
+    path = capture(tmp_path / "span.pcap", frames)
+    extra = 30 * (copies - 1)
+    (words,) = prepared_trace(options(path)).words()
+    assert words.startswith(f"{extra} packets (")
+    assert 'load.duplicates = "drop"' in words
+    dropped = options(path, duplicates="drop")
+    assert facts_of(dropped).packets == 30
+    assert prepared_trace(dropped).words()[0].startswith(f"{extra} packets left out: equal to one")
+
+
+@pytest.mark.parametrize("back_s", [3_600, 120])
+def test_a_clock_that_was_set_back_is_named(tmp_path: Path, back_s: int) -> None:
+    times = [8_000 + n / 10 for n in range(20)]
+    times += [8_002 - back_s + n / 10 for n in range(20)]
+    path = capture(tmp_path / "back.pcap", [(at, ethernet(udp(n))) for n, at in enumerate(times)])
+    said = prepared_trace(options(path)).words()
+    assert any("the clock goes back by" in words and "after packet 20" in words for words in said)
+    facts = facts_of(options(path, order="file"))
+    assert (facts.packets, round(facts.duration_s, 3)) == (40, 3.8)
+
+
+def test_pieces_of_a_rotation_are_one_capture(tmp_path: Path) -> None:
+    pieces = [
+        capture(
+            tmp_path / f"a.pcap{piece}",
+            [(2 * piece + n / 10, ethernet(udp(20 * piece + n))) for n in range(20)],
+        )
+        for piece in range(3)
+    ]
+    empty = capture(tmp_path / "a.pcap3", [])
+    table = {"trace": [str(one) for one in (*pieces, empty)], "joined": True}
+    joined = check(ReplayOptions, table, table="load", base=Path())
+    facts = facts_of(joined)
+    assert (facts.packets, round(facts.duration_s, 3), facts.parts) == (60, 5.9, ())
+    assert facts.captured is not None
+    assert facts.captured.words == (
+        "4 pieces were joined in the order of time: a.pcap0, a.pcap1, a.pcap2, a.pcap3",
+    )
+    with pytest.raises(BadInput, match="joined: is for a list of capture files"):
+        check(ReplayOptions, {**table, "trace": str(pieces[0])}, table="load", base=Path())
+
+
+def erf(path: Path, frames: Sequence[Frame]) -> Path:
+    """Records with a check sequence, filled up to eight bytes, like those of TRex and Endace."""
+    parts = []
+    for at_s, frame in frames:
+        seconds, part = divmod(at_s, 1)
+        held = frame + b"\0" * 4
+        length = -(-(18 + len(held)) // 8) * 8
+        head = struct.pack("<II", round(part * 2**32), int(seconds))
+        head += struct.pack(">BBHHHH", 2, 4, length, 0, len(held), 0)
+        parts.append((head + held).ljust(length, b"\0"))
+    path.write_bytes(b"".join(parts))
+    return path
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_erf_is_read(tmp_path: Path, packed: bool) -> None:
+    frames = [(1_700_000_000 + n / 4, ethernet(udp(n))) for n in range(9)]
+    path = erf(tmp_path / "x.erf", frames)
+    if packed:
+        path = path.with_suffix(".erf.gz")
+        path.write_bytes(gzip.compress((tmp_path / "x.erf").read_bytes()))
+    facts = facts_of(options(path))
+    assert (facts.packets, facts.duration_s) == (9, 2)
+    assert facts.frame_bytes == sum(len(frame) for _, frame in frames)
+    assert prepared_trace(options(path)).words()[0].startswith("the frame check sequence")

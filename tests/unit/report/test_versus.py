@@ -17,7 +17,7 @@ from rich.console import Console
 from nodrop.compare.commands import print_rows
 from nodrop.compare.page import versus_page
 from nodrop.compare.records import Repeats, Side, SideCell
-from nodrop.compare.sides import read_side
+from nodrop.compare.sides import metrics_known, read_side
 from nodrop.compare.versus import shown, to_junit, to_markdown, unusual, versus
 from nodrop.config.experiment import Measure
 from nodrop.errors import BadInput
@@ -25,6 +25,7 @@ from nodrop.report.escape import markdown
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 from tests.made.rundirs import DEMO, again
 
+METRIC_NAMES = {figure.name for figure in metrics_known()}
 TWO = replace(DEMO, cells=({"load.multiplier": 1},), repetitions=2, samples=False)
 
 
@@ -50,6 +51,34 @@ def test_three_verdicts(
     found = versus(side("a", {"activation_s": a}), side("b", {"activation_s": b}))
     assert found.rows[0].words.startswith(words)
     assert (found.verdict, found.exit_code) == (verdict, code)
+
+
+@pytest.mark.parametrize(
+    ("failed", "n", "verdict"), [(9, 24, "worse"), (7, 20, "worse"), (2, 24, "cannot tell")]
+)
+def test_failures_have_a_verdict_of_their_own(failed: int, n: int, verdict: str) -> None:
+    """Seen: 9 of 24 trials died against 0 of 24 (p 0.0016), and it could not tell beside twelve
+    metrics."""
+    others = {name: [1.0, 1.001] * (n // 2) for name in ("activation_s", "memory_mb", "cpu_s")}
+    known = {name: values for name, values in others.items() if name in METRIC_NAMES}
+    a = side("a", {**known, "failed_pct": [0.0] * n})
+    b = side("b", {**known, "failed_pct": [100.0] * failed + [0.0] * (n - failed)})
+    (row,) = [one for one in versus(a, b).rows if one.metric == "failed_pct"]
+    assert row.answer == ("different" if verdict == "worse" else "cannot tell")
+    assert versus(a, b).verdict == verdict
+
+
+@pytest.mark.parametrize(("crowded", "decides"), [(12, True), (13, False), (24, False)])
+def test_what_other_programs_disturbed_has_no_verdict(crowded: int, decides: bool) -> None:
+    """Seen: "worse" and exit code 5, where the report of the same data said "cannot tell"."""
+    a = side("a", {"activation_s": [1.0, 1.01] * 12})
+    b = side("b", {"activation_s": [2.0, 2.01] * 12})
+    cells = [b.cells[0].model_copy(update={"crowded": crowded, "watched": 24})]
+    found = versus(a, b.model_copy(update={"cells": cells}))
+    assert (found.verdict, found.exit_code) == (("worse", 5) if decides else ("cannot tell", 6))
+    if not decides:
+        assert f"25 % of the SUT's CPUs in {crowded} of 24 trials" in found.rows[0].words
+        assert "quiet host" in " ".join(found.card.to_do)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_no_change_in_what_has_none(values: list[float]) -> None:
     assert changes(values, error=0.05) == []
 
 
-@pytest.mark.parametrize(("error", "needed"), [(0.05, 9), (0.025, 10), (0.0125, 11), (0.001, 15)])
+@pytest.mark.parametrize(("error", "needed"), [(0.05, 8), (0.025, 9), (0.0125, 10), (0.001, 14)])
 def test_too_few_values_show_no_change_however_clear(error: float, needed: int) -> None:
     assert values_needed(error) == needed
     steps = [[0.0] * (n - n // 2) + [1e9] * (n // 2) for n in (needed - 1, needed + 1)]

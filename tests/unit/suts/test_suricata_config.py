@@ -16,7 +16,14 @@ from nodrop.errors import BadInput
 from nodrop.remote.messages import Copies, Named
 from nodrop.testbed.suts.api import pins_of
 from nodrop.testbed.suts.suricata import Suricata, log
-from nodrop.testbed.suts.suricata.config import Seen, dump, full_sync_s, render, retire_s
+from nodrop.testbed.suts.suricata.config import (
+    Seen,
+    dump,
+    full_sync_s,
+    inline_words,
+    render,
+    retire_s,
+)
 from nodrop.testbed.suts.suricata.counters import SuricataOptions
 from nodrop.testbed.suts.suricata.log import Answer
 from nodrop.testbed.suts.suricata.own_yaml import own_files, read_own, replaced, template
@@ -454,6 +461,25 @@ def test_what_is_replaced_in_a_users_yaml_is_listed(own: Path, given: dict[str, 
     assert found["outputs.2"][0] is None and "custom" not in found
     assert not [key for key in found if key.startswith(("stream", "custom", "flow"))]
     assert base == read_own(own), "overrides are put into a copy"
+
+
+@pytest.mark.parametrize(("mode", "inline"), [("ips", True), ("tap", True), ("none", False)])
+def test_inline_is_replaced_listed_and_named(tmp_path: Path, mode: str, inline: bool) -> None:
+    own = tmp_path / "inline.yaml"
+    own.write_text(
+        "%YAML 1.1\n---\naf-packet:\n  - interface: eth0\n    ring-size: 3000\n"
+        f"    copy-mode: {mode}\n    copy-iface: eth1\n"
+    )
+    base = read_own(own)
+    document = render(
+        SuricataOptions(config=own), base, Seen(interfaces=["ndrx0"], work="/w", cpus={1})
+    )
+    assert document["af-packet"][0]["ring-size"] == "3000"
+    assert not {"copy-mode", "copy-iface"} & document["af-packet"][0].keys()
+    found = {one["key"]: one["was"] for one in replaced(base, document, {})}
+    assert found["af-packet.0.copy-mode"] == f'"{mode}"'
+    assert found["af-packet.0.copy-iface"] == '"eth1"'
+    assert ("not measured" in inline_words(base)) == inline
 
 
 def test_the_socket_of_a_deep_run_directory_is_reached_through_the_working_directory() -> None:

@@ -33,6 +33,7 @@ RINGS = Path(__file__).parents[2] / "fixtures/runs/rings-v1"
 @pytest.mark.parametrize(
     ("args", "said"),
     [
+        (["apply", "bogus=1"], "bogus: no such knob; `nodrop tune plan` lists them"),
         (["plan", "--port", "nosuch0", "gro=off"], "--port nosuch0: no such port here; there are:"),
         (["apply"], "tune apply: give KNOB=VALUE"),
         (["apply", "grro=off"], "grro: no such knob; did you mean gro?"),

@@ -2,6 +2,7 @@
 
 mod forecast;
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +10,10 @@ use nodrop_proto::{JobError, TraceSpec};
 use nodrop_replay::trace::Bytes;
 use nodrop_sys::file::MappedFile;
 use nodrop_trace::info::{BadRecord, Info};
-use nodrop_trace::prepare::{Changes, PrepareError, with_ethernet_headers};
+use nodrop_trace::prepare::{
+    Changes, LONGEST_FRAME_BYTES, Options, PrepareError, SHORTEST_FRAME_BYTES, prepare,
+    with_ethernet_headers,
+};
 use nodrop_trace::reassembly::Counts;
 use nodrop_trace::survey::Surveyor;
 use nodrop_wire::capture::Reader;
@@ -95,6 +99,7 @@ pub fn look(
         (survey_of_any_link(spec, bytes, progress), digest.join())
     });
     let (bytes, mut info) = looked?;
+    must_be_sendable(spec, &bytes, &info)?;
     let digest = digest.map_err(|_| JobError::new("trace", "its sha256 cannot be made"))?;
     info.bad_record = info.bad_record.or_else(|| {
         let message = cut?.to_string();
@@ -116,6 +121,18 @@ pub fn look(
         fragments_in_trial: fragments.by_default,
         fragments_unrefused: fragments.unrefused,
     })
+}
+
+/// Refuses a capture of which no packet can be sent, as `prepare` does.
+fn must_be_sendable(spec: &TraceSpec, bytes: &[u8], info: &Info) -> Result<(), JobError> {
+    let lengths = SHORTEST_FRAME_BYTES as u64..=LONGEST_FRAME_BYTES as u64;
+    if lengths.contains(&info.shortest_frame_bytes) && lengths.contains(&info.longest_frame_bytes) {
+        return Ok(());
+    }
+    let read = || Reader::new(bytes, spec.tolerate_truncated);
+    let done = prepare(read, &Options::default(), |_, _, _| Ok::<_, Infallible>(()));
+    done.map_err(|error| unusable(&spec.trace, &error))?;
+    Ok(())
 }
 
 /// The capture with an Ethernet header for each packet of another link, in memory; and where it ended early.

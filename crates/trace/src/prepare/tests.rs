@@ -8,6 +8,8 @@ use std::convert::Infallible;
 const AS_THE_WIRE: Options = Options {
     split_offloaded: true,
     pad_cut: true,
+    pad_to_ip: false,
+    drop_duplicates: false,
     by_time: true,
     skip_link_types: Vec::new(),
     longest_gap_ns: None,
@@ -253,6 +255,111 @@ fn cut_frames_are_filled_to_their_length() {
         .collect();
     let error = prepared(&file(1, &hostile), &AS_THE_WIRE).unwrap_err();
     assert!(error.contains("bytes longer on the wire"), "{error}");
+}
+
+/// Seen: 3,200 frames, each 4 bytes shorter than its own datagram, without a word.
+#[test]
+fn frames_shorter_than_their_own_datagram_are_counted_and_filled_where_asked() {
+    let whole = ethernet(&udp(60));
+    for (taken, short) in [(4, 2), (20, 2), (0, 0)] {
+        let stub = whole[..whole.len() - taken].to_vec();
+        let frames: Vec<_> = [whole.clone(), stub.clone(), stub.clone()]
+            .into_iter()
+            .map(|frame| (0, None, frame))
+            .collect();
+        let bytes = file(1, &frames);
+        let (changes, written) = prepared(&bytes, &AS_THE_WIRE).unwrap();
+        assert_eq!(changes.short_packets, short);
+        assert_eq!(changes.first_short_packet, short);
+        assert_eq!((changes.any(), written[1].1.len()), (false, stub.len()));
+        let filled = Options {
+            pad_to_ip: true,
+            ..AS_THE_WIRE
+        };
+        let (changes, written) = prepared(&bytes, &filled).unwrap();
+        assert_eq!(
+            (changes.padded_packets, changes.padded_bytes),
+            (short, 2 * taken as u64)
+        );
+        assert!(
+            written
+                .iter()
+                .all(|(_, frame, _)| frame.len() == whole.len())
+        );
+    }
+    // Padding behind the datagram makes no frame short; nor does a cut that the capture names.
+    let padded = [&ethernet(&udp(2))[..], &[0; 9]].concat();
+    let cut = (0, Some(whole.len() as u32), whole[..50].to_vec());
+    let (changes, _) = prepared(&file(1, &[(0, None, padded), cut]), &AS_THE_WIRE).unwrap();
+    assert_eq!(changes.short_packets, 0);
+}
+
+#[test]
+fn a_packet_that_a_mirror_copied_is_counted_and_left_out_where_asked() {
+    let (one, other) = (ethernet(&udp(60)), ethernet(&udp(61)));
+    let tagged = [&one[..12], &[0x81, 0, 0, 7], &one[12..]].concat();
+    let readdressed = [&[4; 12][..], &one[12..]].concat();
+    for (copy, apart_ms, duplicates) in [
+        (&one, 1, 1),
+        (&tagged, 2, 1),
+        (&readdressed, 0, 1),
+        (&one, 3, 0),
+        (&other, 0, 0),
+    ] {
+        let frames = [
+            (100, None, one.clone()),
+            (100 + apart_ms, None, copy.clone()),
+        ];
+        let bytes = file(1, &frames);
+        let (changes, written) = prepared(&bytes, &AS_THE_WIRE).unwrap();
+        assert_eq!((changes.duplicate_packets, written.len()), (duplicates, 2));
+        let dropping = Options {
+            drop_duplicates: true,
+            ..AS_THE_WIRE
+        };
+        let (changes, written) = prepared(&bytes, &dropping).unwrap();
+        let left: u64 = changes.left_out.values().map(|left| left.packets).sum();
+        assert_eq!((left, written.len() as u64), (duplicates, 2 - duplicates));
+        assert_eq!(changes.any(), duplicates > 0);
+    }
+    // A third copy after the time of the first is a packet again.
+    let thrice: Vec<_> = [0, 1, 3].map(|at| (at, None, one.clone())).to_vec();
+    let (changes, _) = prepared(&file(1, &thrice), &AS_THE_WIRE).unwrap();
+    assert_eq!(changes.duplicate_packets, 1);
+}
+
+#[test]
+fn a_clock_that_was_set_back_is_named_and_can_be_followed() {
+    let frame = |n: u64| ethernet(&udp(60 + n as usize));
+    for (back_ms, named) in [(3_600_000, true), (61_000, true), (500, false)] {
+        let begin = 7_200_000;
+        let times = [0, 100, 200].map(|after| begin + after);
+        let later = [300, 400].map(|after| begin + after - back_ms);
+        let frames: Vec<_> = (0..)
+            .zip(times.into_iter().chain(later))
+            .map(|(n, at)| (at, None, frame(n)))
+            .collect();
+        let bytes = file(1, &frames);
+        let (changes, _) = prepared(&bytes, &AS_THE_WIRE).unwrap();
+        assert_eq!(changes.steps_back_ns, (back_ms - 100) * 1_000_000);
+        assert_eq!(changes.steps_back_after_packet, 3);
+        let as_filed = Options {
+            by_time: false,
+            ..AS_THE_WIRE
+        };
+        let (changes, written) = prepared(&bytes, &as_filed).unwrap();
+        let at: Vec<_> = written.iter().map(|(at, ..)| at - begin).collect();
+        let expected = if named {
+            [0, 100, 200, 200, 300]
+        } else {
+            [0, 100, 200, 200, 200]
+        };
+        assert_eq!((at, changes.late_packets == 0), (expected.to_vec(), named));
+        assert_eq!(
+            (changes.moved_packets, changes.any()),
+            (if named { 2 } else { 0 }, named)
+        );
+    }
 }
 
 #[test]

@@ -85,7 +85,7 @@ FAILURES = {
     ),
     r"Could not resolve hostname": (
         "not reached: no such host is known by name",
-        "give it a HostName in ~/.ssh/config",
+        "give it a HostName in ~/.ssh/config; a port of this host: `--port {host}`, and no name",
     ),
 }
 """Pattern of ssh's message → its meaning here, and what to do. The first that fits counts."""

@@ -526,7 +526,7 @@ def upstream_version(version: str) -> str:
 
 # Which bits of a SUT an experiment gets: its own binary, an image it names, or the default.
 
-VERSION_TIMEOUT_S = 30.0
+VERSION_TIMEOUT_S = 10.0
 MOST_SHEBANG_BYTES = 256
 
 

@@ -125,6 +125,9 @@ def _said(stderr: IO[str], line: ReadingLine) -> str:
 
 
 TIMEOUT_S = 1_800.0
+WORTH_A_WORD = 0.01
+"""Share of the packets: every long capture has a few odd ones."""
+DUPLICATE = "equal to one at most 2 ms before"
 ODD_GAP_S = 60.0
 """A longer time without a packet, in a capture of which it is most, is named: a wrong clock."""
 
@@ -163,6 +166,7 @@ def prepared(path: Path, options: ReplayOptions, *, as_pcap: bool = False) -> Pr
 
 def _argv(options: ReplayOptions) -> Iterator[str]:
     yield from ("--offloaded", options.offloaded, "--cut", options.cut, "--order", options.order)
+    yield from ("--duplicates", options.duplicates)
     if options.skip_link_types:
         yield from ("--skip-link-types", ",".join(map(str, options.skip_link_types)))
     if options.longest_gap_s is not None:
@@ -253,6 +257,26 @@ def _words(changes: Mapping[str, Any]) -> Iterator[str]:
             f"the capture cut {count_of(cut, 'frame')}, and they are sent so: an IDS calls "
             "such stubs invalid and does no work for them (load.cut)"
         )
+    short, read = of("short_packets"), changes["read_packets"]
+    if short and short >= WORTH_A_WORD * read:
+        yield (
+            f"{count_of(short, 'frame')} ({percent(short / read)}) end before the length in their "
+            f"own IP header (the first is packet {changes['first_short_packet']:,}), though the "
+            "capture names no cut: an IDS calls them invalid and does no work for them. If a tool "
+            'cut them, load.cut = "pad-ip" fills them with zeros'
+        )
+    copies = of("duplicate_packets")
+    if copies and not (of("left_out") or {}).get(DUPLICATE) and copies >= WORTH_A_WORD * read:
+        yield (
+            f"{count_of(copies, 'packet')} ({percent(copies / read)}) equal one at most 2 ms "
+            "before, as a mirror port or `any` on a bond copies them: the load is higher than the "
+            'traffic was (load.duplicates = "drop" leaves them out)'
+        )
+    if beyond := of("timeless_packets"):
+        yield (
+            f"{count_of(beyond, 'packet')} have a time after the year 2554, which nanoseconds do "
+            "not hold: all have one time"
+        )
     if checked := of("fcs_packets"):
         yield f"the frame check sequence was taken off {count_of(checked, 'packet')}"
     if beyond := of("beyond_wire_packets"):
@@ -265,6 +289,18 @@ def _words(changes: Mapping[str, Any]) -> Iterator[str]:
             f"{count_of(moved, 'packet')} stood behind one of a later time, and are sent in "
             "the order of their time (load.order)"
         )
+    back_s = (of("steps_back_ns") or 0) / 1e9
+    if back_s > ODD_GAP_S:
+        after = changes["steps_back_after_packet"]
+        both = f"the clock goes back by {format_seconds(back_s)} after packet {after:,}"
+        if moved:
+            yield (
+                f"{both}: if it was set there, two stretches of time are sent at once, and the "
+                'load is higher than the traffic was (load.order = "file" sends one after the '
+                "other)"
+            )
+        else:
+            yield f"{both}: what follows is sent behind what was before it (load.order)"
     if late := of("late_packets"):
         yield (
             f"{count_of(late, 'packet')} ({percent(late / changes['read_packets'])}) stand behind "

@@ -90,7 +90,7 @@ class Replay(TraceLoad):
             "first_copy": 0,
             "tolerate_truncated": self.options.tolerate_truncated,
             # The frames of a trace for each port have theirs.
-            "dst_macs": list(link.dst_macs) if len(self.options.traces) == 1 else [],
+            "dst_macs": list(link.dst_macs) if not self.options.is_for_ports else [],
             "dst_macs_by": link.dst_macs_by,
         }
 

@@ -47,7 +47,7 @@ from nodrop.untrusted.json_text import decode_object, making_sense, member
 TRACE_READ_TIMEOUT_S = 600.0
 MEMINFO = Path("/proc/meminfo")
 PREPARING = (
-    "offloaded", "cut", "order", "skip_link_types", "longest_gap_s", "nanoseconds",
+    "offloaded", "cut", "duplicates", "order", "skip_link_types", "longest_gap_s", "nanoseconds",
     "tolerate_truncated",
 )  # fmt: skip
 """Keys of [load] that say what is sent of a capture."""
@@ -161,7 +161,7 @@ of 1 ns."""
 
 def _named(options: ReplayOptions) -> Path:
     """`make:PROFILE` is made by the node; a capture is made into what a port can send."""
-    (trace,) = options.traces
+    trace = options.traces[0]
     profile = trace.removeprefix(MADE_TRACE)
     if profile == trace:
         return prepared_trace(options).path
@@ -174,7 +174,7 @@ def _named(options: ReplayOptions) -> Path:
 
 def prepared_trace(options: ReplayOptions) -> Prepared:
     """The capture that `load.trace` names, in the form in which it is sent."""
-    path = Path(*options.traces)
+    path = _joined(options) if options.joined else Path(*options.traces)
     if path.is_file() and (problem := memory_problem(path, path.stat().st_size)):
         raise BadInput(problem)  # the node reads it into memory
     _speaks(find_node_binary())
@@ -199,12 +199,32 @@ def _asked(node: Path, *_stamp: int) -> None:
 
 def _parts(options: ReplayOptions) -> tuple[TraceFacts, ...]:
     """Facts of each of several traces alone, at its own timing; () if there is one trace."""
-    if len(options.traces) == 1:
+    if not options.is_for_ports:
         return ()
     shared = {key: getattr(options, key) for key in PREPARING}
     return tuple(
         facts_of(check(ReplayOptions, {"trace": one, **shared}, table="load", base=Path()))
         for one in options.traces
+    )
+
+
+def _joined(options: ReplayOptions) -> Path:
+    """The capture whose pieces these are."""
+    pieces = [Path(piece) for piece in options.traces]
+    for piece in pieces:
+        _speaks(find_node_binary())
+        if problem := memory_problem(piece, sum(each.stat().st_size for each in pieces)):
+            raise BadInput(problem)
+    cut = ["--tolerate-truncated"] if options.tolerate_truncated else []
+    named = repr([(str(piece), _stamp(piece)) for piece in pieces] + [_node_sha256(), cut])
+    names = re.sub(r"[^A-Za-z0-9+.-]+", "-", f"{pieces[0].name}+{len(pieces) - 1}")
+    return _made(
+        f"{names[:LONGEST_NAMES]}-{hashlib.sha256(named.encode()).hexdigest()[:12]}.pcap",
+        lambda out: [
+            *("merge", *map(str, pieces), "--out", str(out), "--own-times"),
+            *cut,
+        ],
+        where="load.trace",
     )
 
 
@@ -336,12 +356,14 @@ def _datagram_bytes(fragments: ReassemblyForecast) -> int:
 
 
 def _captured(options: ReplayOptions) -> Captured | None:
-    if len(options.traces) > 1 or options.traces[0].startswith(MADE_TRACE):
+    if options.is_for_ports or options.traces[0].startswith(MADE_TRACE):
         return None
     found = prepared_trace(options)
-    return Captured(
-        path=found.captured, changed=found.changed, counts=found.changes, words=found.words()
-    )
+    words = tuple(found.words())
+    if options.joined:
+        names = ", ".join(Path(piece).name for piece in options.traces)
+        words = (f"{len(options.traces)} pieces were joined in the order of time: {names}", *words)
+    return Captured(path=found.captured, changed=found.changed, counts=found.changes, words=words)
 
 
 def words_of(facts: TraceFacts) -> Json:

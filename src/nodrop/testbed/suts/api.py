@@ -283,7 +283,9 @@ def must_be_detectable(sut: Sut, load: Mapping[str, Any]) -> Sequence[str]:
     if not isinstance(sut, Detecting):
         raise BadInput(f'measure.outcome: sut "{sut.name}" logs no detections: leave it out')
     where = "measure.outcome: it cannot be said what to expect of "
-    if load.get("kind") not in REPLAYING or isinstance(load.get("trace"), list | tuple):
+    if load.get("kind") not in REPLAYING or (
+        isinstance(load.get("trace"), list | tuple) and not load.get("joined")
+    ):
         raise BadInput(f"{where}this load: replay one trace")
     if load.get("flows") == "same" and load.get("multiplier", 1) != 1:
         raise BadInput(

@@ -10,8 +10,9 @@ import ast
 import csv
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from re import _parser  # type: ignore[attr-defined]
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, create_model, model_validator
@@ -39,6 +40,7 @@ COUNTER_MOST = 1 << 63
 PLACES = ("interface", "work")
 """Names in `argv` that nodrop fills in; all others are knobs."""
 _REPEATED_TWICE = re.compile(r"[+*}]\??\)[+*{]")
+MOST_REPETITIONS = 16
 _COMPARED = {ast.Eq: operator.eq, ast.LtE: operator.le, ast.GtE: operator.ge}
 
 
@@ -127,11 +129,36 @@ def _identity_text(text: str) -> str:
 def _regex_text(text: str) -> str:
     try:
         re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"is no regular expression: {error}") from None
     if _REPEATED_TWICE.search(text):
         raise ValueError("repeats a group that ends with a repetition: it may take for ever")
+    if _repeats_a_choice(_parser.parse(text)):
+        raise ValueError("repeats a group that chooses among texts: it may take for ever")
     return text
+
+
+def _repeats_a_choice(parsed: Iterable[Any], *, repeated: bool = False) -> bool:
+    """Whether a group without a limit of repetitions can match one text in two ways: `(a|aa)+`."""
+    for kind, argument in parsed:
+        if kind is _parser.BRANCH and repeated:
+            return True
+        again = repeated
+        if kind in (_parser.MAX_REPEAT, _parser.MIN_REPEAT):
+            again = repeated or argument[1] > MOST_REPETITIONS
+        for inner in _within(argument):
+            if _repeats_a_choice(inner, repeated=again):
+                return True
+    return False
+
+
+def _within(argument: Any) -> Iterator[Iterable[Any]]:
+    """Parsed texts that an operator holds, however deep its argument keeps them."""
+    if isinstance(argument, _parser.SubPattern):
+        yield argument
+    elif isinstance(argument, list | tuple):
+        for one in argument:
+            yield from _within(one)
 
 
 Sum = Annotated[str, AfterValidator(_sum_text)]
@@ -455,6 +482,7 @@ def read_program(path: Path, values: Mapping[str, Any] | None = None) -> Program
     what is allowed, of its variants too."""
     table, _ = read_toml(path)
     try:
+        _must_be_words({key: value for key, value in table.items() if key != "files"})
         program = check(Program, table, table="", base=path.parent)
         for name, variants in program.variants.items():
             chosen = (values or {}).get(name, program.knobs[name].default)
@@ -467,6 +495,18 @@ def read_program(path: Path, values: Mapping[str, Any] | None = None) -> Program
         return check(Program, table, table="", base=path.parent)
     except BadInput as error:
         raise BadInput(f"{path}: {error.message}", hint=error.hint) from None
+
+
+def _must_be_words(value: Any, key: str = "") -> None:
+    """BadInput for a text that execve(2) does not take."""
+    if isinstance(value, str) and "\0" in value:
+        raise BadInput(f"{key}: has a NUL byte, which no command line takes")
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            _must_be_words(one, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list):
+        for one in value:
+            _must_be_words(one, key)
 
 
 def _merged(table: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:

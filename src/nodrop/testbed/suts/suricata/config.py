@@ -104,6 +104,9 @@ STATS_INTERVAL_S = 1
 SYNC_S = 3
 """Capture threads hand over their counters every 3 s: fixed in Suricata's source."""
 MOST_STEPS = 64
+OF_INLINE, INLINE = ("copy-mode", "copy-iface"), ("ips", "tap")
+"""Keys of an af-packet entry that forward packets to another port, which no lab has; their
+values."""
 OUTPUT_PATHS = ("filename", "dir", "certs-log-dir")
 PCAP_TIMEOUT_MS = 500
 """Suricata's for libpcap (LIBPCAP_COPYWAIT), fixed in its source."""
@@ -361,7 +364,21 @@ def _user_capture(options: SuricataOptions, base: Yaml) -> Yaml:
     if options.config is None:
         return {}
     entries = _list(base, "af-packet")
-    return dict(entries[0]) if entries and isinstance(entries[0], Mapping) else {}
+    own = dict(entries[0]) if entries and isinstance(entries[0], Mapping) else {}
+    return {key: value for key, value in own.items() if key not in OF_INLINE}
+
+
+def inline_words(base: Yaml) -> str:
+    """Empty if no entry of a user's af-packet list forwards packets."""
+    entries = [one for one in _list(base, "af-packet") if isinstance(one, Mapping)]
+    modes = [mode for one in entries if (mode := str(one.get("copy-mode", "none"))) in INLINE]
+    if not modes:
+        return ""
+    return (
+        f"its af-packet has copy-mode: {modes[0]}, which forwards packets from port to port: "
+        "nodrop measures a sensor that listens, so that is left out (copy-mode, copy-iface), and "
+        "what inline costs is not measured"
+    )
 
 
 def _unless_left_to(options: SuricataOptions, entry: Yaml) -> Yaml:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -48,6 +49,8 @@ HEADER_LACKS = (
     "Suricata says: The configuration file must begin with the following two lines: %YAML 1.1 and "
     "---"
 )
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""Beginnings of a text that an editor of Windows may have written."""
 WHOLE = ("logging", "unix-command")
 """Tables that nodrop brings whole."""
 
@@ -145,9 +148,13 @@ class _Source:
     def __init__(self, path: Path, outer: _Source | None = None) -> None:
         self.path = path
         self.by = f" (included by {outer.path})" if outer else ""
-        self._chain: tuple[Path, ...] = (*(outer._chain if outer else ()), path.resolve())
+        try:
+            itself = path.resolve()
+        except RuntimeError:
+            raise BadInput(f"sut.config: {path}: is a link that leads to itself") from None
+        self._chain: tuple[Path, ...] = (*(outer._chain if outer else ()), itself)
         self._left: list[None] = outer._left if outer else [None] * MOST_FILES
-        if self._chain.count(path.resolve()) > 1:
+        if self._chain.count(itself) > 1:
             raise BadInput(f"sut.config: {path}: includes itself")
         if not self._left:
             raise BadInput(f"sut.config: {path}: more than {MOST_FILES} files are included")
@@ -171,7 +178,13 @@ _TextLoader.add_constructor("!include", _include)
 def _read_yaml(source: _Source) -> Yaml:
     path = source.path
     try:
+        _must_not_be_rules(path)
         text = read_file(path, most_bytes=LONGEST_YAML_BYTES)
+        if text.startswith(UTF_16):
+            raise BadInput(
+                f"sut.config: {path}: is UTF-16, which Suricata does not read{source.by}",
+                hint=f"iconv -f UTF-16 -t UTF-8 {shlex.quote(str(path))} > suricata-utf8.yaml",
+            )
         _must_begin_as_yaml_1_1(text)
         loader = _TextLoader(text)
         loader.source = source
@@ -186,6 +199,15 @@ def _read_yaml(source: _Source) -> Yaml:
         raise BadInput(f"sut.config: {path}: must be a table of settings, as suricata.yaml is")
     _check_size(document, path)
     return _with_includes(document, source)
+
+
+def _must_not_be_rules(path: Path) -> None:
+    """A file of rules may be larger than any yaml: said before it is read."""
+    if path.suffix == ".rules":
+        raise BadInput(
+            f"sut.config: {path}: is a file of rules by its name, and no suricata.yaml",
+            hint=f"give it as --rules {shlex.quote(str(path))}",
+        )
 
 
 def _must_begin_as_yaml_1_1(text: bytes) -> None:

@@ -32,6 +32,7 @@ from nodrop.testbed.suts.suricata.config import (
     defrag_expected,
     dump,
     full_sync_s,
+    inline_words,
     named_files,
     own_affinity,
     plain_name,
@@ -139,6 +140,8 @@ class Suricata:
         # Rendered for its errors, and for what overrides make of defrag.
         self._rendered = self._configuration(Seen(interfaces=["eth0"], work="/work"))
         self.defrag = self.options.merges and defrag_expected(self._rendered)
+        inline = inline_words(self._base) if own is not None else ""
+        self.remarks = (f"sut.config: {own}: {inline}",) if inline else ()
         self.cpus = self.options.pinned_to
         self.ports = self.options.ports
         self.cpu_sets = {f"sut.{key}": cpus for key, cpus in self.options.role_cpus.items()}
