@@ -52,7 +52,7 @@ def statements(
             evidence={"level": sure.level, "known_ratio": sure.known},
         )
     if answer.lower is not None and answer.fit is not None:
-        yield from _fitted(answer, answer.fit, search)
+        yield from _fitted(answer, answer.fit)
     if answer.between is not None and answer.between.n > 1:
         yield _between_rounds(answer, answer.between)
     yield from doubts(answer, every)
@@ -219,28 +219,28 @@ def _looked_carried(answer: Answer, every: Sequence[Tried]) -> str:
     return f"; {loads.at(best.value)} was carried in a trial that does not decide"
 
 
-def _fitted(answer: Answer, fit: Knee, search: Search) -> Iterator[Statement]:
+def _fitted(answer: Answer, fit: Knee) -> Iterator[Statement]:
     if fit.low is None or fit.high is None:
         return
     loads = writing(answer)
-    more = f"more than {percent(search.exceed_ratio)} of the trials miss the goal"
+    by = "the level of the SUT's ring" if answer.by_level else "what was served of too much"
     span = loads.span(fit.low, fit.high)
     yield Statement(
         rule="capacity-fit",
-        text=f"above {loads.at(fit.estimate)} {more} (95 % interval {span}, {fit.n} trials of one "
-        "round)",
+        text=f"the limit is {loads.at(fit.estimate)}, by {by} (95 % interval {span}, {fit.n} "
+        "trials)",
         evidence={"estimate": fit.estimate, "low": fit.low, "high": fit.high, "trials": fit.n},
     )
 
 
 def _rounds_differ(answer: Answer) -> Statement | None:
     """Bounds of rounds that have nothing in common."""
-    found = apart([r for r in answer.rounds if r.fit and r.fit.low and r.fit.high])
+    found = apart(answer.rounds)
     if found is None:
         return None
     better, worse = found
-    low, high = better.bounds[0], worse.bounds[1]
-    assert low is not None and high is not None
+    assert better.lower is not None and worse.upper is not None
+    low, high = better.lower.value, worse.upper.value
     at_least, at_most = writing(answer).distinct(low, high)
     return Statement(
         rule="capacity-rounds-differ",
@@ -292,7 +292,7 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Statement | None:
 
 def _drift(answer: Answer) -> Statement | None:
     """Rounds that come to more and more, or to less and less: Kendall's exact test."""
-    values = [value for r in answer.rounds if (value := r.value) is not None]
+    values = [r.lower.value for r in answer.rounds if r.lower is not None]
     if len(values) < FEWEST_OF_DRIFT or len(set(values)) < 2:
         return None
     from scipy.stats import kendalltau  # a second, and few searches come here

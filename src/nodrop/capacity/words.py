@@ -27,7 +27,6 @@ RULES = {
     "capacity-contradicted": "capacity-contradicted",
     "capacity-drift": "capacity-rounds-differ",
     "capacity-changed": "capacity-changed",
-    "capacity-lowered": "capacity-lowered",
     "capacity-noise": "capacity-noise",
     "capacity-set-aside": "capacity-set-aside",
     "capacity-rounds-missing": "capacity-rounds-missing",

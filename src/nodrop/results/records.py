@@ -321,6 +321,32 @@ class Remark(Model):
     """The setting that affects these packets."""
 
 
+class QueueLevel(Model):
+    """Level of the SUT's capture ring that came nearest to its limit, or went furthest beyond."""
+
+    rings: Count
+    """Capture rings that were watched."""
+    slots: Count
+    """Packets that fit into it, as its blocks were filled when it was fullest."""
+    highest_packets: Count
+    highest_ratio: NotNegative
+    """Frames or blocks in use of all, when it was fullest."""
+    at_s: Seconds
+    """When it was fullest, after the first packet sent."""
+    trace_s: Seconds | None = None
+    """The same moment by the clock of the trace; null if that is not known."""
+    above_half_s: Seconds
+    """Seconds in which more than half of it was in use."""
+    above_ninety_s: Seconds
+    lost_packets: Count
+    """Packets that found it full."""
+    excess: NotNegative
+    """(Highest level + lost) / slots: 1 at the limit of what the ring holds."""
+    looks: Count
+    longest_gap_s: Seconds
+    """Longest time between two looks."""
+
+
 class PacketBooks(Model):
     """With nothing foreign: sent + copied + answered = decoded + lost + merged + residual. In
     bytes: those of the frames sent = decoded + taken off on the way (VLAN tags, headers of
@@ -393,6 +419,8 @@ class PacketBooks(Model):
     """Packets, seconds, backlog and drain in words; empty if nothing was watched."""
     service_pps_at_least: NotNegative | None = None
     """It served at least so many packets a second: what backlog or drain, the better one, shows."""
+    queue: QueueLevel | None = None
+    """Level of the SUT's capture ring; null if none could be read."""
     imbalance_ratio: NotNegative | None = None
     """How much more than its share the busiest of several instances received; 0 = all received the
     same."""
