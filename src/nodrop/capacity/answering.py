@@ -23,6 +23,7 @@ from nodrop.capacity.search_answer import (
     Missed,
     Round,
     Statement,
+    apart,
     confidence,
 )
 from nodrop.capacity.statements import doubts, statements, writing
@@ -170,10 +171,14 @@ class _Cell:
         changes = bounds.keeps_changing or slows(self._trials, bounds.goal)
         if changes:
             bracket = replace(bracket, lower=None)
+        of_starts = [bounds.of_start(trials) for trials in self._trials]
         rounds = tuple(
-            self._round(number, bounds.of_start(trials), bounds.goal)
-            for number, trials in zip(self._numbers, self._trials, strict=True)
+            self._round(number, of_start, bounds.goal)
+            for number, of_start in zip(self._numbers, of_starts, strict=True)
         )
+        differ = apart(rounds)
+        if differ is not None and differ[1].lower is not None and not changes:
+            bracket = of_starts[rounds.index(differ[1])]
         return self._answer(bounds.goal, rounds, self._every, bracket, bounds.estimate, changes)
 
     def _of_rounds(self, goal: float) -> Answer:
@@ -191,10 +196,10 @@ class _Cell:
             number=number,
             lower=_bound(bracket.lower, goal),
             upper=_bound(bracket.upper, goal),
-            closed=self._closed(bracket, goal),
+            closed=self._closed(bracket, goal, self._trials[self._numbers.index(number)]),
         )
 
-    def _closed(self, found: Bracket, goal: float) -> bool:
+    def _closed(self, found: Bracket, goal: float, trials: Sequence[Tried]) -> bool:
         """The bounds are close, or it met another end."""
         lower, upper, search = found.lower, found.upper, self._search
         if lower is not None and upper is not None:
@@ -202,7 +207,7 @@ class _Cell:
         if lower is None:
             return upper is not None and upper.value <= least_tried(self._own, search)
         at_most = search.max is not None and lower.value >= search.max
-        return at_most or untriable_above(loads(self._every), lower, goal, search) is not None
+        return at_most or untriable_above(loads(trials), lower, goal, search) is not None
 
     def _answer(
         self,

@@ -27,10 +27,12 @@ CEILING = 1.15
 """If the sender cannot do more, "at least" need not be closer."""
 FURTHEST = 3.0
 """A level that is still low says too little of a load so many times higher."""
+MUTE = 9
+"""A search ends after so many trials in a row that say nothing, whatever their loads were."""
 LATELY = 4
 """One of so many last trials is of the load that is carried."""
 LONG = 3.0
-"""Trials of a goal take at most so many times `duration_sum_s`."""
+"""Trials of a goal take at most so many times `duration_sum_s`, or what its proofs take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,7 @@ class _Own:
         self._bounds = bounds
 
     def ask(self) -> Ask | None:
-        if self._bounds.keeps_changing or self._took_long:
+        if self._bounds.keeps_changing or self._took_long or (self._mute and self._bounds.said):
             return None
         ask = self._next()
         if ask is None:
@@ -130,7 +132,7 @@ class _Own:
         """The load that is carried, if it was not tried lately: a SUT that has changed shows it
         there."""
         lower, said = self._bounds.bracket.lower, self._bounds.said
-        if lower is None or self._bounds.keeps_changing:
+        if lower is None or self._bounds.keeps_changing or self._mute:
             return None
         if any(s.trial.value == lower.value for s in said[-LATELY:]):
             return None
@@ -138,10 +140,17 @@ class _Own:
         return replace(ask, round=self._round(ask.value))
 
     @property
+    def _mute(self) -> bool:
+        """The last trials say nothing."""
+        last = self._field.tried[-MUTE:]
+        return len(last) == MUTE and all(t.good(self._goal) is None for t in last)
+
+    @property
     def _took_long(self) -> bool:
         goals = 1 + sorted(self._search.goals).index(self._goal)
         final = [t.seconds for t in self._field.tried if t.outcome != "void"]
-        return sum(final) >= LONG * self._search.duration_sum_s * goals
+        proofs_s = 2 * self._bounds.proofs * self._final_s
+        return sum(final) >= LONG * max(self._search.duration_sum_s, proofs_s) * goals
 
     def _round(self, value: float) -> int:
         """Each proof of the load that is carried is of another start of the SUT."""

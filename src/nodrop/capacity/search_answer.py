@@ -42,10 +42,15 @@ class Round:
     was cut, not what that start of the SUT carries."""
 
 
+AGAIN = 2
+
+
 def apart(rounds: Sequence[Round]) -> tuple[Round, Round] | None:
-    """The better and the worse of two rounds whose bounds have nothing in common."""
+    """The better and the worse of two rounds whose bounds have nothing in common, if the worse one
+    lost at its end again and again: one trial may have been disturbed."""
     lows = [(r.lower.value, r.number, r) for r in rounds if r.lower is not None]
-    highs = [(r.upper.value, r.number, r) for r in rounds if r.upper is not None]
+    shown = [r for r in rounds if r.upper is not None and len(r.upper.runs) >= AGAIN]
+    highs = [(r.upper.value, r.number, r) for r in shown if r.upper is not None]
     if not lows or not highs:
         return None
     (low, _, better), (high, _, worse) = max(lows), min(highs)

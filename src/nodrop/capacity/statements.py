@@ -14,10 +14,7 @@ from nodrop.findings.load_words import UNSURE, Writing, goal_words, known_apart,
 from nodrop.ledger.hops import ON_EVERY_HOST
 from nodrop.ledger.verdict import percent
 from nodrop.results.trial import Ramp, TrialRecord
-from nodrop.stats.interval import CONFIDENCE, Knee
-
-FEWEST_OF_DRIFT = 5
-"""Rounds: no order of fewer is rare enough."""
+from nodrop.stats.interval import Knee
 
 
 def ramp_words(by: str, ramp: Ramp) -> str:
@@ -89,7 +86,7 @@ def statements(
 
 def doubts(answer: Answer, every: Sequence[Tried]) -> Iterator[Statement]:
     """Statements that speak against the answer."""
-    found = (_rounds_differ(answer), _contradicted(answer, every), _drift(answer))
+    found = (_rounds_differ(answer), _contradicted(answer, every))
     yield from filter(None, found)
 
 
@@ -287,26 +284,6 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Statement | None:
         text=f"not all trials agree: {'; '.join(words)}",
         evidence={"trials": len(runs), "most_share": max(shares)},
         runs=tuple(t.record.run for t in runs),
-    )
-
-
-def _drift(answer: Answer) -> Statement | None:
-    """Rounds that come to more and more, or to less and less: Kendall's exact test."""
-    values = [r.lower.value for r in answer.rounds if r.lower is not None]
-    if len(values) < FEWEST_OF_DRIFT or len(set(values)) < 2:
-        return None
-    from scipy.stats import kendalltau  # a second, and few searches come here
-
-    found = kendalltau(range(len(values)), values)
-    if not found.pvalue <= 1 - CONFIDENCE:
-        return None
-    way = "more" if found.statistic > 0 else "less"
-    words = ", ".join(map(writing(answer).at, values))
-    return Statement(
-        rule="capacity-drift",
-        text=f"later rounds found that it carries {way} ({words}): the SUT or the host changes "
-        "with time",
-        evidence={"values": values, "p": float(found.pvalue)},
     )
 
 

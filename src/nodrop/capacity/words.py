@@ -25,7 +25,6 @@ RULES = {
     "capacity-fit": "capacity-fitted",
     "capacity-rounds-differ": "capacity-rounds-differ",
     "capacity-contradicted": "capacity-contradicted",
-    "capacity-drift": "capacity-rounds-differ",
     "capacity-changed": "capacity-changed",
     "capacity-noise": "capacity-noise",
     "capacity-set-aside": "capacity-set-aside",
@@ -36,7 +35,6 @@ RULES = {
 DOUBTS = (
     "capacity-rounds-differ",
     "capacity-contradicted",
-    "capacity-drift",
     "capacity-changed",
     "capacity-set-aside",
 )

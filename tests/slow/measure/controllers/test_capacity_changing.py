@@ -38,7 +38,8 @@ def test_a_step_within_a_round_is_said_and_the_last_trials_count(
         assert found.lower and found.upper, texts(found)
         assert 10 * left * 0.93 <= found.lower.value <= 10 * left < found.upper.value
         rules = {statement.rule for statement in found.statements}
-        assert rules & {"capacity-changed", "capacity-rounds-differ"}, texts(found)
+        said = {"capacity-changed", "capacity-rounds-differ", "capacity-contradicted"}
+        assert rules & said, texts(found)
 
 
 @pytest.mark.parametrize("slower", [0.03, 0.01, 0.02])
