@@ -140,7 +140,7 @@ class Found:
 
     @property
     def rules(self) -> set[str]:
-        return {statement.rule for statement in self.ndr.statements}
+        return {statement.code for statement in self.ndr.statements}
 
     @property
     def inverted(self) -> bool:

@@ -242,7 +242,7 @@ def test_a_search_ends_with_a_sentence_and_goes_on_with_resume(
         answer, *_ = answers(outcome.records, search)
         assert answer.limited_by == "lab"
         said = answer.statements[0].text
-        assert "as the lab failed (void: not one of" in said, said
+        assert "as the lab failed; void: not one of" in said, said
         bench.panel.joins()
         outcome = run(*settings, text=text, resume=True, out=outcome.directory)
     answer, *_ = answers(outcome.records, search)

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nodrop.answer.finding import WORDS
 from nodrop.capacity.card import breaks_words, headline, load_of, rate_words
 from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
-from nodrop.capacity.search_answer import Answer, rounds_words
+from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.statements import writing
 from nodrop.capacity.tried import SENDER_REASONS, judged_ratio, tried
@@ -23,7 +24,7 @@ from nodrop.config.units import count_of, noun, parse_cpus
 from nodrop.findings.load_words import apart, written
 from nodrop.report import escape, numbers
 from nodrop.report.loads import Ladder, always_void, ladders, places_of, share
-from nodrop.report.sentences import WORDS, hop_title
+from nodrop.report.sentences import hop_title
 from nodrop.report.story import Cell, Source, Story, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import (
@@ -312,7 +313,7 @@ def _breaks(limit: _Limit) -> Breaks:
     ]
     return Breaks(
         verdict=verdict, limited_by=limit.by, place=place, threads=threads,
-        path=stages[max(1, len(stages) - MOST_PATH + 1) :], why=" ".join(filter(None, said)),
+        path=stages[max(1, len(stages) - MOST_PATH + 1) :], why=[*filter(None, said)],
         lost=record.packets.lost_packets if record else None,
         sent=record.offered.sent if record else None, run=trial.name if trial else None,
     )  # fmt: skip
@@ -371,11 +372,11 @@ def _sure_words(
         met = [tried(t.record).good(goal) for t in searched.trials if t.name in runs]
         of = count_of(len(met) - met.count(None), "trial")
         yield f"{met.count(True)} of {of} carried it."
-    if answer.confidence is None or "its bounds" not in answer.confidence.why:
+    if answer.confidence is None or answer.confidence.reason.code != "sure.bounds":
         below = f"Carried is {numbers.percent(answer.reached_width)} % below too much."
         yield below if answer.reached_width is not None else f"{bounds_words(answer).capitalize()}."
     if answer.cut_rounds:
-        yield f"{rounds_words(len(answer.rounds), answer.cut_rounds, rounds)}."
+        yield f"{len(answer.rounds) - answer.cut_rounds} of {count_of(rounds, 'round')} complete."
     for carried, said in (
         (True, "carried a load that others did not"),
         (False, "did not carry a load that others carried"),

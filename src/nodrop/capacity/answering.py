@@ -11,6 +11,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from nodrop.answer.finding import Finding
 from nodrop.capacity.bounds import Bounds
 from nodrop.capacity.estimate import Estimate
 from nodrop.capacity.limit import CLOSED, least_tried, limited_by
@@ -22,14 +23,12 @@ from nodrop.capacity.search_answer import (
     Evidence,
     Missed,
     Round,
-    Statement,
     apart,
     confidence,
 )
 from nodrop.capacity.statements import doubts, statements, writing
 from nodrop.capacity.tried import (
     NEAR,
-    Aside,
     Bracket,
     Load,
     Tried,
@@ -43,13 +42,12 @@ from nodrop.capacity.tried import (
     untriable_above,
 )
 from nodrop.config.search import Search
-from nodrop.config.units import count_of
 from nodrop.results.capacity import LimitedBy
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import median_interval, runs_needed
 
 
-def reservations(answer: Answer, found: Estimate | None) -> Iterator[Statement]:
+def reservations(answer: Answer, found: Estimate | None) -> Iterator[Finding]:
     """`found`: nodrop's own method's; None of others."""
     if found is not None:
         yield from changed(answer, found)
@@ -59,7 +57,7 @@ def reservations(answer: Answer, found: Estimate | None) -> Iterator[Statement]:
         yield aside
 
 
-def changed(answer: Answer, found: Estimate) -> Iterator[Statement]:
+def changed(answer: Answer, found: Estimate) -> Iterator[Finding]:
     """Phases of the SUT, if their order is no chance, or if it served less and less."""
     if not (found.changed or answer.limited_by == "changes"):
         return
@@ -69,57 +67,58 @@ def changed(answer: Answer, found: Estimate) -> Iterator[Statement]:
         return
     first, last = served[0], served[-1]
     assert first.at is not None and last.at is not None
-    begun = found.phases[-1][0].trial.record.index
-    since = f", less from trial {begun} on" if len(found.phases) == 2 else ""
-    counts = "" if answer.limited_by == "changes" else "; its last trials count"
-    yield Statement(
-        rule="capacity-changed",
-        text=f"the SUT served less as it went on: it served {loads.at(first.at)} of too much at "
-        f"first and {loads.at(last.at)} at last{since}{counts}",
-        evidence={"phases": len(found.phases)},
-        runs=(first.trial.record.run, last.trial.record.run),
+    values: dict[str, Any] = {"first": loads.at(first.at), "last": loads.at(last.at)}
+    if len(found.phases) == 2:
+        begun = {**values, "begun": found.phases[-1][0].trial.record.index}
+        because = [Finding(code="reason.served_since", values=begun)]
+    else:
+        because = [Finding(code="reason.served", values=values)]
+    if answer.limited_by != "changes":
+        because.append(Finding(code="reason.last_count"))
+    yield Finding(
+        code="capacity-changed",
+        values={"phases": len(found.phases)},
+        because=tuple(because),
+        trials=(first.trial.record.run, last.trial.record.run),
     )
 
 
-def _noise(answer: Answer, found: Missed) -> Statement:
+def _noise(answer: Answer, found: Missed) -> Finding:
     assert answer.lower is not None
-    where = writing(answer).span(found.least, answer.lower.value, up=False)
     of_packets = answer.goal == 0 and answer.goals_of == "packets"
-    what = "lost packets or fell behind" if of_packets else "missed the goal"
-    many = f"{found.missed} of {count_of(found.trials, 'trial')}"
-    return Statement(
-        rule="capacity-noise",
-        text=f"{many} at {where} {what}; up to {100 * found.share_at_most:.0f} % of such trials "
-        "may (95 % confidence)",
-        evidence={
+    return Finding(
+        code="capacity-noise",
+        values={
+            "where": writing(answer).span(found.least, answer.lower.value, up=False),
             "trials": found.trials,
             "missed": found.missed,
             "share_at_most": found.share_at_most,
         },
+        because=(Finding(code="reason.lost_or_behind" if of_packets else "reason.missed_goal"),),
     )
 
 
-_WHY = {
-    Aside.STOLEN: "lost no more than came while the hypervisor had the CPU, or in late bursts",
-    Aside.PACE: "lost nothing, and ended too soon to show the pace",
-    Aside.ODD: "lost far more than others of no less load, which a disturbance does",
-    Aside.CHANGED: "came before the SUT began to serve less",
-}
-
-
-def _set_aside(answer: Answer, found: Estimate) -> Statement | None:
-    loads, words = writing(answer), []
-    for why, trials in found.aside().items():
-        if trials:
-            least = loads.at(min(t.value for t in trials), up=False)
-            words.append(f"{len(trials)} {_WHY[why]} (the lowest at {least})")
-    if not words:
+def _set_aside(answer: Answer, found: Estimate) -> Finding | None:
+    loads = writing(answer)
+    aside = found.aside()
+    because = [
+        Finding(
+            code=f"aside.{why.value}",
+            values={
+                "n": len(trials),
+                "least": loads.at(min(t.value for t in trials), up=False),
+            },
+        )
+        for why, trials in aside.items()
+        if trials
+    ]
+    if not because:
         return None
-    return Statement(
-        rule="capacity-set-aside",
-        text=f"trials set aside: {'; '.join(words)}",
-        evidence={why.value: len(trials) for why, trials in found.aside().items()},
-        runs=tuple(t.record.run for trials in found.aside().values() for t in trials),
+    return Finding(
+        code="capacity-set-aside",
+        values={why.value: len(trials) for why, trials in aside.items()},
+        because=tuple(because),
+        trials=tuple(t.record.run for trials in aside.values() for t in trials),
     )
 
 
@@ -257,9 +256,9 @@ class _Cell:
             statements=(),
         )
         answer = replace(answer, confidence=_confidence(answer, every, search, found))
-        *said, cost = statements(answer, every, search, own)
-        said += reservations(answer, found)
-        return replace(answer, statements=(*said, cost))
+        *others, cost = statements(answer, every, search, own)
+        others += reservations(answer, found)
+        return replace(answer, statements=(*others, cost))
 
 
 def _confidence(

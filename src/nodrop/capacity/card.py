@@ -5,41 +5,15 @@ Whoever watches a search says the same of the trials so far as the report says o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
+from nodrop.answer.finding import WORDS, Finding, render, sentence_case
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.statements import writing
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import apart, goal_words, written
 from nodrop.ledger.verdict import percent
 from nodrop.results.capacity import Action, Card, CardLoad
-
-VERDICTS: Mapping[str, tuple[str, str]] = {
-    "sut_failed": ("{sut} fails.", "It died, hung or was killed under this load."),
-    "before_sut": ("Packets die before {sut}.", "{sut} never saw them."),
-    "other_programs": ("Other programs took its CPU.", "{sut} lost packets while they ran."),
-    "sender_cpu": ("The sender took its CPU.", "Sender and {sut} share a CPU."),
-    "interrupts": ("Interrupts took its CPU.", "Its CPU served the kernel, not {sut}."),
-    "quota": ("Its CPU quota is spent.", "The kernel held {sut} back."),
-    "hypervisor": ("The hypervisor took its CPU.", "This host is a guest; others had its CPU."),
-    "not_known": ("What breaks is not known.", "Most trials say nothing of their load."),
-    "generator": ("The sender is the limit.", "It fell behind before {sut} did."),
-    "max": ("Nothing breaks yet.", "The highest load of the search was carried."),
-    "min": ("The least load is too much.", "The search tried nothing below it."),
-    "loss_at_every_load": ("Loss at every load.", "The same part is lost of each."),
-    "budget": ("The budget ran out.", "No higher load was decided."),
-    "void_above": ("Higher loads say nothing.", "Every trial above it is void."),
-    "unfinished": ("The search is not finished.", "Resume it."),
-    "lab": ("The lab failed.", "A cable was out, or a host was gone."),
-    "changes": ("{sut} grows slower.", "It serves less from trial to trial."),
-    "nothing_measured": ("Nothing was measured.", "No trial says anything of {sut}."),
-    "not_judged": ("Detections cannot be judged.", "Fewer than 20 are expected."),
-}
-"""Verdict and reason of each end of a search but `sut`, whose verdict names the place."""
-PLACES: Mapping[str, str] = {
-    "socket ring": "The socket ring overflows.",
-    "generator": "The sender is the limit.",
-}
 
 
 def load_of(answer: Answer, bound: Bound | None) -> CardLoad | None:
@@ -106,20 +80,20 @@ def breaks_words(
 ) -> tuple[str, str]:
     """The verdict, and its reason if the place does not say it. `missed_alone`: detections were,
     and no packet was lost; `behind`: nothing was, and not all was done in time."""
-    sut = "the SUT" if sut == "The SUT" else sut
-    if limited_by in VERDICTS:
-        verdict, why = (words.format(sut=sut) for words in VERDICTS[limited_by])
-        if behind and limited_by == "other_programs":
-            why = f"{sut} fell behind while they ran; it lost nothing yet."
-        return verdict[:1].upper() + verdict[1:], why[:1].upper() + why[1:]
-    if missed_alone:
-        return "Detections are missed, no packet.", "A memcap, a timeout or a depth cost them."
-    if behind:
-        return (
-            f"{sut[:1].upper()}{sut[1:]} falls behind.",
-            "Its rings held what it did not do in time.",
-        )
-    return PLACES.get(place or "", f"Packets die in the {place or 'SUT'}."), ""
+    code = f"limited_by.{limited_by}"
+    if limited_by == "sut":
+        named = (place or "").replace(" ", "_")
+        if missed_alone:
+            code = "breaks.detections"
+        elif behind:
+            code = "breaks.behind"
+        elif named in WORDS["breaks"]:
+            code = f"breaks.{named}"
+    elif limited_by == "other_programs" and behind:
+        code = "breaks.behind_others"
+    values = {"sut": "the SUT" if sut == "The SUT" else sut, "place": place or "SUT"}
+    found = Finding(code=code, values=values)
+    return sentence_case(render(found, "title")), sentence_case(render(found))
 
 
 def kicker(card: Card) -> str:
@@ -183,8 +157,7 @@ def action_lines(card: Card) -> Iterator[tuple[str, str]]:
 def card_lines(card: Card) -> Iterator[tuple[str, str]]:
     """Key and value of each line, for a terminal and for markdown."""
     yield from loads_lines(card)
-    for words in filter(None, card.breaks.why.split(". ")):
-        yield "", f"{words.rstrip('.')}."
+    yield from (("", words) for words in card.breaks.why)
     yield from action_lines(card)
     if card.sure.confidence is not None:
         yield "sure", f"{card.sure.confidence.level}: {card.sure.confidence.why}"

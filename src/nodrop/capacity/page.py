@@ -12,10 +12,10 @@ from markupsafe import Markup
 from nodrop.capacity.answer_cards import cards, given_cards, ordered
 from nodrop.capacity.knee import workers_of
 from nodrop.capacity.pictures import by_outcome, zones
-from nodrop.capacity.search_answer import Answer, rounds_words
+from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import efficiencies
-from nodrop.capacity.statements import ramp_words
+from nodrop.capacity.statements import ramp_findings
 from nodrop.capacity.tried import judged_ratio
 from nodrop.capacity.words import shown_fit
 from nodrop.config.units import parse_cpus
@@ -273,8 +273,7 @@ def _curve(searched: SearchedCell) -> LossCurve | None:
 
 def _facts(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str, str]]:
     sure = card.sure
-    rounds = rounds_words(sure.rounds, sure.cut, sure.rounds_asked).split(" r")
-    yield "Rounds", rounds[0], "complete"
+    yield "Rounds", f"{sure.rounds - sure.cut} of {sure.rounds_asked}", "complete"
     yield from _counted(sure)
     if (curve := _curve(searched)) is not None:
         spread = numbers.between(curve.low_pps, curve.high_pps, numbers.count)
@@ -356,8 +355,8 @@ def _says(trial: Trial, card: Card, decides: str) -> str:
     """At most 8 words of exception."""
     record = trial.record
     if record.searched is not None and record.searched.ramp is not None:
-        words = ramp_words(record.searched.by, record.searched.ramp).partition(";")[0]
-        return escape.plain(words, longest=70)
+        first = next(ramp_findings(record.searched.by, record.searched.ramp))
+        return escape.plain(first.text, longest=70)
     if record.searched is not None and record.searched.soak is not None:
         return "soak: decides nothing"
     if trial.outcome != "measured":

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from nodrop.answer.finding import Finding, render
 from nodrop.capacity.tried import MOST_MISSED, Tried
 from nodrop.config.search import Of
-from nodrop.config.units import count_of
-from nodrop.ledger.verdict import percent
 from nodrop.results.capacity import LimitedBy
 from nodrop.stats.interval import Interval, Knee, upper_bound
 
@@ -96,16 +95,6 @@ class Missed:
         return upper_bound(self.missed, self.trials)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
-    """A sentence, the rule that made it, and what it rests on (docs/reference/findings.md)."""
-
-    rule: str
-    text: str
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-    runs: tuple[str, ...] = ()
-
-
 Level = Literal["high", "fair", "low"]
 
 
@@ -114,10 +103,13 @@ class Confidence:
     """A level, by the rule of `confidence`, and its reason."""
 
     level: Level
-    why: str
-    """The reason, in words."""
+    reason: Finding
     known: float
     """Relative: the load is written in steps of that."""
+
+    @property
+    def why(self) -> str:
+        return render(self.reason, "why")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,13 +156,8 @@ class Answer:
     sent_pps: Mapping[float, float]
     """Load → packets/s that its trials really sent, the median: a replica in part has whole flows,
     so a trace with one large flow sends no more of 1.9X than of 1.5X."""
-    statements: tuple[Statement, ...]
+    statements: tuple[Finding, ...]
     """The first is the answer; what the search took is the last."""
-
-
-def rounds_words(begun: int, cut: int, asked: int) -> str:
-    """`1 of 3 rounds complete`: neither cut by the budget nor kept from beginning."""
-    return f"{begun - cut} of {count_of(asked, 'round')} complete"
 
 
 FEW_MEASURED = 0.5
@@ -209,8 +196,8 @@ class Evidence:
     trials: Sequence[Tried]
     """Trials of all rounds, without ramps."""
     goal: float
-    doubts: Sequence[Statement]
-    """Statements that speak against the answer."""
+    doubts: Sequence[Finding]
+    """Findings that speak against the answer."""
     missed: Missed | None = None
     """None if no load is carried."""
 
@@ -237,68 +224,62 @@ class Evidence:
 
 def confidence(found: Evidence) -> Confidence:
     level: Level
-    if why := next(_low(found), ""):
-        level = "low"
-    elif why := next(_not_high(found), ""):
-        level = "fair"
+    if low := next(_low(found), None):
+        level, reason = "low", low
+    elif fair := next(_not_high(found), None):
+        level, reason = "fair", fair
     else:
         assert found.between is not None and found.spread is not None, "high needs three rounds"
-        rounds = f"{found.between.n} rounds within {percent(found.spread)} of each other"
-        level, why = "high", f"{rounds}, {_counted(found)}"
+        counted = {"rounds": found.between.n, "spread": found.spread, **_counted(found)}
+        level, reason = "high", _reason("agree", **counted)
     ways = [part * PART for part in (found.width, found.spread) if part is not None]
-    return Confidence(level=level, why=why, known=max([KNOWN[level], *ways]))
+    return Confidence(level=level, reason=reason, known=max([KNOWN[level], *ways]))
 
 
-def _counted(found: Evidence) -> str:
-    return f"{found.said} of {count_of(len(found.trials), 'trial')} say something of their load"
+def _reason(code: str, **values: Any) -> Finding:
+    return Finding(code=f"sure.{code}", values=values)
 
 
-def _disturbed(found: Evidence) -> str:
-    return f"others had the CPUs in {found.busy} of the {found.said} trials that say something"
+def _counted(found: Evidence) -> dict[str, int]:
+    return {"said": found.said, "trials": len(found.trials)}
 
 
-def _low(found: Evidence) -> Iterator[str]:
+def _low(found: Evidence) -> Iterator[Finding]:
     if found.said < FEW_MEASURED * len(found.trials):
-        yield f"only {_counted(found)}"
+        yield _reason("few_said", **_counted(found))
     if found.busy > FEW_MEASURED * found.said:
-        yield _disturbed(found)
+        yield _reason("disturbed", busy=found.busy, said=found.said)
     if found.limited_by in TAKEN:
-        yield "the SUT was kept off its CPU as it lost"
+        yield _reason("kept_off")
     if (seen := found.missed) is not None and seen.missed > max(1, MOST_MISSED * seen.trials):
-        many = f"{seen.missed} of {seen.trials} trials"
-        yield f"{many} of its load, or of a little less, missed the goal"
-    for doubt in found.doubts:
-        if doubt.evidence.get("most_share", 1.0) > MOST_AGREE:
-            yield _first(doubt.text)
-    if found.width is not None and found.width > FAR_APART:
-        yield f"its bounds lie {percent(found.width)} apart"
-    if found.spread is not None and found.spread > FAR_APART:
-        yield f"rounds lie {percent(found.spread)} apart"
-    if found.lower is not None and len(found.lower.runs) < FEWEST:
-        yield f"its load was carried in {count_of(len(found.lower.runs), 'trial')}"
+        yield _reason("missed", missed=seen.missed, trials=seen.trials)
+    yield from (d for d in found.doubts if d.values.get("most_share", 1.0) > MOST_AGREE)
+    yield from _apart(found, FAR_APART)
+    yield from _seldom(found, FEWEST)
 
 
-def _not_high(found: Evidence) -> Iterator[str]:
+def _not_high(found: Evidence) -> Iterator[Finding]:
     if found.upper is None:
-        yield "no load was shown to be too much"
-    if found.lower is not None and len(found.lower.runs) < ENOUGH:
-        yield f"its load was carried in {count_of(len(found.lower.runs), 'trial')}"
+        yield _reason("no_end")
+    yield from _seldom(found, ENOUGH)
     if found.said < NEARLY_ALL_MEASURED * len(found.trials):
-        yield f"only {_counted(found)}"
+        yield _reason("few_said", **_counted(found))
     if found.busy > (1 - NEARLY_ALL_MEASURED) * found.said:
-        yield _disturbed(found)
-    if found.doubts:
-        yield _first(found.doubts[0].text)
+        yield _reason("disturbed", busy=found.busy, said=found.said)
+    yield from found.doubts
     rounds = 0 if found.between is None else found.between.n
     if rounds < ROUNDS:
-        counted = {0: "no round", 1: "only one round", 2: "only two rounds"}[rounds]
-        yield f"{counted} came to an end"
-    wide = max(AGREE, found.asked_width)
-    if found.width is not None and found.width > wide:
-        yield f"its bounds lie {percent(found.width)} apart"
-    if found.spread is not None and found.spread > wide:
-        yield f"rounds lie {percent(found.spread)} apart"
+        yield _reason({0: "no_round", 1: "one_round", 2: "two_rounds"}[rounds])
+    yield from _apart(found, max(AGREE, found.asked_width))
 
 
-def _first(text: str) -> str:
-    return text.partition(";")[0].partition(":")[0]
+def _seldom(found: Evidence, least: int) -> Iterator[Finding]:
+    if found.lower is not None and len(found.lower.runs) < least:
+        yield _reason("seldom", trials=len(found.lower.runs))
+
+
+def _apart(found: Evidence, most: float) -> Iterator[Finding]:
+    if found.width is not None and found.width > most:
+        yield _reason("bounds", width=found.width)
+    if found.spread is not None and found.spread > most:
+        yield _reason("spread", spread=found.spread)

@@ -1,53 +1,53 @@
-"""Statements on an answer: each has its rule, its evidence and its trials."""
+"""Findings on an answer: each has its code, its values, its reasons and its trials."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
-from nodrop.capacity.search_answer import Answer, Between, Statement, apart, rounds_words
+from nodrop.answer.finding import Finding, render
+from nodrop.capacity.search_answer import Answer, Between, apart
 from nodrop.capacity.tried import Tried, no_ratio
 from nodrop.config.search import Search
-from nodrop.config.units import noun
 from nodrop.findings.load_words import UNSURE, Writing, goal_words, known_apart, value_words
 from nodrop.ledger.hops import ON_EVERY_HOST
-from nodrop.ledger.verdict import percent
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.interval import Knee
 
 
-def ramp_words(by: str, ramp: Ramp) -> str:
-    """Words for what a load that grew showed."""
-    said = []
-    if ramp.lossy_from is not None:
-        said.append(f"packets were lost at {value_words(by, ramp.lossy_from)} at the latest")
-    if ramp.full_from is not None:
-        said.append(f"its busiest thread was full at {value_words(by, ramp.full_from)}")
-    if not said and ramp.clean_to:
-        said.append(f"nothing was seen to be too much up to {value_words(by, ramp.clean_to)}")
+def ramp_findings(by: str, ramp: Ramp) -> Iterator[Finding]:
+    """Findings on a load that grew, the most important first."""
+    ends = (("lossy_from", ramp.lossy_from), ("full_from", ramp.full_from))
+    seen = [(code, value) for code, value in ends if value is not None]
+    if not seen and ramp.clean_to:
+        seen.append(("clean_to", ramp.clean_to))
     if ramp.sender_to is not None:
-        said.append(f"the sender sent {value_words(by, ramp.sender_to)} at most")
+        seen.append(("sender_to", ramp.sender_to))
     if ramp.expects is not None:
-        how = {"served": "what was served", "cpu": "CPU per packet"}[ramp.expects_by or "served"]
-        said.append(f"about {value_words(by, ramp.expects)} is expected, by {how}")
-    return "; ".join(said) or "nothing was read while the load grew"
+        seen.append((f"expects_{ramp.expects_by or 'served'}", ramp.expects))
+    for code, value in seen:
+        yield Finding(code=f"ramp.{code}", values={"load": value_words(by, value)})
+    if not seen:
+        yield Finding(code="ramp.silent")
+
+
+def ramp_words(by: str, ramp: Ramp) -> str:
+    return "; ".join(found.text for found in ramp_findings(by, ramp))
 
 
 def statements(
     answer: Answer, every: Sequence[Tried], search: Search, own: Sequence[TrialRecord]
-) -> Iterator[Statement]:
+) -> Iterator[Finding]:
     """`every` trial that decides something; `own` are all of the cell, its ramps as well."""
     headline = _headline(answer, every, own)
     if search.soak_s and answer.lower is None:
-        headline = replace(headline, text=f"{headline.text}; there is no load to soak it at")
+        headline = replace(headline, because=(*headline.because, _reason("no_soak")))
     yield headline
     if (sure := answer.confidence) is not None:
-        yield Statement(
-            rule="capacity-confidence",
-            text=f"confidence {sure.level}: {sure.why}",
-            evidence={"level": sure.level, "known_ratio": sure.known},
-        )
+        values = {"level": sure.level, "known_ratio": sure.known}
+        yield Finding(code="capacity-confidence", values=values, because=(sure.reason,))
     if answer.lower is not None and answer.fit is not None:
         yield from _fitted(answer, answer.fit)
     if answer.between is not None and answer.between.n > 1:
@@ -56,36 +56,33 @@ def statements(
     missing = search.budget_s is not None and len(answer.rounds) < search.rounds
     shown = any(t.good(answer.goal) is not None for t in every)
     if shown and (missing or answer.cut_rounds):  # else it was not the budget that ended it
-        cut = f"; the budget cut {answer.cut_rounds} short, before its bounds were close"
-        complete = rounds_words(len(answer.rounds), answer.cut_rounds, search.rounds)
-        yield Statement(
-            rule="capacity-rounds-missing",
-            text=complete + (cut if answer.cut_rounds else ""),
-            evidence={
-                "rounds": len(answer.rounds),
-                "asked": search.rounds,
-                "cut": answer.cut_rounds,
-            },
+        begun, cut = len(answer.rounds), answer.cut_rounds
+        counted = {"rounds": begun, "complete": begun - cut, "asked": search.rounds, "cut": cut}
+        yield Finding(
+            code="capacity-rounds-missing",
+            values=counted,
+            because=(_reason("cut", cut=cut),) if cut else (),
         )
-    width, bounds = answer.reached_width, ""
-    if width is not None:
-        asked = percent(search.relative_width)
-        bounds = f"; bounds {percent(width)} apart ({asked} asked for)"
-    yield Statement(
-        rule="capacity-cost",
-        text=f"{answer.trials} {noun(answer.trials, 'trial')}, "
-        f"{answer.trial_seconds:,.0f} s of load{bounds}",
-        evidence={
+    width = answer.reached_width
+    apart = () if width is None else (_reason("bounds", width=width, asked=search.relative_width),)
+    yield Finding(
+        code="capacity-cost",
+        values={
             "trials": answer.trials,
             "trial_seconds": answer.trial_seconds,
             "reached_width": width,
         },
-        runs=tuple(t.record.run for t in every),
+        because=apart,
+        trials=tuple(t.record.run for t in every),
     )
 
 
-def doubts(answer: Answer, every: Sequence[Tried]) -> Iterator[Statement]:
-    """Statements that speak against the answer."""
+def _reason(code: str, **values: Any) -> Finding:
+    return Finding(code=f"reason.{code}", values=values)
+
+
+def doubts(answer: Answer, every: Sequence[Tried]) -> Iterator[Finding]:
+    """Findings that speak against the answer."""
     found = (_rounds_differ(answer), _contradicted(answer, every))
     yield from filter(None, found)
 
@@ -107,83 +104,77 @@ def writing(answer: Answer) -> Writing:
     )
 
 
-def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]) -> Statement:
-    goal, loads = goal_words(answer.goal, answer.goals_of), writing(answer)
+def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]) -> Finding:
+    loads = writing(answer)
     lower, upper = answer.lower, answer.upper
-    evidence = {
+    values = {
         "goal": answer.goal,
+        "within": goal_words(answer.goal, answer.goals_of),
+        "of_detections": answer.goals_of == "detections",
         "lower": None if lower is None else lower.value,
         "upper": None if upper is None else upper.value,
         "limited_by": answer.limited_by,
     }
     runs = (*(lower.runs if lower else ()), *(upper.runs if upper else ()))
+    limit = _limit(answer)
 
-    def said(rule: str, text: str) -> Statement:
-        return Statement(rule=rule, text=text, evidence=evidence, runs=runs)
+    def found(code: str, because: Sequence[Finding], **words: str) -> Finding:
+        own_values = {**values, **words}
+        return Finding(code=code, values=own_values, because=tuple(because), trials=runs)
 
     if lower is not None and upper is not None:
         carried, too_much = loads.both(lower, upper)
-        text = f"carries {carried} {goal}"
         if answer.limited_by == "sut_failed":
-            return said("capacity-failed", f"{text}; at {too_much} it failed")
+            return found("capacity-failed", (), carried=carried, too_much=too_much)
         bad = [t for t in every if t.value == upper.value and t.good(answer.goal) is False]
-        if bad and all(map(_behind_alone, bad)):
-            verb = "missed" if answer.goals_of == "detections" else "lost"
-            text = f"{text}; at {too_much} it fell behind, and {verb} nothing yet"
-        else:
-            text = f"{text}, not {too_much}"
-        why = _NOT_THE_SUT.get(answer.limited_by, "").format(place=answer.place)
-        return said("capacity-found", f"{text}: {why}" if why else text)
+        behind = bad and all(map(_behind_alone, bad))
+        code = "capacity-behind" if behind else "capacity-found"
+        return found(code, (limit,), carried=carried, too_much=too_much)
+    others = [limit, *_while_others(answer, every), *_last_void(answer, own)]
     if lower is not None:
-        at_least = f"carries at least {loads.carried(lower)} {goal}"
-        why = _WHY_AT_LEAST[answer.limited_by] + _while_others(answer, every)
-        why += _last_void(answer, own) + _undecided(answer, every)
-        return said("capacity-at-least", f"{at_least}: {why}")
+        others += _undecided(answer, every)
+        return found("capacity-at-least", others, carried=loads.carried(lower))
+    before = answer.place in {place.name for place in ON_EVERY_HOST}
     if answer.limited_by == "loss_at_every_load":
-        where = f", at place {answer.place}" if answer.place else ""
-        what = "missed detections" if answer.goals_of == "detections" else "loss"
-        words = f"carries no load {goal}: {what} at every load{where}"
-        if _on_its_way(answer):
-            words = f"what it carries {goal} is not known: {what} at every load{where}, before it"
-        return said("capacity-none", words)
-    why = _WHY_NOT.get(answer.limited_by, "") + _while_others(answer, every)
-    why += _last_void(answer, own)
+        where = "_before" if before else "_place" if answer.place else ""
+        values_of = {"place": answer.place, "of_detections": answer.goals_of == "detections"}
+        every_load = _reason(f"at_every_load{where}", **values_of)
+        return found("capacity-not-known" if before else "capacity-none", (every_load,))
     if mute := no_ratio(own):
-        why = f"{why} ({mute})"
-    if answer.limited_by == "changes":
-        return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
-    if upper is not None and (not why or not any(t.value < upper.value for t in every)):
-        words = f"carries less than {loads.too_much(upper)} {goal}, the least that was tried"
-        if _on_its_way(answer):
-            before = _NOT_THE_SUT["before_sut"].format(place=answer.place)
-            words = f"what it carries {goal} is not known: {loads.too_much(upper)}, the least that "
-            words += f"was tried, was not carried, and {before}"
-        return said("capacity-below-min", f"{words}: {why}" if why else words)
-    why += _looked_carried(answer, every)
-    return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
+        others.append(_reason("verdict", verdict=mute))
+    least_tried = upper is not None and not any(t.value < upper.value for t in every)
+    silent = not any(render(reason, "why") for reason in others)
+    if upper is not None and answer.limited_by != "changes" and (silent or least_tried):
+        too_much = loads.too_much(upper)
+        if before:
+            lost = _reason("least_lost_before", too_much=too_much, place=answer.place)
+            return found("capacity-not-known", (lost, *others), too_much=too_much)
+        return found("capacity-below-min", others, too_much=too_much)
+    if answer.limited_by != "changes":
+        others += _looked_carried(answer, every)
+    return found("capacity-not-known", others)
 
 
-def _on_its_way(answer: Answer) -> bool:
-    """Packets were lost before they came to the SUT."""
-    return answer.place in {place.name for place in ON_EVERY_HOST}
+def _limit(answer: Answer) -> Finding:
+    """Why a load was not carried, or could not be tried; without words if nothing but the SUT
+    is why."""
+    return Finding(code=f"limited_by.{answer.limited_by}", values={"place": answer.place})
 
 
-def _while_others(answer: Answer, every: Sequence[Tried]) -> str:
+def _while_others(answer: Answer, every: Sequence[Tried]) -> Iterator[Finding]:
     """A generator that is late on a busy host may be good for more."""
-    if answer.limited_by != "generator":
-        return ""
     void = [t for t in every if t.outcome == "void"]
     busy = sum(t.record.host_was_busy for t in void)
-    if 2 * busy <= len(void):
-        return ""
-    return f" while others had the CPUs (in {busy} of {len(void)} void trials)"
+    if answer.limited_by == "generator" and 2 * busy > len(void):
+        yield _reason("while_others", busy=busy, trials=len(void))
 
 
-def _last_void(answer: Answer, own: Sequence[TrialRecord]) -> str:
+def _last_void(answer: Answer, own: Sequence[TrialRecord]) -> Iterator[Finding]:
     """E.g. rules that do not load: whoever reads the answer alone must learn it."""
-    if answer.limited_by not in ("nothing_measured", "lab"):
-        return ""
-    return "".join(f" ({record.verdict})" for record in own[-1:] if not record.valid)
+    if answer.limited_by in ("nothing_measured", "lab"):
+        for record in own[-1:]:
+            if not record.valid:
+                yield _reason("verdict", verdict=record.verdict)
 
 
 def _behind_alone(trial: Tried) -> bool:
@@ -191,46 +182,49 @@ def _behind_alone(trial: Tried) -> bool:
     return trial.outcome == "measured" and trial.loss_ratio == 0
 
 
-def _undecided(answer: Answer, every: Sequence[Tried]) -> str:
+def _undecided(answer: Answer, every: Sequence[Tried]) -> Iterator[Finding]:
     """The lowest load above that a trial showed to be too much, if the search ended before others
     agreed: who sees that trial in the picture would miss it here."""
     if answer.lower is None or answer.limited_by not in ("budget", "unfinished"):
-        return ""
+        return
     above = [t for t in every if t.value > answer.lower.value and t.good(answer.goal) is False]
-    if not above:
-        return ""
-    least = writing(answer).at(min(t.value for t in above), up=True)
-    return f"; {least} was too much in a trial that does not decide"
+    if above:
+        least = writing(answer).at(min(t.value for t in above), up=True)
+        yield _reason("undecided", least=least)
 
 
-def _looked_carried(answer: Answer, every: Sequence[Tried]) -> str:
+def _looked_carried(answer: Answer, every: Sequence[Tried]) -> Iterator[Finding]:
     """The highest load within the goal below what was too much, if only trials that do not decide
     were."""
     most = math.inf if answer.upper is None else answer.upper.value
     carried = [t for t in every if t.good(answer.goal) and t.value < most]
     if not carried:
-        return ""
+        return
     best = max(carried, key=lambda t: t.value)
     pps = best.record.offered.per_s
     loads = Writing(by=answer.by, known=UNSURE, pps_per=None if pps is None else pps / best.value)
-    return f"; {loads.at(best.value)} was carried in a trial that does not decide"
+    yield _reason("looked_carried", most=loads.at(best.value))
 
 
-def _fitted(answer: Answer, fit: Knee) -> Iterator[Statement]:
+def _fitted(answer: Answer, fit: Knee) -> Iterator[Finding]:
     if fit.low is None or fit.high is None:
         return
     loads = writing(answer)
-    by = "the level of the SUT's ring" if answer.by_level else "what was served of too much"
-    span = loads.span(fit.low, fit.high)
-    yield Statement(
-        rule="capacity-fit",
-        text=f"the limit is {loads.at(fit.estimate)}, by {by} (95 % interval {span}, {fit.n} "
-        "trials)",
-        evidence={"estimate": fit.estimate, "low": fit.low, "high": fit.high, "trials": fit.n},
+    yield Finding(
+        code="capacity-fit",
+        values={
+            "estimate": fit.estimate,
+            "low": fit.low,
+            "high": fit.high,
+            "trials": fit.n,
+            "limit": loads.at(fit.estimate),
+            "by_level": answer.by_level,
+            "span": loads.span(fit.low, fit.high),
+        },
     )
 
 
-def _rounds_differ(answer: Answer) -> Statement | None:
+def _rounds_differ(answer: Answer) -> Finding | None:
     """Bounds of rounds that have nothing in common."""
     found = apart(answer.rounds)
     if found is None:
@@ -239,100 +233,64 @@ def _rounds_differ(answer: Answer) -> Statement | None:
     assert better.lower is not None and worse.upper is not None
     low, high = better.lower.value, worse.upper.value
     at_least, at_most = writing(answer).distinct(low, high)
-    return Statement(
-        rule="capacity-rounds-differ",
-        text=f"rounds differ by more than chance within one explains: round {better.number} found "
-        f"at least {at_least}, round {worse.number} at most {at_most}; starts of the SUT "
-        "differ, or it changes with time: the answer is that of the lowest",
-        evidence={
+    return Finding(
+        code="capacity-rounds-differ",
+        values={
             "low": low,
             "of_round": better.number,
             "high": high,
             "of_other_round": worse.number,
+            "at_least": at_least,
+            "at_most": at_most,
         },
     )
 
 
-def _contradicted(answer: Answer, every: Sequence[Tried]) -> Statement | None:
+def _contradicted(answer: Answer, every: Sequence[Tried]) -> Finding | None:
     """Trials of any round that say the contrary of the loads of the answer."""
     shown = [(t, good) for t in every if (good := t.good(answer.goal)) is not None]
     loads = writing(answer)
-    words, shares = list[str](), [0.0]
+    because, shares = list[Finding](), [0.0]
     runs: list[Tried] = []
     if (lower := answer.lower) is not None:
         same = [(t, good) for t, good in shown if t.value <= lower.value]
         if bad := [t for t, good in same if not good]:
             least = loads.at(min(t.value for t in bad), up=False)
-            words.append(
-                f"{len(bad)} of {len(same)} trials at {loads.at(lower.value)} "
-                f"or less missed the goal (the lowest of them at {least})"
-            )
+            because.append(_reason("missed_below", missed=len(bad), trials=len(same),
+                                   load=loads.at(lower.value), end=least))  # fmt: skip
             runs, shares = [*runs, *bad], [*shares, len(bad) / len(same)]
     if (upper := answer.upper) is not None:
         same = [(t, good) for t, good in shown if t.value >= upper.value]
         if carried := [t for t, good in same if good]:
             most = loads.at(max(t.value for t in carried), up=True)
-            words.append(
-                f"{len(carried)} of {len(same)} trials at {loads.at(upper.value)} "
-                f"or more met it (the highest of them at {most})"
-            )
+            because.append(_reason("met_above", met=len(carried), trials=len(same),
+                                   load=loads.at(upper.value), end=most))  # fmt: skip
             runs, shares = [*runs, *carried], [*shares, len(carried) / len(same)]
-    if not words:
+    if not because:
         return None
-    return Statement(
-        rule="capacity-contradicted",
-        text=f"not all trials agree: {'; '.join(words)}",
-        evidence={"trials": len(runs), "most_share": max(shares)},
-        runs=tuple(t.record.run for t in runs),
+    return Finding(
+        code="capacity-contradicted",
+        values={"trials": len(runs), "most_share": max(shares)},
+        because=tuple(because),
+        trials=tuple(t.record.run for t in runs),
     )
 
 
-_WHY_AT_LEAST = {
-    "generator": "the generator was the limit",
-    "max": "search.max allowed no more",
-    "budget": "the budget ended there",
-    "hypervisor": "the hypervisor took too much of this host's CPU to measure more",
-    "other_programs": "other programs had too much of this host's CPU to measure more",
-    "void_above": "every trial above it was void",
-    "unfinished": "the search has not ended, and has not found a load that is too much",
-    "lab": "it ended there, as the lab failed",
-}
-_NOT_THE_SUT = {
-    "hypervisor": _WHY_AT_LEAST["hypervisor"],
-    "before_sut": "the packets were lost before it, in the {place}",
-    "other_programs": "other programs had its CPU",
-    "sender_cpu": "the sender had its CPU as it lost",
-    "interrupts": "interrupts had its CPU as it lost",
-    "quota": "its CPU quota held it as it lost",
-    "not_known": "most trials say nothing of their load, so what limits it is not known",
-}
-"""Limit → why a load was not carried, though that need not be the SUT's fault."""
-_WHY_NOT = {
-    "generator": "the generator was the limit",
-    "hypervisor": "the hypervisor took too much of this host's CPU to measure anything",
-    "other_programs": "other programs had too much of this host's CPU to measure anything",
-    "budget": "the budget ended first",
-    "unfinished": "the search has not ended",
-    "lab": "the search ended, as the lab failed",
-    "nothing_measured": "no trial was measured that shows it",
-    "not_judged": "no trial can be judged by its detections",
-    "changes": "the SUT serves less and less while it is searched",
-}
-
-
-def _between_rounds(answer: Answer, between: Between) -> Statement:
+def _between_rounds(answer: Answer, between: Between) -> Finding:
     loads = writing(answer)
-    span = loads.span(between.lowest, between.highest, up=False)
-    each = "" if " to " in span else "each of "
-    words = f"{each}{between.n} rounds carried {span}"
     if between.interval is None:
-        words += f"; no interval between rounds ({between.why_no_interval})"
+        interval = _reason("no_interval", lacking=between.why_no_interval)
     else:
-        span = loads.span(between.interval.low, between.interval.high)
-        words += f"; 95 % interval of the median round: {span}"
-    return Statement(
-        rule="capacity-between-rounds",
-        text=words,
-        evidence={"rounds": between.n, "lowest": between.lowest, "highest": between.highest},
-        runs=(),
+        ends = between.interval
+        interval = _reason("interval", interval=loads.span(ends.low, ends.high))
+    return Finding(
+        code="capacity-between-rounds",
+        values={
+            "alike": between.lowest == between.highest,
+            "rounds": between.n,
+            "lowest": between.lowest,
+            "highest": between.highest,
+            "span": loads.span(between.lowest, between.highest, up=False),
+        },
+        because=(interval,),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from nodrop.answer.finding import render
 from nodrop.capacity.card import action_lines, card_lines, loads_lines
 from nodrop.capacity.knee import OF_DETECTIONS, WORDS, Dot
 from nodrop.capacity.pictures import knee_of
@@ -190,12 +191,8 @@ def _carried(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str]]:
     """The lines of the card. Where no load is carried, the first says why that is not known."""
     first, *others = card_lines(card)
     if card.carried is None:
-        said = searched.answers[0].statements[0].text.removeprefix("carries ")
-        _, unknown, why = said.partition(" is not known: ")
-        first = (
-            "carried",
-            f"{escape.plain(f'not known: {why}' if unknown else said, longest=600)}.",
-        )
+        said = render(searched.answers[0].statements[0], "short")
+        first = ("carried", f"{escape.plain(said, longest=600)}.")
     yield first
     yield from others
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from nodrop.answer.finding import WORDS, Finding, render, sentence_case
 from nodrop.capacity.limit import TAKEN_BY
-from nodrop.capacity.search_answer import Answer, Statement
+from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.statements import writing
 from nodrop.capacity.tried import Tried, tried
@@ -46,7 +48,7 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
     said: set[str] = set()
     for answer in searched.answers:
         for statement in answer.statements:
-            rule = RULES.get(statement.rule, "capacity")
+            rule = RULES.get(statement.code, "capacity")
             if rule == "capacity":
                 yield _sentence(searched, rule, headline(searched.subject, answer), statement)
                 words = broke(answer)
@@ -142,7 +144,7 @@ def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
     """A sentence on what the search took, which is the same for all its goals."""
     for answer in searched.answers[:1]:
         for statement in answer.statements:
-            if RULES.get(statement.rule) == "search-cost":
+            if RULES.get(statement.code) == "search-cost":
                 text = f"a search of {searched.subject}: {statement.text}"
                 yield _sentence(searched, "search-cost", text, statement)
 
@@ -150,9 +152,8 @@ def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
 def headline(subject: str, answer: Answer) -> str:
     """`Suricata carries 103,400 packets/s, 310 Mbit/s (61.2X) without loss, not 106,400 packets/s
     (63X).` The rates are those really sent."""
-    text = answer.statements[0].text
-    joined = " " if text.startswith("carries") else ": "
-    return f"{subject}{joined}{escape.plain(text, longest=600)}."
+    text = render(replace(answer.statements[0], subject=subject))
+    return f"{escape.plain(text, longest=600)}."
 
 
 def broke(answer: Answer) -> str:
@@ -172,19 +173,19 @@ def lowered(words: str) -> str:
 def doubts(answer: Answer) -> Iterator[str]:
     """Sentences that speak against the answer."""
     for statement in answer.statements:
-        if statement.rule in DOUBTS:
-            yield f"{statement.text[0].upper()}{statement.text[1:]}."
+        if statement.code in DOUBTS:
+            yield f"{sentence_case(statement.text)}."
 
 
 def _sentence(
-    searched: SearchedCell, rule: str, text: str, statement: Statement, *, knob: str = ""
+    searched: SearchedCell, rule: str, text: str, statement: Finding, *, knob: str = ""
 ) -> Sentence:
-    runs = set(statement.runs)
+    runs = set(statement.trials)
     return Sentence(
         rule=rule,
         text=text,
         subject=searched.subject,
-        evidence={"statement": statement.rule, **statement.evidence},
+        evidence={"statement": statement.code, **statement.values},
         trials=tuple(t for t in searched.trials if t.name in runs),
         knob=knob,
     )
@@ -247,52 +248,25 @@ def goal_name(answer: Answer) -> str:
     return f"{few} lost" if answer.goal else "no loss"
 
 
-LIMITS = {
-    "sut": "the SUT",
-    "sut_failed": "the SUT failed",
-    "before_sut": "before the SUT",
-    "other_programs": "other programs on the SUT's CPUs",
-    "sender_cpu": "the sender, on a CPU of the SUT's",
-    "interrupts": "interrupts on the SUT's CPUs",
-    "quota": "the SUT's CPU quota",
-    "not_known": "not known: most trials say nothing",
-    "generator": "the generator",
-    "max": "the most that was to be tried",
-    "min": "below the least that was tried",
-    "loss_at_every_load": "loss at every load",
-    "budget": "the budget",
-    "hypervisor": "the hypervisor",
-    "void_above": "every trial above it was void",
-    "unfinished": "the search has not ended",
-    "lab": "the lab failed",
-    "changes": "the SUT changes while it is searched",
-    "nothing_measured": "nothing was measured",
-    "not_judged": "too few detections to judge by",
-}
-
-
-CAUSES = {
-    "waiting_sender": "the sender had its CPU", "waiting_sut": "its own threads shared a CPU",
-    "other_programs": "other programs had its CPU", "stolen": "the hypervisor had its CPU",
-    "softirq": "interrupts", "throttled": "a CPU quota", "blocked": "it waited for a device",
-    "stopped": "it was stopped", "stood_still": "it stood still", "lock": "a lock",
-    "saturated": "a thread without time left", "workers_full": "a worker without time left",
-    "burst": "a burst", "own_pace": "its own pace",
-}  # fmt: skip
-"""Rules of causes (docs/methodology.md), as a card names them."""
-
-
 def causes_words(by: str, record: TrialRecord) -> str:
     """Causes of its loss, but for the one that the limit itself names."""
     rules = [c.rule for c in record.packets.loss_causes if TAKEN_BY.get(c.rule, c.rule) != by]
-    said = {"sut": "Cause", "not_known": "Cause in this trial"}
-    said |= dict.fromkeys(TAKEN_BY.values(), "Another cause")
-    names = escape.plain(", ".join(CAUSES.get(rule, rule).replace("_", " ") for rule in rules))
-    return f"{said[by]}: {names}." if by in said and names else ""
+    names = [_cause(rule) for rule in rules]
+    if not names or by not in ("sut", "not_known", *TAKEN_BY.values()):
+        return ""
+    whose = "another" if by in TAKEN_BY.values() else by
+    return render(Finding(code=f"causes.{whose}", values={"names": ", ".join(names)}))
+
+
+def _cause(rule: str) -> str:
+    """A rule that this version does not know is named as it is."""
+    if rule in WORDS["cause"]:
+        return render(Finding(code=f"cause.{rule}"), "short")
+    return escape.plain(rule).replace("_", " ")
 
 
 def limit_words(answer: Answer) -> str:
-    return LIMITS.get(answer.limited_by, answer.limited_by)
+    return render(Finding(code=f"limited_by.{answer.limited_by}"), "short")
 
 
 LEAST_STARTS = 0.1

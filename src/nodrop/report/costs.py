@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from nodrop.report.sentences import WORDS
+from nodrop.answer.finding import WORDS
 from nodrop.report.story import Cell, Gathered
 from nodrop.report.trials import Trial
 from nodrop.stats.comparison import Question

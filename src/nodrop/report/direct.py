@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from nodrop.answer.finding import WORDS
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.words import limit_words
@@ -21,7 +22,7 @@ from nodrop.report import escape
 from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_words
 from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, figure
 from nodrop.report.hosts import other_hosts
-from nodrop.report.sentences import WORDS, Sentence, listed, phrase, sentence_of
+from nodrop.report.sentences import Sentence, listed, phrase, sentence_of
 from nodrop.report.setups import Contrast, Level, compared_at_once, contrasts, held_words
 from nodrop.report.story import Cell, Source, Story, by_key, once
 from nodrop.report.trials import Trial, work_of

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from nodrop.answer.finding import WORDS
 from nodrop.capacity.searched_cells import given_cells, searches, subject
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import LEAST_KNOWN, Contradiction, LoadResult, contradiction, pairs
 from nodrop.ledger.hops import Reason
 from nodrop.report import escape, numbers
-from nodrop.report.sentences import WORDS, Sentence, counted, phrase, reason_words, sentence_of, why
+from nodrop.report.sentences import Sentence, counted, phrase, reason_words, sentence_of, why
 from nodrop.report.story import Cell, Story, by_key, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary, share_interval, upper_bound

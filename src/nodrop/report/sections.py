@@ -21,6 +21,7 @@ from markupsafe import Markup
 from markupsafe import escape as escaped
 
 import nodrop
+from nodrop.answer.finding import WORDS
 from nodrop.capacity.card import aside_words, kicker, lost_words
 from nodrop.config.options import shown
 from nodrop.errors import NotReady
@@ -30,7 +31,7 @@ from nodrop.report.chart import Chart, tag
 from nodrop.report.costs import Figure
 from nodrop.report.direct import VerdictCard, verdict_cards
 from nodrop.report.hosts import hosts_between, hosts_tables
-from nodrop.report.sentences import SHOWN, WORDS, Answer, phrase
+from nodrop.report.sentences import SHOWN, Answer, phrase
 from nodrop.report.story import Story
 from nodrop.report.tables import Table, empty, without
 

@@ -6,16 +6,13 @@ docs/reference/sentences.md says when each is said and on what evidence (a test 
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib.resources import files
-from string import Formatter
 from typing import Any
 
-from nodrop.config.units import count_of
+from nodrop.answer.finding import WORDS, filled
 from nodrop.report import escape, numbers
 from nodrop.report.story import Story
 from nodrop.report.trials import Trial
@@ -28,8 +25,6 @@ class Part(StrEnum):
     TRUST = "trust"
 
 
-WORDS = tomllib.loads(files("nodrop.report").joinpath("words.toml").read_text("utf-8"))
-"""Fixed words of a report, by code: its rules, reasons, remedies and definitions."""
 RULES: Mapping[str, Part] = {
     code: Part(part) for part, codes in WORDS["rules"].items() for code in codes
 }
@@ -106,24 +101,9 @@ class Answer:
     cannot_say: tuple[Sentence, ...] = ()
 
 
-class _Words(Formatter):
-    """`{n:trial}` is `1 trial` or `2 trials`, `{n:has|have}` one of the two, `{late_us:millis}` as
-    `numbers` shows it."""
-
-    def format_field(self, value: Any, spec: str) -> str:
-        if "|" in spec:
-            one, several = spec.split("|")
-            return one if value == 1 else several
-        if spec in SHOWN:
-            return SHOWN[spec](value)
-        if len(spec) > 1 and spec[0].isalpha():
-            return count_of(value, spec)
-        return format(value, spec)
-
-
 def phrase(name: str, /, **words: Any) -> str:
     """Words of words.toml, filled in."""
-    return str(_Words().vformat(WORDS["phrases"][name], (), words))
+    return filled(WORDS["phrases"][name], words, SHOWN)
 
 
 def sentence_of(
@@ -133,7 +113,7 @@ def sentence_of(
     """In the words that words.toml has for its rule. `words`: what they need beside the
     evidence."""
     known = {**evidence, "subject": subject, **words}
-    text = _Words().vformat(WORDS["sentences"][rule], (), known)
+    text = filled(WORDS["sentences"][rule], known, SHOWN)
     return Sentence(rule, text, evidence, tuple(trials), subject, knob, to_do)
 
 

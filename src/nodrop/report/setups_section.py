@@ -10,12 +10,13 @@ from typing import Any
 
 from markupsafe import Markup
 
+from nodrop.answer.finding import WORDS
 from nodrop.report import escape, numbers
 from nodrop.report.charts import time_chart
 from nodrop.report.comparison import comparison_table, family_words
 from nodrop.report.costs import minus
 from nodrop.report.sections import Picture, Section
-from nodrop.report.sentences import WORDS, phrase
+from nodrop.report.sentences import phrase
 from nodrop.report.setups import KIND, Condition, Level, conditions
 from nodrop.report.story import Cell, Story, by_key, factor_label, once
 from nodrop.report.tables import (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from nodrop.answer.finding import WORDS
 from nodrop.capacity.searched_cells import subject
 from nodrop.config.units import count_of, parse_cpus
 from nodrop.findings.observations import observations_of
@@ -17,7 +18,6 @@ from nodrop.report import escape, numbers
 from nodrop.report.hosts import hosts_sentences
 from nodrop.report.repeats import outlying, stopped
 from nodrop.report.sentences import (
-    WORDS,
     Sentence,
     first_of,
     phrase,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from nodrop.answer.finding import WORDS
 from nodrop.results.records import Count, LoadWindow, Model, NotNegative, Seconds
 
 Range = tuple[NotNegative, NotNegative]
@@ -36,6 +37,7 @@ LimitedBy = Literal[
     "nothing_measured",
     "not_judged",
 ]
+LIMITS = "; ".join(f"`{code}`: {words['short']}" for code, words in WORDS["limited_by"].items())
 
 
 class Forecast(Model):
@@ -87,16 +89,7 @@ class Goal(Model):
     """Times the trace's own; null if the search varied something else."""
     pps: Carried
     bps: Carried
-    limited_by: LimitedBy
-    """`sut` lost packets or fell behind, `sut_failed` failed. The packets were lost `before_sut`,
-    or while its CPU was had by `other_programs`, by the sender (`sender_cpu`), by `interrupts`, by
-    the `hypervisor`, or kept from it by its CPU `quota`; `not_known` if most trials say nothing of
-    their load. Loads just above could not be tried
-    for the `generator`, the `hypervisor` (it took the CPU), or another reason (`void_above`).
-    `max` was carried; at `min`, the least, packets were lost; `loss_at_every_load` is the same part
-    of each; the SUT `changes`: it serves less and less, so that no load is carried. The `budget`
-    ended the search, or the `lab` (its cable was out, or a host); it is `unfinished`;
-    `nothing_measured` shows it; or its detections are too few to be judged by (`not_judged`)."""
+    limited_by: LimitedBy = Field(description=LIMITS)
     place: str | None
     """Where the packets died at the load that was not carried or, if its rings held them, at the
     next higher one that lost some."""
@@ -171,7 +164,8 @@ class Breaks(Model):
     place: str | None
     """Where packets were lost; the page marks it if it is a stage of `path`."""
     path: list[str]
-    why: str
+    why: list[str]
+    """Sentences, the reason first."""
     lost: Count | None
     sent: Count | None
     run: str | None

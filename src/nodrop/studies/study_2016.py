@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from nodrop.answer.finding import WORDS
 from nodrop.report import numbers
 from nodrop.report.comparison import more_runs_words
 from nodrop.report.costs import RELATIVE_MARGIN, minus
 from nodrop.report.sections import Section
-from nodrop.report.sentences import WORDS, listed
+from nodrop.report.sentences import listed
 from nodrop.report.setups import BASE_KIND, KIND, Condition, Level, conditions
 from nodrop.report.story import Story, gathered
 from nodrop.report.tables import Field, Table, Value, number, numeric, own, table_of, words

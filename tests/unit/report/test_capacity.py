@@ -273,9 +273,9 @@ def test_starts_that_took_much_of_the_budget_are_named(
         ([(9, 0.3, 3.0), (8, 0.2, 3.0)], {"budget_s": 60.0}, "(4X) without loss, not 8,000 "
          "packets/s (8X)."),
         ([(7, 0.2, 3.0)], {}, "(4X) without loss, not 7,000 packets/s (7X)."),
-        ([(8, 0.2, 5.0), (8, 0.0, 5.0)], {}, "a load that is too much; 8,000 packets/s (8X) was "
+        ([(8, 0.2, 5.0), (8, 0.0, 5.0)], {}, "has not ended; 8,000 packets/s (8X) was "
          "too much in a trial that does not"),
-        ([(8, 0.0, 3.0)], {"budget_s": 60.0}, ": the budget ended there."),
+        ([(8, 0.0, 3.0)], {"budget_s": 60.0}, ": the budget ended the search."),
         ([(8, 0.2, 5.0)], {"budget_s": 60.0}, "(4X) without loss, not 8,000 packets/s (8X)."),
     ],
 )  # fmt: skip
@@ -299,7 +299,7 @@ def test_a_search_that_decided_nothing_names_the_load_that_a_short_trial_carried
         load.each[1]["searched"]["duration_s"] = 3.0
     run = outcome_search(tmp_path, loads, search={"budget_s": 60.0})
     said = answer(read_story([run])).sentences[0].text
-    assert "is not known: the budget ended first; 4,000 packets/s (4X) was carried in" in said
+    assert "is not known: the budget ended the search; 4,000 packets/s (4X) was carried in" in said
 
 
 def test_a_load_that_fell_behind_and_lost_nothing_is_not_called_lossy(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from jsonschema import Draft202012Validator
 from markupsafe import Markup
 
 from nodrop import report
+from nodrop.answer.finding import WORDS as TABLES
+from nodrop.answer.finding import Finding, render
 from nodrop.capacity import answer_cards as wording
-from nodrop.capacity import card as words_of_cards
 from nodrop.capacity.answer_cards import cards
 from nodrop.capacity.card import card_lines, headline
 from nodrop.capacity.json_answer import capacity_answer
@@ -179,9 +180,8 @@ def test_a_card_names_each_cause_that_the_verdict_of_its_trial_names(
     causes = {"loss_causes": [{"rule": rule, "words": rule} for rule in rules]}
     bad = tried(8, [0.1] * 3)
     each = {n: {**bad.each.get(n, {}), **causes} for n in (1, 2, 3)}
-    why = card_of(
-        outcome_search(tmp_path, [tried(7, [0.0] * 3), replace(bad, each=each)])
-    ).breaks.why
+    card = card_of(outcome_search(tmp_path, [tried(7, [0.0] * 3), replace(bad, each=each)]))
+    why = " ".join(card.breaks.why)
     assert words in why and ("ause" in why) == bool(words)
 
 
@@ -211,7 +211,7 @@ def test_more_workers_than_cpus_is_the_first_thing_to_change(
     run = outcome_search(tmp_path, loads, manifest={"command": command})
     card = card_of(run)
     assert f"Worker W#0{workers} waited for its CPU 24 % of the trial." in card.breaks.why
-    assert ("workers share" in card.breaks.why) == bool(settings)
+    assert ("workers share" in " ".join(card.breaks.why)) == bool(settings)
     told = [a.command for a in card.actions if "sut.threads" in a.command]
     assert told == [f"nodrop run 'a b.toml' --set {one}" for one in settings]
     assert {action.state for action in card.actions} == {"untried"}
@@ -457,11 +457,12 @@ def sentences(text: str) -> list[str]:
 def rendered() -> Iterator[tuple[str, str]]:
     """Every wording of a card with its longest evidence, by kind."""
     sut = "A" * 24
-    for verdict, why in words_of_cards.VERDICTS.values():
-        yield "verdict", verdict.format(sut="The SUT")
-        yield "sentence", why.format(sut=sut)
-    for verdict in words_of_cards.PLACES.values():
-        yield "verdict", verdict
+    for table in ("limited_by", "breaks"):
+        for code in TABLES[table]:
+            longest = {"sut": "The SUT", "place": "receiving port"}
+            yield "verdict", render(Finding(code=f"{table}.{code}", values=longest), "title")
+            if why := render(Finding(code=f"{table}.{code}", values={"sut": sut})):
+                yield "sentence", why
     for ran, waited in ((1.0, 1.0), (1.0, 0.0)):
         worker = Worker(
             name="W#01-ndrx0-longest", cpu_ratio=ran, wait_ratio=waited, dropped_packets=1
@@ -547,7 +548,7 @@ def test_a_goal_without_a_load_changes_nothing_that_is_worth_a_line(tmp_path: Pa
     run = outcome_search(tmp_path, [tried(8.0, [0.4] * 3)], search={"budget_s": 60.0})
     card = card_of(run)
     assert card.carried is None and card.tolerated == ""
-    assert card.breaks.why in (
+    assert card.breaks.why[0] in (
         "No lower load was decided.",
         "The search tried nothing below it.",
     )

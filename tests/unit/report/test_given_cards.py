@@ -106,7 +106,7 @@ def test_a_burst_that_rings_held_is_not_called_carried(
     assert card.only_seen and card.headline == "No loss seen at 5,000 packets/s"
     assert next(iter(card_lines(card)))[0] == "no loss"
     assert "carried" not in card.headline
-    assert (card.breaks.verdict, card.breaks.why) == (verdict, why)
+    assert (card.breaks.verdict, card.breaks.why) == (verdict, [why])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.report.sentences import RULES, WORDS, phrase, sentence_of
+from nodrop.answer.finding import WORDS
+from nodrop.report.sentences import RULES, phrase, sentence_of
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from tests.made.outcome_runs import Load, outcome_run

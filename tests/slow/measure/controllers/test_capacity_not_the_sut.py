@@ -50,7 +50,7 @@ def test_a_sender_that_is_late_far_above_is_not_the_limit(good: float, most: flo
     for answer in answers(done, search):
         assert (answer.limited_by, answer.upper) == ("budget", None)
         assert answer.lower and answer.lower.value == good
-        assert "the budget ended there" in texts(answer) and answer.cut_rounds == 1
+        assert "the budget ended the search" in texts(answer) and answer.cut_rounds == 1
 
 
 @pytest.mark.parametrize(("disturbed", "others"), [(8, 1), (5, 3), (2, 1)])
@@ -171,16 +171,16 @@ def test_a_hypervisor_that_spoils_every_trial_is_not_the_generator(seed: int) ->
 )
 def test_what_is_void_at_any_load_ends_its_cell_and_no_other(first: int, reason: str) -> None:
     """Suricata that refuses 2 of 19,194 rules was asked again and again, at lower loads."""
-    refused, fine = cell(factors={"sut.rules": "bad"}), cell(factors={"sut.rules": "none"})
+    refused, fine = cell(factors={"sut.codes": "bad"}), cell(factors={"sut.codes": "none"})
     suts = {
         "bad": SimulatedSut(capacity=3.0, void_from=(first, reason)),
         "none": SimulatedSut(capacity=3.0),
     }
     search = Search()
-    done = run(controller(search, refused, fine), lambda t: suts[t.cell["sut.rules"]].measure(t))
+    done = run(controller(search, refused, fine), lambda t: suts[t.cell["sut.codes"]].measure(t))
     void = [record for record in done if record.outcome == "void"]
     assert len(void) == 1
-    found = {a.cell["sut.rules"]: a for a in answers(done, search)}
+    found = {a.cell["sut.codes"]: a for a in answers(done, search)}
     if first == 1:
         assert f"no trial was measured that shows it ({void[0].verdict})" in texts(found["bad"])
     assert found["none"].upper is not None and found["none"].limited_by == "sut"
@@ -208,7 +208,7 @@ def test_a_lab_that_is_out_ends_a_search_which_goes_on_once_it_is_mended(
     assert [record.valid for record in done] == [True] * (first - 1) + [False] * 3
     cut = answers(done, search)[0]
     assert cut.limited_by == "lab"
-    assert f"as the lab failed ({done[-1].verdict})" in cut.statements[0].text
+    assert f"as the lab failed; {done[-1].verdict}" in cut.statements[0].text
     fine = SimulatedSut(capacity=3.0)
     mended = [record for record in done if not record.failed_with_lab]
     while (trial := controller(search, *made).next(mended)) is not None:

@@ -210,7 +210,7 @@ def test_a_budget_that_ends_on_the_way_down_is_not_the_least_load(budget_s: floa
         assert answer.limited_by == "budget" and answer.lower is None
         assert answer.upper and answer.upper.value > 1 / 16
         words = f"({answer.upper.value:g}X) without loss, the least that was tried"
-        assert answer.goal or f"{words}: the budget ended first" in texts(answer)
+        assert answer.goal or f"{words}: the budget ended the search" in texts(answer)
 
 
 @pytest.mark.parametrize("budget_s", [40.0, 100.0, 200.0])
