@@ -284,7 +284,7 @@ def test_rounds_that_differ_do_not_read_alike(tmp_path: Path, better: float, wor
     ]
     texts = {s.code: s.text for s in answer_of(tmp_path, loads, rounds=2).statements}
     if "capacity-rounds-differ" not in texts:
-        assert better / worse < 1.01
+        assert better / worse < 1.01 or "capacity-contradicted" in texts  # a trial of each load
         return
     first, second = re.findall(r"\(([\d.]+)X\)", texts["capacity-rounds-differ"])
     assert float(first) > float(second)
