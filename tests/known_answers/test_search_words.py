@@ -279,12 +279,15 @@ def test_sentences_of_one_search_do_not_contradict_each_other(
 def test_rounds_that_differ_do_not_read_alike(tmp_path: Path, better: float, worse: float) -> None:
     """Seen: "round 2 found at least 1.5X, round 3 at most 1.5X"."""
     loads = [
-        tried(better * part, [max(0.0, 1 - limit / (better * part)) for limit in (better, worse)])
+        tried(better * part, [max(0.0, 1 - at / (better * part)) for at in (better, worse)] * 2)
         for part in (0.85, 0.9, 0.95, *(1.01 + n / 100 for n in range(8)))
     ]
+    for one in loads:
+        for number, fields in one.each.items():
+            fields["searched"]["round"] = 1 + (number + 1) % 2
     texts = {s.code: s.text for s in answer_of(tmp_path, loads, rounds=2).statements}
     if "capacity-rounds-differ" not in texts:
-        assert better / worse < 1.01 or "capacity-contradicted" in texts  # a trial of each load
+        assert better / worse < 1.01
         return
     first, second = re.findall(r"\(([\d.]+)X\)", texts["capacity-rounds-differ"])
     assert float(first) > float(second)
