@@ -280,7 +280,7 @@ def test_rounds_that_differ_do_not_read_alike(tmp_path: Path, better: float, wor
     """Seen: "round 2 found at least 1.5X, round 3 at most 1.5X"."""
     loads = [
         tried(better * part, [max(0.0, 1 - at / (better * part)) for at in (better, worse)] * 2)
-        for part in (0.85, 0.9, 0.95, *(1.01 + n / 100 for n in range(8)))
+        for part in (0.85, 0.9, 0.95, 0.96, 0.98, 0.99, *(1.01 + n / 100 for n in range(8)))
     ]
     for one in loads:
         for number, fields in one.each.items():
