@@ -77,6 +77,10 @@ class SimulatedSut:
     _start: float = 1.0
     _trials_of_start: int = 0
 
+    def least(self, index: int) -> float:
+        """What it serves at this trial, or its weaker starts do."""
+        return self.capacity * self.drift(index) * (self.modes[1] if self.modes[0] else 1.0)
+
     def measure(self, trial: TrialInput) -> TrialRecord:
         assert trial.searched is not None
         if trial.new_world:

@@ -6,8 +6,8 @@ tools/bench_answers.py counts how often it is not, over many searches of each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
-from itertools import count
 from random import Random
 from typing import Any
 
@@ -17,6 +17,7 @@ from nodrop.capacity.tried import tried
 from nodrop.config.search import Search
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.results.trial import Searched
+from tests.simulated_queue import SimulatedQueue
 from tests.simulated_sut import SimulatedSut, controller, run
 
 LATER = 50
@@ -30,7 +31,7 @@ class World:
     """A kind of SUT. `anew`: each later trial is of a start of its own; else the last one goes
     on."""
 
-    sut: Callable[[Random], SimulatedSut]
+    sut: Callable[[Random], SimulatedSut | SimulatedQueue]
     anew: bool = False
     search: Mapping[str, Any] = field(default_factory=dict)
 
@@ -55,7 +56,41 @@ def _modes(random: Random) -> SimulatedSut:
     return _sut(random, modes=(random.choice((0.3, 0.5, 0.7)), random.choice((0.5, 0.7, 0.9))))
 
 
+def _queue(random: Random, *, bursts: bool = True, **fields: Any) -> SimulatedQueue:
+    """A ring that one moment of the trace fills, or several, at 60 to 90 % of what the mean packet
+    allows; without bursts, only a load beyond that."""
+    rate, slots = random.uniform(4.0, 40.0), random.choice((2058, 8192, 16_384))
+    of_moment = rate * random.uniform(0.2, 0.6)
+    moment: dict[str, Any] = {}
+    if bursts:
+        limit = rate * random.uniform(0.6, 0.9)
+        length_s = slots / ((limit - of_moment) * 10_000)
+        moment = {"moment_rate": of_moment, "moment_s": length_s}
+        moment["moments"] = random.choice((1, 1, 3))
+    return SimulatedQueue(rate=rate, slots=slots, random=random, **{**moment, **fields})
+
+
+def _queue_stepped(random: Random) -> SimulatedQueue:
+    at, left = random.randint(3, 8), random.choice((0.5, 0.7, 0.85, 0.93))
+    return _queue(random, drift=lambda index: left if index > at else 1.0)
+
+
+QUEUES: dict[str, World] = {
+    "ring: constant load": World(sut=lambda r: _queue(r, bursts=False)),
+    "ring: costly moments": World(sut=_queue),
+    "ring: 2 % noise": World(sut=lambda r: _queue(r, noise=0.02)),
+    "ring: 10 % noise": World(sut=lambda r: _queue(r, noise=0.1)),
+    "ring: thefts": World(sut=lambda r: _queue(r, noise=0.01, thefts_per_s=0.3)),
+    "ring: stalls in a trial of eight": World(sut=lambda r: _queue(r, stalls=(0.125, 0.01))),
+    "ring: 0.5 % slower per trial": World(
+        sut=lambda r: _queue(r, drift=lambda index: max(0.85, 1 - 0.005 * index))
+    ),
+    "ring: a step": World(sut=_queue_stepped),
+    "ring: two modes": World(sut=lambda r: _queue(r, modes=(0.25, 0.6))),
+    "ring: costly moments, 150 s": World(sut=_queue, search={"budget_s": 150.0}),
+}
 WORLDS: dict[str, World] = {
+    **QUEUES,
     "quiet": World(sut=lambda r: _sut(r, noise=0.0)),
     "2 % noise": World(sut=lambda r: _sut(r, noise=0.02)),
     "10 % noise, 150 s": World(sut=lambda r: _sut(r, noise=0.1), search={"budget_s": 150.0}),
@@ -63,10 +98,10 @@ WORLDS: dict[str, World] = {
         sut=lambda r: _sut(r, noise=0.1, spikes=(0.1, r.choice((1.5, 2.5)))),
         search={"budget_s": 150.0},
     ),
-    "half speed after trial 8": World(
-        sut=lambda r: _sut(r, drift=lambda index: 0.5 if index > 8 else 1.0)
+    "half speed after trial 4": World(
+        sut=lambda r: _sut(r, drift=lambda index: 0.5 if index > 4 else 1.0)
     ),
-    "a step": World(sut=lambda r: _stepped(r, 18)),
+    "a step": World(sut=lambda r: _stepped(r, 9)),
     "a step, one round": World(sut=lambda r: _stepped(r, 6), search={"rounds": 1}),
     "1 to 3 % slower per trial": World(sut=lambda r: _sut(r, tires=r.choice((0.01, 0.02, 0.03)))),
     "0.5 % slower per trial": World(sut=lambda r: _sut(r, tires=0.005)),
@@ -127,9 +162,10 @@ def searched_world(world: World, seed: int) -> Found:
             asked = Searched(
                 by=search.by, value=bound.value, duration_s=search.final_trial_s, round=1
             )
-            later = sut.measure(
+            # As the SUT was when the search ended: what changes later, no search can know.
+            later = copy(sut).measure(
                 TrialInput(
-                    index=len(done) + next(more),
+                    index=len(done) + 1,
                     cell={},
                     repetition=1,
                     load={},
@@ -141,7 +177,6 @@ def searched_world(world: World, seed: int) -> Found:
             lost += tried(later).good(0.0) is False
         return lost / LATER
 
-    more = count(1)
     carried, too_much = lossy(ndr.lower), lossy(ndr.upper)
-    least = sut.capacity * sut.drift(len(done)) * (sut.modes[1] if sut.modes[0] else 1.0)
+    least = sut.least(len(done))
     return Found(seed=seed, ndr=ndr, pdr=pdr, lossy=carried, too_much=too_much, least=least)

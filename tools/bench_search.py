@@ -1,6 +1,6 @@
 """Searches over simulated SUTs: bias, spread, coverage and cost of each method.
 
-python tools/bench_search.py [SEEDS]: prints the table of docs/methodology.md. Each trial serves
+python tools/bench_search.py [SEEDS]. Each trial serves
 capacity x (1 - noise x |N(0, 1)|); a stalled one a tenth less. The truth is the load at which half
 of the trials lose packets (exceed_ratio 0.5). One round per search: goal 0, width 0.5 %, 21
 trials, as CSIT asks MLRsearch, but of 1.1 s: less than a second shows no pace.
@@ -70,14 +70,10 @@ def search(noise: float, stalls: float, settings: dict[str, Any], seed: int) -> 
         capacity=CAPACITY, noise=noise, stall_ratio=stalls, random=Random(f"{seed} {noise}")
     )
     (answer,) = answers(run(controller(asked, seed=seed), sut.measure), asked)
-    (only,) = answer.rounds
-    if only.fit is not None and only.fit.low is not None and only.fit.high is not None:
-        low, high, value = only.fit.low, only.fit.high, only.fit.estimate
-    elif answer.lower is None or answer.upper is None:
+    if answer.lower is None or answer.upper is None:
         return None
-    else:
-        low, high = answer.lower.value, answer.upper.value
-        value = low if only.fit is None else only.fit.estimate
+    low, high, fit = answer.lower.value, answer.upper.value, answer.fit
+    value = low if fit is None else fit.estimate
     return Found(low=low, high=high, value=value, seconds=answer.trial_seconds)
 
 

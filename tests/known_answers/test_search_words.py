@@ -107,16 +107,15 @@ def test_most_trials_void_and_the_limit_is_not_known(
 @pytest.mark.parametrize(
     ("of_rounds", "level", "why"),
     [
-        ([(10, 10.4)], "fair", "only one round came to an end"),
-        ([(10, 10.4)] * 2, "fair", "only two rounds came to an end"),
+        ([(10, 10.4)], "low", "its load was carried in 1 trial"),
+        ([(10, 10.4)] * 2, "fair", "its load was carried in 2 trials"),
         ([(10, 10.4)] * 3, "high", "3 rounds within 0 % of each other, 6 of 6 trials"),
-        ([(10, 10.4), (10, 10.4), (10.1, 10.4)], "high", "3 rounds within 0.99 % of each other"),
-        ([(10, 10.4), (9, 9.4), (9.5, 9.9)], "fair", "not all trials agree"),
-        ([(10, 10.4), (7, 7.3), (8, 8.4)], "low", "rounds lie 30.00 % apart"),
+        ([(10, 10.4), (10, 10.4), (10.1, 10.4)], "fair", "its load was carried in 2 trials"),
+        ([(10, 10.4), (9, 9.4), (9.5, 9.9)], "low", "its load was carried in 1 trial"),
+        ([(10, 10.4), (7, 7.3), (8, 8.4)], "low", "its bounds lie 23.08 % apart"),
         ([(10, 11.5)] * 3, "fair", "its bounds lie 13.04 % apart"),
         ([(10, 14)] * 3, "low", "its bounds lie 28.57 % apart"),
         ([(10, None)] * 3, "fair", "no load was shown to be too much"),
-        ([(10, 10.4), (10, 10.4), (None, 9.6)], "low", "in 1 of its rounds no load was carried"),
     ],
 )
 def test_confidence_is_a_rule_with_its_reason(
@@ -148,25 +147,24 @@ def test_others_on_the_cpu_make_an_answer_uncertain(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("own", "below", "level"),
     [
-        ([0.01, 0.0, 0.0], [0.005, 0.0], "low"),
-        ([0.02, 0.0, 0.0, 0.0], [0.01], "low"),
+        ([0.01, 0.0, 0.0], [0.005, 0.0], None),
+        ([0.02, 0.0, 0.0, 0.0], [0.01], None),
         ([0.01] + [0.0] * 4, [0.0], "fair"),
         ([0.01, 0.01] + [0.0] * 9, [0.0], "fair"),
     ],
 )
-def test_a_load_without_a_proof_is_not_fairly_sure(
-    own: list[float], below: list[float], level: str, tmp_path: Path
+def test_a_load_that_a_fifth_speaks_against_is_not_carried(
+    own: list[float], below: list[float], level: str | None, tmp_path: Path
 ) -> None:
     """Seen: 16,100 packets/s, "fair", of which 2 of 5 trials had lost, at it or a little below."""
     loads = [tried(9, below), tried(10, own), tried(10.4, [0.02, 0.02])]
     for load in loads:
         for fields in load.each.values():
             fields["searched"]["round"] = 1
-    found = answer_of(tmp_path, loads, rounds=1).confidence
-    assert found is not None and found.level == level
-    missed = sum(loss > 0 for loss in (*own, *below))
-    words = f"{missed} of {len(own) + len(below)} trials of its load, or of a little less"
-    assert (words in found.why) == (level == "low")
+    found = answer_of(tmp_path, loads, rounds=1)
+    assert (found.lower is not None and found.lower.value == 10) == (level is not None)
+    if level is not None:
+        assert found.confidence is not None and found.confidence.level == level
 
 
 @pytest.mark.parametrize(
@@ -236,9 +234,9 @@ def test_packets_and_bits_stand_before_the_multiplier(
 
 def test_more_was_asked_for_and_no_more_was_sent(tmp_path: Path) -> None:
     """Loads are compared by what was offered: 12.51X of the search sent less than 12.46X."""
-    loads = [tried(12.0, [0.0]), tried(12.5, [0.1])]
+    loads = [tried(12.0, [0.0] * 3), tried(12.5, [0.1] * 3)]
     less = Load(
-        cell={}, trials=[0.1], pps=11_900.0, duration_s=5.0,
+        cell={}, trials=[0.1] * 3, pps=11_900.0, duration_s=5.0,
         fields=loads[1].fields, each=loads[1].each,
     )  # fmt: skip
     text = answer_of(tmp_path, [loads[0], less]).statements[0].text
@@ -281,9 +279,12 @@ def test_sentences_of_one_search_do_not_contradict_each_other(
 def test_rounds_that_differ_do_not_read_alike(tmp_path: Path, better: float, worse: float) -> None:
     """Seen: "round 2 found at least 1.5X, round 3 at most 1.5X"."""
     loads = [
-        tried(better * part, [max(0.0, 1 - limit / (better * part)) for limit in (better, worse)])
-        for part in (0.85, 0.9, 0.95, *(1.01 + n / 100 for n in range(8)))
+        tried(better * part, [max(0.0, 1 - at / (better * part)) for at in (better, worse)] * 2)
+        for part in (0.85, 0.9, 0.95, 0.96, 0.98, 0.99, *(1.01 + n / 100 for n in range(8)))
     ]
+    for one in loads:
+        for number, fields in one.each.items():
+            fields["searched"]["round"] = 1 + (number + 1) % 2
     texts = {s.code: s.text for s in answer_of(tmp_path, loads, rounds=2).statements}
     if "capacity-rounds-differ" not in texts:
         assert better / worse < 1.01

@@ -1,19 +1,19 @@
 """Answers of a search: how much a cell carries, how sure that is, and what is in the way.
 
-Two kinds of bounds, and neither stands for the other: *within the search* of one round lie the load
-that was carried and the next one that was not; *between rounds* is how much starts of the SUT
-differ, with an interval from six rounds on.
+Two kinds of bounds, and neither stands for the other: those of the answer, which all trials of the
+cell prove together, and those of each round, a start of the SUT, whose loads differ as starts do.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from nodrop.answer.finding import Finding
+from nodrop.capacity.bounds import Bounds
+from nodrop.capacity.estimate import Estimate
 from nodrop.capacity.limit import CLOSED, least_tried, limited_by
 from nodrop.capacity.search_answer import (
     Answer,
@@ -29,19 +29,14 @@ from nodrop.capacity.search_answer import (
 from nodrop.capacity.statements import doubts, statements, writing
 from nodrop.capacity.tried import (
     NEAR,
-    PROOF,
-    SAME,
-    Aside,
     Bracket,
     Load,
-    Picture,
-    Proof,
     Tried,
+    bracket_of,
     lab_is_out,
     loads,
+    of_cell_tried,
     of_round,
-    proofs,
-    proved,
     slows,
     tried,
     untriable_above,
@@ -49,72 +44,42 @@ from nodrop.capacity.tried import (
 from nodrop.config.search import Search
 from nodrop.results.capacity import LimitedBy
 from nodrop.results.trial import TrialRecord
-from nodrop.stats.interval import CONFIDENCE, median_interval, median_rank, runs_needed
+from nodrop.stats.interval import median_interval, runs_needed
 
 
-def reservations(answer: Answer, views: Sequence[Picture]) -> Iterator[Finding]:
-    """`views`: of each round, for the goal of the answer."""
-    yield from changed(answer, views)
-    if lowered := _lowered(answer, views):
-        yield lowered
+def reservations(answer: Answer, found: Estimate | None) -> Iterator[Finding]:
+    """`found`: nodrop's own method's; None of others."""
+    if found is not None:
+        yield from changed(answer, found)
     if answer.missed is not None:
         yield _noise(answer, answer.missed)
-    if aside := _set_aside(answer, views):
+    if found is not None and (aside := _set_aside(answer, found)):
         yield aside
 
 
-def changed(answer: Answer, views: Sequence[Picture]) -> Iterator[Finding]:
-    """In rounds whose trials fall apart into phases; if it served less and less, in all."""
-    because, runs, loads = list[Finding](), list[str](), writing(answer)
-    for number, view in zip((r.number for r in answer.rounds), views, strict=True):
-        trials = [t for phase in (*view.earlier, view.trials) for t in phase]
-        served = [(t, at) for t in trials if (at := t.reaches(answer.goal)) is not None]
-        served = [(t, at) for t, at in served if not t.good(answer.goal)]
-        if len(served) < 2 or not (view.earlier or answer.limited_by == "changes"):
-            continue
-        (first, most), (last, least) = served[0], served[-1]
-        values = {"round": number, "first": loads.at(most), "last": loads.at(least)}
-        if len(view.earlier) == 1:
-            begun = {**values, "begun": view.trials[0].record.index}
-            because.append(Finding(code="reason.served_since", values=begun))
-        else:
-            because.append(Finding(code="reason.served", values=values))
-        runs += [first.record.run, last.record.run]
-    if not because:
+def changed(answer: Answer, found: Estimate) -> Iterator[Finding]:
+    """Phases of the SUT, if their order is no chance, or if it served less and less."""
+    if not (found.changed or answer.limited_by == "changes"):
         return
-    rounds = {"rounds": len(because)}
+    loads = writing(answer)
+    served = [s for phase in found.phases for s in phase if s.at is not None and not s.good]
+    if len(served) < 2:
+        return
+    first, last = served[0], served[-1]
+    assert first.at is not None and last.at is not None
+    values: dict[str, Any] = {"first": loads.at(first.at), "last": loads.at(last.at)}
+    if len(found.phases) == 2:
+        begun = {**values, "begun": found.phases[-1][0].trial.record.index}
+        because = [Finding(code="reason.served_since", values=begun)]
+    else:
+        because = [Finding(code="reason.served", values=values)]
     if answer.limited_by != "changes":
         because.append(Finding(code="reason.last_count"))
     yield Finding(
-        code="capacity-changed", values=rounds, because=tuple(because), trials=tuple(runs)
-    )
-
-
-def _lowered(answer: Answer, views: Sequence[Picture]) -> Finding | None:
-    """Why the answer is less than what rounds carried, if it is."""
-    if answer.lower is None:
-        return None
-    least, loads = answer.lower.value, writing(answer)
-    carried = [r.lower.value for r in answer.rounds if r.lower and r.lower.value > least * SAME]
-    trials = [
-        (t, good) for v in views for t in v.trials if (good := t.good(answer.goal)) is not None
-    ]
-    above = [(t, good) for t, good in trials if least < t.value <= min(carried, default=0.0)]
-    missed = [t for t, good in above if not good]
-    if not missed:
-        return None
-    own = [good for t, good in trials if t.value == least]
-    return Finding(
-        code="capacity-lowered",
-        values={
-            "carried": loads.at(min(carried)),
-            "least": loads.at(least),
-            "trials": len(above),
-            "missed": len(missed),
-            "own_trials": len(own),
-            "own_carried": own.count(True),
-        },
-        trials=tuple(t.record.run for t in missed),
+        code="capacity-changed",
+        values={"phases": len(found.phases)},
+        because=tuple(because),
+        trials=(first.trial.record.run, last.trial.record.run),
     )
 
 
@@ -133,12 +98,9 @@ def _noise(answer: Answer, found: Missed) -> Finding:
     )
 
 
-def _set_aside(answer: Answer, views: Sequence[Picture]) -> Finding | None:
+def _set_aside(answer: Answer, found: Estimate) -> Finding | None:
     loads = writing(answer)
-    found: dict[Aside, list[Tried]] = {why: [] for why in Aside}
-    for view in views:
-        for why, trials in view.aside().items():
-            found[why] += trials
+    aside = found.aside()
     because = [
         Finding(
             code=f"aside.{why.value}",
@@ -147,16 +109,16 @@ def _set_aside(answer: Answer, views: Sequence[Picture]) -> Finding | None:
                 "least": loads.at(min(t.value for t in trials), up=False),
             },
         )
-        for why, trials in found.items()
+        for why, trials in aside.items()
         if trials
     ]
     if not because:
         return None
     return Finding(
         code="capacity-set-aside",
-        values={why.value: len(trials) for why, trials in found.items()},
+        values={why.value: len(trials) for why, trials in aside.items()},
         because=tuple(because),
-        trials=tuple(t.record.run for trials in found.values() for t in trials),
+        trials=tuple(t.record.run for trials in aside.values() for t in trials),
     )
 
 
@@ -175,20 +137,6 @@ def answers(records: Sequence[TrialRecord], search: Search) -> tuple[Answer, ...
     )
 
 
-def to_prove(
-    records: Sequence[TrialRecord], cell: Mapping[str, Any], search: Search
-) -> float | None:
-    """Load to try next, so that what the rounds came to is carried again and again; None if it is,
-    or if no load near it can be. Pure."""
-    searched = [r for r in records if r.searched is not None and r.searched.soak is None]
-    return _Cell(searched, cell, search, "unfinished").to_prove()
-
-
-REFUTED = 2
-"""So many trials show that a load is too much, if no more of it, or of a little more, were
-carried: one alone may have been unlucky."""
-
-
 class _Cell:
     """All goals of a cell together: what loses nothing loses at most 0.5 %."""
 
@@ -202,185 +150,77 @@ class _Cell:
         """`cut`: what ended the search, if nothing that it found did."""
         self._cell, self._search, self._cut = cell, search, cut
         self._own = [record for record in records if record.cell == dict(cell)]
+        self._every = of_cell_tried(self._own)
         self._numbers = sorted({r.searched.round for r in self._own if r.searched})
         self._trials = [of_round(self._own, cell, number) for number in self._numbers]
-        self._every = tuple(t for trials in self._trials for t in trials)
-        self._pictures = [self._views(trials) for trials in self._trials]
-        self._changing = [
-            any(picture.keeps_changing for picture in views.values()) for views in self._pictures
-        ]
-        goal = min(search.goals)
-        self._slows = 2 * sum(self._changing) > len(self._changing) or slows(
-            [
-                trials if changing else views[goal].trials
-                for trials, views, changing in zip(
-                    self._trials, self._pictures, self._changing, strict=True
-                )
-            ],
-            goal,
-        )
-        self._brackets = [
-            _together(views, search, changing=changing)
-            for views, changing in zip(self._pictures, self._changing, strict=True)
-        ]
-        self._pooled = _together(self._views(self._every), search, changing=all(self._changing))
-
-    def _views(self, trials: Sequence[Tried]) -> dict[float, Picture]:
-        return {goal: Picture(trials, goal, self._search) for goal in self._search.goals}
 
     def answers(self) -> Sequence[Answer]:
         """In the order of the goals."""
+        if self._search.method != "nodrop":
+            return [self._of_rounds(goal) for goal in self._search.goals]
         found: dict[float, Answer] = {}
-        least: Load | None = None
-        for goal, rounds, place in self._chosen():
-            bracket = self._bracket(goal, place)
-            if bracket.lower is not None and self._search.method == "nodrop":
-                bracket = replace(bracket, lower=self._proved(bracket.lower, goal, least))
-                bracket = replace(bracket, upper=self._refuted(bracket, goal, place))
-            least = bracket.lower
-            found[goal] = self._answer(goal, rounds, place, bracket)
+        bounds: Bounds | None = None
+        for goal in sorted(self._search.goals):
+            bounds = Bounds(self._every, goal, self._search, bounds)
+            found[goal] = self._by_own(bounds)
         return [found[goal] for goal in self._search.goals]
 
-    def _chosen(self) -> Iterator[tuple[float, tuple[Round, ...], int | None]]:
-        """Goals, the strictest first, with their rounds and the one that answers; of a goal that
-        tolerates more, the same round if another would contradict."""
-        strict: tuple[float | None, int | None] = None, None
-        for goal in sorted(self._search.goals):
-            rounds = self._rounds(goal)
-            place = self._place(rounds)
-            lower, least = self._bracket(goal, place).lower, strict[0]
-            if least is not None and (lower is None or lower.value < least):
-                place = strict[1]
-                lower = self._bracket(goal, place).lower
-            strict = (None if lower is None else lower.value), place
-            yield goal, rounds, place
+    def _by_own(self, bounds: Bounds) -> Answer:
+        bracket = bounds.bracket
+        changes = bounds.keeps_changing or slows(self._trials, bounds.goal)
+        if changes:
+            bracket = replace(bracket, lower=None)
+        of_starts = [bounds.of_start(trials) for trials in self._trials]
+        rounds = tuple(
+            self._round(number, of_start, bounds.goal)
+            for number, of_start in zip(self._numbers, of_starts, strict=True)
+        )
+        differ = apart(rounds)
+        if differ is not None and differ[1].lower is not None and not changes:
+            bracket = of_starts[rounds.index(differ[1])]
+        return self._answer(bounds.goal, rounds, self._every, bracket, bounds.estimate, changes)
 
-    def _proved(self, lower: Load, goal: float, least: Load | None) -> Load:
-        """The load that all rounds together prove, no higher than what one of them carried, and no
-        lower than what is carried for a stricter goal. If the budget ended before the proof of
-        one, the next lower load that nothing speaks against."""
-        trials = self._lasting(goal)
-        found = proved(proofs(trials, lower.value, goal, self._search))
-        if found is None:
-            below = proofs(trials, lower.value, goal, self._search, near=math.inf)
-            found = next((proof for proof in below if proof.holds), None)
-        value = lower.value if found is None else found.value
-        if least is not None and value < least.value:
-            return least
-        return Load(value=value, trials=tuple(t for t in self._every if t.value == value))
+    def _of_rounds(self, goal: float) -> Answer:
+        """Answer of the round that found the least: starts of the SUT may differ."""
+        brackets = [bracket_of(loads(trials), goal, self._search) for trials in self._trials]
+        rounds = tuple(
+            self._round(number, bracket, goal)
+            for number, bracket in zip(self._numbers, brackets, strict=True)
+        )
+        place = rounds.index(least_of(rounds))
+        return self._answer(goal, rounds, self._trials[place], brackets[place], None, False)
 
-    def _lasting(self, goal: float) -> Sequence[Tried]:
-        """Trials of all rounds, without those before the SUT changed."""
-        return [t for views in self._pictures for t in views[goal].trials]
-
-    def to_prove(self) -> float | None:
-        found = [(goal, self._bracket(goal, place), place) for goal, _, place in self._chosen()]
-        for goal, bracket, _ in found:
-            value = None if bracket.lower is None else self._next_proof(bracket.lower, goal)
-            if value is not None:
-                return value
-        for goal, bracket, place in found:
-            value = self._next_refutation(bracket, goal, place) if bracket.lower else None
-            if value is not None:
-                return value
-        return None
-
-    def _mute(self, goal: float) -> bool:
-        """The last trials say nothing."""
-        return all(t.good(goal) is None for t in self._lasting(goal)[-PROOF:])
-
-    def _refuted(self, bracket: Bracket, goal: float, place: int | None) -> Load | None:
-        """The least load that the trials of all rounds together show to be too much; the one that
-        the bracket has, if none does."""
-        found = self._refutations(bracket, goal, place)
-        return next((load for load, lost, carried in found if lost >= carried), bracket.upper)
-
-    def _refutations(
-        self, bracket: Bracket, goal: float, place: int | None
-    ) -> Iterator[tuple[Load, int, int]]:
-        """Loads that lost, from the bracket's end up: how many trials of each did, and how many of
-        it and of loads a little above it were carried. None if the round that answers is sure of
-        its end: other starts of the SUT may have another."""
-        upper = math.inf if bracket.upper is None else bracket.upper.value
-        if place is not None and self._is_sure(upper, goal, place):
-            return
-        said = [(t, good) for t in self._lasting(goal) if (good := t.good(goal)) is not None]
-        carried = [t.value for t, good in said if good]
-        for load in loads(t for t, good in said if not good and t.value >= upper):
-            above = sum(load.value <= value <= load.value * NEAR for value in carried)
-            whole = tuple(t for t in self._every if t.value == load.value)
-            yield Load(value=load.value, trials=whole), len(load.trials), above
-
-    def _is_sure(self, upper: float, goal: float, place: int) -> bool:
-        """Several trials of the round lost so much or a little more, and none carried it; one
-        fewer is enough if the bounds of rounds have nothing in common."""
-        near = (t for t in self._pictures[place][goal].trials if upper <= t.value <= upper * NEAR)
-        said = [t.good(goal) for t in near]
-        differ = apart(self._rounds(goal)) is not None
-        return True not in said and said.count(False) >= REFUTED + (not differ)
-
-    def _next_refutation(self, bracket: Bracket, goal: float, place: int | None) -> float | None:
-        """Load to try next, so that what is said to be too much lost again and again."""
-        found = [*self._refutations(bracket, goal, place)]
-        if not found or self._mute(goal):
-            return None
-        for load, lost, carried in found:
-            if lost >= carried:
-                return load.value if lost < REFUTED or lost == carried else None
-        highest, most = found[-1][0].value, self._search.max or math.inf
-        return highest * (1 + 2 * self._search.relative_width) if highest < most else None
-
-    def _next_proof(self, lower: Load, goal: float) -> float | None:
-        trials, step = self._lasting(goal), 1 + 2 * self._search.relative_width
-        found = proofs(trials, lower.value, goal, self._search)
-        best = proved(found)
-        refuted = [one.value for one in found if one.refuted]
-        if self._mute(goal):
-            return None
-        if best is None:
-            value = min(refuted) / step if refuted else lower.value
-            return None if value < lower.value / NEAR else value
-        above = [one for one in found if one.value > best.value]
-        if best.enough:
-            return _between_proofs(best.value, above, step)
-        ceiling = min((one.value for one in above if one.refuted), default=best.value)
-        return ceiling / step if ceiling > best.value * step**2 else best.value
-
-    def _rounds(self, goal: float) -> tuple[Round, ...]:
-        brackets = [of_goals[goal] for of_goals in self._brackets]
-        return tuple(
-            Round(
-                number=number,
-                lower=_bound(b.lower, goal),
-                upper=_bound(b.upper, goal),
-                fit=views[goal].knee,
-                closed=closed(b, views[goal], self._search, goal)
-                and _looked(views[goal], brackets),
-            )
-            for number, views, b in zip(self._numbers, self._pictures, brackets, strict=True)
+    def _round(self, number: int, bracket: Bracket, goal: float) -> Round:
+        return Round(
+            number=number,
+            lower=_bound(bracket.lower, goal),
+            upper=_bound(bracket.upper, goal),
+            closed=self._closed(bracket, goal, self._trials[self._numbers.index(number)]),
         )
 
-    def _place(self, rounds: Sequence[Round]) -> int | None:
-        """Index of the round whose bounds become the answer's. None if the budget cut all rounds:
-        one alone then has little to say, so the trials of all of them are taken together."""
-        ended = self._ended(rounds)
-        return rounds.index(answering(ended)) if ended else None
-
-    def _ended(self, rounds: Sequence[Round]) -> Sequence[Round]:
-        return [r for r in rounds if r.closed or self._search.budget_s is None]
-
-    def _bracket(self, goal: float, place: int | None) -> Bracket:
-        found = self._pooled[goal] if place is None else self._brackets[place][goal]
-        return replace(found, lower=None) if self._slows else found
+    def _closed(self, found: Bracket, goal: float, trials: Sequence[Tried]) -> bool:
+        """The bounds are close, or it met another end."""
+        lower, upper, search = found.lower, found.upper, self._search
+        if lower is not None and upper is not None:
+            return upper.value <= lower.value * (1 + search.relative_width) ** CLOSED
+        if lower is None:
+            return upper is not None and upper.value <= least_tried(self._own, search)
+        at_most = search.max is not None and lower.value >= search.max
+        return at_most or untriable_above(loads(trials), lower, goal, search) is not None
 
     def _answer(
-        self, goal: float, rounds: tuple[Round, ...], place: int | None, chosen: Bracket
+        self,
+        goal: float,
+        rounds: tuple[Round, ...],
+        of_answer: Sequence[Tried],
+        chosen: Bracket,
+        found: Estimate | None,
+        changes: bool,
     ) -> Answer:
-        own, every, search, ended = self._own, self._every, self._search, self._ended(rounds)
-        of_answer = every if place is None else self._trials[place]
-        changes = all(self._changing) if place is None else self._changing[place]
+        own, every, search = self._own, self._every, self._search
+        ended = [r for r in rounds if r.closed or search.budget_s is None]
         limit: LimitedBy = "changes"
-        if not (changes or self._slows):
+        if not changes:
             least = least_tried(own, search)
             limit = limited_by(every, of_answer, chosen, goal, search, self._cut, least=least)
         broke = _broke(chosen, goal)
@@ -396,7 +236,9 @@ class _Cell:
             goals_of=search.goals_of,
             lower=lower,
             upper=upper,
-            fit=None if place is None else rounds[place].fit,
+            fit=None if found is None or changes else found.interval,
+            by_level=found is not None and found.by_level,
+            fullest_ratio=_fullest(chosen.lower, goal),
             between=None if limit == "changes" else _between(ended, hosts),
             rounds=rounds,
             missed=_missed(every, chosen.lower, goal),
@@ -413,53 +255,23 @@ class _Cell:
             sent_pps=_sent_pps(every),
             statements=(),
         )
-        views = [of_goals[goal] for of_goals in self._pictures]
-        answer = replace(answer, confidence=_confidence(answer, every, search, views))
+        answer = replace(answer, confidence=_confidence(answer, every, search, found))
         *others, cost = statements(answer, every, search, own)
-        others += reservations(answer, views)
+        others += reservations(answer, found)
         return replace(answer, statements=(*others, cost))
 
 
-def _between_proofs(proved_value: float, above: Sequence[Proof], step: float) -> float | None:
-    """Load to try above one that has its proof: the highest that nothing speaks against, else the
-    middle of a wide gap to the lowest that is refuted. None: there is no such load."""
-    if open_values := [one.value for one in above if not one.refuted]:
-        return max(open_values)
-    ceiling = min((one.value for one in above), default=proved_value)
-    return math.sqrt(proved_value * ceiling) if ceiling > proved_value * step else None
-
-
-def _together(
-    views: Mapping[float, Picture], search: Search, *, changing: bool
-) -> dict[float, Bracket]:
-    """Brackets of all goals, from the same trials. A load that loses more than one goal tolerates
-    is no better for a stricter one; one that is carried for a goal is carried for those that
-    tolerate more."""
-    found: dict[float, Bracket] = {}
-    above: Load | None = None
-    for goal in sorted(search.goals, reverse=True):
-        bracket = found[goal] = views[goal].bracket(above)
-        above = bracket.upper
-    carried: Load | None = None
-    for goal in sorted(search.goals):
-        bracket = found[goal]
-        if carried is not None and (bracket.lower is None or bracket.lower.value < carried.value):
-            bracket = replace(bracket, lower=carried)
-        carried = bracket.lower
-        found[goal] = replace(bracket, lower=None) if changing else bracket
-    return found
-
-
 def _confidence(
-    answer: Answer, every: Sequence[Tried], search: Search, views: Sequence[Picture]
+    answer: Answer, every: Sequence[Tried], search: Search, found: Estimate | None
 ) -> Confidence | None:
     lower, upper = answer.lower, answer.upper
     less_than = upper is not None and not any(t.value < upper.value for t in every)
     if lower is None and not less_than:
         return None
-    none_carried = sum(one.closed and one.value is None for one in answer.rounds)
+    shifts = [] if found is None else [*changed(answer, found)]
     return confidence(
         Evidence(
+            lower=lower,
             upper=upper,
             width=answer.reached_width,
             asked_width=search.relative_width,
@@ -467,34 +279,10 @@ def _confidence(
             limited_by=answer.limited_by,
             trials=every,
             goal=answer.goal,
-            doubts=[*changed(answer, views), *doubts(answer, every)],
+            doubts=[*shifts, *doubts(answer, every)],
             missed=answer.missed,
-            none_carried=none_carried if lower else 0,
         )
     )
-
-
-def closed(found: Bracket, picture: Picture, search: Search, goal: float) -> bool:
-    """The bounds are close, or the round met another end."""
-    lower, upper, close = found.lower, found.upper, (1 + search.relative_width) ** CLOSED
-    if lower is not None and upper is not None:
-        fitted = None if picture.knee is None else picture.knee.relative_width
-        return upper.value <= lower.value * close or (fitted is not None and 1 + fitted <= close)
-    if lower is None:
-        return upper is not None and not any(
-            load.value < upper.value and load.looks_carried(goal, search) for load in picture.loads
-        )
-    at_most = search.max is not None and lower.value >= search.max
-    return at_most or untriable_above(picture.loads, lower, goal, search) is not None
-
-
-def _looked(own: Picture, brackets: Sequence[Bracket]) -> bool:
-    """A round that found none looked as low as the others found one, with trials that say
-    something; else it was cut on its way."""
-    if own.bracket().lower is not None:
-        return True
-    least = min((load.value for load in own.loads if not load.all_void), default=math.inf)
-    return all(b.lower is None or least <= b.lower.value for b in brackets)
 
 
 def _offered_s(record: TrialRecord) -> float:
@@ -502,23 +290,25 @@ def _offered_s(record: TrialRecord) -> float:
     return record.offered.duration_s or record.searched.duration_s
 
 
-def answering(rounds: Sequence[Round]) -> Round:
-    """The median one; of two in the middle the lower, so that it was really measured. If rounds
-    differ by more than chance, the lowest that the 95 % interval of the median holds: with fewer
-    than nine, the lowest. Without a load that is carried, the one that found the least load that is
-    not. One that found no load too much carries at least what it came to: it stands behind those
-    whose end is known."""
-    whole = [(r.upper is None, value, r.number) for r in rounds if (value := r.value) is not None]
-    if not whole:
-        ended = [(r.upper.value, r.number) for r in rounds if r.upper is not None]
+def least_of(rounds: Sequence[Round]) -> Round:
+    """Without a load that is carried, the one that found the least load that is not. One that found
+    no load too much carries at least what it came to: it stands behind those whose end is
+    known."""
+    whole = [(r.upper is None, r.lower.value, r.number) for r in rounds if r.lower is not None]
+    if len(whole) < len(rounds):
+        ended = [(r.upper.value, r.number) for r in rounds if r.upper and r.lower is None]
         number = min(ended, default=(0.0, rounds[0].number))[1]
-        return next(r for r in rounds if r.number == number)
-    middle = (len(whole) - 1) // 2
-    if apart(rounds) is not None:
-        rank, _ = median_rank(len(whole), 1 - CONFIDENCE)
-        middle = max(0, rank - 1)
-    *_, number = sorted(whole)[middle]
+    else:
+        number = min(whole)[2]
     return next(r for r in rounds if r.number == number)
+
+
+def _fullest(lower: Load | None, goal: float) -> float | None:
+    """Highest level of the ring, as a share of it, in the trials that carried the load."""
+    if lower is None:
+        return None
+    queues = [t.record.packets.queue for t in lower.trials if t.good(goal)]
+    return max((q.highest_ratio for q in queues if q is not None), default=None)
 
 
 def _missed(every: Sequence[Tried], lower: Load | None, goal: float) -> Missed | None:

@@ -1,7 +1,8 @@
 """One search per cell for the highest load that it carries, in rounds: each starts the SUT anew.
 
-What a round finds is how closely one start of a SUT was looked at; how much starts differ is seen
-between rounds only. The cells take turns in random order, so that a drift of the host falls on all.
+With nodrop's own method a later round proves in another start what the first one found; with others
+each is a search of its own. The cells take turns in random order, so that a drift of the host falls
+on all.
 """
 
 from __future__ import annotations
@@ -9,19 +10,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from random import Random
 from typing import Any
 
-from nodrop.capacity.answering import answers, closed, to_prove
-from nodrop.capacity.forecast import RAMP_TRIALS, budget_shares, deciding_s, ramp_s
+from nodrop.capacity.answering import answers
+from nodrop.capacity.forecast import RAMP_TRIALS, deciding_s, ramp_s
 from nodrop.capacity.methods import Ask, Field, Method, bisection, own
 from nodrop.capacity.tried import (
     AT_ANY_LOAD,
-    Picture,
     Tried,
     lab_is_out,
     no_ratio,
+    of_cell_tried,
     of_round,
     ramp_of,
 )
@@ -143,6 +143,10 @@ MOST_SILENT = 36
 say nothing any more. Those that the hypervisor disturbed are not counted."""
 
 
+NEVER_READY = 2
+"""A cell whose SUT did not get ready in so many trials in a row is not asked further."""
+
+
 class Capacity:
     """A `Controller`."""
 
@@ -187,24 +191,7 @@ class Capacity:
                     waits.append(cell.factors)  # its next round is for later, too
         if waits:
             return None
-        return next(filter(may, chain(self._proofs(done), self._soaks(done))), None)
-
-    def _proofs(self, done: Sequence[TrialRecord]) -> Iterator[TrialInput]:
-        """More trials, in the last round, of the load that each cell is about to be said to
-        carry."""
-        search = self._search
-        for cell in self._order(search.rounds):
-            if search.method != "nodrop" or any(r.searched and r.searched.soak for r in done):
-                continue
-            value = to_prove(done, cell.factors, search)
-            if value is None:
-                continue
-            rounds = self._rounds(cell, done)
-            if len(rounds[-1]) >= MOST_TRIALS:
-                continue
-            ask = self._field(cell, rounds, done).ask(value, search.final_trial_s)
-            if not self._beyond_budget(cell, search.rounds + 1, ask, done):
-                yield self._trial(cell, search.rounds, ask, done)
+        return next(filter(may, self._soaks(done)), None)
 
     def _soaks(self, done: Sequence[TrialRecord]) -> Iterator[TrialInput]:
         """One of each cell of which the search found a load that is carried."""
@@ -226,43 +213,35 @@ class Capacity:
         return cells
 
     def _ask(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> Ask | None:
-        rounds = self._rounds(cell, done)
-        tried = rounds[number - 1]
+        """The next trial of this round."""
         of_cell = [record for record in done if record.cell == dict(cell.factors)]
-        if len(tried) >= MOST_TRIALS or any(AT_ANY_LOAD & {*r.invalid_reasons} for r in of_cell):
+        if no_ratio(of_cell) or any(AT_ANY_LOAD & {*r.invalid_reasons} for r in of_cell):
             return None
-        if self._silent(rounds) or no_ratio(of_cell):
+        every, tried = of_cell_tried(of_cell), of_round(of_cell, cell.factors, number)
+        if len(tried) >= MOST_TRIALS or _silent(every) or _never_ready(every):
             return None
-        ramped = ramp_of(done, cell.factors)
-        if number == 1 and ramped is None and not tried:
-            ramp = self._ramp(cell)
-            if ramp is not None:
-                return ramp
-        ask = METHODS[self._search.method](self._field(cell, rounds[:number], done))
-        return None if ask is None or self._beyond_budget(cell, number, ask, done) else ask
-
-    def _rounds(self, cell: AskedCell, done: Sequence[TrialRecord]) -> Sequence[Sequence[Tried]]:
-        numbers = range(1, self._search.rounds + 1)
-        return [of_round(done, cell.factors, number) for number in numbers]
-
-    def _silent(self, rounds: Sequence[Sequence[Tried]]) -> bool:
-        last = [t for t in chain.from_iterable(rounds) if not t.disturbed][-MOST_SILENT:]
-        return len(last) == MOST_SILENT and all(t.outcome == "void" for t in last)
+        is_first = number == 1 and not every and ramp_of(of_cell, cell.factors) is None
+        if is_first and (ramp := self._ramp(cell)) is not None:
+            return ramp
+        is_own = self._search.method == "nodrop"
+        ask = METHODS[self._search.method](self._field(cell, every if is_own else tried, of_cell))
+        if ask is None or (is_own and ask.round != number):
+            return None
+        return None if self._beyond_budget(cell, number, ask, done) else ask
 
     def _field(
-        self, cell: AskedCell, rounds: Sequence[Sequence[Tried]], done: Sequence[TrialRecord]
+        self, cell: AskedCell, tried: Sequence[Tried], of_cell: Sequence[TrialRecord]
     ) -> Field:
-        """For the last of these rounds."""
-        *before, tried = rounds
         lowest, highest = _limits(cell, self._search)
+        ramps = [r for r in of_cell if r.searched and r.searched.ramp is not None]
         return Field(
             search=self._search,
             start=_begin(cell, self._search)[0],
             lowest=lowest,
             highest=highest,
             tried=tried,
-            earlier=[*chain.from_iterable(before)],
-            ramp=ramp_of(done, cell.factors),
+            ramp=ramp_of(of_cell, cell.factors),
+            level=any(r.packets.queue is not None for r in ramps),
         )
 
     def _ramp(self, cell: AskedCell) -> Ask | None:
@@ -283,26 +262,14 @@ class Capacity:
     def _beyond_budget(
         self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
     ) -> bool:
-        """Each cell has an even part of the budget. Its first round, which finds the way, may take
-        two shares of it, each later one and the proof a share, and what was not used falls to those
-        after it. Without a load that is carried there is nothing to prove, and its share falls to
-        the round. If the first round is closing in on the limit it goes on: other rounds would not
-        find it sooner. Number `rounds + 1` is the proof."""
-        search, shares = self._search, budget_shares(self._search)
+        """Each cell has an even part of the budget; of a method whose rounds are searches of their
+        own, each round has an even part of that, and what was not used falls to those after it."""
+        search = self._search
         if search.budget_s is None:
             return False
-        taken = number + 1
-        if number <= search.rounds:
-            rounds = (of_round(done, cell.factors, n + 1) for n in range(number))
-            picture = Picture([*chain.from_iterable(rounds)], search.goals[0], search)
-            found = picture.bracket()
-            if number == 1 and found.upper is not None:
-                closing_in = not closed(found, picture, search, search.goals[0])
-                taken = search.rounds + 1 if closing_in else taken
-            taken += shares > search.rounds + 1 and found.lower is None
-        until = search.budget_s / len(self._asked.cells) * min(taken, shares) / shares
+        part = 1.0 if search.method == "nodrop" else number / search.rounds
+        until = search.budget_s / len(self._asked.cells) * part
         spent = sum(r.took_s or 0.0 for r in done if r.cell == dict(cell.factors))
-        number = min(number, search.rounds)
         beside_s = self._beside_s(cell.factors, number, done)
         return spent + _lasts_s(cell, search, ask) + beside_s > until
 
@@ -386,6 +353,16 @@ class Capacity:
     def beforehand(self) -> Sequence[TrialInput]:
         first = self.next(())
         return () if first is None else (first,)
+
+
+def _silent(every: Sequence[Tried]) -> bool:
+    last = [t for t in every if not t.disturbed][-MOST_SILENT:]
+    return len(last) == MOST_SILENT and all(t.outcome == "void" for t in last)
+
+
+def _never_ready(every: Sequence[Tried]) -> bool:
+    last = every[-NEVER_READY:]
+    return len(last) == NEVER_READY and all(t.never_ready for t in last)
 
 
 def _beside_s(record: TrialRecord) -> float | None:

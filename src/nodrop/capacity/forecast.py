@@ -6,10 +6,10 @@ stands beside it in the report, so that the guess can be judged.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nodrop.capacity.bounds import PROOFS
 from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING, WHOLE
 from nodrop.config.search import Search
 from nodrop.config.units import count_of, format_seconds
@@ -22,18 +22,13 @@ BESIDE_RAMP = 4
 """A budget has a ramp if it has room for so many trials that decide beside it: of real traffic a
 ramp expects too much, for it has no bursts, and with two of them no load that is carried was
 found."""
-LEAST_TRIALS = 3
-"""So many trials of a first round, beside its ramp, come to bounds in simulation."""
-FITTED = 6
-"""Fewer limits have no fitted interval (stats/interval.py)."""
+LEAST_TRIALS = 6
+"""So many trials beside the ramp come to bounds in simulation."""
+LIKELY_TRIALS = 3
+"""Trials before the proofs: the ramp, one well below the limit, and one that it proposes."""
+OF_ANOTHER_GOAL = 6
 DIFFER = 0.01
 """A guess at how much trials of one load differ, one standard deviation."""
-
-
-def budget_shares(search: Search) -> int:
-    """Shares of a cell's budget: two for its first round, one for each later one and, with nodrop's
-    own method, one for the proof of what they came to."""
-    return search.rounds + (2 if search.method == "nodrop" else 1)
 
 
 def deciding_s(search: Search, first_s: float | None) -> float:
@@ -58,19 +53,16 @@ def ramp_s(search: Search, *, cells: int, around_s: float, decides_s: float) -> 
 
 def forecast(search: Search, *, cells: int, around_s: float, decides_s: float) -> Forecast | None:
     """Forecast for each cell; None without a budget. `around_s`: seconds that a trial takes beside
-    its load; `decides_s`: seconds of load of one that decides. The interval of a median of n
-    normal limits is 2 x 1.96 x 1.2533 / sqrt(n) standard deviations."""
+    its load; `decides_s`: seconds of load of one that decides."""
     if search.budget_s is None:
         return None
     trial_s, share_s = around_s + decides_s, search.budget_s / cells
     ramped_s = ramp_s(search, cells=cells, around_s=around_s, decides_s=decides_s)
-    first_s = share_s * 2 / budget_shares(search) - ramped_s
-    first, width = int(first_s / trial_s), None
-    if first >= LEAST_TRIALS:
-        limits = min(first - 2, search.duration_sum_s / search.final_trial_s)
-        noisy = 2 * 1.96 * 1.2533 * DIFFER / math.sqrt(limits) if limits >= FITTED else 0.0
-        width = max(search.relative_width, noisy)
     trials = max(1, int((share_s - ramped_s) / trial_s))
+    if search.method == "nodrop":
+        proofs = 2 * max(PROOFS, search.rounds)
+        trials = min(trials, LIKELY_TRIALS + proofs + OF_ANOTHER_GOAL * (len(search.goals) - 1))
+    width = search.relative_width if trials >= LEAST_TRIALS else None
     return Forecast(budget_s=search.budget_s, trials=trials, relative_width=width)
 
 

@@ -36,36 +36,20 @@ class Round:
     """The highest load that was carried."""
     upper: Bound | None
     """The lowest above it that was not."""
-    fit: Knee | None
-    """Fit of all trials near the limit together: the load above which too many are not good, with
-    its 95 % bounds. None if the method has none, or no trial near it was not good."""
     closed: bool = True
     """Its bounds are close, or it met another end; otherwise it says where the search stood when it
     was cut, not what that start of the SUT carries."""
 
-    @property
-    def value(self) -> float | None:
-        """Load that the round comes to: the fitted one, or the one that was carried if there is no
-        fit. None: no load was."""
-        if self.lower is None:
-            return None
-        return self.lower.value if self.fit is None else self.fit.estimate
 
-    @property
-    def bounds(self) -> tuple[float | None, float | None]:
-        """Lower and upper bound of `value`: 95 % bounds of the fit, or the loads that were and were
-        not carried. None = no such bound."""
-        low = None if self.lower is None else self.lower.value
-        high = None if self.upper is None else self.upper.value
-        if self.fit is None:
-            return low, high
-        return self.fit.low or low, self.fit.high or high
+AGAIN = 2
 
 
 def apart(rounds: Sequence[Round]) -> tuple[Round, Round] | None:
-    """The better and the worse of two rounds whose bounds have nothing in common."""
-    lows = [(r.bounds[0], r.number, r) for r in rounds if r.bounds[0] is not None]
-    highs = [(r.bounds[1], r.number, r) for r in rounds if r.bounds[1] is not None]
+    """The better and the worse of two rounds whose bounds have nothing in common, if the worse one
+    lost at its end again and again: one trial may have been disturbed."""
+    lows = [(r.lower.value, r.number, r) for r in rounds if r.lower is not None]
+    shown = [r for r in rounds if r.upper is not None and len(r.upper.runs) >= AGAIN]
+    highs = [(r.upper.value, r.number, r) for r in shown if r.upper is not None]
     if not lows or not highs:
         return None
     (low, _, better), (high, _, worse) = max(lows), min(highs)
@@ -139,13 +123,16 @@ class Answer:
     goals_of: Of
     """The ratio is one of packets, or of detections that are missed."""
     lower: Bound | None
-    """Within the search of the median round: the highest load that was carried. None = none was,
-    or nothing was shown."""
+    """The highest load that is proved to be carried. None = none was, or nothing was shown."""
     upper: Bound | None
-    """Within the search of the median round: the lowest load above `lower` that was not carried.
-    None = none was tried, or could be."""
+    """The lowest load above `lower` that was not carried. None = none was tried, or could be."""
     fit: Knee | None
-    """Fit of the median round."""
+    """Limit between the two, with its 95 % interval."""
+    by_level: bool
+    """The limit comes from the level of the SUT's ring, else from what was served of too much."""
+    fullest_ratio: float | None
+    """Highest level of that ring, as a share of it, in the trials that carried `lower`; None = no
+    level was read."""
     between: Between | None
     """None if no round found a load that is carried."""
     rounds: tuple[Round, ...]
@@ -179,7 +166,9 @@ NEARLY_ALL_MEASURED = 0.9
 """High needs so many."""
 ROUNDS = 3
 """High needs so many rounds that ended."""
-AGREE = 0.05
+FEWEST, ENOUGH = 2, 3
+"""Fewer trials of the load that is carried: low; high needs the second number."""
+AGREE = 0.1
 """... whose loads lie no further apart; or no further than what was asked for."""
 MOST_AGREE = 0.5
 """If more of the trials at a bound, or beyond it, say otherwise: low."""
@@ -197,6 +186,7 @@ PART = 0.1
 class Evidence:
     """Evidence that the confidence rule reads."""
 
+    lower: Bound | None
     upper: Bound | None
     width: float | None
     """(upper − lower) / upper."""
@@ -210,8 +200,6 @@ class Evidence:
     """Findings that speak against the answer."""
     missed: Missed | None = None
     """None if no load is carried."""
-    none_carried: int = 0
-    """Rounds that came to an end and found no load that is carried."""
 
     @property
     def said(self) -> int:
@@ -263,17 +251,17 @@ def _low(found: Evidence) -> Iterator[Finding]:
         yield _reason("disturbed", busy=found.busy, said=found.said)
     if found.limited_by in TAKEN:
         yield _reason("kept_off")
-    if found.none_carried:
-        yield _reason("none_carried", rounds=found.none_carried)
     if (seen := found.missed) is not None and seen.missed > max(1, MOST_MISSED * seen.trials):
         yield _reason("missed", missed=seen.missed, trials=seen.trials)
     yield from (d for d in found.doubts if d.values.get("most_share", 1.0) > MOST_AGREE)
     yield from _apart(found, FAR_APART)
+    yield from _seldom(found, FEWEST)
 
 
 def _not_high(found: Evidence) -> Iterator[Finding]:
     if found.upper is None:
         yield _reason("no_end")
+    yield from _seldom(found, ENOUGH)
     if found.said < NEARLY_ALL_MEASURED * len(found.trials):
         yield _reason("few_said", **_counted(found))
     if found.busy > (1 - NEARLY_ALL_MEASURED) * found.said:
@@ -283,6 +271,11 @@ def _not_high(found: Evidence) -> Iterator[Finding]:
     if rounds < ROUNDS:
         yield _reason({0: "no_round", 1: "one_round", 2: "two_rounds"}[rounds])
     yield from _apart(found, max(AGREE, found.asked_width))
+
+
+def _seldom(found: Evidence, least: int) -> Iterator[Finding]:
+    if found.lower is not None and len(found.lower.runs) < least:
+        yield _reason("seldom", trials=len(found.lower.runs))
 
 
 def _apart(found: Evidence, most: float) -> Iterator[Finding]:

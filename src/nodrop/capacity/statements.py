@@ -14,11 +14,7 @@ from nodrop.config.search import Search
 from nodrop.findings.load_words import UNSURE, Writing, goal_words, known_apart, value_words
 from nodrop.ledger.hops import ON_EVERY_HOST
 from nodrop.results.trial import Ramp, TrialRecord
-from nodrop.stats.interval import CONFIDENCE, Knee
-from nodrop.stats.special import kendall
-
-FEWEST_OF_DRIFT = 5
-"""Rounds: no order of fewer is rare enough."""
+from nodrop.stats.interval import Knee
 
 
 def ramp_findings(by: str, ramp: Ramp) -> Iterator[Finding]:
@@ -53,7 +49,7 @@ def statements(
         values = {"level": sure.level, "known_ratio": sure.known}
         yield Finding(code="capacity-confidence", values=values, because=(sure.reason,))
     if answer.lower is not None and answer.fit is not None:
-        yield from _fitted(answer, answer.fit, search)
+        yield from _fitted(answer, answer.fit)
     if answer.between is not None and answer.between.n > 1:
         yield _between_rounds(answer, answer.between)
     yield from doubts(answer, every)
@@ -87,7 +83,7 @@ def _reason(code: str, **values: Any) -> Finding:
 
 def doubts(answer: Answer, every: Sequence[Tried]) -> Iterator[Finding]:
     """Findings that speak against the answer."""
-    found = (_rounds_differ(answer), _contradicted(answer, every), _drift(answer))
+    found = (_rounds_differ(answer), _contradicted(answer, every))
     yield from filter(None, found)
 
 
@@ -210,7 +206,7 @@ def _looked_carried(answer: Answer, every: Sequence[Tried]) -> Iterator[Finding]
     yield _reason("looked_carried", most=loads.at(best.value))
 
 
-def _fitted(answer: Answer, fit: Knee, search: Search) -> Iterator[Finding]:
+def _fitted(answer: Answer, fit: Knee) -> Iterator[Finding]:
     if fit.low is None or fit.high is None:
         return
     loads = writing(answer)
@@ -222,7 +218,7 @@ def _fitted(answer: Answer, fit: Knee, search: Search) -> Iterator[Finding]:
             "high": fit.high,
             "trials": fit.n,
             "limit": loads.at(fit.estimate),
-            "exceed": search.exceed_ratio,
+            "by_level": answer.by_level,
             "span": loads.span(fit.low, fit.high),
         },
     )
@@ -230,12 +226,12 @@ def _fitted(answer: Answer, fit: Knee, search: Search) -> Iterator[Finding]:
 
 def _rounds_differ(answer: Answer) -> Finding | None:
     """Bounds of rounds that have nothing in common."""
-    found = apart([r for r in answer.rounds if r.fit and r.fit.low and r.fit.high])
+    found = apart(answer.rounds)
     if found is None:
         return None
     better, worse = found
-    low, high = better.bounds[0], worse.bounds[1]
-    assert low is not None and high is not None
+    assert better.lower is not None and worse.upper is not None
+    low, high = better.lower.value, worse.upper.value
     at_least, at_most = writing(answer).distinct(low, high)
     return Finding(
         code="capacity-rounds-differ",
@@ -277,25 +273,6 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Finding | None:
         values={"trials": len(runs), "most_share": max(shares)},
         because=tuple(because),
         trials=tuple(t.record.run for t in runs),
-    )
-
-
-def _drift(answer: Answer) -> Finding | None:
-    """Rounds that come to more and more, or to less and less: Kendall's exact test."""
-    values = [value for r in answer.rounds if (value := r.value) is not None]
-    if len(values) < FEWEST_OF_DRIFT or len(set(values)) < 2:
-        return None
-    tau, p = kendall(values)
-    if p > 1 - CONFIDENCE:
-        return None
-    return Finding(
-        code="capacity-drift",
-        values={
-            "rising": tau > 0,
-            "values": values,
-            "p": p,
-            "loads": ", ".join(map(writing(answer).at, values)),
-        },
     )
 
 

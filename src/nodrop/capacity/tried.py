@@ -18,10 +18,9 @@ from typing import Any
 from nodrop.config.search import Search
 from nodrop.ledger.cause import Rule
 from nodrop.ledger.hops import Reason
-from nodrop.ledger.over_time import LEAST_S, TOLERANCE
+from nodrop.ledger.over_time import LEAST_S, SEEN_BEHIND, TOLERANCE
 from nodrop.ledger.sender import NAMED_RATIO
 from nodrop.results.trial import OTHERS, Ramp, TrialRecord
-from nodrop.stats.interval import Limit, knee
 
 SENDER_REASONS = frozenset(
     {Reason.SENDER_LATE, Reason.SENDER_SHORT, Reason.NOTHING_SENT, Reason.LOAD_FAILED}
@@ -43,17 +42,12 @@ DISTURBING = 0.02
 """Share of the CPUs of the SUT or of the sender. The hypervisor disturbed a void trial if it took
 more."""
 
+LAST_PART = 0.95
+"""A ring that is fullest in the last part of the load, from here on, was still filling."""
 NEAR = 1.25
 """Trials so far above what they served, or below it, say how it is at the limit."""
 ROUNDED = 1.01
 """Loads that are asked for have three digits."""
-ENOUGH = 3
-"""Trials of a load and of higher ones that are looked at together."""
-SHIFTED = 0.02
-"""A trial that carried so much less of its load than every earlier one of no less load did was
-unlucky, or the SUT has changed."""
-AGREE = 2
-"""So many trials in a row are no bad luck."""
 SAME = 1.0005
 """Limits that differ by less are the same."""
 LEAST_FALL = 0.005
@@ -62,11 +56,9 @@ SURE_FALL = -2.8
 """Standard deviations of Kendall's S: one steady SUT in 400 looks as if it slowed so surely."""
 KEEPS_CHANGING = 3
 """A round in so many phases finds no load that the SUT carries."""
-PROOF = 4
-"""So many good trials prove that a load is carried..."""
 MOST_MISSED = 0.2
-"""... if no larger part of the trials of that load, and of loads a little below, missed the goal.
-A round's bounds say where half of the trials lose: who tries that load again often sees a loss."""
+"""A load is not carried if a larger part of its trials, and of those of loads a little below,
+missed the goal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +86,7 @@ class Tried:
         if self.outcome == "void":
             return None
         if self.outcome == "failed":
-            return False
+            return None if self.never_ready else False
         if self.loss_ratio is None:
             return None
         if self.loss_ratio > goal:
@@ -171,6 +163,26 @@ class Tried:
         at = self.value if good else self.reaches(goal)
         return None if at is None else min(1.0, at / self.value)
 
+    def excess(self, goal: float) -> float | None:
+        """(Highest level + lost) / slots of the SUT's fullest ring, 1 at the limit; of a goal that
+        tolerates some loss, what found no room of what it tolerates. None if no level was read, or
+        what was lost was lost elsewhere."""
+        queue, sent = self.record.packets.queue, self.record.offered.sent
+        if self.outcome != "measured":
+            return None
+        if queue is None or not sent or not queue.slots or by_detections(self.record):
+            return None
+        whole, tolerated = queue.highest_packets + queue.lost_packets, goal * sent
+        found = max(0.0, whole - queue.slots) / tolerated if tolerated else whole / queue.slots
+        beyond = self.loss_ratio is not None and self.loss_ratio > goal
+        return None if beyond and found < 1 else found
+
+    @property
+    def never_ready(self) -> bool:
+        """The SUT did not get ready, before a packet was sent: no load did that."""
+        not_ready = Reason.SUT_NOT_READY in self.record.invalid_reasons
+        return self.outcome == "failed" and (not_ready or self.record.offered.sent == 0)
+
     @property
     def far_late(self) -> bool:
         """Void, as the sender was late by far more than noise makes it."""
@@ -234,6 +246,16 @@ def of_round(
     return tuple(replace(one, doubtful=True) if _doubtful(one, found) else one for one in found)
 
 
+def of_cell_tried(records: Iterable[TrialRecord]) -> tuple[Tried, ...]:
+    """Trials of one cell, of all its rounds in the order in which they were measured."""
+    numbers: dict[int, list[TrialRecord]] = {}
+    for record in records:
+        if record.searched is not None:
+            numbers.setdefault(record.searched.round, []).append(record)
+    found = [one for number, own in numbers.items() for one in of_round(own, own[0].cell, number)]
+    return tuple(sorted(found, key=lambda t: t.record.index))
+
+
 def _doubtful(one: Tried, of_round: Sequence[Tried]) -> bool:
     """If it lost when nothing was taken, the load did it. If nobody saw when, several trials say
     it: the hypervisor comes by chance, so if all of them lost, the load did it."""
@@ -269,6 +291,8 @@ def no_ratio(records: Iterable[TrialRecord]) -> str:
 def _kept(record: TrialRecord) -> bool | None:
     """`sustained`; where a loss or a short lag leaves that open, what the pace itself shows."""
     body, offered = record.packets, record.offered
+    if body.sustained is None and (shown := _kept_by_level(record)) is not None:
+        return shown
     if body.sustained is not None or body.service_pps_at_least is None:
         return body.sustained
     if not body.decoded_packets or (offered.duration_s or 0.0) < LEAST_S:
@@ -279,6 +303,17 @@ def _kept(record: TrialRecord) -> bool | None:
     # It kept nearly all of the pace. Without loss that is not called sustained only if it was seen
     # to be behind.
     return bool(body.loss_ratio)
+
+
+def _kept_by_level(record: TrialRecord) -> bool | None:
+    """A ring that never held more than a SUT may be behind, or was fullest as the load ended."""
+    queue, sent, lasted_s = record.packets.queue, record.offered.sent, record.offered.duration_s
+    if queue is None or not sent or (lasted_s or 0.0) < LEAST_S or record.packets.lost_packets:
+        return None
+    assert lasted_s is not None
+    if queue.highest_packets <= SEEN_BEHIND * sent:
+        return True
+    return False if queue.at_s >= LAST_PART * lasted_s else None
 
 
 def _served_ratio(record: TrialRecord) -> float | None:
@@ -360,55 +395,6 @@ def loads(trials: Iterable[Tried]) -> tuple[Load, ...]:
     return tuple(Load(value=v, trials=tuple(found[v])) for v in sorted(found))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """Trials of all rounds for and against a load."""
-
-    value: float
-    good: int
-    """Trials of this load, of the final length; of higher ones, those that were good were sought
-    out, some by luck."""
-    missed: int
-    """Trials of this load and of loads a little below it."""
-
-    @property
-    def refuted(self) -> bool:
-        return self.missed > MOST_MISSED * (self.good + self.missed)
-
-    @property
-    def holds(self) -> bool:
-        return self.good > 0 and not self.refuted
-
-    @property
-    def enough(self) -> bool:
-        return self.holds and self.good >= PROOF
-
-
-def proofs(
-    trials: Iterable[Tried], lower: float, goal: float, search: Search, *, near: float = NEAR
-) -> list[Proof]:
-    """Proofs of the loads that were tried, from `lower` down to one `near` times lower, the highest
-    first. A trial shorter than the final length may speak against a load, and proves none."""
-    said = [(t, good) for t in trials if (good := t.good(goal)) is not None]
-    values = {t.value for t, _ in said if lower / near <= t.value <= lower}
-    long = [t.value for t, good in said if good and t.seconds >= search.final_trial_s]
-    missed = [t.value for t, good in said if not good]
-    return [
-        Proof(
-            value=value,
-            good=long.count(value),
-            missed=sum(value / NEAR <= v <= value for v in missed),
-        )
-        for value in sorted(values, reverse=True)
-    ]
-
-
-def proved(found: Sequence[Proof]) -> Proof | None:
-    """The highest load that has its proof, else the highest that nothing speaks against."""
-    enough = next((proof for proof in found if proof.enough), None)
-    return enough or next((proof for proof in found if proof.holds), None)
-
-
 class Aside(StrEnum):
     """Why a trial is set aside."""
 
@@ -416,11 +402,8 @@ class Aside(StrEnum):
     """The hypervisor explains what it lost."""
     PACE = "pace"
     """It lost nothing, and was too short to show the pace."""
-    FAR = "far"
-    """It is too far above what it carried: of its own load alone it says something."""
-    REFUTED = "refuted"
-    """It speaks of its own load alone: trials of lower loads, which by it should have been carried,
-    lost packets."""
+    ODD = "odd"
+    """It lost far more than others of no less load, as few others did: a disturbance."""
     CHANGED = "changed"
     """It was before the SUT began to serve less."""
 
@@ -445,51 +428,6 @@ def untriable_above(
     if ceiling is None or lower is None:
         return ceiling
     return ceiling if ceiling.value <= lower.value * NEAR * ROUNDED else None
-
-
-def phases(trials: Sequence[Tried], goal: float) -> list[Sequence[Tried]]:
-    """The trials of a round, cut where the SUT began to serve less: a load that was good before is
-    not any more, or a trial carried a smaller part than all before it of no less load; one more
-    trial says so, and none since then did as well as before."""
-    found, left = [], list(trials)
-    while (cut := _change(left, goal)) is not None:
-        found.append(left[:cut])
-        left = left[cut:]
-    return [*found, left]
-
-
-Known = tuple[int, float, float]
-"""A trial: its place, its load, and the part of it that was carried."""
-
-
-def _change(trials: Sequence[Tried], goal: float) -> int | None:
-    """The place of the first trial after the first change."""
-    known = [(n, t.value, s) for n, t in enumerate(trials) if (s := t.share(goal)) is not None]
-    for k in range(1, len(known) - AGREE + 1):
-        before, after = known[:k], known[k:]
-        if not _fell(after[0], before, after):
-            continue
-        fell = [one for one in after if _fell(one, before, after)]
-        if len(fell) < AGREE:
-            continue
-        least = min(value for _, value, _ in fell)
-        recovered = any(
-            value >= v >= least and share >= s - SHIFTED
-            for _, value, share in after
-            for _, v, s in before
-        )
-        if not recovered:
-            return after[0][0]
-    return None
-
-
-def _fell(one: Known, before: Sequence[Known], after: Sequence[Known]) -> bool:
-    place, value, share = one
-    alike = [s for _, v, s in before if v >= value]
-    was_good = share < 1 and 1.0 in alike
-    if not alike or not (was_good or min(alike) > share + SHIFTED):
-        return False
-    return not any(n > place and v >= value and s > share + SHIFTED for n, v, s in after)
 
 
 def slows(rounds: Sequence[Sequence[Tried]], goal: float) -> bool:
@@ -517,106 +455,10 @@ def slows(rounds: Sequence[Sequence[Tried]], goal: float) -> bool:
     return rises <= SURE_FALL * math.sqrt(spread)
 
 
-class Picture:
-    """Joint evidence of the trials of one round on one goal: of those since the SUT last changed
-    for the worse."""
-
-    def __init__(self, trials: Sequence[Tried], goal: float, search: Search) -> None:
-        self._goal, self._search = goal, search
-        own = search.method == "nodrop"
-        *self.earlier, self.trials = phases(trials, goal) if own else [trials]
-        self.loads = loads(self.trials)
-        self.refuted: float | None = None
-        self.limits = self._limits(self.trials) if own else ()
-        self.knee = knee(self.limits, search.exceed_ratio)
-
-    def aside(self) -> Mapping[Aside, Sequence[Tried]]:
-        """Trials that say nothing of a load, or of no other than their own, by the rule."""
-        found: dict[Aside, list[Tried]] = {why: [] for why in Aside}
-        found[Aside.CHANGED] = [t for phase in self.earlier for t in phase if t.outcome != "void"]
-        for one in self.trials:
-            good, at = one.good(self._goal), one.reaches(self._goal)
-            if good is None and one.outcome == "measured" and one.loss_ratio is not None:
-                within = one.loss_ratio <= self._goal
-                found[Aside.PACE if within else Aside.STOLEN].append(one)
-            elif good is False and at is not None and self._search.method == "nodrop":
-                if one.value > NEAR * at:
-                    found[Aside.FAR].append(one)
-                elif self.refuted is not None and one.value > self.refuted:
-                    found[Aside.REFUTED].append(one)
-        return found
-
-    @property
-    def keeps_changing(self) -> bool:
-        """It served less and less: no load is carried for long."""
-        return len(self.earlier) + 1 >= KEEPS_CHANGING
-
-    def carried(self, load: Load) -> bool | None:
-        """By its own trials and, if a fit looks at all loads together, by those of higher loads
-        too, as far as their limits are near: None if the two contradict each other. The last word
-        counts: a loss at no more load, after the last trial that carried it, is not outvoted by
-        earlier ones."""
-        own = load.carried(self._goal, self._search)
-        if own and self._search.method == "nodrop" and (lost := self._lost_since(load.value)):
-            return False if lost >= AGREE else None
-        near = load.value * NEAR
-        above = [
-            x for x in self.limits if x.offered >= load.value and (x.at is None or x.at <= near)
-        ]
-        if own is None or len(above) < ENOUGH:
-            return own
-        below = sum(limit.at is not None and limit.at < load.value for limit in above)
-        return own if (below <= self._search.exceed_ratio * len(above)) == own else None
-
-    def _lost_since(self, value: float) -> int:
-        """Trials of no more load that were not good, after the last good one of no less."""
-        lost = 0
-        for one in reversed(self.trials):
-            good = one.good(self._goal)
-            if good and one.value >= value:
-                return lost
-            lost += good is False and one.value <= value
-        return lost
-
-    def bracket(self, above: Load | None = None) -> Bracket:
-        """The lowest load that is not carried counts, even if a higher one was: more load cannot
-        make a SUT lose less. `above`: known not to be carried."""
-        upper = next((load for load in self.loads if self.carried(load) is False), above)
-        if above is not None and upper is not None and above.value < upper.value:
-            upper = above
-        below = [load for load in self.loads if upper is None or load.value < upper.value]
-        lower = next((load for load in reversed(below) if self.carried(load)), None)
-        return Bracket(lower=lower, upper=upper)
-
-    def _limits(self, trials: Sequence[Tried]) -> tuple[Limit, ...]:
-        """Limits from the trials that decide: where each says that the load becomes too much.
-        Trials far from there are left out: a SUT under such load need not be what it is there."""
-        found = []
-        for one in trials:
-            good = one.good(self._goal)
-            if one.seconds < self._search.final_trial_s or good is None:
-                continue
-            at = None if good else one.reaches(self._goal)
-            if good or (at is not None and one.value <= NEAR * at):
-                found.append(Limit(offered=one.value, at=at))
-        least = min((limit.at for limit in found if limit.at is not None), default=0.0)
-        near = [limit for limit in found if limit.offered * NEAR >= least]
-        self.refuted = refuted = self._refuted_by(near)
-        return tuple(limit for limit in near if refuted is None or limit.offered <= refuted)
-
-    def _refuted_by(self, near: Sequence[Limit]) -> float | None:
-        """The lowest load that two trials, of it or of less, show to be too much, though every
-        trial of a higher load says that it is not: those say nothing then."""
-        bad = 0
-        for load in self.loads:
-            bad += sum(t.good(self._goal) is False for t in load.trials)
-            own = load.carried(self._goal, self._search)
-            above = [x.at for x in near if x.offered > load.value]
-            if (
-                own is False
-                and bad > 1
-                and above
-                and all(x is None or x > load.value for x in above)
-            ):
-                return load.value
-        return None
+def bracket_of(found: Sequence[Load], goal: float, search: Search) -> Bracket:
+    """The lowest load that is not carried counts, even if a higher one was: more load cannot make a
+    SUT lose less."""
+    upper = next((x for x in found if x.carried(goal, search) is False), None)
+    below = [x for x in found if upper is None or x.value < upper.value]
+    lower = next((x for x in reversed(below) if x.carried(goal, search)), None)
+    return Bracket(lower=lower, upper=upper)

@@ -27,9 +27,7 @@ RULES = {
     "capacity-fit": "capacity-fitted",
     "capacity-rounds-differ": "capacity-rounds-differ",
     "capacity-contradicted": "capacity-contradicted",
-    "capacity-drift": "capacity-rounds-differ",
     "capacity-changed": "capacity-changed",
-    "capacity-lowered": "capacity-lowered",
     "capacity-noise": "capacity-noise",
     "capacity-set-aside": "capacity-set-aside",
     "capacity-rounds-missing": "capacity-rounds-missing",
@@ -39,7 +37,6 @@ RULES = {
 DOUBTS = (
     "capacity-rounds-differ",
     "capacity-contradicted",
-    "capacity-drift",
     "capacity-changed",
     "capacity-set-aside",
 )

@@ -146,7 +146,7 @@ def test_a_search_speaks_for_its_loads(tmp_path: Path) -> None:
     assert text[0] == (
         "Suricata carries 4,000 packets/s, 9.6 Mbit/s (4X) without loss, not 5,000 packets/s (5X)."
     )
-    assert text[2] == "Suricata, no loss: confidence fair: only one round came to an end."
+    assert text[2] == "Suricata, no loss: confidence low: its load was carried in 1 trial."
     assert text[1] == "Suricata: what broke at 5,000 packets/s (5X): 10.00% lost."
     assert found.sentences[1].knob == "sut.ring_size"
     assert {s.rule for s in found.sentences} == {

@@ -27,28 +27,31 @@ def test_no_answer_without_loss_is_false_and_none_is_above_the_partial_drop_rate
     assert sum(one.is_false for one in found) <= (world == "two modes of its starts")
 
 
-@pytest.mark.parametrize(("after", "left"), [(8, 0.5), (5, 0.7), (14, 0.4)])
+@pytest.mark.parametrize(("after", "left"), [(3, 0.5), (5, 0.7), (4, 0.4)])
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_step_within_a_round_is_said_and_the_last_trials_count(
     after: int, left: float, rounds: int
 ) -> None:
     """Seen: half its speed after trial 8, 21 trials that lost 51 %, "carries 9.836X"."""
-    after = min(after, 8) if rounds == 1 else after
     sut = SimulatedSut(capacity=10.0, drift=lambda index: left if index > after else 1.0)
     for found in searched(sut, rounds=rounds).values():
         assert found.lower and found.upper, texts(found)
         assert 10 * left * 0.93 <= found.lower.value <= 10 * left < found.upper.value
         rules = {statement.code for statement in found.statements}
-        assert rules & {"capacity-changed", "capacity-rounds-differ"}, texts(found)
+        said = {"capacity-changed", "capacity-rounds-differ", "capacity-contradicted"}
+        assert rules & said, texts(found)
 
 
 @pytest.mark.parametrize("slower", [0.03, 0.01, 0.02])
 @pytest.mark.parametrize("capacity", [9.0, 31.0])
-def test_a_sut_that_slows_all_the_time_carries_no_load(slower: float, capacity: float) -> None:
+def test_a_sut_that_slows_all_the_time_is_not_said_to_carry_what_it_did(
+    slower: float, capacity: float
+) -> None:
     """Seen: 3 % slower per trial, "3 rounds carried 8.32X to 8.32X", each ended serving 4.3X."""
-    for found in searched(SimulatedSut(capacity=capacity, tires=slower)).values():
-        assert (found.lower, found.limited_by, found.between) == (None, "changes", None)
-        assert "serves less and less" in texts(found) and " at last" in texts(found)
+    sut = SimulatedSut(capacity=capacity, drift=lambda index: (1 - slower) ** index)
+    for found in searched(sut).values():
+        last = capacity * (1 - slower) ** found.trials
+        assert found.lower is None or found.lower.value <= last * (1 + 2 * slower), texts(found)
 
 
 @pytest.mark.parametrize("capacity", [3.0, 12.0, 40.0])
@@ -56,11 +59,11 @@ def test_a_sut_that_slows_all_the_time_carries_no_load(slower: float, capacity: 
 def test_a_steady_sut_is_not_said_to_change_and_costs_few_trials_more(
     capacity: float, noise: float
 ) -> None:
-    """22.1 trials in the mean of 60 quiet SUTs before, 23.1 now."""
+    """A method of rounds took 23 trials in the mean of 60 quiet SUTs."""
     found = searched(SimulatedSut(capacity=capacity, noise=noise))[0.0]
     rules = {statement.code for statement in found.statements}
-    assert not rules & {"capacity-changed", "capacity-drift", "capacity-set-aside"}, texts(found)
-    assert found.trials <= (24 if noise == 0 else 33)
+    assert not rules & {"capacity-changed", "capacity-set-aside"}, texts(found)
+    assert found.trials <= (10 if noise == 0 else 16)
 
 
 @pytest.mark.parametrize(("share", "loses"), [(0.2, 0.4), depth(0.3, 0.1)])

@@ -100,7 +100,7 @@ def test_a_tick_of_the_hypervisor_is_not_the_suts_loss(capacity: float, ticks: f
     for seed in range(20):
         sut = SimulatedSut(capacity=capacity, ring_packets=100, ticks=ticks, random=Random(seed))
         found.append(searched(sut, relative_width=0.01, goals=(0.0,), rounds=1, **seconds)[0.0])
-    right = [a for a in found if a.lower and 0.98 * capacity <= a.lower.value <= capacity]
+    right = [a for a in found if a.lower and 0.97 * capacity <= a.lower.value <= capacity]
     assert len(right) >= 18, [(a.lower, a.limited_by) for a in found if a not in right]
 
 
@@ -188,7 +188,7 @@ def test_what_is_void_at_any_load_ends_its_cell_and_no_other(first: int, reason:
 
 @pytest.mark.parametrize("budget_s", [None, 600.0])
 @pytest.mark.parametrize("reason", ["nothing_arrived", "lab_problem"])
-@pytest.mark.parametrize("first", [1, depth(2), 5])
+@pytest.mark.parametrize("first", [1, depth(2), 3])
 def test_a_lab_that_is_out_ends_a_search_which_goes_on_once_it_is_mended(
     first: int, reason: str, budget_s: float | None
 ) -> None:
