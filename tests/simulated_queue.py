@@ -57,7 +57,7 @@ class SimulatedQueue:
         return low
 
     def least(self, index: int) -> float:
-        """What it carries at this trial, or its weaker ones do."""
+        """Load that it carries at this trial, or that its weaker ones do."""
         return self.capacity(index) * (self.modes[1] if self.modes[0] else 1.0)
 
     def _filled(

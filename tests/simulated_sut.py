@@ -78,7 +78,7 @@ class SimulatedSut:
     _trials_of_start: int = 0
 
     def least(self, index: int) -> float:
-        """What it serves at this trial, or its weaker starts do."""
+        """Rate that it serves at this trial, or that its weaker starts do."""
         return self.capacity * self.drift(index) * (self.modes[1] if self.modes[0] else 1.0)
 
     def measure(self, trial: TrialInput) -> TrialRecord:

@@ -58,7 +58,8 @@ def test_a_replay_offers_one_load_after_another(
     link: Link, sink: Any, trace: Path, tmp_path: Path, journal: UndoJournal, order: int
 ) -> None:
     loads = [Replay({"trace": str(trace), **table}, base=tmp_path) for table in OFFERS[::order]]
-    sent, sent_bytes, flows, first_copies = 0, 0, 0, list[int]()
+    sent, sent_bytes, first_copies = 0, 0, list[int]()
+    flows: float = 0
     with loads[0].prepare(link, work=tmp_path, journal=journal) as offerer:
         processes = offerer.processes
         for load in loads:

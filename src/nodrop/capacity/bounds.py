@@ -278,7 +278,7 @@ class Bounds:
         return Bracket(lower=lower, upper=upper)
 
     def _below_bad(self, tried: Sequence[Load]) -> Sequence[Load]:
-        """Those that were carried more than once, if there are any."""
+        """Loads that were carried more than once; all of them if none was."""
         end = math.inf if self.lowest_bad is None else self.lowest_bad.value
         below = [x for x in tried if x.value < end]
         return [x for x in below if self.good(x.value) > 1] or below
