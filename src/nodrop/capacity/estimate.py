@@ -18,6 +18,7 @@ from statistics import fmean, median, stdev
 from nodrop.capacity.tried import NEAR, Aside, Tried
 from nodrop.config.search import Search
 from nodrop.stats.interval import CONFIDENCE, Knee, Limit, knee
+from nodrop.stats.special import stdtrit
 
 LEAST_EXCESS = 0.25
 MOST_EXCESS = 3.0
@@ -200,10 +201,8 @@ class Estimate:
         n = len(self._close)
         if n < 3:
             return Knee(n=n, estimate=self.limit, low=None, high=None)
-        from scipy.special import stdtrit  # here, because a far host has no scipy
-
         logs = list(map(math.log, self._close))
-        half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * stdev(logs) / math.sqrt(n)
+        half = stdtrit(n - 1, (1 + CONFIDENCE) / 2) * stdev(logs) / math.sqrt(n)
         middle = math.exp(fmean(logs))
         low, high = middle * math.exp(-half), middle * math.exp(half)
         return Knee(n=n, estimate=self.limit, low=min(low, self.limit), high=max(high, self.limit))
