@@ -266,7 +266,7 @@ impl PacketCountsReader {
     /// # Errors
     /// Without BTF, or without CAP_BPF and CAP_PERFMON in the first user namespace.
     pub fn new(root: &Path) -> Result<Self> {
-        Self::walking(root, None)
+        Self::walking(&Btf::of_kernel(root)?, None)
     }
 
     /// Loads the program for the files of one process, so that a reading costs what that process holds, not what all do. A
@@ -274,12 +274,11 @@ impl PacketCountsReader {
     ///
     /// # Errors
     /// Without BTF, or without CAP_BPF and CAP_PERFMON in the first user namespace.
-    pub fn of_process(root: &Path, pid: u32) -> Result<Self> {
-        Self::walking(root, Some(pid)).or_else(|_| Self::walking(root, None))
+    pub(crate) fn of_process(btf: &Btf, pid: u32) -> Result<Self> {
+        Self::walking(btf, Some(pid)).or_else(|_| Self::walking(btf, None))
     }
 
-    fn walking(root: &Path, process: Option<u32>) -> Result<Self> {
-        let btf = Btf::of_kernel(root)?;
+    fn walking(btf: &Btf, process: Option<u32>) -> Result<Self> {
         let absent = || CounterError::Kernel {
             call: "BPF iterator over files",
             source: ErrorKind::Unsupported.into(),

@@ -5,6 +5,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::btf::Btf;
 use crate::packet_counts::{PacketCounts, PacketCountsReader};
 use crate::ring_fill::{RingFill, ring_addresses, ring_fill};
 use crate::{CounterError, Result};
@@ -87,9 +88,20 @@ impl RingWatch {
             rings: Vec::new(),
             watched: Vec::new(),
         };
+        let mut types = None;
         for pid in pids {
-            let mut reader = PacketCountsReader::of_process(root, *pid)?;
-            let addresses = ring_addresses(root, *pid)?;
+            let addresses = match ring_addresses(root, *pid) {
+                Err(error) if error.is_gone() => continue,
+                addresses => addresses?,
+            };
+            if addresses.is_empty() {
+                continue;
+            }
+            if types.is_none() {
+                types = Some(Btf::of_kernel(root)?);
+            }
+            let Some(types) = &types else { continue };
+            let mut reader = PacketCountsReader::of_process(types, *pid)?;
             let own = |counts: &PacketCounts| counts.pid == *pid && counts.protocol != 0;
             let mut known = 0;
             for counts in reader.read()?.into_iter().filter(own) {

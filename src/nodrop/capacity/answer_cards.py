@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nodrop.answer.finding import WORDS
+from nodrop.answer.finding import WORDS, Finding, render
 from nodrop.capacity.card import breaks_words, headline, load_of, rate_words
 from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
@@ -222,6 +222,8 @@ def _given_sure(trials: Sequence[Trial], top: Cell | None, ends: Ends, *, kept: 
         bound = upper_bound(starts_of(top.unknown), starts_of((*top.known, *top.unknown)))
         words.append(f"0 of {count_of(len(top.known), 'trial')}{at} lost a packet.")
         words += [] if kept else ["It is not shown to keep this up."]
+        queues = [t.record.packets.queue for t in top.known]
+        words += _margin(max((q.highest_ratio for q in queues if q), default=None))
         of = f"{share(bound)} of such {top.independent_name}"
         sure = Confidence(
             level="low" if bound > 0.5 or not kept else "fair" if bound > 0.1 else "high",
@@ -372,6 +374,7 @@ def _sure_words(
         met = [tried(t.record).good(goal) for t in searched.trials if t.name in runs]
         of = count_of(len(met) - met.count(None), "trial")
         yield f"{met.count(True)} of {of} carried it."
+        yield from _margin(answer.fullest_ratio)
     if answer.confidence is None or answer.confidence.reason.code != "sure.bounds":
         below = f"Carried is {numbers.percent(answer.reached_width)} % below too much."
         yield below if answer.reached_width is not None else f"{bounds_words(answer).capitalize()}."
@@ -389,6 +392,12 @@ def _sure_words(
     measured = [f"{one.pps:,.0f}" for one in seen]
     if measured != [one.shown_pps for one in seen]:
         yield f"Measured {' and '.join(measured)} packets/s."
+
+
+def _margin(fullest: float | None) -> Iterator[str]:
+    """How near to its limit the ring came in the trials that carried a load."""
+    if fullest is not None:
+        yield render(Finding(code="card-margin", values={"fullest": fullest}))
 
 
 def ordered(searched: SearchedCell) -> list[Trial]:

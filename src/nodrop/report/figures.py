@@ -32,7 +32,7 @@ from nodrop.report.tables import (
     words,
 )
 from nodrop.report.trials import Trial
-from nodrop.results.records import Detections
+from nodrop.results.records import Detections, QueueLevel
 from nodrop.results.trial import TrialRecord
 
 
@@ -159,6 +159,10 @@ class _Line:
     source: str
     label: str
 
+    @property
+    def queue(self) -> QueueLevel | None:
+        return self.r.packets.queue
+
     def late(self, which: str) -> float | None:
         found = self.r.offered.schedule_error_us
         return getattr(found, which) if found else None
@@ -189,6 +193,12 @@ TRIAL_FIELDS: tuple[Field[_Line], ...] = (
            numbers.signed, help="beyond what packets in classes can have had"),
     number("loss_pct", "Loss, %", lambda x: x.r.packets.loss_ratio, numbers.percent, scale=100),
     words("loss_place", "Lost in", lambda x: x.r.packets.loss_place or ""),
+    number("ring_peak_pct", "Ring at most, %",
+           lambda x: x.queue.highest_ratio if x.queue else None,
+           numbers.whole_percent, scale=100, help="the SUT's fullest capture ring at its fullest"),
+    number("ring_excess_pct", "Ring and lost, %", lambda x: x.queue.excess if x.queue else None,
+           numbers.whole_percent, scale=100,
+           help="highest level and lost packets of what the ring holds: 100 at its limit"),
     number("offered_pps", "Offered, packets/s", lambda x: x.r.offered.per_s),
     number("schedule_error_p50_us", "Late p50, ms", lambda x: x.late("p50"), numbers.millis),
     number("schedule_error_p99_us", "Late p99, ms", lambda x: x.late("p99"), numbers.millis),
@@ -254,6 +264,7 @@ def trials_page_table(story: Story) -> Table:
     table = replace(table, rows=tuple(table.rows), more=more)
     hidden = {"invalid_reasons", "schedule_error_p50_us", "schedule_error_max_us", "verdict"}
     hidden |= {"cut_packets", "invalid_packets", "residual_bytes", "apart"} & empty(table)
+    hidden |= {"ring_peak_pct", "ring_excess_pct"} & empty(table)
     hidden |= _again(table, "setup_cpu_s", "sut_cpu_s")
     return without(table, hidden if story.several else {*hidden, "run_directory"})
 
