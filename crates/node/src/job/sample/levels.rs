@@ -23,6 +23,8 @@ const MOVING_NS: u64 = 1_000_000;
 const MOVES_FROM: f64 = 1.0 / 32.0;
 /// Looks that wait to be written together.
 const MOST_TOGETHER: usize = 1 << 16;
+/// After so many looks, as a power of two, and after as many again, the time between them doubles: an hour has some 300,000.
+const LOOKS_AT_ONE_PACE: u32 = 16;
 
 /// The first line of the file.
 #[derive(Serialize)]
@@ -114,7 +116,8 @@ impl Levels {
                 look.full as f64 >= MOVES_FROM * of as f64
             });
             let step_ns = if moves { MOVING_NS } else { self.interval_ns };
-            if session.sleep_until(now_ns + step_ns) || ended.load(Ordering::Relaxed) {
+            let slower = (result.looks >> LOOKS_AT_ONE_PACE).min(10);
+            if session.sleep_until(now_ns + (step_ns << slower)) || ended.load(Ordering::Relaxed) {
                 break;
             }
         }
