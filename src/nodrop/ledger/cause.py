@@ -215,6 +215,9 @@ class _Case:
             else:
                 every.append((part, self._saturated(found, beside)))
         every.sort(key=lambda one: -one[0])
+        if any(cause.rule is Rule.SATURATED for _, cause in every):
+            # Much more came than it serves alone: its absence cost few packets, but much time.
+            every += [(0.0, c) for c in _taken(self.running, self.thread, found, self.knobs)]
         shares = {f"filled_by_{name}_ratio": round(p, 3) for name, p in filling.parts.items() if p}
         causes: dict[Rule, Cause] = {}
         for _, cause in every:

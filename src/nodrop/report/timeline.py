@@ -168,6 +168,35 @@ def counted_over_time(rows: Iterable[Mapping[str, Any]], start_ns: int) -> Itera
         yield Panel("Counted, as reported while it ran", "packets", series)
 
 
+MOST_RINGS = 4
+"""With more, the fullest are shown."""
+
+
+def levels_over_time(looks: Iterable[tuple[int, int, float]], start_ns: int) -> Iterable[Panel]:
+    """How full each capture ring was: the highest level within each place of a line."""
+    kept: dict[int, list[Point]] = {}
+    together: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for mono_ns, ring, level in looks:
+        if abs(mono_ns) > LARGEST or not 0 <= level <= 1:
+            continue
+        line, at = kept.setdefault(ring, []), (mono_ns - start_ns) / 1e9
+        if line and last[ring] % together[ring]:
+            line[-1] = max(line[-1], (at, 100 * level), key=lambda point: point[1])
+        else:
+            line.append((at, 100 * level))
+        last[ring] = last.get(ring, 0) + 1
+        together.setdefault(ring, 1)
+        if len(line) >= 4 * MOST_POINTS:
+            pairs = zip(line[::2], line[1::2], strict=True)
+            kept[ring] = [max(pair, key=lambda point: point[1]) for pair in pairs]
+            together[ring] *= 2
+    fullest = sorted(kept, key=lambda ring: -max(level for _, level in kept[ring]))[:MOST_RINGS]
+    named = {"in use" if len(kept) == 1 else f"ring {n}": kept[n] for n in sorted(fullest)}
+    if series := series_of(named):
+        yield Panel("Capture ring", "% in use", series, high=100)
+
+
 def series_of(
     told: Mapping[str, Sequence[Point]], first: int = 0, least: int = 2
 ) -> tuple[Series, ...]:
@@ -219,6 +248,7 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
     if offered.series:
         arrived = received[0].series if received else ()
         received = [replace(offered, series=(*arrived, *offered.series))]
+    filled = levels_over_time(source.run.levels(trial.name, outside), start)
     counted = counted_over_time(source.run.live(trial.name), start)
     others = [p for p in sampled if p.title != RECEIVED]
     for name in (one for one in inside if one in seen):
@@ -228,7 +258,7 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
         for panel in _drawn(INSIDE, seen[name]):
             others.append(replace(panel, title=f"{panel.title} inside ({where})"))
     moments = ((said, (marks[name] - start) / 1e9) for name, said in MARKS.items() if name in marks)
-    return Timeline((*received, *late, *counted, *others), tuple(moments))
+    return Timeline((*received, *late, *filled, *counted, *others), tuple(moments))
 
 
 def _rows(source: Source, trial: Trial, host: str) -> tuple[Sequence[Json], Sequence[int]]:

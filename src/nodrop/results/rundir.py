@@ -25,6 +25,7 @@ from nodrop.results.layout import (
     RUNS,
     TRIAL,
     TRIALS,
+    levels_of,
     safe_name,
     sampled_host,
     samples_of,
@@ -178,6 +179,20 @@ class RunDir:
     def samples(self, run: str, host: str) -> Iterator[Json]:
         """Rows of one host's sampler, one at a time; what cannot be read is left out."""
         yield from _rows(self._of(run), samples_of(host))
+
+    def levels(self, run: str, host: str) -> Iterator[tuple[int, int, float]]:
+        """Looks at the SUT's capture rings on one host: CLOCK_MONOTONIC in ns, number of the ring,
+        part of its frames or blocks in use. What cannot be read is left out."""
+        places: list[int] = []
+        with suppress(OSError):
+            for line in self._of(run).lines(levels_of(host)):
+                with suppress(NotJson, LookupError, TypeError, ValueError, ArithmeticError):
+                    if not places:
+                        rings = decode_object(line)["rings"]
+                        places = [ring["slots"] or ring["blocks"] for ring in rings]
+                        continue
+                    mono_ns, ring, _, full, *_ = map(int, line.strip(b"[]\n ").split(b","))
+                    yield mono_ns, ring, full / places[ring]
 
     def elsewhere(self, run: str) -> str | None:
         """The command that brings the raw files of the run here, if they lie on the storage of a
