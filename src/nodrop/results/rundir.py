@@ -192,7 +192,8 @@ class RunDir:
                         places = [ring["slots"] or ring["blocks"] for ring in rings]
                         continue
                     mono_ns, ring, _, full, *_ = map(int, line.strip(b"[]\n ").split(b","))
-                    yield mono_ns, ring, full / places[ring]
+                    if ring >= 0:
+                        yield mono_ns, ring, full / places[ring]
 
     def elsewhere(self, run: str) -> str | None:
         """The command that brings the raw files of the run here, if they lie on the storage of a
