@@ -82,9 +82,10 @@ def test_a_run_tells_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sum(offered["achieved"]["packets"]) == record.offered.sent
     drawn = timeline(*_only(outcome.directory))
     assert drawn is not None
-    assert [panel.title for panel in drawn.panels[:3]] == [
+    assert [panel.title for panel in drawn.panels[:4]] == [
         "Offered and received",
         "Schedule error, largest",
+        "Capture ring",
         "Counted, as reported while it ran",
     ]
 

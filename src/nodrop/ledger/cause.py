@@ -214,10 +214,13 @@ class _Case:
                 every.append((part, self._costly(filling, filling.costliest, found)))
             else:
                 every.append((part, self._saturated(found, beside)))
-        every.sort(key=lambda one: -one[0])
         if any(cause.rule is Rule.SATURATED for _, cause in every):
-            # Much more came than it serves alone: its absence cost few packets, but much time.
-            every += [(0.0, c) for c in _taken(self.running, self.thread, found, self.knobs)]
+            # Much more came than it serves: its absence cost few packets, but much time. A thread
+            # that was away longer than it ran is not full.
+            first = 1.0 if found.taken > found.of[Went.RAN] else 0.0
+            away = _taken(self.running, self.thread, found, self.knobs)
+            every = [*((first + (c.share or 0.0) * first, c) for c in away), *every]
+        every.sort(key=lambda one: -one[0])
         shares = {f"filled_by_{name}_ratio": round(p, 3) for name, p in filling.parts.items() if p}
         causes: dict[Rule, Cause] = {}
         for _, cause in every:

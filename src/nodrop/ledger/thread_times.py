@@ -296,15 +296,17 @@ def shares(timeline: Timeline, tid: int, spans: Spans, throttled_ns: float) -> S
     return Shares(ns=sums.ns, of={name: ns / sums.ns for name, ns in went.items()})
 
 
-def each_interval(timeline: Timeline, tid: int) -> Iterator[tuple[Interval, Shares]]:
-    """Shares of each interval in which the thread was seen; a quota counts as waiting."""
+def each_interval(
+    timeline: Timeline, tid: int, throttled_ns: Callable[[Spans], float]
+) -> Iterator[tuple[Interval, Shares]]:
+    """Shares of each interval in which the thread was seen."""
     still = _still(timeline, tid)
     for interval in timeline.intervals:
         time = interval.threads.get(tid)
         if time is not None:
             sums = _Sums()
             _add(sums, interval, time, 1.0, still=interval.begin_ns in still)
-            went = _split(sums, 0.0)
+            went = _split(sums, throttled_ns(((interval.begin_ns, interval.end_ns),)))
             yield (
                 interval,
                 Shares(ns=sums.ns, of={name: ns / sums.ns for name, ns in went.items()}),

@@ -588,6 +588,7 @@ class Offering:
             counters=counters,
             sent=offered.sent_profile,
             clock_offset_ns=clock_offset_ns,
+            throttled_ns=running.throttled_ns,
         )
         counted.level = replace(seen, fits_times=fits_times(found, faster=load.constant_rate))
         lossy = [queue for queue in found if queue.lost]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nodrop.ledger.level import Ring
 from nodrop.ledger.queue import Observation, Queue, Reader, Sends, limit_times, reproduced
-from nodrop.ledger.thread_times import TAKEN, Timeline, Went, each_interval
+from nodrop.ledger.thread_times import TAKEN, Spans, Timeline, Went, each_interval
 from nodrop.protocol import SentProfile
 from nodrop.testbed.suts.api import SutCounters
 
@@ -24,8 +24,10 @@ def queues(
     counters: SutCounters,
     sent: SentProfile | None,
     clock_offset_ns: int,
+    throttled_ns: Callable[[Spans], float],
 ) -> Sequence[Queue]:
-    """`slots`: packets that fit where packets share blocks."""
+    """`slots`: packets that fit where packets share blocks; `throttled_ns`: held by a quota within
+    spans of time."""
     sends = None
     if sent is not None and sent["packets"]:
         sends = Sends(
@@ -49,7 +51,7 @@ def queues(
             if ring.slots
             else max(slots, ring.slots_of_full_blocks(mean_frame_bytes)),
             looks=looks,
-            reader=_reader(seen, thread),
+            reader=_reader(seen, thread, throttled_ns),
             lost=lost if lost is not None else looks[-1].dropped - looks[0].dropped,
             sends=sends,
             thread=thread or "",
@@ -83,7 +85,9 @@ def _arrived(ring: Ring) -> int:
     return ring.looks[-1].arrived if ring.looks else 0
 
 
-def _reader(seen: Timeline, thread: str | None) -> Sequence[Reader]:
+def _reader(
+    seen: Timeline, thread: str | None, throttled_ns: Callable[[Spans], float]
+) -> Sequence[Reader]:
     tid = None if thread is None else seen.find(thread)
     if tid is None:
         return ()
@@ -94,7 +98,7 @@ def _reader(seen: Timeline, thread: str | None) -> Sequence[Reader]:
             ran_ns=(spent.of[Went.RAN] + spent.of[Went.SOFTIRQ]) * interval.ns,
             kept_off_ns=sum(spent.of[went] for went in KEPT_OFF) * interval.ns,
         )
-        for interval, spent in each_interval(seen, tid)
+        for interval, spent in each_interval(seen, tid, throttled_ns)
     ]
 
 
