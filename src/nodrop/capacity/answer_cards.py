@@ -433,8 +433,8 @@ def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) 
     ran = workers[0].cpu_ratio if workers else None
     busy = None if ran is None else ran + (workers[0].wait_ratio or 0.0)
     full, idle = busy is not None and busy >= FULL, busy is not None and busy < IDLE
-    bursts = lossy and _mostly(above, "burst")
-    perhaps = lossy and _mostly(above, "burst", "not_known") and not full
+    bursts = lossy and _mostly(above, "burst", "costly")
+    perhaps = lossy and _mostly(above, "burst", "costly", "not_known") and not full
     if (bursts or perhaps) and limit.knob.startswith("sut.ring_size"):
         yield one("room" if bursts else "room-perhaps", f"sut.ring_size={ROOMY_FRAMES}")
     host = value_in(source.run.manifest, "host", "cpu", "cpus")
