@@ -157,6 +157,8 @@ READY = json.dumps(
         "realtime": False,
         "backend": "af_packet_send",
         "replica_offsets_ns": [],
+        "first_copy": 0,
+        "copies": 1,
     }
 )
 

@@ -139,6 +139,14 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     changed_run = outcome_search(
         tmp_path / "changed", [tried(4.9, [0.0]), *slower, tried(30, [0.8])], search={"rounds": 1}
     )
+    starts = [
+        tried(13 * part, [max(0.0, 1 - at / (13 * part)) for at in (13, 10)] * 2)
+        for part in (0.85, 0.9, 0.95, 0.96, 0.98, 0.99, *(1.01 + n / 100 for n in range(8)))
+    ]
+    for one in starts:
+        for number, fields in one.each.items():
+            fields["searched"]["round"] = 1 + (number + 1) % 2
+    two_starts = outcome_search(tmp_path / "starts", starts, search={"rounds": 2})
     apart = {"generator_cpus": "0", "sut_cpus": "1-3", "cpus_parted": True}
     turns = {"generator_cpus": "1", "sut_cpus": "1-3"}
     senders = outcome_run(
@@ -215,7 +223,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         empty,
         *watches,
     ]
-    return [[path] for path in (*runs, *others, *fleets)]
+    return [[path] for path in (*runs, *others, *fleets, two_starts)]
 
 
 def on_pairs(out: Path, used: dict[str, tuple[float, ...]]) -> Path:

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::held::HeldFile;
-use crate::netlink::u32_at;
+use crate::netlink::{u32_at, u64_at};
 use crate::packet_counts::RingShape;
 use crate::{CounterError, Result};
 
@@ -23,6 +23,8 @@ const MOST_PARTS: usize = 1024;
 const BLOCK_STATUS: u64 = 8;
 /// A level needs no more.
 const MOST_SAMPLED: u64 = 256;
+/// A ring of more blocks costs more than a look at all of them may: its fill is not known.
+const MOST_BLOCKS: u64 = 8192;
 
 /// What a ring holds at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
@@ -67,14 +69,20 @@ pub fn ring_addresses(root: &Path, pid: u32) -> Result<BTreeMap<u64, u64>> {
     Ok(found)
 }
 
-/// Reads the ring that process `pid` maps at `address`. `near`: frames or blocks that were the reader's a while ago, for a
-/// look that costs a few reads if little has changed.
-pub fn ring_fill(pid: u32, address: u64, shape: &RingShape, near: u64) -> Result<RingFill> {
+/// Reads the ring that process `pid` maps at `address`; `None` if it is too large for a look. `near`: frames or blocks that
+/// were the reader's a while ago, if the shape's head is of this moment; the look then costs a few reads if little has changed.
+pub fn ring_fill(
+    pid: u32,
+    address: u64,
+    shape: &RingShape,
+    near: Option<u64>,
+) -> Result<Option<RingFill>> {
     let memory = |places: &[u64], bytes: usize, into: &mut [u8]| read(pid, places, bytes, into);
-    if shape.version == 3 {
-        return blocks(address, shape, near, &memory);
+    match near {
+        None if shape.version == 3 => all_blocks(address, shape, &memory),
+        Some(near) if shape.version == 3 => blocks(address, shape, near, &memory).map(Some),
+        near => frames(address, shape, near.unwrap_or(0), &memory).map(Some),
     }
-    frames(address, shape, near, &memory)
 }
 
 /// Length of the reader's run of frames or blocks, which end just before the one that the kernel writes into: found by steps
@@ -141,6 +149,52 @@ fn level(address: u64, shape: &RingShape, memory: &Memory<'_>) -> Result<RingLev
 
 /// Reads `bytes` at each place, one behind the other.
 type Memory<'m> = dyn Fn(&[u64], usize, &mut [u8]) -> Result<()> + 'm;
+
+fn all_blocks(address: u64, shape: &RingShape, memory: &Memory<'_>) -> Result<Option<RingFill>> {
+    if shape.blocks > MOST_BLOCKS {
+        return Ok(None);
+    }
+    let places: Vec<u64> = (0..shape.blocks)
+        .map(|block| address + block * shape.block_bytes)
+        .collect();
+    let mut headers = vec![0; places.len() * BLOCK_HEADER];
+    for (part, into) in places
+        .chunks(MOST_PARTS)
+        .zip(headers.chunks_mut(MOST_PARTS * BLOCK_HEADER))
+    {
+        memory(part, BLOCK_HEADER, into)?;
+    }
+    let mut fill = RingFill {
+        packets: 0,
+        full: 0,
+        of: shape.blocks,
+        oldest_real_ns: None,
+    };
+    let mut newest = (0, 0, 0);
+    for header in headers.chunks_exact(BLOCK_HEADER) {
+        let (Some(status), Some(packets), Some(sequence)) =
+            (u32_at(header, 8), u32_at(header, 12), u64_at(header, 24))
+        else {
+            continue;
+        };
+        if status & USER != 0 {
+            fill.packets += u64::from(packets);
+            fill.full += 1;
+            let (seconds, nanos) = (u32_at(header, 32), u32_at(header, 36));
+            let first =
+                u64::from(seconds.unwrap_or(0)) * 1_000_000_000 + u64::from(nanos.unwrap_or(0));
+            fill.oldest_real_ns = Some(fill.oldest_real_ns.map_or(first, |old| old.min(first)));
+        }
+        if sequence >= newest.0 {
+            newest = (sequence, status, packets);
+        }
+    }
+    // The block that is being filled is the kernel's, and the newest of all.
+    if newest.1 & USER == 0 {
+        fill.packets += u64::from(newest.2);
+    }
+    Ok(Some(fill))
+}
 
 fn blocks(address: u64, shape: &RingShape, near: u64, memory: &Memory<'_>) -> Result<RingFill> {
     let count = shape.blocks.max(1);
@@ -297,12 +351,19 @@ mod tests {
         ] {
             let bytes = ring(&headers);
             let shape = RingShape { head, ..V3 };
-            for near in [0, 1, 3, 4, 900] {
-                let fill = blocks(0x1000, &shape, near, &within(&bytes)).unwrap();
+            let near = [0, 1, 3, 4, 900];
+            let from_near = near.map(|near| blocks(0x1000, &shape, near, &within(&bytes)).unwrap());
+            let whole = all_blocks(0x1000, &V3, &within(&bytes)).unwrap().unwrap();
+            for fill in from_near.into_iter().chain([whole]) {
                 assert_eq!((fill.packets, fill.full, fill.oldest_real_ns), expected);
                 assert_eq!(fill.of, 4);
             }
         }
+        let large = RingShape {
+            blocks: MOST_BLOCKS + 1,
+            ..V3
+        };
+        assert_eq!(all_blocks(0, &large, &within(&[])).unwrap(), None);
     }
 
     #[test]
@@ -393,8 +454,10 @@ mod tests {
     fn memory_of_this_process_and_of_none() {
         let bytes = ring(&[(1, 30, 2, 7), (0, 4, 4, 0), (0, 0, 0, 0), (0, 0, 0, 0)]);
         let shape = RingShape { head: 1, ..V3 };
-        let fill = ring_fill(std::process::id(), bytes.as_ptr() as u64, &shape, 0);
-        assert_eq!(fill.unwrap().packets, 34);
-        assert!(ring_fill(1 << 22, 0x1000, &V3, 0).is_err());
+        for near in [None, Some(0)] {
+            let fill = ring_fill(std::process::id(), bytes.as_ptr() as u64, &shape, near);
+            assert_eq!(fill.unwrap().unwrap().packets, 34);
+            assert!(ring_fill(1 << 22, 0x1000, &V3, near).is_err());
+        }
     }
 }

@@ -160,7 +160,7 @@ impl RingWatch {
                     continue;
                 };
                 let watched = &mut self.watched[ring];
-                let fill = ring_fill(counts.pid, watched.address, &shape, watched.full);
+                let fill = ring_fill(counts.pid, watched.address, &shape, Some(watched.full));
                 let Some(fill) = unless_gone(fill)? else {
                     continue;
                 };
@@ -180,7 +180,7 @@ impl RingWatch {
 }
 
 /// `None` once the process or its ring is gone.
-fn unless_gone(fill: Result<RingFill>) -> Result<Option<RingFill>> {
+fn unless_gone(fill: Result<Option<RingFill>>) -> Result<Option<RingFill>> {
     match fill {
         Err(CounterError::Kernel { source, .. })
             if matches!(
@@ -190,7 +190,7 @@ fn unless_gone(fill: Result<RingFill>) -> Result<Option<RingFill>> {
         {
             Ok(None)
         }
-        fill => fill.map(Some),
+        fill => fill,
     }
 }
 

@@ -237,7 +237,7 @@ class Service:
         seen = [s for s in spells if s.reader is not None and s.unqueued]
         calm = [s for s in seen if not s.queued_ns]
         packets = sum(s.unqueued for s in calm)
-        if 10 * packets >= sum(gap.left for gap in self.gaps):
+        if packets and 10 * packets >= sum(gap.left for gap in self.gaps):
             return sum(s.reader.ran_ns for s in calm if s.reader) / packets
         left = sum(
             gap.left for s in spells for gap in map(self.gaps.__getitem__, s.gaps) if s.reader

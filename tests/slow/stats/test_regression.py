@@ -70,7 +70,7 @@ def test_known_answers(values: list[float], verdict: Verdict, why: Why) -> None:
     assert (found.verdict, found.why) == (verdict, why)
 
 
-@pytest.mark.parametrize("n", [1, 5, 9])
+@pytest.mark.parametrize("n", [1, 5, 8])
 def test_with_as_many_values_as_it_asks_for_it_can_tell(n: int) -> None:
     more = judge([4.0] * n, margin, error=0.05).more
     assert more and judge([4.0] * (n + more), margin, error=0.05).verdict is Verdict.NO_WORSE

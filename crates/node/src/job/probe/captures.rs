@@ -348,7 +348,7 @@ impl CaptureReader {
     }
 
     fn fills(&self) -> BTreeMap<u64, RingFill> {
-        self.rings(|pid, address, shape| ring_fill(pid, address, shape, 0).ok())
+        self.rings(|pid, address, shape| ring_fill(pid, address, shape, None).ok().flatten())
     }
 
     /// Of the rings that the look before knew.
