@@ -245,6 +245,9 @@ struct Walk {
     rest: u32,
 }
 
+/// Bytes of a `Walk`.
+const WALK_BYTES: u32 = 16;
+
 /// For BPF_ITER_CREATE.
 #[repr(C)]
 #[derive(Default)]
@@ -306,11 +309,7 @@ impl PacketCountsReader {
             walk: walk
                 .as_ref()
                 .map_or(0, |walk| std::ptr::from_ref(walk) as u64),
-            walk_bytes: if walk.is_some() {
-                size_of::<Walk>() as u32
-            } else {
-                0
-            },
+            walk_bytes: if walk.is_some() { WALK_BYTES } else { 0 },
             ..Link::default()
         };
         Ok(Self {
