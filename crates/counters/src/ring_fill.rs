@@ -150,13 +150,15 @@ fn level(address: u64, shape: &RingShape, memory: &Memory<'_>) -> Result<RingLev
 /// Reads `bytes` at each place, one behind the other.
 type Memory<'m> = dyn Fn(&[u64], usize, &mut [u8]) -> Result<()> + 'm;
 
-fn all_blocks(address: u64, shape: &RingShape, memory: &Memory<'_>) -> Result<Option<RingFill>> {
-    if shape.blocks > MOST_BLOCKS {
-        return Ok(None);
-    }
-    let places: Vec<u64> = (0..shape.blocks)
-        .map(|block| address + block * shape.block_bytes)
-        .collect();
+/// The part of a `struct tpacket_block_desc` that a look needs.
+struct Block {
+    is_users: bool,
+    packets: u64,
+    sequence: u64,
+    first_real_ns: u64,
+}
+
+fn read_blocks(places: &[u64], memory: &Memory<'_>) -> Result<Vec<Block>> {
     let mut headers = vec![0; places.len() * BLOCK_HEADER];
     for (part, into) in places
         .chunks(MOST_PARTS)
@@ -164,36 +166,38 @@ fn all_blocks(address: u64, shape: &RingShape, memory: &Memory<'_>) -> Result<Op
     {
         memory(part, BLOCK_HEADER, into)?;
     }
-    let mut fill = RingFill {
-        packets: 0,
-        full: 0,
-        of: shape.blocks,
-        oldest_real_ns: None,
-    };
-    let mut newest = (0, 0, 0);
-    for header in headers.chunks_exact(BLOCK_HEADER) {
-        let (Some(status), Some(packets), Some(sequence)) =
-            (u32_at(header, 8), u32_at(header, 12), u64_at(header, 24))
-        else {
-            continue;
-        };
-        if status & USER != 0 {
-            fill.packets += u64::from(packets);
-            fill.full += 1;
-            let (seconds, nanos) = (u32_at(header, 32), u32_at(header, 36));
-            let first =
-                u64::from(seconds.unwrap_or(0)) * 1_000_000_000 + u64::from(nanos.unwrap_or(0));
-            fill.oldest_real_ns = Some(fill.oldest_real_ns.map_or(first, |old| old.min(first)));
-        }
-        if sequence >= newest.0 {
-            newest = (sequence, status, packets);
-        }
+    let word = |header: &[u8], at| u64::from(u32_at(header, at).unwrap_or(0));
+    let blocks = headers.chunks_exact(BLOCK_HEADER).map(|header| Block {
+        is_users: word(header, 8) & u64::from(USER) != 0,
+        packets: word(header, 12),
+        sequence: u64_at(header, 24).unwrap_or(0),
+        first_real_ns: word(header, 32) * 1_000_000_000 + word(header, 36),
+    });
+    Ok(blocks.collect())
+}
+
+/// Fill of a ring, from the blocks that can hold packets and the one that the kernel fills, which is no reader's.
+fn fill_of(blocks: &[Block], filled: Option<&Block>, of: u64) -> RingFill {
+    let users = || blocks.iter().filter(|block| block.is_users);
+    let filled = filled.filter(|block| !block.is_users);
+    RingFill {
+        packets: users().chain(filled).map(|block| block.packets).sum(),
+        full: users().count() as u64,
+        of,
+        oldest_real_ns: users().map(|block| block.first_real_ns).min(),
     }
-    // The block that is being filled is the kernel's, and the newest of all.
-    if newest.1 & USER == 0 {
-        fill.packets += u64::from(newest.2);
+}
+
+fn all_blocks(address: u64, shape: &RingShape, memory: &Memory<'_>) -> Result<Option<RingFill>> {
+    if shape.blocks > MOST_BLOCKS {
+        return Ok(None);
     }
-    Ok(Some(fill))
+    let places: Vec<u64> = (0..shape.blocks)
+        .map(|block| address + block * shape.block_bytes)
+        .collect();
+    let blocks = read_blocks(&places, memory)?;
+    let newest = blocks.iter().max_by_key(|block| block.sequence);
+    Ok(Some(fill_of(&blocks, newest, shape.blocks)))
 }
 
 fn blocks(address: u64, shape: &RingShape, near: u64, memory: &Memory<'_>) -> Result<RingFill> {
@@ -204,34 +208,9 @@ fn blocks(address: u64, shape: &RingShape, near: u64, memory: &Memory<'_>) -> Re
         memory(&[place(back) + BLOCK_STATUS], 4, &mut status)?;
         Ok(u32::from_ne_bytes(status) & USER != 0)
     })?;
-    // The block that the kernel fills comes first, unless the ring is full and it has none.
     let places: Vec<u64> = (0..=full.min(count - 1)).map(place).collect();
-    let mut headers = vec![0; places.len() * BLOCK_HEADER];
-    for (part, into) in places
-        .chunks(MOST_PARTS)
-        .zip(headers.chunks_mut(MOST_PARTS * BLOCK_HEADER))
-    {
-        memory(part, BLOCK_HEADER, into)?;
-    }
-    let mut fill = RingFill {
-        packets: 0,
-        full,
-        of: shape.blocks,
-        oldest_real_ns: None,
-    };
-    for header in headers.chunks_exact(BLOCK_HEADER) {
-        let (Some(status), Some(packets)) = (u32_at(header, 8), u32_at(header, 12)) else {
-            continue;
-        };
-        fill.packets += u64::from(packets);
-        if status & USER != 0 {
-            let (seconds, nanos) = (u32_at(header, 32), u32_at(header, 36));
-            let first =
-                u64::from(seconds.unwrap_or(0)) * 1_000_000_000 + u64::from(nanos.unwrap_or(0));
-            fill.oldest_real_ns = Some(fill.oldest_real_ns.map_or(first, |old| old.min(first)));
-        }
-    }
-    Ok(fill)
+    let blocks = read_blocks(&places, memory)?;
+    Ok(fill_of(&blocks, blocks.first(), shape.blocks))
 }
 
 fn frames(address: u64, shape: &RingShape, near: u64, memory: &Memory<'_>) -> Result<RingFill> {
