@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use nodrop_counters::{RingLook, RingWatch, WatchedRing};
+use nodrop_counters::{CounterError, RingLook, RingWatch, WatchedRing};
 use nodrop_proto::JobError;
 use nodrop_sys::clock::{mono_ns, thread_cpu_ns};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::spool::Spool;
-use crate::job::unreadable;
+use super::spool::{Spool, failed};
 use crate::session::Session;
 
 /// Between looks while a ring fills or empties.
@@ -79,7 +78,8 @@ impl Levels {
         Ok(Looking { done, thread })
     }
 
-    fn run(self, session: &Session, ended: &AtomicBool) -> Result<LevelsResult, JobError> {
+    /// A look that fails ends the watch and takes its file along: half a series would show too low a level. The rows go on.
+    fn run(mut self, session: &Session, ended: &AtomicBool) -> Result<LevelsResult, JobError> {
         let mut result = LevelsResult {
             rings: Vec::new(),
             looks: 0,
@@ -87,7 +87,7 @@ impl Levels {
             cpu_s: 0.0,
             unread: None,
         };
-        let mut watch = match self.watch {
+        let mut watch = match std::mem::replace(&mut self.watch, Err(String::new())) {
             Ok(watch) if !watch.rings().is_empty() => watch,
             Ok(_) => {
                 result.unread = Some("the watched processes map no capture ring".into());
@@ -103,7 +103,9 @@ impl Levels {
         let (mut looks, mut last_ns, mut longest_ns) = (Vec::new(), None, 0);
         loop {
             let now_ns = mono_ns();
-            watch.look(&mut looks).map_err(unreadable)?;
+            if let Err(error) = watch.look(&mut looks) {
+                return self.spoilt(result, &error);
+            }
             if let Some(last_ns) = last_ns {
                 longest_ns = longest_ns.max(now_ns - last_ns);
             }
@@ -121,12 +123,26 @@ impl Levels {
                 break;
             }
         }
-        watch.look(&mut looks).map_err(unreadable)?;
+        if let Err(error) = watch.look(&mut looks) {
+            return self.spoilt(result, &error);
+        }
         file.take(mono_ns(), &looks)?;
         file.write()?;
         result.rings = watch.rings().to_vec();
         result.longest_gap_us = longest_ns as f64 / 1e3;
         result.cpu_s = (thread_cpu_ns() - cpu_ns) as f64 / 1e9;
+        Ok(result)
+    }
+}
+
+impl Levels {
+    fn spoilt(
+        &self,
+        mut result: LevelsResult,
+        error: &CounterError,
+    ) -> Result<LevelsResult, JobError> {
+        std::fs::remove_file(&self.path).map_err(|error| failed(&self.path, &error))?;
+        result.unread = Some(error.to_string());
         Ok(result)
     }
 }
