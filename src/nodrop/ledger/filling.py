@@ -55,7 +55,7 @@ class Filling:
     asleep_ratio: float
     """Part of the time in which packets waited that the reader slept."""
     burst_packets: int
-    """By so many packets more came than usually, in the filling that lost most."""
+    """Packets that came beyond the usual, in the filling that lost most."""
     serves_pps: float
     """Packets of this load that the reader serves per second on its CPU."""
     mean_pps: float
@@ -65,13 +65,15 @@ class Filling:
 
 
 def filling(queue: Queue) -> Filling | None:
-    """None if the looks show no loss, or nothing of what packets cost."""
+    """None if the looks show no loss, or neither what packets cost nor how often they came."""
     gaps = queue.service.gaps
     usual_ns = _usual_ns(queue)
     parts = _fillings(queue)
     if not parts or not usual_ns:
         return None
     mean_ns = _mean_ns(gaps)
+    if not mean_ns:
+        return None
     every = [_told_apart(queue, part, usual_ns, mean_ns) for part in parts]
     together = {name: sum(one[name] for one in every) for name in Filler}
     over = {name: max(0.0, packets) for name, packets in together.items()}
@@ -178,8 +180,8 @@ def _costliest(queue: Queue, part: range, usual_ns: float) -> Moment | None:
         elif total > best_sum:
             best, best_sum = range(begin, n + 1), total
     packets = sum(gaps[n].left for n in best)
-    if not packets:
-        return None
+    if not packets or not any(gap.taken for gap in gaps):
+        return None  # what departed had been there before the first look
     first = sum(gap.left for gap in gaps[: best.start])
     came_at = _arrival_times(gaps)
     return Moment(

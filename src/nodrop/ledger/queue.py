@@ -169,7 +169,7 @@ def _departed(look: Look) -> int:
 
 
 def _waits(queue: Queue, look: Look) -> bool:
-    """A block that is still being filled is none for the reader yet."""
+    """Packets wait; the reader does not see a block yet that is still being filled."""
     return look.packets >= QUEUED if queue.most_slots is None else look.full >= 1
 
 
@@ -209,7 +209,8 @@ class Service:
                 alone = self.typical_ns * spell.unqueued
                 idle = max(0.0, spell.queued_ns - max(0.0, spell.reader.ran_ns - alone))
                 absent = min(idle, spell.reader.kept_off_ns)
-                self._spread(spell, absent, idle - absent)
+                if spell.queued_ns:
+                    self._spread(spell, absent, idle - absent)
                 rest = spell.reader.ran_ns - (spell.queued_ns - absent)
                 each = max(0.0, rest / spell.unqueued) if spell.unqueued else 0.0
             for n in spell.gaps:
