@@ -188,7 +188,7 @@ pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
 
 /// Pieces of one capture may overlap by so much, for a packet is written a little after its time.
 const MOST_OVERLAP_NS: u64 = 1_000_000_000;
-/// A longer silence between two captures is none of a rotation.
+/// Longest silence between two captures of one rotation.
 const LONGEST_SILENCE_NS: u64 = 3_600_000_000_000;
 
 /// Writes captures as one. Pieces of one capture, whose times follow each other, keep their times; others begin together: what senders of

@@ -249,7 +249,7 @@ impl Trace {
         frame(&self.bytes, &self.packets[packet])
     }
 
-    /// The frame of a packet in the last copy with addresses of its own; as it was captured if there is none.
+    /// The frame of a packet in the last copy with addresses of its own; without such a copy, the frame as it was captured.
     pub(crate) fn of_last_copy<'a>(&'a self, packet: usize, buffer: &'a mut [u8]) -> &'a [u8] {
         self.frame(packet, self.copies.count - 1, buffer).0
     }

@@ -127,7 +127,7 @@ class Port:
     mtu: int | None = None
     flags: int | None = None
     carrier: bool | None = None
-    """Its cable is in and the other end is on; None: not visible, or it is down."""
+    """A cable is in and the other end is on; None: not visible, or the port is down."""
     statistics: Mapping[str, int] = field(default_factory=dict)
     """rtnl_link_stats64, by the name of its file in /sys."""
     driver_counters: Mapping[str, int] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from nodrop.config.search import Search
 from nodrop.ledger.over_time import SEEN_BEHIND
 
 PROOFS = 3
-"""So many good trials prove that a load is carried, if no larger part than `MOST_MISSED` of the
+"""Good trials that prove a load to be carried, if no larger part than `MOST_MISSED` of the
 trials of it, and of loads a little below, missed the goal; so many bad ones that a load is too
 much, if not as many of it, or of a little more, were carried. Each start of the SUT has its own."""
 OF_OTHERS = 2

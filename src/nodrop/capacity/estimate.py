@@ -39,7 +39,7 @@ FELL = 0.93
 SUT has changed."""
 RECOVERED = 0.97
 AGREE = 2
-"""So many in a row that fell are a change."""
+"""Trials in a row that fell and so show a change."""
 BY_CHANCE = 0.005
 ODD = 0.15
 """A share of the trials up to which those that fell are disturbances that nothing else shows."""
@@ -55,7 +55,7 @@ class Sight:
     """None: higher than its load, if it was good; else not known."""
     by_level: bool
     close: bool = False
-    """By a level near the limit."""
+    """The level that says so was near the limit."""
 
     @property
     def share(self) -> float | None:

@@ -23,7 +23,7 @@ BESIDE_RAMP = 4
 ramp expects too much, for it has no bursts, and with two of them no load that is carried was
 found."""
 LEAST_TRIALS = 6
-"""So many trials beside the ramp come to bounds in simulation."""
+"""Trials beside the ramp that come to bounds in simulation."""
 LIKELY_TRIALS = 3
 """Trials before the proofs: the ramp, one well below the limit, and one that it proposes."""
 OF_ANOTHER_GOAL = 6

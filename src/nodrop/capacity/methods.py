@@ -15,7 +15,7 @@ from nodrop.config.search import Search
 from nodrop.results.trial import Ramp
 
 ASTRAY = 0.5
-"""So far down a search goes at once from a load that cannot be tried."""
+"""Part of a load that cannot be tried at which the search goes on."""
 LOOK = 0.55
 """Part of the load that a ramp expects at which the first trial reads the level: a trace with
 bursts fills a ring long before a ramp of even gaps does."""
@@ -206,7 +206,7 @@ class _Own:
         return self._field.ask(max(start, clean), initial_s)
 
     def _up(self) -> Ask | None:
-        """Where the level proposes; without one, as far as the busiest thread has time left."""
+        """Next load upwards, by the level or by the time that the busiest thread has left."""
         bounds, good = self._bounds, self._bounds.highest_good
         assert good is not None
         ceiling = bounds.ceiling(self._field.tried)
@@ -253,7 +253,7 @@ class _Own:
         return self._field.ask(bad.value * ASTRAY, self._final_s)
 
     def _prove(self) -> Ask | None:
-        """In turns just below and just above the limit."""
+        """Loads just below and just above the limit, in turns."""
         bounds = self._bounds
         if bounds.middle is not None:
             return self._field.ask(bounds.middle, self._final_s)

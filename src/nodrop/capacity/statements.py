@@ -256,15 +256,29 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Finding | None:
         same = [(t, good) for t, good in shown if t.value <= lower.value]
         if bad := [t for t, good in same if not good]:
             least = loads.at(min(t.value for t in bad), up=False)
-            because.append(_reason("missed_below", missed=len(bad), trials=len(same),
-                                   load=loads.at(lower.value), end=least))  # fmt: skip
+            because.append(
+                _reason(
+                    "missed_below",
+                    missed=len(bad),
+                    trials=len(same),
+                    load=loads.at(lower.value),
+                    end=least,
+                )
+            )
             runs, shares = [*runs, *bad], [*shares, len(bad) / len(same)]
     if (upper := answer.upper) is not None:
         same = [(t, good) for t, good in shown if t.value >= upper.value]
         if carried := [t for t, good in same if good]:
             most = loads.at(max(t.value for t in carried), up=True)
-            because.append(_reason("met_above", met=len(carried), trials=len(same),
-                                   load=loads.at(upper.value), end=most))  # fmt: skip
+            because.append(
+                _reason(
+                    "met_above",
+                    met=len(carried),
+                    trials=len(same),
+                    load=loads.at(upper.value),
+                    end=most,
+                )
+            )
             runs, shares = [*runs, *carried], [*shares, len(carried) / len(same)]
     if not because:
         return None

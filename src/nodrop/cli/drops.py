@@ -216,7 +216,7 @@ def _finding(out: Console, name: str, one: FindingAnswer) -> None:
 
 
 CANNOT_TELL = 6
-"""Exit code of a watch at whose end nobody would see a loss."""
+"""Exit code of a watch that saw no loss, if a port is blind at its end."""
 LEAST_S, MOST_S = 0.1, 3600.0
 SPARK_INTERVALS = 12
 

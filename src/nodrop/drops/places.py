@@ -46,7 +46,7 @@ class Cause(StrEnum):
     PLACE = "place"
     """The place alone says why."""
     MTU = "mtu"
-    """Its peer sends longer frames."""
+    """The peer sends longer frames."""
     NOT_VISIBLE = "not_visible"
     NOT_KNOWN = "not_known"
     """A quota that is not visible may be behind it."""
@@ -90,7 +90,7 @@ BLIND = {
     "no_carrier": "it has no carrier: its cable, or the port at its other end, is off",
     "ring_not_visible": "what its programs lost is not visible to this user",
 }
-"""Reasons for which nobody sees a loss at a port."""
+"""Reasons why a port is blind: no loss there would be seen."""
 PeerMtu = Callable[[int, int, str], int | None]
 """Process in a port's namespace, index and name of the port → MTU of the veth's other end."""
 

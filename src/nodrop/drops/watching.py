@@ -122,7 +122,7 @@ class Interval:
     overflow_ms: Mapping[Key, int]
     """Time until a ring of the capture is full, if its reader stays away; of those that fill up."""
     blind: Sequence[BlindPort]
-    """Ports of the watch where nobody sees a loss now."""
+    """Ports of the watch that are blind now."""
     notes: Sequence[str]
     """Programs that came, went or began anew; ports that went away."""
     not_visible: Sequence[NotVisible]

@@ -96,7 +96,7 @@ class Observation:
     port_packets: Mapping[str, int] = field(default_factory=dict)
     """Packets that came in at each port of a SUT that captures on several."""
     repeats_flows: bool = False
-    """Its SUT had seen flows of the load before."""
+    """The SUT had seen flows of the load before."""
     start: int | str = ""
     """Names the start of its SUT; empty if that is not known, as of imported runs."""
     ready_proved: bool = False

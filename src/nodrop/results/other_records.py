@@ -198,7 +198,7 @@ Blind = Literal["no_program", "down", "no_carrier", "ring_not_visible"]
 
 
 class BlindPort(Model):
-    """A port that was captured on since the watch began, and where nobody sees a loss now."""
+    """A port that was captured on since the watch began, and is blind now."""
 
     port: str
     why: Blind

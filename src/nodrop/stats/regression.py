@@ -277,8 +277,11 @@ def _with_the_last(values: Sequence[float], places: tuple[int, ...]) -> tuple[in
 
 def _parting(values: Sequence[float], *, up: bool) -> int:
     """The first value of the second of two levels that lie as close to all values as two can."""
-    found = [(_apart(values[:at]) + _apart(values[at:]), at) for at in range(1, len(values))
-             if (median(values[at:]) > median(values[:at])) == up]  # fmt: skip
+    found = [
+        (_apart(values[:at]) + _apart(values[at:]), at)
+        for at in range(1, len(values))
+        if (median(values[at:]) > median(values[:at])) == up
+    ]
     return min(found)[1] if found else len(values) - 1
 
 
