@@ -107,7 +107,20 @@ class SimulatedQueue:
             common, sent=sent, lost=min(round(lost), sent), whole=whole, left=left,
             served=served * self.rate * PACKETS_PER_S, steal=thefts * 0.01 / seconds,
             stolen_packets=round(0.01 * pps) if hit else 0,
+            fits_times=self._twin(asked.value, seconds, served, whole / self.slots),
         )  # fmt: skip
+
+    def _twin(self, value: float, seconds: float, served: float, excess: float) -> float | None:
+        """Multiple of the load at which the ring just holds, too high where few packets waited."""
+        if excess < 0.05:
+            return None
+        low, high = 0.0, 10 * self.rate
+        for _ in range(40):
+            middle = (low + high) / 2
+            _, whole, _ = self._filled(middle, seconds, served)
+            low, high = (middle, high) if whole <= self.slots else (low, middle)
+        wrong = 1 + max(0.0, 0.3 * (0.7 - excess))
+        return low / value * wrong * (1 + self.spread * self.random.gauss(0, 1))
 
     def _record(
         self,
@@ -120,6 +133,7 @@ class SimulatedQueue:
         served: float,
         steal: float,
         stolen_packets: int = 0,
+        fits_times: float | None = None,
     ) -> TrialRecord:
         seconds = common["searched"].duration_s
         decoded, drain_s = sent - lost, left / served
@@ -157,6 +171,7 @@ class SimulatedQueue:
             excess=(highest + lost) / self.slots,
             looks=1250,
             longest_gap_s=0.005,
+            fits_times=fits_times,
         )
         body = made.packets.model_copy(update={"queue": queue})
         return made.model_copy(update={"body": body})

@@ -80,6 +80,9 @@ QUEUES: dict[str, World] = {
     "ring: costly moments": World(sut=_queue),
     "ring: 2 % noise": World(sut=lambda r: _queue(r, noise=0.02)),
     "ring: 10 % noise": World(sut=lambda r: _queue(r, noise=0.1)),
+    "ring: a core shared with others": World(
+        sut=lambda r: _queue(r, drift=lambda index: 1 - 0.16 * r.betavariate(0.6, 0.4), noise=0.01)
+    ),
     "ring: thefts": World(sut=lambda r: _queue(r, noise=0.01, thefts_per_s=0.3)),
     "ring: stalls in a trial of eight": World(sut=lambda r: _queue(r, stalls=(0.125, 0.01))),
     "ring: 0.5 % slower per trial": World(

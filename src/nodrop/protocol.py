@@ -718,6 +718,7 @@ class SampleResult(TypedDict):
     processes: list[ProcessReading]
     rows: Count
     rows_cpu_s: float
+    speeds: list[SampledSpeed]
     tree_cpu_s: float | None
     tree_rss_peak_bytes: Count
 
@@ -752,6 +753,14 @@ class SampledLevels(TypedDict):
     looks: Count
     rings: list[WatchedRing]
     unread: str | None
+
+
+class SampledSpeed(TypedDict):
+    cpu: Count
+    cpu_s: float
+    looks: Count
+    slow_ratio: float
+    slow_speed_ratio: float | None
 
 
 class ScheduleError(TypedDict):

@@ -51,6 +51,10 @@ pub struct SampleSpec {
     #[arg(skip = level_ms())]
     #[serde(default = "level_ms")]
     pub level_ms: u64,
+    /// CPUs whose speed is watched, each by a thread on it
+    #[arg(skip)]
+    #[serde(default)]
+    pub speed_cpus: Vec<u32>,
     /// How rows are written to a file or by hand; events are always JSON
     #[arg(long, short, value_enum, default_value_t)]
     #[serde(default)]

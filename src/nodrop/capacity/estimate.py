@@ -1,9 +1,10 @@
 """The limit of a cell, estimated from what each of its trials says of it.
 
-A trial whose ring was watched says how full it was: its excess, (highest level + lost) / slots,
-crosses 1 at the limit, on either side of which it grows evenly with the load. Without a level a
-trial that was too much says by what was served of it where the limit lies, and one that was
-carried only that it lies higher.
+A trial whose ring was at least half full has a twin, which says at which load that ring just holds.
+Of a trial with less in its ring the excess, (highest level + lost) / slots, says it: it crosses 1
+at the limit, on either side of which it grows evenly with the load. Without a level a trial that
+was too much says by what was served of it where the limit lies, and one that was carried only that
+it lies higher.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LEAST_EXCESS = 0.25
 MOST_EXCESS = 3.0
 """Excess between which a trial says by its level where the limit lies."""
 CLOSE = 0.5
-"""Trials whose excess is no further from 1 are preferred to others."""
+"""Trials at whose load the excess is no further from 1 are preferred to others."""
 USUAL_SLOPE = 1.7
 """Growth of the excess with the load at the limit, relative, before two trials show it: of a queue
 whose fullest moment brings packets three times as fast as on average."""
@@ -122,8 +123,8 @@ class Estimate:
 
     def _sight(self, trial: Tried) -> Sight:
         good, excess = trial.good(self.goal), trial.excess(self.goal)
-        by_level = None
-        if excess is not None and LEAST_EXCESS <= excess <= MOST_EXCESS:
+        by_level = trial.fits(goal=self.goal)
+        if by_level is None and excess is not None and LEAST_EXCESS <= excess <= MOST_EXCESS:
             by_level = trial.value / max(0.3, 1 + (excess - 1) / self.slope)
         served = trial.reaches(self.goal) if good is False else None
         known = [at for at in (by_level, served) if at is not None]
@@ -131,7 +132,7 @@ class Estimate:
             known = []
         at = min(known, default=None)
         is_level = by_level is not None and at == by_level
-        close = is_level and excess is not None and abs(excess - 1) <= CLOSE
+        close = is_level and at is not None and abs(trial.value / at - 1) <= CLOSE / self.slope
         return Sight(trial=trial, good=good, at=at, by_level=is_level, close=close)
 
     @cached_property

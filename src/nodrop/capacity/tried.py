@@ -42,6 +42,10 @@ DISTURBING = 0.02
 """Share of the CPUs of the SUT or of the sender. The hypervisor disturbed a void trial if it took
 more."""
 
+TWIN_FROM = 0.5
+TWIN_TO = 1.6
+"""A twin is believed from this excess on, up to a limit so many times above or below its load: the
+fewer packets wait, the more one of them costs."""
 LAST_PART = 0.95
 """A ring that is fullest in the last part of the load, from here on, was still filling."""
 NEAR = 1.25
@@ -176,6 +180,15 @@ class Tried:
         found = max(0.0, whole - queue.slots) / tolerated if tolerated else whole / queue.slots
         beyond = self.loss_ratio is not None and self.loss_ratio > goal
         return None if beyond and found < 1 else found
+
+    def fits(self, goal: float) -> float | None:
+        """Load that its ring just holds, as its twin says (ledger/queue.py); None if it has none,
+        or what waited in it says too little of a fuller one."""
+        queue, excess = self.record.packets.queue, self.excess(goal)
+        if goal or queue is None or queue.fits_times is None or excess is None:
+            return None
+        near = 1 / TWIN_TO <= queue.fits_times <= TWIN_TO
+        return self.value * queue.fits_times if excess >= TWIN_FROM and near else None
 
     @property
     def never_ready(self) -> bool:

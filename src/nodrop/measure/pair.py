@@ -36,7 +36,7 @@ from nodrop.measure.measurer import LabMeasurer, out_of_memory
 from nodrop.measure.packets.instances import imbalance_ratio
 from nodrop.measure.plan import Plan
 from nodrop.measure.preflight import Parts
-from nodrop.protocol import Achieved, AfPacketProof
+from nodrop.protocol import Achieved, AfPacketProof, SampledSpeed
 from nodrop.protocol import Host as HostFacts
 from nodrop.results.layout import TrialFolder
 from nodrop.results.records import PacketBooks
@@ -136,7 +136,16 @@ def _disturbed(used: ResourcesSeen) -> Json:
         "others_ratio": used.others_ratio,
         "programs": [one.model_dump() for one in used.programs],
         "quota": None if used.quota is None else asdict(used.quota),
+        "slowed": None if used.usage is None else _slowed(used.usage.sampler.get("speeds", [])),
     }
+
+
+def _slowed(speeds: Sequence[SampledSpeed]) -> Json | None:
+    slow = [one for one in speeds if one["slow_speed_ratio"] is not None]
+    if not slow:
+        return None
+    worst = max(slow, key=lambda one: one["slow_ratio"])
+    return {name: worst[name] for name in ("cpu", "slow_ratio", "slow_speed_ratio")}
 
 
 def _searched(asked: TrialInput, seen: Measured) -> Searched | None:

@@ -17,11 +17,14 @@ from nodrop.ledger.level import Look, Ring
 from nodrop.protocol import CpuTimes, SampleRow, WatchedRing
 from nodrop.testbed.hosts.api import Host, HostProcess, Json, Port, SampleJob
 from nodrop.testbed.hosts.node import ClockFix, fit
+from nodrop.testbed.hosts.processes import allowed_cpus
 from nodrop.testbed.setups.api import SamplesInside
 from nodrop.untrusted.json_text import decode_object, making_sense
 
 STOP_TIMEOUT_S = 10.0
 LONGEST_ROW_BYTES = 256 * 1024
+MOST_SPEED_CPUS = 8
+"""The speed of no CPU is watched if the SUT may use more."""
 """300 bytes per CPU and 100 per thread: enough for hundreds of both."""
 
 
@@ -48,7 +51,7 @@ class Usage:
     stolen_ratios: dict[int, float] = field(default_factory=dict)
     """By CPU: what the hypervisor gave to others of it while the load was offered."""
     marks_mono_ns: dict[str, int] = field(default_factory=dict)
-    sampler: Mapping[str, object] = field(default_factory=dict)
+    sampler: Mapping[str, Any] = field(default_factory=dict)
     """Its own result (SampleResult), recorded as it is."""
 
 
@@ -93,6 +96,7 @@ class Sampler:
                 "path": str(path),
                 "levels_path": str(levels_path) if levels_path and level_ms else None,
                 "level_ms": level_ms or 1,
+                "speed_cpus": _speed_cpus(ports[0].host, roots),
             }
         )
         self._job.start()
@@ -122,6 +126,12 @@ class Sampler:
 
     def __exit__(self, *_: object) -> None:
         self._job.close()
+
+
+def _speed_cpus(host: Host, roots: Sequence[HostProcess]) -> list[int]:
+    """CPUs of this host that the SUT may use, if they are few: each costs a thread."""
+    cpus = sorted(allowed_cpus(roots)) if host.here else []
+    return cpus if len(cpus) <= MOST_SPEED_CPUS else []
 
 
 def rings_of(path: Path) -> list[Ring]:
@@ -181,7 +191,7 @@ def _row(line: str | bytes) -> SampleRow:
 
 
 @making_sense("what a sampler wrote")
-def usage(rows: Sequence[SampleRow], marks: dict[str, int], sampler: Mapping[str, object]) -> Usage:
+def usage(rows: Sequence[SampleRow], marks: dict[str, int], sampler: Mapping[str, Any]) -> Usage:
     """Pure: rows of one trial, cut at the marks `offer`, `offered` and `drained`."""
     offering = _between(rows, marks["offer"], marks["offered"])
     until_rest = _between(rows, marks["offer"], marks["drained"])

@@ -231,6 +231,17 @@ STEAL, OTHERS, QUOTA = 0.05, 0.25, 0.05
 """Parts of the CPUs, of the CPUs and of the time beyond which a trial counts as disturbed."""
 
 
+class Slowed(Model):
+    """The CPU of the SUT that was slowed most: another guest or program had a part of its core, of
+    which the kernel counts nothing, or its clock changed."""
+
+    cpu: Count
+    slow_ratio: NotNegative
+    """Part of the time at less than four fifths of its speed."""
+    slow_speed_ratio: NotNegative
+    """Its speed then, as a part of its full one."""
+
+
 class Disturbed(Model):
     """Who else had the CPUs while the load was offered."""
 
@@ -243,6 +254,8 @@ class Disturbed(Model):
     """Programs that used most of the whole host, threads of the kernel left out."""
     quota: HeldBack | None = None
     """Null if none held nodrop back."""
+    slowed: Slowed | None = None
+    """Null if no CPU of the SUT was, or their speed was not watched."""
 
 
 def _cpu_list(text: str) -> str:

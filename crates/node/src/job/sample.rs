@@ -8,6 +8,7 @@ pub(crate) mod output;
 mod row;
 mod schedule;
 mod sources;
+mod speed;
 mod spool;
 mod summary;
 mod sysmon;
@@ -26,6 +27,7 @@ use output::Output;
 use row::Row;
 use schedule::{Due, Schedule};
 use sources::{Sources, Watched};
+use speed::Speeds;
 use summary::{SampleResult, Summary};
 
 /// Everything that is read, and where it goes.
@@ -93,6 +95,7 @@ impl Job for Sample {
         let watched = Arc::clone(&self.watched);
         let looking = self.levels.take().map(|levels| levels.begin(session));
         let looking = looking.transpose()?;
+        let speeds = Speeds::begin(&self.spec.speed_cpus, session)?;
         loop {
             let stopped = session.sleep_until(schedule.due_ns());
             let now = mono_ns();
@@ -112,11 +115,12 @@ impl Job for Sample {
             schedule.advance(due, mono_ns());
         }
         let levels = looking.map(levels::Looking::end).transpose()?;
+        let speeds = speeds.end();
         self.output.close()?;
         summary.count_writing();
         let processes = lock(&watched).sources.final_processes();
         let processes = processes.map_err(unreadable)?;
-        Ok(summary.finish(&self.spec, &schedule, processes, levels))
+        Ok(summary.finish(&self.spec, &schedule, processes, (levels, speeds)))
     }
 }
 

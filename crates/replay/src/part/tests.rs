@@ -1,4 +1,8 @@
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss
+)]
 use super::*;
 use crate::replicas::Replicas;
 use crate::trace::tests::trace_of;
@@ -161,6 +165,25 @@ fn so_many_flows_are_chosen_as_are_asked_for() {
                 expected,
                 "{multiplier}"
             );
+        }
+    }
+}
+
+#[test]
+fn a_part_of_the_flows_has_about_that_part_of_the_packets() {
+    // Sizes as of real traffic: few flows have most of the packets.
+    let sizes: Vec<usize> = (1..200).map(|rank| 600 / rank).collect();
+    let frames: Vec<Vec<u8>> = (0_u8..)
+        .zip(&sizes)
+        .flat_map(|(host, size)| vec![udp(host, 250, [1, 2], 0); *size])
+        .collect();
+    let whole = frames.len() as f64;
+    let largest = sizes[0] as f64 / whole;
+    for seed in 0..20 {
+        for fraction in [0.1, 0.25, 0.4, 0.5, 0.63, 0.75, 0.9] {
+            let part = chosen(&frames, fraction, seed).len() as f64 / whole;
+            let error = (part - fraction).abs();
+            assert!(error < 1.2 * largest, "seed {seed}: {fraction} has {part}");
         }
     }
 }

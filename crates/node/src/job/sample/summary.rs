@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::levels::LevelsResult;
 use super::row::Row;
 use super::schedule::{Schedule, microseconds};
+use super::speed::SpeedResult;
 
 /// docs/reference/counters.md says what each field is.
 #[derive(JsonSchema, Serialize)]
@@ -31,6 +32,7 @@ pub struct SampleResult {
     processes: Vec<ProcessReading>,
     /// `None` if the spec asks for none.
     levels: Option<LevelsResult>,
+    speeds: Vec<SpeedResult>,
 }
 
 /// One end of the time that was sampled.
@@ -129,7 +131,7 @@ impl Summary {
         spec: &SampleSpec,
         schedule: &Schedule,
         processes: Vec<ProcessReading>,
-        levels: Option<LevelsResult>,
+        (levels, speeds): (Option<LevelsResult>, Vec<SpeedResult>),
     ) -> SampleResult {
         let rise = |value: &dyn Fn(&Edge) -> u64| {
             let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
@@ -148,6 +150,7 @@ impl Summary {
             tree_rss_peak_bytes: self.rss_peak_bytes,
             processes,
             levels,
+            speeds,
             lateness_us: percentiles(&self.lateness_ns),
             cost_us: percentiles(&self.cost_ns),
             rows_cpu_s: seconds(self.rows_cpu_ns),
