@@ -6,6 +6,7 @@ cell prove together, and those of each round, a start of the SUT, whose loads di
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -176,8 +177,11 @@ class _Cell:
             for number, of_start in zip(self._numbers, of_starts, strict=True)
         )
         differ = apart(rounds)
-        if differ is not None and differ[1].lower is not None and not changes:
-            bracket = of_starts[rounds.index(differ[1])]
+        if differ is not None and (least := differ[1].lower) is not None and not changes:
+            together = math.inf if bracket.lower is None else bracket.lower.value
+            # Its own trials need not prove it: what all of them prove counts, if it is less.
+            if least.value < together:
+                bracket = of_starts[rounds.index(differ[1])]
         return self._answer(bounds.goal, rounds, self._every, bracket, bounds.estimate, changes)
 
     def _of_rounds(self, goal: float) -> Answer:

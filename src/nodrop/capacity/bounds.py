@@ -32,8 +32,8 @@ ODD_WORTH = 3
 carried."""
 LEAST_MARGIN = 0.2
 """Part of the width that was asked for."""
-SPREADS_BELOW = 1.5
-SPREADS_ABOVE = 0.5
+SPREADS_BELOW = 2.0
+SPREADS_ABOVE = 0.75
 """The loads to prove lie so many standard deviations of single trials from the limit, and the least
 margin more: one is to lose nothing nearly always, the other in most trials."""
 BEYOND = 1.05

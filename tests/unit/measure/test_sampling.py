@@ -113,7 +113,7 @@ def test_rows_of_another_clock_are_cut_at_the_same_marks(tmp_path: Path) -> None
 def test_a_row_of_slow_sources_alone_is_passed_over(tmp_path: Path) -> None:
     """Seen on a starved host: the sampler wakes late and takes what is read once a second alone."""
     job = FakeJob(World(), {"job": "sample"})
-    host = cast(Host, SimpleNamespace(job=lambda _spec: job))
+    host = cast(Host, SimpleNamespace(here=False, job=lambda _spec: job))
     path = tmp_path / "samples.jsonl"
     slow = whole(SampleRow, {"mono_ns": 99, "swap": {}, "disks": {}})
     path.write_text("".join(json.dumps(row) + "\n" for row in [*ROWS[:3], slow, *ROWS[3:], slow]))
