@@ -180,7 +180,7 @@ class _Cell:
         if differ is not None and (least := differ[1].lower) is not None and not changes:
             together = math.inf if bracket.lower is None else bracket.lower.value
             # Its own trials need not prove it: what all of them prove counts, if it is less.
-            if least.value < together:
+            if least.value <= together:
                 bracket = of_starts[rounds.index(differ[1])]
         return self._answer(bounds.goal, rounds, self._every, bracket, bounds.estimate, changes)
 
