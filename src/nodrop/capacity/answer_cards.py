@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodrop.answer.finding import WORDS, Finding, render
-from nodrop.capacity.card import breaks_words, headline, load_of, rate_words
+from nodrop.capacity.card import breaks_words
+from nodrop.capacity.findings import ends_of, rate_words, writing
 from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
-from nodrop.capacity.statements import writing
 from nodrop.capacity.tried import SENDER_REASONS, judged_ratio, tried
 from nodrop.capacity.words import bounds_words, causes_words, disagreeing, from_another_host
 from nodrop.config.asked import SEARCHING, search_command
@@ -109,11 +109,11 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         why=why,
     )
     again = _took_s((*searched.ramps, *searched.trials))
-    ends = load_of(answer, lower), load_of(answer, upper)
+    ends = ends_of(answer)
     return _made(
         story, source, limit, again, _search_more(searched, source, again), ends, [*lossy.values()],
         subject=searched.subject, by=answer.by, goal=answer.goal, goals_of=answer.goals_of,
-        headline=headline(answer), lossy=len(lossy), lossy_of=len(known),
+        headline=render(answer.findings[0], "title"), lossy=len(lossy), lossy_of=len(known),
         tolerated=_tolerated(searched.answers),
         window="" if searched.window is None else searched.window.name,
         sure=_sure(searched, answer, source, ends),
@@ -151,16 +151,14 @@ def _given(story: Story, ladder: Ladder) -> Card:
     ends = _given_loads(top, bad)
     limit = _given_limit("the SUT" if cells[0].group else ladder.subject, ladder)
     again = _took_s(trials)
-    said = "No load is shown to be carried."
-    if contradicted:
-        said = "The loads contradict each other."
-    elif ends[0] is not None:
-        rate = rate_words(ends[0])
-        said = f"{rate} carried without loss" if kept else f"No loss seen at {rate}"
+    code = "carried" if kept else "seen"
+    code = "contradicted" if contradicted else code if ends[0] is not None else "none"
+    said = Finding(code=f"given.{code}", values={"rate": ends[0] and rate_words(ends[0])})
     more = _given_more(source, ladder, again, only_seen=not kept)
     return _made(
         story, source, limit, again, more, ends, losses, subject=ladder.subject,
-        by="given", goal=0.0, headline=said, only_seen=not kept, tolerated="", window="",
+        by="given", goal=0.0, headline=render(said, "title"), only_seen=not kept, tolerated="",
+        window="",
         lossy=len(bad.lossy) if bad else 0, lossy_of=len(bad.known) if bad else 0,
         sure=_given_sure(trials, top, ends, kept=kept),
     )  # fmt: skip
@@ -224,14 +222,15 @@ def _given_sure(trials: Sequence[Trial], top: Cell | None, ends: Ends, *, kept: 
         words += [] if kept else ["It is not shown to keep this up."]
         queues = [t.record.packets.queue for t in top.known]
         words += _margin(max((q.highest_ratio for q in queues if q), default=None))
-        of = f"{share(bound)} of such {top.independent_name}"
+        values = {"share": share(bound), "starts": top.independent_name}
         sure = Confidence(
             level="low" if bound > 0.5 or not kept else "fair" if bound > 0.1 else "high",
-            why=f"up to {of} may lose packets (95 % confidence)", known_ratio=KNOWN,
+            reason=Finding(code="sure.given", values=values), known_ratio=KNOWN,
         )  # fmt: skip
     if 2 * sum(busy) > len(busy):
-        why = f"others had much of the host in {sum(busy)} of {count_of(len(busy), 'trial')}{at}"
-        sure = Confidence(level="low", why=why, known_ratio=KNOWN)
+        disturbed = {"busy": sum(busy), "trials": len(busy), "at": at}
+        why = Finding(code="sure.given_disturbed", values=disturbed)
+        sure = Confidence(level="low", reason=why, known_ratio=KNOWN)
     said = ", ".join(f"{n} {word}" for word in OUTCOMES if (n := counted[word]))
     alike = counted["measured"] == len(trials)
     words.append(f"{count_of(len(trials), 'trial')}{'' if alike else f': {said}'}.")
@@ -345,8 +344,7 @@ def _sure(searched: SearchedCell, answer: Answer, source: Source, ends: Ends) ->
     rounds = asked if isinstance(asked, int) else len(answer.rounds)
     found_odd = [(t.record.index, good) for t, good in odd]
     return Sure(
-        confidence=Confidence(level=found.level, why=found.why, known_ratio=found.known)
-        if found else None,
+        confidence=found,
         width=answer.reached_width,
         rounds=len(answer.rounds),
         rounds_asked=rounds,

@@ -14,19 +14,18 @@ from typing import Any
 from nodrop.answer.finding import Finding
 from nodrop.capacity.bounds import Bounds
 from nodrop.capacity.estimate import Estimate
+from nodrop.capacity.findings import doubts, findings, writing
 from nodrop.capacity.limit import CLOSED, least_tried, limited_by
 from nodrop.capacity.search_answer import (
     Answer,
     Between,
     Bound,
-    Confidence,
     Evidence,
     Missed,
     Round,
     apart,
     confidence,
 )
-from nodrop.capacity.statements import doubts, statements, writing
 from nodrop.capacity.tried import (
     NEAR,
     Bracket,
@@ -42,7 +41,7 @@ from nodrop.capacity.tried import (
     untriable_above,
 )
 from nodrop.config.search import Search
-from nodrop.results.capacity import LimitedBy
+from nodrop.results.capacity import Confidence, LimitedBy
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import median_interval, runs_needed
 
@@ -253,12 +252,12 @@ class _Cell:
             trials=len(own),
             trial_seconds=sum(_offered_s(record) for record in own),
             sent_pps=_sent_pps(every),
-            statements=(),
+            findings=(),
         )
         answer = replace(answer, confidence=_confidence(answer, every, search, found))
-        *others, cost = statements(answer, every, search, own)
+        *others, cost = findings(answer, every, search, own)
         others += reservations(answer, found)
-        return replace(answer, statements=(*others, cost))
+        return replace(answer, findings=(*others, cost))
 
 
 def _confidence(

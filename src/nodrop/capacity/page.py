@@ -10,12 +10,12 @@ from typing import Any
 from markupsafe import Markup
 
 from nodrop.capacity.answer_cards import cards, given_cards, ordered
+from nodrop.capacity.findings import ramp_findings
 from nodrop.capacity.knee import workers_of
 from nodrop.capacity.pictures import by_outcome, zones
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import efficiencies
-from nodrop.capacity.statements import ramp_findings
 from nodrop.capacity.tried import judged_ratio
 from nodrop.capacity.words import shown_fit
 from nodrop.config.units import parse_cpus

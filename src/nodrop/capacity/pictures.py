@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+from nodrop.capacity.findings import writing
 from nodrop.capacity.knee import Dot, dots, voids
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
-from nodrop.capacity.statements import writing
 from nodrop.capacity.words import deciding, fitted_words, goal_name, shown_fit, stand_apart
 from nodrop.findings.load_words import value_words
 from nodrop.ledger.worker_threads import SATURATED_SHARE

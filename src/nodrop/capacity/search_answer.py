@@ -1,4 +1,4 @@
-"""Answer of a search for a cell and a goal, as numbers and as statements."""
+"""Answer of a search for a cell and a goal, as numbers and as findings."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nodrop.answer.finding import Finding, render
+from nodrop.answer.finding import Finding
 from nodrop.capacity.tried import MOST_MISSED, Tried
 from nodrop.config.search import Of
-from nodrop.results.capacity import LimitedBy
+from nodrop.results.capacity import Confidence, LimitedBy
 from nodrop.stats.interval import Interval, Knee, upper_bound
 
 ALIKE = 1.005
@@ -95,23 +95,6 @@ class Missed:
         return upper_bound(self.missed, self.trials)
 
 
-Level = Literal["high", "fair", "low"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confidence:
-    """A level, by the rule of `confidence`, and its reason."""
-
-    level: Level
-    reason: Finding
-    known: float
-    """Relative: the load is written in steps of that."""
-
-    @property
-    def why(self) -> str:
-        return render(self.reason, "why")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """Answer of a search for one cell and one goal."""
@@ -156,7 +139,7 @@ class Answer:
     sent_pps: Mapping[float, float]
     """Load → packets/s that its trials really sent, the median: a replica in part has whole flows,
     so a trace with one large flow sends no more of 1.9X than of 1.5X."""
-    statements: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     """The first is the answer; what the search took is the last."""
 
 
@@ -223,7 +206,7 @@ class Evidence:
 
 
 def confidence(found: Evidence) -> Confidence:
-    level: Level
+    level: Literal["high", "fair", "low"]
     if low := next(_low(found), None):
         level, reason = "low", low
     elif fair := next(_not_high(found), None):
@@ -233,7 +216,7 @@ def confidence(found: Evidence) -> Confidence:
         counted = {"rounds": found.between.n, "spread": found.spread, **_counted(found)}
         level, reason = "high", _reason("agree", **counted)
     ways = [part * PART for part in (found.width, found.spread) if part is not None]
-    return Confidence(level=level, reason=reason, known=max([KNOWN[level], *ways]))
+    return Confidence(level=level, reason=reason, known_ratio=max([KNOWN[level], *ways]))
 
 
 def _reason(code: str, **values: Any) -> Finding:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from nodrop.capacity.findings import ramp_words, writing
 from nodrop.capacity.pictures import (
     Efficiency,
     capacity_bars,
@@ -19,7 +20,6 @@ from nodrop.capacity.pictures import (
 )
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.searched_cells import SearchedCell, searches
-from nodrop.capacity.statements import ramp_words, writing
 from nodrop.capacity.words import curves_table, forecast_words, limit_words, stand_apart
 from nodrop.findings.load_words import value_words
 from nodrop.ledger.over_time import duration

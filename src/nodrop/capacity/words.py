@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nodrop.answer.finding import WORDS, Finding, render, sentence_case
+from nodrop.capacity.findings import writing
 from nodrop.capacity.limit import TAKEN_BY
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
-from nodrop.capacity.statements import writing
 from nodrop.capacity.tried import Tried, tried
 from nodrop.config.units import count_of
 from nodrop.report import escape, numbers
@@ -47,7 +47,7 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
     broke is said once if goals end at the same load."""
     said: set[str] = set()
     for answer in searched.answers:
-        for statement in answer.statements:
+        for statement in answer.findings:
             rule = RULES.get(statement.code, "capacity")
             if rule == "capacity":
                 yield _sentence(searched, rule, headline(searched.subject, answer), statement)
@@ -143,7 +143,7 @@ def _moment(seconds: float) -> str:
 def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
     """A sentence on what the search took, which is the same for all its goals."""
     for answer in searched.answers[:1]:
-        for statement in answer.statements:
+        for statement in answer.findings:
             if RULES.get(statement.code) == "search-cost":
                 text = f"a search of {searched.subject}: {statement.text}"
                 yield _sentence(searched, "search-cost", text, statement)
@@ -152,7 +152,7 @@ def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
 def headline(subject: str, answer: Answer) -> str:
     """`Suricata carries 103,400 packets/s, 310 Mbit/s (61.2X) without loss, not 106,400 packets/s
     (63X).` The rates are those really sent."""
-    text = render(replace(answer.statements[0], subject=subject))
+    text = render(replace(answer.findings[0], subject=subject))
     return f"{escape.plain(text, longest=600)}."
 
 
@@ -172,7 +172,7 @@ def lowered(words: str) -> str:
 
 def doubts(answer: Answer) -> Iterator[str]:
     """Sentences that speak against the answer."""
-    for statement in answer.statements:
+    for statement in answer.findings:
         if statement.code in DOUBTS:
             yield f"{sentence_case(statement.text)}."
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodrop.capacity.answering import answers
-from nodrop.capacity.card import breaks_words, load_of, rate_words, span_words
+from nodrop.capacity.card import breaks_words, span_words
+from nodrop.capacity.findings import ends_of, rate_words
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.tried import judged_ratio
@@ -193,7 +194,7 @@ class Gathered:
         return self._by_answer(key, found[0], records) if found else None
 
     def _by_answer(self, key: str, answer: Answer, records: Sequence[TrialRecord]) -> SoFar:
-        lower, upper = (load_of(answer, end) for end in (answer.lower, answer.upper))
+        lower, upper = ends_of(answer)
         carried = ""
         if lower is not None:
             scale = value_words(answer.by, lower.value or 0.0, UNSURE, up=False)
