@@ -20,7 +20,6 @@ from nodrop.capacity.search_answer import (
     Answer,
     Between,
     Bound,
-    Evidence,
     Missed,
     Round,
     apart,
@@ -267,21 +266,8 @@ def _confidence(
     less_than = upper is not None and not any(t.value < upper.value for t in every)
     if lower is None and not less_than:
         return None
-    shifts = [] if found is None else [*changed(answer, found)]
-    return confidence(
-        Evidence(
-            lower=lower,
-            upper=upper,
-            width=answer.reached_width,
-            asked_width=search.relative_width,
-            between=answer.between,
-            limited_by=answer.limited_by,
-            trials=every,
-            goal=answer.goal,
-            doubts=[*shifts, *doubts(answer, every)],
-            missed=answer.missed,
-        )
-    )
+    against = [*([] if found is None else changed(answer, found)), *doubts(answer, every)]
+    return confidence(answer, every, search.relative_width, against)
 
 
 def _offered_s(record: TrialRecord) -> float:

@@ -102,7 +102,9 @@ def test_detections_missed_without_loss_are_a_finding(
     found = [one for one in find(observations_of(records)) if one.code == "detections-without-loss"]
     assert len(found) == said
     if found:
-        assert "1 of 2 trials without loss, up to 3 of 200 detections" in found[0].evidence
+        assert (
+            "1 of 2 trials without loss, up to 3 of 200 detections" in found[0].values["evidence"]
+        )
 
 
 @pytest.mark.parametrize(
