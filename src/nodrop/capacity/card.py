@@ -5,11 +5,11 @@ Whoever watches a search says the same of the trials so far as the report says o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from nodrop.answer.finding import WORDS, Finding, render, sentence_case
+from nodrop.answer.finding import WORDS, Finding, render, sentence_case, worded
 from nodrop.capacity.findings import rate_words
-from nodrop.config.units import count_of
+from nodrop.config.search import Of
 from nodrop.findings.load_words import goal_words
 from nodrop.ledger.verdict import percent
 from nodrop.results.capacity import Action, Card, CardLoad
@@ -17,11 +17,14 @@ from nodrop.results.capacity import Action, Card, CardLoad
 
 def lost_words(card: Card) -> str:
     """`1.75 to 1.96 % lost in 3 of 3 trials`."""
-    if card.lost is None:
+    return lost_in(card.lost or (), card.lossy, card.lossy_of, card.goals_of)
+
+
+def lost_in(losses: Sequence[float], lossy: int, of: int, goals_of: Of) -> str:
+    """Words on losses of trials; empty if there are none."""
+    if not losses:
         return ""
-    what = "of detections missed" if card.goals_of == "detections" else "lost"
-    trials = count_of(card.lossy_of, "trial")
-    return f"{span_words(*card.lost)} {what} in {card.lossy} of {trials}"
+    return worded(f"lost.{goals_of}", span=span_words(min(losses), max(losses)), k=lossy, of=of)
 
 
 def span_words(low: float, high: float) -> str:
@@ -58,10 +61,8 @@ def breaks_words(
 
 def kicker(card: Card) -> str:
     """Words above the number."""
-    if card.only_seen:
-        return "No loss seen, not shown to be carried"
-    at_least = "At least this is carried" if _no_end(card) else "Carried"
-    return f"{at_least} {goal_words(card.goal, card.goals_of)}"
+    code = "seen" if card.only_seen else "at_least" if _no_end(card) else "carried"
+    return worded(f"kicker.{code}", within=goal_words(card.goal, card.goals_of))
 
 
 def _no_end(card: Card) -> bool:
@@ -84,8 +85,7 @@ def load_words(load: CardLoad, card: Card) -> str:
     return ", ".join(filter(None, (rate, bits, scale, goal)))
 
 
-STATES = {"untried": "Untried.", "helps": "Helps.", "does not": "Does not help.",
-          "cannot tell yet": "? Cannot tell yet."}  # fmt: skip
+STATES: Mapping[str, str] = WORDS["states"]
 
 
 def loads_lines(card: Card) -> Iterator[tuple[str, str]]:

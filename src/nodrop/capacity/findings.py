@@ -344,10 +344,9 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Finding | None:
 
 def _between_rounds(answer: Answer, between: Between) -> Finding:
     loads = writing(answer)
-    if between.interval is None:
-        interval = _reason("no_interval", lacking=between.why_no_interval)
-    else:
-        ends = between.interval
+    ends = between.interval
+    interval = _reason("no_interval", lacking=between.why_no_interval)
+    if ends is not None:
         interval = _reason("interval", interval=loads.span(ends.low, ends.high))
     return Finding(
         code="capacity-between-rounds",
@@ -357,6 +356,7 @@ def _between_rounds(answer: Answer, between: Between) -> Finding:
             "lowest": between.lowest,
             "highest": between.highest,
             "span": loads.span(between.lowest, between.highest, up=False),
+            "ends": f"; 95 % interval {interval.values['interval']}" if ends else "",
         },
         because=(interval,),
     )

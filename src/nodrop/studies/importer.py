@@ -329,9 +329,7 @@ def import_dataset(folder: Path, out: Path, *, mode: Mode, window: Window | None
     runs = records(results)
     with RunWriter.create_at(out, "cs590-nfv", experiment=EXPERIMENT, manifest=manifest) as writer:
         writer.write_beside("imported", _imported_json(results, made, skips, mode))
-        writer.write_beside(
-            "findings", {"findings": [*map(suspicion_json, findings)]}
-        )
+        writer.write_beside("findings", {"findings": [*map(suspicion_json, findings)]})
         writer.finish_all(runs)
     return Imported(
         path=out,
