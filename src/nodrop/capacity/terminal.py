@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from nodrop.answer.finding import Finding, render
+from nodrop.answer.finding import Finding, render, sentence_case
 from nodrop.capacity.answer_cards import cards
 from nodrop.capacity.card import (
     action_lines,
@@ -136,7 +136,7 @@ def _beside(searched: SearchedCell, card: Card) -> str:
     """Other units of the carried load; why none is known, where none is."""
     trials, carried = count_of(card.sure.trials, "trial"), card.carried
     if carried is None:
-        return f"{render(searched.answers[0].findings[0], 'short')}.".capitalize()
+        return sentence_case(f"{render(searched.answers[0].findings[0], 'short')}.")
     bits = f"{carried.shown_mbit} Mbit/s" if carried.shown_mbit else ""
     scale = f"{carried.shown_value}X of {card.window or 'the trace'}"
     scale = scale if card.by == "multiplier" and carried.shown_pps else ""
@@ -144,14 +144,15 @@ def _beside(searched: SearchedCell, card: Card) -> str:
 
 
 def _again(card: Card) -> str:
+    """Load that is carried; where none is, the one that is too much."""
+    end, sure = card.carried or card.too_much, card.sure.confidence
     values = {
-        "rate": rate_words(card.carried) if card.carried else "",
+        "rate": rate_words(end) if end else "",
         "open": card.too_much is None,
-        "sure": card.sure.confidence.level if card.sure.confidence else "",
+        "sure": f", {sure.level} confidence" if sure else "",
     }
-    return render(
-        Finding(code="terminal.again", values=values), "sentence" if card.carried else "short"
-    )
+    form = "sentence" if card.carried else "less" if end else "short"
+    return render(Finding(code="terminal.again", values=values), form)
 
 
 def _left_to_the_report(story: Story, searched: SearchedCell, card: Card) -> str:
