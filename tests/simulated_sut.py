@@ -298,7 +298,7 @@ def searched(sut: SimulatedSut, **settings: Any) -> dict[float, Answer]:
 
 
 def texts(answer: Answer) -> str:
-    return "; ".join(statement.text for statement in answer.statements)
+    return "; ".join(statement.text for statement in answer.findings)
 
 
 def asked_for(index: int, value: float, seconds: float, *, round: int = 1) -> TrialInput:

@@ -143,7 +143,7 @@ class Found:
 
     @property
     def rules(self) -> set[str]:
-        return {statement.code for statement in self.ndr.statements}
+        return {statement.code for statement in self.ndr.findings}
 
     @property
     def inverted(self) -> bool:

@@ -55,14 +55,15 @@ def main() -> int:
         grid = itertools.islice(itertools.cycle(itertools.product(RATES, RINGS)), wanted)
         for seed, (rate, ring) in enumerate(grid, start=1):
             found = searched(rate, ring, seed, trace, out)
-            pps, interval = found["ndr_pps"], found["ndr_pps_interval"]
+            ndr = found["goals"][0]
+            pps, most = (end and end["pps"] for end in (ndr["lower"], ndr["upper"]))
             error = None if not isinstance(pps, float) else pps / rate - 1
             right += error is not None and abs(error) <= WITHIN
             said = "none" if error is None else f"{error:+.2%}"
-            seconds = found["trial_seconds"]
+            seconds = ndr["trial_seconds"]
             print(
-                f"{rate:6} packets/s, {ring:6} frames: {said:>8}, bounds {interval}, "
-                f"limited by {found['limited_by']}, {found['trials']} trials, {seconds:.0f} s",
+                f"{rate:6} packets/s, {ring:6} frames: {said:>8}, bounds {pps} to {most}, "
+                f"limited by {ndr['limited_by']}, {ndr['trials']} trials, {seconds:.0f} s",
                 flush=True,
             )
     share = binomtest(right, wanted).proportion_ci()

@@ -16,10 +16,11 @@ from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from nodrop.audit.audit_answer import AuditAnswer
+from nodrop.capacity.json_answer import CapacityAnswer
 from nodrop.compare.records import History, Side, Versus
 from nodrop.config.experiment import ExperimentFile
 from nodrop.config.lab_file import FleetFile
-from nodrop.results.capacity import CapacityAnswer, Direct
+from nodrop.results.capacity import Direct
 from nodrop.results.other_records import Certificate, Proved, WatchedInterval
 from nodrop.results.trial import trial_schema
 from nodrop.testbed.labs.netns import NetnsFile
@@ -38,8 +39,14 @@ class Described(GenerateJsonSchema):
                     made["properties"][name]["description"] = words
         return made
 
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        made = super().dataclass_schema(schema)
+        for name, words in docstrings(schema["cls"]).items():
+            made["properties"][name]["description"] = words
+        return made
 
-def docstrings(model: type[BaseModel]) -> dict[str, str]:
+
+def docstrings(model: type[Any]) -> dict[str, str]:
     """Docstrings of the fields that have one."""
     return {
         field.target.id: cleandoc(below.value.value)

@@ -104,7 +104,7 @@ def test_a_port_without_flows_is_said_to_be_idle(run: Run, tmp_path: Path) -> No
     received = sorted(port.received_packets for port in measured(record, 2))
     assert received == [0, 400]
     (found,) = [one for one in find(observations_of([record])) if one.code == "idle-port"]
-    assert "1 of 2 ports" in found.evidence
+    assert "1 of 2 ports" in found.values["evidence"]
 
 
 def test_a_loss_is_the_loss_of_its_port(run: Run) -> None:

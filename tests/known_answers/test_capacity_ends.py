@@ -38,7 +38,7 @@ def found(outcome: RunOutcome) -> dict[float, Answer]:
 
 
 def texts(answer: Answer) -> str:
-    return "; ".join(statement.text for statement in answer.statements)
+    return "; ".join(statement.text for statement in answer.findings)
 
 
 class AtLoads(Progress):

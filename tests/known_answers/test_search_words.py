@@ -99,7 +99,7 @@ def test_most_trials_void_and_the_limit_is_not_known(
     if limited_by == "not_known":
         assert found.confidence.level == "low"
         assert f"only 2 of {2 + void} trials say something" in found.confidence.why
-        text = found.statements[0].text
+        text = found.findings[0].text
         assert "12.46" not in text and "12.51" not in text
         assert "(12X)" in text and "(13X)" in text
 
@@ -134,7 +134,7 @@ def test_confidence_is_a_rule_with_its_reason(
     found = answer_of(tmp_path, [*loads.values()], rounds=len(of_rounds))
     assert found.confidence is not None
     assert (found.confidence.level, why in found.confidence.why) == (level, True), found.confidence
-    said = [s.text for s in found.statements if s.code == "capacity-confidence"]
+    said = [s.text for s in found.findings if s.code == "capacity-confidence"]
     assert said == [f"confidence {level}: {found.confidence.why}"]
 
 
@@ -210,7 +210,7 @@ def test_small_rates_do_not_read_alike(
     """Seen: "carries 10 packets/s, not 10 packets/s"."""
     low, high = loads
     told = [tried(low, [0.0], by=by, pps=pps), tried(high, [0.1], by=by, pps=pps)]
-    text = answer_of(tmp_path, told, by=by).statements[0].text
+    text = answer_of(tmp_path, told, by=by).findings[0].text
     carried, _, too_much = text.partition(", not ")
     first, second = NUMBER.findall(carried)[0], NUMBER.findall(too_much)[0]
     assert float(first) < float(second)
@@ -239,7 +239,7 @@ def test_more_was_asked_for_and_no_more_was_sent(tmp_path: Path) -> None:
         cell={}, trials=[0.1] * 3, pps=11_900.0, duration_s=5.0,
         fields=loads[1].fields, each=loads[1].each,
     )  # fmt: skip
-    text = answer_of(tmp_path, [loads[0], less]).statements[0].text
+    text = answer_of(tmp_path, [loads[0], less]).findings[0].text
     assert "(12X) without loss, not 12.5X, of which no more packets/s were really sent" in text
 
 
@@ -261,7 +261,7 @@ def test_sentences_of_one_search_do_not_contradict_each_other(
     met it (the highest of them at 4.903X)"."""
     loads = [tried(v, [max(0.0, 1 - limit / v) for limit in limits], pps=pps) for v in values]
     found = answer_of(tmp_path, loads)
-    texts = {s.code: s.text for s in found.statements}
+    texts = {s.code: s.text for s in found.findings}
     carried = re.findall(r"\(([\d.]+)X\)", texts["capacity-found"])
     rounds = [float(x) for x in re.findall(r"([\d.]+)X", texts["capacity-between-rounds"])]
     assert found.lower is not None and {*rounds} <= {*values}
@@ -285,7 +285,7 @@ def test_rounds_that_differ_do_not_read_alike(tmp_path: Path, better: float, wor
     for one in loads:
         for number, fields in one.each.items():
             fields["searched"]["round"] = 1 + (number + 1) % 2
-    texts = {s.code: s.text for s in answer_of(tmp_path, loads, rounds=2).statements}
+    texts = {s.code: s.text for s in answer_of(tmp_path, loads, rounds=2).findings}
     if "capacity-rounds-differ" not in texts:
         assert better / worse < 1.01
         return
@@ -321,7 +321,7 @@ def test_loss_at_every_load_on_the_way_is_not_the_suts(
                 each=load.each,
             )
         )
-    assert words in answer_of(tmp_path, loads, min=1.0).statements[0].text
+    assert words in answer_of(tmp_path, loads, min=1.0).findings[0].text
 
 
 def test_a_ring_is_no_remedy_for_a_sut_that_died(tmp_path: Path) -> None:
@@ -329,14 +329,14 @@ def test_a_ring_is_no_remedy_for_a_sut_that_died(tmp_path: Path) -> None:
     loads = [tried(4, [0.0]), tried(4.1, ["died"]), tried(4.2, [0.1])]
     found = answer_of(tmp_path, loads)
     assert (found.limited_by, found.place, found.knob) == ("sut_failed", None, "")
-    assert "at 4,100 packets/s (4.1X) it failed" in found.statements[0].text
+    assert "at 4,100 packets/s (4.1X) it failed" in found.findings[0].text
 
 
 @pytest.mark.parametrize("reason", ["late", "lab", "residual"])
 def test_a_budget_cut_nothing_short_if_nothing_was_measured(tmp_path: Path, reason: str) -> None:
     """Seen with rules that do not load: "the budget cut 1 of them short"."""
     found = answer_of(tmp_path, [tried(1, [reason] * 2)], budget_s=240.0, rounds=3)
-    assert "capacity-rounds-missing" not in {s.code for s in found.statements}
+    assert "capacity-rounds-missing" not in {s.code for s in found.findings}
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_a_loss_on_the_way_at_the_least_load_is_not_the_suts(
 ) -> None:
     fields = {"loss_place": place, "lost_by_place": {place: 5}}
     found = answer_of(tmp_path, [lost(2, fields)], min=2.0)
-    assert words in found.statements[0].text
+    assert words in found.findings[0].text
 
 
 @pytest.mark.parametrize(
@@ -389,8 +389,8 @@ def test_a_sender_that_is_late_on_a_busy_host_is_said_to_be_so(
         fields["disturbed"] = {"others_ratio": 0.5 if n <= busy else 0.0}
     found = answer_of(tmp_path, [tried(4, [0.0] * 3), late], budget_s=60.0)
     assert found.limited_by == "generator"
-    assert ("others had the CPUs" in found.statements[0].text) == bool(said)
-    assert said in found.statements[0].text
+    assert ("others had the CPUs" in found.findings[0].text) == bool(said)
+    assert said in found.findings[0].text
 
 
 @pytest.mark.parametrize(("asked", "said"), [(300.0, True), (None, False)])
@@ -401,7 +401,7 @@ def test_a_soak_without_a_load_to_soak_at_is_not_passed_over(
         out = tmp_path / str(value)
         found = answer_of(out, [tried(value, [0.2])], min=float(value), soak_s=asked)
         assert found.lower is None
-        assert ("no load to soak it at" in found.statements[0].text) == said
+        assert ("no load to soak it at" in found.findings[0].text) == said
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_a_bound_reads_as_in_the_answer_or_as_it_was_tried(
     """Seen with a low confidence: "not 19X" and "18X was the lowest that missed it"."""
     void = [tried(too_much * 2, ["residual"] * 30)]
     loads = [tried(carried, [0.0, 0.0, 0.0]), tried(too_much, [0.3, 0.3, 0.3]), *void]
-    texts = [s.text for s in answer_of(tmp_path, loads, rounds=3).statements]
+    texts = [s.text for s in answer_of(tmp_path, loads, rounds=3).findings]
     allowed = set(re.findall(r"\(([\d.]+)X\)", texts[0]))
     told = [m for t in texts for m in re.findall(r"\(([\d.]+)X\)", t) if float(m) < too_much * 1.3]
     assert len(allowed) == 2 and {*told} <= allowed | {str(carried), str(too_much)}, texts
@@ -440,7 +440,7 @@ def test_who_took_more_of_the_cpus_is_named(
     found = answer_of(tmp_path, [*lower, late], budget_s=60.0)
     assert found.limited_by == limited_by
     words = {"other_programs": "other programs had", "hypervisor": "the hypervisor took"}
-    assert words[limited_by] in found.statements[0].text
+    assert words[limited_by] in found.findings[0].text
 
 
 @pytest.mark.parametrize(
@@ -459,6 +459,6 @@ def test_less_than_the_least_that_was_tried_has_a_confidence(
     for n, fields in lossy.each.items():
         fields["disturbed"] = {"others_ratio": 0.9 if n <= busy else 0.0}
     found = answer_of(tmp_path, [lossy], min=value)
-    assert "carries less than" in found.statements[0].text
+    assert "carries less than" in found.findings[0].text
     assert found.confidence is not None
     assert (found.confidence.level, why in found.confidence.why) == (level, True), found.confidence

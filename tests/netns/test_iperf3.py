@@ -57,4 +57,4 @@ def test_both_ways_are_in_the_books(tmp_path: Path) -> None:
     (finding,) = [
         one for one in find(observations_of(outcome.records)) if one.code == "no-schedule"
     ]
-    assert len(finding.cells) == 2
+    assert len(finding.values["cells"]) == 2

@@ -241,12 +241,12 @@ def test_a_search_ends_with_a_sentence_and_goes_on_with_resume(
         assert len(outcome.records) == 5 and all(map(nothing_arrived, outcome.records[2:]))
         answer, *_ = answers(outcome.records, search)
         assert answer.limited_by == "lab"
-        said = answer.statements[0].text
+        said = answer.findings[0].text
         assert "as the lab failed; void: not one of" in said, said
         bench.panel.joins()
         outcome = run(*settings, text=text, resume=True, out=outcome.directory)
     answer, *_ = answers(outcome.records, search)
-    assert answer.limited_by == "max", answer.statements[0].text
+    assert answer.limited_by == "max", answer.findings[0].text
     assert answer.lower is not None and answer.lower.value == 3
 
 

@@ -81,5 +81,10 @@ def render(finding: Finding, form: str = "sentence") -> str:
     return filled(entry[form], known).strip()
 
 
+def worded(code: str, /, **values: Any) -> str:
+    """Sentence of a code that needs no finding of its own."""
+    return render(Finding(code=code, values=values))
+
+
 def sentence_case(text: str) -> str:
     return text[:1].upper() + text[1:]

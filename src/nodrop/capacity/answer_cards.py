@@ -10,19 +10,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nodrop.answer.finding import WORDS, Finding, render
-from nodrop.capacity.card import breaks_words, headline, load_of, rate_words
+from nodrop.answer.finding import WORDS, Finding, render, worded
+from nodrop.capacity.card import breaks_words
+from nodrop.capacity.findings import ends_of, rate_words, writing
 from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
-from nodrop.capacity.statements import writing
 from nodrop.capacity.tried import SENDER_REASONS, judged_ratio, tried
 from nodrop.capacity.words import bounds_words, causes_words, disagreeing, from_another_host
 from nodrop.config.asked import SEARCHING, search_command
-from nodrop.config.units import count_of, noun, parse_cpus
+from nodrop.config.units import noun, parse_cpus
 from nodrop.findings.load_words import apart, written
-from nodrop.report import escape, numbers
+from nodrop.report import escape
 from nodrop.report.loads import Ladder, always_void, ladders, places_of, share
 from nodrop.report.sentences import hop_title
 from nodrop.report.story import Cell, Source, Story, once, starts_of
@@ -92,9 +92,9 @@ def _card(story: Story, searched: SearchedCell) -> Card:
     judged = {t: judged_ratio(t.record) for t in above if t.valid}
     known = {t: ratio for t, ratio in judged.items() if ratio is not None}
     lossy = {t: ratio for t, ratio in known.items() if ratio > answer.goal}
-    which = "higher " if lower is not None else "lower " if upper is not None else ""
+    which = "higher" if lower is not None else "lower" if upper is not None else "any"
     cut = answer.limited_by == "budget"
-    why = f"No {which}load was decided." if cut else None
+    why = worded(f"undecided.{which}") if cut else None
     lost = [t for t in searched.trials if cut and t.valid and t.lost_packets]
     limit = _Limit(
         by=answer.limited_by,
@@ -109,11 +109,11 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         why=why,
     )
     again = _took_s((*searched.ramps, *searched.trials))
-    ends = load_of(answer, lower), load_of(answer, upper)
+    ends = ends_of(answer)
     return _made(
         story, source, limit, again, _search_more(searched, source, again), ends, [*lossy.values()],
         subject=searched.subject, by=answer.by, goal=answer.goal, goals_of=answer.goals_of,
-        headline=headline(answer), lossy=len(lossy), lossy_of=len(known),
+        headline=render(answer.findings[0], "title"), lossy=len(lossy), lossy_of=len(known),
         tolerated=_tolerated(searched.answers),
         window="" if searched.window is None else searched.window.name,
         sure=_sure(searched, answer, source, ends),
@@ -151,16 +151,14 @@ def _given(story: Story, ladder: Ladder) -> Card:
     ends = _given_loads(top, bad)
     limit = _given_limit("the SUT" if cells[0].group else ladder.subject, ladder)
     again = _took_s(trials)
-    said = "No load is shown to be carried."
-    if contradicted:
-        said = "The loads contradict each other."
-    elif ends[0] is not None:
-        rate = rate_words(ends[0])
-        said = f"{rate} carried without loss" if kept else f"No loss seen at {rate}"
+    code = "carried" if kept else "seen"
+    code = "contradicted" if contradicted else code if ends[0] is not None else "none"
+    said = Finding(code=f"given.{code}", values={"rate": ends[0] and rate_words(ends[0])})
     more = _given_more(source, ladder, again, only_seen=not kept)
     return _made(
         story, source, limit, again, more, ends, losses, subject=ladder.subject,
-        by="given", goal=0.0, headline=said, only_seen=not kept, tolerated="", window="",
+        by="given", goal=0.0, headline=render(said, "title"), only_seen=not kept, tolerated="",
+        window="",
         lossy=len(bad.lossy) if bad else 0, lossy_of=len(bad.known) if bad else 0,
         sure=_given_sure(trials, top, ends, kept=kept),
     )  # fmt: skip
@@ -209,7 +207,7 @@ def _given_limit(sut: str, ladder: Ladder) -> _Limit:
         place=next(iter(places_of(bad)), None) if bad else None,
         knob=next((knob for t in lossy if (knob := t.record.packets.knob)), ""),
         sut=escape.plain(sut, longest=24), behind=behind,
-        why="No higher load was given." if by == "max" else None,
+        why=worded("undecided.given") if by == "max" else None,
         crowded=_crowded([t for cell in told for t in cell.trials]),
     )  # fmt: skip
 
@@ -220,21 +218,22 @@ def _given_sure(trials: Sequence[Trial], top: Cell | None, ends: Ends, *, kept: 
     at = f" at {rate}" if ends[0] and (rate := rate_words(ends[0])) else ""
     if top is not None:
         bound = upper_bound(starts_of(top.unknown), starts_of((*top.known, *top.unknown)))
-        words.append(f"0 of {count_of(len(top.known), 'trial')}{at} lost a packet.")
-        words += [] if kept else ["It is not shown to keep this up."]
+        words.append(worded("trials.lossless", trials=len(top.known), at=at))
+        words += [] if kept else [worded("trials.unsustained")]
         queues = [t.record.packets.queue for t in top.known]
         words += _margin(max((q.highest_ratio for q in queues if q), default=None))
-        of = f"{share(bound)} of such {top.independent_name}"
+        values = {"share": share(bound), "starts": top.independent_name}
         sure = Confidence(
             level="low" if bound > 0.5 or not kept else "fair" if bound > 0.1 else "high",
-            why=f"up to {of} may lose packets (95 % confidence)", known_ratio=KNOWN,
+            reason=Finding(code="sure.given", values=values), known_ratio=KNOWN,
         )  # fmt: skip
     if 2 * sum(busy) > len(busy):
-        why = f"others had much of the host in {sum(busy)} of {count_of(len(busy), 'trial')}{at}"
-        sure = Confidence(level="low", why=why, known_ratio=KNOWN)
+        disturbed = {"busy": sum(busy), "trials": len(busy), "at": at}
+        why = Finding(code="sure.given_disturbed", values=disturbed)
+        sure = Confidence(level="low", reason=why, known_ratio=KNOWN)
     said = ", ".join(f"{n} {word}" for word in OUTCOMES if (n := counted[word]))
     alike = counted["measured"] == len(trials)
-    words.append(f"{count_of(len(trials), 'trial')}{'' if alike else f': {said}'}.")
+    words.append(worded("trials.counted", trials=len(trials), rest="" if alike else f": {said}"))
     low, high = (None if end is None else end.pps for end in ends)
     width = max(0.0, (high - low) / high) if high and low is not None else None
     return Sure(confidence=sure, width=width, rounds=0, rounds_asked=0, cut=0, disagree=[],
@@ -281,17 +280,18 @@ def _tolerated(answers: Sequence[Answer]) -> str:
     said = []
     for one, lower in ((one, one.lower) for one in others if one.lower is not None):
         what = "missed detections" if one.goals_of == "detections" else "loss"
-        goal = f"{numbers.percent(one.goal)} % {what}"
+        values: dict[str, Any] = {"goal": one.goal, "what": what}
         if ends(one) == ends(first) and first.upper is not None:
-            said.append(f"Tolerating {goal} changes nothing.")
+            said.append(worded("tolerated.same", **values))
         elif ends(one)[0] == ends(first)[0]:
-            said.append(f"Tolerating {goal} is not shown to carry more.")
+            said.append(worded("tolerated.unshown", **values))
         elif lower.pps is not None:
             # As many digits as the stricter goal has: with fewer it could look like less.
             known = min(writing(goal_of).known for goal_of in (first, one))
             if first.upper is not None and lower.value == first.upper.value:
                 known = KNOWN  # it stands above, rounded up
-            said.append(f"Tolerating {goal}: {written(lower.pps, known, up=False)} packets/s.")
+            pps = written(lower.pps, known, up=False)
+            said.append(worded("tolerated.more", pps=pps, **values))
     return " ".join(said)
 
 
@@ -327,12 +327,12 @@ def _workers_words(workers: Sequence[Worker], cpus: Sequence[int]) -> Iterator[s
     if one and (one.dropped_packets or len(workers) == 1):
         waited, ran = one.wait_ratio or 0.0, one.cpu_ratio or 0.0
         if waited >= WAITED:
-            yield f"Worker {one.name} waited for its CPU {waited * 100:.0f} % of the trial."
+            yield worded("worker.waited", name=one.name, waited=waited)
         elif ran >= FULL:
-            yield f"Worker {one.name} ran {ran * 100:.0f} % of the trial: its CPU is full."
+            yield worded("worker.full", name=one.name, ran=ran)
     if cpus and len(workers) > len(cpus):
         where = f"CPU {cpus[0]}" if len(cpus) == 1 else f"{len(cpus)} CPUs"
-        yield f"{len(workers)} workers share {where}."
+        yield worded("worker.share", workers=len(workers), where=where)
 
 
 def _cpus(record: TrialRecord | None) -> list[int]:
@@ -345,8 +345,7 @@ def _sure(searched: SearchedCell, answer: Answer, source: Source, ends: Ends) ->
     rounds = asked if isinstance(asked, int) else len(answer.rounds)
     found_odd = [(t.record.index, good) for t, good in odd]
     return Sure(
-        confidence=Confidence(level=found.level, why=found.why, known_ratio=found.known)
-        if found else None,
+        confidence=found,
         width=answer.reached_width,
         rounds=len(answer.rounds),
         rounds_asked=rounds,
@@ -372,32 +371,30 @@ def _sure_words(
     if answer.lower is not None:
         runs, goal = {*answer.lower.runs}, answer.goal
         met = [tried(t.record).good(goal) for t in searched.trials if t.name in runs]
-        of = count_of(len(met) - met.count(None), "trial")
-        yield f"{met.count(True)} of {of} carried it."
+        yield worded("trials.met", met=met.count(True), trials=len(met) - met.count(None))
         yield from _margin(answer.fullest_ratio)
     if answer.confidence is None or answer.confidence.reason.code != "sure.bounds":
-        below = f"Carried is {numbers.percent(answer.reached_width)} % below too much."
-        yield below if answer.reached_width is not None else f"{bounds_words(answer).capitalize()}."
+        width = answer.reached_width
+        below = f"{bounds_words(answer).capitalize()}."
+        yield below if width is None else worded("trials.below", width=width)
     if answer.cut_rounds:
-        yield f"{len(answer.rounds) - answer.cut_rounds} of {count_of(rounds, 'round')} complete."
-    for carried, said in (
-        (True, "carried a load that others did not"),
-        (False, "did not carry a load that others carried"),
-    ):
+        complete = len(answer.rounds) - answer.cut_rounds
+        yield worded("trials.rounds", complete=complete, rounds=rounds)
+    for carried, code in ((True, "carried"), (False, "not_carried")):
         if named := [n for n, good in odd if good is carried]:
             names = ", ".join(map(str, named[:4])) + (" …" if len(named) > 4 else "")
-            yield f"{noun(len(named), 'Trial')} {names} {said}."
+            yield worded(f"odd.{code}", trials=noun(len(named), "Trial"), names=names)
     # The card writes no digit that is not known; tables and drawings have what was measured.
     seen = [one for one in ends if one is not None and one.pps is not None and one.shown_pps]
     measured = [f"{one.pps:,.0f}" for one in seen]
     if measured != [one.shown_pps for one in seen]:
-        yield f"Measured {' and '.join(measured)} packets/s."
+        yield worded("trials.measured", rates=" and ".join(measured))
 
 
 def _margin(fullest: float | None) -> Iterator[str]:
     """How near to its limit the ring came in the trials that carried a load."""
     if fullest is not None:
-        yield render(Finding(code="card-margin", values={"fullest": fullest}))
+        yield worded("card-margin", fullest=fullest)
 
 
 def ordered(searched: SearchedCell) -> list[Trial]:

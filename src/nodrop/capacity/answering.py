@@ -15,19 +15,17 @@ from typing import Any
 from nodrop.answer.finding import Finding
 from nodrop.capacity.bounds import Bounds
 from nodrop.capacity.estimate import Estimate
+from nodrop.capacity.findings import doubts, findings, writing
 from nodrop.capacity.limit import CLOSED, least_tried, limited_by
 from nodrop.capacity.search_answer import (
     Answer,
     Between,
     Bound,
-    Confidence,
-    Evidence,
     Missed,
     Round,
     apart,
     confidence,
 )
-from nodrop.capacity.statements import doubts, statements, writing
 from nodrop.capacity.tried import (
     NEAR,
     Bracket,
@@ -43,7 +41,7 @@ from nodrop.capacity.tried import (
     untriable_above,
 )
 from nodrop.config.search import Search
-from nodrop.results.capacity import LimitedBy
+from nodrop.results.capacity import Confidence, LimitedBy
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import median_interval, runs_needed
 
@@ -257,12 +255,12 @@ class _Cell:
             trials=len(own),
             trial_seconds=sum(_offered_s(record) for record in own),
             sent_pps=_sent_pps(every),
-            statements=(),
+            findings=(),
         )
         answer = replace(answer, confidence=_confidence(answer, every, search, found))
-        *others, cost = statements(answer, every, search, own)
+        *others, cost = findings(answer, every, search, own)
         others += reservations(answer, found)
-        return replace(answer, statements=(*others, cost))
+        return replace(answer, findings=(*others, cost))
 
 
 def _confidence(
@@ -272,21 +270,8 @@ def _confidence(
     less_than = upper is not None and not any(t.value < upper.value for t in every)
     if lower is None and not less_than:
         return None
-    shifts = [] if found is None else [*changed(answer, found)]
-    return confidence(
-        Evidence(
-            lower=lower,
-            upper=upper,
-            width=answer.reached_width,
-            asked_width=search.relative_width,
-            between=answer.between,
-            limited_by=answer.limited_by,
-            trials=every,
-            goal=answer.goal,
-            doubts=[*shifts, *doubts(answer, every)],
-            missed=answer.missed,
-        )
-    )
+    against = [*([] if found is None else changed(answer, found)), *doubts(answer, every)]
+    return confidence(answer, every, search.relative_width, against)
 
 
 def _offered_s(record: TrialRecord) -> float:

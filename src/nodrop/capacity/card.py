@@ -5,63 +5,26 @@ Whoever watches a search says the same of the trials so far as the report says o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from nodrop.answer.finding import WORDS, Finding, render, sentence_case
-from nodrop.capacity.search_answer import Answer, Bound
-from nodrop.capacity.statements import writing
-from nodrop.config.units import count_of
-from nodrop.findings.load_words import apart, goal_words, written
+from nodrop.answer.finding import WORDS, Finding, render, sentence_case, worded
+from nodrop.capacity.findings import rate_words
+from nodrop.config.search import Of
+from nodrop.findings.load_words import goal_words
 from nodrop.ledger.verdict import percent
 from nodrop.results.capacity import Action, Card, CardLoad
 
 
-def load_of(answer: Answer, bound: Bound | None) -> CardLoad | None:
-    """Digits follow what is known, as in every sentence: the carried load is rounded down, the
-    other up."""
-    if bound is None:
-        return None
-    known, up = writing(answer).known, bound is answer.upper
-    ends = (answer.lower, answer.upper)
-
-    def shown(of: Callable[[Bound], float | None], value: float | None) -> str:
-        pair = [v for end in ends if end is not None and (v := of(end)) is not None]
-        if value is None:
-            return ""
-        if len(pair) == 2 and pair[0] < pair[1]:
-            return apart(pair[0], pair[1], known)[up]
-        return written(value, known, up=up)
-
-    return CardLoad(
-        pps=bound.pps,
-        bps=bound.bps,
-        value=bound.value,
-        runs=[*bound.runs],
-        shown_pps=shown(lambda b: b.pps, bound.pps),
-        shown_mbit="" if bound.bps is None else written(bound.bps / 1e6, max(known, 1e-3)),
-        shown_value=shown(lambda b: b.value, bound.value),
-    )
-
-
-def headline(answer: Answer) -> str:
-    """At most 8 words and one number."""
-    lower = load_of(answer, answer.lower)
-    if lower is None:
-        return "No load is shown to be carried."
-    rate = f"{lower.shown_pps} packets/s" if lower.shown_pps else f"{lower.shown_value}X"
-    detections = answer.goals_of == "detections"
-    if answer.goal == 0:
-        return f"{rate} carried without {'a missed detection' if detections else 'loss'}"
-    return f"{rate} carried within the tolerated {'missed detections' if detections else 'loss'}"
-
-
 def lost_words(card: Card) -> str:
     """`1.75 to 1.96 % lost in 3 of 3 trials`."""
-    if card.lost is None:
+    return lost_in(card.lost or (), card.lossy, card.lossy_of, card.goals_of)
+
+
+def lost_in(losses: Sequence[float], lossy: int, of: int, goals_of: Of) -> str:
+    """Words on losses of trials; empty if there are none."""
+    if not losses:
         return ""
-    what = "of detections missed" if card.goals_of == "detections" else "lost"
-    trials = count_of(card.lossy_of, "trial")
-    return f"{span_words(*card.lost)} {what} in {card.lossy} of {trials}"
+    return worded(f"lost.{goals_of}", span=span_words(min(losses), max(losses)), k=lossy, of=of)
 
 
 def span_words(low: float, high: float) -> str:
@@ -98,21 +61,13 @@ def breaks_words(
 
 def kicker(card: Card) -> str:
     """Words above the number."""
-    if card.only_seen:
-        return "No loss seen, not shown to be carried"
-    at_least = "At least this is carried" if _no_end(card) else "Carried"
-    return f"{at_least} {goal_words(card.goal, card.goals_of)}"
+    code = "seen" if card.only_seen else "at_least" if _no_end(card) else "carried"
+    return worded(f"kicker.{code}", within=goal_words(card.goal, card.goals_of))
 
 
 def _no_end(card: Card) -> bool:
     """A search that met no load that is too much."""
     return card.too_much is None and card.by != "given"
-
-
-def rate_words(load: CardLoad) -> str:
-    if load.shown_pps:
-        return f"{load.shown_pps} packets/s"
-    return load.shown_value if load.value is None else f"{load.shown_value}X"
 
 
 def load_words(load: CardLoad, card: Card) -> str:
@@ -130,8 +85,7 @@ def load_words(load: CardLoad, card: Card) -> str:
     return ", ".join(filter(None, (rate, bits, scale, goal)))
 
 
-STATES = {"untried": "Untried.", "helps": "Helps.", "does not": "Does not help.",
-          "cannot tell yet": "? Cannot tell yet."}  # fmt: skip
+STATES: Mapping[str, str] = WORDS["states"]
 
 
 def loads_lines(card: Card) -> Iterator[tuple[str, str]]:

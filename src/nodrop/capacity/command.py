@@ -28,7 +28,7 @@ from nodrop.terminal.arguments import (
     all_settings,
     blaming_options,
     reporting,
-    say,
+    say_in_a_pipe,
     say_json,
 )
 
@@ -164,11 +164,10 @@ def _answer(run: Path, *, as_json: bool) -> int:
     from nodrop.capacity.answer_cards import cards
     from nodrop.capacity.json_answer import capacity_answer
     from nodrop.capacity.searched_cells import searches
-    from nodrop.capacity.terminal import ends_with, print_capacity, print_sensor
+    from nodrop.capacity.terminal import ends_with, print_answers
     from nodrop.report.story import read_story
     from nodrop.report.trust import decoder_sentences, trace_changes
     from nodrop.report.write import write_report
-    from nodrop.terminal.progress import print_questions
 
     story = read_story([run])
     page = write_report(story)
@@ -191,10 +190,6 @@ def _answer(run: Path, *, as_json: bool) -> int:
         ]
         say_json(answers[0].model_dump() if answers else None)
         return code
-    print_questions(story)
-    for one, card in zip(found, cards(story), strict=True):
-        print_capacity(one, card)
-    print_sensor(story)
-    say(f"report: {page}")
-    say(run)
+    print_answers(story, page)
+    say_in_a_pipe(run)
     return code

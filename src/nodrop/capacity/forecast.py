@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nodrop.answer.finding import worded
 from nodrop.capacity.bounds import PROOFS
 from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING, WHOLE
 from nodrop.config.search import Search
-from nodrop.config.units import count_of, format_seconds
+from nodrop.config.units import format_seconds
 from nodrop.ledger.over_time import duration
 from nodrop.results.capacity import Forecast
 
@@ -79,32 +80,25 @@ def soak_words(search: Search, cells: int) -> str:
     """Before the search; empty if there is no soak."""
     if search.soak_s is None:
         return ""
-    each = "" if cells == 1 else f" for each of {cells} cells"
-    return (
-        f"{'; ' if search.budget_s else ''}search.soak_s = {search.soak_s:g}: after the search and "
-        f"beside its budget, {search.soak_s:g} s more{each} at the load that is carried"
-    )
+    code = "soak" if cells == 1 else "soaks"
+    said = worded(f"forecast.{code}", soak_s=search.soak_s, cells=cells)
+    return f"; {said}" if search.budget_s else said
 
 
 def forecast_words(found: Forecast | None, search: Search, *, decides_s: float) -> str:
     """Before the search; empty if there is no budget."""
     if found is None:
         return ""
-    if decides_s > 2 * search.final_trial_s:
-        many = f"about {count_of(found.trials, 'trial')} of each cell"
-        return (
-            f"search.budget_s = {found.budget_s:g}: {many}; one pass over the window takes "
-            f"{format_seconds(decides_s)}: a shorter load.window or a larger budget has more trials"
-        )
-    said = (
-        f"search.budget_s = {found.budget_s:g}: about {count_of(found.trials, 'trial')} of each "
-        f"cell, in {count_of(search.rounds, 'round')} or fewer; "
-    )
-    if found.relative_width is None:
-        return said + 'so few are likely to end with "at least" or with far bounds'
-    return (
-        f"{said}bounds about {100 * found.relative_width:.2g} % apart are likely, if trials of a "
-        f"load differ by {100 * DIFFER:g} % or less ({100 * search.relative_width:.3g} % asked for)"
+    far = "far" if found.relative_width is None else "likely"
+    return worded(
+        f"forecast.{'long_pass' if decides_s > 2 * search.final_trial_s else far}",
+        budget_s=found.budget_s,
+        trials=found.trials,
+        takes=format_seconds(decides_s),
+        rounds=search.rounds,
+        width_pct=100 * (found.relative_width or 0.0),
+        differ_pct=100 * DIFFER,
+        asked_pct=100 * search.relative_width,
     )
 
 
@@ -129,8 +123,5 @@ def loop_words(search: Search, first_loads: Iterable[Mapping[str, Any]]) -> str:
     loops = [load["loops"] for load in several]
     often = " to ".join(f"{number:,}" for number in sorted({min(loops), max(loops)}))
     alone = [load for load in several if load.get("loop_flows") != "distinct"]
-    flows = "the same flows each time" if alone else "each time with addresses of its own"
-    return (
-        f"the capture or its window is shorter than a trial that decides "
-        f"({duration(search.final_trial_s)}): it is sent {often} times, {flows} (load.loop_flows)"
-    )
+    code = "same" if alone else "distinct"
+    return worded(f"loop.{code}", trial=duration(search.final_trial_s), often=often)

@@ -5,26 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from nodrop.answer.finding import WORDS
 from nodrop.capacity.tried import by_detections, judged_ratio
 from nodrop.ledger.imbalance import Role
 from nodrop.report import escape, numbers
 from nodrop.results.trial import TrialRecord, mark_of
-
-WORDS = {
-    "good": "no loss",
-    "absorbed": "no loss, pace not shown",
-    "loss": "lost packets",
-    "failed": "the SUT failed",
-    "void": "void: says nothing of the SUT",
-}
-"""Meaning of each mark."""
-OF_DETECTIONS = {
-    **WORDS,
-    "good": "no detection missed",
-    "absorbed": "no detection missed, pace not shown",
-    "loss": "missed detections",
-}
-"""... of a trial that is judged by its detections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +53,7 @@ class Dot:
 
     @property
     def words(self) -> str:
-        return (OF_DETECTIONS if self.of_detections else WORDS)[self.mark]
+        return str(WORDS["marks"]["detections" if self.of_detections else "packets"][self.mark])
 
     @property
     def says(self) -> str:

@@ -9,13 +9,14 @@ from typing import Any
 
 from markupsafe import Markup
 
+from nodrop.answer.finding import WORDS as TABLES
 from nodrop.capacity.answer_cards import cards, given_cards, ordered
+from nodrop.capacity.findings import ramp_findings
 from nodrop.capacity.knee import workers_of
 from nodrop.capacity.pictures import by_outcome, zones
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import efficiencies
-from nodrop.capacity.statements import ramp_findings
 from nodrop.capacity.tried import judged_ratio
 from nodrop.capacity.words import shown_fit
 from nodrop.config.units import parse_cpus
@@ -33,22 +34,7 @@ from nodrop.stats.loss_curve import LossCurve, NoCurve
 ROW = 24
 MOST_ROUNDS = 8
 MOST_SIGNS = 24
-WORDS: Mapping[str, tuple[str, str]] = {
-    "carried": ("carried", "No packet was lost, and the rings were seen to empty."),
-    "round": ("round", "One search with a start of the SUT of its own."),
-    "void": ("void", "A trial that says nothing of the SUT. It enters no figure."),
-    "failed": ("failed", "The SUT died, hung or was killed. That counts against the load."),
-    "knee": ("knee", "The load from which packets are lost."),
-    "socket-ring": ("socket ring", "Packets wait here for the capture thread. A full ring drops."),
-    "residual": ("residual", "Packets in no class. It must be 0, else the trial is void."),
-    "merged": ("merged", "Fragments put together by the kernel: fewer packets, nothing lost."),
-    "held": ("held", "Fragments of datagrams that never became whole."),
-    "schedule-error": ("schedule error", "How late a packet left, against its time in the trace."),
-    "busy-core": ("busy core", "One second of CPU time of the SUT and its helpers."),
-    "fitted": ("fitted", "Above this load more than half of the trials lose packets."),
-    "x": ("NX", "So many replicas of the trace together, each with its own flows."),
-    "sut": ("SUT", "System under test: the IDS that is measured."),
-}
+WORDS: Mapping[str, tuple[str, str]] = TABLES["glossary"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+from nodrop.answer.finding import Finding, render
 from nodrop.capacity.knee import Dot, dots, voids
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
-from nodrop.capacity.statements import writing
-from nodrop.capacity.words import deciding, fitted_words, goal_name, shown_fit, stand_apart
+from nodrop.capacity.words import (
+    between_words,
+    deciding,
+    fitted_words,
+    goal_name,
+    shown_fit,
+    stand_apart,
+)
 from nodrop.findings.load_words import value_words
 from nodrop.ledger.worker_threads import SATURATED_SHARE
 from nodrop.report import numbers
@@ -118,19 +125,15 @@ def efficiency_words(subject: str, found: Efficiency | None) -> str:
     """Empty if no trial shows it."""
     if found is None:
         return ""
-    cost = f"{subject}: CPU time of a packet {with_spread(found.packet_us, numbers.micros, ' µs')}."
-    if found.busiest_ratio is None:
-        return f"{cost} How busy its threads were is not known, so neither is what a core carries."
-    if not found.core_is_full:
-        busiest = f"{found.busiest_ratio * 100:.0f} %"
-        return (
-            f"{cost} No thread was near a full CPU (the busiest: {busiest}), so what a busy core "
-            "would carry is not shown."
-        )
-    words = with_spread(found.packets, numbers.count, " packets")
-    if found.bits is not None:
-        words += f" and {with_spread(found.bits, numbers.megabits, ' Mbit')}"
-    return f"{cost} A busy core carries {words} a second."
+    busiest, bits = found.busiest_ratio, found.bits
+    code = "unknown" if busiest is None else "full" if found.core_is_full else "idle"
+    values = {
+        "cost": with_spread(found.packet_us, numbers.micros, " µs"),
+        "busiest": busiest,
+        "packets": with_spread(found.packets, numbers.count, " packets"),
+        "bits": f" and {with_spread(bits, numbers.megabits, ' Mbit')}" if bits else "",
+    }
+    return render(Finding(code=f"efficiency.{code}", subject=subject, values=values))
 
 
 def with_spread(summary: Summary, shown: numbers.Shown, unit: str = "") -> str:
@@ -416,21 +419,19 @@ def _interval_pps(answer: Answer) -> tuple[float, float] | None:
 
 
 def caption_of(searched: SearchedCell, knee: Knee) -> str:
-    said = [f"Every trial of {searched.subject}, at the load that was really sent."]
-    if knee.voids:
-        said.append("Above the plot: void ones, which say nothing of the SUT.")
-    if any(dot.worker is not None for dot in knee.dots):
-        said.append("Below: the worker that lost most.")
-    if knee.carried_pps and knee.too_much_pps:
-        said.append("Blue ground: carried. Orange ground: too much. Between them: not known.")
-    said.append(fitted_words(shown_fit(searched)))
-    if knee.curve:
-        said.append("The curve says what is lost once the rings are full.")
-    if knee.held:
-        said.append("Bars above marks: what rings still held when the load ended.")
-    if any(dot.apart for dot in knee.dots):
-        said.append("What stands apart is marked, and is in every figure like the others.")
-    return " ".join(said)
+    parts: Mapping[str, object] = {
+        "every": True,
+        "void": knee.voids,
+        "worker": any(dot.worker is not None for dot in knee.dots),
+        "ground": knee.carried_pps and knee.too_much_pps,
+        "fitted": True,
+        "curve": knee.curve,
+        "held": knee.held,
+        "apart": any(dot.apart for dot in knee.dots),
+    }
+    known = {"fitted": fitted_words(shown_fit(searched))}
+    said = (Finding(code=f"caption.{c}", subject=searched.subject, values=known) for c in parts)
+    return " ".join(one.text for one, there in zip(said, parts.values(), strict=True) if there)
 
 
 def capacity_bars(found: Sequence[SearchedCell]) -> Chart:
@@ -451,7 +452,8 @@ def _bar(searched: SearchedCell, answer: Answer) -> Bar:
         words = f"{words} ({value_words(answer.by, answer.lower.value)})"
     if answer.lower is not None and answer.upper is None:
         words = f"at least {words}"
-    words += _between_rounds(answer)
+    if answer.between is not None and answer.between.n > 1:
+        words += f"; {between_words(answer)}"
     part = Part(kind="carried", value=pps or 0.0, says=f"{cell}, {goal}: {words}", style=STYLE)
     several = len(searched.answers) > 1
     return Bar(
@@ -461,20 +463,3 @@ def _bar(searched: SearchedCell, answer: Answer) -> Bar:
         words=words,
         interval=_interval_pps(answer),
     )
-
-
-def _between_rounds(answer: Answer) -> str:
-    """`; 4,100 to 4,300 packets/s (61X to 62X) in 3 rounds`, or their interval if there are rounds
-    enough."""
-    between = answer.between
-    if between is None or between.n < 2:
-        return ""
-
-    loads = writing(answer)
-    if interval := between.interval:
-        span = loads.span(interval.low, interval.high)
-        return f"; 95 % interval {span}, {between.n} rounds"
-    if between.lowest == between.highest:
-        return f" in each of {between.n} rounds"
-    span = loads.span(between.lowest, between.highest, up=False)
-    return f"; {span} in {between.n} rounds"

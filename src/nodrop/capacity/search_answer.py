@@ -1,4 +1,4 @@
-"""Answer of a search for a cell and a goal, as numbers and as statements."""
+"""Answer of a search for a cell and a goal, as numbers and as findings."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nodrop.answer.finding import Finding, render
+from nodrop.answer.finding import Finding
 from nodrop.capacity.tried import MOST_MISSED, Tried
 from nodrop.config.search import Of
-from nodrop.results.capacity import LimitedBy
+from nodrop.results.capacity import Confidence, LimitedBy
 from nodrop.stats.interval import Interval, Knee, upper_bound
 
 ALIKE = 1.005
@@ -78,6 +78,11 @@ class Between:
     def highest(self) -> float:
         return max(bound.value for bound in self.carried)
 
+    @property
+    def spread(self) -> float | None:
+        """Share of the highest that the lowest lies below it; None of one round."""
+        return (self.highest - self.lowest) / self.highest if self.n > 1 else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missed:
@@ -93,23 +98,6 @@ class Missed:
     def share_at_most(self) -> float:
         """Upper bound, with 95 % confidence, of the share of such trials that miss the goal."""
         return upper_bound(self.missed, self.trials)
-
-
-Level = Literal["high", "fair", "low"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confidence:
-    """A level, by the rule of `confidence`, and its reason."""
-
-    level: Level
-    reason: Finding
-    known: float
-    """Relative: the load is written in steps of that."""
-
-    @property
-    def why(self) -> str:
-        return render(self.reason, "why")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +144,7 @@ class Answer:
     sent_pps: Mapping[float, float]
     """Load → packets/s that its trials really sent, the median: a replica in part has whole flows,
     so a trace with one large flow sends no more of 1.9X than of 1.5X."""
-    statements: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     """The first is the answer; what the search took is the last."""
 
 
@@ -182,104 +170,66 @@ PART = 0.1
 """... nor better than this part of the way from bound to bound, or from round to round."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """Evidence that the confidence rule reads."""
+def confidence(
+    answer: Answer, trials: Sequence[Tried], asked_width: float, against: Sequence[Finding]
+) -> Confidence:
+    """`trials`: of all rounds, without ramps; `against`: findings that speak against the answer."""
+    goods = [(trial, trial.good(answer.goal)) for trial in trials]
+    shown = [trial for trial, good in goods if good is not None]
+    counted = {"said": len(shown), "trials": len(trials)}
+    busy = {"busy": sum(t.record.host_was_busy for t in shown), "said": len(shown)}
+    between = answer.between
+    spread = between.spread if between is not None else None
 
-    lower: Bound | None
-    upper: Bound | None
-    width: float | None
-    """(upper − lower) / upper."""
-    asked_width: float
-    between: Between | None
-    limited_by: LimitedBy
-    trials: Sequence[Tried]
-    """Trials of all rounds, without ramps."""
-    goal: float
-    doubts: Sequence[Finding]
-    """Findings that speak against the answer."""
-    missed: Missed | None = None
-    """None if no load is carried."""
+    def seldom(least: int) -> Iterator[Finding]:
+        if answer.lower is not None and len(answer.lower.runs) < least:
+            yield _reason("seldom", trials=len(answer.lower.runs))
 
-    @property
-    def said(self) -> int:
-        """Trials that show something."""
-        return sum(trial.good(self.goal) is not None for trial in self.trials)
+    def wide(most: float) -> Iterator[Finding]:
+        if answer.reached_width is not None and answer.reached_width > most:
+            yield _reason("bounds", width=answer.reached_width)
+        if spread is not None and spread > most:
+            yield _reason("spread", spread=spread)
 
-    @property
-    def busy(self) -> int:
-        """... though the hypervisor, other programs or a quota had the CPUs."""
-        shown = [t for t in self.trials if t.good(self.goal) is not None]
-        return sum(trial.record.host_was_busy for trial in shown)
+    def low() -> Iterator[Finding]:
+        if len(shown) < FEW_MEASURED * len(trials):
+            yield _reason("few_said", **counted)
+        if busy["busy"] > FEW_MEASURED * len(shown):
+            yield _reason("disturbed", **busy)
+        if answer.limited_by in TAKEN:
+            yield _reason("kept_off")
+        seen = answer.missed
+        if seen is not None and seen.missed > max(1, MOST_MISSED * seen.trials):
+            yield _reason("missed", missed=seen.missed, trials=seen.trials)
+        yield from (one for one in against if one.values.get("most_share", 1.0) > MOST_AGREE)
+        yield from wide(FAR_APART)
+        yield from seldom(FEWEST)
 
-    @property
-    def spread(self) -> float | None:
-        """Spread of the loads that ended rounds carried, relative to the highest; None if fewer
-        than two rounds ended."""
-        between = self.between
-        if between is None or between.n < 2:
-            return None
-        return (between.highest - between.lowest) / between.highest
+    def fair() -> Iterator[Finding]:
+        if answer.upper is None:
+            yield _reason("no_end")
+        yield from seldom(ENOUGH)
+        if len(shown) < NEARLY_ALL_MEASURED * len(trials):
+            yield _reason("few_said", **counted)
+        if busy["busy"] > (1 - NEARLY_ALL_MEASURED) * len(shown):
+            yield _reason("disturbed", **busy)
+        yield from against
+        rounds = 0 if between is None else between.n
+        if rounds < ROUNDS:
+            yield _reason({0: "no_round", 1: "one_round", 2: "two_rounds"}[rounds])
+        yield from wide(max(AGREE, asked_width))
 
-
-def confidence(found: Evidence) -> Confidence:
-    level: Level
-    if low := next(_low(found), None):
-        level, reason = "low", low
-    elif fair := next(_not_high(found), None):
-        level, reason = "fair", fair
+    level: Literal["high", "fair", "low"] = "high"
+    if reason := next(low(), None):
+        level = "low"
+    elif reason := next(fair(), None):
+        level = "fair"
     else:
-        assert found.between is not None and found.spread is not None, "high needs three rounds"
-        counted = {"rounds": found.between.n, "spread": found.spread, **_counted(found)}
-        level, reason = "high", _reason("agree", **counted)
-    ways = [part * PART for part in (found.width, found.spread) if part is not None]
-    return Confidence(level=level, reason=reason, known=max([KNOWN[level], *ways]))
+        assert between is not None, "high needs three rounds"
+        reason = _reason("agree", rounds=between.n, spread=spread, **counted)
+    ways = [part * PART for part in (answer.reached_width, spread) if part is not None]
+    return Confidence(level=level, reason=reason, known_ratio=max([KNOWN[level], *ways]))
 
 
 def _reason(code: str, **values: Any) -> Finding:
     return Finding(code=f"sure.{code}", values=values)
-
-
-def _counted(found: Evidence) -> dict[str, int]:
-    return {"said": found.said, "trials": len(found.trials)}
-
-
-def _low(found: Evidence) -> Iterator[Finding]:
-    if found.said < FEW_MEASURED * len(found.trials):
-        yield _reason("few_said", **_counted(found))
-    if found.busy > FEW_MEASURED * found.said:
-        yield _reason("disturbed", busy=found.busy, said=found.said)
-    if found.limited_by in TAKEN:
-        yield _reason("kept_off")
-    if (seen := found.missed) is not None and seen.missed > max(1, MOST_MISSED * seen.trials):
-        yield _reason("missed", missed=seen.missed, trials=seen.trials)
-    yield from (d for d in found.doubts if d.values.get("most_share", 1.0) > MOST_AGREE)
-    yield from _apart(found, FAR_APART)
-    yield from _seldom(found, FEWEST)
-
-
-def _not_high(found: Evidence) -> Iterator[Finding]:
-    if found.upper is None:
-        yield _reason("no_end")
-    yield from _seldom(found, ENOUGH)
-    if found.said < NEARLY_ALL_MEASURED * len(found.trials):
-        yield _reason("few_said", **_counted(found))
-    if found.busy > (1 - NEARLY_ALL_MEASURED) * found.said:
-        yield _reason("disturbed", busy=found.busy, said=found.said)
-    yield from found.doubts
-    rounds = 0 if found.between is None else found.between.n
-    if rounds < ROUNDS:
-        yield _reason({0: "no_round", 1: "one_round", 2: "two_rounds"}[rounds])
-    yield from _apart(found, max(AGREE, found.asked_width))
-
-
-def _seldom(found: Evidence, least: int) -> Iterator[Finding]:
-    if found.lower is not None and len(found.lower.runs) < least:
-        yield _reason("seldom", trials=len(found.lower.runs))
-
-
-def _apart(found: Evidence, most: float) -> Iterator[Finding]:
-    if found.width is not None and found.width > most:
-        yield _reason("bounds", width=found.width)
-    if found.spread is not None and found.spread > most:
-        yield _reason("spread", spread=found.spread)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from nodrop.capacity.findings import ramp_words
 from nodrop.capacity.pictures import (
     Efficiency,
     capacity_bars,
@@ -19,8 +20,13 @@ from nodrop.capacity.pictures import (
 )
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.searched_cells import SearchedCell, searches
-from nodrop.capacity.statements import ramp_words, writing
-from nodrop.capacity.words import curves_table, forecast_words, limit_words, stand_apart
+from nodrop.capacity.words import (
+    between_words,
+    curves_table,
+    forecast_words,
+    limit_words,
+    stand_apart,
+)
 from nodrop.findings.load_words import value_words
 from nodrop.ledger.over_time import duration
 from nodrop.report import escape, numbers
@@ -165,22 +171,6 @@ def capacity_table(found: Sequence[SearchedCell], *, name: str = "capacity") -> 
     answers = ((one, answer) for one in found for answer in one.answers)
     cell: Field[Answered] = words("cell", "Cell", lambda x: x[0].subject)
     return table_of(name, "What is carried", (cell, goal, *ANSWER_FIELDS), answers)
-
-
-def between_words(answer: Answer) -> str:
-    """`4,100 to 4,300 packets/s (61X to 62X) in 3 rounds`: between starts of the SUT, never within
-    one search."""
-    between = answer.between
-    if between is None:
-        cut = any(one.lower is not None for one in answer.rounds)
-        return "not known: the budget cut each short" if cut else "no round carried a load"
-    if between.n == 1:
-        return "one round"
-    loads = writing(answer)
-    said = f"{loads.span(between.lowest, between.highest, up=False)} in {between.n} rounds"
-    if between.interval is None:
-        return said
-    return f"{said}; 95 % interval {loads.span(between.interval.low, between.interval.high)}"
 
 
 @dataclass(frozen=True, slots=True)

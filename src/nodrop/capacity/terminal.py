@@ -1,137 +1,39 @@
-"""The answer of a search in a terminal: sentences, figures and the knee."""
+"""The answer of a search in a terminal of 24 rows: the number, what breaks, what to do, how sure,
+and the number again. Page and report.md have the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from nodrop.answer.finding import render
-from nodrop.capacity.card import action_lines, card_lines, loads_lines
-from nodrop.capacity.knee import OF_DETECTIONS, WORDS, Dot
-from nodrop.capacity.pictures import knee_of
-from nodrop.capacity.searched_cells import SearchedCell
-from nodrop.capacity.words import (
-    doubts,
-    fitted,
-    fitted_words,
-    forecast_words,
-    lowered,
-    shown_fit,
-    soak_words,
+from rich.text import Text
+
+from nodrop.answer.finding import Finding, render, sentence_case
+from nodrop.capacity.answer_cards import cards
+from nodrop.capacity.card import (
+    action_lines,
+    aside_words,
+    card_lines,
+    loads_lines,
+    lost_words,
 )
+from nodrop.capacity.findings import rate_words
+from nodrop.capacity.searched_cells import SearchedCell, searches
+from nodrop.capacity.words import doubts, soak_words
 from nodrop.config.units import count_of
-from nodrop.report import escape
-from nodrop.report.chart import ticks
-from nodrop.report.numbers import short
 from nodrop.report.story import Story
 from nodrop.report.trust import decoder_words, sensor_words
 from nodrop.results.capacity import Card
-from nodrop.stats.loss_curve import LossCurve
-from nodrop.terminal.arguments import say
-from nodrop.terminal.console import console, print_keyed, speaks_unicode
+from nodrop.terminal.arguments import command_lines, laid_out, say
+from nodrop.terminal.console import KEY, console, print_keyed
+from nodrop.untrusted.json_text import one_line
 
-WIDTH, HEIGHT = 64, 8
-"""Size of the plot itself, in characters."""
-NARROWEST = 24
-LEFT = 10
-"""Room for the names of the rows."""
-NEAR = 2.0
-"""So many times the answer's upper end is drawn; beyond, a few trials that looked for where to look
-would leave it a corner."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
-    good: str
-    absorbed: str
-    loss: str
-    failed: str
-    answer: str
-    left: str
-    floor: str
-    corner: str
-
-    def of(self, mark: str) -> str:
-        return {
-            "good": self.good,
-            "absorbed": self.absorbed,
-            "loss": self.loss,
-            "failed": self.failed,
-        }[mark]
-
-
-UNICODE = Signs(
-    good="●", absorbed="◐", loss="▼", failed="✗", answer="░", left="┤", floor="─", corner="┼"
-)
-ASCII = Signs(
-    good="o", absorbed="a", loss="v", failed="x", answer="=", left="|", floor="-", corner="+"
-)
-"""For pipes, and for terminals that say they have no UTF-8."""
-STRENGTH = {"good": 0, "absorbed": 1, "loss": 2, "failed": 3}
-"""Rank of each mark. If two trials share a place, the higher rank stands: never the better one."""
-
-
-def knee(
-    dots: Sequence[Dot],
-    *,
-    answer: tuple[float, float] | None,
-    signs: Signs,
-    columns: int | None = None,
-) -> list[str]:
-    """Lines; none if there is no trial to draw. `answer`: its interval, in packets/s."""
-    if not dots:
-        return []
-    near = [dot for dot in dots if answer is None or dot.pps <= NEAR * answer[1]] or dots
-    beyond, dots = [dot for dot in dots if dot not in near], near
-    width = WIDTH if columns is None else max(NARROWEST, min(WIDTH, columns - LEFT - 2))
-    right = ticks(max(*(dot.pps for dot in dots), *(answer or (0.0, 0.0))), wanted=10)[-1]
-    top = ticks(max(dot.loss_ratio or 0.0 for dot in dots) * 100, wanted=2)[-1]
-
-    def column(pps: float) -> int:
-        return min(round(pps / right * (width - 1)), width - 1)
-
-    rows = [[" "] * width for _ in range(HEIGHT - 1)] + [[signs.floor] * width]
-    for dot in sorted(dots, key=lambda dot: STRENGTH[dot.mark]):
-        part = 1.0 if dot.loss_ratio is None else dot.loss_ratio * 100 / top
-        up = round(part * (HEIGHT - 1))
-        rows[HEIGHT - 1 - up][column(dot.pps)] = signs.of(dot.mark)
-    names = (f"{top:g} %", "missed") if near[0].of_detections else (f"{top:g} % lost", "")
-    lines = [*_framed(rows, names, signs), _scale(right, width)]
-    if answer:
-        low, high = map(column, answer)
-        lines.append(" " * (LEFT + 2 + low) + signs.answer * (high + 1 - low))
-    return [*lines, _key(dots, answer, signs), *_beyond(beyond)]
-
-
-def _framed(rows: Sequence[Sequence[str]], top: tuple[str, str], signs: Signs) -> Iterator[str]:
-    names = [*top, *[""] * (HEIGHT - 3), "0"]
-    for number, (row, name) in enumerate(zip(rows, names, strict=True)):
-        edge = signs.corner if number == HEIGHT - 1 else signs.left
-        yield f"{name:>{LEFT}} {edge}{''.join(row)}".rstrip()
-
-
-def _scale(right: float, width: int) -> str:
-    """0, the middle and the end of the axis, each below its place."""
-    middle, end = short(right / 2), f"{short(right)} packets/s"
-    line = f"0{middle:>{width // 2 + len(middle) // 2 - 1}}"
-    return " " * (LEFT + 2) + line + f"{end:>{max(width - len(line), len(end) + 1)}}"
-
-
-def _beyond(dots: Sequence[Dot]) -> Iterator[str]:
-    if dots:
-        trials = count_of(len(dots), "trial")
-        least = short(min(dot.pps for dot in dots))
-        yield f"{'':{LEFT + 2}}not drawn: {trials} at {least} packets/s and more"
-
-
-def _key(dots: Sequence[Dot], answer: tuple[float, float] | None, signs: Signs) -> str:
-    seen = {dot.mark for dot in dots}
-    words = OF_DETECTIONS if dots[0].of_detections else WORDS
-    said = [f"{signs.of(mark)} {name}" for mark, name in words.items() if mark in seen]
-    said += [f"{signs.answer} the answer"] if answer else []
-    return f"{'':{LEFT + 2}}each sign is a trial: {'; '.join(said)}"
-
-
+MOST_ROWS = 15
+"""Rows of the answer of one searched cell; the shell's own prompt and some trials have the
+others."""
+MOST_CELLS = 20
+"""Cells printed of a run of several; the page has the others."""
 NO_FIGURE = 6
 """Exit code of a search that has no load that is carried, for a cell or a goal, and of a run that
 was disturbed too often for its cells to be compared."""
@@ -145,38 +47,132 @@ def ends_with(searches: Sequence[SearchedCell]) -> int:
     return 0 if found else NO_FIGURE
 
 
-def print_capacity(searched: SearchedCell, card: Card) -> None:
-    """The answer of a search: its card, the knee, what speaks against it, what was sent."""
-    out = console()
-    trials = count_of(card.sure.trials, "trial")
-    out.print(f"{searched.subject}  {trials}", markup=False, highlight=False, soft_wrap=True)
-    print_keyed(out, _carried(searched, card))
-    say()
-    picture = knee_of(searched)
-    for line in knee(
-        picture.dots,
-        answer=picture.answer_pps,
-        signs=UNICODE if speaks_unicode(out) else ASCII,
-        columns=out.width if out.is_terminal else None,
-    ):
-        out.print(line, markup=False, soft_wrap=True)
-    say()
-    print_keyed(out, _beside(searched, card))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of the answer, and how much of the terminal it may take."""
+
+    key: str
+    words: str
+    rows: int = 2
+    """Rows beyond these are cut."""
+    rank: int = 0
+    """Lines of the highest rank are left out first; none of rank 0 is."""
+    style: str = ""
+    command: bool = False
+    """To be pasted: left out if it does not fit, never cut."""
+
+    def laid(self, columns: int) -> list[str]:
+        if self.command:
+            lines = [f"  {one}" for one in command_lines(self.words, columns - 2)]
+            return lines if len(lines) <= self.rows else []
+        lines = laid_out(self.words, columns)
+        if len(lines) > self.rows:
+            lines = lines[: self.rows]
+            lines[-1] = f"{lines[-1][: columns - 2].rstrip()} …"
+        return lines
 
 
-MOST_GIVEN = 20
-"""Cells printed of a run whose loads were given; the page has the others."""
+def fitted(lines: Sequence[Line], columns: int, most: int = MOST_ROWS) -> list[tuple[Line, str]]:
+    """Each row with its line: no more than `most`."""
+    lines = [*lines]
+    while True:
+        rows = [(line, row) for line in lines for row in line.laid(columns)]
+        if len(rows) <= most:
+            return rows
+        last = max(lines, key=lambda line: (line.rank, len(line.laid(columns))))
+        at = lines.index(last)
+        shorter = replace(last, rows=last.rows - 1)
+        lines[at : at + 1] = [shorter] if not last.rank and last.rows > 1 else []
 
 
-def print_given(cards: Sequence[Card]) -> None:
-    """The card of cells that differ in their load alone. Of several such groups each has what it
-    carries, and the first what to do."""
-    out = console()
-    for n, card in enumerate(cards[:MOST_GIVEN]):
-        words = f"{card.subject}  {count_of(card.sure.trials, 'trial')}"
-        out.print(words, markup=False, highlight=False, soft_wrap=True)
+def print_answers(story: Story, page: Path) -> None:
+    """The answer of each searched cell. A single one ends with its number."""
+    found, shown = searches(story), cards(story)
+    if len(found) != 1:
+        print_in_short(shown)
+        print_sensor(story)
+        say(f"report: {page}")
+        return
+    out, (searched,), (card,) = console(), found, shown
+    lines = [*answer_lines(story, searched, card, page)]
+    columns = out.width - KEY - 2 if out.is_terminal else 9999
+    key = None
+    for line, words in fitted(lines, columns):
+        if not words.strip() and not out.is_terminal:
+            continue
+        name, key = "" if line is key else line.key, line
+        text = Text.assemble("  ", (f"{name:{KEY}}", "bold"), (words, line.style))
+        text.rstrip()
+        out.print(text, soft_wrap=True, highlight=False)
+
+
+def answer_lines(story: Story, searched: SearchedCell, card: Card, page: Path) -> Iterator[Line]:
+    """Lines in the order of the page's card."""
+    yield Line(key="", words=" ", rank=9)
+    yield Line(key="answer", words=card.headline, style="bold")
+    yield Line(key="", words=_beside(searched, card), rows=3)
+    if card.tolerated:
+        yield Line(key="", words=card.tolerated, rank=2)
+    if card.too_much is not None:
+        words = ", ".join(filter(None, (rate_words(card.too_much), lost_words(card))))
+        yield Line(key="too much", words=words)
+    yield Line(key="breaks", words=" ".join((card.breaks.verdict, *card.breaks.why)))
+    for action in card.actions[:1]:
+        yield Line(key="do", words=f"{action.text} {aside_words(action)}")
+        if action.command:
+            yield Line(key="", words=one_line(action.command), rows=4, rank=1, command=True)
+    sure = card.sure.confidence
+    said = [f"{sure.level}: {sure.why}."] if sure else []
+    yield Line(key="sure", words=" ".join((*said, *card.sure.words)), rows=3)
+    for soak in searched.soaks:
+        yield Line(key="soak", words=soak_words(soak.record), rows=1)
+    if beside := _left_to_the_report(story, searched, card):
+        yield Line(key="but", words=beside, rows=1)
+    yield Line(key="report", words=str(page), rows=9)
+    yield Line(key="carried", words=_again(card), rows=1, style="bold")
+
+
+def _beside(searched: SearchedCell, card: Card) -> str:
+    """Other units of the carried load; why none is known, where none is."""
+    trials, carried = count_of(card.sure.trials, "trial"), card.carried
+    if carried is None:
+        return sentence_case(f"{render(searched.answers[0].findings[0], 'short')}.")
+    bits = f"{carried.shown_mbit} Mbit/s" if carried.shown_mbit else ""
+    scale = f"{carried.shown_value}X of {card.window or 'the trace'}"
+    scale = scale if card.by == "multiplier" and carried.shown_pps else ""
+    return ", ".join(filter(None, (bits, scale, f"{searched.subject}, {trials}")))
+
+
+def _again(card: Card) -> str:
+    """Load that is carried; where none is, the one that is too much."""
+    end, sure = card.carried or card.too_much, card.sure.confidence
+    values = {
+        "rate": rate_words(end) if end else "",
+        "open": card.too_much is None,
+        "sure": f", {sure.level} confidence" if sure else "",
+    }
+    form = "sentence" if card.carried else "less" if end else "short"
+    return render(Finding(code="terminal.again", values=values), form)
+
+
+def _left_to_the_report(story: Story, searched: SearchedCell, card: Card) -> str:
+    """How many caveats and actions stand in the report alone."""
+    window = searched.window
+    few_begin = [window.begun_warning] if window is not None and window.begun_warning else []
+    of_sensor = (*decoder_words(story), *sensor_words(story))
+    caveats = len([*doubts(searched.answers[0]), *few_begin, *of_sensor])
+    more = max(0, len(card.actions) - 1)
+    form = "sentence" if caveats and more else "caveats" if caveats else "more"
+    values = {"caveats": caveats, "more": more}
+    return render(Finding(code="terminal.but", values=values), form) if caveats or more else ""
+
+
+def print_in_short(cards: Sequence[Card]) -> None:
+    """Loads of each cell, and what to do for the first."""
+    for n, card in enumerate(cards[:MOST_CELLS]):
+        say(f"{card.subject}  {count_of(card.sure.trials, 'trial')}")
         in_short = [*loads_lines(card), *(() if n else action_lines(card))]
-        print_keyed(out, card_lines(card) if len(cards) == 1 else in_short)
+        print_keyed(console(), card_lines(card) if len(cards) == 1 else in_short)
     if cards:
         say()
 
@@ -185,31 +181,3 @@ def print_sensor(story: Story) -> None:
     """Packets that the SUT did less work on, rules that it did not load."""
     said = (*decoder_words(story), *sensor_words(story))
     print_keyed(console(), [("sensor", words) for words in said])
-
-
-def _carried(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str]]:
-    """The lines of the card. Where no load is carried, the first says why that is not known."""
-    first, *others = card_lines(card)
-    if card.carried is None:
-        said = render(searched.answers[0].statements[0], "short")
-        first = ("carried", f"{escape.plain(said, longest=600)}.")
-    yield first
-    yield from others
-
-
-def _beside(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str]]:
-    for words in doubts(searched.answers[0]):
-        yield "but", words
-    for soak in searched.soaks:
-        yield "soak", soak_words(soak.record)
-    if (window := searched.window) is not None:
-        # The plan said the rest, and Trust in the report does.
-        at = ", at 1X " if card.by == "multiplier" else ": "
-        yield "sent", f"{window.name}{at}{window.rate_words}."
-        if window.begun_warning:
-            yield "warning", f"{window.begun_words}: it may look faster than it is."
-    curve, shown = fitted(searched), shown_fit(searched)
-    if isinstance(curve, LossCurve):
-        yield "fitted", lowered(fitted_words(shown))
-    if words := forecast_words(searched):
-        yield "budget", words

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from nodrop.answer.finding import WORDS, Finding, render, sentence_case
+from nodrop.answer.finding import WORDS, Finding, render, sentence_case, worded
+from nodrop.capacity.findings import writing
 from nodrop.capacity.limit import TAKEN_BY
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
-from nodrop.capacity.statements import writing
 from nodrop.capacity.tried import Tried, tried
 from nodrop.config.units import count_of
 from nodrop.report import escape, numbers
@@ -47,7 +47,7 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
     broke is said once if goals end at the same load."""
     said: set[str] = set()
     for answer in searched.answers:
-        for statement in answer.statements:
+        for statement in answer.findings:
             rule = RULES.get(statement.code, "capacity")
             if rule == "capacity":
                 yield _sentence(searched, rule, headline(searched.subject, answer), statement)
@@ -98,22 +98,26 @@ def soak_words(record: TrialRecord) -> str:
     """`held for 5 min at 13,485 packets/s, 43.2 Mbit/s`, or from when on it was lost."""
     books, offered, asked = record.packets, record.offered, record.searched
     assert asked is not None and asked.soak is not None
-    if record.outcome != "measured":
-        why = escape.plain(record.verdict.removeprefix(f"{record.outcome}: "))
-        return f"the soak of {_long(asked.duration_s)} is {record.outcome}: {why}"
     bits = "" if offered.bps is None else f", {numbers.megabits(offered.bps)} Mbit/s"
     at = "" if offered.per_s is None else f" at {numbers.count(offered.per_s)} packets/s{bits}"
-    lasted = f"{_long(offered.duration_s or asked.duration_s)}{at}"
-    if not books.lost_packets:
-        if books.loss_ratio is None:
-            return f"whether it lost packets in {lasted} is not known"
-        behind = ", but was behind at the end" if books.sustained is False else ""
-        return f"held for {lasted}{behind}"
-    since = asked.soak.lossy_from_s
-    when = "" if since is None else f" from {_moment(since)} on"
-    where = f", in {escape.plain(books.loss_place)}" if books.loss_place else ""
-    lost = "" if books.loss_ratio is None else f" {numbers.percent(books.loss_ratio)} %"
-    return f"lost{lost}{when} of {lasted}{where}"
+    since, place, ratio = asked.soak.lossy_from_s, books.loss_place, books.loss_ratio
+    values = {
+        "asked": _long(asked.duration_s),
+        "outcome": record.outcome,
+        "verdict": escape.plain(record.verdict.removeprefix(f"{record.outcome}: ")),
+        "lasted": f"{_long(offered.duration_s or asked.duration_s)}{at}",
+        "lost": "" if ratio is None else f" {numbers.percent(ratio)} %",
+        "when": "" if since is None else f" from {_moment(since)} on",
+        "where": f", in {escape.plain(place)}" if place else "",
+    }
+    code = "held" if books.sustained is not False else "behind"
+    if record.outcome != "measured":
+        code = "other"
+    elif books.lost_packets:
+        code = "lost"
+    elif ratio is None:
+        code = "not_known"
+    return render(Finding(code=f"soak.{code}", values=values))
 
 
 def soak_evidence(record: TrialRecord) -> dict[str, float | str | None]:
@@ -143,7 +147,7 @@ def _moment(seconds: float) -> str:
 def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
     """A sentence on what the search took, which is the same for all its goals."""
     for answer in searched.answers[:1]:
-        for statement in answer.statements:
+        for statement in answer.findings:
             if RULES.get(statement.code) == "search-cost":
                 text = f"a search of {searched.subject}: {statement.text}"
                 yield _sentence(searched, "search-cost", text, statement)
@@ -152,7 +156,7 @@ def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
 def headline(subject: str, answer: Answer) -> str:
     """`Suricata carries 103,400 packets/s, 310 Mbit/s (61.2X) without loss, not 106,400 packets/s
     (63X).` The rates are those really sent."""
-    text = render(replace(answer.statements[0], subject=subject))
+    text = render(replace(answer.findings[0], subject=subject))
     return f"{escape.plain(text, longest=600)}."
 
 
@@ -172,7 +176,7 @@ def lowered(words: str) -> str:
 
 def doubts(answer: Answer) -> Iterator[str]:
     """Sentences that speak against the answer."""
-    for statement in answer.statements:
+    for statement in answer.findings:
         if statement.code in DOUBTS:
             yield f"{sentence_case(statement.text)}."
 
@@ -197,27 +201,23 @@ def forecast_words(searched: SearchedCell) -> str:
     foreseen = searched.forecast
     if foreseen is None:
         return ""
-    likely = count_of(foreseen.trials, "trial")
-    if foreseen.relative_width is None:
-        likely += ", too few for close bounds"
-    else:
-        likely += f", and bounds {numbers.percent(foreseen.relative_width)} % apart"
-    bought = count_of(len(searched.ramps) + len(searched.trials), "trial")
-    rounds = [*map(str, searched.round_trials)]
-    if len(rounds) > 1:
-        ramps = f"{count_of(len(searched.ramps), 'ramp')}, " if searched.ramps else ""
-        bought += f" ({ramps}{' + '.join(rounds)} in {len(rounds)} rounds)"
-    reached = [bounds_words(answer) for answer in searched.answers]
-    bounds = ", ".join(
-        f"{goal_name(answer)}: {words}"
-        for answer, words in zip(searched.answers, reached, strict=True)
-    )
-    if len(set(reached)) == 1:
-        bounds = reached[0]
-    return (
-        f"Of the budget of {foreseen.budget_s:,.0f} s the search of {searched.subject} was likely "
-        f"to get {likely}. It got {bought}; {bounds}.{_starts(searched, foreseen.budget_s)}"
-    )
+    rounds, reached = searched.round_trials, [*map(bounds_words, searched.answers)]
+    each = zip(map(goal_name, searched.answers), reached, strict=True)
+    bounds = ", ".join(f"{goal}: {words}" for goal, words in each)
+    values = {
+        "budget_s": foreseen.budget_s,
+        "subject": searched.subject,
+        "likely": foreseen.trials,
+        "width": foreseen.relative_width,
+        "trials": len(searched.ramps) + len(searched.trials),
+        "ramps": f"{count_of(n, 'ramp')}, " if (n := len(searched.ramps)) else "",
+        "rounds": len(rounds),
+        "each": " + ".join(map(str, rounds)),
+        "bounds": bounds if len(set(reached)) > 1 else reached[0],
+    }
+    likely = worded(f"budget.{'few' if foreseen.relative_width is None else 'likely'}", **values)
+    bought = worded(f"budget.{'rounds' if len(rounds) > 1 else 'bought'}", **values)
+    return f"{likely} {bought}{_starts(searched, foreseen.budget_s)}"
 
 
 def _starts(searched: SearchedCell, budget_s: float) -> str:
@@ -229,23 +229,23 @@ def _starts(searched: SearchedCell, budget_s: float) -> str:
     took_s, n = sum(first.values()), len(first)
     if took_s < LEAST_STARTS * budget_s:
         return ""
-    return f" {count_of(n, 'start')} of {searched.subject} took {took_s:,.0f} s of it."
+    said = worded("budget.starts", starts=n, subject=searched.subject, took_s=took_s)
+    return f" {said}"
 
 
 def bounds_words(answer: Answer) -> str:
     """How far its bounds are apart; the bound that is missing, if one is."""
+    code = "no_upper" if answer.upper is None else "no_lower"
     if answer.reached_width is not None:
-        return f"bounds {numbers.percent(answer.reached_width)} % apart"
-    if answer.lower is None and answer.upper is None:
-        return "neither bound is known"
-    return f"no {'upper' if answer.upper is None else 'lower'} bound is known"
+        code = "apart"
+    elif answer.lower is None and answer.upper is None:
+        code = "neither"
+    return worded(f"bounds.{code}", width=answer.reached_width)
 
 
 def goal_name(answer: Answer) -> str:
-    few = f"at most {numbers.percent(answer.goal)} %"
-    if answer.goals_of == "detections":
-        return f"{few} of detections missed" if answer.goal else "no detection missed"
-    return f"{few} lost" if answer.goal else "no loss"
+    code = f"{answer.goals_of}_{'some' if answer.goal else 'none'}"
+    return worded(f"goal.{code}", goal=answer.goal)
 
 
 def causes_words(by: str, record: TrialRecord) -> str:
@@ -263,6 +263,15 @@ def _cause(rule: str) -> str:
     if rule in WORDS["cause"]:
         return render(Finding(code=f"cause.{rule}"), "short")
     return escape.plain(rule).replace("_", " ")
+
+
+def between_words(answer: Answer) -> str:
+    """Loads of the rounds: between starts of the SUT, never within one search."""
+    for one in answer.findings:
+        if one.code == "capacity-between-rounds":
+            return render(one, "short")
+    cut = any(one.lower is not None for one in answer.rounds)
+    return render(Finding(code=f"rounds.{'one' if answer.between else 'cut' if cut else 'none'}"))
 
 
 def limit_words(answer: Answer) -> str:
@@ -361,14 +370,15 @@ def shown_fit(searched: SearchedCell) -> LossCurve | NoCurve:
 
 def fitted_words(found: LossCurve | NoCurve) -> str:
     if isinstance(found, NoCurve):
-        return f"No loss curve is fitted: {found.why}."
-    interval = numbers.between(found.low_pps, found.high_pps, numbers.count)
-    whose = "one start of the SUT" if found.starts == 1 else f"{found.starts} {found.counted}"
-    return (
-        f"The median trial takes {numbers.count(found.capacity_pps)} packets/s {interval}, by a "
-        f"curve fitted to {count_of(found.n, 'trial')} of {whose}, {found.lossy} of which "
-        f"were offered too much; from trial to trial that differs by "
-        f"{numbers.percent(found.scatter)} %."
+        return worded("fitted.none", reason=found.why)
+    return worded(
+        f"fitted.{'one' if found.starts == 1 else 'several'}",
+        pps=numbers.count(found.capacity_pps),
+        interval=numbers.between(found.low_pps, found.high_pps, numbers.count),
+        trials=found.n,
+        starts=f"{found.starts} {found.counted}",
+        lossy=found.lossy,
+        scatter=numbers.percent(found.scatter),
     )
 
 

@@ -30,6 +30,7 @@ from nodrop.terminal.arguments import (
     complain,
     reporting,
     say,
+    say_in_a_pipe,
     say_json,
 )
 
@@ -147,13 +148,13 @@ def _report(
 ) -> int:
     """Prints it; the exit code."""
     # Seconds of imports, which bad input and what is killed before need not wait for.
-    from nodrop.capacity.answer_cards import cards, given_cards
+    from nodrop.capacity.answer_cards import given_cards
     from nodrop.capacity.searched_cells import searches
     from nodrop.capacity.terminal import (
         NO_FIGURE,
         ends_with,
-        print_capacity,
-        print_given,
+        print_answers,
+        print_in_short,
         print_sensor,
     )
     from nodrop.report.direct import direct_answers, disturbed
@@ -183,21 +184,25 @@ def _report(
             print_timings_json(outcome.directory)
         return code
     if not quiet:
-        print_questions(story)
-        print_direct(story)
-        for one, card in zip(found, cards(story) if found else (), strict=True):
-            print_capacity(one, card)
-        if not found:
-            print_given(given_cards(story))
+        if len(found) != 1:  # one search answers with its number first
+            print_questions(story)
+            print_direct(story)
+        if found:
+            print_answers(story, page)
+        else:
+            print_in_short(given_cards(story))
             rule = asked.measure.rule
             print_cells(outcome.records, looks(rule, asked.measure.sut) if rule else None)
             if rule:
                 print_stopped(story)
-        print_sensor(story)
-        say(f"report: {page}")
+            print_sensor(story)
+            say(f"report: {page}")
         if timings:
             print_timings(outcome.directory)
-    say(outcome.directory)
+    if quiet or len(found) != 1:
+        say(outcome.directory)
+    else:
+        say_in_a_pipe(outcome.directory)
     return code
 
 

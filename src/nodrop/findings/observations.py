@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from statistics import median
 from sys import intern
 from typing import Any
 
+from nodrop.answer.finding import WORDS, Finding, render
 from nodrop.config.units import count_of
 from nodrop.results.trial import TrialRecord, Unscheduled
-
-
-class Severity(StrEnum):
-    SERIOUS = "serious"
-    """A conclusion drawn from these figures would be wrong."""
-    WARNING = "warning"
-    """A conclusion needs more care than the figures suggest."""
-    NOTE = "note"
-    """Good to know."""
-
 
 MOST_EVIDENCE = 12
 
@@ -33,19 +23,31 @@ def in_words(evidence: Iterable[str]) -> str:
     return "; ".join(every[:MOST_EVIDENCE]) + (f"; and {more} more" if more > 0 else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    code: str
-    """Stable: docs/reference/findings.md."""
-    severity: Severity
-    title: str
-    evidence: str
-    effect: str
-    """Effect on a conclusion."""
-    cells: tuple[str, ...] = ()
+SEVERITIES = ("serious", "warning", "note")
+"""A conclusion from these figures would be wrong; it needs more care; good to know."""
 
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "severity": str(self.severity), "cells": list(self.cells)}
+
+def found(
+    code: str,
+    evidence: Iterable[str],
+    cells: Iterable[str],
+    *,
+    subject: str = "",
+    severity: str = "",
+    **values: object,
+) -> Iterator[Finding]:
+    """A suspicion, if anything shows it; docs/reference/findings.md has the codes."""
+    if words := in_words(evidence):
+        known = {"evidence": words, "cells": [*cells], **values}
+        known["severity"] = severity or WORDS[code]["severity"]
+        yield Finding(code=code, subject=subject, values=known)
+
+
+def suspicion_json(finding: Finding) -> dict[str, Any]:
+    """Code, severity, title, evidence, effect and cells."""
+    said = {form: render(finding, form) for form in ("title", "effect")}
+    known = {key: finding.values[key] for key in ("severity", "evidence", "cells")}
+    return {"code": finding.code, **known, **said}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,14 +300,12 @@ def start_up_race(cells: Cells) -> Iterator[Finding]:
                 f"in {len(early)} of {total} runs the SUT had {first:g} of its {final:g} threads"
                 " when packets were already arriving"
             )
-        yield Finding(
-            code="start-up-race",
-            severity=Severity.SERIOUS if seen else Severity.WARNING,
-            title=f"{group}: traffic began before the SUT was ready",
-            evidence=in_words(parts),
-            effect="The missing packets say nothing about capacity or about the setup: they were"
-            " sent before anything listened.",
-            cells=cell_names(by_load),
+        yield from found(
+            "start-up-race",
+            parts,
+            cell_names(by_load),
+            subject=group,
+            severity="serious" if seen else "warning",
         )
 
 
@@ -329,14 +329,11 @@ def loss_per_replica(cells: Cells) -> Iterator[Finding]:
         middle = median(missing.values())
         if span(missing.values()) > max(SAME_COUNT_RATIO * middle, SAME_COUNT_PACKETS):
             continue
-        yield Finding(
-            code="loss-per-replica",
-            severity=Severity.SERIOUS,
-            title=f"{group}: the same number of packets per replica is missing at every load",
-            evidence=f"not arrived, per replica, at {by_load_words(missing, '{:,.0f}')}",
-            effect="This loss does not grow with load, so it is not overload: look for what"
-            " removes certain packets, or the first seconds of each replica.",
-            cells=cell_names(by_load),
+        yield from found(
+            "loss-per-replica",
+            [f"not arrived, per replica, at {by_load_words(missing, '{:,.0f}')}"],
+            cell_names(by_load),
+            subject=group,
         )
 
 
@@ -351,16 +348,7 @@ def guest_time_counted_twice(cells: Cells) -> Iterator[Finding]:
             continue
         if host - own > max(DOUBLE_COUNT_RATIO * own, 0.05):
             evidence[cell] = f"{cell}: the host says {host:.2f} cores, the hypervisor {own:.2f}"
-    if evidence:
-        yield Finding(
-            code="guest-time-twice",
-            severity=Severity.SERIOUS,
-            title="CPU of the host is inflated if the SUT runs in a guest",
-            evidence=in_words(evidence.values()),
-            effect="The CPU cost of the VM looks larger than it is: old psutil adds guest time to"
-            " the user time that holds it already. Compare the processes' own CPU.",
-            cells=tuple(evidence),
-        )
+    yield from found("guest-time-twice", evidence.values(), evidence)
 
 
 def alert_explosion(cells: Cells) -> Iterator[Finding]:
@@ -380,16 +368,7 @@ def alert_explosion(cells: Cells) -> Iterator[Finding]:
             if count > ALERT_FACTOR * expected and count - expected > LEAST_ALERTS:
                 cell = by_load[load][0].cell
                 evidence[cell] = f"{cell}: {count:,.0f} alerts, {expected:,.0f} in proportion"
-    if evidence:
-        yield Finding(
-            code="alert-explosion",
-            severity=Severity.SERIOUS,
-            title="Alerts grow far more than the load",
-            evidence=in_words(evidence.values()),
-            effect="The load changed its nature with its size (replicas with identical addresses"
-            " and ports), so loads are not comparable: part of the cost is alerting.",
-            cells=tuple(evidence),
-        )
+    yield from found("alert-explosion", evidence.values(), evidence)
 
 
 def offered_below_nominal(cells: Cells) -> Iterator[Finding]:
@@ -415,24 +394,9 @@ def offered_below_nominal(cells: Cells) -> Iterator[Finding]:
                     f" ({rates[load] / nominal:.0%})"
                 )
     if short:
-        yield Finding(
-            code="offered-below-nominal",
-            severity=Severity.SERIOUS,
-            title="The offered load is below its name",
-            evidence=in_words([*short.values(), *full.values()]),
-            effect="These cells say what the sender can do, not the SUT; their load is the"
-            " measured one.",
-            cells=tuple(short),
-        )
+        yield from found("offered-below-nominal", [*short.values(), *full.values()], short)
     elif full:
-        yield Finding(
-            code="sender-saturated",
-            severity=Severity.WARNING,
-            title="The sender had no CPU left",
-            evidence=in_words(full.values()),
-            effect="The mean rate was kept, but when single packets left is not known.",
-            cells=tuple(full),
-        )
+        yield from found("sender-saturated", full.values(), full)
 
 
 def no_schedule(cells: Cells) -> Iterator[Finding]:
@@ -443,17 +407,7 @@ def no_schedule(cells: Cells) -> Iterator[Finding]:
         loads = [run.unscheduled for run in runs if run.unscheduled is not None]
         if loads:
             evidence[cell] = f"{cell}: {'; '.join(_unscheduled(loads, runs))}"
-    if evidence:
-        yield Finding(
-            code="no-schedule",
-            severity=Severity.SERIOUS,
-            title="The load has no intended schedule",
-            evidence=in_words(evidence.values()),
-            effect="The load is no setting but a result: a slower SUT on the same CPUs changes what"
-            " it is offered, a fan-out by flow gives all of it to few threads, and no detection is"
-            ' at stake. Measure with load.kind = "replay".',
-            cells=tuple(evidence),
-        )
+    yield from found("no-schedule", evidence.values(), evidence)
 
 
 def _unscheduled(loads: Sequence[Unscheduled], runs: Sequence[Observation]) -> Iterator[str]:
@@ -501,13 +455,4 @@ def captured_below_decoded(cells: Cells) -> Iterator[Finding]:
         ]
         if gaps:
             evidence[cell] = f"{cell}: {len(gaps)} of {len(runs)} runs, by up to {max(gaps):,.0f}"
-    if evidence:
-        yield Finding(
-            code="captured-below-decoded",
-            severity=Severity.WARNING,
-            title="More packets were decoded than captured",
-            evidence=in_words(evidence.values()),
-            effect="The capture counter lags behind, so captured − decoded is no measure of loss"
-            " here; differences of this size are reading error.",
-            cells=tuple(evidence),
-        )
+    yield from found("captured-below-decoded", evidence.values(), evidence)

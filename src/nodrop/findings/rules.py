@@ -11,18 +11,18 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from nodrop.answer.finding import Finding
 from nodrop.findings.load_words import Contradiction, LoadResult, contradiction, pairs
 from nodrop.findings.observations import (
+    SEVERITIES,
     Cells,
-    Finding,
     Observation,
-    Severity,
     SpreadClaim,
     alert_explosion,
     captured_below_decoded,
     channels,
+    found,
     guest_time_counted_twice,
-    in_words,
     known_median,
     loss_per_replica,
     no_schedule,
@@ -52,16 +52,7 @@ def survivor_tail(cells: Cells) -> Iterator[Finding]:
                     f" the last row ({longest}) on {last}"
                 )
                 touched[cell] = None
-    if evidence:
-        yield Finding(
-            code="survivor-tail",
-            severity=Severity.WARNING,
-            title="The ends of curves rest on few runs",
-            evidence=in_words(evidence),
-            effect="The last points describe the runs that lasted longest, not the cell; sound"
-            " curves end where the first run ends.",
-            cells=tuple(touched),
-        )
+    yield from found("survivor-tail", evidence, touched)
 
 
 def unpaired_channels(cells: Cells) -> Iterator[Finding]:
@@ -73,16 +64,7 @@ def unpaired_channels(cells: Cells) -> Iterator[Finding]:
         if lacks:
             words = ", ".join(f"{channel} in {count}" for channel, count in lacks.items())
             evidence[cell] = f"{cell}: of {len(runs)} runs missing {words}"
-    if evidence:
-        yield Finding(
-            code="unpaired-channels",
-            severity=Severity.WARNING,
-            title="Some runs lack a channel",
-            evidence=in_words(evidence.values()),
-            effect="Medians of different channels rest on different runs, and such a run's packet"
-            " books cannot be made.",
-            cells=tuple(evidence),
-        )
+    yield from found("unpaired-channels", evidence.values(), evidence)
 
 
 def missing_samples(cells: Cells, planned: Mapping[str, int] | None = None) -> Iterator[Finding]:
@@ -90,15 +72,9 @@ def missing_samples(cells: Cells, planned: Mapping[str, int] | None = None) -> I
     most = max((len(runs) for runs in cells.values()), default=0)
     wanted = {cell: max((planned or {}).get(cell, most), most) for cell in cells}
     short = {cell: len(runs) for cell, runs in cells.items() if len(runs) < wanted[cell]}
-    if short:
-        yield Finding(
-            code="missing-samples",
-            severity=Severity.NOTE,
-            title="Cells have unequal numbers of runs",
-            evidence=in_words(f"{cell}: {n} of {wanted[cell]}" for cell, n in short.items()),
-            effect="Runs that failed may be missing for a reason that concerns the figure.",
-            cells=tuple(short),
-        )
+    yield from found(
+        "missing-samples", (f"{cell}: {n} of {wanted[cell]}" for cell, n in short.items()), short
+    )
 
 
 def shared_starts(cells: Cells) -> Iterator[Finding]:
@@ -108,17 +84,7 @@ def shared_starts(cells: Cells) -> Iterator[Finding]:
         starts = len({run.start for run in runs if run.start})
         if starts and starts < len(runs):
             evidence[cell] = f"{cell}: {len(runs)} trials of {starts} starts"
-    if evidence:
-        yield Finding(
-            code="shared-starts",
-            severity=Severity.WARNING,
-            title="Trials share starts of the SUT",
-            evidence=in_words(evidence.values()),
-            effect="What is inferred counts each start once: a median by that of its trials (an"
-            f" interval needs {runs_needed()} starts), a loss if any of them lost. Whether loads"
-            " contradict each other still counts trials, as if each were a start.",
-            cells=tuple(evidence),
-        )
+    yield from found("shared-starts", evidence.values(), evidence, needed=runs_needed())
 
 
 def repeated_flows(cells: Cells) -> Iterator[Finding]:
@@ -127,17 +93,7 @@ def repeated_flows(cells: Cells) -> Iterator[Finding]:
     for cell, runs in cells.items():
         if again := sum(run.repeats_flows for run in runs):
             evidence[cell] = f"{cell}: {again} of {len(runs)} trials"
-    if evidence:
-        yield Finding(
-            code="repeated-flows",
-            severity=Severity.WARNING,
-            title="Trials repeat flows that the SUT has seen",
-            evidence=in_words(evidence.values()),
-            effect="A SUT does less for a flow that it knows, so these trials may cost less than"
-            ' real traffic. Use load.kind = "replay" with load.flows = "distinct", whose trials'
-            ' have flows of their own, or measure.sut = "fresh".',
-            cells=tuple(evidence),
-        )
+    yield from found("repeated-flows", evidence.values(), evidence)
 
 
 def fixed_run_order(cells: Cells) -> Iterator[Finding]:
@@ -160,15 +116,7 @@ def fixed_run_order(cells: Cells) -> Iterator[Finding]:
     )
     if follows:
         evidence += "; the cells follow each other in the same order: " + " → ".join(follows)
-    yield Finding(
-        code="fixed-run-order",
-        severity=Severity.WARNING,
-        title="Runs were not made in random order",
-        evidence=evidence,
-        effect="What drifted with time (temperature, other users, updates) is mixed with the"
-        " difference between cells.",
-        cells=tuple(cells),
-    )
+    yield from found("fixed-run-order", [evidence], cells)
 
 
 def time_of_day(cells: Cells) -> Iterator[Finding]:
@@ -180,16 +128,8 @@ def time_of_day(cells: Cells) -> Iterator[Finding]:
             hours[cell] = mean
     apart = max((_hours_between(a, b) for a in hours.values() for b in hours.values()), default=0)
     if apart >= HOURS_APART:
-        listed = in_words(f"{cell}: about {hour:04.1f} h" for cell, hour in hours.items())
-        yield Finding(
-            code="time-of-day",
-            severity=Severity.WARNING,
-            title="Cells were measured at different hours of the day",
-            evidence=f"mean start (UTC) {listed}",
-            effect="A daily rhythm of the network or the hosts would look like a difference"
-            " between cells.",
-            cells=tuple(hours),
-        )
+        starts = (f"{cell}: about {hour:04.1f} h" for cell, hour in hours.items())
+        yield from found("time-of-day", starts, hours)
 
 
 def spread_over_time(spreads: Iterable[SpreadClaim]) -> Iterator[Finding]:
@@ -200,20 +140,15 @@ def spread_over_time(spreads: Iterable[SpreadClaim]) -> Iterator[Finding]:
         if abs(claim.printed - claim.over_time) < abs(claim.printed - claim.between_runs)
         and _apart(claim.over_time, claim.between_runs)
     ]
-    if wrong:
-        yield Finding(
-            code="spread-over-time",
-            severity=Severity.SERIOUS,
-            title="A spread over time stands where a spread between runs is expected",
-            evidence=in_words(
-                f"{claim.label}: {claim.printed:.2f} printed, {claim.over_time:.2f} over time,"
-                f" {claim.between_runs:.2f} between runs"
-                for claim in wrong
-            ),
-            effect="It says how the load varies within a run, and nothing about whether two"
-            " setups differ.",
-            cells=tuple(claim.label for claim in wrong),
-        )
+    yield from found(
+        "spread-over-time",
+        (
+            f"{claim.label}: {claim.printed:.2f} printed, {claim.over_time:.2f} over time,"
+            f" {claim.between_runs:.2f} between runs"
+            for claim in wrong
+        ),
+        (claim.label for claim in wrong),
+    )
 
 
 def _timed(cells: Cells) -> list[Observation]:
@@ -266,34 +201,20 @@ def sut_failed(cells: Cells) -> Iterator[Finding]:
         told = sum(run.outcome != "void" for run in runs)
         if failed:
             evidence[cell] = f"{cell}: {failed} of {told} trials"
-    if evidence:
-        yield Finding(
-            code="sut-failed",
-            severity=Severity.SERIOUS,
-            title="The SUT failed under some loads",
-            evidence=in_words(evidence.values()),
-            effect="Figures of these cells are those of the trials that it survived; a load under"
-            " which it fails is not carried.",
-            cells=tuple(evidence),
-        )
+    yield from found("sut-failed", evidence.values(), evidence)
 
 
 def loads_contradict(cells: Cells) -> Iterator[Finding]:
     """A lower load lost or failed more than a higher one, and chance does not explain it."""
     ladders = _ladders(cells)
     looks = pairs(list(ladders.values()))
-    found = [c for ladder in ladders.values() if (c := contradiction(ladder, looks=looks))]
-    sure = [c for c in found if c.sure]
-    if sure:
-        yield Finding(
-            code="loads-contradict",
-            severity=Severity.SERIOUS,
-            title="More load lost less",
-            evidence=in_words(map(_words, sure)),
-            effect="Something other than the load decides what is lost, so no highest load can be"
-            " named.",
-            cells=tuple(name for c in sure for name in (c.lower.name, c.higher.name)),
-        )
+    every = [c for ladder in ladders.values() if (c := contradiction(ladder, looks=looks))]
+    sure = [c for c in every if c.sure]
+    yield from found(
+        "loads-contradict",
+        map(_words, sure),
+        (name for c in sure for name in (c.lower.name, c.higher.name)),
+    )
 
 
 def not_as_asked(cells: Cells) -> Iterator[Finding]:
@@ -303,16 +224,7 @@ def not_as_asked(cells: Cells) -> Iterator[Finding]:
         words = dict.fromkeys(words for run in runs for words in run.not_as_asked)
         if words:
             evidence[cell] = f"{cell}: {'; '.join(words)}"
-    if evidence:
-        yield Finding(
-            code="not-as-asked",
-            severity=Severity.WARNING,
-            title="The SUT ran with other settings than were asked for",
-            evidence=in_words(evidence.values()),
-            effect="Figures of these cells are those of what ran; cells that differ only in such a"
-            " setting may be one and the same.",
-            cells=tuple(evidence),
-        )
+    yield from found("not-as-asked", evidence.values(), evidence)
 
 
 def detections_without_loss(cells: Cells) -> Iterator[Finding]:
@@ -328,16 +240,7 @@ def detections_without_loss(cells: Cells) -> Iterator[Finding]:
                 f"{cell}: {len(missed)} of {len(lossless)} trials without loss, up to {most:,} of "
                 f"{expected:,} detections"
             )
-    if evidence:
-        yield Finding(
-            code="detections-without-loss",
-            severity=Severity.SERIOUS,
-            title="Detections were missed where no packet was lost",
-            evidence=in_words(evidence.values()),
-            effect="That a load loses no packet does not say that the SUT sees all it should:"
-            " memcaps, timeouts and stream depth cost detections that no packet counter shows.",
-            cells=tuple(evidence),
-        )
+    yield from found("detections-without-loss", evidence.values(), evidence)
 
 
 def idle_ports(cells: Cells) -> Iterator[Finding]:
@@ -353,15 +256,7 @@ def idle_ports(cells: Cells) -> Iterator[Finding]:
                 f"{cell}: {len(idle)} of {len(ports)} ports ({', '.join(idle)}) received nothing "
                 f"in {runs_words}"
             )
-    if evidence:
-        yield Finding(
-            code="idle-port",
-            severity=Severity.WARNING,
-            title="A port of the SUT stood idle",
-            evidence=in_words(evidence.values()),
-            effect="Its threads and rings had no work: the figures are those of fewer ports.",
-            cells=tuple(evidence),
-        )
+    yield from found("idle-port", evidence.values(), evidence)
 
 
 def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
@@ -445,12 +340,11 @@ def find(
         by_cell[run.cell].append(run)
     # What was void, or what a dead SUT left behind, is no figure to be judged.
     measured = {c: [r for r in of if r.outcome == "measured"] for c, of in by_cell.items()}
-    found = [finding for rule in OF_ALL for finding in rule(by_cell)]
+    said = [finding for rule in OF_ALL for finding in rule(by_cell)]
     # When and how often a search tries a load follows from what it found.
-    found += fixed_run_order({c: of for c, of in by_cell.items() if not of[0].searched})
-    found += [finding for rule in OF_MEASURED for finding in rule(measured)]
+    said += fixed_run_order({c: of for c, of in by_cell.items() if not of[0].searched})
+    said += [finding for rule in OF_MEASURED for finding in rule(measured)]
     of_plan = {c: of for c, of in measured.items() if not by_cell[c][0].searched}
-    found += missing_samples(of_plan, planned)
-    found += spread_over_time(spreads)
-    order = list(Severity)
-    return sorted(found, key=lambda finding: order.index(finding.severity))
+    said += missing_samples(of_plan, planned)
+    said += spread_over_time(spreads)
+    return sorted(said, key=lambda finding: SEVERITIES.index(finding.values["severity"]))

@@ -214,7 +214,10 @@ def keep_run(
     """Until the controller has nothing to add. Whoever measures, this process alone writes."""
     done = to_go_on_with(writer, plan.controller.heeds_void)
     progress.plan_started(plan, directory=writer.path, earlier=tuple(done))
-    for note in (*notes, *plan.notes(), *writer.notes()):
+    noted = [*notes, *plan.notes(), *writer.notes()]
+    if noted:
+        writer.update_manifest({"notes": noted})
+    for note in noted:
         progress.note(note)
     began_with, warned = len(done), False
     try:

@@ -230,7 +230,7 @@ def times(span: Span) -> str:
 
 def _bounds(answer: Answer) -> str:
     lower, upper, confidence = answer.lower, answer.upper, answer.confidence
-    writing = Writing(by=answer.by, known=confidence.known if confidence else 0.0)
+    writing = Writing(by=answer.by, known=confidence.known_ratio if confidence else 0.0)
     if lower is not None and upper is not None:
         return "{}, not {}".format(*writing.both(lower, upper))
     if lower is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from nodrop.answer.finding import WORDS
 from nodrop.capacity.searched_cells import subject
 from nodrop.config.units import count_of, parse_cpus
-from nodrop.findings.observations import observations_of
+from nodrop.findings.observations import observations_of, suspicion_json
 from nodrop.findings.rules import find
 from nodrop.ledger.sender import KNOBS
 from nodrop.report import escape, numbers
@@ -230,9 +230,10 @@ def _rules(story: Story) -> Iterator[Sentence]:
         own = (t.packed for t in story.trials if t.source == number)
         known = source.run.beside("findings") is not None
         for finding in [] if known else find(observations_of(Records(own))):
-            words = f"{finding.title} ({finding.code}): {finding.evidence}. {finding.effect}"
+            one = suspicion_json(finding)
+            words = f"{one['title']} ({one['code']}): {one['evidence']}. {one['effect']}"
             said = escape.plain(words, longest=2000)
-            yield Sentence(finding.code, said, finding.as_json(), finding=True)
+            yield Sentence(one["code"], said, one, finding=True)
 
 
 def _books(story: Story) -> Iterator[Sentence]:

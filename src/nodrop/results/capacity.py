@@ -1,20 +1,13 @@
-"""The answer of `nodrop capacity --json`: how much a SUT carries, and how sure that is.
-
-schema/capacity.schema.json is made from these models. `None` means not measured, or not found.
-Bounds *within* one search and the interval *between* starts of the SUT stand apart: neither says
-what the other does.
-"""
+"""The answer of a search as a report keeps it: cards, and cells that are compared."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from pydantic import Field
+from nodrop.answer.finding import Finding, render
+from nodrop.results.records import Count, Model, NotNegative, Seconds
 
-from nodrop.answer.finding import WORDS
-from nodrop.results.records import Count, LoadWindow, Model, NotNegative, Seconds
-
-Range = tuple[NotNegative, NotNegative]
 LimitedBy = Literal[
     "sut",
     "sut_failed",
@@ -37,7 +30,7 @@ LimitedBy = Literal[
     "nothing_measured",
     "not_judged",
 ]
-LIMITS = "; ".join(f"`{code}`: {words['short']}" for code, words in WORDS["limited_by"].items())
+"""Limit of an answer; words.toml has the meaning of each."""
 
 
 class Forecast(Model):
@@ -52,62 +45,18 @@ class Forecast(Model):
     far apart, or not to be found."""
 
 
-class Confidence(Model):
-    """How sure the figure is (docs/methodology.md has the rule)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """How sure a figure is (docs/methodology.md has the rule)."""
 
     level: Literal["high", "fair", "low"]
-    why: str
-    known_ratio: NotNegative
+    reason: Finding
+    known_ratio: float
     """The last digit of the load in sentences is worth this part of it or less."""
 
-
-class Carried(Model):
-    """The highest load that was carried in the median round, in one unit."""
-
-    value: NotNegative | None
-    within_search: Range | None
-    """From there to the lowest load above it that was not carried, of the same round; null if one
-    of them was not found."""
-    between_rounds: Range | None
-    """95 % interval of the median over rounds, each with a new start of the SUT; null with fewer
-    than six."""
-    rounds: Range | None
-    """The smallest and the largest that any round carried that no budget cut short."""
-
-
-class Goal(Model):
-    """The load that is carried if `loss_ratio` of it, or `detection_loss_ratio` of the expected
-    detections, may be lost."""
-
-    loss_ratio: NotNegative | None
-    """Null if the goal is one of detections."""
-    detection_loss_ratio: NotNegative | None = None
-    """Null if the goal is one of packets."""
-    multiplier: Carried | None
-    """Replicas of the trace at once; null if the search varied something else."""
-    speed: Carried | None
-    """Times the trace's own; null if the search varied something else."""
-    pps: Carried
-    bps: Carried
-    limited_by: LimitedBy = Field(description=LIMITS)
-    place: str | None
-    """Where the packets died at the load that was not carried or, if its rings held them, at the
-    next higher one that lost some."""
-    knob: str
-    """The setting that affects the loss; empty if none is known."""
-    broke: str
-    """The verdict of a trial at that load; empty if there is none."""
-    tried_at_or_below: Count | None
-    """Trials of the load that is carried and of loads down to 80 % of it, of all rounds; null if
-    none is carried."""
-    missed_at_or_below: Count | None
-    """Trials of `tried_at_or_below` that missed the goal."""
-    missed_share_at_most: NotNegative | None
-    """So large a part of such trials may miss it (95 %)."""
-    reached_width: NotNegative | None
-    """(upper − lower) / upper of the bounds within the search; null if one was not found."""
-    confidence: Confidence | None
-    """Null if no load is shown to be carried."""
+    @property
+    def why(self) -> str:
+        return render(self.reason, "why")
 
 
 class SoakAnswer(Model):
@@ -232,57 +181,6 @@ class Card(Model):
     breaks: Breaks
     sure: Sure
     actions: list[Action]
-
-
-class CapacityAnswer(Model):
-    format: Literal[1] = 1
-    run_directory: str
-    report: str
-    exit_code: Count
-    """0: each goal has its figure; 6: for a goal, no load is shown to be carried."""
-    by: str
-    """`multiplier`, `speed` or `pps`: what the search varied."""
-    ndr_multiplier: NotNegative | None
-    """The no-drop rate: `ndr` in short. All `ndr_` are null if no loss was not among the goals."""
-    ndr_multiplier_interval: Range | None
-    """Within the search, as `ndr.multiplier.within_search`."""
-    ndr_pps: NotNegative | None
-    ndr_pps_interval: Range | None
-    ndr_bps: NotNegative | None
-    ndr_bps_interval: Range | None
-    limited_by: LimitedBy
-    """The limit of the no-drop rate, or of the first goal if no goal asks for no loss."""
-    confidence: Confidence | None
-    """Confidence in the no-drop rate, or in the first goal if no goal asks for no loss."""
-    place: str | None
-    knob: str
-    ndr: Goal | None
-    pdr: list[Goal]
-    """Partial-drop rates: goals that tolerate some loss."""
-    detections: list[Goal] = Field(default_factory=list)
-    """Goals of a search by detections, which has neither `ndr` nor `pdr`."""
-    window: LoadWindow | None
-    """The part of the trace that every trial sent: NX is N times this part. Null if the load has
-    none."""
-    trace_changes: list[str]
-    """Changes made to the captures before they were sent, and oddities found in them."""
-    decoder: list[str]
-    """Which packets the SUT decoded though they were cut, or its decoder calls them invalid: no
-    loss, and beside the answer. Of all cells of the run."""
-    soak: SoakAnswer | None
-    """Null if none was asked for, or no load was carried."""
-    trials: Count
-    trial_seconds: Seconds
-    """Seconds of load, all trials together."""
-    forecast: Forecast | None
-    """The trials that the budget was likely to buy; null without a budget, or if the run keeps no
-    forecast."""
-    round_trials: list[Count]
-    """Trials of each round, ramps left out: what the budget bought. The width is in each goal."""
-    sentences: Annotated[list[str], Field(min_length=1)]
-    """The answer as the report has it."""
-    card: Card | None = None
-    """The answer card of the first goal, as page, report.md and terminal show it."""
 
 
 Ratio = tuple[float | None, float | None]

@@ -181,6 +181,8 @@ def _table(
 def _import(
     folder: Path, out: Path, mode: Mode, window: tuple[float, float] | None, as_json: bool
 ) -> None:
+    from nodrop.answer.finding import render
+    from nodrop.findings.observations import suspicion_json
     from nodrop.studies.importer import import_dataset, skipped_json
 
     done = import_dataset(folder, out, mode=mode.value, window=window)
@@ -189,14 +191,14 @@ def _import(
             "run_directory": str(done.path),
             "cells": done.cells,
             "runs": done.runs,
-            "findings": [finding.as_json() for finding in done.findings],
+            "findings": [suspicion_json(finding) for finding in done.findings],
             "skipped": skipped_json(done.skips),
         }
         say_json(content)
         return
     say(f"{count_of(done.runs, 'run')} in {count_of(done.cells, 'cell')}")
     for finding in done.findings:
-        say(f"{finding.severity}: {finding.title} [{finding.code}]")
+        say(f"{finding.values['severity']}: {render(finding, 'title')} [{finding.code}]")
     _say_skips(done.skips)
     say(done.path)
 

@@ -15,8 +15,9 @@ from statistics import stdev
 from typing import Any
 
 import nodrop
+from nodrop.answer.finding import Finding
 from nodrop.errors import BadInput
-from nodrop.findings.observations import Finding, Observation, SpreadClaim
+from nodrop.findings.observations import Observation, SpreadClaim, suspicion_json
 from nodrop.findings.rules import find
 from nodrop.ledger.hops import SOCKET_RING
 from nodrop.results.records import PacketBooks
@@ -328,7 +329,7 @@ def import_dataset(folder: Path, out: Path, *, mode: Mode, window: Window | None
     runs = records(results)
     with RunWriter.create_at(out, "cs590-nfv", experiment=EXPERIMENT, manifest=manifest) as writer:
         writer.write_beside("imported", _imported_json(results, made, skips, mode))
-        writer.write_beside("findings", {"findings": [finding.as_json() for finding in findings]})
+        writer.write_beside("findings", {"findings": [*map(suspicion_json, findings)]})
         writer.finish_all(runs)
     return Imported(
         path=out,

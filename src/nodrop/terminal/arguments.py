@@ -296,6 +296,12 @@ def say(words: object = "") -> None:
         _print(line)
 
 
+def say_in_a_pipe(words: object) -> None:
+    """For a program; a person has read it further up."""
+    if not sys.stdout.isatty():
+        say(words)
+
+
 def say_indented(words: str) -> None:
     """A line of a text that keeps its indentation."""
     _print(plain(words.expandtabs(), longest=2000))

@@ -397,7 +397,8 @@ def plan_words(plan: Plan) -> str:
     outlook, cells = plan.controller.outlook([]), count_of(len(plan.cells), "cell")
     certain, most = outlook.at_least, outlook.at_most
     took = (plan.load_s or 0.0) + plan.around_s
-    time, order = f"about {format_seconds(took)}", f"order of seed {plan.seed}"
+    time = f"about {format_seconds(took)}"
+    order = f"order of seed {plan.seed}" if len(plan.cells) > 1 or plan.forecast is None else ""
     if plan.rule is not None and most is not None:
         longest = took * most.trials / max(certain.trials, 1)
         count = f"{cells} x {plan.rule} repetitions = {certain.trials:,} to {most.trials:,} trials"
@@ -411,6 +412,9 @@ def plan_words(plan: Plan) -> str:
         count += count_of(certain.trials, "trial")
     else:
         count = f"{cells}, at least {count_of(certain.trials, 'trial')}"
+        if plan.forecast is not None:
+            trials = plan.forecast.trials * len(plan.cells)
+            count = f"{cells}, about {count_of(trials, 'trial')}"
         if most is None:
             time = f"{format_seconds(took)} at least"
         elif most.seconds < took:
@@ -418,7 +422,8 @@ def plan_words(plan: Plan) -> str:
             time = f"{format_seconds(took)}, of which the budget allows {allowed}"
         else:
             time = from_to(took, most.seconds)
-    return f"{count}, {order}, {time}{' and the load itself' if plan.load_s is None else ''}"
+    words = ", ".join(filter(None, (count, order, time)))
+    return f"{words}{' and the load itself' if plan.load_s is None else ''}"
 
 
 def until_words(rule: Repetitions) -> str:

@@ -95,6 +95,8 @@ NARROW, WIDE = 70, 108
 """Columns below which units are short, and from which the sender and the CPU time have room."""
 
 
+MOST_NOTES = 3
+"""Rows of notes before the first trial."""
 LOAD = 8
 """Columns of a load that a search chose."""
 
@@ -245,6 +247,8 @@ class OnTerminal(PlainLines):
         self.now = ""
         self.reading: Live | None = None
         self.longest = LOAD
+        self.begin: list[str] | None = None
+        """Notes between plan and first trial."""
 
     def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
         super().plan_started(plan, directory=directory, earlier=earlier)
@@ -253,16 +257,30 @@ class OnTerminal(PlainLines):
             self.gathered = Gathered(search_of(GrowingRun.open(directory).manifest()))
         for record in earlier:
             self.gathered.add(record)
+        self.begin = []
         self.display.start()
 
     def note(self, words: str) -> None:
-        """Wrapped below itself: the rows of trials stand out."""
+        """Wrapped below itself: the rows of trials stand out. Between plan and first trial a row
+        each, a few in all: the manifest keeps them whole."""
         clean = plain(words, longest=2000)
+        if self.begin is not None:
+            self.begin.append(clean)
+            if len(self.begin) < MOST_NOTES:
+                self.out.print(Text(f"  · {clean}"), no_wrap=True, overflow="ellipsis")
+            return
         for n, part in enumerate(laid_out(clean, self.out.width - 4)):
             self.out.print(f"{'    ' if n else '  · '}{part}", markup=False, soft_wrap=True)
 
     def trial_started(self, trial: TrialInput) -> None:
         super().trial_started(trial)
+        if self.begin is not None and len(self.begin) >= MOST_NOTES:
+            more = self.begin[MOST_NOTES - 1 :]
+            said = (
+                more[0] if len(more) == 1 else f"{len(more)} more notes: see the report's appendix"
+            )
+            self.out.print(Text(f"  · {said}"), no_wrap=True, overflow="ellipsis")
+        self.begin = None
         self.now, self.reading = trial.run_name, None
         self._draw("")
 

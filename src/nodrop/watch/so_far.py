@@ -7,14 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodrop.answer.finding import worded
 from nodrop.capacity.answering import answers
-from nodrop.capacity.card import breaks_words, load_of, rate_words, span_words
+from nodrop.capacity.card import breaks_words, lost_in
+from nodrop.capacity.findings import ends_of, rate_words
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.tried import judged_ratio
 from nodrop.config.matrix import NAMED
 from nodrop.config.search import Search
-from nodrop.config.units import count_of
 from nodrop.findings.load_words import UNSURE, apart, value_words, written
 from nodrop.findings.observations import RATES, rates_of
 from nodrop.ledger.verdict import percent
@@ -50,9 +51,9 @@ class SoFar:
         """Key and value of each line, as the card of a report has them."""
         found = (
             ("cell", self.cell),
-            ("carried", self.carried or ("" if self.no_loss else "not shown of any load")),
+            ("carried", self.carried or ("" if self.no_loss else worded("so_far.nothing"))),
             ("no loss", self.no_loss),
-            ("too much", self.too_much or "not shown of any load"),
+            ("too much", self.too_much or worded("so_far.nothing")),
             ("breaks", self.breaks),
             ("sure", self.sure),
         )
@@ -193,22 +194,19 @@ class Gathered:
         return self._by_answer(key, found[0], records) if found else None
 
     def _by_answer(self, key: str, answer: Answer, records: Sequence[TrialRecord]) -> SoFar:
-        lower, upper = (load_of(answer, end) for end in (answer.lower, answer.upper))
+        lower, upper = ends_of(answer)
         carried = ""
         if lower is not None:
             scale = value_words(answer.by, lower.value or 0.0, UNSURE, up=False)
             scale = scale if lower.shown_pps and answer.by == "multiplier" else ""
             carried = ", ".join(filter(None, (rate_words(lower), scale)))
-        lost: list[float] = []
+        too_much = ""
         if upper is not None:
             at = [r for r in records if r.searched and r.searched.value == upper.value]
-            known = [judged_ratio(r) for r in at if r.valid]
-            lost = [ratio for ratio in known if ratio is not None]
-        too_much, what = "", "of detections missed" if answer.goals_of == "detections" else "lost"
-        if upper is not None:
-            too_much = ", ".join(
-                filter(None, (rate_words(upper), _lost(lost, answer.goal, of=len(lost), what=what)))
-            )
+            known = [ratio for r in at if r.valid and (ratio := judged_ratio(r)) is not None]
+            lossy = [ratio for ratio in known if ratio > answer.goal]
+            lost = lost_in(lossy, len(lossy), len(known), answer.goals_of)
+            too_much = ", ".join(filter(None, (rate_words(upper), lost)))
         width = answer.reached_width
         return SoFar(
             cell=self._cell(key),
@@ -219,7 +217,7 @@ class Gathered:
             breaks=""
             if upper is None or answer.limited_by == "budget"
             else breaks_words(answer.limited_by, _place(answer.place), "The SUT")[0],
-            sure="" if width is None else f"Bounds {percent(width)} apart.",
+            sure="" if width is None else worded("so_far.apart", width=width),
             carried_pps=None if lower is None else lower.pps,
             too_much_pps=None if upper is None else upper.pps,
             tried=tuple(self._tried.get(key, ())),
@@ -233,8 +231,8 @@ class Gathered:
         carried, too_much = _both(top, bad)
         breaks = ""
         if bad is not None:
-            lossy = [one for one in bad.bad.values() if one.loss_ratio is not None]
-            lost = _lost([one.loss_ratio or 0.0 for one in lossy], 0.0, of=len(bad.runs))
+            lossy = [one.loss_ratio for one in bad.bad.values() if one.loss_ratio]
+            lost = lost_in(lossy, len(lossy), len(bad.runs), "packets")
             too_much = ", ".join(filter(None, (too_much, lost)))
             worst = max(bad.bad.values(), key=lambda one: one.loss_ratio or 0.0)
             breaks = breaks_words(worst.limited_by, _place(worst.place), "The SUT")[0]
@@ -245,7 +243,7 @@ class Gathered:
             no_loss="" if shown else carried,
             too_much=too_much,
             breaks=breaks,
-            sure=f"No loss in {count_of(len(top.runs), 'trial')}." if top else "",
+            sure=worded("so_far.lossless", trials=len(top.runs)) if top else "",
             carried_pps=top.pps if top else None,
             too_much_pps=bad.pps if bad else None,
             tried=tuple(self._tried.get(key, ())),
@@ -304,14 +302,6 @@ def _rate(factor: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return plain(f"{by.replace('_', ' ')} {value}", longest=60)
     return value_words(by, float(value))
-
-
-def _lost(ratios: Sequence[float], goal: float, *, of: int, what: str = "lost") -> str:
-    lossy = [ratio for ratio in ratios if ratio > goal]
-    if not lossy:
-        return ""
-    span = span_words(min(lossy), max(lossy))
-    return f"{span} {what} in {len(lossy)} of {count_of(of, 'trial')}"
 
 
 def _place(place: str | None) -> str | None:

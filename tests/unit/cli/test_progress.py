@@ -172,6 +172,23 @@ def test_the_terminal_shows_the_trial_under_way() -> None:
     assert text.endswith("\x1b[2K") or "\x1b[?25h" in text, "the cursor is shown again"
 
 
+@pytest.mark.parametrize("notes", [1, 3, 4, 12])
+def test_a_few_rows_of_notes_stand_before_the_first_trial(notes: int) -> None:
+    """Seen: 16 rows before anything moves."""
+    out = io.StringIO()
+    with OnTerminal(Console(file=out, force_terminal=True, width=80)) as display:
+        display.plan_started(PLAN, directory=Path("d"), earlier=())
+        for n in range(notes):
+            display.note(f"note {n} {'long ' * 30}")
+        display.trial_started(TRIALS[0])
+        begun = out.getvalue()
+        display.note("a later one is whole " + "long " * 30)
+    rows = [line for line in begun.splitlines() if "  · " in line]
+    assert len(rows) == min(notes, 3)
+    assert ("10 more notes: see the report" in begun) == (notes == 12)
+    assert out.getvalue().count("long") - begun.count("long") == 30
+
+
 def test_json_lines_are_events_and_end_with_the_cells() -> None:
     out = io.StringIO()
     played(JsonLines(out))

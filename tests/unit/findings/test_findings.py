@@ -188,12 +188,12 @@ def test_each_trouble_raises_its_finding_and_no_other(
 
 def test_evidence_names_numbers_and_cells() -> None:
     (finding, _) = find(changed(race, only=["VM"]))
-    assert finding.evidence == (
+    assert finding.values["evidence"] == (
         "arrived of sent at 1X 98.00%, 2X 98.00%, 4X 98.00%; in 24 of 24 runs the SUT had 1 of its"
         " 12 threads when packets were already arriving"
     )
-    assert finding.cells == ("VM 1X", "VM 2X", "VM 4X")
-    assert finding.severity == "serious"
+    assert finding.values["cells"] == ["VM 1X", "VM 2X", "VM 4X"]
+    assert finding.values["severity"] == "serious"
 
 
 def test_a_load_without_schedule_is_said_in_figures() -> None:
@@ -205,7 +205,7 @@ def test_a_load_without_schedule_is_said_in_figures() -> None:
         "58,810 bytes a frame on a link that carries 3,014: segments cross glued together (GSO)",
         "it reports 80 lost: its own server's socket was full 96 times",
     ):
-        assert words in finding.evidence, finding.evidence
+        assert words in finding.values["evidence"], finding.values["evidence"]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_what_looks_like_it_and_is_not(change: Change) -> None:
 def test_fewer_runs_than_planned() -> None:
     planned = {"BM 1X": RUNS, "VM 4X": RUNS + 2}
     (finding,) = find(sound(), planned=planned)
-    assert (finding.code, finding.evidence) == ("missing-samples", "VM 4X: 8 of 10")
+    assert (finding.code, finding.values["evidence"]) == ("missing-samples", "VM 4X: 8 of 10")
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_trials_that_repeat_flows_are_named() -> None:
         ]
         found = {finding.code: finding for finding in find(observations_of(records))}
         assert ("repeated-flows" in found) == (said is not None)
-        assert said is None or found["repeated-flows"].evidence == said
+        assert said is None or found["repeated-flows"].values["evidence"] == said
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_trials_that_share_a_start_are_said(worlds: list[int | None], said: str 
     assert all(run.ready_proved for run in seen)
     found = {finding.code: finding for finding in find(seen)}
     assert set(found) == ({"shared-starts"} if said else set())
-    assert said is None or found["shared-starts"].evidence.endswith(said)
+    assert said is None or found["shared-starts"].values["evidence"].endswith(said)
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "older run"])

@@ -16,12 +16,13 @@ from nodrop.capacity.page import capacity_page
 from nodrop.capacity.pictures import knee_of, way_of
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import capacity_section, steps_table
-from nodrop.capacity.terminal import print_capacity
-from nodrop.capacity.words import forecast_words
+from nodrop.capacity.terminal import MOST_ROWS, Line, answer_lines, fitted, print_answers
+from nodrop.capacity.words import fitted_words, forecast_words, shown_fit
 from nodrop.report.answer import answer
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.stats.loss_curve import LossCurve
+from nodrop.terminal.console import KEY
 from tests.made.outcome_runs import outcome_search, tried, windowed
 from tests.pages import page_of
 from tools.schemas import schemas
@@ -33,9 +34,15 @@ def search_of(run: Path) -> SearchedCell:
 
 
 def printed(run: Path) -> None:
+    print_answers(read_story([run]), run / "report/index.html")
+
+
+def rows_of(run: Path, columns: int) -> list[tuple[str, str]]:
+    """Key and words of each row of a terminal that wide."""
     story = read_story([run])
-    for one, card in zip(searches(story), cards(story), strict=True):
-        print_capacity(one, card)
+    (searched,), (card,) = searches(story), cards(story)
+    lines = answer_lines(story, searched, card, Path("results/r/report/index.html"))
+    return [(line.key, words) for line, words in fitted([*lines], columns - KEY - 2)]
 
 
 def told(run: Path) -> dict[str, Any]:
@@ -82,34 +89,33 @@ def test_the_answer_in_figures(tmp_path: Path, carried: float, lost: float, pps:
     )
     found = told(run)
     Draft202012Validator(schemas()["capacity"]).validate(found)
-    assert found["ndr_multiplier"] == carried
-    assert found["ndr_multiplier_interval"] == [carried, lost]
-    assert found["ndr_pps"] == pytest.approx(carried * pps)
-    assert found["ndr_pps_interval"] == pytest.approx([carried * pps, lost * pps])
-    assert found["ndr_bps"] == pytest.approx(carried * pps * 2400)
-    assert found["ndr"]["pps"]["between_rounds"] is None, "one round has no interval"
-    assert (found["limited_by"], found["place"], found["knob"]) == (
+    ndr, pdr = found["goals"]
+    assert (ndr["lower"]["value"], ndr["upper"]["value"]) == (carried, lost)
+    assert ndr["lower"]["pps"] == pytest.approx(carried * pps)
+    assert ndr["upper"]["pps"] == pytest.approx(lost * pps)
+    assert ndr["lower"]["bps"] == pytest.approx(carried * pps * 2400)
+    assert ndr["between"]["interval"] is None, "one round has no interval"
+    assert (ndr["limited_by"], ndr["place"], ndr["knob"]) == (
         "sut",
         "socket ring",
         "sut.ring_size",
     )
-    assert (found["trials"], found["trial_seconds"]) == (3, 15)
-    (pdr,) = found["pdr"]
-    assert (pdr["loss_ratio"], pdr["multiplier"]["value"]) == (0.005, carried)
+    assert (ndr["trials"], ndr["trial_seconds"]) == (3, 15)
+    assert (pdr["goal"], pdr["goals_of"], pdr["lower"]["value"]) == (0.005, "packets", carried)
+    assert ndr["findings"][0]["code"] == "capacity-found"
 
 
 def test_a_goal_that_tolerates_a_loss_carries_more(tmp_path: Path) -> None:
     run = outcome_search(tmp_path, [tried(4, [0.0]), tried(5, [0.004]), tried(6, [0.3])])
-    found = told(run)
-    assert found["ndr_multiplier"] == 4
-    assert found["pdr"][0]["multiplier"]["value"] == 5
+    assert [goal["lower"]["value"] for goal in told(run)["goals"]] == [4, 5]
 
 
 def test_six_rounds_have_an_interval_and_it_is_not_that_within_the_search(tmp_path: Path) -> None:
     run = outcome_search(tmp_path, [tried(4, [0.0] * 6), tried(5, [0.1] * 6)], search={"rounds": 6})
-    ndr = told(run)["ndr"]["multiplier"]
-    assert ndr["within_search"] == [4, 5]
-    assert ndr["between_rounds"] == [4, 4]
+    ndr = told(run)["goals"][0]
+    assert (ndr["lower"]["value"], ndr["upper"]["value"]) == (4, 5)
+    between = ndr["between"]["interval"]
+    assert (between["low"], between["high"]) == (4, 4)
 
 
 @pytest.mark.parametrize("whole", [1, 3, 6])
@@ -117,24 +123,23 @@ def test_rounds_that_the_budget_cut_are_no_spread(tmp_path: Path, whole: int) ->
     """Six rounds, some of them cut far below, gave an interval between rounds."""
     loads = [tried(1, [0.0] * 7), tried(4, [0.0] * whole), tried(4.2, [0.1] * whole)]
     found = told(outcome_search(tmp_path, loads, search={"rounds": 7, "budget_s": 600.0}))
-    ndr = found["ndr"]["multiplier"]
-    assert ndr["rounds"] == [4, 4]
-    assert ndr["between_rounds"] == ([4, 4] if whole == 6 else None)
-    assert found["ndr"]["pps"]["rounds"] == [4000, 4000]
+    between = found["goals"][0]["between"]
+    assert {(one["value"], one["pps"]) for one in between["carried"]} == {(4, 4000)}
+    assert (between["interval"] is not None) == (whole == 6)
 
 
 def test_what_was_not_found_is_null(tmp_path: Path) -> None:
     run = outcome_search(tmp_path, [tried(4, ["late"] * 3)])
     found = told(run)
     Draft202012Validator(schemas()["capacity"]).validate(found)
-    assert found["ndr_multiplier"] is found["ndr_pps"] is found["ndr_bps"] is None
-    assert found["limited_by"] == "generator"
+    assert found["goals"][0]["lower"] is found["goals"][0]["upper"] is None
+    assert found["goals"][0]["limited_by"] == "generator"
 
 
-def test_other_scales_are_no_multiplier(tmp_path: Path) -> None:
+def test_a_search_by_rate_has_its_scale(tmp_path: Path) -> None:
     loads = [tried(4000, [0.0], by="pps", pps=1), tried(5000, [0.1], by="pps", pps=1)]
     found = told(outcome_search(tmp_path, loads, search={"by": "pps"}))
-    assert found["ndr_multiplier"] is None and found["ndr_pps"] == 4000
+    assert {(goal["by"], goal["lower"]["value"]) for goal in found["goals"]} == {("pps", 4000)}
 
 
 def test_a_search_speaks_for_its_loads(tmp_path: Path) -> None:
@@ -202,7 +207,6 @@ def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
     rounds: int,
     words: str,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     keys = ("budget_s", "trials", "relative_width")
     kept = dict(zip(keys, foreseen, strict=True))
@@ -210,13 +214,11 @@ def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
     search = {"budget_s": foreseen[0]}
     run = outcome_search(tmp_path, loads, search=search, manifest={"forecast": kept})
     assert words in page_of(run)
-    printed(run)
-    assert words in capsys.readouterr().out
     found = told(run)
     Draft202012Validator(schemas()["capacity"]).validate(found)
     assert found["forecast"] == kept
     assert found["round_trials"] == [2] * rounds if rounds else [1]
-    assert found["ndr"]["reached_width"] == (0.2 if rounds else None)
+    assert found["goals"][0]["reached_width"] == (0.2 if rounds else None)
 
 
 def test_a_trial_has_one_number_in_plot_table_and_run(tmp_path: Path) -> None:
@@ -331,48 +333,66 @@ def test_a_manifest_that_makes_no_sense_is_no_search(tmp_path: Path) -> None:
         assert write_report(read_story([run])).exists()
 
 
-@pytest.mark.parametrize("capacity", [4.5, 12.0, 0.75])
-def test_the_terminal_says_what_the_curve_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], capacity: float
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("soak", [False, True])
+@pytest.mark.parametrize(
+    ("loads", "ends"),
+    [
+        ([(4, [0.0] * 3), (5, [0.1] * 3)], ("4,000 packets/s carried without loss", "4,000 ")),
+        ([(4, [0.0] * 3)], ("At least 4,000 packets/s carried without loss", "at least 4,000 ")),
+        ([(3, [0.0, 0.0, 0.04]), (4, [0.0] * 3), (5, [0.1] * 3)], ("4,000 packets/s", "4,000 ")),
+        ([(4, [0.2] * 3), (5, [0.3] * 3)], ("No load", "less than 4,000 packets/s, if any load")),
+        ([(4, ["late"] * 3), (9, ["late"] * 3)], ("No load", "no load is shown to be carried")),
+    ],
+)
+def test_a_terminal_of_24_rows_shows_the_number_first_and_last(
+    tmp_path: Path, loads: list[Any], ends: tuple[str, str], soak: bool, columns: int
 ) -> None:
-    loads = [capacity * part for part in (0.5, 0.9, 0.98, 1.02, 1.03, 1.04)]
-    run = outcome_search(tmp_path, [tried(x, [max(0.0, 1 - capacity / x)]) for x in loads])
-    printed(run)
-    said = capsys.readouterr().out
-    assert f"fitted    the median trial takes {capacity * 1000:,.0f} packets/s [" in said
-    assert "curve" not in told_of_two_loads(tmp_path / "few", capsys)
+    """Seen: 56 rows, and the number gone."""
+    tries = [tried(value, trials) for value, trials in loads]
+    if soak:
+        tries.append(long := replace(tried(4, [0.0]), duration_s=300.0))
+        long.each[1]["searched"] |= {"duration_s": 300.0, "soak": {"lossy_from_s": None}}
+    manifest = {"search": {"goals": [0.0, 0.005], "rounds": 3, "budget_s": 60.0}}
+    rows = rows_of(outcome_search(tmp_path, tries, search=manifest["search"]), columns)
+    assert len(rows) <= MOST_ROWS and max(len(words) for _, words in rows) <= columns - KEY - 2
+    answer, last = ([words for key, words in rows if key == name] for name in ("answer", "carried"))
+    assert answer[0].startswith(ends[0]) and last[0].startswith(ends[1]) and rows[-1][1] == last[0]
+    assert [key for key, _ in rows[:2]] in (["", "answer"], ["answer", ""])
+    assert {"breaks", "sure", "report"} <= {key for key, _ in rows}
 
 
-def told_of_two_loads(out: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    printed(outcome_search(out, [tried(4, [0.0]), tried(5, [0.1])]))
-    return capsys.readouterr().out
+def test_a_command_that_does_not_fit_is_not_cut() -> None:
+    command = Line(key="", words=f"nodrop run {'x' * 90}.toml --set a=1", rows=1, command=True)
+    assert fitted([command], 60) == []
+    rows = fitted([Line(key="sure", words="one " * 200, rows=3)], 40)
+    assert len(rows) == 3 and rows[-1][1].endswith(" …") and not rows[0][1].endswith("…")
 
 
 @pytest.mark.parametrize("lost", [0.0, 0.04])
-def test_the_terminal_says_which_trials_contradict_the_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: float
-) -> None:
+def test_what_contradicts_the_answer_is_a_caveat(tmp_path: Path, lost: float) -> None:
     loads = [tried(3, [0.0, 0.0, lost]), tried(4, [0.0] * 3), tried(5, [0.1] * 3)]
-    printed(outcome_search(tmp_path, loads, search={"goals": [0.0]}))
-    words = "Not all trials agree: 1 of 6 trials at 4,000 packets/s (4X) or less missed the goal"
-    assert (words in capsys.readouterr().out) == bool(lost)
+    run = outcome_search(tmp_path, loads, search={"goals": [0.0]})
+    (words,) = [words for key, words in rows_of(run, 80) if key == "but"] or [""]
+    assert ("caveat" in words) == bool(lost)
+    doubts = [f for f in told(run)["goals"][0]["findings"] if f["code"] == "capacity-contradicted"]
+    counted = {"missed": 1, "trials": 6}
+    assert [d["because"][0]["values"].items() >= counted.items() for d in doubts] == [True] * bool(
+        lost
+    )
 
 
-def test_a_load_that_was_tried_is_named_as_its_trials_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_load_that_was_tried_is_named_as_its_trials_are(tmp_path: Path) -> None:
     """Seen: "at 17,000 packets/s or less (the lowest of them at 14,000)", and no such trial."""
     loads = [tried(3.217, [0.0, 0.0, 0.04]), tried(4.054, [0.0] * 3), tried(5, [0.1] * 3)]
-    printed(outcome_search(tmp_path, loads, search={"goals": [0.0]}))
-    said = capsys.readouterr().out
+    said = " ".join(told(outcome_search(tmp_path, loads, search={"goals": [0.0]}))["sentences"])
     words = "1 of 6 trials at 4,054 packets/s (4.054X) or less missed the goal (the lowest of them "
-    assert f"{words}at 3,217 packets/s (3.217X))" in " ".join(said.split())
+    assert f"{words}at 3,217 packets/s (3.217X))" in said
 
 
 @pytest.mark.parametrize(("high", "known"), [(9_000.0, True), (520_109.0, False)])
 def test_a_fitted_median_that_excludes_no_load_is_not_known(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     high: float,
     known: bool,
@@ -383,25 +403,25 @@ def test_a_fitted_median_that_excludes_no_load_is_not_known(
     )
     monkeypatch.setattr("nodrop.capacity.words.loss_curve", lambda offers: curve)
     run = outcome_search(tmp_path, [tried(7, [0.0] * 2), tried(10, [0.1] * 2)])
-    printed(run)
-    said = " ".join(capsys.readouterr().out.split())
+    said = fitted_words(shown_fit(search_of(run)))
     assert (f"takes 8,000 packets/s [696, {high:,.0f}]" in said) is known
     why = "its 95 % interval, [696, 520,109] packets/s, excludes no load that was tried"
-    assert (f"no loss curve is fitted: {why}" in said) is not known
+    assert (f"No loss curve is fitted: {why}" in said) is not known
 
 
 def test_in_a_pipe_the_answer_is_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = outcome_search(tmp_path, [tried(4, [0.0] * 2), tried(5, [0.1] * 2)])
     printed(run)
     said = capsys.readouterr().out
-    assert said.startswith("Suricata  4 trials\n  carried   4,000 packets/s (fair confidence), ")
+    assert said.startswith("  answer    4,000 packets/s carried without loss\n")
+    assert said.endswith("\n  carried   4,000 packets/s, fair confidence\n")
     assert "\n  too much  5,000 packets/s, 10.00 % lost in 2 of 2 trials\n" in said
     assert said.isascii()
 
 
 @pytest.mark.parametrize(("begun", "warned"), [(0.97, False), (0.57, True), (0.0, True)])
 def test_the_window_is_named_wherever_the_answer_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], begun: float, warned: bool
+    tmp_path: Path, begun: float, warned: bool
 ) -> None:
     loads = [tried(4, [0.0], pps=3000.0), tried(5, [0.1], pps=3000.0)]
     run = outcome_search(tmp_path, [windowed(one, begun_packet_ratio=begun) for one in loads])
@@ -412,9 +432,8 @@ def test_the_window_is_named_wherever_the_answer_is(
     assert "1,550 packets/s on average and 3,001 in its busiest second" in window.text
     beyond = [s.rule for s in found.cannot_say]
     assert "beyond-window" in beyond and ("few-flows-begin" in beyond) == warned
-    printed(run)
-    shown = capsys.readouterr().out
-    assert f"{words.partition(';')[0]}.\n" in shown and ("\n  warning   " in shown) == warned
+    shown = " ".join(words for _, words in rows_of(run, 80))
+    assert "X of seconds 10.0 to 15.0 of the trace" in shown and ("1 caveat" in shown) == warned
     said = told(run)
     Draft202012Validator(schemas()["capacity"]).validate(said)
     assert said["window"]["span"] == "10..15" and said["window"]["begun_packet_ratio"] == begun
@@ -441,7 +460,7 @@ def test_a_soak_is_said_and_decides_nothing(
     soak = replace(soak, fields={**soak.fields, **more})
     found = told(outcome_search(tmp_path / "soak", [*plain, soak]))
     same = told(outcome_search(tmp_path / "plain", plain))
-    assert found["ndr"] == same["ndr"] and found["trials"] == same["trials"] == 2
+    assert found["goals"] == same["goals"] and found["goals"][0]["trials"] == 2
     assert words in found["soak"]["words"] and same["soak"] is None
     held = None if loss == "late" else (not loss and not more)
     assert (found["soak"]["held"], found["soak"]["lossy_from_s"]) == (held, since_s)

@@ -156,8 +156,8 @@ def test_rounds_are_told_apart_in_the_order(tmp_path: Path) -> None:
     ("rounds", "words"),
     [
         (1, ""),
-        (3, " in each of 3 rounds"),
-        (6, "; 95 % interval 6,000 packets/s (6X), 6 rounds"),
+        (3, "; 6,000 packets/s (6X) in each of 3 rounds"),
+        (6, "; 6,000 packets/s (6X) in each of 6 rounds; 95 % interval 6,000 packets/s (6X)"),
     ],
 )
 def test_bars_say_what_rounds_carried(tmp_path: Path, rounds: int, words: str) -> None:
@@ -167,7 +167,7 @@ def test_bars_say_what_rounds_carried(tmp_path: Path, rounds: int, words: str) -
         for value, loss in ((6, 0.0), (7, 0.2))
     ]
     run = outcome_search(tmp_path, loads, search={"rounds": rounds, "goals": [0.0]})
-    assert f"6,000 packets/s (6X){words}<" in str(section_of(run).bars)
+    assert f'vm, no loss: 6,000 packets/s (6X){words}"' in str(section_of(run).bars)
 
 
 @pytest.mark.parametrize("known", ["bare", "vm"])

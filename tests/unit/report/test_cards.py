@@ -20,13 +20,15 @@ from nodrop.answer.finding import WORDS as TABLES
 from nodrop.answer.finding import Finding, render
 from nodrop.capacity import answer_cards as wording
 from nodrop.capacity.answer_cards import cards
-from nodrop.capacity.card import card_lines, headline
+from nodrop.capacity.card import card_lines
+from nodrop.capacity.findings import findings
 from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.knee import Worker
 from nodrop.capacity.page import WORDS, capacity_page
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.searched_cells import searches
 from nodrop.capacity.words import causes_words
+from nodrop.config.search import Search
 from nodrop.report.chart import Plot, Scale
 from nodrop.report.numbers import short
 from nodrop.report.sections import environment
@@ -120,7 +122,7 @@ def test_a_goal_that_tolerates_more_never_looks_like_less(tmp_path: Path, least:
     strict = searches(story)[0].answers[0]
     assert strict.lower and strict.lower.pps and strict.upper and strict.confidence
     wide = replace(strict.upper, value=least * 1.6, pps=1600 * least)
-    unsure = replace(strict.confidence, level="low", known=0.1)
+    unsure = replace(strict.confidence, level="low", known_ratio=0.1)
     wider = replace(strict, goal=0.005, upper=wide, confidence=unsure)
     assert wording._tolerated([strict, wider]) == (
         "Tolerating 0.50 % loss is not shown to carry more."
@@ -494,7 +496,8 @@ def test_a_headline_has_one_number_and_at_most_eight_words(tmp_path: Path, goal:
     answer: Answer = searches(read_story([run]))[0].answers[0]
     bound = Bound(value=12345.6789, pps=123456789.0, bps=1e12, runs=())
     for lower in (bound, replace(bound, pps=None), None):
-        said = headline(replace(answer, goal=goal, lower=lower, upper=None))
+        found = replace(answer, goal=goal, lower=lower, upper=None)
+        said = render(next(findings(found, (), Search(), ())), "title")
         assert len(said.split()) <= 8 and len(said) <= 60
         assert len(re.findall(r"\d[\d,.]*", said)) == (lower is not None)
 

@@ -37,7 +37,7 @@ def test_a_step_within_a_round_is_said_and_the_last_trials_count(
     for found in searched(sut, rounds=rounds).values():
         assert found.lower and found.upper, texts(found)
         assert 10 * left * 0.93 <= found.lower.value <= 10 * left < found.upper.value
-        rules = {statement.code for statement in found.statements}
+        rules = {statement.code for statement in found.findings}
         said = {"capacity-changed", "capacity-rounds-differ", "capacity-contradicted"}
         assert rules & said, texts(found)
 
@@ -61,7 +61,7 @@ def test_a_steady_sut_is_not_said_to_change_and_costs_few_trials_more(
 ) -> None:
     """A method of rounds took 23 trials in the mean of 60 quiet SUTs."""
     found = searched(SimulatedSut(capacity=capacity, noise=noise))[0.0]
-    rules = {statement.code for statement in found.statements}
+    rules = {statement.code for statement in found.findings}
     assert not rules & {"capacity-changed", "capacity-set-aside"}, texts(found)
     assert found.trials <= (10 if noise == 0 else 16)
 
@@ -87,9 +87,9 @@ def test_a_loss_that_the_hypervisor_explains_is_named_with_its_rule(steals: floa
     done = run(controller(search, sut="standing"), sut.measure)
     (found,) = answers(done, search)
     lossy = [(r.searched.value, r.run) for r in done if r.searched and r.packets.lost_packets]
-    said = next(s for s in found.statements if s.code == "capacity-set-aside")
+    said = next(s for s in found.findings if s.code == "capacity-set-aside")
     assert "while the hypervisor had the CPU" in said.text
-    named = {run for s in found.statements if "the lowest" in s.text for run in s.trials}
+    named = {run for s in found.findings if "the lowest" in s.text for run in s.trials}
     assert min(lossy)[1] in named
 
 

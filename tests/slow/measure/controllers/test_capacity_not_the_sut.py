@@ -208,7 +208,7 @@ def test_a_lab_that_is_out_ends_a_search_which_goes_on_once_it_is_mended(
     assert [record.valid for record in done] == [True] * (first - 1) + [False] * 3
     cut = answers(done, search)[0]
     assert cut.limited_by == "lab"
-    assert f"as the lab failed; {done[-1].verdict}" in cut.statements[0].text
+    assert f"as the lab failed; {done[-1].verdict}" in cut.findings[0].text
     fine = SimulatedSut(capacity=3.0)
     mended = [record for record in done if not record.failed_with_lab]
     while (trial := controller(search, *made).next(mended)) is not None:

@@ -96,14 +96,14 @@ def test_rounds_that_contradict_each_other_are_said(
         return sut.measure(trial)
 
     found = answers(run(controller(search, sut="standing"), measure), search)[0]
-    assert "capacity-contradicted" in [statement.code for statement in found.statements]
+    assert "capacity-contradicted" in [statement.code for statement in found.findings]
     assert "or more met it (the highest of them at" in texts(found)
     assert found.upper and found.upper.value <= 5.0 * left * 1.03, "the lowest round is the answer"
 
 
 def test_rounds_that_agree_contradict_nothing() -> None:
     for found in searched(SimulatedSut(capacity=5.0), rounds=3).values():
-        rules = [statement.code for statement in found.statements]
+        rules = [statement.code for statement in found.findings]
         assert "capacity-contradicted" not in rules, texts(found)
 
 
@@ -187,6 +187,6 @@ def test_what_other_programs_took_is_no_change_of_the_sut(rule: Rule | None, cha
         return record.model_copy(update={"body": packets})
 
     done = run(controller(Search(rounds=1), sut="standing"), measure)
-    rules = {s.code for s in answers(done, Search(rounds=1))[0].statements}
+    rules = {s.code for s in answers(done, Search(rounds=1))[0].findings}
     assert changes or "capacity-changed" not in rules
     assert rules & {"capacity-changed", "capacity-contradicted", "capacity-set-aside"}

@@ -45,7 +45,7 @@ def test_finds_the_load_at_which_the_goal_is_missed(kind: str, method: dict[str,
     assert one.lower and one.upper and one.goals_of == "detections"
     assert one.lower.value <= 7.0 * part * 1.0001 and one.upper.value >= 7.0 * part * 0.9999
     assert one.reached_width is not None and one.reached_width <= 0.03
-    assert "with at most 1.00 % of detections missed" in one.statements[0].text
+    assert "with at most 1.00 % of detections missed" in one.findings[0].text
 
 
 @pytest.mark.parametrize(("noise", "seed"), [(0.02, 1), (0.1, 2)])

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from nodrop.answer.finding import Finding, render
-from nodrop.capacity.search_answer import Answer, Between, apart
+from nodrop.capacity.search_answer import Answer, Between, Bound
+from nodrop.capacity.search_answer import apart as rounds_apart
 from nodrop.capacity.tried import Tried, no_ratio
 from nodrop.config.search import Search
-from nodrop.findings.load_words import UNSURE, Writing, goal_words, known_apart, value_words
+from nodrop.findings.load_words import (
+    UNSURE,
+    Writing,
+    apart,
+    goal_words,
+    known_apart,
+    value_words,
+    written,
+)
 from nodrop.ledger.hops import ON_EVERY_HOST
+from nodrop.results.capacity import CardLoad
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.interval import Knee
 
@@ -37,16 +47,16 @@ def ramp_words(by: str, ramp: Ramp) -> str:
     return "; ".join(found.text for found in ramp_findings(by, ramp))
 
 
-def statements(
+def findings(
     answer: Answer, every: Sequence[Tried], search: Search, own: Sequence[TrialRecord]
 ) -> Iterator[Finding]:
     """`every` trial that decides something; `own` are all of the cell, its ramps as well."""
-    headline = _headline(answer, every, own)
+    first = _answered(answer, every, own)
     if search.soak_s and answer.lower is None:
-        headline = replace(headline, because=(*headline.because, _reason("no_soak")))
-    yield headline
+        first = replace(first, because=(*first.because, _reason("no_soak")))
+    yield first
     if (sure := answer.confidence) is not None:
-        values = {"level": sure.level, "known_ratio": sure.known}
+        values = {"level": sure.level, "known_ratio": sure.known_ratio}
         yield Finding(code="capacity-confidence", values=values, because=(sure.reason,))
     if answer.lower is not None and answer.fit is not None:
         yield from _fitted(answer, answer.fit)
@@ -64,7 +74,7 @@ def statements(
             because=(_reason("cut", cut=cut),) if cut else (),
         )
     width = answer.reached_width
-    apart = () if width is None else (_reason("bounds", width=width, asked=search.relative_width),)
+    bounds = () if width is None else (_reason("bounds", width=width, asked=search.relative_width),)
     yield Finding(
         code="capacity-cost",
         values={
@@ -72,7 +82,7 @@ def statements(
             "trial_seconds": answer.trial_seconds,
             "reached_width": width,
         },
-        because=apart,
+        because=bounds,
         trials=tuple(t.record.run for t in every),
     )
 
@@ -92,7 +102,7 @@ def writing(answer: Answer) -> Writing:
     bounds = [bound for bound in (answer.lower, answer.upper) if bound is not None]
     pps = bounds[0].pps if bounds else None
     per = None if pps is None else pps / bounds[0].value
-    known = UNSURE if answer.confidence is None else answer.confidence.known
+    known = UNSURE if answer.confidence is None else answer.confidence.known_ratio
     if len(bounds) == 2:
         known = known_apart(bounds[0].value, bounds[1].value, known)
     return Writing(
@@ -104,13 +114,55 @@ def writing(answer: Answer) -> Writing:
     )
 
 
-def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]) -> Finding:
+def load_of(answer: Answer, bound: Bound) -> CardLoad:
+    """Digits follow what is known, as in every sentence: the carried load is rounded down, the
+    other up."""
+    known, up = writing(answer).known, bound is answer.upper
+    ends = (answer.lower, answer.upper)
+
+    def shown(of: Callable[[Bound], float | None], value: float | None) -> str:
+        pair = [v for end in ends if end is not None and (v := of(end)) is not None]
+        if value is None:
+            return ""
+        if len(pair) == 2 and pair[0] < pair[1]:
+            return apart(pair[0], pair[1], known)[up]
+        return written(value, known, up=up)
+
+    return CardLoad(
+        pps=bound.pps,
+        bps=bound.bps,
+        value=bound.value,
+        runs=[*bound.runs],
+        shown_pps=shown(lambda b: b.pps, bound.pps),
+        shown_mbit="" if bound.bps is None else written(bound.bps / 1e6, max(known, 1e-3)),
+        shown_value=shown(lambda b: b.value, bound.value),
+    )
+
+
+def ends_of(answer: Answer) -> tuple[CardLoad | None, CardLoad | None]:
+    """The load that is carried, and the one that is too much."""
+    lower, upper = answer.lower, answer.upper
+    return (
+        None if lower is None else load_of(answer, lower),
+        None if upper is None else load_of(answer, upper),
+    )
+
+
+def rate_words(load: CardLoad) -> str:
+    if load.shown_pps:
+        return f"{load.shown_pps} packets/s"
+    return load.shown_value if load.value is None else f"{load.shown_value}X"
+
+
+def _answered(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]) -> Finding:
     loads = writing(answer)
     lower, upper = answer.lower, answer.upper
     values = {
         "goal": answer.goal,
         "within": goal_words(answer.goal, answer.goals_of),
         "of_detections": answer.goals_of == "detections",
+        "met": render(Finding(code="met", values={"goal": bool(answer.goal)}), answer.goals_of),
+        "rate": "" if lower is None else rate_words(load_of(answer, lower)),
         "lower": None if lower is None else lower.value,
         "upper": None if upper is None else upper.value,
         "limited_by": answer.limited_by,
@@ -226,7 +278,7 @@ def _fitted(answer: Answer, fit: Knee) -> Iterator[Finding]:
 
 def _rounds_differ(answer: Answer) -> Finding | None:
     """Bounds of rounds that have nothing in common."""
-    found = apart(answer.rounds)
+    found = rounds_apart(answer.rounds)
     if found is None:
         return None
     better, worse = found
@@ -292,10 +344,9 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Finding | None:
 
 def _between_rounds(answer: Answer, between: Between) -> Finding:
     loads = writing(answer)
-    if between.interval is None:
-        interval = _reason("no_interval", lacking=between.why_no_interval)
-    else:
-        ends = between.interval
+    ends = between.interval
+    interval = _reason("no_interval", lacking=between.why_no_interval)
+    if ends is not None:
         interval = _reason("interval", interval=loads.span(ends.low, ends.high))
     return Finding(
         code="capacity-between-rounds",
@@ -305,6 +356,7 @@ def _between_rounds(answer: Answer, between: Between) -> Finding:
             "lowest": between.lowest,
             "highest": between.highest,
             "span": loads.span(between.lowest, between.highest, up=False),
+            "ends": f"; 95 % interval {interval.values['interval']}" if ends else "",
         },
         because=(interval,),
     )
