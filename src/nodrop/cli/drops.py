@@ -296,6 +296,7 @@ def drops(
                 interval_s=interval_s,
                 for_s=interval_s if once else for_s,
                 levels=None if once else looks.levels,
+                spells=None if once else looks.spells,
                 peer_mtu=None if where else peer_mtu,
             ),
             outlets,

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from nodrop.config.units import count_of
 from nodrop.drops.capture_books import Balance, Bounds
+from nodrop.drops.headroom_words import before_words, headroom_words, percent
 from nodrop.drops.places import ANALYSIS, BLIND, Row, thread_shares
 from nodrop.drops.watching import Interval, oldest_ms
 from nodrop.errors import BadInput
@@ -68,6 +69,7 @@ def capture_line(one: Balance, found: Interval) -> str:
         f"{dropped_words(one)} dropped",
         f"{number(one.waiting)} wait{filled(one, found)}",
         f"{number(one.read)} read",
+        *level_words(one, found),
         closing(one),
     ]
     if cpu := cpu_words(one):
@@ -101,6 +103,13 @@ def filled(one: Balance, found: Interval) -> str:
     if (left_ms := found.overflow_ms.get(one.reading.key)) is not None:
         words.append(f"full in {left_ms} ms" if left_ms else "full")
     return f" ({', '.join(words)})"
+
+
+def level_words(one: Balance, found: Interval) -> Iterator[str]:
+    """`level 31 % (highest 84 % at 14:02:11)`; nothing of a capture without a visible ring."""
+    if (level := found.levels.get(one.reading.key.inodes)) is not None:
+        highest = f"{percent(level.highest_ratio)} at {clock(level.highest_real_ns)}"
+        yield f"level {percent(level.ratio)} (highest {highest})"
 
 
 def closing(one: Balance) -> str:
@@ -157,9 +166,14 @@ def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
         yield f"  most die in the {worst.loss.place}: {worst.mostly.why}"
         yield f"  do: {worst.mostly.do}"
     elif found.clear:
-        yield f"  nothing lost on {', '.join(found.clear)} at any place that is visible"
+        yield (
+            f"  nothing lost on {', '.join(found.clear)} at any place that is visible in this watch"
+        )
     elif not found.blind:
         yield "  no program captures packets: nobody would see a loss"
+    for one in found.balances:
+        yield from (f"  {line}" for line in headroom_words(one, found))
+        yield from (f"  {line}" for line in before_words(one))
     yield from (f"  {blind_words(one)}" for one in found.blind)
     for row in sorted(found.rows, key=lambda row: -row.total):
         first, last = (clock(at) if at else "–" for at in (row.first_real_ns, row.last_real_ns))
@@ -234,7 +248,10 @@ def view(found: Interval, began_real_ns: int, rates: dict[str, list[float]]) -> 
             ("arrived", number(one.arrived) + waited_before(one)),
             ("dropped", dropped_words(one)),
             ("waiting", number(one.waiting) + filled(one, found)),
+            ("level", "".join(level_words(one, found)).removeprefix("level ")),
             ("read", number(one.read)),
+            ("fits", " ".join(headroom_words(one, found))),
+            ("before", " ".join(before_words(one))),
             ("books", closing(one)),
             ("CPU", cpu_words(one)),
         ):
