@@ -10,11 +10,14 @@ from itertools import pairwise
 from nodrop.drops.capture_books import Balance
 from nodrop.ledger.headroom import Headroom, Spell, busiest, headroom, spell_of
 from nodrop.ledger.level import Look, Ring, level
-from nodrop.ledger.queue import Queue, Reader, Refusal
+from nodrop.ledger.queue import QUEUED, Queue, Reader, Refusal
 from nodrop.protocol import Captures, RingSpell, RingSpells, SpellThread
 
 FRAME_BYTES = 1518
 """Mean length of a frame where the port does not say it: as few fit as can."""
+BUSY_FROM = 64
+"""Packets of one part in so many of a ring, at two looks 4 ms apart, show a reader that was busy; a
+few are often just those that came last, to a reader that sleeps in between."""
 MOST_CAPTURES = 64
 """Captures with spells; the one that was seen longest ago goes."""
 
@@ -139,12 +142,12 @@ def _fullest(peaks: Mapping[int, Peak], inodes: frozenset[int]) -> Peak:
 
 def _frame_bytes(one: Balance) -> float:
     """Mean length of a frame at the port within the interval."""
-    ports = (one.before.port, one.reading.port)
-    links = [port["link"] for port in ports if port is not None]
-    then, now = [link["stats"] if link else None for link in links] or [None, None]
-    if then is None or now is None or now["rx_packets"] <= then["rx_packets"]:
+    before, port = one.before.port, one.reading.port
+    if not (before and port and before["link"] and port["link"]):
         return FRAME_BYTES
-    return (now["rx_bytes"] - then["rx_bytes"]) / (now["rx_packets"] - then["rx_packets"])
+    then, now = before["link"]["stats"], port["link"]["stats"]
+    packets = now["rx_packets"] - then["rx_packets"]
+    return (now["rx_bytes"] - then["rx_bytes"]) / packets if packets > 0 else FRAME_BYTES
 
 
 def _queues(spell: RingSpell, inodes: frozenset[int], frame_bytes: float) -> list[Queue]:
@@ -175,6 +178,7 @@ def _queues(spell: RingSpell, inodes: frozenset[int], frame_bytes: float) -> lis
             looks=ring.looks,
             reader=reader,
             lost=ring.looks[-1].dropped - ring.looks[0].dropped,
+            busy_from=max(QUEUED, (ring.slots or 0) // BUSY_FROM),
         )
         for ring, reader in zip(rings, readers, strict=True)
     ]
