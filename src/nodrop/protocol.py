@@ -418,6 +418,7 @@ class ProbeResult(TypedDict):
     processes: NotRequired[dict[str, ProcessEntry]]
     proof: NotRequired[dict[str, ProcessProof | None]]
     rings: NotRequired[RingLevels]
+    spells: NotRequired[RingSpells]
     tsc: NotRequired[ClockCosts]
     usage: NotRequired[dict[str, ProcessUsage | None]]
     vmx: NotRequired[Vmx]
@@ -689,6 +690,21 @@ class RingShape(TypedDict):
     version: Count
 
 
+class RingSpell(TypedDict):
+    cpu_ns: Count
+    longest_gap_ns: Count
+    looks: list[list[Count]]
+    mono_ns: Count
+    real_ns: Count
+    rings: list[WatchedRing]
+    threads: list[SpellThread]
+
+
+class RingSpells(TypedDict):
+    spells: list[RingSpell]
+    unread: str | None
+
+
 class SampleEdge(TypedDict):
     cgroup: Cgroup | None
     cpus: list[CpuTimes]
@@ -827,6 +843,13 @@ class SoftnetRow(TypedDict):
     processed: Count
     received_rps: Count | None
     time_squeeze: Count
+
+
+class SpellThread(TypedDict):
+    name: str
+    pid: Count
+    tid: Count
+    times: list[list[Count]]
 
 
 class SuricataPortSaid(TypedDict):

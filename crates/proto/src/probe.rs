@@ -36,6 +36,8 @@ pub enum ProbeWhat {
     Captures,
     /// How full the rings are that the last `captures` of this job saw; cheap, to be asked often
     Rings,
+    /// Spells of 250 looks a second at those rings that ended since this was asked for last; they begin with the first question
+    Spells,
 }
 
 /// Parameters of `probe`.

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nodrop.audit.audit_answer import Asked, AuditAnswer, FindingAnswer
-    from nodrop.drops.outlets import Metrics, Record
+    from nodrop.drops.openmetrics import Metrics
+    from nodrop.drops.recording import Record
     from nodrop.drops.watching import Interval
     from nodrop.testbed.hosts.local import LocalHost
     from nodrop.testbed.hosts.ssh import SshHost
@@ -215,6 +216,8 @@ def _finding(out: Console, name: str, one: FindingAnswer) -> None:
     out.print(table)
 
 
+TOO_FULL = 1
+"""Exit code of a watch that saw a ring fuller than it was allowed to be."""
 CANNOT_TELL = 6
 """Exit code of a watch that saw no loss, if a port is blind at its end."""
 LEAST_S, MOST_S = 0.1, 3600.0
@@ -246,12 +249,20 @@ def drops(
         ),
     ] = None,
     metrics: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             "--metrics",
-            metavar="PLACE",
-            help="Serve OpenMetrics on a port of 127.0.0.1 (9100; 0 = a free one), or on a Unix "
-            "socket (./drops.sock).",
+            metavar="FILE",
+            help="Write each interval as OpenMetrics, for node_exporter's textfile collector "
+            "(FILE.prom).",
+        ),
+    ] = None,
+    fail_above_level: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-above-level",
+            metavar="SHARE",
+            help="Exit with 1 if a ring was fuller than this at any look: 80%.",
         ),
     ] = None,
     become: Become = None,
@@ -268,11 +279,13 @@ def drops(
     \b
     nodrop drops --once --json
     nodrop drops --interval 5s --for 10m
-    nodrop drops --record monday --metrics 9100
+    nodrop drops --record monday --metrics /var/lib/node_exporter/nodrop.prom
+    nodrop drops --for 10m --fail-above-level 80%
     nodrop drops sensor1 --become sudo
 
-    Exit code 0: it could see; 6: nobody would see a loss at a port at the end (no program captures
-    there, it is down, or its ring is not visible to this user), and none was seen before; 2: bad
+    Exit code 0: it could see; 1: a ring was fuller than --fail-above-level; 6: nobody would see a
+    loss at a port at the end (no program captures there, it is down, or its ring is not visible to
+    this user), and none was seen before, or no level was visible for --fail-above-level; 2: bad
     input.
     """
     from nodrop.audit.reading import peer_mtu
@@ -282,6 +295,7 @@ def drops(
 
     interval_s = time_s("--interval", interval, least=LEAST_S, most=MOST_S)
     for_s = time_s("--for", for_, least=interval_s) if for_ is not None else None
+    most_level = None if fail_above_level is None else share("--fail-above-level", fail_above_level)
     if record is not None:
         must_be_new(record)
     with (
@@ -296,6 +310,7 @@ def drops(
                 interval_s=interval_s,
                 for_s=interval_s if once else for_s,
                 levels=None if once else looks.levels,
+                spells=None if once else looks.spells,
                 peer_mtu=None if where else peer_mtu,
             ),
             outlets,
@@ -307,21 +322,41 @@ def drops(
                 say_json(written(last).model_dump())
         else:
             last = _show(found, once, where)
-    return CANNOT_TELL if last is not None and last.cannot_tell else 0
+    if last is None:
+        return 0
+    if most_level is not None:
+        highest = max((one.highest_ratio for one in last.levels.values()), default=None)
+        if highest is not None and highest > most_level:
+            complain(f"a ring was {highest * 100:.0f} % full: more than {fail_above_level}")
+            return TOO_FULL
+        if highest is None:
+            complain("no level of a ring is visible: nothing to hold against --fail-above-level")
+            return CANNOT_TELL
+    return CANNOT_TELL if last.cannot_tell else 0
+
+
+def share(option: str, text: str) -> float:
+    """`80%` → 0.8."""
+    try:
+        value = float(text.removesuffix("%")) / 100
+    except ValueError:
+        value = -1.0
+    if not (text.endswith("%") and 0 <= value <= 1):
+        raise BadInput(f"{option} {text}: must be a share from 0% to 100%, such as 80%")
+    return value
 
 
 @contextmanager
 def _outlets(
-    host: LocalHost | SshHost, record: Path | None, metrics: str | None
+    host: LocalHost | SshHost, record: Path | None, metrics: Path | None
 ) -> Iterator[Sequence[Record | Metrics]]:
-    from nodrop.drops.outlets import Metrics, Record
+    from nodrop.drops.openmetrics import Metrics
+    from nodrop.drops.recording import Record
 
     with ExitStack() as open_ones:
         found: list[Record | Metrics] = []
         if metrics is not None:
-            open_metrics = open_ones.enter_context(closing(Metrics(metrics)))
-            found.append(open_metrics)
-            complain(f"OpenMetrics: {open_metrics.address}")
+            found.append(open_ones.enter_context(closing(Metrics(metrics))))
         if record is not None:
             facts = host.probe("host")["host"]
             made = Record(record, host=facts, command=sys.argv)

@@ -31,7 +31,8 @@ MOST_POINTS = 240
 MOST_SERIES = 5
 MOST_ROWS = 8
 CAME, LOST, WAITS = "Came to the port", "Lost", "Waits in the rings"
-UNITS = {CAME: "packets/s", LOST: "packets/s", WAITS: "packets"}
+LEVEL = "Fullest ring, at most"
+UNITS = {CAME: "packets/s", LOST: "packets/s", WAITS: "packets", LEVEL: "%"}
 """Panels over time, in their order."""
 Pair = tuple[int, int] | None
 
@@ -109,6 +110,8 @@ class Watched:
                     before[name] = now
                 if one.waiting_packets is not None:
                     yield WAITS, name, (at, float(one.waiting_packets[1]))
+                if one.level is not None:
+                    yield LEVEL, name, (at, 100 * one.level.ratio)
             for place in each.places:
                 yield LOST, f"{place.place}, {place.where}", (at, place.rate_pps)
 
@@ -227,6 +230,36 @@ def _pair(name: str, title: str, help: str = "") -> Field[WatchedCapture]:
     return Field(numeric(name, title, help), lambda one: between(getattr(one, name)))
 
 
+def _level_pct(one: WatchedCapture) -> float | None:
+    return None if one.level is None else 100 * one.level.highest_ratio
+
+
+def _fits_times(one: WatchedCapture) -> float | None:
+    """Forecast; None: withheld."""
+    return one.level.forecast.times if one.level and one.level.forecast else None
+
+
+def _fits_bound(one: WatchedCapture) -> str:
+    if one.level is None:
+        return ""
+    if one.level.forecast is None:
+        return WITHHELD[one.level.withheld]
+    return f"a forecast: {one.level.forecast.bound.replace('_', ' ')}"
+
+
+def _dropped_before(one: WatchedCapture) -> int | None:
+    """Since the program opened its sockets, and until the watch began."""
+    if one.since_start_dropped_packets is None or one.dropped_packets is None:
+        return None
+    return max(0, one.since_start_dropped_packets - one.dropped_packets)
+
+
+WITHHELD = {
+    None: "no spell of looks has ended",
+    "no_queue": "packets never waited",
+    "not_reproduced": "its queue is not reproduced",
+    "too_far": "too far",
+}
 CLOSED = {None: "cannot say", True: "yes", False: "no"}
 BOOKS: tuple[Field[WatchedCapture], ...] = (
     words("program", "Program", lambda one: _program(one, "")),
@@ -239,6 +272,10 @@ BOOKS: tuple[Field[WatchedCapture], ...] = (
     _pair("waiting_packets", "Wait"),
     _pair("read_packets", "Read"),
     _pair("residual_packets", "Residual", "Between the two readings around each counter."),
+    number("highest_level_pct", "Highest level, %", lambda one: _level_pct(one)),
+    number("fits_times", "Fits, times", lambda one: _fits_times(one)),
+    words("fits_bound", "That is", lambda one: _fits_bound(one)),
+    number("before_watch_dropped", "Dropped before", lambda one: _dropped_before(one)),
     words("closed", "Closed", lambda one: "at least" if one.at_least else CLOSED[one.closed]),
 )
 PLACES: tuple[Field[WatchedPlace], ...] = (

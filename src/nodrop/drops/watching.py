@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nodrop.drops.capture_books import STEP_NS, Balance, Books, Bounds, Key
+from nodrop.drops.levels import CaptureLevel, CaptureLevels
 from nodrop.drops.places import (
     Loss,
     Overload,
@@ -19,14 +20,18 @@ from nodrop.drops.places import (
     rx_dropped,
     thread_shares,
 )
-from nodrop.protocol import CapturePort, Captures, NotVisible, RingLevels
+from nodrop.ledger.headroom import Headroom
+from nodrop.ledger.queue import Refusal
+from nodrop.protocol import CapturePort, Captures, NotVisible, RingLevels, RingSpells
 from nodrop.results.other_records import (
     Blind,
     BlindPort,
     Hidden,
     ThreadShare,
     WatchedCapture,
+    WatchedForecast,
     WatchedInterval,
+    WatchedLevel,
     WatchedPlace,
 )
 
@@ -121,6 +126,8 @@ class Interval:
     not_for_us: int | None
     overflow_ms: Mapping[Key, int]
     """Time until a ring of the capture is full, if its reader stays away; of those that fill up."""
+    levels: Mapping[frozenset[int], CaptureLevel]
+    """By the sockets of the capture, of those whose level is visible."""
     blind: Sequence[BlindPort]
     """Ports of the watch that are blind now."""
     notes: Sequence[str]
@@ -149,6 +156,7 @@ class Watch:
     _books: Books = field(default_factory=Books)
     _table: Table = field(default_factory=Table)
     _levels: Levels = field(default_factory=Levels)
+    _highest: CaptureLevels = field(default_factory=CaptureLevels)
     _announced: dict[Key, int] = field(default_factory=dict)
     """Captures whose rings filled up → the last look at which they did, by CLOCK_MONOTONIC."""
     _ports: dict[tuple[int, int], CapturePort] = field(default_factory=dict)
@@ -167,23 +175,25 @@ class Watch:
     def fills(self, levels: RingLevels) -> bool:
         """Whether a ring begins to fill up, so that the interval is to end now."""
         rings = levels["rings"].items()
-        return self._levels.add(
-            levels["mono_ns"], {int(inode): one["full"] / one["of"] for inode, one in rings}
-        )
+        ratios = {int(inode): one["full"] / one["of"] for inode, one in rings}
+        self._highest.add(levels["mono_ns"], ratios)
+        return self._levels.add(levels["mono_ns"], ratios)
+
+    def spells(self, seen: RingSpells) -> None:
+        self._highest.spells(seen)
 
     def look(self, seen: Captures) -> Interval | None:
         """None of the first look: an interval has two."""
         before, self._before = self._before, seen
         balances = self._books.look(seen)
         self._ports |= {(port["namespace"], port["index"]): port for port in seen["ports"]}
-        self._levels.add(
-            seen["mono_ns"],
-            {
-                one["inode"]: one["waiting"][1]["full"] / one["waiting"][1]["of"]
-                for one in seen["sockets"]
-                if one["ring"] and one["waiting"]
-            },
-        )
+        ratios = {
+            one["inode"]: one["waiting"][1]["full"] / one["waiting"][1]["of"]
+            for one in seen["sockets"]
+            if one["ring"] and one["waiting"]
+        }
+        self._levels.add(seen["mono_ns"], ratios)
+        self._highest.add(seen["mono_ns"], ratios)
         if before is None:
             return None
         for one in balances:
@@ -238,6 +248,7 @@ class Watch:
             ended=last_books,
             not_for_us=None if dropped is None else sum(one.no_loss for one in dropped),
             overflow_ms=left_ms,
+            levels=self._highest.interval_ends(seen, balances),
             blind=self._blind_ports(seen, balances),
             notes=[*_changes(before, seen), *(_filling(one, left_ms) for one in fills)],
             not_visible=[
@@ -358,6 +369,7 @@ def intervals(
     interval_s: float,
     for_s: float | None = None,
     levels: Callable[[], RingLevels] | None = None,
+    spells: Callable[[], RingSpells] | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     peer_mtu: PeerMtu | None = None,
@@ -374,6 +386,8 @@ def intervals(
             if watch.fills(levels()) and (early := watch.look(look())) is not None:
                 yield early
         sleep(max(0.0, due - clock()))
+        if spells is not None:
+            watch.spells(spells())
         if (found := watch.look(look())) is not None:
             yield found
 
@@ -532,6 +546,9 @@ def _capture(one: Balance, found: Interval) -> WatchedCapture:
         overflow_ms=found.overflow_ms.get(reading.key),
         stopped=program["stopped"] if program else None,
         decoded_packets=(said["counters"] or {}).get("decoder.pkts") if said else None,
+        level=_level(one, found),
+        since_start_arrived_packets=_pair(reading.arrived),
+        since_start_dropped_packets=reading.dropped,
         ended_real_ns=one.ended_real_ns,
         unsaid_offered_packets=_pair(one.unsaid_offered),
         unsaid_dropped_packets=one.unsaid_dropped,
@@ -539,6 +556,31 @@ def _capture(one: Balance, found: Interval) -> WatchedCapture:
             ThreadShare(name=t.name, ran=t.ran, waited=t.waited, state=t.state, cpu=t.cpu)
             for t in thread_shares(one)
         ],
+    )
+
+
+def _level(one: Balance, found: Interval) -> WatchedLevel | None:
+    level = found.levels.get(one.reading.key.inodes)
+    if level is None:
+        return None
+    forecast = level.forecast
+    return WatchedLevel(
+        ratio=level.ratio,
+        real_ns=level.real_ns,
+        highest_ratio=level.highest_ratio,
+        highest_real_ns=level.highest_real_ns,
+        forecast=WatchedForecast(
+            times=forecast.times,
+            bound="at_most" if level.missed else forecast.bound.value,
+            slots=forecast.slots,
+            larger_slots=forecast.larger_slots,
+            larger_times=forecast.larger_times,
+            spells=forecast.spells,
+            busiest_real_ns=level.spell_real_ns or 0,
+        )
+        if isinstance(forecast, Headroom)
+        else None,
+        withheld=forecast.reason.value if isinstance(forecast, Refusal) else None,
     )
 
 

@@ -24,7 +24,6 @@ from statistics import fmean, median, stdev
 from nodrop.ledger.level import Look
 
 QUEUED = 3
-"""So many packets at two looks in a row show that the reader was busy in between."""
 REPRODUCED_RATIO = 0.15
 """A twin whose highest level and loss together are further from those of its own trial is not
 used..."""
@@ -79,6 +78,8 @@ class Queue:
     sends: Sends | None = None
     thread: str = ""
     """The SUT's name for the thread; empty = not known."""
+    busy_from: int = QUEUED
+    """So many packets at two looks in a row show that the reader was busy in between."""
 
     def room(self, times: float) -> float:
         """Packets that fit under so many times the load: it fills a block before its time ends, or
@@ -170,7 +171,7 @@ def _departed(look: Look) -> int:
 
 def _waits(queue: Queue, look: Look) -> bool:
     """Packets wait; the reader does not see a block yet that is still being filled."""
-    return look.packets >= QUEUED if queue.most_slots is None else look.full >= 1
+    return look.packets >= queue.busy_from if queue.most_slots is None else look.full >= 1
 
 
 @dataclass(slots=True)

@@ -109,6 +109,40 @@ class ThreadShare(Model):
     cpu: Count
 
 
+class WatchedForecast(Model):
+    """Multiples of the busiest traffic seen that fit before a ring overflows: a forecast, by the
+    cost of the packets that waited (ledger/headroom.py)."""
+
+    times: NotNegative
+    bound: Literal["about", "at_least", "at_most"]
+    """At least: too few packets waited to tell their cost. At most: the ring was fuller between
+    the spells of looks than in any."""
+    slots: Count
+    """Packets that the ring holds."""
+    larger_slots: Count
+    larger_times: NotNegative | None
+    """Multiple that fits into a ring of `larger_slots`; null: not known."""
+    spells: Count
+    """Spells of 250 looks a second that say it."""
+    busiest_real_ns: Count
+    """Begin of the busiest spell."""
+
+
+class WatchedLevel(Model):
+    """Part of a capture's ring that was in use, of frames or blocks; of several rings the
+    fullest."""
+
+    ratio: NotNegative
+    """Highest within the interval."""
+    real_ns: Count
+    highest_ratio: NotNegative
+    """Highest since the watch began."""
+    highest_real_ns: Count
+    forecast: WatchedForecast | None
+    withheld: Literal["no_queue", "not_reproduced", "too_far"] | None
+    """Reason for no forecast; null: there is one, or no spell has ended yet."""
+
+
 class WatchedCapture(Model):
     """The books of one program on one port, since it was first seen; [low, high] = between two
     readings, null = not visible."""
@@ -145,6 +179,12 @@ class WatchedCapture(Model):
     """By SIGSTOP, a debugger or a frozen control group."""
     decoded_packets: Packets | None
     """Suricata's decoder.pkts, renewed every few seconds."""
+    level: WatchedLevel | None = None
+    """Null: it has no ring, or its ring is not visible."""
+    since_start_arrived_packets: tuple[Signed, Signed] | None = None
+    """At its sockets since it opened them, dropped ones included; at least, if the program reads
+    their counters itself."""
+    since_start_dropped_packets: Packets | None = None
     ended_real_ns: Count | None = None
     """When a look first missed it; null: it was there, and in older records."""
     unsaid_offered_packets: tuple[Signed, Signed] | None = None

@@ -50,7 +50,7 @@ def sock(inode: int, packets: int, drops: int, **more: Any) -> dict[str, Any]:
 def port(rx: tuple[int, int], tx: int = 0, kind: str | None = None, **stats: int) -> dict[str, Any]:
     names = (
         "rx_dropped", "rx_missed_errors", "rx_errors", "rx_crc_errors", "rx_length_errors",
-        "rx_frame_errors", "rx_fifo_errors",
+        "rx_frame_errors", "rx_fifo_errors", "rx_packets", "rx_bytes",
     )  # fmt: skip
     return {
         "namespace": NS,

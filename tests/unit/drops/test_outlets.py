@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import csv
 import json
-import socket
+import re
 from collections.abc import Iterator
 from contextlib import closing
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nodrop.drops.outlets import Metrics, Record, exposition
+from nodrop.drops.openmetrics import Metrics, exposition
+from nodrop.drops.recording import Record, joined
 from nodrop.drops.watching import Watch, written
 from nodrop.errors import BadInput
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
-from nodrop.results.other_records import WatchedInterval
+from nodrop.results.other_records import WatchedForecast, WatchedInterval, WatchedLevel
 from tests.unit.drops.test_capture_books import fill, look, port, program, sock
+
+DASHBOARD = Path(__file__).parents[3] / "docs" / "drops-dashboard.json"
+LEVEL = WatchedLevel(
+    ratio=0.25,
+    real_ns=5,
+    highest_ratio=0.5,
+    highest_real_ns=3,
+    forecast=WatchedForecast(
+        times=2.1,
+        bound="about",
+        slots=2058,
+        larger_slots=65_536,
+        larger_times=2.6,
+        spells=3,
+        busiest_real_ns=2,
+    ),
+    withheld=None,
+)
 
 
 def watch(drops: tuple[int, ...], hidden: str = "") -> Iterator[WatchedInterval]:
@@ -113,42 +131,89 @@ def test_an_interval_in_openmetrics() -> None:
     assert exposition(None) == "# EOF\n"
 
 
-def asked(connection: HTTPConnection, path: str, **headers: str) -> tuple[int, str]:
-    connection.request("GET", path, headers=headers)
-    answer = connection.getresponse()
-    found = answer.status, answer.read().decode()
-    connection.close()
-    return found
+def test_the_parser_of_prometheus_takes_it() -> None:
+    """... also of a program with two threads of one name; half a file it refuses."""
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    *_, last = watch((4, 0, 6))
+    [capture] = last.captures
+    twice = capture.model_copy(update={"threads": capture.threads * 2, "level": LEVEL})
+    last = last.model_copy(update={"captures": [twice]})
+    text = exposition(last)
+    found = {
+        sample.name for one in parser.text_string_to_metric_families(text) for sample in one.samples
+    }
+    assert found == {name.split("{")[0] for name in samples(text)}
+    assert {"nodrop_drops_level_ratio", "nodrop_drops_fits_times"} <= found
+    with pytest.raises(ValueError, match="EOF"):
+        [*parser.text_string_to_metric_families(text.removesuffix("# EOF\n"))]
 
 
-def test_metrics_on_loopback_for_its_own_name_alone() -> None:
-    with closing(Metrics("0")) as metrics:
-        metrics.add([*watch((0, 3))][-1])
-        address = metrics.address.removeprefix("http://").removesuffix("/metrics")
-        assert address.startswith("127.0.0.1:")
-        status, text = asked(HTTPConnection(address, timeout=5), "/metrics")
-        assert status == 200 and samples(text)
-        assert asked(HTTPConnection(address, timeout=5), "/other")[0] == 404
-        assert asked(HTTPConnection(address, timeout=5), "/metrics", Host="evil.example")[0] == 403
+def test_the_dashboard_asks_for_series_that_are_written() -> None:
+    *_, last = watch((4, 0, 6))
+    [capture] = last.captures
+    full = capture.model_copy(update={"level": LEVEL, "overflow_ms": 5, "oldest_ms": 5})
+    written_ones = {
+        name.split("{")[0]
+        for name in samples(exposition(last.model_copy(update={"captures": [full]})))
+    }
+    dashboard = json.loads(DASHBOARD.read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(asked) >= 5
+    for expression in asked:
+        names = set(re.findall(r"nodrop_drops_\w+", expression))
+        assert names and names <= written_ones, expression
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len({*ids}) and dashboard["uid"] and dashboard["schemaVersion"]
 
 
-def test_metrics_on_a_socket_that_is_gone_afterwards(tmp_path: Path) -> None:
-    place = tmp_path / "d.sock"
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(place))  # by a watch that was killed
-    with closing(Metrics(str(place))) as metrics:
-        metrics.add([*watch((0, 3))][-1])
-        connection = HTTPConnection("localhost", timeout=5)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.connect(str(place))
-        assert asked(connection, "/metrics")[0] == 200
-    assert not place.exists()
+def test_a_day_at_one_interval_a_second_is_bounded(tmp_path: Path) -> None:
+    """... with the totals and the highest level of all of it."""
+    [interval] = watch((3,))
+    [capture] = interval.captures
+    argv, bound = ["nodrop"], 200_000
+    most, peak_s = 0, 61_234
+    with closing(Record(tmp_path / "d", host={}, command=argv, most_bytes=bound)) as record:
+        file = tmp_path / "d" / "drops.jsonl"
+        for second in range(0, 86_400, 40):
+            ratio = 0.9 if second <= peak_s < second + 40 else 0.1
+            level = LEVEL.model_copy(update={"ratio": ratio, "real_ns": second})
+            one = capture.model_copy(update={"level": level, "dropped_now_packets": 2})
+            record.add(
+                interval.model_copy(
+                    update={"interval_s": 40.0, "captures": [one], "real_ns": (second + 40) * 10**9}
+                )
+            )
+            most = max(most, file.stat().st_size)
+    assert most < bound + 20_000
+    lines = [WatchedInterval.model_validate_json(line) for line in file.read_bytes().splitlines()]
+    assert sum(one.interval_s for one in lines) == 86_400
+    assert sum(one.captures[0].dropped_now_packets or 0 for one in lines) == 2 * 86_400 // 40
+    highest = [one.captures[0].level for one in lines]
+    peaks = [level.real_ns for level in highest if level and level.ratio == 0.9]
+    assert peaks == [peak_s // 40 * 40], "no peak is lost, and it is where it was"
+    assert lines[-1].real_ns == 86_400 * 10**9 and len(lines) < 86_400 / 40
 
 
-@pytest.mark.parametrize("place", ["host:9", "99999", "x.sock", "/no/such/folder/s"])
-def test_a_place_that_cannot_be_served_is_refused(place: str) -> None:
-    with pytest.raises(BadInput, match=f"--metrics {place}"):
-        Metrics(place)
+def test_intervals_that_are_joined_keep_the_worst_rate() -> None:
+    each = [*watch((4, 0, 6, 1))]
+    found = joined(each)
+    assert [place.rate_pps for place in found.places] == [6.0]
+    assert found.places[0].total == 11 and found.captures[0].dropped_now_packets == 11
+
+
+def test_metrics_in_a_file_that_is_always_whole(tmp_path: Path) -> None:
+    place = tmp_path / "drops.prom"
+    with closing(Metrics(place)) as metrics:
+        assert place.read_text() == "# EOF\n"
+        for one in watch((0, 3)):
+            metrics.add(one)
+            assert place.read_text() == exposition(one)
+    assert [path.name for path in tmp_path.iterdir()] == ["drops.prom"]
+
+
+def test_a_file_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(BadInput, match="--metrics /no/such/folder/s"):
+        Metrics(Path("/no/such/folder/s"))
 
 
 def test_what_is_there_is_not_recorded_over(tmp_path: Path) -> None:

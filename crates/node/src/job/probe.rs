@@ -9,6 +9,7 @@ mod kvm;
 mod process;
 mod processes;
 mod proof;
+mod spells;
 mod tsc;
 mod usage;
 
@@ -73,6 +74,9 @@ pub struct Seen {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "captures::Levels")]
     rings: Option<captures::Levels>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "spells::Seen")]
+    spells: Option<spells::Seen>,
 }
 
 impl Job for Probe {
@@ -84,7 +88,7 @@ impl Job for Probe {
     fn prepare(spec: ProbeSpec, _session: &Session) -> Result<(Self, ()), JobError> {
         if spec.what.is_empty() {
             return Err(JobError::new("spec", "field `what`: nothing asked for")
-                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm, captures, rings"));
+                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm, captures, rings, spells"));
         }
         let captures = None;
         Ok((Self { spec, captures }, ()))
@@ -142,8 +146,18 @@ impl Job for Probe {
                 ProbeWhat::Rings => {
                     seen.rings = self.captures.as_ref().map(captures::CaptureReader::levels)
                 }
+                ProbeWhat::Spells => {
+                    seen.spells = match &mut self.captures {
+                        Some(captures) => Some(captures.spells().map_err(unstarted)?),
+                        None => None,
+                    }
+                }
             }
         }
         Ok(seen)
     }
+}
+
+fn unstarted(error: std::io::Error) -> JobError {
+    JobError::new("thread", error.to_string())
 }

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from nodrop.errors import LabProblem
 from nodrop.ledger.sender import Quota
-from nodrop.protocol import Captures, CaptureSocket, NotVisible, RingLevels
+from nodrop.protocol import Captures, CaptureSocket, NotVisible, RingLevels, RingSpells
 from nodrop.testbed.hosts.api import Action, HostProcess, Json, UndoJournal
 from nodrop.testbed.hosts.processes import Jobs, KeptProbe
 
@@ -338,6 +338,12 @@ class Looks:
     def levels(self) -> RingLevels:
         """How full the rings of the look before are: cheap, to be asked often."""
         seen: RingLevels = self._asked("rings")
+        return seen
+
+    def spells(self) -> RingSpells:
+        """Spells of 250 looks a second at those rings, of some seconds in a minute, that have ended
+        since the last question. The first question begins them."""
+        seen: RingSpells = self._asked("spells")
         return seen
 
     def _asked(self, what: str) -> Any:

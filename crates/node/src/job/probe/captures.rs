@@ -16,6 +16,7 @@ use nodrop_sys::clock::{mono_ns, real_ns};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::spells::{self, Spells};
 use super::usage::ProcessUsage;
 use control::{Control, Said};
 use holders::{Holder, Holders, Missing};
@@ -107,6 +108,7 @@ pub struct CaptureReader {
     programs: BTreeMap<(u32, u64), Known>,
     /// The only programs that are looked at, with their children; `None`: all of the host.
     only: Option<ProcessTree>,
+    spells: Option<Spells>,
 }
 
 /// Of a program, by PID and start.
@@ -134,6 +136,7 @@ impl CaptureReader {
             holders: Holders::default(),
             ports: Ports::default(),
             programs: BTreeMap::new(),
+            spells: None,
         })
     }
 
@@ -345,6 +348,16 @@ impl CaptureReader {
             mono_ns: mono_ns(),
             rings: self.rings(|pid, address, shape| ring_level(pid, address, shape).ok()),
         }
+    }
+
+    /// Spells since the last question, of the programs that the last look saw.
+    pub fn spells(&mut self) -> std::io::Result<spells::Seen> {
+        let spells = match self.spells.take() {
+            Some(spells) => spells,
+            None => Spells::begin()?,
+        };
+        let pids = self.programs.keys().map(|(pid, _)| *pid).collect();
+        Ok(self.spells.insert(spells).ask(pids))
     }
 
     fn fills(&self) -> BTreeMap<u64, RingFill> {

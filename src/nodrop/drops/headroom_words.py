@@ -1,0 +1,85 @@
+"""Words on what fits into the rings of a capture, and on what it lost before the watch began."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from nodrop.drops.capture_books import Balance
+from nodrop.drops.watching import Interval
+from nodrop.ledger.headroom import Bound, Headroom
+from nodrop.ledger.queue import Reason
+
+WITHHELD = {
+    Reason.NO_QUEUE: "packets never waited long enough to tell what one costs, and the time of the "
+    "reader does not tell it either",
+    Reason.NOT_REPRODUCED: "a queue with the costs that were seen does not show the level that was "
+    "seen",
+    Reason.TOO_FAR: "the limit is too far away",
+}
+
+
+def clock(real_ns: int) -> str:
+    return datetime.fromtimestamp(real_ns / 1e9).strftime("%H:%M:%S")
+
+
+def percent(ratio: float) -> str:
+    return f"{ratio * 100:.0f} %" if ratio == 0 or ratio >= 0.005 else "< 1 %"
+
+
+def headroom_words(one: Balance, found: Interval) -> Iterator[str]:
+    """Highest level and the forecast, or why there is none."""
+    reading = one.reading
+    level = found.levels.get(reading.key.inodes)
+    if level is None:
+        return
+    name = f"{reading.name} on {reading.port_name}"
+    yield (
+        f"{name}: highest level {percent(level.highest_ratio)} at {clock(level.highest_real_ns)}; "
+        + forecast_words(level.forecast, missed=level.missed)
+    )
+
+
+def forecast_words(forecast: object, *, missed: bool) -> str:
+    if forecast is None:
+        return "no forecast yet: no spell of 250 looks a second has ended"
+    if not isinstance(forecast, Headroom):
+        reason = getattr(forecast, "reason", Reason.NO_QUEUE)
+        return f"no forecast: {WITHHELD[reason]}"
+    if forecast.bound is Bound.AT_LEAST:
+        return (
+            f"forecast: at least {times(forecast.times)} times this traffic fits before the ring "
+            "overflows"
+        )
+    about = "at most" if missed else "about"
+    larger = ""
+    if forecast.larger_times is not None:
+        larger = (
+            f"; with a ring of {forecast.larger_slots:,} packets {about} "
+            f"{times(forecast.larger_times)} times"
+        )
+    between = " (the highest level lies between two spells of looks)" if missed else ""
+    return (
+        f"forecast: {about} {times(forecast.times)} times this traffic fits before the ring of "
+        f"{forecast.slots:,} packets overflows{larger}{between}"
+    )
+
+
+def times(number: float) -> str:
+    return f"{number:.1f}" if number < 10 else f"{number:.0f}"
+
+
+def before_words(one: Balance) -> Iterator[str]:
+    """Loss before the watch began, which `now` and its totals leave out."""
+    reading = one.reading
+    if reading.dropped is None or one.dropped is None:
+        return
+    lost = reading.dropped - one.dropped
+    if lost > 0:
+        came = ""
+        if reading.arrived is not None and one.arrived is not None:
+            came = f" of {max(lost, reading.arrived.high - one.arrived.high):,}"
+        yield (
+            f"{reading.name} on {reading.port_name}: {lost:,}{came} packets were lost there before "
+            "this watch began, since it opened its sockets"
+        )

@@ -1,0 +1,210 @@
+"""Levels of the rings of each capture: the highest of an interval and of the watch, from every look
+at them, and what fits as spells of 250 looks a second forecast it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from nodrop.drops.capture_books import Balance
+from nodrop.ledger.headroom import Headroom, Spell, busiest, headroom, spell_of
+from nodrop.ledger.level import Look, Ring, level
+from nodrop.ledger.queue import QUEUED, Queue, Reader, Refusal
+from nodrop.protocol import Captures, RingSpell, RingSpells, SpellThread
+
+FRAME_BYTES = 1518
+"""Mean length of a frame where the port does not say it: as few fit as can."""
+BUSY_FROM = 64
+"""Packets of one part in so many of a ring, at two looks 4 ms apart, show a reader that was busy; a
+few are often just those that came last, to a reader that sleeps in between."""
+MOST_CAPTURES = 64
+"""Captures with spells; the one that was seen longest ago goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """A ring at a look at which it was fullest."""
+
+    ratio: float
+    """Frames or blocks in use, of all."""
+    mono_ns: int
+
+    def real_ns(self, seen: Captures) -> int:
+        return self.mono_ns - seen["mono_ns"] + seen["real_ns"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureLevel:
+    """Level of a capture's rings. Of several rings the fullest counts."""
+
+    ratio: float
+    """Highest within the interval, and of a spell that ended within it."""
+    real_ns: int
+    highest_ratio: float
+    """Since the watch began."""
+    highest_real_ns: int
+    forecast: Headroom | Refusal | None
+    """None: no spell has ended."""
+    spell_real_ns: int | None
+    """Begin of the busiest spell."""
+    missed: bool
+    """The highest level lies between spells, far above theirs: the forecast is too high."""
+
+
+MISSED_TIMES, MISSED_RATIO = 1.5, 0.1
+"""A level is far above that of all spells if it is so many times as high, and at least so high."""
+
+
+@dataclass(slots=True)
+class CaptureLevels:
+    """Looks and spells in, levels of captures out."""
+
+    _interval: dict[int, Peak] = field(default_factory=dict)
+    _highest: dict[int, Peak] = field(default_factory=dict)
+    _in_spells: dict[int, float] = field(default_factory=dict)
+    _spells: dict[frozenset[int], list[Spell]] = field(default_factory=dict)
+    _forecasts: dict[frozenset[int], Headroom | Refusal] = field(default_factory=dict)
+    _new: list[RingSpell] = field(default_factory=list)
+    unread: str | None = None
+    """Why no ring can be looked at 250 times a second."""
+
+    def add(self, mono_ns: int, ratios: Mapping[int, float]) -> None:
+        """One look at some rings, by inode of the socket."""
+        for inode, ratio in ratios.items():
+            self._take(inode, Peak(ratio, mono_ns))
+
+    def _take(self, inode: int, peak: Peak) -> None:
+        for peaks in (self._interval, self._highest):
+            if inode not in peaks or peak.ratio > peaks[inode].ratio:
+                peaks[inode] = peak
+
+    def spells(self, seen: RingSpells) -> None:
+        self.unread = seen["unread"]
+        for spell in seen["spells"]:
+            self._new.append(spell)
+            for n, ring in enumerate(spell["rings"]):
+                mine = [look for look in spell["looks"] if look[1] == n]
+                if not mine:
+                    continue
+                at = max(mine, key=lambda look: look[3])
+                peak = Peak(at[3] / max(1, ring["slots"] or ring["blocks"]), at[0])
+                self._take(ring["inode"], peak)
+                before = self._in_spells.get(ring["inode"], 0.0)
+                self._in_spells[ring["inode"]] = max(before, peak.ratio)
+
+    def interval_ends(
+        self, seen: Captures, balances: Sequence[Balance]
+    ) -> Mapping[frozenset[int], CaptureLevel]:
+        """By the sockets of the capture; without those whose level is not visible."""
+        for one in balances:
+            inodes = one.reading.key.inodes
+            for spell in self._new:
+                if queues := _queues(spell, inodes, _frame_bytes(one)):
+                    known = self._spells.pop(inodes, [])
+                    self._spells[inodes] = busiest([*known, spell_of(spell["real_ns"], queues)])
+                    self._forecasts[inodes] = headroom(self._spells[inodes])
+        self._new.clear()
+        while len(self._spells) > MOST_CAPTURES:
+            self._forecasts.pop(gone := next(iter(self._spells)))
+            del self._spells[gone]
+        here = {socket["inode"] for socket in seen["sockets"]}
+        self._highest = {inode: one for inode, one in self._highest.items() if inode in here}
+        self._in_spells = {inode: one for inode, one in self._in_spells.items() if inode in here}
+        found = {
+            inodes: self._level(seen, inodes)
+            for one in balances
+            if (inodes := one.reading.key.inodes) & self._interval.keys()
+        }
+        self._interval.clear()
+        return found
+
+    def _level(self, seen: Captures, inodes: frozenset[int]) -> CaptureLevel:
+        now = _fullest(self._interval, inodes)
+        highest = _fullest(self._highest, inodes)
+        spells = self._spells.get(inodes)
+        in_spells = max((self._in_spells.get(inode, 0.0) for inode in inodes), default=0.0)
+        return CaptureLevel(
+            ratio=now.ratio,
+            real_ns=now.real_ns(seen),
+            highest_ratio=highest.ratio,
+            highest_real_ns=highest.real_ns(seen),
+            forecast=self._forecasts.get(inodes),
+            spell_real_ns=spells[0].real_ns if spells else None,
+            missed=highest.ratio >= max(MISSED_RATIO, MISSED_TIMES * in_spells),
+        )
+
+
+def _fullest(peaks: Mapping[int, Peak], inodes: frozenset[int]) -> Peak:
+    """One of them at least has a peak."""
+    return max((peaks[inode] for inode in inodes if inode in peaks), key=lambda one: one.ratio)
+
+
+def _frame_bytes(one: Balance) -> float:
+    """Mean length of a frame at the port within the interval."""
+    before, port = one.before.port, one.reading.port
+    if not (before and port and before["link"] and port["link"]):
+        return FRAME_BYTES
+    then, now = before["link"]["stats"], port["link"]["stats"]
+    packets = now["rx_packets"] - then["rx_packets"]
+    return (now["rx_bytes"] - then["rx_bytes"]) / packets if packets > 0 else FRAME_BYTES
+
+
+def _queues(spell: RingSpell, inodes: frozenset[int], frame_bytes: float) -> list[Queue]:
+    rings, pids = [], []
+    for n, ring in enumerate(spell["rings"]):
+        if ring["inode"] not in inodes:
+            continue
+        looks = tuple(
+            Look(at_ns, packets, full, arrived, dropped)
+            for at_ns, of, packets, full, arrived, dropped in spell["looks"]
+            if of == n
+        )
+        if len(looks) > 1:
+            shape = (ring["slots"], ring["blocks"], ring["block_bytes"])
+            rings.append(Ring(slots=shape[0], blocks=shape[1], block_bytes=shape[2], looks=looks))
+            pids.append(ring["pid"])
+    ends = (spell["mono_ns"], max((ring.looks[-1].at_ns for ring in rings), default=0))
+    seen = level(rings, span_ns=ends, dropped=None, mean_frame_bytes=frame_bytes)
+    if seen is None:
+        return []
+    readers = _readers(rings, [one for one in spell["threads"] if one["pid"] in pids])
+    return [
+        Queue(
+            slots=ring.slots or seen.slots,
+            most_slots=None
+            if ring.slots
+            else max(seen.slots, ring.slots_of_full_blocks(frame_bytes)),
+            looks=ring.looks,
+            reader=reader,
+            lost=ring.looks[-1].dropped - ring.looks[0].dropped,
+            busy_from=max(QUEUED, (ring.slots or 0) // BUSY_FROM),
+        )
+        for ring, reader in zip(rings, readers, strict=True)
+    ]
+
+
+def _readers(rings: Sequence[Ring], threads: Sequence[SpellThread]) -> list[Sequence[Reader]]:
+    """Times of the thread that reads each ring: the more came, the more its thread ran."""
+    busy = sorted(threads, key=_ran, reverse=True)[: len(rings)]
+    by_packets = sorted(range(len(rings)), key=lambda n: -_came(rings[n]))
+    found: list[Sequence[Reader]] = [()] * len(rings)
+    for n, thread in zip(by_packets, busy, strict=False):
+        found[n] = [
+            Reader(
+                begin_ns=then[0],
+                end_ns=now[0],
+                ran_ns=now[1] - then[1],
+                kept_off_ns=now[2] - then[2],
+            )
+            for then, now in pairwise(thread["times"])
+        ]
+    return found
+
+
+def _ran(thread: SpellThread) -> int:
+    return thread["times"][-1][1] - thread["times"][0][1]
+
+
+def _came(ring: Ring) -> int:
+    return ring.looks[-1].arrived - ring.looks[0].arrived

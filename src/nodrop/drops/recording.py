@@ -1,0 +1,153 @@
+"""A watch as a run directory without a sender, of days if need be: where its file has too many
+intervals, they are joined."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from nodrop.results.layout import DROPS
+from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedLevel
+from nodrop.results.writer import RunWriter
+from nodrop.untrusted.folder import Folder
+
+MOST_BYTES = 16 << 20
+"""Of drops.jsonl. A day of one capture at one interval a second is 16 s an interval then."""
+MOST_NOTES = 40
+"""Notes of an interval that was joined of several: the first ones."""
+
+
+class Record:
+    """A run directory that `nodrop report` makes a page of. To be closed."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        host: Mapping[str, Any],
+        command: Sequence[str],
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._writer = RunWriter.create_at(
+            path,
+            "drops",
+            experiment="",
+            manifest={
+                "question": f"Where does {host.get('hostname', 'this sensor')} lose packets?",
+                "host": dict(host),
+                "command": [*command],
+            },
+        )
+        self._folder, self._most_bytes = Folder(path), most_bytes
+        self._file = self._folder.changing(DROPS, append=True)
+        self._bytes = 0
+        self._together = 1
+        """Intervals that are joined before they are written."""
+        self._count = 0
+        self._waiting: list[WatchedInterval] = []
+
+    def add(self, interval: WatchedInterval) -> None:
+        """Not forced onto the disk each time: the sensor has work of its own there."""
+        self._waiting = [joined([*self._waiting, interval])]
+        self._count += 1
+        if self._count >= self._together:
+            self._flush()
+        if self._bytes > self._most_bytes:
+            self._halve()
+
+    def _flush(self) -> None:
+        for one in self._waiting:
+            line = one.model_dump_json().encode() + b"\n"
+            self._file.write(line)
+            self._bytes += len(line)
+        self._waiting, self._count = [], 0
+
+    def _halve(self) -> None:
+        """Two intervals of the file become one. The old file stays until the new one is whole."""
+        self._file.close()
+        lines = (line for line in self._folder.lines(DROPS) if line.endswith(b"\n"))
+        self._bytes = 0
+        with self._folder.writing(DROPS, durable=False) as file:
+            for pair in _pairs(map(WatchedInterval.model_validate_json, lines)):
+                line = joined(pair).model_dump_json().encode() + b"\n"
+                file.write(line)
+                self._bytes += len(line)
+        self._file = self._folder.changing(DROPS, append=True)
+        self._together *= 2
+
+    def close(self) -> None:
+        self._flush()
+        with suppress(OSError):
+            os.fsync(self._file.fileno())
+        self._file.close()
+        self._writer.update_manifest(
+            {"finished_utc": datetime.now(UTC).isoformat(timespec="seconds")}
+        )
+        self._writer.close()
+
+
+def _pairs(intervals: Iterable[WatchedInterval]) -> Iterator[Sequence[WatchedInterval]]:
+    each = iter(intervals)
+    while pair := list(islice(each, 2)):
+        yield pair
+
+
+def joined(intervals: Sequence[WatchedInterval]) -> WatchedInterval:
+    """Intervals in a row as one. Accounts count since the watch began: the last ones hold. Of
+    levels and rates the highest holds, so that no burst is lost."""
+    if len(intervals) == 1:
+        return intervals[0]
+    last = intervals[-1]
+    levels: dict[object, WatchedLevel] = {}
+    dropped: dict[object, int] = {}
+    for each in intervals:
+        for one in each.captures:
+            known = levels.get(_name(one))
+            if one.level and (known is None or one.level.ratio > known.ratio):
+                levels[_name(one)] = one.level
+            dropped[_name(one)] = dropped.get(_name(one), 0) + (one.dropped_now_packets or 0)
+    rates = {(one.place, one.where, one.counter): 0.0 for each in intervals for one in each.places}
+    for each in intervals:
+        for place in each.places:
+            at = (place.place, place.where, place.counter)
+            rates[at] = max(rates[at], place.rate_pps)
+    not_for_us = [each.not_for_us_packets for each in intervals]
+    known_ones = [one for one in not_for_us if one is not None]
+    return last.model_copy(
+        update={
+            "interval_s": sum(each.interval_s for each in intervals),
+            "captures": [
+                one.model_copy(
+                    update={
+                        "level": one.level
+                        and one.level.model_copy(
+                            update={
+                                "ratio": levels[_name(one)].ratio,
+                                "real_ns": levels[_name(one)].real_ns,
+                            }
+                        ),
+                        "dropped_now_packets": None
+                        if one.dropped_now_packets is None
+                        else dropped[_name(one)],
+                    }
+                )
+                for one in last.captures
+            ],
+            "places": [
+                one.model_copy(update={"rate_pps": rates[(one.place, one.where, one.counter)]})
+                for one in last.places
+            ],
+            "not_for_us_packets": sum(known_ones) if len(known_ones) == len(not_for_us) else None,
+            "notes": [note for each in intervals for note in each.notes][:MOST_NOTES],
+            "look_ns": max(each.look_ns for each in intervals),
+        }
+    )
+
+
+def _name(one: WatchedCapture) -> tuple[object, ...]:
+    return (one.program, one.pid, one.port, one.namespace)

@@ -1,0 +1,147 @@
+"""Levels of a capture's rings, the forecast from spells of looks, and what was lost before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodrop.cli.drops import share
+from nodrop.drops.headroom_words import before_words, headroom_words
+from nodrop.drops.outlets import ending, lines
+from nodrop.drops.watching import Interval, Watch, written
+from nodrop.errors import BadInput
+from nodrop.ledger.level import Look
+from nodrop.ledger.queue import Queue
+from tests.made import queues
+from tests.unit.drops.test_capture_books import fill, look, port, program, ring, sock
+
+SLOTS = 256
+SHAPE = {**ring(0, 0), "version": 2, "frames": SLOTS}
+
+
+def costly(at: float) -> float:
+    return 400e-6 if 0.8 <= at < 0.82 else 30e-6
+
+
+def spell_of(queue: Queue, *, begin_s: float = 0.5) -> Any:
+    """A node's answer; the queue's reader is the one thread that ran."""
+    began = round(begin_s * 1e9)
+    ran, times = 0.0, [[began, 0, 0]]
+    for one in queue.reader:
+        ran += one.ran_ns
+        times.append([began + one.end_ns, round(ran), 0])
+
+    def row(one: Look) -> list[int]:
+        return [began + one.at_ns, 0, one.packets, one.full, one.arrived, one.dropped]
+
+    spell = {
+        "mono_ns": began,
+        "real_ns": 10**18 + began,
+        "rings": [{"inode": 41, "pid": 7, "fd": 4, "version": 2, "slots": SLOTS, "blocks": 16,
+                   "block_bytes": 32768}],
+        "looks": [row(one) for one in queue.looks],
+        "threads": [{"pid": 7, "tid": 7, "name": "snort", "times": times}],
+        "cpu_ns": 5,
+        "longest_gap_ns": 4_000_000,
+    }  # fmt: skip
+    return {"spells": [spell], "unread": None}
+
+
+def made(times: int) -> Queue:
+    packets = [n * 1e-3 for n in range(1000)]
+    return queues.queue(queues.arrivals(packets, costly, times), SLOTS, every_ms=4.0)
+
+
+def seen(at_s: float, full: int = 0, packets: int = 0, lost: int = 0) -> Any:
+    held = sock(41, packets, lost, ring=SHAPE, waiting=[fill(full, full, SLOTS)] * 2)
+    return look(
+        at_s,
+        sockets=[held],
+        ports=[port((packets + lost, packets + lost))],
+        programs={"7": program("snort")},
+    )
+
+
+def words(found: Interval) -> str:
+    [one] = found.balances
+    return "".join(headroom_words(one, found))
+
+
+def test_the_highest_level_of_an_interval_and_of_the_watch_from_every_look() -> None:
+    watch = Watch()
+    watch.look(seen(0, full=64))
+    watch.fills({"mono_ns": 500_000_000, "rings": {"41": {"full": 200, "of": 256}}})
+    first, last = watch.look(seen(1, full=32)), watch.look(seen(2, full=16))
+    assert first and last
+    [one], [other] = written(first).captures, written(last).captures
+    assert one.level and other.level
+    assert (one.level.ratio, one.level.real_ns) == (200 / 256, 10**18 + 500_000_000)
+    assert (other.level.ratio, other.level.highest_ratio) == (16 / 256, 200 / 256)
+    assert "level 6 % (highest 78 % at " in "".join(lines(last))
+    assert "no forecast yet" in words(last)
+
+
+def test_a_spell_well_below_the_limit_forecasts_it() -> None:
+    packets, times = [n * 1e-3 for n in range(1000)], 4
+    limit = next(n for n in range(1, 99) if queues.highest(packets, costly, n + 1) > SLOTS)
+    watch, queue = Watch(), made(times)
+    watch.look(seen(0))
+    watch.spells(spell_of(queue))
+    found = watch.look(seen(3))
+    assert found is not None
+    [one] = written(found).captures
+    assert one.level and one.level.forecast and one.level.forecast.bound == "about"
+    assert one.level.ratio == queue.highest / SLOTS, "the spell's highest is the interval's"
+    assert limit <= one.level.forecast.times * times <= 1.05 * (limit + 1)
+    assert f"forecast: about {one.level.forecast.times:.1f} times this traffic fits" in words(found)
+    assert f"forecast: about {one.level.forecast.times:.1f} times" in "\n".join(ending(found, 0))
+
+
+def test_a_level_far_above_all_spells_makes_the_forecast_an_upper_bound() -> None:
+    watch = Watch()
+    watch.look(seen(0))
+    watch.spells(spell_of(made(4)))
+    watch.fills({"mono_ns": 2_000_000_000, "rings": {"41": {"full": 250, "of": 256}}})
+    found = watch.look(seen(3))
+    assert found is not None
+    [one] = written(found).captures
+    assert one.level and one.level.forecast and one.level.forecast.bound == "at_most"
+    assert "forecast: at most" in words(found) and "between two spells" in words(found)
+
+
+def test_a_capture_that_is_gone_keeps_no_level() -> None:
+    watch = Watch()
+    watch.look(seen(0, full=64))
+    watch.look(seen(1, full=64))
+    watch.look(look(2))
+    watch.look(seen(3))
+    found = watch.look(seen(4))
+    assert found is not None
+    assert [one.highest_ratio for one in found.levels.values()] == [0.0]
+
+
+def test_a_loss_before_the_watch_is_said_beside_its_own() -> None:
+    watch = Watch()
+    watch.look(seen(0, packets=26_990, lost=5_010))
+    found = watch.look(seen(1, packets=27_090, lost=5_010))
+    assert found is not None
+    [one] = found.balances
+    assert one.dropped == 0
+    text = "".join(before_words(one))
+    assert "5,010 of 32,000 packets were lost there before this watch began" in text
+    assert text in "\n".join(ending(found, 0))
+    [as_json] = written(found).captures
+    assert as_json.since_start_dropped_packets == 5_010
+    assert as_json.since_start_arrived_packets == (32_100, 32_100)
+
+
+@pytest.mark.parametrize(("text", "value"), [("80%", 0.8), ("0%", 0.0), ("12.5%", 0.125)])
+def test_a_share(text: str, value: float) -> None:
+    assert share("--x", text) == value
+
+
+@pytest.mark.parametrize("text", ["80", "101%", "-1%", "x%", "nan%", ""])
+def test_no_share(text: str) -> None:
+    with pytest.raises(BadInput, match="--x"):
+        share("--x", text)
