@@ -36,6 +36,8 @@ pub enum ProbeWhat {
     Captures,
     /// How full the rings are that the last `captures` of this job saw; cheap, to be asked often
     Rings,
+    /// Settings of a host that captures: ports, packet sockets, programs, CPUs; nothing is judged
+    Sensor,
 }
 
 /// Parameters of `probe`.
@@ -44,7 +46,7 @@ pub struct ProbeSpec {
     /// What to look at
     #[arg(long, required = true, value_delimiter = ',')]
     pub what: Vec<ProbeWhat>,
-    /// Network interfaces for `counters`
+    /// Network interfaces for `counters`; for `sensor`, the only ones that are looked at
     #[arg(long = "port", value_name = "NAME")]
     #[serde(default)]
     pub ports: Vec<String>,
@@ -52,7 +54,7 @@ pub struct ProbeSpec {
     #[arg(long = "pid", value_name = "PID")]
     #[serde(default)]
     pub pids: Vec<u32>,
-    /// Paths for `proof`, as each of `pids` sees them
+    /// Paths for `proof`, as each of `pids` sees them; for `sensor`, a suricata.yaml to be read with what it includes
     #[arg(long = "file", value_name = "PATH")]
     #[serde(default)]
     pub files: Vec<String>,

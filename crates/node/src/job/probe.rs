@@ -9,6 +9,7 @@ mod kvm;
 mod process;
 mod processes;
 mod proof;
+mod sensor;
 mod tsc;
 mod usage;
 
@@ -73,6 +74,9 @@ pub struct Seen {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "captures::Levels")]
     rings: Option<captures::Levels>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "sensor::Look")]
+    sensor: Option<sensor::Look>,
 }
 
 impl Job for Probe {
@@ -84,7 +88,7 @@ impl Job for Probe {
     fn prepare(spec: ProbeSpec, _session: &Session) -> Result<(Self, ()), JobError> {
         if spec.what.is_empty() {
             return Err(JobError::new("spec", "field `what`: nothing asked for")
-                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm, captures, rings"));
+                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm, captures, rings, sensor"));
         }
         let captures = None;
         Ok((Self { spec, captures }, ()))
@@ -141,6 +145,9 @@ impl Job for Probe {
                 }
                 ProbeWhat::Rings => {
                     seen.rings = self.captures.as_ref().map(captures::CaptureReader::levels)
+                }
+                ProbeWhat::Sensor => {
+                    seen.sensor = Some(sensor::look(&self.spec.ports, &self.spec.files));
                 }
             }
         }

@@ -17,8 +17,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::usage::ProcessUsage;
-use control::{Control, Said};
+pub use control::{Control, Said};
 use holders::{Holder, Holders, Missing};
+pub use holders::{arguments, stopped};
 use ports::{PortCounts, Ports, Reassembled};
 
 /// All that one look saw; docs/reference/counters.md says what each field is.
