@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ def judged(
     kept = [_of_ports(one, ports) for one in programs]
     wanted = _wanted(seen, role, ports, given)
     chosen = tuple(one for one in seen.ports if (one.space, one.index) in wanted)
-    missing = (*seen.missing, *(lack for one in (*kept, *chosen) for lack in one.missing))
+    lacks = (*(one.missing for one in kept), *(one.missing for one in chosen))
+    missing = (*seen.missing, *chain.from_iterable(lacks))
     made = {one.name: getattr(seen, one.name) for one in fields(seen)} | {
         "programs": tuple(kept),
         "ports": chosen,

@@ -32,7 +32,7 @@ class World(Snapshot):
 
     role: Role = Role.SENSOR
     given: Settings | None = None
-    """That of --config, which stands for those of all programs."""
+    """The file of --config, which stands for those of all programs."""
     settings: Mapping[int, Settings] = field(default_factory=dict)
     """Process id of a Suricata → its configuration."""
     dealt: Mapping[str, tuple[Dealt, ...]] = field(default_factory=dict)

@@ -98,8 +98,8 @@ def audit(
     """Read a host and list the settings that cost packets, with the command that changes each.
 
     It changes nothing and loads no module. It lists what this user may not read, with the right
-    that it needs. For a HOST over ssh it copies nodrop there (/var/lib/nodrop), as for measuring,
-    and runs it as root.
+    that it needs. On a HOST over ssh it puts one file, the node, into /var/lib/nodrop, and runs it
+    as root; --watch needs a Python there and copies nodrop.
 
     \b
     nodrop audit

@@ -253,7 +253,7 @@ class Yaml:
     """A suricata.yaml of a program."""
 
     path: str
-    """As the program was given it."""
+    """The path that the program was given."""
     newer: bool = False
     """It was written after the program that read it was started."""
     text: YamlText
@@ -264,7 +264,7 @@ class PortAnswer:
     """Suricata's iface-stat."""
 
     packets: int = 0
-    """Those dropped among them."""
+    """The dropped are among them."""
     drops: int = 0
     invalid_checksums: int = 0
 

@@ -53,7 +53,7 @@ def flows(together: int, both: int, kind: int = 5, seen: int = 900) -> Change:
 
 
 def counters(**values: int) -> Change:
-    """Those of Suricata; `__` stands for the dot."""
+    """Counters of Suricata; `__` stands for the dot."""
     named = {name.replace("__", "."): value for name, value in values.items()}
     return lambda host: host.suricata["answers"]["counters"].update(named)
 

@@ -174,7 +174,7 @@ class MadeHost:
         return replace(found, dealt={"eth1": tuple(self.dealt)})
 
     def configured(self, path: Path, text: str | None) -> World:
-        """With --config; None: no such file."""
+        """World with --config; None: no such file."""
         self.files[str(path.absolute())] = texts(text, str(path.absolute()))
         return judged(Snapshot.of(self.look()), config=path)
 
@@ -186,7 +186,7 @@ class MadeHost:
 
 
 def program(pid: int, name: str, *workers: list[int]) -> Json:
-    """With a thread W#nn for each list of CPUs."""
+    """A program with a thread W#nn for each list of CPUs."""
     threads = [{"tid": pid, "name": name, "allowed": [*range(8)]}]
     for number, cpus in enumerate(workers, 1):
         threads.append({"tid": pid + number, "name": f"W#0{number}-eth1", "allowed": cpus})

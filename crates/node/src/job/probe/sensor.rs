@@ -17,10 +17,7 @@ use files::{Files, Lack};
 use machine::{Machine, Value};
 use ports::Port;
 use programs::{Program, Text};
-use spaces::{Socket, Spaces};
-
-/// Number of the network namespace that we are in ourselves; others count up from it.
-const OURS: usize = 0;
+use spaces::{OURS, Socket, Spaces};
 
 /// All that one look saw; absent = `None`, and `missing` has the right that would show it.
 #[derive(JsonSchema, Serialize)]

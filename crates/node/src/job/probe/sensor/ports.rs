@@ -12,9 +12,8 @@ use nodrop_counters::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::OURS;
 use super::files::{ENTER, Files, Lack, TRACE, cpu_list};
-use super::spaces::{Socket, Spaces, interfaces, within};
+use super::spaces::{OURS, Socket, Spaces, interfaces, within};
 
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "SensorPort")]

@@ -9,9 +9,8 @@ use nodrop_counters::{MemoryHits, Quota, memory_hits, quotas, tick_ns};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::OURS;
 use super::files::{Files, Lack, TRACE, cpu_list};
-use super::spaces::{Socket, Spaces, space_of};
+use super::spaces::{OURS, Socket, Spaces, space_of};
 use crate::job::probe::captures::{Control, Said, arguments, stopped};
 use crate::job::probe::process::fields;
 

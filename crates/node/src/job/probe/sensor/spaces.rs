@@ -14,10 +14,11 @@ use nodrop_counters::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::OURS;
 use super::files::{CAP_NET_ADMIN, ENTER, Files, TRACE};
 use crate::job::probe::process::socket_inodes;
 
+/// Number of the network namespace that we are in ourselves; others count up from it.
+pub const OURS: usize = 0;
 /// How names of capture programs begin: a normal user looks for packet sockets in their namespaces, and cannot see whose the
 /// others are.
 const CAPTURERS: [&str; 8] = [
