@@ -150,6 +150,14 @@ class CpuInfo(TypedDict):
     stable_tsc: bool
 
 
+class CpuQuota(TypedDict):
+    cpus: float
+    group: str
+    periods: Count
+    throttled_periods: Count
+    throttled_s: float
+
+
 class CpuTimes(TypedDict):
     cpu: Count
     guest_nice_ns: Count
@@ -324,6 +332,11 @@ class Memory(TypedDict):
     total_bytes: Count | None
 
 
+class MemoryHits(TypedDict):
+    file: str
+    times: Count
+
+
 class NoHandler(TypedDict):
     never_at_tap_packets: Count
     packets: Count
@@ -392,6 +405,11 @@ class PortCounters(TypedDict):
     xdp: Xdp | None
 
 
+class PortFeature(TypedDict):
+    fixed: bool
+    on: bool
+
+
 class PortTableRow(TypedDict):
     rx_dropped_or_missed: Count
     rx_errors: Count
@@ -418,6 +436,7 @@ class ProbeResult(TypedDict):
     processes: NotRequired[dict[str, ProcessEntry]]
     proof: NotRequired[dict[str, ProcessProof | None]]
     rings: NotRequired[RingLevels]
+    sensor: SensorLook
     spells: NotRequired[RingSpells]
     tsc: NotRequired[ClockCosts]
     usage: NotRequired[dict[str, ProcessUsage | None]]
@@ -549,6 +568,13 @@ class ProfiledWaiting(TypedDict):
     ns: Count
     stack: Count
     times: Count
+
+
+class QueueSpread(TypedDict):
+    function: Count
+    key: str
+    queues: list[Count]
+    transformed: bool
 
 
 class Rate(TypedDict):
@@ -786,6 +812,128 @@ class ScheduleError(TypedDict):
     p999: float
 
 
+class SensorLack(TypedDict):
+    needs: str
+    what: str
+
+
+class SensorLine(TypedDict):
+    allowed: list[Count]
+    effective: list[Count]
+    fired: Count
+    name: str
+    number: Count
+
+
+class SensorLook(TypedDict):
+    balancers: dict[str, list[str]]
+    files: dict[str, YamlText]
+    hypervisor: bool
+    isolated: list[Count]
+    memory_bytes: Count | None
+    missing: list[SensorLack]
+    names: list[str]
+    nodes: dict[str, list[Count]]
+    online: list[Count]
+    own_quotas: list[CpuQuota]
+    ports: list[SensorPort]
+    programs: list[SensorProgram]
+    sockets: list[SensorSocket]
+    softnet_dropped: dict[str, Count]
+    uptime_s: float | None
+    values: list[SensorValue]
+
+
+class SensorPeer(TypedDict):
+    mtu: Count
+    name: str
+    pid: Count | None
+    tx_dropped: Count
+
+
+class SensorPort(TypedDict):
+    carrier: bool | None
+    driver: str | None
+    driver_counters: dict[str, Count]
+    duplex: str | None
+    features: dict[str, PortFeature]
+    firmware: str | None
+    flags: Count | None
+    index: int
+    lines: list[SensorLine]
+    missing: list[SensorLack]
+    mtu: Count | None
+    name: str
+    node: int | None
+    pauses: list[bool] | None
+    pcie: dict[str, str]
+    peer: SensorPeer | None
+    physical: bool
+    pid: Count | None
+    queue_folders: Count
+    queues: Count | None
+    ring: list[Count] | None
+    rps: dict[str, list[Count]]
+    space: Count
+    speed_mbit: int | None
+    spread: QueueSpread | None
+    statistics: dict[str, Count]
+
+
+class SensorProgram(TypedDict):
+    answers: SuricataSaid | None
+    arguments: list[str]
+    memory_hits: list[MemoryHits]
+    missing: list[SensorLack]
+    name: str
+    pid: Count
+    quotas: list[CpuQuota]
+    space: Count | None
+    threads: list[SensorThread]
+    uptime_s: float | None
+    yaml: SensorYaml | None
+
+
+class SensorSocket(TypedDict):
+    block_bytes: Count | None
+    blocks: Count | None
+    drops: Count | None
+    fanout_id: Count | None
+    fanout_type: Count | None
+    filtered: bool | None
+    frame_bytes: Count | None
+    frames: Count | None
+    index: int
+    inode: Count
+    packets: Count | None
+    pid: Count | None
+    port: str | None
+    program: str | None
+    protocol: Count
+    retire_ms: Count | None
+    space: Count
+    uid: Count
+    version: Count | None
+
+
+class SensorThread(TypedDict):
+    allowed: list[Count]
+    name: str
+    tid: Count
+
+
+class SensorValue(TypedDict):
+    at: str
+    value: str
+    what: str
+
+
+class SensorYaml(TypedDict):
+    newer: bool
+    path: str
+    text: YamlText
+
+
 class SentProfile(TypedDict):
     bin_ns: Count
     first_mono_ns: Count
@@ -865,6 +1013,7 @@ class SuricataSaid(TypedDict):
     mode: str
     ports: dict[str, SuricataPortSaid]
     ports_before: dict[str, SuricataPortSaid]
+    refused: bool
     silent: str | None
     socket: str
 
@@ -1000,6 +1149,12 @@ class WatchedRing(TypedDict):
 class Xdp(TypedDict):
     mode: str
     program_id: Count | None
+
+
+class YamlText(TypedDict):
+    errors: dict[str, str]
+    path: str
+    texts: dict[str, str]
 
 
 EVERY_JOB: Mapping[str, type] = {"clock": ClockAnswer, "error": JobError, "hello": Hello}

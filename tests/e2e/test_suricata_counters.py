@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from nodrop.audit.audit_answer import findings
-from nodrop.audit.reading import read_world
+from nodrop.audit.reading import judged, look
 from nodrop.audit.world import Finding
 from nodrop.drops.places import ANALYSIS, Row
 from nodrop.drops.watching import Watch
@@ -84,7 +84,7 @@ def reached(bits: Bits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Re
                     interval = watch.look(seen := looks())
                     assert interval is not None
                     rows = [one for one in interval.rows if one.loss.place == ANALYSIS]
-            mine = [one for one in findings(read_world()) if f"pid {pid}" in one.seen.where]
+            mine = [one for one in findings(judged(look(here))) if f"pid {pid}" in one.seen.where]
             version = int(str(running.facts()["version"]).partition(".")[0])
     (suricata,) = (one["suricata"] for one in seen["programs"].values())
     assert suricata

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from nodrop.audit.audit_answer import findings
-from nodrop.audit.reading import peer_mtu, read_world
-from nodrop.audit.world import HASH, Feature
+from nodrop.audit.reading import here, judged, look, peer_mtu
+from nodrop.audit.world import World
+from nodrop.sensor.snapshot import HASH, Feature
 from nodrop.testbed.hosts.control_groups import Looks
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
@@ -43,6 +44,11 @@ def captured_port() -> Iterator[tuple[int, Callable[[str], str]]]:
         to.close()
 
 
+def read_world() -> World:
+    with here() as host:
+        return judged(look(host))
+
+
 def test_an_audit_sees_a_port_in_a_foreign_namespace_and_changes_nothing() -> None:
     with captured_port() as (pid, asked):
         before = asked("")
@@ -63,27 +69,44 @@ def test_an_audit_sees_a_port_in_a_foreign_namespace_and_changes_nothing() -> No
     assert said["second-listener"].says.startswith("sniffer (pid ")
 
 
+READER = """
+import socket
+print(flush=True)
+one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+one.bind((input(), 3))
+print(flush=True)
+input()
+"""
+
+
 @contextmanager
-def namespace() -> Iterator[int]:
-    """A process in a network namespace of its own."""
+def namespace() -> Iterator[tuple[int, Callable[[str], object]]]:
+    """A process in a network namespace of its own, which captures on the port that it is given."""
     pipe = subprocess.PIPE
-    command = ["unshare", "--net", "sh", "-c", "echo; cat"]
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as there:
-        assert there.stdin and there.stdout
-        there.stdout.readline()
-        yield there.pid
-        there.stdin.close()
+    command = ["unshare", "--net", sys.executable, "-c", READER]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin and process.stdout
+        to, answers = process.stdin, process.stdout
+
+        def capture(port: str) -> None:
+            to.write(f"{port}\n")
+            to.flush()
+            answers.readline()
+
+        answers.readline()
+        yield process.pid, capture
+        process.stdin.close()
 
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_the_peer_of_a_veth_is_in_the_namespace_that_the_kernel_names(beside: bool) -> None:
     """Both ends have one index, each in its namespace, as those of `ip link add … netns` do."""
-    with namespace() as here, namespace() as there:
+    with namespace() as (one, capture), namespace() as (two, capture_there), here() as host:
 
         def ip(*words: str | int) -> None:
-            subprocess.run(["nsenter", "-t", str(here), "-n", "ip", *map(str, words)], check=True)
+            subprocess.run(["nsenter", "-t", str(one), "-n", "ip", *map(str, words)], check=True)
 
-        other = there if not beside else here
+        other = two if not beside else one
         ip("link", "add", "s1", "mtu", 1400, "type", "veth", "peer", "name", "s0", "mtu", 8000,
            "netns", other)  # fmt: skip
         indexes = [
@@ -93,11 +116,15 @@ def test_the_peer_of_a_veth_is_in_the_namespace_that_the_kernel_names(beside: bo
                     check=True, capture_output=True, text=True,
                 ).stdout.partition(":")[0]
             )
-            for pid, name in ((here, "s1"), (other, "s0"))
+            for pid, name in ((one, "s1"), (other, "s0"))
         ]  # fmt: skip
         assert (len(set(indexes)) == 1) is not beside
-        assert peer_mtu(here, indexes[0], "s1") == 8000
-        assert peer_mtu(other, indexes[1], "s0") == 1400
+        capture("s1")
+        assert peer_mtu(host, one, indexes[0], "s1") == 8000
+        assert peer_mtu(host, one, indexes[0], "s0") is None
+        if not beside:
+            capture_there("s0")
+            assert peer_mtu(host, two, indexes[1], "s0") == 1400
 
 
 @pytest.mark.usefixtures("real_root")

@@ -417,3 +417,33 @@ def test_nothing_is_left_when_the_controller_is_killed(machines: Machines, label
         assert ended(master, END_S)
     finally:
         os.close(handle)
+
+
+def test_an_audit_needs_no_python_there_and_takes_one_file(
+    machines: Machines, tmp_path: Path
+) -> None:
+    """Python is hidden on that machine alone: its mounts are its own."""
+    there = machines.receiver.pid
+    inside = f"--pid=/proc/{there}/ns/pid_for_children"  # umount reads its own mounts
+    enter = ["nsenter", "-t", str(there), "-m", "-n", "-u", inside]
+    known = [Path("/usr/bin/python3"), Path("/usr/local/bin/python3"), Path(sys.executable)]
+    pythons = {one.resolve() for one in known if one.exists()}
+    nodrop = [str(Path(sys.executable).with_name("nodrop")), "audit", "root@sensor1", "--json"]
+    try:
+        for one in pythons:
+            subprocess.run([*enter, "mount", "--bind", "/dev/null", str(one)], check=True)
+        hidden = subprocess.run([*enter, "python3", "-c", ""], capture_output=True, check=False)
+        assert hidden.returncode != 0
+        done = subprocess.run(
+            [*nodrop, "--port", "cab0", "--ssh-config", str(machines.config)],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        for one in pythons:
+            subprocess.run([*enter, "umount", str(one)], check=True)
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    assert found["ports"] == ["cab0"]
+    assert [one["id"] for one in found["findings"]][:1] == ["blind-sensor"]
+    assert found["exit_code"] == done.returncode == 1
+    assert find_node_binary().stat().st_size <= 7_000_000

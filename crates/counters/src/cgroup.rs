@@ -264,6 +264,8 @@ fn read_pairs(text: crate::held::Text<'_, '_>, pairs: &[Pair], cgroup: &mut Cgro
 #[derive(Debug)]
 struct Mount {
     version: u8,
+    /// Where it is mounted, as a user of this host types it.
+    named: PathBuf,
     point: PathBuf,
     /// Which cgroup appears at the mount point; not `/` inside of a container.
     shows: String,
@@ -287,14 +289,50 @@ impl Mount {
     }
 }
 
-/// `ID PARENT MAJ:MIN SHOWS POINT OPTIONS [TAG]... - TYPE SOURCE SUPER_OPTIONS`, see proc_pid_mountinfo(5).
+/// The mounts that this process sees; where none is (`ip netns exec` mounts a /sys without them) those of a process whose root may
+/// be read: our parents, process 1, any.
 fn mounts(root: &Path) -> Result<Vec<Mount>> {
-    let file = HeldFile::open(root.join("proc/self/mountinfo"))?;
+    let own = mounts_of(root, "self", root)?;
+    Ok(if own.is_empty() {
+        seen_by_another(root).unwrap_or_default()
+    } else {
+        own
+    })
+}
+
+/// Whether anybody's mounts of control groups can be read here.
+pub fn sees_groups(root: &Path) -> bool {
+    mounts(root).is_ok_and(|mounts| !mounts.is_empty())
+}
+
+fn seen_by_another(root: &Path) -> Option<Vec<Mount>> {
+    let parent = |process: &str| -> Option<String> {
+        let stat = fs::read_to_string(root.join("proc").join(process).join("stat")).ok()?;
+        let (_, rest) = stat.rsplit_once(')')?;
+        Some(rest.split_ascii_whitespace().nth(1)?.to_owned())
+    };
+    let parents = std::iter::successors(parent("self"), |pid| parent(pid));
+    let parents = parents.take_while(|pid| pid != "0").take(64);
+    let all = fs::read_dir(root.join("proc")).ok()?;
+    let all = all.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let all = all.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let mut near = parents.chain(["1".to_owned()]).chain(all);
+    near.find_map(|pid| {
+        let top = root.join("proc").join(&pid).join("root");
+        let mounts = mounts_of(root, &pid, &top).ok()?;
+        (!mounts.is_empty() && top.is_dir()).then_some(mounts)
+    })
+}
+
+/// `ID PARENT MAJ:MIN SHOWS POINT OPTIONS [TAG]... - TYPE SOURCE SUPER_OPTIONS`, see proc_pid_mountinfo(5).
+fn mounts_of(root: &Path, process: &str, top: &Path) -> Result<Vec<Mount>> {
+    let file = HeldFile::open(root.join("proc").join(process).join("mountinfo"))?;
     let mut buffer = Vec::new();
     let mut mounts = Vec::new();
     for mut line in file.read(&mut buffer)?.lines() {
         let shows = line.skip(3).word("a root")?;
-        let point = root.join(line.word("a mount point")?.trim_start_matches('/'));
+        let named = line.word("a mount point")?;
+        let point = top.join(named.trim_start_matches('/'));
         while line.word("-")? != "-" {}
         let kind = line.word("a type")?;
         let options = line.skip(1).next().unwrap_or_default();
@@ -305,6 +343,7 @@ fn mounts(root: &Path) -> Result<Vec<Mount>> {
         };
         mounts.push(Mount {
             version,
+            named: named.into(),
             point,
             shows: shows.to_owned(),
             controllers,
@@ -341,10 +380,18 @@ fn path_in<'m>(mount: &Mount, membership: &'m str, controller: &str) -> Option<&
     })
 }
 
-/// The folders of a process's groups that have a say over a controller: its own and each above it. A hybrid host has both
-/// versions, and the controller is in one of them.
-pub(crate) fn groups_of(root: &Path, pid: u32, controller: &str) -> Result<Vec<PathBuf>> {
-    let file = HeldFile::open(root.join(format!("proc/{pid}/cgroup")))?;
+/// One control group of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// As a user of this host types it.
+    pub name: PathBuf,
+    pub folder: PathBuf,
+}
+
+/// A process's groups that have a say over a controller: its own and each above it. A hybrid host has both versions, and the
+/// controller is in one of them.
+pub(crate) fn groups_of(root: &Path, process: &str, controller: &str) -> Result<Vec<Group>> {
+    let file = HeldFile::open(root.join(format!("proc/{process}/cgroup")))?;
     let mut buffer = Vec::new();
     let membership = file.read(&mut buffer)?.text;
     let mut found = Vec::new();
@@ -357,14 +404,103 @@ pub(crate) fn groups_of(root: &Path, pid: u32, controller: &str) -> Result<Vec<P
             continue;
         };
         let folder = mount.folder(path);
-        let above = folder.ancestors();
-        found.extend(
-            above
-                .take_while(|folder| folder.starts_with(&mount.point))
-                .map(Path::to_owned),
-        );
+        found.extend(folder.ancestors().map_while(|folder| {
+            let below = folder.strip_prefix(&mount.point).ok()?;
+            // Without a slash at its end, as `join` of nothing would leave it.
+            let name = mount.named.components().chain(below.components());
+            Some(Group {
+                name: name.collect(),
+                folder: folder.to_owned(),
+            })
+        }));
     }
     Ok(found)
+}
+
+/// CPU time that a control group may have.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[schemars(rename = "CpuQuota")]
+pub struct Quota {
+    /// Its folder, as a user of this host types it.
+    pub group: PathBuf,
+    /// How many CPUs' worth.
+    pub cpus: f64,
+    /// In which it had something to run.
+    pub periods: u64,
+    /// In which it was held back.
+    pub throttled_periods: u64,
+    /// Summed over CPUs.
+    pub throttled_s: f64,
+}
+
+/// Quotas that hold for a process (`self`, or a PID): that of its group, and of each above; empty if they may not be read.
+pub fn quotas(root: &Path, process: &str) -> Vec<Quota> {
+    let groups = groups_of(root, process, "cpu").unwrap_or_default();
+    groups.into_iter().filter_map(quota).collect()
+}
+
+fn quota(group: Group) -> Option<Quota> {
+    let text = |name: &str| fs::read_to_string(group.folder.join(name)).ok();
+    let both = text("cpu.max").or_else(|| {
+        let (quota, period) = (text("cpu.cfs_quota_us")?, text("cpu.cfs_period_us")?);
+        Some(format!("{quota} {period}"))
+    })?;
+    let mut words = both.split_ascii_whitespace();
+    // "max" and -1 = no limit.
+    let quota: f64 = words.next()?.parse().ok().filter(|quota| *quota >= 0.0)?;
+    let period: f64 = words.next()?.parse().ok()?;
+    let stat = text("cpu.stat")?;
+    let said: BTreeMap<&str, u64> = stat
+        .lines()
+        .filter_map(|line| {
+            let (name, value) = line.split_once(' ')?;
+            Some((name, value.trim().parse().ok()?))
+        })
+        .collect();
+    let number = |name: &str| said.get(name).copied();
+    let held_ns = number("throttled_time")
+        .or_else(|| Some(number("throttled_usec")?.saturating_mul(1000)))
+        .unwrap_or(0);
+    #[expect(clippy::cast_precision_loss, reason = "seconds, for people")]
+    let throttled_s = held_ns as f64 / 1e9;
+    Some(Quota {
+        group: group.name,
+        cpus: quota / period,
+        periods: number("nr_periods").unwrap_or(0),
+        throttled_periods: number("nr_throttled").unwrap_or(0),
+        throttled_s,
+    })
+}
+
+/// How often the memory limit of a control group was reached.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct MemoryHits {
+    /// The file that counts it.
+    pub file: String,
+    /// Since the group was made.
+    pub times: u64,
+}
+
+/// Of the groups of a process (`self`, or a PID).
+pub fn memory_hits(root: &Path, process: &str) -> Vec<MemoryHits> {
+    let groups = groups_of(root, process, "memory").unwrap_or_default();
+    let of_group = |group: Group| {
+        let text = |name: &str| fs::read_to_string(group.folder.join(name)).ok();
+        let name = group.name.display();
+        if let Some(events) = text("memory.events") {
+            let max = events.lines().find_map(|line| line.strip_prefix("max "));
+            let hits = max.and_then(|hits| hits.parse().ok()).unwrap_or(0);
+            return Some(MemoryHits {
+                file: format!("{name}/memory.events (max)"),
+                times: hits,
+            });
+        }
+        Some(MemoryHits {
+            file: format!("{name}/memory.failcnt"),
+            times: text("memory.failcnt")?.trim().parse().ok()?,
+        })
+    };
+    groups.into_iter().filter_map(of_group).collect()
 }
 
 #[cfg(test)]

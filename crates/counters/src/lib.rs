@@ -21,6 +21,8 @@ mod named;
 mod netlink;
 mod packet;
 mod packet_counts;
+mod packet_diag;
+mod peer;
 mod process;
 mod reassembly;
 mod ring_fill;
@@ -34,13 +36,16 @@ pub mod tsc;
 mod usage;
 pub mod vmx;
 
-pub use cgroup::{Cgroup, CgroupReader, versions as cgroup_versions};
+pub use cgroup::{
+    Cgroup, CgroupReader, MemoryHits, Quota, memory_hits, quotas, sees_groups,
+    versions as cgroup_versions,
+};
 pub use clock::tick_ns;
 pub use conntrack::{Conntrack, ConntrackReader};
 pub use cpuinfo::{CpuInfo, read_cpu_info};
 pub use disks::{Disk, DiskReader, Disks};
 pub use error::CounterError;
-pub use ethtool::EthtoolReader;
+pub use ethtool::{EthtoolReader, Feature, PortSettings, Spread, read_port_settings};
 pub use interrupts::{Interrupt, InterruptReader};
 pub use link::{Link, LinkReader, LinkStats, Xdp};
 pub use load::{Load, LoadReader, Pressure};
@@ -48,6 +53,8 @@ pub use memory::{Memory, MemoryReader};
 pub use named::{Named, Renewal};
 pub use packet::{PacketSocket, PacketSocketReader};
 pub use packet_counts::{Fanout, PacketCounts, PacketCountsReader, RingShape};
+pub use packet_diag::{DiagSocket, packet_diag, packet_diag_is_there};
+pub use peer::{namespace_number, peer_namespace};
 pub use process::{ProcessIo, ProcessReading, ProcessTree, ThreadReading, TreeTotals};
 pub use reassembly::{Reassembly, ReassemblyReader};
 pub use ring_fill::{RingFill, RingLevel, ring_addresses, ring_fill, ring_level};

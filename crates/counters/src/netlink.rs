@@ -15,7 +15,9 @@ const RTM_NEWSTATS: u16 = 92;
 /// Since 4.7.
 const RTM_GETSTATS: u16 = 94;
 const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_DUMP: u16 = 0x300;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_STATS_LINK_64: u16 = 1;
 const HEADER: usize = 16;
@@ -38,12 +40,17 @@ pub(crate) struct LinkHead {
 
 impl RouteSocket {
     pub fn open() -> Result<Self> {
+        Self::of_family(libc::NETLINK_ROUTE)
+    }
+
+    /// Another family than routes: NETLINK_SOCK_DIAG.
+    pub fn of_family(family: i32) -> Result<Self> {
         // SAFETY: no pointers; a negative result is checked before the descriptor is owned.
         let fd = unsafe {
             libc::socket(
                 libc::AF_NETLINK,
                 libc::SOCK_RAW | libc::SOCK_CLOEXEC,
-                libc::NETLINK_ROUTE,
+                family,
             )
         };
         if fd < 0 {
@@ -83,6 +90,51 @@ impl RouteSocket {
         let mut attributes = Attributes(message.get(IF_STATS_MSG..).ok_or_else(malformed)?);
         let stats = attributes.find(|(kind, _)| *kind == IFLA_STATS_LINK_64);
         stats.map(|(_, value)| value).ok_or_else(malformed)
+    }
+
+    /// Asks with a body of the caller's; returns the body of the one answer.
+    pub fn ask(&mut self, kind: u16, body: &[u8], expected: u16) -> Result<&[u8]> {
+        let length = self.write(kind, NLM_F_REQUEST, body);
+        let gone = || CounterError::NoInterface("asked for by number".into());
+        self.exchange(length, expected, gone)
+    }
+
+    /// Asks for all there are; `each` is given the body of every message of the kind `expected`.
+    pub fn dump(
+        &mut self,
+        kind: u16,
+        body: &[u8],
+        expected: u16,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<()> {
+        let length = self.write(kind, NLM_F_REQUEST | NLM_F_DUMP, body);
+        self.send(&self.answer[..length])?;
+        loop {
+            let got = self.receive()?;
+            let mut rest = &self.answer[..got];
+            while let Some(length) = u32_at(rest, 0).map(|length| length as usize) {
+                let message = rest.get(HEADER..length).ok_or_else(malformed)?;
+                match u16_at(rest, 4) {
+                    Some(NLMSG_DONE) => return Ok(()),
+                    Some(NLMSG_ERROR) => {
+                        let errno = -i32_at(message, 0).ok_or_else(malformed)?;
+                        return Err(CounterError::Kernel {
+                            call: "a dump of netlink",
+                            source: io::Error::from_raw_os_error(errno),
+                        });
+                    }
+                    Some(kind) if kind == expected => each(message),
+                    _ => {}
+                }
+                rest = rest.get(aligned(length)..).unwrap_or_default();
+            }
+        }
+    }
+
+    fn write(&mut self, kind: u16, flags: u16, body: &[u8]) -> usize {
+        write_header(&mut self.answer, kind, body.len()).copy_from_slice(body);
+        self.answer[6..8].copy_from_slice(&flags.to_ne_bytes());
+        HEADER + body.len()
     }
 
     /// Sends what stands in the buffer; returns the answer behind its header.
@@ -220,7 +272,7 @@ pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
+pub(crate) fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 

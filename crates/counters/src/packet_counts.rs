@@ -386,7 +386,7 @@ fn parsed(record: &[u8]) -> Option<PacketCounts> {
 }
 
 /// `sock_filter`: code in its first two bytes, K in its last four.
-fn takes_all(first_step: u64) -> bool {
+pub(crate) fn takes_all(first_step: u64) -> bool {
     first_step & 0xffff == RETURN && first_step >> 32 != 0
 }
 

@@ -56,10 +56,9 @@ fn of(root: &Path, pid: u32) -> Result<Option<Usage>> {
     }
     let name = head.split_once('(').map_or("", |(_, name)| name).to_owned();
     let mut throttled_ns = BTreeMap::new();
-    for folder in groups_of(root, pid, "cpu")? {
-        let file = folder.join("cpu.stat");
-        if let Some(held_ns) = read_throttled(&file)? {
-            throttled_ns.insert(file, held_ns);
+    for group in groups_of(root, &pid.to_string(), "cpu")? {
+        if let Some(held_ns) = read_throttled(&group.folder.join("cpu.stat"))? {
+            throttled_ns.insert(group.name.join("cpu.stat"), held_ns);
         }
     }
     Ok(Some(Usage {
@@ -117,9 +116,10 @@ mod tests {
     }
 
     fn by_group(root: &Path, mount: &str) -> Vec<(String, u64)> {
+        let mount = Path::new("/").join(mount);
         let seen = read(root, 7).unwrap().unwrap().throttled_ns.into_iter();
         let group = |file: PathBuf| {
-            let folder = file.parent().unwrap().strip_prefix(root.join(mount));
+            let folder = file.parent().unwrap().strip_prefix(&mount);
             folder.unwrap().to_str().unwrap().to_owned()
         };
         let mut found: Vec<_> = seen.map(|(file, ns)| (group(file), ns)).collect();

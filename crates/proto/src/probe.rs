@@ -38,6 +38,8 @@ pub enum ProbeWhat {
     Rings,
     /// Spells of 250 looks a second at those rings that ended since this was asked for last; they begin with the first question
     Spells,
+    /// Settings of a host that captures: ports, packet sockets, programs, CPUs; nothing is judged
+    Sensor,
 }
 
 /// Parameters of `probe`.
@@ -46,7 +48,7 @@ pub struct ProbeSpec {
     /// What to look at
     #[arg(long, required = true, value_delimiter = ',')]
     pub what: Vec<ProbeWhat>,
-    /// Network interfaces for `counters`
+    /// Network interfaces for `counters`; for `sensor`, the only ones that are looked at
     #[arg(long = "port", value_name = "NAME")]
     #[serde(default)]
     pub ports: Vec<String>,
@@ -54,7 +56,7 @@ pub struct ProbeSpec {
     #[arg(long = "pid", value_name = "PID")]
     #[serde(default)]
     pub pids: Vec<u32>,
-    /// Paths for `proof`, as each of `pids` sees them
+    /// Paths for `proof`, as each of `pids` sees them; for `sensor`, a suricata.yaml to be read with what it includes
     #[arg(long = "file", value_name = "PATH")]
     #[serde(default)]
     pub files: Vec<String>,

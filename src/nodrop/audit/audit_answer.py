@@ -15,9 +15,12 @@ from nodrop.audit import port_kinds as port
 from nodrop.audit import reading
 from nodrop.audit import spread_kinds as spread
 from nodrop.audit.port_kinds import not_parted
-from nodrop.audit.world import Costs, Finding, Kind, Missing, Role, World
+from nodrop.audit.real_flows import Watching
+from nodrop.audit.world import Costs, Finding, Kind, Role, World
 from nodrop.errors import NodropError
 from nodrop.results.records import Model, NotNegative
+from nodrop.sensor.snapshot import Missing
+from nodrop.testbed.hosts.api import Host
 
 FOUND, CANNOT_TELL = 1, 6
 """Exit codes: there are findings; there are none, and something could not be read."""
@@ -109,14 +112,15 @@ class AuditAnswer(Model):
     exit_code: int
 
 
-def audited(asked: Asked) -> AuditAnswer:
+def audited(host: Host, asked: Asked) -> AuditAnswer:
+    """Reads the host by its node; real flows (`watch_s`) are those of this machine."""
     began = time.monotonic()
-    world = reading.read_world(
-        role=Role(asked.role),
-        config=None if asked.config is None else Path(asked.config),
-        ports=asked.ports,
-        watch_s=asked.watch_s,
-    )
+    config = None if asked.config is None else Path(asked.config)
+    files = [] if config is None else [str(config.absolute())]
+    seen = reading.look(host, ports=asked.ports, files=files)
+    world = reading.judged(seen, role=Role(asked.role), config=config, ports=asked.ports)
+    if asked.watch_s is not None:
+        world = Watching().watched(world, asked.watch_s)
     return answer(world, took_s=time.monotonic() - began)
 
 
@@ -193,7 +197,9 @@ def sarif(found: AuditAnswer) -> str:
 def main(asked: str) -> int:
     """On a far host: the answer on stdout, or one line on stderr and its exit code."""
     try:
-        sys.stdout.write(audited(Asked.model_validate_json(asked)).model_dump_json() + "\n")
+        with reading.here() as host:
+            found = audited(host, Asked.model_validate_json(asked))
+        sys.stdout.write(found.model_dump_json() + "\n")
     except NodropError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -8,24 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nodrop.audit.world import (
-    FANOUT,
-    QUEUE,
-    UP,
-    Costs,
-    Kind,
-    Port,
-    Program,
-    Read,
-    Role,
-    Seen,
-    Settings,
-    Socket,
-    World,
-    matters,
-    share,
-)
+from nodrop.audit.world import Costs, Kind, Read, Role, Seen, Settings, World, matters, share
 from nodrop.config.units import count_of, format_cpus
+from nodrop.sensor.snapshot import FANOUT, QUEUE, UP, Port, Program, Socket
 from nodrop.sensor.suricata_counters import lost_analysis
 
 STALL_MS = 200
@@ -86,7 +71,7 @@ def _clashes(world: World) -> Iterator[Seen]:
                 change="suricata.yaml, af-packet: another cluster-id in one of them; restart it",
             )
     for port, program, held in world.captures():
-        loose = [one for one in held if one.asked and one.fanout_id is None]
+        loose = [one for one in held if one.described and one.fanout_id is None]
         if len(held) > 1 and loose and (program.suricata or len(loose) > 1):
             yield Seen(
                 where=f"{program}, {port}",
@@ -103,16 +88,16 @@ def _clashes(world: World) -> Iterator[Seen]:
             program.suricata
             and len(held) == 1
             and loose
-            and len(program.capturing) < _wants(program, port)
+            and len(program.capturing) < _wants(world, program, port)
         ):
             yield Seen(
                 where=f"{program}, {port}",
-                says=f"one socket in no fanout group where {_wants(program, port)} threads are "
-                "asked for: it was refused its group, and works with one thread",
+                says=f"one socket in no fanout group where {_wants(world, program, port)} threads "
+                "are asked for: it was refused its group, and works with one thread",
                 read=(Read("no fanout group", DIAG),),
                 change="suricata.yaml, af-packet: a cluster-id that no other program uses",
             )
-    for settings in world.settings:
+    for settings in world.configurations:
         taken: dict[str, str] = {}
         for entry in entries(settings):
             cluster, name = str(entry.get("cluster-id", "")), str(entry.get("interface", ""))
@@ -133,17 +118,18 @@ def entries(settings: Settings) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def entry_of(program: Program, port: Port) -> Mapping[str, Any]:
+def entry_of(world: World, program: Program, port: Port) -> Mapping[str, Any]:
     """Settings of a port; empty if they are not known."""
-    for entry in entries(program.settings) if program.settings else ():
+    settings = world.settings.get(program.pid)
+    for entry in entries(settings) if settings else ():
         if entry.get("interface") == port.name:
             return entry
     return {}
 
 
-def _wants(program: Program, port: Port) -> int:
+def _wants(world: World, program: Program, port: Port) -> int:
     """Threads that the file asks for; 0: as many as there are CPUs, or not known."""
-    said = str(entry_of(program, port).get("threads", ""))
+    said = str(entry_of(world, program, port).get("threads", ""))
     return int(said) if said.isdecimal() else 0
 
 
@@ -307,8 +293,8 @@ def _dropped(world: World) -> Iterator[Seen]:
                 change="nodrop drops shows when and why; a larger buffer for bursts (tcpdump -B)",
             )
     for program in world.programs:
-        for name, said in program.interfaces.items():
-            lost, arrived = said.get("drop", 0), said.get("pkts", 0)
+        for name, counts in program.answers.ports.items() if program.answers else ():
+            lost, arrived = counts.drops, counts.packets
             if matters(lost, arrived):
                 since = f" in {program.uptime_s:,.0f} s" if program.uptime_s else ""
                 yield Seen(
@@ -338,8 +324,8 @@ def _lost_analysis(finding: str, world: World) -> Iterator[Seen]:
 
 def _checksums(world: World) -> Iterator[Seen]:
     for program in world.programs:
-        for name, said in program.interfaces.items():
-            bad, arrived = said.get("invalid-checksums", 0), said.get("pkts", 0)
+        for name, counts in program.answers.ports.items() if program.answers else ():
+            bad, arrived = counts.invalid_checksums, counts.packets
             if bad * 100 > arrived:
                 yield Seen(
                     where=f"{program}, {name}",
@@ -379,24 +365,26 @@ def _stolen(world: World) -> Iterator[Seen]:
 
 def _not_the_file(world: World) -> Iterator[Seen]:
     for program in world.programs:
-        if program.settings and program.settings.newer:
+        settings = world.settings.get(program.pid)
+        if settings and settings.newer:
             yield Seen(
                 where=str(program),
-                says=f"{program.settings.path} was written after Suricata was started: what runs "
+                says=f"{settings.path} was written after Suricata was started: what runs "
                 "is another configuration",
-                read=(Read("modified after the start", program.settings.path),),
+                read=(Read("modified after the start", settings.path),),
                 change="restart Suricata, or look at the kernel's values (--json) alone",
             )
 
 
 def _memory_limits(world: World) -> Iterator[Seen]:
     for program in world.programs:
-        for file, times in program.memory_hits:
-            if times:
+        for hits in program.memory_hits:
+            if hits.times:
                 yield Seen(
                     where=str(program),
-                    says=f"its control group reached the memory limit {count_of(times, 'time')}",
-                    read=(Read(str(times), file),),
+                    says=f"its control group reached the memory limit "
+                    f"{count_of(hits.times, 'time')}",
+                    read=(Read(str(hits.times), hits.file),),
                     change="systemctl set-property UNIT MemoryMax=… (docker update --memory)",
                 )
 

@@ -5,22 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nodrop.audit.world import (
-    PROMISCUOUS,
-    Costs,
-    Kind,
-    Missing,
-    Port,
-    Read,
-    Role,
-    RxDropped,
-    Seen,
-    World,
-    matters,
-)
+from nodrop.audit.world import Costs, Kind, Read, Role, RxDropped, Seen, World, matters
 from nodrop.config.units import count_of
 from nodrop.ledger.hops import Beside, counter_of
 from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED
+from nodrop.sensor.snapshot import PROMISCUOUS, Missing, Port
 
 MERGE = {
     "rx-gro": ("gro", "Suricata switches it off when it starts"),
@@ -152,7 +141,7 @@ def _slow(world: World) -> Iterator[Seen]:
 
 
 def _narrow(world: World) -> Iterator[Seen]:
-    for port in world.ports if not world.virtual else ():
+    for port in world.ports if not world.hypervisor else ():
         for what in ("width", "speed"):
             now, most = (port.pcie.get(f"{when}_link_{what}") for when in ("current", "max"))
             values = [re.match(r"[\d.]+", one or "") for one in (now, most)]

@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from nodrop.audit.world import (
-    CPU,
-    FANOUT,
-    HASH,
-    QUEUE,
-    Costs,
-    Kind,
-    Port,
-    Read,
-    Seen,
-    World,
-)
+from nodrop.audit.world import Costs, Kind, Read, Seen, World
 from nodrop.config.units import count_of, format_cpus
+from nodrop.sensor.snapshot import CPU, FANOUT, HASH, QUEUE, Port
 
 FEW_FLOWS = 20
 ONE_WAY_RATIO = 0.02
@@ -43,8 +33,8 @@ def _asymmetric(world: World) -> Iterator[Seen]:
             )
         else:
             continue
-        key = f"{spread.key[:4].hex(':')}… ({len(spread.key)} bytes)"
-        fit = ":".join(("6d:5a",) * (len(spread.key) // 2))
+        key = f"{spread.key_bytes[:4].hex(':')}… ({len(spread.key_bytes)} bytes)"
+        fit = ":".join(("6d:5a",) * (len(spread.key) // 4))
         yield Seen(
             where=f"{program}, {port}",
             says=says,
@@ -59,9 +49,9 @@ def _asymmetric(world: World) -> Iterator[Seen]:
 
 def _split_flows(world: World) -> Iterator[Seen]:
     for port in world.ports:
-        for dealt in port.dealt:
+        for dealt in world.flows(port):
             split = dealt.both_ways - dealt.together
-            if dealt.kind == CPU and _by_queue_split(port):
+            if dealt.kind == CPU and _by_queue_split(world, port):
                 continue  # the same flows
             if dealt.both_ways < FEW_FLOWS or split <= SPLIT_RATIO * dealt.both_ways:
                 continue
@@ -74,7 +64,7 @@ def _split_flows(world: World) -> Iterator[Seen]:
                 )
             elif spread is not None and spread.key and not spread.symmetric:
                 why = "the hash of the NIC is not symmetric"
-                fit = ":".join(("6d:5a",) * (len(spread.key) // 2))
+                fit = ":".join(("6d:5a",) * (len(spread.key) // 4))
                 change = f"{port.enter}ethtool -X {port} hkey {fit}"
             else:
                 why = "who spreads them is not symmetric (a NIC's hash fields, a switch, a TAP)"
@@ -93,14 +83,14 @@ def _split_flows(world: World) -> Iterator[Seen]:
             )
 
 
-def _by_queue_split(port: Port) -> bool:
-    by_queue = [one for one in port.dealt if one.kind == QUEUE]
+def _by_queue_split(world: World, port: Port) -> bool:
+    by_queue = [one for one in world.flows(port) if one.kind == QUEUE]
     return any(one.both_ways - one.together > SPLIT_RATIO * one.both_ways for one in by_queue)
 
 
 def _one_way(world: World) -> Iterator[Seen]:
     for port in world.ports:
-        for dealt in port.dealt[:1]:
+        for dealt in world.flows(port)[:1]:
             tcp = [one for name, one in dealt.met.items() if name.startswith("tcp")]
             seen, both = sum(one.seen for one in tcp), sum(one.flows for one in tcp)
             if seen >= FEW_FLOWS and both <= ONE_WAY_RATIO * seen:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -98,8 +99,8 @@ def audit(
     """Read a host and list the settings that cost packets, with the command that changes each.
 
     It changes nothing and loads no module. It lists what this user may not read, with the right
-    that it needs. For a HOST over ssh it copies nodrop there (/var/lib/nodrop), as for measuring,
-    and runs it as root.
+    that it needs. On a HOST over ssh it puts one file, the node, into /var/lib/nodrop, and runs it
+    as root; --watch needs a Python there and copies nodrop.
 
     \b
     nodrop audit
@@ -120,11 +121,11 @@ def audit(
         ports=ports or [],
         watch_s=None if watch is None else time_s("--watch", watch, least=1.0),
     )
-    if where is None:
-        only_for_a_host(become, ssh_config)
-        found = audited(asked)
-    else:
+    if where is not None and watch is not None:
         found = _there(where, become, ssh_config, asked)
+    else:
+        with _host(where, become, ssh_config, "audit") as sensor:
+            found = audited(sensor, asked)
     if sarif_file is not None:
         write_anew(sarif_file, (sarif(found) + "\n").encode())
     if as_json:
@@ -141,6 +142,7 @@ def audit(
 
 
 def _there(where: str, become: Becoming | None, config: Path | None, asked: Asked) -> AuditAnswer:
+    """With real flows, which Python watches on that host."""
     from pydantic import ValidationError
 
     from nodrop.audit.audit_answer import AuditAnswer
@@ -300,7 +302,7 @@ def drops(
         must_be_new(record)
     with (
         interrupts(),  # also SIGTERM ends with the totals, and with a whole record
-        _host(where, become, ssh_config) as host,
+        _host(where, become, ssh_config, "drops") as host,
         closing(Looks(host, root=None if where else Path("/"))) as looks,
         _outlets(host, record, metrics) as outlets,
     ):
@@ -311,7 +313,7 @@ def drops(
                 for_s=interval_s if once else for_s,
                 levels=None if once else looks.levels,
                 spells=None if once else looks.spells,
-                peer_mtu=None if where else peer_mtu,
+                peer_mtu=partial(peer_mtu, host),
             ),
             outlets,
         )
@@ -379,7 +381,7 @@ def _passed_on(
 
 @contextmanager
 def _host(
-    where: str | None, become: Becoming | None, config: Path | None
+    where: str | None, become: Becoming | None, config: Path | None, label: str
 ) -> Iterator[LocalHost | SshHost]:
     """Held by nobody: others may measure there meanwhile."""
     from nodrop.testbed.hosts.journal import new_label
@@ -389,12 +391,12 @@ def _host(
 
     if where is None:
         only_for_a_host(become, config)
-        with closing(LocalHost(name="here", node=find_node_binary(), label="drops")) as host:
+        with closing(LocalHost(name="here", node=find_node_binary(), label=label)) as host:
             yield host
     else:
         with SshHost(
             where,
-            label=f"drops-{new_label()}",
+            label=f"{label}-{new_label()}",
             become="sudo" if become else None,
             config=config,
             holds=False,

@@ -283,7 +283,7 @@ def _steps(knobs: Sequence[str], ports: Sequence[str] | None) -> tuple[Step, ...
 
 
 def _ports(given: Sequence[str] | None, *, required: bool) -> list[str]:
-    from nodrop.audit.reading import read_world
+    from nodrop.audit.reading import here, look
     from nodrop.tune.device import must_be_there, names, see_own_ports
 
     see_own_ports()
@@ -291,7 +291,8 @@ def _ports(given: Sequence[str] | None, *, required: bool) -> list[str]:
         must_be_there(port)
     if given:
         return list(dict.fromkeys(given))
-    found = [port.name for port in read_world().captured() if port.pid is None]
+    with here() as host:
+        found = [port.name for port in look(host).captured() if port.pid is None]
     if not found and required:
         raise BadInput(
             f"--port: nobody captures on a port here; there are: {', '.join(names())}",

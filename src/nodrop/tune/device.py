@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from nodrop.audit import kernel as asking
-from nodrop.audit.ports import line_numbers
 from nodrop.config.options import unknown_key
 from nodrop.errors import BadInput
 from nodrop.testbed.hosts.local import run_command
@@ -142,11 +140,11 @@ def rank(piece: Piece) -> int:
 
 
 STRUCTS = {
-    "channels": (asking.GCHANNELS, 0x3D, 36),
-    "rings": (asking.GRINGPARAM, 0x11, 36),
+    "channels": (driver.GCHANNELS, 0x3D, 36),
+    "rings": (driver.GRINGPARAM, 0x11, 36),
     "private": (0x27, 0x28, 8),
-    "coalesce": (asking.GCOALESCE, 0x0F, 92),
-    "pause": (asking.GPAUSEPARAM, 0x13, 16),
+    "coalesce": (driver.GCOALESCE, 0x0F, 92),
+    "pause": (driver.GPAUSEPARAM, 0x13, 16),
 }
 """Name → commands GET and SET, bytes."""
 SFEATURES = 0x3B
@@ -194,7 +192,7 @@ class Live:
         folder = self.root / "sys/class/net" / port
         for queue in sorted((folder / "queues").glob("*")):
             yield from (f"queues/{queue.name}/{name}" for name in QUEUE_FILES)
-        for number in sorted(line_numbers(self.root, f"sys/class/net/{port}/device")):
+        for number in sorted(driver.line_numbers(self.root, f"sys/class/net/{port}/device")):
             yield f"irq/{number}/smp_affinity"
 
     def host_pieces(self, pattern: str) -> Sequence[Piece]:
@@ -202,8 +200,7 @@ class Live:
         return [Piece(HOST, name) for name in found if self.text(name) is not None]
 
     def driver(self, port: str) -> str:
-        named = asking.driver(lambda asked, more: driver.ioctl(port, asked, more=more))
-        return named[0] if named and named[0] else "unknown driver"
+        return driver.driver_name(port) or "unknown driver"
 
     def flaps(self, port: str) -> int | None:
         said = (self.text(f"sys/class/net/{port}/carrier_changes") or "").strip()
@@ -319,13 +316,10 @@ def set_feature(port: str, name: str, raw: Raw) -> None:
 
 
 def _features(port: str) -> tuple[list[str], bytes | None]:
-    def ask(asked: bytes, more: int) -> bytes | None:
-        return driver.ioctl(port, asked, more=more)
-
-    names = asking.strings(ask, asking.FEATURES)
+    names = driver.feature_names(port)
     places = (len(names) + 31) // 32
-    head = struct.pack("=II", asking.GFEATURES, places)
-    return names, ask(head, 16 * places) if names else None
+    head = struct.pack("=II", driver.GFEATURES, places)
+    return names, driver.ioctl(port, head, more=16 * places) if names else None
 
 
 def _bits(said: bytes, number: int) -> tuple[int, ...]:

@@ -6,35 +6,41 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nodrop.audit.symmetry import Dealt, Met
-from tests.unit.audit.made_host import (
-    LISTENER,
-    STATISTICS_AT,
-    SURICATA,
-    WORKER,
-    MadeHost,
-)
+from tests.unit.audit.made_host import LISTENER, WORKER, MadeHost, texts
 
 Change = Callable[[MadeHost], object]
 
 
 def statistic(name: str, value: int) -> Change:
-    return lambda host: host.write(f"{STATISTICS_AT}/{name}", f"{value}\n")
+    return lambda host: host.port["statistics"].update({name: value})
 
 
 def after(packets: int, name: str, value: int) -> Change:
     return all_of(statistic("rx_packets", packets), statistic(name, value))
 
 
-def driver(**said: object) -> Change:
-    return lambda host: host.kernel.port.update(said)
+def port(**other: object) -> Change:
+    return lambda host: host.port.update(other)
 
 
-def feature(name: str, said: str) -> Change:
-    return lambda host: host.kernel.port["features"].update({name: said})
+def machine(**other: object) -> Change:
+    return lambda host: host.machine.update(other)
+
+
+def slot(**other: str) -> Change:
+    return lambda host: host.port["pcie"].update(other)
+
+
+def spread(**other: object) -> Change:
+    return lambda host: host.port["spread"].update(other)
+
+
+def feature(name: str, on: bool) -> Change:
+    return lambda host: host.port["features"].update({name: {"on": on, "fixed": False}})
 
 
 def counter(name: str, value: int) -> Change:
-    return lambda host: host.kernel.port["counters"].update({name: value})
+    return lambda host: host.port["driver_counters"].update({name: value})
 
 
 def rings(**other: object) -> Change:
@@ -46,16 +52,22 @@ def flows(together: int, both: int, kind: int = 5, seen: int = 900) -> Change:
     return lambda host: host.dealt.append(Dealt(kind=kind, members=4, met=met))
 
 
-def said(table: str, **values: int) -> Change:
-    return lambda host: host.said(table, **values)
+def counters(**values: int) -> Change:
+    """Counters of Suricata; `__` stands for the dot."""
+    named = {name.replace("__", "."): value for name, value in values.items()}
+    return lambda host: host.suricata["answers"]["counters"].update(named)
 
 
 def interface(**values: int) -> Change:
-    return lambda host: host.kernel.suricata_said["interfaces"]["eth1"].update(values)
+    return lambda host: host.suricata["answers"]["ports"]["eth1"].update(values)
 
 
-def file(path: str, text: str) -> Change:
-    return lambda host: host.write(path, text)
+def yaml(text: str) -> Change:
+    return lambda host: host.suricata["yaml"].update(text=texts(text))
+
+
+def newer(is_newer: bool) -> Change:
+    return lambda host: host.suricata["yaml"].update(newer=is_newer)
 
 
 def all_of(*changes: Change) -> Change:
@@ -66,49 +78,39 @@ def listener(name: str = "tcpdump", **other: object) -> Change:
     alone = replace(
         WORKER, inode=9100, version=3, fanout_id=None, fanout_type=None, blocks=16, retire_ms=1000
     )
-
-    def change(host: MadeHost) -> None:
-        host.listen(replace(alone, **other))
-        host.process(LISTENER, name, {})
-        host.hold(LISTENER, 9100)
-
-    return change
+    return lambda host: host.listen(LISTENER, name, replace(alone, **other))
 
 
 def listener_lost(drops: int, packets: int, index: int = 2) -> Change:
     """A tcpdump, whose sockets alone say what it lost."""
-    counts = {9100: (packets, drops)}
-    return all_of(listener(index=index), lambda host: setattr(host.kernel, "counts", counts))
+    return listener(index=index, drops=drops, packets=packets)
 
 
-def threads(*cpus: str) -> Change:
+def threads(*cpus: list[int]) -> Change:
     """CPUs that each worker may use."""
 
     def change(host: MadeHost) -> None:
-        for number, said in enumerate(cpus, 1):
-            status = f"Name:\tW#0{number}-eth1\nCpus_allowed_list:\t{said}\n"
-            host.write(f"proc/{SURICATA}/task/{SURICATA + number}/status", status)
+        for number, allowed in enumerate(cpus, 1):
+            host.suricata["threads"][number]["allowed"] = allowed
 
     return change
 
 
 def lines(*cpus: int) -> Change:
     def change(host: MadeHost) -> None:
-        for number, cpu in zip((30, 31), cpus, strict=True):
-            host.write(f"proc/irq/{number}/effective_affinity_list", f"{cpu}\n")
+        for line, cpu in zip(host.port["lines"], cpus, strict=True):
+            line["effective"] = [cpu]
 
     return change
 
 
-def quota(text: str, **said: int) -> Change:
-    return lambda host: host.group(text, **{"periods": 100, "throttled": 0, "full": 0, **said})
-
-
-def process(name: str) -> Change:
-    return lambda host: host.process(700, name, {})
+def quota(cpus: float | None, throttled: int = 0, full: int = 0) -> Change:
+    return lambda host: host.group(cpus=cpus, throttled=throttled, full=full)
 
 
 def balancer(*arguments: str) -> Change:
-    return all_of(
-        process("irqbalance"), file("proc/700/cmdline", "\0".join(("irqbalance", *arguments)))
-    )
+    return machine(balancers={"700": ["irqbalance", *arguments]})
+
+
+def nothing(host: MadeHost) -> None:
+    del host

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nodrop.audit import reading
 from nodrop.audit.audit_answer import Asked, AuditAnswer
 from nodrop.audit.audit_answer import main as far_end
-from nodrop.audit.world import Role, World
+from nodrop.audit.world import Role
 from nodrop.cli import main
 from nodrop.cli.drops import HostRole
+from nodrop.sensor.snapshot import Snapshot
 from nodrop.terminal import console as cli_terminal
 from nodrop.terminal.console import Plain
 from tests.unit.audit.made_changes import listener, rings, statistic
-from tests.unit.audit.made_host import MadeHost
+from tests.unit.audit.made_host import MadeHost, texts
 
 Given = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeHost:
-    made = MadeHost(tmp_path / "host")
+def host(monkeypatch: pytest.MonkeyPatch) -> MadeHost:
+    made = MadeHost()
 
-    def read(**asked: Any) -> World:
-        return reading_of(root=made.root, kernel=made.kernel, **asked)
+    def look(host: object, *, ports: object, files: Sequence[str]) -> Snapshot:
+        made.files = {file: texts(None, file) for file in files}
+        return Snapshot.of(made.look())
 
-    reading_of = reading.read_world
-    monkeypatch.setattr(reading, "read_world", read)
+    monkeypatch.setattr(reading, "look", look)
     return made
 
 
@@ -55,7 +56,6 @@ def test_a_host_without_a_sensor_gets_the_command_that_goes_on(
     host: MadeHost, capsys: Given
 ) -> None:
     host.sockets.clear()
-    host.listen()
     main.exit_code(["audit"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("sensor, no port that anybody captures on: 1 finding in 0.")

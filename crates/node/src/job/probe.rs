@@ -9,6 +9,7 @@ mod kvm;
 mod process;
 mod processes;
 mod proof;
+mod sensor;
 mod spells;
 mod tsc;
 mod usage;
@@ -77,6 +78,8 @@ pub struct Seen {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "spells::Seen")]
     spells: Option<spells::Seen>,
+    #[schemars(with = "sensor::Look")]
+    sensor: Option<sensor::Look>,
 }
 
 impl Job for Probe {
@@ -88,7 +91,7 @@ impl Job for Probe {
     fn prepare(spec: ProbeSpec, _session: &Session) -> Result<(Self, ()), JobError> {
         if spec.what.is_empty() {
             return Err(JobError::new("spec", "field `what`: nothing asked for")
-                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm, captures, rings, spells"));
+                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm, captures, rings, sensor, spells"));
         }
         let captures = None;
         Ok((Self { spec, captures }, ()))
@@ -151,6 +154,9 @@ impl Job for Probe {
                         Some(captures) => Some(captures.spells().map_err(unstarted)?),
                         None => None,
                     }
+                }
+                ProbeWhat::Sensor => {
+                    seen.sensor = Some(sensor::look(&self.spec.ports, &self.spec.files));
                 }
             }
         }

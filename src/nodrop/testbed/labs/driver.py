@@ -83,6 +83,35 @@ def _fields(port: str, flow: int) -> bytes | None:
     return ioctl(port, FIELDS.pack(GRXFH, flow, 0))
 
 
+GDRVINFO, GCOALESCE, GRINGPARAM, GPAUSEPARAM, GSTRINGS = 0x03, 0x0E, 0x10, 0x12, 0x1B
+GSSET_INFO, GFEATURES, GCHANNELS = 0x37, 0x3A, 0x3C
+FEATURES = 4
+"""Set of strings: ETH_SS_FEATURES."""
+NAME_BYTES = 32
+
+
+def driver_name(port: str) -> str:
+    """Empty if the driver does not say it."""
+    said = ioctl(port, struct.pack("=I", GDRVINFO), more=192)
+    return "" if said is None else _word(said[4:36])
+
+
+def feature_names(port: str) -> list[str]:
+    said = ioctl(port, struct.pack("=IIQ", GSSET_INFO, 0, 1 << FEATURES), more=4)
+    if said is None or not struct.unpack_from("=Q", said, 8)[0]:
+        return []
+    count = struct.unpack_from("=I", said, 16)[0]
+    named = ioctl(port, struct.pack("=III", GSTRINGS, FEATURES, count), more=NAME_BYTES * count)
+    if named is None:
+        return []
+    places = range(12, 12 + NAME_BYTES * count, NAME_BYTES)
+    return [_word(named[place : place + NAME_BYTES]) for place in places]
+
+
+def _word(field: bytes) -> str:
+    return field.split(b"\0", 1)[0].decode(errors="replace")
+
+
 def ioctl(port: str, asked: bytes, *, more: int = 0) -> bytes | None:
     """The answer, which may be longer; None if the driver has none."""
     try:
@@ -116,6 +145,13 @@ NOW = "Current hardware settings:"
 """Above it are the largest there can be."""
 BOTH_WAYS = re.compile(r"^(Adaptive|CQE mode) RX: (\S+) +TX: (\S+)", re.MULTILINE)
 OTHER_NAMES = {"autonegotiate": "autoneg"}
+
+
+def line_numbers(root: Path, device: str) -> set[int]:
+    """Interrupt lines of a port; those of a virtio port are one level up."""
+    places = (root / place / "msi_irqs" for place in (device, f"{device}/.."))
+    found = ({int(one.name) for one in place.glob("*")} for place in places)
+    return next(filter(None, found), set())
 
 
 def module_of(port: str) -> str:

@@ -18,8 +18,9 @@ use serde::Serialize;
 
 use super::spells::{self, Spells};
 use super::usage::ProcessUsage;
-use control::{Control, Said};
+pub use control::{Control, Said};
 use holders::{Holder, Holders, Missing};
+pub use holders::{arguments, stopped};
 use ports::{PortCounts, Ports, Reassembled};
 
 /// All that one look saw; docs/reference/counters.md says what each field is.

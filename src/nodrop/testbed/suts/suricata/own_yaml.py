@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -57,6 +57,30 @@ WHOLE = ("logging", "unix-command")
 
 def read_own(path: Path) -> Yaml:
     return _read_yaml(_Source(path))
+
+
+class Texts(Protocol):
+    """A yaml of any host, with the files that it includes."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def texts(self) -> Mapping[str, str]: ...
+    @property
+    def errors(self) -> Mapping[str, str]: ...
+
+
+def read_texts(yaml_text: Texts) -> Yaml:
+    """Reads no file of this machine. BadInput as `read_own`."""
+
+    def read(path: Path) -> bytes:
+        text = yaml_text.texts.get(str(path))
+        if text is None:
+            why = yaml_text.errors.get(str(path), "No such file or directory")
+            raise OSError(0, why)
+        return text.encode()
+
+    return _read_yaml(_Source(Path(yaml_text.path), read=read))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +166,21 @@ class _TextLoader(yaml.BaseLoader):
     source: _Source
 
 
+def _read_here(path: Path) -> bytes:
+    return read_file(path, most_bytes=LONGEST_YAML_BYTES)
+
+
 class _Source:
     """A file, the files that include it, and how many there may still be."""
 
-    def __init__(self, path: Path, outer: _Source | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        outer: _Source | None = None,
+        read: Callable[[Path], bytes] = _read_here,
+    ) -> None:
         self.path = path
+        self.read: Callable[[Path], bytes] = outer.read if outer else read
         self.by = f" (included by {outer.path})" if outer else ""
         try:
             itself = path.resolve()
@@ -179,7 +213,7 @@ def _read_yaml(source: _Source) -> Yaml:
     path = source.path
     try:
         _must_not_be_rules(path)
-        text = read_file(path, most_bytes=LONGEST_YAML_BYTES)
+        text = source.read(path)
         if text.startswith(UTF_16):
             raise BadInput(
                 f"sut.config: {path}: is UTF-16, which Suricata does not read{source.by}",

@@ -32,9 +32,11 @@ const LONGEST_ANSWER: usize = 64 << 20;
 #[schemars(rename = "SuricataSaid")]
 pub struct Said {
     /// Where its command socket lies, as it sees it.
-    socket: String,
+    pub socket: String,
     /// Why it did not answer this time; what stands here is what it said last.
-    silent: Option<String>,
+    pub silent: Option<String>,
+    /// This user may not ask it.
+    pub refused: bool,
     /// How it captures (`AF_PACKET_DEV`, `PCAP_DEV` …); empty: it has not said it yet. By libpcap its `packets` are those it read.
     mode: String,
     /// Of each of its ports: packets (drops included) and drops, in steps of a second.
@@ -124,6 +126,7 @@ impl Control {
             return self.said.clone();
         }
         self.said.silent = None;
+        self.said.refused = false;
         let asked = if stopped {
             Err(Error::new(ErrorKind::TimedOut, "it is stopped"))
         } else {
@@ -132,6 +135,7 @@ impl Control {
         if let Err(error) = asked {
             self.stream = None;
             self.given_up = true;
+            self.said.refused = error.kind() == ErrorKind::PermissionDenied;
             self.said.silent = Some(match error.kind() {
                 ErrorKind::WouldBlock => format!("no answer within {} ms", DEADLINE.as_millis()),
                 _ => error.to_string(),

@@ -1,0 +1,387 @@
+"""A host that captures packets as its node saw it once (`nodrop-node probe sensor`): ports, packet
+sockets, programs, CPUs. Pure data.
+
+A value that could not be read is None; `missing` names it and the right that would show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from nodrop.ledger.sender import Quota
+
+UNSEEN = 0
+"""Process id of a program that this user may not see."""
+OURS = 0
+"""Number of the network namespace that the node itself is in; others count up from it."""
+EVERY_PROTOCOL = 3
+"""ETH_P_ALL: such a socket is given each packet of its port."""
+HASH, CPU, QUEUE = 0, 2, 5
+"""PACKET_FANOUT_HASH, _CPU and _QM."""
+FANOUT = {0: "hash", 1: "lb", 2: "cpu", 3: "rollover", 4: "rnd", 5: "qm", 6: "cbpf", 7: "ebpf"}
+WATCHERS = ("suricata", "snort", "zeek", "bro", "arkime")
+PROMISCUOUS, UP = 0x100, 0x1
+XOR = 2
+"""ETH_RSS_HASH_XOR."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A value that could not be read."""
+
+    what: str
+    needs: str
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A setting that is shown and not judged."""
+
+    what: str
+    value: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """An interrupt line of a port's receive queue."""
+
+    number: int
+    name: str
+    allowed: tuple[int, ...]
+    effective: tuple[int, ...]
+    fired: int
+    """Since the host was booted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How a NIC chooses the queue of a packet (struct ethtool_rxfh)."""
+
+    queues: tuple[int, ...]
+    """Queues that its table names."""
+    key: str
+    """Hexadecimal."""
+    function: int
+    transformed: bool
+    """A kernel >= 6.8 makes the input symmetric (symmetric-xor, symmetric-or-xor)."""
+
+    @property
+    def key_bytes(self) -> bytes:
+        return bytes.fromhex(self.key)
+
+    @property
+    def symmetric(self) -> bool:
+        """Both directions of a flow hash alike: the key repeats every 16 bits, or it is an XOR."""
+        repeats = self.key[4:] == self.key[:-4]
+        return self.transformed or self.function == XOR or (len(self.key) > 4 and repeats)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    on: bool
+    fixed: bool
+    """The driver lets nobody change it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """The other end of a veth."""
+
+    name: str
+    pid: int | None
+    """A process of its namespace; None: it is in the node's own."""
+    mtu: int | None
+    tx_dropped: int
+    """Frames that it sent and the port refused."""
+
+    @property
+    def where(self) -> str:
+        return self.name if self.pid is None else f"{self.name} (namespace of pid {self.pid})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    name: str
+    space: int = OURS
+    pid: int | None = None
+    """A process of its namespace; None: it is in the node's own."""
+    index: int = 0
+    driver: str | None = None
+    firmware: str | None = None
+    mtu: int | None = None
+    flags: int | None = None
+    carrier: bool | None = None
+    """A cable is in and the other end is on; None: not visible, or the port is down."""
+    physical: bool = False
+    """A NIC, and no veth or bridge."""
+    statistics: Mapping[str, int] = field(default_factory=dict)
+    """rtnl_link_stats64, by the name of its file in /sys."""
+    driver_counters: Mapping[str, int] = field(default_factory=dict)
+    """`ethtool -S`."""
+    features: Mapping[str, Feature] = field(default_factory=dict)
+    ring: tuple[int, int] | None = None
+    """Descriptors of a receive ring, and the most that the driver takes."""
+    queues: int | None = None
+    """Receive queues."""
+    spread: Spread | None = None
+    pauses: tuple[bool, bool] | None = None
+    """Obeys pause frames, sends them."""
+    lines: tuple[Line, ...] = ()
+    rps: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Queue → the CPUs that RPS hands its packets to; queues without are left out."""
+    node: int | None = None
+    """NUMA node of its slot; -1: the firmware did not say. None: it has no slot."""
+    speed_mbit: int | None = None
+    duplex: str | None = None
+    peer: Peer | None = None
+    """The other end of a veth that somebody captures on; None: it is not known which port that
+    is."""
+    pcie: Mapping[str, str] = field(default_factory=dict)
+    """Files of its slot: current_link_width, max_link_width and the speeds."""
+    missing: tuple[Missing, ...] = ()
+
+    def files(self, name: str) -> str:
+        return f"/sys/class/net/{self.name}/{name}"
+
+    @property
+    def where(self) -> str:
+        return self.name if self.pid is None else f"{self.name} (namespace of pid {self.pid})"
+
+    @property
+    def enter(self) -> str:
+        """Begins a command that changes it."""
+        return "" if self.pid is None else f"nsenter -t {self.pid} -n "
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Socket:
+    """A packet socket of any program."""
+
+    inode: int
+    protocol: int
+    space: int = OURS
+    index: int = 0
+    """Index of its port; 0: every port of its namespace."""
+    port: str | None = None
+    uid: int | None = None
+    pid: int | None = None
+    """None: the node may not see who holds it."""
+    program: str | None = None
+    version: int | None = None
+    """TPACKET version."""
+    block_bytes: int | None = None
+    blocks: int | None = None
+    frame_bytes: int | None = None
+    frames: int | None = None
+    retire_ms: int | None = None
+    fanout_id: int | None = None
+    fanout_type: int | None = None
+    filtered: bool | None = None
+    """A filter of its own leaves packets out."""
+    packets: int | None = None
+    """Taken by it since its owner last read its counters; None: not visible, or a Suricata's."""
+    drops: int | None = None
+    """Packets that found no room there meanwhile."""
+
+    @property
+    def described(self) -> bool:
+        """By packet_diag: without, only /proc/net/packet did."""
+        return self.version is not None
+
+    @property
+    def takes_all(self) -> bool:
+        return self.protocol == EVERY_PROTOCOL
+
+    @property
+    def captures(self) -> bool:
+        """A filter and no ring is a DHCP or LLDP client."""
+        return self.takes_all and (bool(self.blocks) or self.filtered is not True)
+
+    @property
+    def ring_bytes(self) -> int:
+        return (self.block_bytes or 0) * (self.blocks or 0)
+
+    @property
+    def owner(self) -> str:
+        if self.pid is not None:
+            return f"{self.program} (pid {self.pid})"
+        return f"a program of user {self.uid}" if self.uid is not None else "a program"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryHits:
+    """How often the memory limit of a control group was reached."""
+
+    file: str
+    """The file that counts it."""
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    tid: int
+    name: str
+    allowed: tuple[int, ...]
+
+    @property
+    def captures(self) -> bool:
+        return self.name.startswith(("W#", "RX#"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YamlText:
+    """A yaml with the files that it includes."""
+
+    path: str
+    """Absolute path of the first, as its program sees it."""
+    texts: Mapping[str, str]
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """Path → why it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yaml:
+    """A suricata.yaml of a program."""
+
+    path: str
+    """The path that the program was given."""
+    newer: bool = False
+    """It was written after the program that read it was started."""
+    text: YamlText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortAnswer:
+    """Suricata's iface-stat."""
+
+    packets: int = 0
+    """The dropped are among them."""
+    drops: int = 0
+    invalid_checksums: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Answers of a Suricata's command socket."""
+
+    ports: Mapping[str, PortAnswer] = field(default_factory=dict)
+    counters: Mapping[str, int] | None = None
+    """dump-counters, flat; None: it has not synchronized them yet, or is silent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A process that holds packet sockets, or a Suricata."""
+
+    pid: int
+    name: str
+    space: int | None = OURS
+    """None: no packet socket is in its namespace."""
+    threads: tuple[Thread, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    memory_hits: tuple[MemoryHits, ...] = ()
+    yaml: Yaml | None = None
+    answers: Answers | None = None
+    uptime_s: float | None = None
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        return (self.answers and self.answers.counters) or {}
+
+    @property
+    def suricata(self) -> bool:
+        return self.name.lower().startswith("suricata")
+
+    @property
+    def watches(self) -> bool:
+        """An IDS, for which the traffic of others is the point."""
+        return self.name.lower().startswith(WATCHERS)
+
+    @property
+    def capturing(self) -> tuple[Thread, ...]:
+        """Suricata's threads that own a capture socket: RX# in autofp, where W# only work."""
+        found = [thread for thread in self.threads if thread.captures]
+        receivers = [thread for thread in found if thread.name.startswith("RX#")]
+        return tuple(receivers or found)
+
+    def __str__(self) -> str:
+        return f"{self.name} (pid {self.pid})" if self.pid != UNSEEN else self.name
+
+    def __hash__(self) -> int:
+        return hash((self.pid, self.name, self.space))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    ports: tuple[Port, ...] = ()
+    """All of the node's own namespace; of others those that somebody captures on."""
+    sockets: tuple[Socket, ...] = ()
+    programs: tuple[Program, ...] = ()
+    own_quotas: tuple[Quota, ...] = ()
+    """Around the node itself."""
+    names: tuple[str, ...] = ()
+    """Ports of the node's own namespace, the loopback too."""
+    online: tuple[int, ...] = ()
+    isolated: tuple[int, ...] = ()
+    nodes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    balancers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Process ids of irqbalance → its arguments."""
+    softnet_dropped: Mapping[int, int] = field(default_factory=dict)
+    """CPU → packets that its backlog refused."""
+    memory_bytes: int | None = None
+    uptime_s: float | None = None
+    hypervisor: bool = False
+    """The host is a virtual machine: its PCIe links are emulated."""
+    files: Mapping[str, YamlText] = field(default_factory=dict)
+    """Configurations that were asked for."""
+    values: tuple[Value, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+    @staticmethod
+    def of(look: Mapping[str, Any]) -> Snapshot:
+        """A node's answer, field by field."""
+        return _reader().validate_python(look)
+
+    def captures(self) -> Iterator[tuple[Port, Program, Sequence[Socket]]]:
+        """Each port with each program that takes all of its packets by sockets of its own. One that
+        may not be seen has a ring, or it is not known to capture."""
+        for port in self.ports:
+            held: dict[Program, list[Socket]] = {}
+            for one in self.listening(port):
+                known = next((p for p in self.programs if p.pid == one.pid), None)
+                if known is None and one.pid is None and one.blocks:
+                    known = Program(pid=UNSEEN, name=one.owner, space=one.space)
+                if known is not None and one.captures:
+                    held.setdefault(known, []).append(one)
+            for program, sockets in held.items():
+                if any(one.index for one in sockets):
+                    yield port, program, sockets
+
+    def listening(self, port: Port) -> list[Socket]:
+        """Sockets that are given every packet of this port."""
+        return [
+            one
+            for one in self.sockets
+            if one.takes_all and one.space == port.space and one.index in (0, port.index)
+        ]
+
+    def captured(self) -> Iterator[Port]:
+        """Ports that a capture program listens on."""
+        for port in self.ports:
+            if any(found is port for found, _, _ in self.captures()):
+                yield port
+
+
+@cache
+def _reader() -> TypeAdapter[Snapshot]:
+    return TypeAdapter(Snapshot)
