@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
-from nodrop.audit.audit_answer import Asked
+from nodrop.audit.audit_answer import AuditAnswer, answer
+from nodrop.audit.reading import judged
 from nodrop.ledger.hops import NIC_COUNTERS
 from nodrop.results.rundir import open_run
+from nodrop.sensor.snapshot import Snapshot
+from nodrop.testbed.hosts.node import PROGRAM
+from nodrop.testbed.hosts.ssh import NODE_FOLDER
 from tests.e2e.conftest import closes
 from tests.ssh.guests import Guest, emulated, sender_and_guest
 from tests.ssh.pairs import SINK, runs_on
@@ -142,16 +146,13 @@ class Sensor:
     def findings(self) -> dict[str, str]:
         return {one["id"]: one["says"] for one in self.audit()["findings"]}
 
-    def audit_as_nobody(self) -> dict[str, Any]:
-        """Audits with the copy of nodrop that the audit as root has left."""
-        (folder,) = self.guest.said("sh", "-c", "echo /var/lib/nodrop/control/*").split()
-        python = ["env", f"PYTHONPATH={folder}", "python3.11", "-S"]
-        argv = [*python, "-m", "nodrop.audit.audit_answer"]
-        asked = Asked(role="sensor", config=None, ports=["eth1"], watch_s=None).model_dump_json()
-        found: dict[str, Any] = json.loads(
-            self.guest.said("python3", "-c", AS_NOBODY, *argv, asked)
-        )
-        return found
+    def audit_as_nobody(self) -> AuditAnswer:
+        """Audits by the node that the audit as root has left."""
+        (node,) = self.guest.said("sh", "-c", f"echo {NODE_FOLDER}/*/{PROGRAM}").split()
+        argv = [node, "probe", "--what", "sensor", "--port", "eth1"]
+        said = self.guest.said("python3", "-c", AS_NOBODY, *argv)
+        look = json.loads(said.splitlines()[-1])["sensor"]
+        return answer(judged(Snapshot.of(look), ports=["eth1"]), took_s=0.0)
 
 
 def test_an_audit_finds_what_was_set_wrong_and_nothing_on_a_well_set_port(
@@ -169,9 +170,9 @@ def test_an_audit_finds_what_was_set_wrong_and_nothing_on_a_well_set_port(
     assert {one["id"] for one in well_set["findings"]} == notes, well_set["findings"]
     assert well_set["exit_code"] == 0 and well_set["missing"] == []
     unprivileged = sensor.audit_as_nobody()
-    assert {one["id"] for one in unprivileged["findings"]} == notes
-    assert unprivileged["exit_code"] == 6
-    assert any("who holds which packet socket" in one["what"] for one in unprivileged["missing"])
+    assert {one.id for one in unprivileged.findings} == notes
+    assert unprivileged.exit_code == 6
+    assert any("who holds which packet socket" in one.what for one in unprivileged.missing)
     assert said("sh", "-c", STATE) == before
 
     sensor.alone(blocks=2)
