@@ -4,20 +4,22 @@ at them, and what fits as spells of 250 looks a second forecast it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from nodrop.drops.capture_books import Balance
 from nodrop.ledger.headroom import Headroom, Spell, busiest, headroom, spell_of
 from nodrop.ledger.level import Look, Ring, level
-from nodrop.ledger.queue import QUEUED, Queue, Reader, Refusal
+from nodrop.ledger.queue import QUEUED, Queue, Reader, Refusal, gaps
 from nodrop.protocol import Captures, RingSpell, RingSpells, SpellThread
 
 FRAME_BYTES = 1518
 """Mean length of a frame where the port does not say it: as few fit as can."""
-BUSY_FROM = 64
+BUSY_FROM, BUSY_MOST = 64, 8
 """Packets of one part in so many of a ring, at two looks 4 ms apart, show a reader that was busy; a
-few are often just those that came last, to a reader that sleeps in between."""
+few are often just those that came last, to a reader that sleeps in between. More are asked for,
+up to the second part, while the reader did not run in the time in which it had to."""
+IDLE_RATIO = 0.1
 MOST_CAPTURES = 64
 """Captures with spells; the one that was seen longest ago goes."""
 
@@ -169,7 +171,7 @@ def _queues(spell: RingSpell, inodes: frozenset[int], frame_bytes: float) -> lis
     if seen is None:
         return []
     readers = _readers(rings, [one for one in spell["threads"] if one["pid"] in pids])
-    return [
+    found = [
         Queue(
             slots=ring.slots or seen.slots,
             most_slots=None
@@ -182,6 +184,25 @@ def _queues(spell: RingSpell, inodes: frozenset[int], frame_bytes: float) -> lis
         )
         for ring, reader in zip(rings, readers, strict=True)
     ]
+    return [_with_busy_reader(one) for one in found]
+
+
+def _with_busy_reader(queue: Queue) -> Queue:
+    while queue.most_slots is None and BUSY_MOST * 2 * queue.busy_from <= queue.slots:
+        if _idle_ratio(queue) <= IDLE_RATIO:
+            break
+        queue = replace(queue, busy_from=2 * queue.busy_from)
+    return queue
+
+
+def _idle_ratio(queue: Queue) -> float:
+    """Part of the time in which packets waited that the reader cannot have been busy."""
+    waited = [gap for gap in gaps(queue) if gap.queued]
+    idle_ns = 0.0
+    for one in queue.reader:
+        inside = sum(gap.ns for gap in waited if one.begin_ns <= gap.begin_ns < one.end_ns)
+        idle_ns += max(0.0, inside - one.ran_ns - one.kept_off_ns)
+    return idle_ns / max(1, sum(gap.ns for gap in waited))
 
 
 def _readers(rings: Sequence[Ring], threads: Sequence[SpellThread]) -> list[Sequence[Reader]]:
