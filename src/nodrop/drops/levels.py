@@ -51,7 +51,8 @@ class CaptureLevel:
     spell_real_ns: int | None
     """Begin of the busiest spell."""
     missed: bool
-    """The highest level lies between spells, far above theirs: the forecast is too high."""
+    """The highest level lies between spells, far above theirs; or packets were lost, and the
+    forecast has room for more: the reader was kept off its CPU, or spells missed it."""
 
 
 MISSED_TIMES, MISSED_RATIO = 1.5, 0.1
@@ -114,14 +115,17 @@ class CaptureLevels:
         self._highest = {inode: one for inode, one in self._highest.items() if inode in here}
         self._in_spells = {inode: one for inode, one in self._in_spells.items() if inode in here}
         found = {
-            inodes: self._level(seen, inodes)
+            inodes: self._level(seen, one)
             for one in balances
             if (inodes := one.reading.key.inodes) & self._interval.keys()
         }
         self._interval.clear()
         return found
 
-    def _level(self, seen: Captures, inodes: frozenset[int]) -> CaptureLevel:
+    def _level(self, seen: Captures, one: Balance) -> CaptureLevel:
+        inodes = one.reading.key.inodes
+        forecast = self._forecasts.get(inodes)
+        beyond = bool(one.dropped) and isinstance(forecast, Headroom) and forecast.times > 1
         now = _fullest(self._interval, inodes)
         highest = _fullest(self._highest, inodes)
         spells = self._spells.get(inodes)
@@ -131,9 +135,9 @@ class CaptureLevels:
             real_ns=now.real_ns(seen),
             highest_ratio=highest.ratio,
             highest_real_ns=highest.real_ns(seen),
-            forecast=self._forecasts.get(inodes),
+            forecast=forecast,
             spell_real_ns=spells[0].real_ns if spells else None,
-            missed=highest.ratio >= max(MISSED_RATIO, MISSED_TIMES * in_spells),
+            missed=beyond or highest.ratio >= max(MISSED_RATIO, MISSED_TIMES * in_spells),
         )
 
 
