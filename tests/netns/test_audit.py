@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -167,3 +168,28 @@ def test_whoever_looks_on_the_owner_of_a_socket_counts_every_packet(packets: int
         assert one["waiting"] is not None
         full, level = one["waiting"][1], before[1]["rings"][str(one["inode"])]
         assert (level["full"], level["of"]) == (full["full"], full["of"])
+
+
+@pytest.mark.usefixtures("real_root")
+def test_a_spell_looks_at_every_ring_and_resets_no_counter() -> None:
+    with (
+        captured_port() as (pid, asked),
+        closing(LocalHost(name="here", node=find_node_binary(), label="spells")) as host,
+        closing(Looks(host)) as looks,
+    ):
+        looks()
+        assert looks.spells()["spells"] == []
+        asked("900")
+        until = time.monotonic() + 60.0
+        while not (found := looks.spells()["spells"]):
+            assert time.monotonic() < until
+            looks()
+        own = json.loads(asked("counted"))
+    assert sum(arrived for arrived, _ in own) == 900
+    spell = found[0]
+    mine = [n for n, one in enumerate(spell["rings"]) if one["pid"] == pid]
+    last = {look[1]: look for look in spell["looks"] if look[1] in mine}
+    assert len(last) == 2
+    assert sum(packets for _, _, packets, *_ in last.values()) == 900, "nobody reads these rings"
+    assert all(dropped == 0 for *_, dropped in last.values())
+    assert spell["cpu_ns"] > 0 and len(spell["looks"]) > 2 * len(spell["rings"])

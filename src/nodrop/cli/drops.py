@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from nodrop.drops.openmetrics import Metrics
     from nodrop.drops.recording import Record
     from nodrop.drops.watching import Interval
+    from nodrop.results.other_records import WatchedInterval
     from nodrop.testbed.hosts.local import LocalHost
     from nodrop.testbed.hosts.ssh import SshHost
 
@@ -306,6 +308,7 @@ def drops(
         closing(Looks(host, root=None if where else Path("/"))) as looks,
         _outlets(host, record, metrics) as outlets,
     ):
+        levels = HighestLevel()
         found = _passed_on(
             intervals(
                 looks,
@@ -315,7 +318,7 @@ def drops(
                 spells=None if once else looks.spells,
                 peer_mtu=partial(peer_mtu, host),
             ),
-            outlets,
+            [*outlets, levels],
         )
         last: Interval | None = None
         if as_json:
@@ -327,14 +330,24 @@ def drops(
     if last is None:
         return 0
     if most_level is not None:
-        highest = max((one.highest_ratio for one in last.levels.values()), default=None)
-        if highest is not None and highest > most_level:
-            complain(f"a ring was {highest * 100:.0f} % full: more than {fail_above_level}")
+        if levels.ratio is not None and levels.ratio > most_level:
+            complain(f"a ring was {levels.ratio * 100:.0f} % full: more than {fail_above_level}")
             return TOO_FULL
-        if highest is None:
+        if levels.ratio is None:
             complain("no level of a ring is visible: nothing to hold against --fail-above-level")
             return CANNOT_TELL
     return CANNOT_TELL if last.cannot_tell else 0
+
+
+@dataclass(slots=True)
+class HighestLevel:
+    """Fullest ring of a watch, those included of captures that ended."""
+
+    ratio: float | None = None
+
+    def add(self, interval: WatchedInterval) -> None:
+        levels = [one.level.highest_ratio for one in interval.captures if one.level]
+        self.ratio = max((*levels, self.ratio or 0.0)) if levels else self.ratio
 
 
 def share(option: str, text: str) -> float:
@@ -367,7 +380,7 @@ def _outlets(
 
 
 def _passed_on(
-    found: Iterator[Interval], outlets: Sequence[Record | Metrics]
+    found: Iterator[Interval], outlets: Sequence[Record | Metrics | HighestLevel]
 ) -> Iterator[Interval]:
     from nodrop.drops.watching import written
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from nodrop.drops.capture_books import Balance
 from nodrop.drops.watching import Interval
 from nodrop.ledger.headroom import Bound, Headroom
-from nodrop.ledger.queue import Reason
+from nodrop.ledger.queue import Reason, Refusal
 
 WITHHELD = {
     Reason.NO_QUEUE: "packets never waited long enough to tell what one costs, and the time of the "
@@ -36,16 +36,22 @@ def headroom_words(one: Balance, found: Interval) -> Iterator[str]:
     name = f"{reading.name} on {reading.port_name}"
     yield (
         f"{name}: highest level {percent(level.highest_ratio)} at {clock(level.highest_real_ns)}; "
-        + forecast_words(level.forecast, missed=level.missed)
+        + forecast_words(level.forecast, missed=level.missed, lost=one.dropped or 0)
     )
 
 
-def forecast_words(forecast: object, *, missed: bool) -> str:
+def forecast_words(
+    forecast: Headroom | Refusal | None, *, missed: bool = False, lost: int = 0
+) -> str:
     if forecast is None:
         return "no forecast yet: no spell of 250 looks a second has ended"
-    if not isinstance(forecast, Headroom):
-        reason = getattr(forecast, "reason", Reason.NO_QUEUE)
-        return f"no forecast: {WITHHELD[reason]}"
+    if isinstance(forecast, Refusal):
+        return f"no forecast: {WITHHELD[forecast.reason]}"
+    if lost and missed:
+        return (
+            f"no forecast: {lost:,} packets were lost while its reader was kept off its CPU, or "
+            "between two spells of looks"
+        )
     if forecast.bound is Bound.AT_LEAST:
         return (
             f"forecast: at least {times(forecast.times)} times this traffic fits before the ring "

@@ -4,20 +4,22 @@ at them, and what fits as spells of 250 looks a second forecast it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from nodrop.drops.capture_books import Balance
 from nodrop.ledger.headroom import Headroom, Spell, busiest, headroom, spell_of
 from nodrop.ledger.level import Look, Ring, level
-from nodrop.ledger.queue import QUEUED, Queue, Reader, Refusal
+from nodrop.ledger.queue import QUEUED, Queue, Reader, Refusal, gaps
 from nodrop.protocol import Captures, RingSpell, RingSpells, SpellThread
 
 FRAME_BYTES = 1518
 """Mean length of a frame where the port does not say it: as few fit as can."""
-BUSY_FROM = 64
+BUSY_FROM, BUSY_MOST = 64, 8
 """Packets of one part in so many of a ring, at two looks 4 ms apart, show a reader that was busy; a
-few are often just those that came last, to a reader that sleeps in between."""
+few are often just those that came last, to a reader that sleeps in between. More are asked for,
+up to the second part, while the reader did not run in the time in which it had to."""
+IDLE_RATIO = 0.1
 MOST_CAPTURES = 64
 """Captures with spells; the one that was seen longest ago goes."""
 
@@ -49,7 +51,8 @@ class CaptureLevel:
     spell_real_ns: int | None
     """Begin of the busiest spell."""
     missed: bool
-    """The highest level lies between spells, far above theirs: the forecast is too high."""
+    """The highest level lies between spells, far above theirs; or packets were lost, and the
+    forecast has room for more: the reader was kept off its CPU, or spells missed it."""
 
 
 MISSED_TIMES, MISSED_RATIO = 1.5, 0.1
@@ -112,14 +115,17 @@ class CaptureLevels:
         self._highest = {inode: one for inode, one in self._highest.items() if inode in here}
         self._in_spells = {inode: one for inode, one in self._in_spells.items() if inode in here}
         found = {
-            inodes: self._level(seen, inodes)
+            inodes: self._level(seen, one)
             for one in balances
             if (inodes := one.reading.key.inodes) & self._interval.keys()
         }
         self._interval.clear()
         return found
 
-    def _level(self, seen: Captures, inodes: frozenset[int]) -> CaptureLevel:
+    def _level(self, seen: Captures, one: Balance) -> CaptureLevel:
+        inodes = one.reading.key.inodes
+        forecast = self._forecasts.get(inodes)
+        beyond = bool(one.dropped) and isinstance(forecast, Headroom) and forecast.times > 1
         now = _fullest(self._interval, inodes)
         highest = _fullest(self._highest, inodes)
         spells = self._spells.get(inodes)
@@ -129,9 +135,9 @@ class CaptureLevels:
             real_ns=now.real_ns(seen),
             highest_ratio=highest.ratio,
             highest_real_ns=highest.real_ns(seen),
-            forecast=self._forecasts.get(inodes),
+            forecast=forecast,
             spell_real_ns=spells[0].real_ns if spells else None,
-            missed=highest.ratio >= max(MISSED_RATIO, MISSED_TIMES * in_spells),
+            missed=beyond or highest.ratio >= max(MISSED_RATIO, MISSED_TIMES * in_spells),
         )
 
 
@@ -169,7 +175,7 @@ def _queues(spell: RingSpell, inodes: frozenset[int], frame_bytes: float) -> lis
     if seen is None:
         return []
     readers = _readers(rings, [one for one in spell["threads"] if one["pid"] in pids])
-    return [
+    found = [
         Queue(
             slots=ring.slots or seen.slots,
             most_slots=None
@@ -182,6 +188,25 @@ def _queues(spell: RingSpell, inodes: frozenset[int], frame_bytes: float) -> lis
         )
         for ring, reader in zip(rings, readers, strict=True)
     ]
+    return [_with_busy_reader(one) for one in found]
+
+
+def _with_busy_reader(queue: Queue) -> Queue:
+    while queue.most_slots is None and BUSY_MOST * 2 * queue.busy_from <= queue.slots:
+        if _idle_ratio(queue) <= IDLE_RATIO:
+            break
+        queue = replace(queue, busy_from=2 * queue.busy_from)
+    return queue
+
+
+def _idle_ratio(queue: Queue) -> float:
+    """Part of the time in which packets waited that the reader cannot have been busy."""
+    waited = [gap for gap in gaps(queue) if gap.queued]
+    idle_ns = 0.0
+    for one in queue.reader:
+        inside = sum(gap.ns for gap in waited if one.begin_ns <= gap.begin_ns < one.end_ns)
+        idle_ns += max(0.0, inside - one.ran_ns - one.kept_off_ns)
+    return idle_ns / max(1, sum(gap.ns for gap in waited))
 
 
 def _readers(rings: Sequence[Ring], threads: Sequence[SpellThread]) -> list[Sequence[Reader]]:

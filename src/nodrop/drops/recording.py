@@ -17,7 +17,7 @@ from nodrop.results.writer import RunWriter
 from nodrop.untrusted.folder import Folder
 
 MOST_BYTES = 16 << 20
-"""Of drops.jsonl. A day of one capture at one interval a second is 16 s an interval then."""
+"""Size of drops.jsonl at which its intervals are joined in pairs."""
 MOST_NOTES = 40
 """Notes of an interval that was joined of several: the first ones."""
 

@@ -259,6 +259,7 @@ WITHHELD = {
     "no_queue": "packets never waited",
     "not_reproduced": "its queue is not reproduced",
     "too_far": "too far",
+    "lost": "packets were lost, and no spell shows why",
 }
 CLOSED = {None: "cannot say", True: "yes", False: "no"}
 BOOKS: tuple[Field[WatchedCapture], ...] = (

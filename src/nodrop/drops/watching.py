@@ -564,6 +564,7 @@ def _level(one: Balance, found: Interval) -> WatchedLevel | None:
     if level is None:
         return None
     forecast = level.forecast
+    lost = bool(one.dropped) and level.missed
     return WatchedLevel(
         ratio=level.ratio,
         real_ns=level.real_ns,
@@ -578,9 +579,13 @@ def _level(one: Balance, found: Interval) -> WatchedLevel | None:
             spells=forecast.spells,
             busiest_real_ns=level.spell_real_ns or 0,
         )
-        if isinstance(forecast, Headroom)
+        if isinstance(forecast, Headroom) and not lost
         else None,
-        withheld=forecast.reason.value if isinstance(forecast, Refusal) else None,
+        withheld=forecast.reason.value
+        if isinstance(forecast, Refusal)
+        else "lost"
+        if lost
+        else None,
     )
 
 

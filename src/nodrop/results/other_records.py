@@ -139,8 +139,9 @@ class WatchedLevel(Model):
     """Highest since the watch began."""
     highest_real_ns: Count
     forecast: WatchedForecast | None
-    withheld: Literal["no_queue", "not_reproduced", "too_far"] | None
-    """Reason for no forecast; null: there is one, or no spell has ended yet."""
+    withheld: Literal["no_queue", "not_reproduced", "too_far", "lost"] | None
+    """Reason for no forecast; lost: packets were, and the spells do not show why; null: there is
+    one, or no spell has ended yet."""
 
 
 class WatchedCapture(Model):

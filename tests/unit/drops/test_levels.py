@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.cli.drops import share
+from nodrop.cli.drops import HighestLevel, share
 from nodrop.drops.headroom_words import before_words, headroom_words
 from nodrop.drops.outlets import ending, lines
 from nodrop.drops.watching import Interval, Watch, written
@@ -93,7 +93,7 @@ def test_a_spell_well_below_the_limit_forecasts_it() -> None:
     [one] = written(found).captures
     assert one.level and one.level.forecast and one.level.forecast.bound == "about"
     assert one.level.ratio == queue.highest / SLOTS, "the spell's highest is the interval's"
-    assert limit <= one.level.forecast.times * times <= 1.05 * (limit + 1)
+    assert one.level.forecast.times * times == pytest.approx(limit + 1, rel=0.12)
     assert f"forecast: about {one.level.forecast.times:.1f} times this traffic fits" in words(found)
     assert f"forecast: about {one.level.forecast.times:.1f} times" in "\n".join(ending(found, 0))
 
@@ -108,6 +108,26 @@ def test_a_level_far_above_all_spells_makes_the_forecast_an_upper_bound() -> Non
     [one] = written(found).captures
     assert one.level and one.level.forecast and one.level.forecast.bound == "at_most"
     assert "forecast: at most" in words(found) and "between two spells" in words(found)
+
+
+def test_losses_that_no_spell_shows_leave_no_forecast() -> None:
+    watch = Watch()
+    watch.look(seen(0))
+    watch.spells(spell_of(made(4)))
+    found = watch.look(seen(3, packets=900, lost=50))
+    assert found is not None
+    [one] = written(found).captures
+    assert one.level and one.level.forecast is None and one.level.withheld == "lost"
+    assert "no forecast: 50 packets were lost" in words(found)
+
+
+def test_the_fullest_ring_of_a_watch_is_that_of_a_capture_that_ended_too() -> None:
+    watch, highest = Watch(), HighestLevel()
+    assert highest.ratio is None
+    for one in (seen(0), seen(1, full=240), look(2), seen(3), seen(4, full=8)):
+        if (found := watch.look(one)) is not None:
+            highest.add(written(found))
+    assert highest.ratio == 240 / 256
 
 
 def test_a_capture_that_is_gone_keeps_no_level() -> None:

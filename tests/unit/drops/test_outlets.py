@@ -18,7 +18,7 @@ from nodrop.drops.watching import Watch, written
 from nodrop.errors import BadInput
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
-from nodrop.results.other_records import WatchedForecast, WatchedInterval, WatchedLevel
+from nodrop.results.other_records import BlindPort, WatchedForecast, WatchedInterval, WatchedLevel
 from tests.unit.drops.test_capture_books import fill, look, port, program, sock
 
 DASHBOARD = Path(__file__).parents[3] / "docs" / "drops-dashboard.json"
@@ -99,6 +99,25 @@ def test_a_report_opens_a_recorded_watch(
     assert f'class="verdict">{headline}' in card.replace("\u202f", ",")
     assert 'id="watched"' in page and 'id="cells"' not in page and "<svg" in page
     assert json.loads((folder / "manifest.json").read_text())["finished_utc"]
+
+
+def test_a_page_of_a_watch_that_ends_blind(tmp_path: Path) -> None:
+    *_, last = watch((0, 0))
+    blind = BlindPort(port="eth1", why="down", since_real_ns=10**18)
+    folder = recorded(tmp_path / "watch", iter([last.model_copy(update={"blind": [blind]})]))
+    answer = report_json(read_story([folder]))["answer"]
+    assert "eth1: blind since" in answer["sentences"][0]["text"]
+    assert "blind since" in write_report(read_story([folder])).read_text()
+
+
+def test_a_page_draws_the_level_and_has_the_forecast(tmp_path: Path) -> None:
+    each = [*watch((0, 0, 0))]
+    full = [
+        one.model_copy(update={"captures": [one.captures[0].model_copy(update={"level": LEVEL})]})
+        for one in each
+    ]
+    page = write_report(read_story([recorded(tmp_path / "watch", iter(full))])).read_text()
+    assert "Fullest ring, at most" in page and "a forecast: about" in page and "2.1" in page
 
 
 def test_a_watch_that_was_killed_is_read_as_far_as_it_came(tmp_path: Path) -> None:
