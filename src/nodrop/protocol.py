@@ -436,7 +436,7 @@ class ProbeResult(TypedDict):
     processes: NotRequired[dict[str, ProcessEntry]]
     proof: NotRequired[dict[str, ProcessProof | None]]
     rings: NotRequired[RingLevels]
-    sensor: SensorLook
+    sensor: NotRequired[SensorLook]
     spells: NotRequired[RingSpells]
     tsc: NotRequired[ClockCosts]
     usage: NotRequired[dict[str, ProcessUsage | None]]

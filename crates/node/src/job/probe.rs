@@ -78,6 +78,7 @@ pub struct Seen {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "spells::Seen")]
     spells: Option<spells::Seen>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "sensor::Look")]
     sensor: Option<sensor::Look>,
 }
