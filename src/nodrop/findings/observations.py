@@ -11,7 +11,7 @@ from typing import Any
 
 from nodrop.answer.finding import WORDS, Finding, render
 from nodrop.config.units import count_of
-from nodrop.results.trial import TrialRecord, Unscheduled
+from nodrop.results.trial import Slowed, TrialRecord, Unscheduled
 
 MOST_EVIDENCE = 12
 
@@ -99,6 +99,8 @@ class Observation:
     """Packets that came in at each port of a SUT that captures on several."""
     repeats_flows: bool = False
     """The SUT had seen flows of the load before."""
+    slowed: Slowed | None = None
+    """The CPU of the SUT that was slowed most; None = none was, or that was not watched."""
     start: int | str = ""
     """Names the start of its SUT; empty if that is not known, as of imported runs."""
     ready_proved: bool = False
@@ -184,6 +186,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
                 not_as_asked=tuple(record.not_as_asked),
                 port_packets={p.port: p.received_packets for p in record.packets.ports},
                 repeats_flows=record.offered.repeats_flows or False,
+                slowed=None if record.disturbed is None else record.disturbed.slowed,
                 start="" if record.searched else record.start,  # a search counts its rounds
                 ready_proved=record.activation_s is not None or record.world is not None,
             )

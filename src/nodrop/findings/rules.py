@@ -35,6 +35,7 @@ NEIGHBOUR_RATIO = 0.5
 LEAST_RUNS_IN_ORDER = 12
 HOURS_APART = 3.0
 SPREAD_FACTOR = 1.5
+SLOWED_RATIO = 0.05
 
 
 def survivor_tail(cells: Cells) -> Iterator[Finding]:
@@ -94,6 +95,23 @@ def repeated_flows(cells: Cells) -> Iterator[Finding]:
         if again := sum(run.repeats_flows for run in runs):
             evidence[cell] = f"{cell}: {again} of {len(runs)} trials"
     yield from found("repeated-flows", evidence.values(), evidence)
+
+
+def slowed_cpus(cells: Cells) -> Iterator[Finding]:
+    """A core that others use as well, which no counter of the kernel shows: packets cost more in
+    some runs than in others."""
+    evidence: dict[str, str] = {}
+    for cell, runs in cells.items():
+        slow = [s for run in runs if (s := run.slowed) and s.lost_ratio >= SLOWED_RATIO]
+        if len(slow) < 2 or 2 * len(slow) < len(runs):
+            continue
+        shares = sorted(s.slow_ratio for s in slow)
+        speed = known_median(s.slow_speed_ratio for s in slow) or 0.0
+        evidence[cell] = (
+            f"{cell}: in {len(slow)} of {len(runs)} trials CPU {slow[0].cpu} ran at {speed:.0%} of "
+            f"its speed for {shares[0]:.0%} to {shares[-1]:.0%} of the time"
+        )
+    yield from found("slowed-cpu", evidence.values(), evidence)
 
 
 def fixed_run_order(cells: Cells) -> Iterator[Finding]:
@@ -315,6 +333,7 @@ OF_MEASURED: tuple[Rule, ...] = (
     idle_ports,
     shared_starts,
     repeated_flows,
+    slowed_cpus,
     start_up_race,
     no_schedule,
     loss_per_replica,

@@ -241,6 +241,11 @@ class Slowed(Model):
     slow_speed_ratio: NotNegative
     """Its speed then, as a part of its full one."""
 
+    @property
+    def lost_ratio(self) -> float:
+        """Part of what it could have done that it did not."""
+        return self.slow_ratio * (1 - self.slow_speed_ratio)
+
 
 class Disturbed(Model):
     """Who else had the CPUs while the load was offered."""
