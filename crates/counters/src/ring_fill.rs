@@ -85,6 +85,72 @@ pub fn ring_fill(
     }
 }
 
+/// As `ring_fill`, where nobody says which frame or block the kernel writes into next. A level of versions 1 and 2 that is
+/// below one 256th of the ring counts as none.
+pub fn ring_fill_without_head(
+    pid: u32,
+    address: u64,
+    shape: &RingShape,
+) -> Result<Option<RingFill>> {
+    let memory = |places: &[u64], bytes: usize, into: &mut [u8]| read(pid, places, bytes, into);
+    if shape.version == 3 {
+        return all_blocks(address, shape, &memory);
+    }
+    frames_without_head(address, shape, &memory).map(Some)
+}
+
+/// The reader's frames lie one behind the other: their ends are found by a look at frames evenly spread, and by halving
+/// between two of them that differ.
+fn frames_without_head(
+    address: u64,
+    shape: &RingShape,
+    memory: &Memory<'_>,
+) -> Result<RingFill> {
+    let count = shape.frames;
+    let users = |numbers: &[u64]| -> Result<Vec<bool>> {
+        let places: Vec<u64> = numbers
+            .iter()
+            .map(|number| frame_place(address, shape, number % count.max(1)))
+            .collect();
+        let mut words = vec![0; places.len() * 4];
+        memory(&places, 4, &mut words)?;
+        Ok(words
+            .chunks_exact(4)
+            .map(|word| u32_at(word, 0).is_some_and(|status| status & USER != 0))
+            .collect())
+    };
+    let sampled = count.min(MOST_SAMPLED);
+    let mut numbers: Vec<u64> = (0..sampled).map(|n| n * count / sampled).collect();
+    let mut seen = users(&numbers)?;
+    numbers.push(count);
+    seen.push(seen.first().copied().unwrap_or(false));
+    let mut packets = 0;
+    for n in 0..numbers.len() - 1 {
+        let (begin, end) = (numbers[n], numbers[n + 1]);
+        let (mut same, mut other) = (begin, end);
+        while seen[n] != seen[n + 1] && other - same > 1 {
+            let middle = same.midpoint(other);
+            if users(&[middle])?.first() == Some(&seen[n]) {
+                same = middle;
+            } else {
+                other = middle;
+            }
+        }
+        packets += match (seen[n], seen[n + 1]) {
+            (true, true) => end - begin,
+            (true, false) => other - begin,
+            (false, true) => end - other,
+            (false, false) => 0,
+        };
+    }
+    Ok(RingFill {
+        packets,
+        full: packets,
+        of: count,
+        oldest_real_ns: None,
+    })
+}
+
 /// Length of the reader's run of frames or blocks, which end just before the one that the kernel writes into: found by steps
 /// that double, from `near` on, and by halving. `is_users` tells it of the one so far back.
 fn run(of: u64, near: u64, is_users: &dyn Fn(u64) -> Result<bool>) -> Result<u64> {
@@ -298,6 +364,37 @@ mod tests {
                 part.copy_from_slice(&bytes[at..at + length]);
             }
             Ok(())
+        }
+    }
+
+    #[test]
+    fn frames_are_counted_without_a_head() {
+        let frames: u64 = 2058;
+        let shape = RingShape {
+            version: 2,
+            block_bytes: 28_672,
+            blocks: 147,
+            frame_bytes: 2048,
+            frames,
+            head: 0,
+            retire_ms: None,
+        };
+        for (begin, length) in [(0, 0), (0, frames), (5, 1400), (1900, 700), (2050, 9), (700, 900)] {
+            let mut bytes = vec![0_u8; 147 * 28_672];
+            for n in begin..begin + length {
+                let place = frame_place(0, &shape, n % frames);
+                bytes[usize::try_from(place).unwrap()] = 1;
+            }
+            let memory = |places: &[u64], size: usize, into: &mut [u8]| {
+                for (place, part) in places.iter().zip(into.chunks_mut(size)) {
+                    let at = usize::try_from(*place).unwrap();
+                    part.copy_from_slice(&bytes[at..at + size]);
+                }
+                Ok(())
+            };
+            let fill = frames_without_head(0, &shape, &memory).unwrap();
+            assert!(fill.full.abs_diff(length) <= frames / MOST_SAMPLED, "{begin} {length}");
+            assert!(length < 20 || fill.packets == length, "{begin} {length}: {}", fill.packets);
         }
     }
 

@@ -1,13 +1,16 @@
 //! Levels of the capture rings of some processes, look by look: what waits in each ring, what came to it and what it dropped.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::btf::Btf;
-use crate::packet_counts::{PacketCounts, PacketCountsReader};
-use crate::ring_fill::{RingFill, ring_addresses, ring_fill};
+use crate::packet_counts::{PacketCounts, PacketCountsReader, RingShape};
+use crate::packet_diag::packet_diag;
+use crate::ring_fill::{RingFill, ring_addresses, ring_fill, ring_fill_without_head};
 use crate::{CounterError, Result};
 
 /// A receive ring that is watched.
@@ -39,10 +42,11 @@ pub struct RingLook {
     /// Frames or, of version 3, blocks that are the reader's.
     pub full: u64,
     /// Packets that came to the socket since the first look, dropped ones included. Its owner's own reading of them sets the
-    /// kernel's counter to zero; what came between the last look and that reading is missing.
-    pub arrived: u64,
+    /// kernel's counter to zero; what came between the last look and that reading is missing. `None` where the kernel lets
+    /// nobody count beside the owner.
+    pub arrived: Option<u64>,
     /// Packets that found the ring full since the first look, with the same gap.
-    pub dropped: u64,
+    pub dropped: Option<u64>,
 }
 
 /// The rings of some processes, and what was counted at the last look.
@@ -56,6 +60,8 @@ pub struct RingWatch {
 #[derive(Debug)]
 struct Watched {
     address: u64,
+    /// Of a ring without a reader of counts: as the socket was set up, without a head.
+    shape: Option<RingShape>,
     /// Frames or blocks that were the reader's at the last look.
     full: u64,
     counted: Rise,
@@ -83,6 +89,19 @@ impl RingWatch {
     /// # Errors
     /// Without CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE (root of the host), and on a kernel without BTF.
     pub fn new(root: &Path, pids: &[u32]) -> Result<Self> {
+        Self::of(root, pids, false)
+    }
+
+    /// As `new`; where no counts are readable (a normal user), a look has the level alone, of sockets in this thread's network
+    /// namespace.
+    ///
+    /// # Errors
+    /// Without CAP_SYS_PTRACE over a process, and on a kernel that shows no packet sockets.
+    pub fn or_levels(root: &Path, pids: &[u32]) -> Result<Self> {
+        Self::of(root, pids, true)
+    }
+
+    fn of(root: &Path, pids: &[u32], levels_do: bool) -> Result<Self> {
         let mut found = Self {
             readers: Vec::new(),
             rings: Vec::new(),
@@ -97,11 +116,18 @@ impl RingWatch {
             if addresses.is_empty() {
                 continue;
             }
-            if types.is_none() {
-                types = Some(Btf::of_kernel(root)?);
-            }
-            let Some(types) = &types else { continue };
-            let mut reader = PacketCountsReader::of_process(types, *pid)?;
+            let reader = match &types {
+                Some(types) => PacketCountsReader::of_process(types, *pid),
+                None => Btf::of_kernel(root)
+                    .and_then(|known| PacketCountsReader::of_process(types.insert(known), *pid)),
+            };
+            let mut reader = match reader {
+                Err(_) if levels_do => {
+                    found.watch_levels(root, *pid, &addresses)?;
+                    continue;
+                }
+                reader => reader?,
+            };
             let own = |counts: &PacketCounts| counts.pid == *pid && counts.protocol != 0;
             let mut known = 0;
             for counts in reader.read()?.into_iter().filter(own) {
@@ -124,6 +150,7 @@ impl RingWatch {
                 });
                 found.watched.push(Watched {
                     address: *address,
+                    shape: None,
                     full: 0,
                     counted: Rise {
                         last: counts.tp_packets,
@@ -140,6 +167,50 @@ impl RingWatch {
             }
         }
         Ok(found)
+    }
+
+    /// Rings of a process of which no counts can be read.
+    fn watch_levels(
+        &mut self,
+        root: &Path,
+        pid: u32,
+        addresses: &BTreeMap<u64, u64>,
+    ) -> Result<()> {
+        let descriptors = descriptors(root, pid);
+        for socket in packet_diag()? {
+            let (Some(ring), Some(address)) = (socket.ring, addresses.get(&socket.inode)) else {
+                continue;
+            };
+            if self.rings.iter().any(|known| known.inode == socket.inode) {
+                continue;
+            }
+            let [block_bytes, blocks, frame_bytes, frames, retire_ms] = ring.map(u64::from);
+            self.rings.push(WatchedRing {
+                inode: socket.inode,
+                pid,
+                fd: descriptors.get(&socket.inode).copied().unwrap_or(0),
+                version: socket.version,
+                slots: (socket.version < 3).then_some(frames),
+                blocks,
+                block_bytes,
+            });
+            self.watched.push(Watched {
+                address: *address,
+                shape: Some(RingShape {
+                    version: socket.version,
+                    block_bytes,
+                    blocks,
+                    frame_bytes,
+                    frames,
+                    head: 0,
+                    retire_ms: (socket.version == 3).then_some(retire_ms),
+                }),
+                full: 0,
+                counted: Rise::default(),
+                dropped: Rise::default(),
+            });
+        }
+        Ok(())
     }
 
     /// The rings, in the order of processes and descriptors.
@@ -170,13 +241,48 @@ impl RingWatch {
                     ring,
                     packets: fill.packets,
                     full: fill.full,
-                    arrived: watched.counted.to(counts.tp_packets) + dropped,
-                    dropped,
+                    arrived: Some(watched.counted.to(counts.tp_packets) + dropped),
+                    dropped: Some(dropped),
+                });
+            }
+        }
+        for (ring, watched) in self.watched.iter().enumerate() {
+            let Some(shape) = &watched.shape else {
+                continue;
+            };
+            let fill = ring_fill_without_head(self.rings[ring].pid, watched.address, shape);
+            if let Some(fill) = unless_gone(fill)? {
+                into.push(RingLook {
+                    ring,
+                    packets: fill.packets,
+                    full: fill.full,
+                    arrived: None,
+                    dropped: None,
                 });
             }
         }
         Ok(())
     }
+}
+
+/// Numbers of a process's open sockets, by inode.
+fn descriptors(root: &Path, pid: u32) -> BTreeMap<u64, u32> {
+    let open = fs::read_dir(root.join(format!("proc/{pid}/fd")));
+    let number = |entry: fs::DirEntry| {
+        let target = fs::read_link(entry.path()).ok()?;
+        let inode = target
+            .to_str()?
+            .strip_prefix("socket:[")?
+            .strip_suffix(']')?;
+        Some((
+            inode.parse().ok()?,
+            entry.file_name().to_str()?.parse().ok()?,
+        ))
+    };
+    open.into_iter()
+        .flatten()
+        .filter_map(|entry| number(entry.ok()?))
+        .collect()
 }
 
 /// `None` once the process or its ring is gone.

@@ -8,7 +8,7 @@ ring held everything, and above where it did not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 HEADER_BYTES = 82
@@ -41,6 +41,8 @@ class Ring:
     blocks: int
     block_bytes: int
     looks: Sequence[Look] = field(default_factory=tuple)
+    counted: bool = True
+    """The kernel counted arrivals and drops at each look. False = their looks have none of them."""
 
     @property
     def places(self) -> int:
@@ -100,7 +102,7 @@ def level(
 def _within(ring: Ring, span_ns: tuple[int, int]) -> Ring:
     begin_ns, end_ns = span_ns
     looks = tuple(look for look in ring.looks if begin_ns <= look.at_ns <= end_ns)
-    return Ring(slots=ring.slots, blocks=ring.blocks, block_bytes=ring.block_bytes, looks=looks)
+    return replace(ring, looks=looks)
 
 
 def _shared(rings: Sequence[Ring], dropped: int | None) -> list[int]:

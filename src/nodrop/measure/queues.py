@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 
-from nodrop.ledger.level import Ring
+from nodrop.ledger.level import Look, Ring
 from nodrop.ledger.queue import Observation, Queue, Reader, Sends, limit_times, reproduced
 from nodrop.ledger.thread_times import TAKEN, Spans, Timeline, Went, each_interval
 from nodrop.protocol import SentProfile
 from nodrop.testbed.suts.api import SutCounters
 
+FULL_RATIO = 0.98
+"""A ring of which so much is in use between two looks may have lost packets in between."""
 KEPT_OFF = tuple(went for went in TAKEN if went is not Went.SOFTIRQ)
 """Interrupts take packets in: they are a part of what a packet costs."""
 
@@ -39,6 +43,9 @@ def queues(
     found = []
     for ring, thread in zip(rings, _threads(rings, counters, seen), strict=True):
         looks = [look for look in ring.looks if begin_ns <= look.at_ns <= end_ns]
+        if not ring.counted:
+            dropped = counters.dropped_ring_full_packets or 0
+            looks = by_sends(ring, looks, sends, dropped) if len(rings) == 1 else []
         if len(looks) < 2:
             continue
         counted = counters.per_thread.get(thread or "", {})
@@ -58,6 +65,33 @@ def queues(
         )
         found.append(queue)
     return found
+
+
+def by_sends(ring: Ring, looks: Sequence[Look], sends: Sends | None, lost: int) -> list[Look]:
+    """Looks at the only ring, whose socket could not be counted beside its owner, with what the
+    sender sent until then: a veth delivers at once. Lost packets fall into the times in which the
+    ring was full, by what came in them. Empty without the times of the sender."""
+    if sends is None or not looks:
+        return []
+    sent = [0, *accumulate(sends.packets)]
+
+    def until(at_ns: int) -> float:
+        bins = min(max(0.0, (at_ns - sends.first_ns) / sends.bin_ns), len(sends.packets))
+        whole = int(bins)
+        part = bins - whole
+        return sent[whole] + part * (sent[min(whole + 1, len(sends.packets))] - sent[whole])
+
+    came = [until(look.at_ns) for look in looks]
+    full = [
+        after - before if FULL_RATIO * ring.places <= max(a.full, b.full) else 0.0
+        for (a, b), (before, after) in zip(pairwise(looks), pairwise(came), strict=True)
+    ]
+    dropped = [0.0, *accumulate(full)]
+    each = lost / dropped[-1] if dropped[-1] else 0.0
+    return [
+        replace(look, arrived=round(n), dropped=round(each * d))
+        for look, n, d in zip(looks, came, dropped, strict=True)
+    ]
 
 
 def _threads(rings: Sequence[Ring], counters: SutCounters, seen: Timeline) -> Sequence[str | None]:

@@ -142,17 +142,20 @@ def rings_of(path: Path) -> list[Ring]:
         head: Any = decode_object(next(file, "{}"))
         watched = [fit(WatchedRing, ring) for ring in head["rings"]]
         looks: list[list[Look]] = [[] for _ in watched]
+        uncounted: set[int] = set()
         for line in file:
             at_ns, ring, packets, full, arrived, dropped = json.loads(line)
-            looks[ring].append(Look(at_ns, packets, full, arrived, dropped))
+            uncounted |= {ring} if arrived is None else set()
+            looks[ring].append(Look(at_ns, packets, full, arrived or 0, dropped or 0))
         return [
             Ring(
                 slots=ring["slots"],
                 blocks=ring["blocks"],
                 block_bytes=ring["block_bytes"],
                 looks=tuple(seen),
+                counted=n not in uncounted,
             )
-            for ring, seen in zip(watched, looks, strict=True)
+            for n, (ring, seen) in enumerate(zip(watched, looks, strict=True))
         ]
 
 

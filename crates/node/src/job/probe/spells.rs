@@ -214,15 +214,15 @@ fn spell(shared: &Shared, pids: &[u32]) -> Result<Spell> {
         if let Some(last_ns) = last_ns.replace(now_ns) {
             spell.longest_gap_ns = spell.longest_gap_ns.max(now_ns - last_ns);
         }
-        spell.looks.extend(looks.iter().map(|look| {
-            [
+        spell.looks.extend(looks.iter().filter_map(|look| {
+            Some([
                 now_ns,
                 look.ring as u64,
                 look.packets,
                 look.full,
-                look.arrived,
-                look.dropped,
-            ]
+                look.arrived?,
+                look.dropped?,
+            ])
         }));
         let ends = now_ns >= end_ns || spell.looks.len() + spell.rings.len() > MOST_LOOKS;
         if ends || now_ns >= threads_ns {

@@ -59,7 +59,7 @@ pub struct Looking {
 impl Levels {
     /// A host that shows no rings is no error: the result has the reason.
     pub fn open(path: &Path, interval_ms: u64, pids: &[u32]) -> Self {
-        let watch = RingWatch::new(Path::new("/"), pids).map_err(|error| error.to_string());
+        let watch = RingWatch::or_levels(Path::new("/"), pids).map_err(|error| error.to_string());
         Self {
             path: path.into(),
             interval_ns: interval_ms.saturating_mul(1_000_000).max(MOVING_NS),
@@ -199,6 +199,10 @@ impl Series {
                     arrived,
                     dropped,
                 } = look;
+                let [arrived, dropped] = [arrived, dropped].map(|count| match count {
+                    Some(count) => count.to_string(),
+                    None => "null".into(),
+                });
                 writeln!(
                     file,
                     "[{mono_ns},{ring},{packets},{full},{arrived},{dropped}]"
@@ -222,14 +226,18 @@ mod tests {
             ring: 1,
             packets: 30,
             full: 2,
-            arrived: 77,
-            dropped: 5,
+            arrived: Some(77),
+            dropped: Some(5),
         };
-        series
-            .take(9, &[look, RingLook { ring: 0, ..look }])
-            .unwrap();
+        let uncounted = RingLook {
+            ring: 0,
+            arrived: None,
+            dropped: None,
+            ..look
+        };
+        series.take(9, &[look, uncounted]).unwrap();
         series.write().unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(text, "{\"rings\":[]}\n[9,1,30,2,77,5]\n[9,0,30,2,77,5]\n");
+        assert_eq!(text, "{\"rings\":[]}\n[9,1,30,2,77,5]\n[9,0,30,2,null,null]\n");
     }
 }

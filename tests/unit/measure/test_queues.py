@@ -1,0 +1,36 @@
+"""Queues whose sockets nobody could count beside their owner."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from nodrop.ledger.level import Look, Ring
+from nodrop.ledger.queue import Sends
+from nodrop.measure.queues import by_sends
+
+
+def _ring(levels: dict[int, int]) -> Ring:
+    looks = tuple(Look(at_ns, n, n, 0, 0) for at_ns, n in levels.items())
+    return Ring(slots=100, blocks=10, block_bytes=4096, looks=looks, counted=False)
+
+
+def test_arrivals_are_those_of_the_sender() -> None:
+    sends = Sends(first_ns=1_000, bin_ns=100, packets=(10, 0, 40, 50))
+    ring = _ring({900: 0, 1_050: 5, 1_300: 20, 1_350: 40, 2_000: 0})
+    found = by_sends(ring, ring.looks, sends, 0)
+    assert [look.arrived for look in found] == [0, 5, 50, 75, 100]
+    assert not any(look.dropped for look in found)
+    assert [look.packets for look in found] == [look.packets for look in ring.looks]
+
+
+def test_losses_fall_into_the_times_in_which_the_ring_was_full() -> None:
+    sends = Sends(first_ns=0, bin_ns=100, packets=(100, 100, 300, 100))
+    ring = _ring({0: 0, 100: 60, 200: 99, 300: 100, 400: 30})
+    found = by_sends(ring, ring.looks, sends, 50)
+    lost = [b.dropped - a.dropped for a, b in pairwise(found)]
+    assert lost == [0, 10, 30, 10]
+
+
+def test_without_the_times_of_the_sender_nothing_is_known() -> None:
+    ring = _ring({0: 0, 100: 60})
+    assert by_sends(ring, ring.looks, None, 0) == []
