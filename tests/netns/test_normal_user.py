@@ -15,8 +15,28 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.results.rundir import open_run
 from tests.netns.test_lab import CONTROLLER, DEADLINE_S, ours, wait_for
 
+MAIN = "from nodrop.cli.main import main; main()"
+EXPERIMENT = """
+name = "level"
+question = "How full does the ring become?"
+[setup]
+kind = "bare"
+[sut]
+kind = "sink"
+service_rate_pps = 10_000
+ring_frames = 8192
+[load]
+kind = "replay"
+trace = "make:demo"
+window = "0..2"
+pps = 20_000
+loops = 10
+[measure]
+repetitions = 1
+"""
 NOBODY = pwd.getpwnam("nobody").pw_uid
 
 
@@ -93,10 +113,29 @@ def test_after_kill_9_undo_leaves_nothing(user: list[str], label: str) -> None:
         process.kill()
         process.wait(DEADLINE_S)
     wait_for(lambda: len(ours(label)["processes"]) == 1)  # the SUT died with it, one got away
-    code = "from nodrop.cli.main import main; main()"
     done = subprocess.run(
-        [*user, python(), "-c", code, "undo"], capture_output=True, text=True, check=True, cwd="/"
+        [*user, python(), "-c", MAIN, "undo"], capture_output=True, text=True, check=True, cwd="/"
     )
     assert done.stdout.startswith("undone: process ")
     assert ours(label) == {"namespaces": [], "links": set(), "processes": []}
     assert list(home_of(user).rglob("*.jsonl")) == []
+
+
+def test_the_level_of_a_ring_is_read(user: list[str]) -> None:
+    """Nobody may load a BPF iterator: its shape comes from packet_diag, arrivals from the
+    sender."""
+    home = home_of(user)
+    experiment = home / "level.toml"
+    experiment.write_text(EXPERIMENT)
+    subprocess.run(
+        [*user, python(), "-c", MAIN, "run", str(experiment), "--out", str(home / "out")],
+        check=True, cwd="/", timeout=60, capture_output=True,
+    )  # fmt: skip
+    [run] = (home / "out").iterdir()
+    [record] = open_run(run).trials.records
+    queue = record.packets.queue
+    assert queue is not None and queue.slots == 8192
+    # 20,000 packets/s for a second, of which 10,000 are served.
+    lost = record.packets.lost_packets or 0
+    assert queue.looks > 100 and queue.highest_ratio > 0.99 and lost > 0
+    assert queue.fits_times is not None and 0.3 < queue.fits_times < 1

@@ -1,5 +1,6 @@
 """The node binary is found, or every place tried is named."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,17 @@ def test_release_comes_before_debug(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     executable(tmp_path / "debug" / "nodrop-node")
     release = executable(tmp_path / "release" / "nodrop-node")
     assert node.find_node_binary() == release
+
+
+def test_a_node_of_an_older_build_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen after a pull without a build: "its ready makes no sense: has no copies"."""
+    monkeypatch.delenv("NODROP_NODE", raising=False)
+    monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path))
+    os.utime(executable(tmp_path / "release" / "nodrop-node"), (1e9, 1e9))
+    with pytest.raises(LabProblem, match="was built before schema/.* changed; run `make build`"):
+        node.find_node_binary()
 
 
 def test_every_place_tried_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

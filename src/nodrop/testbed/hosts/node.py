@@ -50,6 +50,7 @@ def find_node_binary(machine: str | None = None) -> Path:
     tried = candidates(machine)
     for path in tried:
         if _runs(path):
+            _must_be_built_since(path)
             return path
     raise LabProblem(
         f"no {PROGRAM} binary found{'' if here else f' for {machine}'} "
@@ -57,6 +58,17 @@ def find_node_binary(machine: str | None = None) -> Path:
         hint=getting_a_node(machine or platform.machine())
         + (f", or set {ENVIRONMENT} to the binary" if here else ""),
     )
+
+
+def _must_be_built_since(path: Path) -> None:
+    """Raises LabProblem if a checkout's schema is newer than the node that was built of it: they
+    misunderstand each other."""
+    schema = Path(__file__).resolve().parents[4] / "schema/node.schema.json"
+    if schema.is_file() and schema.stat().st_mtime > path.stat().st_mtime:
+        raise LabProblem(
+            f"{path} was built before {schema.parent.name}/{schema.name} changed",
+            hint="run `make build`",
+        )
 
 
 def candidates(machine: str | None = None) -> list[Path]:
