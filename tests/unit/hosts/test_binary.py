@@ -45,7 +45,7 @@ def test_a_node_of_an_older_build_is_refused(
     monkeypatch.delenv("NODROP_NODE", raising=False)
     monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path))
     os.utime(executable(tmp_path / "release" / "nodrop-node"), (1e9, 1e9))
-    with pytest.raises(LabProblem, match="was built before schema/.* changed; run `make build`"):
+    with pytest.raises(LabProblem, match=r"was built before schema/.* changed; run `make build`"):
         node.find_node_binary()
 
 
