@@ -18,7 +18,7 @@ from nodrop.report.write import report_json
 from tests.known_answers.sentences import pps, rules, text_of
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried, windowed
 from tests.made.rundirs import MIXED, SETUPS, Fake, damage, make_run
-from tests.unit.drops.test_outlets import recorded, watch
+from tests.unit.drops.test_outlets import ends_blind, recorded, watch
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -201,6 +201,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         recorded(tmp_path / f"watch-{sum(drops)}", watch(drops, hidden="what waits"))
         for drops in ((0, 5), (0, 0))
     ]
+    watches.append(recorded(tmp_path / "watch-blind", ends_blind()))
     empty = make_run(tmp_path / "empty", Fake(repetitions=0))
     runs = [make_run(tmp_path / "setups", SETUPS), make_run(tmp_path / "mixed", MIXED)]
     others = [

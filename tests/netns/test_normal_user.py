@@ -50,6 +50,7 @@ def user(real_root: None, node: Path) -> Iterator[list[str]]:
         shutil.copy(node, home / "nodrop-node")
         package = Path(__file__).parents[2] / "src/nodrop"
         shutil.copytree(package, home / "lib/nodrop", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(package.parents[1] / "labs", home / "lib/nodrop/labs")
         libraries = sysconfig.get_path("purelib")
         os.chown(home, NOBODY, NOBODY)
         prefix = [

@@ -101,10 +101,14 @@ def test_a_report_opens_a_recorded_watch(
     assert json.loads((folder / "manifest.json").read_text())["finished_utc"]
 
 
-def test_a_page_of_a_watch_that_ends_blind(tmp_path: Path) -> None:
+def ends_blind() -> Iterator[WatchedInterval]:
     *_, last = watch((0, 0))
     blind = BlindPort(port="eth1", why="down", since_real_ns=10**18)
-    folder = recorded(tmp_path / "watch", iter([last.model_copy(update={"blind": [blind]})]))
+    yield last.model_copy(update={"blind": [blind]})
+
+
+def test_a_page_of_a_watch_that_ends_blind(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "watch", ends_blind())
     answer = report_json(read_story([folder]))["answer"]
     assert "eth1: blind since" in answer["sentences"][0]["text"]
     assert "blind since" in write_report(read_story([folder])).read_text()

@@ -238,6 +238,9 @@ mod tests {
         series.take(9, &[look, uncounted]).unwrap();
         series.write().unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(text, "{\"rings\":[]}\n[9,1,30,2,77,5]\n[9,0,30,2,null,null]\n");
+        assert_eq!(
+            text,
+            "{\"rings\":[]}\n[9,1,30,2,77,5]\n[9,0,30,2,null,null]\n"
+        );
     }
 }

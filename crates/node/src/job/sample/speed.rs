@@ -106,7 +106,10 @@ fn found(cpu: u32, mut took_ns: Vec<u64>, cpu_s: f64) -> Option<SpeedResult> {
     took_ns.sort_unstable();
     let looks = took_ns.len();
     let rank = (looks as f64 * FAST_RANK).floor();
-    let fast_ns = took_ns.iter().zip(0_u32..).find(|(_, n)| f64::from(*n) >= rank)?;
+    let fast_ns = took_ns
+        .iter()
+        .zip(0_u32..)
+        .find(|(_, n)| f64::from(*n) >= rank)?;
     let fast_ns = (*fast_ns.0).max(1) as f64;
     let slow = &took_ns[took_ns.partition_point(|&ns| (ns as f64) < SLOW * fast_ns)..];
     Some(SpeedResult {
