@@ -116,8 +116,10 @@ class Tried:
         """Whether the packets it lost are no more than those that came while the hypervisor had a
         CPU of the SUT or of the sender, and as many again for its rings to empty (as
         ledger/cause.py has it). One tick of 10 ms overflows a ring of 256 frames at 38,000
-        packets/s."""
+        packets/s. A twin that would lose them on an undisturbed host denies it."""
         body, sent = self.record.packets, self.record.offered.sent or 0
+        if body.queue is not None and (body.queue.fits_times or 1.0) < 1:
+            return False
         if self.outcome != "measured" or body.lost_before_sut_packets:
             return False
         return 0 < (body.lost_packets or 0) <= 2 * (self.record.steal_ratio or 0.0) * sent

@@ -10,10 +10,21 @@ import pytest
 from nodrop.capacity.answering import answers
 from nodrop.capacity.controller import load_of
 from nodrop.capacity.methods import Ask
+from nodrop.capacity.tried import tried
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from tests.depth import depth
-from tests.simulated_sut import METHODS, SimulatedSut, cell, controller, run, searched, texts
+from tests.simulated_queue import SimulatedQueue
+from tests.simulated_sut import (
+    METHODS,
+    SimulatedSut,
+    asked_for,
+    cell,
+    controller,
+    run,
+    searched,
+    texts,
+)
 
 
 @pytest.mark.parametrize(
@@ -210,3 +221,23 @@ def test_a_ring_that_holds_a_trial_carries_nothing(ring: int) -> None:
     found = searched(SimulatedSut(capacity=3.4, ring_packets=ring), relative_width=0.02)[0.0]
     assert found.lower and found.lower.value <= 3.4 * 1.0101
     assert found.upper and found.upper.value >= 3.4
+
+
+@pytest.mark.parametrize(("fits_times", "good"), [(0.97, False), (1.02, None), (None, None)])
+def test_the_hypervisor_excuses_no_ring_that_overflows_without_it(
+    fits_times: float | None, good: bool | None
+) -> None:
+    """Seen: two of five trials lost at a load "that 3 of 3 trials carried"."""
+    lossy = SimulatedQueue(rate=5.0, slots=2058).measure(asked_for(1, 5.1, 5.0))
+    level = lossy.packets.queue
+    assert level and level.lost_packets
+    stolen = lossy.model_copy(
+        update={
+            "steal_ratio": 0.01,
+            "lost_beyond_steal_packets": 0,
+            "body": lossy.packets.model_copy(
+                update={"queue": level.model_copy(update={"fits_times": fits_times})}
+            ),
+        }
+    )
+    assert tried(stolen).good(0.0) is good
