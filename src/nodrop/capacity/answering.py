@@ -174,12 +174,11 @@ class _Cell:
             self._round(number, of_start, bounds.goal)
             for number, of_start in zip(self._numbers, of_starts, strict=True)
         )
-        differ = apart(rounds)
-        if differ is not None and (least := differ[1].lower) is not None and not changes:
-            together = math.inf if bracket.lower is None else bracket.lower.value
-            # Its own trials need not prove it: what all of them prove counts, if it is less.
-            if least.value <= together:
-                bracket = of_starts[rounds.index(differ[1])]
+        _, worse = (None if changes else apart(rounds)) or (None, None)
+        least = math.inf if bracket.lower is None else bracket.lower.value
+        # Its own trials need not prove it: what all of them prove counts, if it is less.
+        if worse is not None and worse.lower is not None and worse.lower.value <= least:
+            bracket = of_starts[rounds.index(worse)]
         return self._answer(bounds.goal, rounds, self._every, bracket, bounds.estimate, changes)
 
     def _of_rounds(self, goal: float) -> Answer:

@@ -127,9 +127,7 @@ class Estimate:
         if by_level is None and excess is not None and LEAST_EXCESS <= excess <= MOST_EXCESS:
             by_level = trial.value / max(0.3, 1 + (excess - 1) / self.slope)
         served = trial.reaches(self.goal) if good is False else None
-        known = [at for at in (by_level, served) if at is not None]
-        if good is None:
-            known = []
+        known = [at for at in (by_level, served) if at is not None and good is not None]
         at = min(known, default=None)
         is_level = by_level is not None and at == by_level
         close = is_level and at is not None and abs(trial.value / at - 1) <= CLOSE / self.slope

@@ -229,8 +229,7 @@ class _Own:
 
     @property
     def proposed(self) -> float | None:
-        """The load just above the limit to try next, if a trial well below shows it: here a twin's
-        proposal will come in."""
+        """The load just above the limit, if the level of a trial well below it shows it."""
         bounds = self._bounds
         if bounds.estimate.limit is None or not bounds.estimate.by_level:
             return None

@@ -386,10 +386,6 @@ class Load:
             if t.seconds >= search.final_trial_s and t.outcome != "void"
         )
 
-    @property
-    def all_void(self) -> bool:
-        return all(t.outcome == "void" for t in self.trials)
-
     def mute(self, goal: float, *, at_least_s: float = 0.0) -> bool:
         """It was tried often enough, by trials so long, and none showed anything."""
         long = [t for t in self.trials if t.seconds >= at_least_s]

@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from statistics import median
 
 from nodrop.answer.finding import Finding
 from nodrop.findings.load_words import Contradiction, LoadResult, contradiction, pairs
@@ -105,11 +106,11 @@ def slowed_cpus(cells: Cells) -> Iterator[Finding]:
         slow = [s for run in runs if (s := run.slowed) and s.lost_ratio >= SLOWED_RATIO]
         if len(slow) < 2 or 2 * len(slow) < len(runs):
             continue
-        shares = sorted(s.slow_ratio for s in slow)
-        speed = known_median(s.slow_speed_ratio for s in slow) or 0.0
         evidence[cell] = (
-            f"{cell}: in {len(slow)} of {len(runs)} trials CPU {slow[0].cpu} ran at {speed:.0%} of "
-            f"its speed for {shares[0]:.0%} to {shares[-1]:.0%} of the time"
+            f"{cell}: in {len(slow)} of {len(runs)} trials CPU {slow[0].cpu} ran at "
+            f"{median(s.slow_speed_ratio for s in slow):.0%} of its speed for "
+            f"{min(s.slow_ratio for s in slow):.0%} to {max(s.slow_ratio for s in slow):.0%} of "
+            "the time"
         )
     yield from found("slowed-cpu", evidence.values(), evidence)
 

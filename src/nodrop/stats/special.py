@@ -7,7 +7,7 @@ so nothing here needs it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 
 LOG_ROOT = 0.5 * math.log(2 * math.pi)
@@ -165,27 +165,3 @@ def fisher_exact(b: int, m: int, o: int, n: int) -> float:
     ]
     seen = math.comb(m, b) * math.comb(n, o)
     return sum(way for way in ways if way <= seen) / sum(ways)
-
-
-def kendall(values: Sequence[float]) -> tuple[float, float]:
-    """Kendall's tau of values against their order, and its two-sided p: exact if none are equal,
-    else by the normal."""
-    n, signs = len(values), 0
-    for i, first in enumerate(values):
-        signs += sum((later > first) - (later < first) for later in values[i + 1 :])
-    pairs = n * (n - 1) // 2
-    tied = [values.count(value) for value in set(values)]
-    equal = sum(t * (t - 1) // 2 for t in tied)
-    tau = signs / math.sqrt(pairs * (pairs - equal))
-    if equal == 0:
-        return tau, _exact_kendall(n, (pairs - abs(signs)) // 2)
-    variance = n * (n - 1) * (2 * n + 5) - sum(t * (t - 1) * (2 * t + 5) for t in tied)
-    return tau, math.erfc(abs(signs) / math.sqrt(variance / 18) / math.sqrt(2))
-
-
-def _exact_kendall(n: int, discordant: int) -> float:
-    """By how many orders of n have at most so many pairs out of order."""
-    ways = [1]
-    for k in range(2, n + 1):
-        ways = [sum(ways[max(0, i - k + 1) : i + 1]) for i in range(len(ways) + k - 1)]
-    return min(1.0, 2 * sum(ways[: discordant + 1]) / math.factorial(n))

@@ -178,28 +178,23 @@ class Gathered:
         """None if nothing is to be said yet."""
         if self._found is None and self._last:
             key = self._last
-            if self.search is not None and (records := self._searched.get(key)):
-                self._found = self._of_search(key, [*records.values()], self.search)
+            if self.search is not None and (searched := self._searched.get(key)):
+                found = answers(records := [*searched.values()], self.search)
+                self._found = self._by_answer(key, found[0], records) if found else None
             elif given := self._given.get(key):
                 self._found = self._of_given(key, given.values())
         return self._found
 
     def _cell(self, key: str) -> str:
-        if len(self._cells) < 2:
-            return ""
-        return cell_name(self._cells[key])
-
-    def _of_search(self, key: str, records: Sequence[TrialRecord], search: Search) -> SoFar | None:
-        found = answers(records, search)
-        return self._by_answer(key, found[0], records) if found else None
+        return "" if len(self._cells) < 2 else cell_name(self._cells[key])
 
     def _by_answer(self, key: str, answer: Answer, records: Sequence[TrialRecord]) -> SoFar:
         lower, upper = ends_of(answer)
         carried = ""
         if lower is not None:
+            is_scaled = lower.shown_pps and answer.by == "multiplier"
             scale = value_words(answer.by, lower.value or 0.0, UNSURE, up=False)
-            scale = scale if lower.shown_pps and answer.by == "multiplier" else ""
-            carried = ", ".join(filter(None, (rate_words(lower), scale)))
+            carried = ", ".join(filter(None, (rate_words(lower), scale if is_scaled else "")))
         too_much = ""
         if upper is not None:
             at = [r for r in records if r.searched and r.searched.value == upper.value]

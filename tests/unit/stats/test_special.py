@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import product
 
 import pytest
@@ -55,16 +54,3 @@ def test_fisher() -> None:
         for b, o in product({0, 1, m // 2, m}, {0, 1, n // 3, n}):
             expected = stats.fisher_exact([[b, m - b], [o, n - o]]).pvalue
             assert own.fisher_exact(b, m, o, n) == pytest.approx(expected, **NEAR)
-
-
-@pytest.mark.parametrize("ties", [False, True])
-def test_kendall(ties: bool) -> None:
-    rng = random.Random(7)
-    for n in (3, 4, 6, 12, 20):
-        values = rng.choices(range(n), k=n) if ties else rng.sample(range(99), n)
-        if len(set(values)) < 2:
-            continue
-        expected = stats.kendalltau(range(n), values)
-        tau, p = own.kendall([*map(float, values)])
-        assert tau == pytest.approx(expected.statistic, **NEAR)
-        assert p == pytest.approx(expected.pvalue, **NEAR)
