@@ -163,7 +163,7 @@ pub struct PortSettings {
 pub struct Feature {
     /// In force, not only asked for.
     pub on: bool,
-    /// The driver lets nobody change it.
+    /// The driver has it fixed.
     pub fixed: bool,
 }
 

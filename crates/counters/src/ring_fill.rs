@@ -87,7 +87,7 @@ pub fn ring_fill(
     }
 }
 
-/// As `ring_fill`, where nobody says which frame or block the kernel writes into next. A level of versions 1 and 2 that is
+/// As `ring_fill`, where the frame or block that the kernel writes into next is not known. A level of versions 1 and 2 that is
 /// below one 64th of the ring may count as none.
 pub fn ring_fill_without_head(
     pid: u32,
@@ -408,6 +408,16 @@ mod tests {
                 fill.packets
             );
         }
+        // Between two of the frames that are looked at: the stated gap.
+        let bytes_between = |places: &[u64], _: usize, into: &mut [u8]| {
+            for (place, part) in places.iter().zip(into.chunks_mut(4)) {
+                let among = (40..49).any(|n| frame_place(0, &shape, n) == *place);
+                part.copy_from_slice(&u32::from(among).to_ne_bytes());
+            }
+            Ok(())
+        };
+        let fill = frames_without_head(0, &shape, &bytes_between).unwrap();
+        assert_eq!(fill.packets, 0);
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub struct RingLook {
     pub full: u64,
     /// Packets that came to the socket since the first look, dropped ones included. Its owner's own reading of them sets the
     /// kernel's counter to zero; what came between the last look and that reading is missing. `None` where the kernel lets
-    /// nobody count beside the owner.
+    /// no program count beside the owner.
     pub arrived: Option<u64>,
     /// Packets that found the ring full since the first look, with the same gap.
     pub dropped: Option<u64>,

@@ -18,7 +18,7 @@ from nodrop.audit.world import World
 from nodrop.sensor.snapshot import CPU, QUEUE, Missing, Port, Value
 
 RATE_S = 0.3
-"""So long the rate of a port is looked at, before a part of its flows is chosen."""
+"""Time over which the rate of a port is read, before a part of its flows is chosen."""
 RX_PACKETS = 1
 """Column of /proc/net/dev."""
 CLONE_NEWNET = 0x40000000

@@ -144,7 +144,7 @@ def audit(
 
 
 def _there(where: str, become: Becoming | None, config: Path | None, asked: Asked) -> AuditAnswer:
-    """With real flows, which Python watches on that host."""
+    """Audits a far host with real flows, which Python watches there."""
     from pydantic import ValidationError
 
     from nodrop.audit.audit_answer import AuditAnswer

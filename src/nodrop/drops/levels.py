@@ -99,7 +99,7 @@ class CaptureLevels:
     def interval_ends(
         self, seen: Captures, balances: Sequence[Balance]
     ) -> Mapping[frozenset[int], CaptureLevel]:
-        """By the sockets of the capture; without those whose level is not visible."""
+        """Levels of the captures whose level is visible, by the sockets of each."""
         for one in balances:
             inodes = one.reading.key.inodes
             for spell in self._new:

@@ -127,7 +127,7 @@ class Interval:
     overflow_ms: Mapping[Key, int]
     """Time until a ring of the capture is full, if its reader stays away; of those that fill up."""
     levels: Mapping[frozenset[int], CaptureLevel]
-    """By the sockets of the capture, of those whose level is visible."""
+    """Levels of the captures whose level is visible, by the sockets of each."""
     blind: Sequence[BlindPort]
     """Ports of the watch that are blind now."""
     notes: Sequence[str]

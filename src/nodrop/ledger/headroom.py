@@ -63,7 +63,7 @@ class Spell:
     """A few seconds of looks at the rings of one capture."""
 
     real_ns: int
-    """Its begin."""
+    """Beginning of the spell."""
     queues: Sequence[Queue]
     fits: float | Refusal
     excess: float

@@ -79,7 +79,7 @@ class Queue:
     thread: str = ""
     """The SUT's name for the thread; empty = not known."""
     busy_from: int = QUEUED
-    """So many packets at two looks in a row show that the reader was busy in between."""
+    """Least number of packets at two looks in a row that shows a busy reader in between."""
 
     def room(self, times: float) -> float:
         """Packets that fit under so many times the load: it fills a block before its time ends, or

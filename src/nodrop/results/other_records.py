@@ -115,8 +115,8 @@ class WatchedForecast(Model):
 
     times: NotNegative
     bound: Literal["about", "at_least", "at_most"]
-    """At least: too few packets waited to tell their cost. At most: the ring was fuller between
-    the spells of looks than in any."""
+    """`at_least`: too few packets waited to tell their cost. `at_most`: the ring was fuller between
+    two spells of looks than in any spell."""
     slots: Count
     """Packets that the ring holds."""
     larger_slots: Count
@@ -183,8 +183,8 @@ class WatchedCapture(Model):
     level: WatchedLevel | None = None
     """Null: it has no ring, or its ring is not visible."""
     since_start_arrived_packets: tuple[Signed, Signed] | None = None
-    """At its sockets since it opened them, dropped ones included; at least, if the program reads
-    their counters itself."""
+    """Packets that came to its sockets since it opened them, dropped ones included; a lower bound if
+    the program reads their counters itself."""
     since_start_dropped_packets: Packets | None = None
     ended_real_ns: Count | None = None
     """When a look first missed it; null: it was there, and in older records."""

@@ -239,7 +239,7 @@ class Slowed(Model):
     slow_ratio: NotNegative
     """Part of the time at less than four fifths of its speed."""
     slow_speed_ratio: NotNegative
-    """Its speed then, as a part of its full one."""
+    """Speed of the CPU in that time, as a part of its full speed."""
 
     @property
     def lost_ratio(self) -> float:

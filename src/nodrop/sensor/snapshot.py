@@ -86,7 +86,7 @@ class Spread:
 class Feature:
     on: bool
     fixed: bool
-    """The driver lets nobody change it."""
+    """The driver has it fixed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +194,7 @@ class Socket:
 
     @property
     def described(self) -> bool:
-        """By packet_diag: without, only /proc/net/packet did."""
+        """packet_diag described the socket; otherwise only /proc/net/packet lists it."""
         return self.version is not None
 
     @property

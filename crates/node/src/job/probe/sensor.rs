@@ -35,7 +35,7 @@ pub struct Look {
     programs: Vec<Program>,
     /// Files that were asked for: a suricata.yaml with those that it includes, or why it cannot be read.
     files: BTreeMap<String, Text>,
-    /// Settings that nobody knows the cost of.
+    /// Settings whose cost is not known.
     values: Vec<Value>,
     missing: Vec<Lack>,
 }

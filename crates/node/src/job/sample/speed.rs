@@ -21,8 +21,8 @@ const ROUNDS: u32 = 1_000;
 const CHAINS: usize = 8;
 /// A look that took so many times as long as a fast one found the CPU slow.
 const SLOW: f64 = 1.25;
-/// The rank of a fast look, as a part of all: single ones are too fast by the clock's own error.
-const FAST_RANK: f64 = 0.05;
+/// One look in so many is faster than the one that stands for the full speed: single ones are too fast by the clock's error.
+const FASTER: usize = 20;
 const LEAST_LOOKS: usize = 50;
 const MOST_LOOKS: usize = 1 << 20;
 
@@ -105,12 +105,7 @@ fn found(cpu: u32, mut took_ns: Vec<u64>, cpu_s: f64) -> Option<SpeedResult> {
     }
     took_ns.sort_unstable();
     let looks = took_ns.len();
-    let rank = (looks as f64 * FAST_RANK).floor();
-    let fast_ns = took_ns
-        .iter()
-        .zip(0_u32..)
-        .find(|(_, n)| f64::from(*n) >= rank)?;
-    let fast_ns = (*fast_ns.0).max(1) as f64;
+    let fast_ns = took_ns[looks / FASTER].max(1) as f64;
     let slow = &took_ns[took_ns.partition_point(|&ns| (ns as f64) < SLOW * fast_ns)..];
     Some(SpeedResult {
         cpu,

@@ -1,4 +1,4 @@
-//! The machine around the sensor: CPUs, memory, and settings that nobody knows the cost of.
+//! The machine around the sensor: CPUs, memory, and settings whose cost is not known.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -294,7 +294,7 @@ fn read(path: &Path) -> Result<String, std::io::Error> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// File names behind `include:`, in the list below one, and behind `!include`. A word too many costs a file that nobody reads.
+/// File names behind `include:`, in the list below one, and behind `!include`. A superfluous name costs one file more to read.
 fn includes(text: &str) -> impl Iterator<Item = &str> {
     let mut in_list = false;
     let names = text.lines().filter_map(move |line| {
