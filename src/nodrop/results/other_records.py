@@ -183,8 +183,8 @@ class WatchedCapture(Model):
     level: WatchedLevel | None = None
     """Null: it has no ring, or its ring is not visible."""
     since_start_arrived_packets: tuple[Signed, Signed] | None = None
-    """Packets that came to its sockets since it opened them, dropped ones included; a lower bound if
-    the program reads their counters itself."""
+    """Packets that came to its sockets since it opened them, dropped ones included; a lower bound
+    if the program reads their counters itself."""
     since_start_dropped_packets: Packets | None = None
     ended_real_ns: Count | None = None
     """When a look first missed it; null: it was there, and in older records."""
