@@ -132,7 +132,7 @@ def test_the_level_of_a_ring_is_read(user: list[str]) -> None:
         [*user, python(), "-c", MAIN, "run", str(experiment), "--out", str(home / "out")],
         check=False, cwd="/", timeout=60, capture_output=True, text=True,
     )  # fmt: skip
-    # A sender that a busy host held up makes the trial void (1); its ring was looked at all the same.
+    # A sender that a busy host held up makes the trial void (1); its ring was looked at anyway.
     assert done.returncode in (0, 1), done.stderr
     [run] = (home / "out").iterdir()
     record = open_run(run).trials.records[-1]

@@ -13,7 +13,7 @@ from nodrop.capacity.card import breaks_words, lost_in
 from nodrop.capacity.findings import ends_of, rate_words
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
-from nodrop.capacity.tried import judged_ratio
+from nodrop.capacity.tried import judged_ratio, ramp_of
 from nodrop.config.matrix import NAMED
 from nodrop.config.search import Search
 from nodrop.findings.load_words import UNSURE, apart, value_words, written
@@ -39,6 +39,8 @@ class SoFar:
     """The highest load of which no trial lost a packet, if it is not shown to be carried."""
     too_much: str
     """`11,436 packets/s, 1.75 to 1.96 % lost in 3 of 3 trials`."""
+    limit: str
+    """The likeliest between the two, as trials near it or a ramp say."""
     breaks: str
     sure: str
     carried_pps: float | None
@@ -54,6 +56,7 @@ class SoFar:
             ("carried", self.carried or ("" if self.no_loss else worded("so_far.nothing"))),
             ("no loss", self.no_loss),
             ("too much", self.too_much or worded("so_far.nothing")),
+            ("limit", self.limit),
             ("breaks", self.breaks),
             ("sure", self.sure),
         )
@@ -208,6 +211,7 @@ class Gathered:
             carried=carried,
             no_loss="",
             too_much=too_much,
+            limit=_limit(answer, records),
             # The budget has not run out while somebody watches.
             breaks=""
             if upper is None or answer.limited_by == "budget"
@@ -237,12 +241,25 @@ class Gathered:
             carried=carried if shown else "",
             no_loss="" if shown else carried,
             too_much=too_much,
+            limit="",
             breaks=breaks,
             sure=worded("so_far.lossless", trials=len(top.runs)) if top else "",
             carried_pps=top.pps if top else None,
             too_much_pps=bad.pps if bad else None,
             tried=tuple(self._tried.get(key, ())),
         )
+
+
+def _limit(answer: Answer, records: Sequence[TrialRecord]) -> str:
+    """Where loss begins, from the first trial on: a bracket stands long before it is proved."""
+    near = answer.fit
+    if near is not None:
+        values = {"load": value_words(answer.by, near.estimate, UNSURE), "trials": near.n}
+        return worded("so_far.near_by_level" if answer.by_level else "so_far.near", **values)
+    ramp = ramp_of(records, answer.cell)
+    if ramp is None or ramp.expects is None:
+        return ""
+    return worded("so_far.ramp", load=value_words(answer.by, ramp.expects, UNSURE))
 
 
 def _both(top: _Load | None, bad: _Load | None) -> tuple[str, str]:

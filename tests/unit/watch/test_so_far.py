@@ -52,6 +52,18 @@ def test_a_search_narrows_and_ends_with_the_loads_of_the_report(
     assert len(searches(read_story([run]))) == 1
 
 
+@pytest.mark.parametrize("limit", [6.0, 17.0])
+def test_the_limit_stands_there_before_its_bounds_are_proved(tmp_path: Path, limit: float) -> None:
+    ramp = tried(64.0, [0.5])
+    searched = {**ramp.each[1]["searched"], "ramp": {"start": 1.0, "expects": 1.3 * limit}}
+    ramp = replace(ramp, each={1: {"searched": searched}})
+    run = outcome_search(tmp_path, [ramp, tried(limit * 1.1, [0.1])])
+    first, second = after(run, 1), after(run, 2)
+    assert first is not None and second is not None
+    assert dict(first.lines())["limit"] == f"near {1.3 * limit:.3g}X at even gaps, by the ramp"
+    assert second.limit == f"near {limit * 0.99:.3g}X, by what 1 trial served"
+
+
 @pytest.mark.parametrize("budget_s", [60.0, 300.0])
 def test_a_search_under_way_is_not_told_that_its_budget_ran_out(
     tmp_path: Path, budget_s: float
