@@ -21,6 +21,7 @@ from nodrop.compare.sides import (
     SEEN,
     in_lines,
     in_short,
+    is_compared,
     must_be_there,
     other_facts,
     read_side,
@@ -185,7 +186,7 @@ def _figures(cells: Sequence[SideCell | None], metrics: Sequence[str]) -> Iterat
     names = dict.fromkeys(name for cell in cells if cell for name in cell.figures)
     for name in names:
         failed = any(cell.failed for cell in cells if cell)
-        if failed if name == FAILED else not metrics or name in metrics:
+        if failed if name == FAILED else is_compared(name, metrics):
             yield name
 
 

@@ -18,7 +18,7 @@ from nodrop.config.experiment import Measure
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.report import escape
-from nodrop.report.costs import DETECTION_FIGURE, DIFFERENCES, Figure
+from nodrop.report.costs import DETECTION_FIGURE, DIFFERENCES, Figure, figure
 from nodrop.report.sections import figures_of_others
 from nodrop.report.story import UNVALUED, Cell, factor_label, read_story
 from nodrop.report.trials import Trial
@@ -168,6 +168,11 @@ def must_be_there(metrics: Sequence[str], cells: Sequence[SideCell]) -> None:
             )
 
 
+def is_compared(metric: str, asked: Sequence[str]) -> bool:
+    """Whether a comparison has it, by the metrics that were asked for."""
+    return metric in asked or (not asked and metric not in ASKED_ALONE)
+
+
 def may_differ(key: str, allowed: set[str]) -> bool:
     """`sut` stands for all that begins with `sut.`."""
     return any(key == one or key.startswith(f"{one}.") for one in allowed)
@@ -218,10 +223,22 @@ PER_PACKET = Figure(
     of=_per_packet, help="CPU time of the SUT for each packet that was sent",
     ways=("uses", "use", "more CPU per packet", "less CPU per packet"),
 )  # fmt: skip
+
+
+def _ring_ratio(trial: Trial) -> float | None:
+    queue = trial.record.packets.queue
+    return None if queue is None else queue.highest_ratio
+
+
+RING = figure("ring_peak_pct", _ring_ratio)
 METRICS = (
     *(PER_PACKET if f.name == "sut_cpu_s" else f for f in DIFFERENCES),
     DETECTION_FIGURE,
+    RING,
 )
+ASKED_ALONE = {RING.name}
+"""Metrics that are compared if they are asked for: each of a comparison makes all need more
+runs."""
 
 
 def metrics_known() -> tuple[Figure, ...]:

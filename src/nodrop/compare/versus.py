@@ -23,6 +23,7 @@ from nodrop.compare.sides import (
     OF_DETECTIONS,
     in_lines,
     in_short,
+    is_compared,
     may_differ,
     metrics_known,
     must_be_there,
@@ -213,7 +214,7 @@ def _key(cell: SideCell, allowed: set[str]) -> str:
 def _pairs(a: SideCell, b: SideCell, metrics: Sequence[str]) -> Iterator[_Pair]:
     label = a.label if a.label == b.label else f"{a.label} → {b.label}"
     for name in dict.fromkeys((*a.figures, *b.figures)):
-        if metrics and name not in metrics and name != FAILED:
+        if name != FAILED and not is_compared(name, metrics):
             continue
         yield _Pair(
             cell=label, figure=figure_named(name), a=a.figures.get(name), b=b.figures.get(name)
@@ -587,7 +588,8 @@ def detectable_differences(
             f"--given {given}: no cell of it is one of this experiment",
             hint="its cells: " + "; ".join(cell.label for cell in side.cells),
         )
-    figures = [f for f in metrics_known() if any(f.name in cell.figures for cell in known)]
+    there = {name for cell in known for name in cell.figures if is_compared(name, ())}
+    figures = [figure for figure in metrics_known() if figure.name in there]
     family = _planned_family(len(cells), figures)
     return [_of(figure, cell, one, planned, family) for figure in figures for cell, one in found]
 
