@@ -67,6 +67,8 @@ class _Limit:
     knob: str
     sut: str
     detections: bool = False
+    carried: bool = False
+    """A load below it is."""
     crowded: bool = False
     """Other programs had the CPUs in most trials."""
     behind: bool = False
@@ -104,6 +106,7 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         knob=answer.knob or next((k for t in lost if (k := t.record.packets.knob)), ""),
         sut=escape.plain(searched.subject if not searched.label else "the SUT", longest=24),
         detections=answer.goals_of == "detections",
+        carried=lower is not None,
         crowded=_crowded(searched.trials),
         behind=bool(known) and not lossy,
         why=why,
@@ -413,7 +416,8 @@ def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) 
         state = proofs.get(" ".join(settings))
         return made.model_copy(update={"state": state}) if state else made
 
-    if void := next((s for s in always_void(story) if s.to_do), None):
+    void = next((s for s in always_void(story) if s.to_do), None)
+    if void and not (limit.carried and limit.by == "generator"):
         pasted = re.search("`(nodrop [^`]*)`", void.to_do)
         yield _action("void", pasted[1] if pasted else source.command_with(), again)
     if limit.by == "not_judged":
@@ -473,6 +477,10 @@ def _allowed(
     return [one for one in ways if may(one.command)][:MOST_ACTIONS]
 
 
+EVEN = 2.0
+"""A ramp that went so many times higher shows that bursts made the sender late, not packets/s."""
+
+
 def _search_more(one: SearchedCell, source: Source, again: float | None) -> Iterator[Action]:
     """Ways to see more by a longer search; of a sender that was late, by another sender."""
     answer, search = one.answers[0], table_in(source.run.manifest, "search")
@@ -484,6 +492,12 @@ def _search_more(one: SearchedCell, source: Source, again: float | None) -> Iter
     elif answer.limited_by == "budget" and isinstance(budget, int | float):
         more_time = source.command_with(f"search.budget_s={budget * 2:.0f}")
         yield _action("more-time", more_time, budget * 2)
+    ramps = [t.record.searched for t in one.ramps]
+    sent = [s.value for s in ramps if s and s.ramp and not s.ramp.sender_to]
+    if late and sent and answer.upper is None and answer.lower is not None:
+        even = source.command_with("search.by=pps")
+        if answer.by != "pps" and sent[0] >= EVEN * answer.lower.value:
+            yield _action("even-gaps", even, again, times=sent[0] / answer.lower.value)
     closed = any(each.closed for each in answer.rounds)
     if search and len(answer.rounds) < needed and answer.lower is not None and closed:
         settings, times = [f"search.rounds={needed}"], needed / len(answer.rounds)

@@ -64,7 +64,9 @@ class Bounds:
         odd = self.estimate.odd
         self._sights = [s for s in self.estimate.sights if s not in odd]
         self.said = [s for s in self._sights if s.good is not None]
-        self.mute_values = [x.value for x in loads(trials) if x.mute(goal)]
+        every = loads(trials)
+        self.mute_values = [x.value for x in every if x.mute(goal)]
+        self._untriable = {x.value for x in every if x.untriable(goal)}
 
     @property
     def keeps_changing(self) -> bool:
@@ -111,19 +113,21 @@ class Bounds:
 
     @cached_property
     def highest_good(self) -> Load | None:
-        """Below the lowest bad one."""
+        """Below the lowest bad one; without one, a load that can be sent."""
         shares = self._good_shares
         good = [x for x in self.loads if shares.get(x.value, 0.0) > 0.5]
+        if self.lowest_bad is None:
+            good = [x for x in good if x.value not in self._untriable] or good
         return next((x for x in reversed(good) if self._any_good(x.value)), None)
 
     def _any_good(self, value: float) -> bool:
         return any(s.good and s.trial.value == value for s in self.said)
 
-    def ceiling(self, trials: Sequence[Tried]) -> float | None:
+    @property
+    def ceiling(self) -> float | None:
         """Lowest load above all carried ones that could not be tried."""
         most = 0.0 if self.highest_good is None else self.highest_good.value
-        above = [x.value for x in loads(trials) if x.value > most and x.mute(self.goal)]
-        return min(above, default=None)
+        return min((value for value in self._untriable if value > most), default=None)
 
     @property
     def to_repeat(self) -> float | None:
@@ -278,9 +282,10 @@ class Bounds:
         return Bracket(lower=lower, upper=upper)
 
     def _below_bad(self, tried: Sequence[Load]) -> Sequence[Load]:
-        """Loads that were carried more than once; all of them if none was."""
+        """Loads that can be sent and were carried more than once; all of them if none was."""
         end = math.inf if self.lowest_bad is None else self.lowest_bad.value
         below = [x for x in tried if x.value < end]
+        below = [x for x in below if x.value not in self._untriable] or below
         return [x for x in below if self.good(x.value) > 1] or below
 
     def of_start(self, trials: Sequence[Tried]) -> Bracket:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nodrop.capacity.bounds import Bounds
-from nodrop.capacity.tried import NEAR, Load, Tried, loads
+from nodrop.capacity.tried import CEILING, NEAR, Load, Tried, loads
 from nodrop.config.search import Search
 from nodrop.results.trial import Ramp
 
@@ -23,8 +23,8 @@ EXPECTED = 1.05
 """... without a level: just above, a trial says its limit by what is served."""
 LONGEST = 4.0
 """A trial that is to show a pace lasts at most so many times as long as others."""
-CEILING = 1.15
-"""If the sender cannot do more, "at least" need not be closer."""
+STEP = 1.15
+"""Factor by which a search goes on once a ramp's sender could do no more."""
 FURTHEST = 3.0
 """A level that is still low says too little of a load so many times higher."""
 MUTE = 9
@@ -209,7 +209,7 @@ class _Own:
         """Next load upwards, by the level or by the time that the busiest thread has left."""
         bounds, good = self._bounds, self._bounds.highest_good
         assert good is not None
-        ceiling = bounds.ceiling(self._field.tried)
+        ceiling = bounds.ceiling
         highest = self._field.highest if ceiling is None else ceiling / CEILING
         if good.value >= highest * 0.9999:
             return self._proof_of(good.value)
@@ -218,7 +218,7 @@ class _Own:
             step = _step(good) if bounds.is_first else NEAR
             ramp = self._field.ramp
             if ramp is not None and ramp.sender_to and good.value * step > ramp.sender_to:
-                step = min(step, CEILING)
+                step = min(step, STEP)
             seconds = self._search.initial_trial_s
         else:
             step = min(max(proposed / good.value, 1 + self._search.relative_width), FURTHEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -176,7 +177,11 @@ def confidence(
     """`trials`: of all rounds, without ramps; `against`: findings that speak against the answer."""
     goods = [(trial, trial.good(answer.goal)) for trial in trials]
     shown = [trial for trial, good in goods if good is not None]
-    counted = {"said": len(shown), "trials": len(trials)}
+    least = math.inf if answer.lower is None else answer.lower.value
+    by_sender = answer.limited_by == "generator"
+    # The sender is the answer's limit, and they show it.
+    beyond = sum(by_sender and trial.late and trial.value > least for trial in trials)
+    counted = {"said": len(shown), "trials": len(trials) - beyond}
     busy = {"busy": sum(t.record.host_was_busy for t in shown), "said": len(shown)}
     between = answer.between
     spread = between.spread if between is not None else None
@@ -192,7 +197,7 @@ def confidence(
             yield _reason("spread", spread=spread)
 
     def low() -> Iterator[Finding]:
-        if len(shown) < FEW_MEASURED * len(trials):
+        if len(shown) < FEW_MEASURED * counted["trials"]:
             yield _reason("few_said", **counted)
         if busy["busy"] > FEW_MEASURED * len(shown):
             yield _reason("disturbed", **busy)
@@ -209,7 +214,7 @@ def confidence(
         if answer.upper is None:
             yield _reason("no_end")
         yield from seldom(ENOUGH)
-        if len(shown) < NEARLY_ALL_MEASURED * len(trials):
+        if len(shown) < NEARLY_ALL_MEASURED * counted["trials"]:
             yield _reason("few_said", **counted)
         if busy["busy"] > (1 - NEARLY_ALL_MEASURED) * len(shown):
             yield _reason("disturbed", **busy)

@@ -30,6 +30,11 @@ AT_ANY_LOAD = frozenset({Reason.NO_RULES, Reason.OTHER_BITS, Reason.OTHER_FILES}
 measured."""
 MOST_MUTE = 3
 """A load of which so many trials said nothing, and no other did, cannot be tried."""
+LATE = 2 / 3
+"""The sender cannot send a load of which it was late in so large a part of at least `MOST_MUTE`
+trials, even if it sent one of them in time."""
+CEILING = 1.5
+"""If the sender cannot send a load so many times higher, "at least" need not be closer."""
 MOST_DISTURBED = 8
 """A load of which so many trials said nothing, some of them disturbed by the hypervisor, cannot be
 tried: a disturbed trial says less of the load."""
@@ -397,6 +402,15 @@ class Load:
         late = sum(t.far_late for t in long)
         return late >= MOST_MUTE or any(t.far_late for t in undisturbed)
 
+    def beyond_sender(self) -> bool:
+        """Most of its trials say only that the sender was late."""
+        undisturbed = [t for t in self.trials if not t.disturbed]
+        late = sum(t.late for t in undisturbed)
+        return late >= MOST_MUTE and late >= LATE * len(undisturbed)
+
+    def untriable(self, goal: float) -> bool:
+        return self.mute(goal) or self.beyond_sender()
+
 
 def loads(trials: Iterable[Tried]) -> tuple[Load, ...]:
     """By value, the lowest first."""
@@ -433,12 +447,12 @@ def untriable_above(
     """The load that could not be tried, if it is what a search came to: near what was carried, and
     below everything else that could not. One far above says nothing of a search that did not get
     there."""
-    carried = [x.value for x in found if x.looks_carried(goal, search)]
-    most = max([*carried, 0.0 if lower is None else lower.value])
-    ceiling = next((x for x in found if x.value > most and x.mute(goal)), None)
+    reached = [x for x in found if x.looks_carried(goal, search) and not x.beyond_sender()]
+    most = max([*(x.value for x in reached), 0.0 if lower is None else lower.value])
+    ceiling = next((x for x in found if x.value > most and x.untriable(goal)), None)
     if ceiling is None or lower is None:
         return ceiling
-    return ceiling if ceiling.value <= lower.value * NEAR * ROUNDED else None
+    return ceiling if ceiling.value <= lower.value * CEILING * ROUNDED else None
 
 
 def slows(rounds: Sequence[Sequence[Tried]], goal: float) -> bool:
