@@ -120,6 +120,11 @@ class Bounds:
             good = [x for x in good if x.value not in self._untriable] or good
         return next((x for x in reversed(good) if self._any_good(x.value)), None)
 
+    @property
+    def can_be_sent(self) -> bool:
+        """A load was carried that its sender sends in time."""
+        return any(s.good and s.trial.value not in self._untriable for s in self.said)
+
     def _any_good(self, value: float) -> bool:
         return any(s.good and s.trial.value == value for s in self.said)
 

@@ -141,8 +141,11 @@ class _Own:
 
     @property
     def _mute(self) -> bool:
-        """The last trials say nothing."""
+        """The last trials say nothing; of a sender that was late, not even that lower loads are
+        left."""
         last = self._field.tried[-MUTE:]
+        if self._bounds.can_be_sent and all(t.late for t in last):
+            return False
         return len(last) == MUTE and all(t.good(self._goal) is None for t in last)
 
     @property

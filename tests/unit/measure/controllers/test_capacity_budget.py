@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -158,6 +159,22 @@ def test_a_budget_that_ends_below_the_senders_limit_keeps_what_was_carried(
     sut = SimulatedSut(capacity=3000, sender_most=most)
     for answer in searched(sut, budget_s=budget_s, rounds=3).values():
         assert answer.lower and answer.lower.value >= most / 8, texts(answer)
+
+
+@pytest.mark.parametrize(("most", "seldom"), [(12.0, 8.0), (30.0, 16.0), (150.0, 110.0)])
+def test_a_sender_that_is_seldom_in_time_is_the_limit(most: float, seldom: float) -> None:
+    """Seen on realmix: 17 of 19 trials void, one of six at 10X was in time, and the search ended
+    with one trial of what was carried, and as if its budget were to blame."""
+    names = list[str]()
+    for seed in range(12):
+        sut = SimulatedSut(
+            capacity=3000, sender_most=most, sender_seldom=seldom, random=Random(seed)
+        )
+        answer = searched(sut, budget_s=200.0, rounds=3)[0.0]
+        assert answer.lower is not None and answer.confidence is not None
+        assert seldom / 2 < answer.lower.value <= most and answer.upper is None
+        names.append(f"{answer.limited_by} {answer.confidence.level}")
+    assert names.count("generator fair") >= 10, names
 
 
 @pytest.mark.parametrize(("capacity", "start"), [(0.001, 8), (0.001, 20), (0.002, 64)])
