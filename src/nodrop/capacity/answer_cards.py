@@ -12,7 +12,7 @@ from typing import Any
 
 from nodrop.answer.finding import WORDS, Finding, render, worded
 from nodrop.capacity.card import breaks_words
-from nodrop.capacity.findings import ends_of, rate_words, writing
+from nodrop.capacity.findings import ends_of, needed_words, rate_words, writing
 from nodrop.capacity.knee import Worker, workers_of
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
@@ -118,6 +118,7 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         subject=searched.subject, by=answer.by, goal=answer.goal, goals_of=answer.goals_of,
         headline=render(answer.findings[0], "title"), lossy=len(lossy), lossy_of=len(known),
         tolerated=_tolerated(searched.answers),
+        needed="" if answer.needed is None else needed_words(answer.needed, answer.by),
         window="" if searched.window is None else searched.window.name,
         sure=_sure(searched, answer, source, ends),
     )  # fmt: skip

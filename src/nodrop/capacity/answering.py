@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from nodrop.answer.finding import Finding
 from nodrop.capacity.bounds import Bounds
@@ -22,6 +22,7 @@ from nodrop.capacity.search_answer import (
     Between,
     Bound,
     Missed,
+    Needed,
     Round,
     apart,
     confidence,
@@ -251,6 +252,7 @@ class _Cell:
             broke="" if broke is None else broke.record.verdict,
             reached_width=_width(lower, upper),
             confidence=None,
+            needed=_needed(own, search, lower, upper),
             trials=len(own),
             trial_seconds=sum(_offered_s(record) for record in own),
             sent_pps=_sent_pps(every),
@@ -260,6 +262,21 @@ class _Cell:
         *others, cost = findings(answer, every, search, own)
         others += reservations(answer, found)
         return replace(answer, findings=(*others, cost))
+
+
+def _needed(
+    own: Sequence[TrialRecord], search: Search, lower: Bound | None, upper: Bound | None
+) -> Needed | None:
+    value = next((r.searched.need for r in own if r.searched and r.searched.need), None)
+    if search.need is None or value is None:
+        return None
+    verdict: Literal["yes", "no", "not shown"] = "not shown"
+    if lower is not None and lower.value >= value:
+        verdict = "yes"
+    elif upper is not None and upper.value <= value:
+        verdict = "no"
+    times = None if lower is None else lower.value / value
+    return Needed(asked=search.need, value=value, verdict=verdict, times=times)
 
 
 def _confidence(

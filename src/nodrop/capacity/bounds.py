@@ -4,6 +4,7 @@ that they show to be too much."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -66,7 +67,7 @@ class Bounds:
         self.said = [s for s in self._sights if s.good is not None]
         every = loads(trials)
         self.mute_values = [x.value for x in every if x.mute(goal)]
-        self._untriable = {x.value for x in every if x.untriable(goal)}
+        self.untriable = {x.value for x in every if x.untriable(goal)}
 
     @property
     def keeps_changing(self) -> bool:
@@ -117,13 +118,13 @@ class Bounds:
         shares = self._good_shares
         good = [x for x in self.loads if shares.get(x.value, 0.0) > 0.5]
         if self.lowest_bad is None:
-            good = [x for x in good if x.value not in self._untriable] or good
+            good = [x for x in good if x.value not in self.untriable] or good
         return next((x for x in reversed(good) if self._any_good(x.value)), None)
 
     @property
     def can_be_sent(self) -> bool:
         """A load was carried that its sender sends in time."""
-        return any(s.good and s.trial.value not in self._untriable for s in self.said)
+        return any(s.good and s.trial.value not in self.untriable for s in self.said)
 
     def _any_good(self, value: float) -> bool:
         return any(s.good and s.trial.value == value for s in self.said)
@@ -132,7 +133,7 @@ class Bounds:
     def ceiling(self) -> float | None:
         """Lowest load above all carried ones that could not be tried."""
         most = 0.0 if self.highest_good is None else self.highest_good.value
-        return min((value for value in self._untriable if value > most), default=None)
+        return min((value for value in self.untriable if value > most), default=None)
 
     @property
     def to_repeat(self) -> float | None:
@@ -290,7 +291,7 @@ class Bounds:
         """Loads that can be sent and were carried more than once; all of them if none was."""
         end = math.inf if self.lowest_bad is None else self.lowest_bad.value
         below = [x for x in tried if x.value < end]
-        below = [x for x in below if x.value not in self._untriable] or below
+        below = [x for x in below if x.value not in self.untriable] or below
         return [x for x in below if self.good(x.value) > 1] or below
 
     def of_start(self, trials: Sequence[Tried]) -> Bracket:
@@ -300,8 +301,11 @@ class Bounds:
         sights = [s for s in every if s.good is not None and id(s.trial.record) in own]
         found = loads(s.trial for s in sights)
         final_s = self._search.final_trial_s
-        bad = {s.trial.value for s in sights if not s.good}
-        upper = next((x for x in found if x.value in bad), None)
+        tally: Counter[float] = Counter()
+        for one in sights:
+            tally[one.trial.value] += 1 if one.good else -1
+        # One trial of two may have been disturbed.
+        upper = next((x for x in found if tally[x.value] < 0), None)
         end = math.inf if upper is None else upper.value
         good = {s.trial.value for s in sights if s.good and s.trial.seconds >= final_s}
         below = [x for x in found if x.value in good and x.value < end]

@@ -97,6 +97,8 @@ def loads_lines(card: Card) -> Iterator[tuple[str, str]]:
         yield "too much", ", ".join(filter(None, (rate_words(too_much), lost_words(card))))
     if card.tolerated:
         yield "", card.tolerated
+    if card.needed:
+        yield "need", card.needed
     yield "breaks", card.breaks.verdict
 
 

@@ -72,6 +72,14 @@ def capacity(
         str | None,
         typer.Option("--by", metavar="SCALE", help="How load grows: multiplier, speed or pps."),
     ] = None,
+    need: Annotated[
+        str | None,
+        typer.Option(
+            "--need",
+            metavar="LOAD",
+            help="A load that has to be carried, such as 1Gbit/s, 20000pps or 1X: yes or no first.",
+        ),
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -112,10 +120,12 @@ def capacity(
     nodrop capacity my.pcap0 my.pcap1 my.pcap2
     nodrop capacity my.pcap --goal 0 --goal 0.5% --budget 10m
     nodrop capacity my.pcap --rules my.rules --goal-detections 1% --budget 15m
+    nodrop capacity my.pcap --need 1Gbit/s
 
-    Exit code 0: each goal has its figure; 2: bad input, or something is missing here, and nothing
-    was touched; 3: the lab failed; 6: no load is shown to be carried for one of the goals, so there
-    is no figure.
+    Exit code 0: each goal has its figure, and what --need asks for is carried; 2: bad input, or
+    something is missing here, and nothing was touched; 3: the lab failed; 5: what --need asks for
+    is too much; 6: no load is shown to be carried for one of the goals, or it is not shown of
+    --need's.
     """
     from nodrop.config.asked import CapacityQuestion, Sensor
     from nodrop.config.experiment import asked_experiment
@@ -138,6 +148,7 @@ def capacity(
         method=method,
         window=window,
         soak=soak,
+        need=need,
         loop=loop,
     )
     changes = all_settings(settings, tolerate_truncated=tolerate_truncated)

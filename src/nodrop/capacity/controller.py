@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
+from nodrop.answer.finding import worded
 from nodrop.capacity.answering import answers
 from nodrop.capacity.forecast import RAMP_TRIALS, deciding_s, ramp_s
 from nodrop.capacity.methods import Ask, Field, Method, bisection, own
@@ -25,7 +26,7 @@ from nodrop.capacity.tried import (
     of_round,
     ramp_of,
 )
-from nodrop.config.search import MOST_COPIES, RANGE, Search
+from nodrop.config.search import MOST_COPIES, RANGE, Search, parse_need
 from nodrop.errors import BadInput
 from nodrop.measure.controllers.blocks import (
     Asked,
@@ -220,7 +221,10 @@ class Capacity:
         every, tried = of_cell_tried(of_cell), of_round(of_cell, cell.factors, number)
         if len(tried) >= MOST_TRIALS or _silent(every) or _never_ready(every):
             return None
-        is_first = number == 1 and not every and ramp_of(of_cell, cell.factors) is None
+        need = need_of(cell, self._search)
+        unseen = all(t.value == need for t in every)  # the load that is needed comes first
+        is_first = number == 1 and unseen and ramp_of(of_cell, cell.factors) is None
+        is_first &= need is None or bool(every)
         if is_first and (ramp := self._ramp(cell)) is not None:
             return ramp
         is_own = self._search.method == "nodrop"
@@ -240,6 +244,7 @@ class Capacity:
             lowest=lowest,
             highest=highest,
             tried=tried,
+            need=need_of(cell, self._search),
             ramp=ramp_of(of_cell, cell.factors),
             level=any(r.packets.queue is not None for r in ramps),
         )
@@ -310,6 +315,7 @@ class Capacity:
                 round=number,
                 ramp=None if ask.ramp_from is None else Ramp(start=ask.ramp_from),
                 soak=Soak() if ask.soak else None,
+                need=need_of(cell, self._search),
                 goals_of=self._search.goals_of,
             ),
         )
@@ -455,6 +461,23 @@ def _once_s(cell: AskedCell, by: str, value: float) -> float | None:
     return cell.trace_s / speed if cell.trace_s else None
 
 
+def need_of(cell: AskedCell, search: Search) -> float | None:
+    """The load that has to be carried, on the search's scale; None if none has, or it is not
+    known what it is of this trace. Three digits, rounded up."""
+    if search.need is None:
+        return None
+    packets, seconds, octets = cell.trace_packets, cell.trace_s, cell.trace_bytes
+    times = float(cell.load.get("speed") or 1.0) if search.by == "multiplier" else 1.0
+    times *= 1.0 if search.by == "multiplier" else cell.load.get("multiplier", 1)
+    pps = packets / seconds * times if packets and seconds else None
+    bps = 8 * octets / seconds * times if octets and seconds else None
+    value = parse_need(search.need).of(search.by, pps=pps, bps=bps)
+    if value is None:
+        return None
+    digits = 2 - math.floor(math.log10(value))
+    return float(math.ceil(value * 10.0**digits - 1e-9) / 10.0**digits)
+
+
 def first_load(cell: AskedCell, search: Search) -> dict[str, Any]:
     """The [load] table of a trial that decides, at the load where the search begins."""
     start, _ = _begin(cell, search)
@@ -492,6 +515,14 @@ def _check(cell: AskedCell, search: Search) -> None:
         raise BadInput(
             "load.trace: all its packets have one time, so it has no rate of its own and no NX: "
             'search.by = "pps" (--by pps) searches in packets/s'
+        )
+    need = need_of(cell, search)
+    if search.need is not None and need is None:
+        raise BadInput(worded("needed.no_rate", asked=search.need))
+    lowest, highest = _limits(cell, search)
+    if need is not None and not lowest <= need <= highest:
+        raise BadInput(
+            worded("needed.outside", asked=search.need, need=need, low=lowest, high=highest)
         )
     for key in ("min", "max"):
         value = getattr(search, key)
@@ -533,6 +564,7 @@ def _limits(cell: AskedCell, search: Search) -> tuple[float, float]:
     start = _start(cell, search)
     if search.max is not None:
         start = min(start, search.max)
-    lowest = search.min if search.min is not None else start / RANGE
+    least = min(start, need_of(cell, search) or start)
+    lowest = search.min if search.min is not None else least / RANGE
     highest = search.max if search.max is not None else max(start, lowest) * FAR
     return lowest, highest

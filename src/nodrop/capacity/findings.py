@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from nodrop.answer.finding import Finding, render
-from nodrop.capacity.search_answer import Answer, Between, Bound
+from nodrop.capacity.search_answer import Answer, Between, Bound, Needed
 from nodrop.capacity.search_answer import apart as rounds_apart
 from nodrop.capacity.tried import Tried, no_ratio
 from nodrop.config.search import Search
@@ -25,6 +25,9 @@ from nodrop.ledger.hops import ON_EVERY_HOST
 from nodrop.results.capacity import CardLoad
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.interval import Knee
+
+MORE = 1.05
+"""From so many times on there is headroom to speak of."""
 
 
 def ramp_findings(by: str, ramp: Ramp) -> Iterator[Finding]:
@@ -85,6 +88,16 @@ def findings(
         because=bounds,
         trials=tuple(t.record.run for t in every),
     )
+
+
+def needed_words(need: Needed, by: str) -> str:
+    scale = value_words(by, need.value)
+    asked = need.asked if scale == need.asked else f"{need.asked} ({scale})"
+    code = "least" if need.times is None else "more" if need.times >= MORE else "sentence"
+    values = {"asked": asked, "times": need.times}
+    form = {"yes": code, "no": "least" if need.times is None else "sentence"}
+    finding = Finding(code=f"needed.{need.verdict.replace(' ', '_')}", values=values)
+    return render(finding, form.get(need.verdict, "sentence"))
 
 
 def _reason(code: str, **values: Any) -> Finding:

@@ -60,6 +60,8 @@ class Field:
     highest: float
     tried: Sequence[Tried]
     """Trials in order: of one round, or, for nodrop's own method, of all."""
+    need: float | None = None
+    """The load that has to be carried."""
     ramp: Ramp | None = None
     """Results of the cell's ramp; None if it had none."""
     level: bool = False
@@ -102,14 +104,19 @@ def own(field: Field) -> Ask | None:
     of too much, and proves a load just below the limit and one just above (docs/methodology.md)."""
     bounds: Bounds | None = None
     strictest: _Own | None = None
+    needed: Ask | None = None
     for goal in sorted(field.search.goals):
         bounds = Bounds(field.tried, goal, field.search, bounds)
         goal_search = _Own(field, bounds)
+        if goal == field.search.goals[0]:
+            needed = goal_search.needed()
+            if needed is not None and not any(t.value == needed.value for t in field.tried):
+                return needed
         ask = goal_search.ask()
         if ask is not None:
             return ask
         strictest = strictest or goal_search
-    return None if strictest is None else strictest.last_word()
+    return needed or (None if strictest is None else strictest.last_word())
 
 
 class _Own:
@@ -127,6 +134,18 @@ class _Own:
         if ask is None:
             return None
         return replace(self._long_enough(ask), round=self._round(ask.value))
+
+    def needed(self) -> Ask | None:
+        """The load that has to be carried, until it is shown whether it is."""
+        need, bounds = self._field.need, self._bounds
+        if need is None or bounds.keeps_changing or need in bounds.untriable:
+            return None
+        lower, upper = bounds.bracket.lower, bounds.bracket.upper
+        below = lower is not None and lower.value >= need
+        above = upper is not None and upper.value <= need
+        if below or above or max(bounds.good(need), bounds.bad(need)) >= bounds.proofs:
+            return None
+        return Ask(value=need, seconds=self._final_s, round=self._round(need))
 
     def last_word(self) -> Ask | None:
         """The load that is carried, if it was not tried lately: a SUT that has changed shows it
@@ -201,6 +220,8 @@ class _Own:
         if late:
             if min(late) <= self._field.lowest:
                 return None
+            if len(late) > 1 and start < min(late) * ASTRAY and start not in late:
+                return self._field.ask(start, self._final_s)  # it is what most ask first
             return self._field.ask(min(late) * ASTRAY, self._final_s)
         if ramp is not None and ramp.expects:
             at = LOOK if self._field.level else EXPECTED

@@ -86,6 +86,17 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Needed:
+    """A load that has to be carried, held against the bounds."""
+
+    asked: str
+    value: float
+    verdict: Literal["yes", "no", "not shown"]
+    times: float | None
+    """So many times this load is carried; None = no load is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Missed:
     """How many trials of the load that is carried, and of loads a little below, missed the goal."""
 
@@ -140,6 +151,8 @@ class Answer:
     asked for and no more was sent."""
     confidence: Confidence | None
     """None without a load that is carried."""
+    needed: Needed | None
+    """None if no load was said to be needed."""
     trials: int
     trial_seconds: float
     sent_pps: Mapping[float, float]

@@ -34,6 +34,8 @@ MOST_ROWS = 15
 others."""
 MOST_CELLS = 20
 """Cells printed of a run of several; the page has the others."""
+TOO_MUCH = 5
+"""Exit code of a search if a load that has to be carried is too much."""
 NO_FIGURE = 6
 """Exit code of a search that has no load that is carried, for a cell or a goal, and of a run that
 was disturbed too often for its cells to be compared."""
@@ -43,8 +45,12 @@ def ends_with(searches: Sequence[SearchedCell]) -> int:
     """The exit code of a search. A void trial on the way to a figure is no failure: the sender is
     late at loads beyond its own."""
     answers = [answer for one in searches for answer in one.answers]
+    needs = [one.answers[0].needed for one in searches]
+    verdicts = {need.verdict for need in needs if need is not None}
+    if "no" in verdicts:
+        return TOO_MUCH
     found = answers and all(answer.lower is not None for answer in answers)
-    return 0 if found else NO_FIGURE
+    return 0 if found and "not shown" not in verdicts else NO_FIGURE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +119,8 @@ def answer_lines(story: Story, searched: SearchedCell, card: Card, page: Path) -
     yield Line(key="", words=_beside(searched, card), rows=3)
     if card.tolerated:
         yield Line(key="", words=card.tolerated, rank=2)
+    if card.needed:
+        yield Line(key="need", words=card.needed, style="bold")
     if card.too_much is not None:
         words = ", ".join(filter(None, (rate_words(card.too_much), lost_words(card))))
         yield Line(key="too much", words=words)

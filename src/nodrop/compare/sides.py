@@ -525,7 +525,9 @@ def _searched_how(said: Any) -> Any:
     figures."""
     if not isinstance(said, dict):
         return None
-    return {key: said[key] for key in said if key not in ("by", "goals", "rounds", "budget_s")}
+    return {
+        key: said[key] for key in said if key not in ("by", "goals", "rounds", "budget_s", "need")
+    }
 
 
 def _asked(manifest: Mapping[str, Any], experiment: str) -> Iterator[tuple[str, Any]]:

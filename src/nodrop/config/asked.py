@@ -92,6 +92,7 @@ class CapacityQuestion(_Question):
     by: str | None = None
     method: str | None = None
     soak: str | None = None
+    need: str | None = None
     loop: str | None = None
 
     def table(self, folder: Path) -> dict[str, Any]:
@@ -102,6 +103,7 @@ class CapacityQuestion(_Question):
             "budget_s": None if self.budget is None else time_s("--budget", self.budget),
             "soak_s": None if self.soak is None else time_s("--soak", self.soak),
             "method": self.method,
+            "need": self.need,
         }
         before = "misses a detection" if self.goals_of_detections else "drops a packet"
         question = (

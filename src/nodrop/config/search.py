@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -40,6 +40,48 @@ SHORTEST_S = 1.1
 shorter than it was asked to be: from its first packet to its last."""
 
 
+class Need(NamedTuple):
+    """A load that somebody has to carry."""
+
+    number: float
+    unit: Literal["X", "packets/s", "bit/s"]
+    """X: as many times the trace's own traffic."""
+
+    def of(self, scale: Scale, *, pps: float | None, bps: float | None) -> float | None:
+        """The load on a search's scale; `pps`, `bps`: of the cell's own traffic."""
+        own = {"X": 1.0, "packets/s": pps, "bit/s": bps}[self.unit]
+        whole = pps if scale == "pps" else 1.0
+        return None if own is None or whole is None else self.number / own * whole
+
+
+_TIMES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+_UNITS: Mapping[str, Literal["X", "packets/s", "bit/s"]] = {
+    "x": "X",
+    "pps": "packets/s",
+    "packets/s": "packets/s",
+    "bps": "bit/s",
+    "bit/s": "bit/s",
+}
+
+
+def parse_need(text: str) -> Need:
+    """ValueError in words for people."""
+    number = r"\d[\d,]{0,14}(?:\.\d{1,9})?"
+    form = rf"({number})\s?(x|([kmg]?)(pps|packets/s|bps|bit/s))"
+    match = re.fullmatch(form, text.strip().lower(), re.ASCII)
+    if match is None:
+        raise ValueError('must be a load, such as "1Gbit/s", "20000pps" or "1X"')
+    found = float(match[1].replace(",", "")) * _TIMES[match[3] or ""]
+    if not found:
+        raise ValueError("must be more than nothing")
+    return Need(found, _UNITS[match[4] or "x"])
+
+
+def _readable_need(text: str) -> str:
+    parse_need(text)
+    return text
+
+
 class Search(Options):
     """The words are those of MLRsearch (RFC 9971)."""
 
@@ -49,6 +91,9 @@ class Search(Options):
     """The least that is tried; without it, a sixteenth of where the search begins."""
     max: Positive | None = None
     """The most that is tried; without it, whatever the sender can do."""
+    need: Annotated[str, AfterValidator(_readable_need)] | None = None
+    """`"1Gbit/s"`, `"20000pps"` or `"1X"`: a load that has to be carried. The search tries it
+    first, and says whether it is carried for the first goal, and with what headroom."""
     goals: Annotated[tuple[LossRatio, ...], Field(min_length=1)] = (0.0, 0.005)
     """Loss ratios that are tolerated: 0 is the no-drop rate (NDR), others partial-drop rates."""
     goals_of: Of = "packets"

@@ -418,6 +418,7 @@ def _asked(cell: Cell, searched: LoadGenerator | None) -> AskedCell:
         load=cell.load,
         trace_packets=None if facts is None else facts.packets,
         trace_s=None if facts is None else facts.pass_s,
+        trace_bytes=None if facts is None else facts.frame_bytes,
         first_pps=None if facts is None else facts.planned.pps,
     )
 

@@ -177,6 +177,8 @@ class Card(Model):
     lossy_of: Count
     tolerated: str
     """The difference that tolerating loss makes, in words."""
+    needed: str = ""
+    """Whether the load that has to be carried is, in words; empty if none has."""
     window: str
     breaks: Breaks
     sure: Sure

@@ -173,6 +173,8 @@ class Searched(Model):
     """Null if the load was the same all the time."""
     soak: Soak | None = None
     """Null if the trial is one of the search itself."""
+    need: NotNegative | None = None
+    """The load that has to be carried (`search.need`), on the search's scale."""
     goals_of: Literal["packets", "detections"] = "packets"
     """Packets or detections: the trial is judged by the loss ratio of these."""
 

@@ -47,6 +47,8 @@ class AskedCell:
     """Packets of one pass over the trace; None without a search, or if it could not be read."""
     trace_s: float | None = None
     """The trace's own duration; None as for `trace_packets`."""
+    trace_bytes: int | None = None
+    """Bytes of the frames of one pass; None as for `trace_packets`."""
     first_pps: float | None = None
     """Packets/s of the deciding trial where a search begins; None as for `trace_packets`."""
 
