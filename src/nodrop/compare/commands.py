@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,6 +31,7 @@ from nodrop.terminal.arguments import (
     SutKind,
     Threads,
     TraceName,
+    Window,
     blaming_options,
     complain,
     reporting,
@@ -46,9 +47,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from nodrop.compare.near_limit import NearLimit
     from nodrop.compare.records import History, Line, Row, Versus
     from nodrop.config.asked import AbQuestion
     from nodrop.config.experiment import Experiment
+    from nodrop.config.lab_file import LabSource
     from nodrop.measure.plan import Plan
     from nodrop.results.trial import TrialRecord
 
@@ -321,6 +324,16 @@ def ab(
     threads: Threads = None,
     setup: SetupKind = "bare",
     sut: SutKind = "suricata",
+    load: Annotated[
+        str | None,
+        typer.Option(
+            "--load",
+            metavar="LOAD",
+            help="Load of both, such as 4X or 20000pps; without it a short search finds one near "
+            "where A begins to lose.",
+        ),
+    ] = None,
+    window: Window = None,
     metrics: Metrics = None,
     most: Annotated[
         int, typer.Option("--most", metavar="N", help="Most trials of each build.")
@@ -345,12 +358,15 @@ def ab(
     \b
     nodrop ab my.pcap --a ./old/suricata --b ./new/suricata --budget 20m
     nodrop ab my.pcap --a sut.threads=1 --b sut.threads=2 --metric loss_pct
+    nodrop ab my.pcap --a suricata:7 --b suricata:8 --load 4X --window busiest
 
     Exit code 0: B is the same or better; 5: worse in some metric; 6: cannot tell within --most or
     --budget; 1: a build has no trial that is not void; 2: bad input; 3: the lab failed.
     """
+    from nodrop.compare.near_limit import given_load, kept_load, names_its_load
     from nodrop.config.asked import AbQuestion, Sensor
     from nodrop.config.lab_file import load_lab
+    from nodrop.config.replay import BUSIEST
     from nodrop.measure.controllers.blocks import UntilTold
     from nodrop.measure.plan import make_plan
     from nodrop.remote.dispatch import measuring
@@ -364,13 +380,26 @@ def ab(
     _must_be_metrics(metrics or [])
     sensor = Sensor(config=config, binary=binary, image=image, threads=threads)
     question = AbQuestion(
-        a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, sensor=sensor, most=most
-    )
+        a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, sensor=sensor, most=most,
+        window=window or BUSIEST, load={} if load is None else given_load(load),
+    )  # fmt: skip
+    if resume:
+        question = replace(question, load=kept_load(out) or question.load)
     asked = _experiment(question, settings or [])
     where = load_lab(lab)
     plan = blaming_options(asked, lambda: make_plan(asked))
     seconds = None if budget is None else time_s("--budget", budget)
     _must_hold_a_pair(seconds, plan)
+    cells = question.cells(Path.cwd()).named
+    if not resume and not names_its_load(asked, cells):
+        quiet = as_json or markdown
+        near = _near_limit(question, settings or [], cells["a"], seconds, where, out, quiet=quiet)
+        question = replace(question, load=near.load)
+        asked = _experiment(question, settings or [])
+        plan = blaming_options(asked, lambda: make_plan(asked))
+        seconds = None if seconds is None else seconds - near.took_s
+        _must_hold_a_pair(seconds, plan)
+    _say_if_too_few(seconds, plan)
     until = UntilTold(
         plan.controller,
         most=most,
@@ -399,6 +428,41 @@ def ab(
         if seconds and found.verdict == "cannot tell" and len(outcome.records) < 2 * most:
             found.card.to_do.append(going_on(sys.argv[1:], outcome.directory, seconds))
         return answered(found, markdown=markdown, junit=junit, page=page, as_json=as_json)
+
+
+def _near_limit(
+    question: AbQuestion, settings: Sequence[str], first: Mapping[str, Any], budget_s: float | None,
+    where: LabSource, out: Path, *, quiet: bool,
+) -> NearLimit:  # fmt: skip
+    from nodrop.compare.near_limit import searched
+    from nodrop.measure.plan import make_plan
+    from nodrop.remote.dispatch import measuring
+    from nodrop.terminal.progress import shown
+
+    def measure(experiment: Experiment) -> Sequence[TrialRecord]:
+        plan = blaming_options(experiment, lambda: make_plan(experiment))
+        with shown(quiet=quiet, as_json=False) as progress:
+            outcome = measuring(where)(
+                experiment, where, out=out, resume=False, progress=progress, plan=plan
+            )
+        return outcome.records
+
+    near = searched(question.search, settings, first, budget_s, measure)
+    complain(near.words)
+    return near
+
+
+def _say_if_too_few(budget_s: float | None, plan: Plan) -> None:
+    from nodrop.answer.finding import worded
+    from nodrop.measure.controllers.blocks import LOOKS
+
+    if budget_s is None or plan.load_s is None:
+        return
+    pair_s = (plan.load_s + plan.around_s) / plan.repetitions
+    fits = int(budget_s / pair_s)
+    if fits < LOOKS[0]:
+        values = {"fits": fits, "needed": LOOKS[0], "enough_s": 1.2 * LOOKS[0] * pair_s}
+        complain(worded("near_limit.few", budget_s=budget_s, **values))
 
 
 def going_on(argv: Sequence[str], run: Path, budget_s: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -142,18 +142,28 @@ class AbQuestion(_Question):
     b: Sequence[str]
     """Each a binary, an image, or key=value."""
     most: int = 80
+    load: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of [load] that say how much is sent."""
 
     def table(self, folder: Path) -> dict[str, Any]:
         """Without the two cells, which may be the same."""
         question = f"Does {self.sut} B differ from A on {Path(self.trace).name}?"
+        asked = self._table(folder, command="ab", question=question)
         return {
-            **self._table(folder, command="ab", question=question),
+            **asked,
+            "load": {**asked["load"], **self.load},
             "measure": {"repetitions": self.most},
         }
 
     def cells(self, folder: Path) -> Matrix:
         named = {name: _build(f"--{name}", said, folder) for name, said in self._sides()}
         return Matrix(named=named)
+
+    @property
+    def search(self) -> CapacityQuestion:
+        """How much does A carry of it?"""
+        inputs = {each.name: getattr(self, each.name) for each in fields(_Question)}
+        return CapacityQuestion(**inputs)
 
     def _sides(self) -> Sequence[tuple[str, Sequence[str]]]:
         return ("a", self.a), ("b", self.b)
