@@ -8,6 +8,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from nodrop.answer.finding import WORDS, Finding, render, worded
@@ -22,6 +23,7 @@ from nodrop.capacity.words import bounds_words, causes_words, disagreeing, from_
 from nodrop.config.asked import SEARCHING, search_command
 from nodrop.config.units import noun, parse_cpus
 from nodrop.findings.load_words import apart, written
+from nodrop.ledger.level import ROOMY_SLOTS
 from nodrop.report import escape
 from nodrop.report.loads import Ladder, always_void, ladders, places_of, share
 from nodrop.report.sentences import hop_title
@@ -45,11 +47,10 @@ from nodrop.untrusted.json_text import table_in, tables_in, value_in
 MOST_ACTIONS = 3
 WAITED, FULL = 0.1, 0.9
 """Parts of the time from which a worker is said to have waited, and to have been busy."""
+LEAST_TWINS = 3
 IDLE = 0.2
 """Part of the time below which a worker is said to be idle."""
 MOST_PATH = 6
-ROOMY_FRAMES = 32_768
-"""Frames of a socket ring, as many as lossless baselines have (testbed/suts/suricata/sut.py)."""
 SEARCH_S = 240.0
 """Budget of a search that is offered, as `nodrop capacity` has it."""
 OUTCOMES = ("measured", "void", "failed")
@@ -75,6 +76,8 @@ class _Limit:
     """Its trials above it lost nothing: it fell behind."""
     why: str | None = None
     """In the place of the usual reason."""
+    with_room: str = ""
+    """The load that a larger ring is predicted to hold."""
     lost: Sequence[Trial] = ()
     """Measured trials that lost packets, of a search that its budget ended."""
 
@@ -107,6 +110,7 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         sut=escape.plain(searched.subject if not searched.label else "the SUT", longest=24),
         detections=answer.goals_of == "detections",
         carried=lower is not None,
+        with_room=_with_room(searched, answer),
         crowded=_crowded(searched.trials),
         behind=bool(known) and not lossy,
         why=why,
@@ -122,6 +126,21 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         window="" if searched.window is None else searched.window.name,
         sure=_sure(searched, answer, source, ends),
     )  # fmt: skip
+
+
+def _with_room(searched: SearchedCell, answer: Answer) -> str:
+    """The limit with a larger ring, as the twins of trials say whose rings were half full; empty
+    if fewer than three do."""
+    believed = [one for t in searched.trials if (one := tried(t.record)).fits(answer.goal)]
+    queues = [(one.value, one.record.packets.queue) for one in believed]
+    said = [(value, q.fits_times, q.roomy_fits_times) for value, q in queues if q is not None]
+    now = [value * fits for value, fits, roomy in said if fits and roomy]
+    then = [value * roomy for value, fits, roomy in said if fits and roomy]
+    if len(now) < LEAST_TWINS:
+        return ""
+    loads = writing(answer)
+    values = {"load": loads.at(median(then)), "more": median(then) / median(now) - 1}
+    return worded("with_room", trials=len(now), **values)
 
 
 Ends = tuple[CardLoad | None, CardLoad | None]
@@ -438,7 +457,9 @@ def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) 
     bursts = lossy and _mostly(above, "burst", "costly")
     perhaps = lossy and _mostly(above, "burst", "costly", "not_known") and not full
     if (bursts or perhaps) and limit.knob.startswith("sut.ring_size"):
-        yield one("room" if bursts else "room-perhaps", f"sut.ring_size={ROOMY_FRAMES}")
+        room = one("room" if bursts else "room-perhaps", f"sut.ring_size={ROOMY_SLOTS}")
+        why = " ".join(filter(None, (room.why, limit.with_room)))
+        yield room.model_copy(update={"why": why})
     host = value_in(source.run.manifest, "host", "cpu", "cpus")
     # An idle one would change nothing with another CPU.
     if limit.by == "sut" and not bursts and cpus and workers and not idle:

@@ -53,6 +53,10 @@ class Ring:
         return max(1, int(self.blocks * self.block_bytes / (mean_frame_bytes + HEADER_BYTES)))
 
 
+ROOMY_SLOTS = 32_768
+"""Places of the larger ring that is advised: half a second of 65,000 packets/s."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
     """Level of the ring that came nearest to its limit, or went furthest beyond it."""
@@ -77,6 +81,8 @@ class Level:
     """Longest time between two looks."""
     fits_times: float | None = None
     """Multiple of the load that the rings just hold, by the trial's twin; None = not known."""
+    roomy_fits_times: float | None = None
+    """The same of rings with `ROOMY_SLOTS`; None also if they hold no fewer."""
 
 
 def level(

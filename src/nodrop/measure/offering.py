@@ -42,7 +42,7 @@ from nodrop.measure.packets.instances import (
 )
 from nodrop.measure.packets.readings import Reading, Readings, nothing_arrived
 from nodrop.measure.packets.reassembly import Room
-from nodrop.measure.queues import fits_times, queues
+from nodrop.measure.queues import forecast, queues
 from nodrop.measure.sampling import Sampler, Usage, by_our_clock, rings_of, rows_of_processes
 from nodrop.protocol import SampleRow
 from nodrop.testbed.hosts.api import HostProcess, Json, counters_of, rise
@@ -590,7 +590,7 @@ class Offering:
             clock_offset_ns=clock_offset_ns,
             throttled_ns=running.throttled_ns,
         )
-        counted.level = replace(seen, fits_times=fits_times(found, faster=load.constant_rate))
+        counted.level = forecast(seen, found, faster=load.constant_rate)
         lossy = [queue for queue in found if queue.lost]
         if lossy:
             most = max(lossy, key=lambda queue: queue.lost)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from nodrop.ledger.level import Look, Ring
+from nodrop.ledger.level import ROOMY_SLOTS, Level, Look, Ring
 from nodrop.ledger.queue import Observation, Queue, Reader, Sends, limit_times, reproduced
 from nodrop.ledger.thread_times import TAKEN, Spans, Timeline, Went, each_interval
 from nodrop.protocol import SentProfile
@@ -136,9 +136,17 @@ def _reader(
     ]
 
 
-def fits_times(queues: Sequence[Queue], *, faster: bool) -> float | None:
-    """Multiple of the load that the rings just hold on an undisturbed host, as the trial's own twin
-    says; None if it does not reproduce the trial, or nothing waited."""
+def forecast(seen: Level, queues: Sequence[Queue], *, faster: bool) -> Level:
+    """The level with the multiples of the load that its rings, and larger ones, just hold on an
+    undisturbed host, as the trial's own twin says. Without them if the twin does not reproduce the
+    trial, or nothing waited."""
     one = Observation(load=1.0, queues=queues, faster=faster)
     found = reproduced(one) if queues else None
-    return limit_times(one) if found is not None and found.close else None
+    if found is None or not found.close:
+        return seen
+    larger = seen.slots < ROOMY_SLOTS
+    return replace(
+        seen,
+        fits_times=limit_times(one),
+        roomy_fits_times=limit_times(one, ROOMY_SLOTS) if larger else None,
+    )

@@ -349,6 +349,8 @@ class QueueLevel(Model):
     """Multiple of this load that the rings just hold on an undisturbed host, as a queue with the
     costs of this trial's packets predicts it (ledger/queue.py); null if that queue does not show
     what the trial showed."""
+    roomy_fits_times: NotNegative | None = None
+    """The same with a ring of 32,768 packets."""
 
 
 class PacketBooks(Model):

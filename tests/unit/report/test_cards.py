@@ -279,6 +279,37 @@ def test_bursts_want_a_larger_ring_before_a_further_cpu(
 
 
 @pytest.mark.parametrize(
+    ("roomy", "words"),
+    [
+        (1.5, "Predicted: 11,900 packets/s (11.9X), 50 % more, by the rings of 3 trials."),
+        (2.0, "Predicted: 15,800 packets/s (15.8X), 100 % more, by the rings of 3 trials."),
+        (None, "burst"),
+    ],
+)
+def test_a_larger_ring_has_its_predicted_load(
+    tmp_path: Path, roomy: float | None, words: str
+) -> None:
+    queue = {
+        "rings": 1, "slots": 2058, "highest_packets": 1900, "highest_ratio": 0.92, "at_s": 1.0,
+        "above_half_s": 0.1, "above_ninety_s": 0.0, "lost_packets": 0, "looks": 900,
+        "longest_gap_s": 0.01,
+    }  # fmt: skip
+    loads = [tried(7.5, [0.0] * 3), tried(8.3, [0.01] * 3)]
+    causes = [{"rule": "burst", "words": "burst"}]
+    run = outcome_search(
+        tmp_path, [loads[0], replace(loads[1], fields={**loads[1].fields, "loss_causes": causes})]
+    )
+    lines = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+    for line in lines:
+        value = line["searched"]["value"]
+        fits = {"fits_times": 7.9 / value, "roomy_fits_times": roomy and roomy * 7.9 / value}
+        line["body"]["queue"] = {**queue, "excess": value / 7.9, **fits}
+    (run / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    room = next(a for a in card_of(run).actions if "ring" in a.text)
+    assert room.why.endswith(words) if roomy else "Predicted" not in room.why, room.why
+
+
+@pytest.mark.parametrize(
     ("options", "settings"),
     [
         ({"threads": 1}, ["limits.cpus", "sut.threads=2"]),
