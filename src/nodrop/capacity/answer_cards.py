@@ -48,6 +48,8 @@ MOST_ACTIONS = 3
 WAITED, FULL = 0.1, 0.9
 """Parts of the time from which a worker is said to have waited, and to have been busy."""
 LEAST_TWINS = 3
+UNSTEADY = 1.08
+"""Fastest trial's CPU over the slowest one's."""
 IDLE = 0.2
 """Part of the time below which a worker is said to be idle."""
 MOST_PATH = 6
@@ -391,6 +393,7 @@ def _sure_words(
     ends: Ends,
 ) -> Iterator[str]:  # fmt: skip
     """`rounds`: asked for; `odd`: trials that disagree, and whether each carried its load."""
+    yield from _speeds(searched)
     if answer.lower is not None:
         runs, goal = {*answer.lower.runs}, answer.goal
         met = [tried(t.record).good(goal) for t in searched.trials if t.name in runs]
@@ -412,6 +415,15 @@ def _sure_words(
     measured = [f"{one.pps:,.0f}" for one in seen]
     if measured != [one.shown_pps for one in seen]:
         yield worded("trials.measured", rates=" and ".join(measured))
+
+
+def _speeds(searched: SearchedCell) -> Iterator[str]:
+    """A SUT whose CPU is not as fast in one trial as in another has no limit closer than that."""
+    of_trials = [t.record.disturbed for t in searched.trials if t.valid]
+    slowed = [one.slowed for one in of_trials if one is not None and one.slowed is not None]
+    speeds = [1 - one.lost_ratio for one in slowed]
+    if 2 * len(speeds) > len(of_trials) and max(speeds) >= UNSTEADY * min(speeds):
+        yield worded("trials.speeds", least_pct=100 * min(speeds), most=max(speeds))
 
 
 def _margin(fullest: float | None) -> Iterator[str]:

@@ -310,6 +310,25 @@ def test_a_larger_ring_has_its_predicted_load(
 
 
 @pytest.mark.parametrize(
+    ("slow", "says"),
+    [([0.6, 0.1], "The SUT's CPU did 82 to 97 % of what it can: others use its core."),
+     ([0.5, 0.4], None), ([], None)],
+)  # fmt: skip
+def test_a_cpu_that_others_slow_is_named_beside_wide_bounds(
+    tmp_path: Path, slow: list[float], says: str | None
+) -> None:
+    """Seen: limits of single trials from 4.5X to 7.2X, in the order of the CPU's speed."""
+    run = outcome_search(tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)])
+    lines = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+    for n, trial in enumerate(lines if slow else ()):
+        slowed = {"cpu": 1, "slow_ratio": slow[n % 2], "slow_speed_ratio": 0.7}
+        trial["disturbed"] = {"cpus": [1], "slowed": slowed}
+    (run / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = [one for one in card_of(run).sure.words if "core" in one]
+    assert words == ([says] if says else [])
+
+
+@pytest.mark.parametrize(
     ("options", "settings"),
     [
         ({"threads": 1}, ["limits.cpus", "sut.threads=2"]),
