@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nodrop.audit.world import Costs, Kind, Read, Role, RxDropped, Seen, World, matters
+from nodrop.audit.world import Costs, Kind, Read, Role, Seen, World, matters
 from nodrop.config.units import count_of
 from nodrop.ledger.hops import Beside, counter_of
-from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED
+from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED, RxDropped, refused_frames
 from nodrop.sensor.snapshot import PROMISCUOUS, Missing, Port
 
 MERGE = {
@@ -203,14 +203,17 @@ def _refused(world: World) -> Iterator[Seen]:
 
 
 def rx_dropped(world: World, port: Port) -> RxDropped:
-    """A software port counts frames there that it refuses in place of rx_packets, and a veth's peer
-    counts each of them as tx_dropped. Those that no protocol wanted are in rx_packets as well."""
+    """Since the port is there. Those that no protocol wanted are in rx_packets as well."""
     number = port.statistics.get("rx_dropped", 0)
     backlog = sum(world.softnet_dropped.values())
-    beyond = number - _arrived(port) - backlog
-    lost = beyond if beyond > len(world.softnet_dropped) else 0
+    lost = refused_frames(
+        number,
+        came=_arrived(port),
+        backlog=backlog,
+        cpus=len(world.softnet_dropped),
+        peer=port.peer.tx_dropped if port.peer else None,
+    )
     if port.peer is not None:
-        lost = max(lost, min(number, port.peer.tx_dropped))
         return RxDropped(lost=lost, unknown=0, no_loss=number - lost)
     through_backlog = port.driver in BACKLOG_DRIVERS or (port.rps and backlog)
     if through_backlog or port.driver in (None, *LOSE_IN_RX_DROPPED):

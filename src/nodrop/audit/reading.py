@@ -15,6 +15,7 @@ from nodrop.sensor.snapshot import (
     OURS,
     PROMISCUOUS,
     UP,
+    Peer,
     Port,
     Program,
     Snapshot,
@@ -71,14 +72,14 @@ def judged(
     return World(role=role, given=given, **made)
 
 
-def peer_mtu(host: Host, pid: int, index: int, name: str) -> int | None:
-    """MTU of the other end of a veth on which a process captures. None: not a veth's, or it is not
-    known which port that is."""
+def peer_of(host: Host, pid: int, index: int, name: str) -> Peer | None:
+    """Other end of a veth on which a process captures. None: not a veth's, or it is not known which
+    port that is."""
     seen = look(host)
     for port in seen.ports:
         holders = {one.pid for one in seen.listening(port)}
         if (port.index, port.name) == (index, name) and pid in holders and port.peer:
-            return port.peer.mtu
+            return port.peer
     return None
 
 

@@ -46,16 +46,6 @@ class World(Snapshot):
         return self.dealt.get(port.where, ())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RxDropped:
-    """rx_dropped of a port, parted by what became of the packets."""
-
-    lost: int
-    unknown: int
-    no_loss: int
-    """No protocol wanted them, after every packet socket had them."""
-
-
 # A kind of finding: what it reads, why that costs packets, and the command that changes it.
 
 

@@ -292,7 +292,7 @@ def drops(
     this user), and none was seen before, or no level was visible for --fail-above-level; 2: bad
     input.
     """
-    from nodrop.audit.reading import peer_mtu
+    from nodrop.audit.reading import peer_of
     from nodrop.drops.watching import intervals, written
     from nodrop.results.writer import must_be_new
     from nodrop.testbed.hosts.control_groups import Looks
@@ -316,7 +316,7 @@ def drops(
                 for_s=interval_s if once else for_s,
                 levels=None if once else looks.levels,
                 spells=None if once else looks.spells,
-                peer_mtu=partial(peer_mtu, host),
+                peer_of=partial(peer_of, host),
             ),
             [*outlets, levels],
         )

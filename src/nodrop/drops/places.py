@@ -18,7 +18,8 @@ from nodrop.protocol import (
     RingShape,
     ThreadReading,
 )
-from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED
+from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED, RxDropped, refused_frames
+from nodrop.sensor.snapshot import Peer
 from nodrop.sensor.suricata_counters import lost_analysis
 
 BAD_FRAMES = "bad frames"
@@ -91,8 +92,21 @@ BLIND = {
     "ring_not_visible": "what its programs lost is not visible to this user",
 }
 """Reasons why a port is blind: no loss there would be seen."""
-PeerMtu = Callable[[int, int, str], int | None]
-"""Process in a port's namespace, index and name of the port → MTU of the veth's other end."""
+PeerOf = Callable[[int, int, str], Peer | None]
+"""Process in a port's namespace, index and name of the port → the veth's other end."""
+PortAt = tuple[int, int]
+"""Namespace and index of a port."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusing:
+    """Other end of a veth that captures, over one interval."""
+
+    peer: Peer
+    refused: int
+    """Frames in its tx_dropped that no interval has counted yet."""
+    whole: bool
+    """It was asked before the interval began: what it did not count was no loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,12 +186,13 @@ def losses(
     balances: Sequence[Balance],
     *,
     overloads: Mapping[Key, Overload],
-    peer_mtu: PeerMtu | None = None,
+    dropped: Mapping[PortAt, RxDropped] | None,
+    peers: Mapping[PortAt, Refusing],
 ) -> list[Loss]:
     """Losses of one interval, in the order of a packet's way; those with 0 as well."""
     return [
         *_of_ports(before, now),
-        *_of_refusals(before, now, balances, peer_mtu),
+        *_of_refusals(now, dropped or {}, peers),
         *_of_softnet(before, now),
         *_of_kernel(before, now, balances),
         *_of_groups(before, now),
@@ -186,24 +201,14 @@ def losses(
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RxDropped:
-    """rx_dropped of one port within one interval, parted by what became of the packets."""
-
-    port: CapturePort
-    lost: int
-    """More than ever came in: refused, at least so many."""
-    unknown: int
-    no_loss: int
-    """No protocol wanted them, after every capture has had them."""
-
-
 def rx_dropped(
-    before: Captures, now: Captures, balances: Sequence[Balance]
-) -> Sequence[RxDropped] | None:
-    """A software port, as a veth, counts frames there that it refuses (too long, a full backlog)
-    in place of rx_packets, and those that no protocol wanted beside them. A NIC's are no loss if
-    the books of a capture on it close: its sockets had all that came.
+    before: Captures,
+    now: Captures,
+    balances: Sequence[Balance],
+    peers: Mapping[PortAt, Refusing],
+) -> Mapping[PortAt, RxDropped] | None:
+    """Each port's, within one interval. A NIC's are no loss if the books of a capture on it close:
+    its sockets had all that came.
 
     None where only a table can be read, which has it in one with what the NIC lost.
     """
@@ -215,39 +220,46 @@ def rx_dropped(
         rise(then_by_cpu.get(row["cpu"], row["dropped"]), row["dropped"]) for row in now["softnet"]
     )
     own_counters = tuple(LOSE_IN_RX_DROPPED.values())
-    found = []
+    found = {}
     for then, port in _pairs(before, now):
         if then["link"] is None or port["link"] is None:
             return None
+        at = (port["namespace"], port["index"])
+        end = peers.get(at)
         dropped = rise(then["link"]["stats"]["rx_dropped"], port["link"]["stats"]["rx_dropped"])
         dropped -= min(dropped, hops.in_rx_dropped(then["ethtool"], port["ethtool"]))
-        came = rise(then["rx_packets"][0], port["rx_packets"][1])
-        lost = dropped - came - backlog
-        # Each CPU may have counted a packet there that is not in rx_packets yet.
-        lost = lost if lost > len(now["softnet"]) else 0
-        proved = (
+        lost = refused_frames(
+            dropped,
+            came=rise(then["rx_packets"][0], port["rx_packets"][1]),
+            backlog=backlog,
+            cpus=len(now["softnet"]),
+            peer=max(0, end.refused - backlog) if end else None,
+        )
+        proved = (end is not None and end.whole and not backlog) or (
             port["link"]["kind"] is None
-            and (port["namespace"], port["index"]) in closed
+            and at in closed
             and not any(name.strip().startswith(own_counters) for name in port["ethtool"])
         )
         no_loss = dropped - lost if proved else 0
         unknown = dropped - lost - no_loss
-        found.append(RxDropped(port=port, lost=lost, unknown=unknown, no_loss=no_loss))
+        found[at] = RxDropped(lost=lost, unknown=unknown, no_loss=no_loss)
     return found
 
 
 def _of_refusals(
-    before: Captures, now: Captures, balances: Sequence[Balance], peer_mtu: PeerMtu | None
+    now: Captures, dropped: Mapping[PortAt, RxDropped], peers: Mapping[PortAt, Refusing]
 ) -> Iterator[Loss]:
-    pids = {one["namespace"]: one["pid"] for one in now["sockets"] if one["pid"] is not None}
-    for one in rx_dropped(before, now, balances) or ():
-        port, name, mtu = one.port, one.port["name"], _mtu(one.port)
+    pids = pids_of(now)
+    for port in now["ports"]:
+        at, name, mtu = (port["namespace"], port["index"]), port["name"], _mtu(port)
+        if (one := dropped.get(at)) is None:
+            continue
         why = f"frames longer than its MTU of {mtu}, or it was down: no capture ever had them"
         reason = Cause.PLACE
         do = f"ip -d link show {name}   # its peer; then: ip link set {name} mtu N, as the peer's"
-        pid = pids.get(port["namespace"])
-        if one.lost and peer_mtu and pid is not None:
-            longest = peer_mtu(pid, port["index"], name)
+        pid, end = pids.get(port["namespace"]), peers.get(at)
+        if end and pid is not None:
+            longest = end.peer.mtu
             if longest is not None and isinstance(mtu, int) and longest > mtu:
                 why = f"its MTU is {mtu}, and its peer sends up to {longest}: no capture had them"
                 do = f"nsenter -t {pid} -n ip link set {name} mtu {longest}"
@@ -255,12 +267,17 @@ def _of_refusals(
         yield Loss(
             place=str(RECEIVING_PORT),
             where=name,
-            counter="rx_dropped beyond rx_packets",
+            counter="rx_dropped beyond rx_packets, tx_dropped of a veth's peer",
             packets=one.lost,
             why=why,
             do=do,
             cause=reason,
         )
+
+
+def pids_of(now: Captures) -> Mapping[int, int]:
+    """Network namespace → a process that captures in it."""
+    return {one["namespace"]: one["pid"] for one in now["sockets"] if one["pid"] is not None}
 
 
 def _pairs(before: Captures, now: Captures) -> Iterator[tuple[CapturePort, CapturePort]]:

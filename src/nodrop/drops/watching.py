@@ -11,12 +11,14 @@ from nodrop.drops.levels import CaptureLevel, CaptureLevels
 from nodrop.drops.places import (
     Loss,
     Overload,
-    PeerMtu,
+    PeerOf,
+    PortAt,
+    Refusing,
     Row,
-    RxDropped,
     Table,
     held_back,
     losses,
+    pids_of,
     rx_dropped,
     thread_shares,
 )
@@ -34,6 +36,7 @@ from nodrop.results.other_records import (
     WatchedLevel,
     WatchedPlace,
 )
+from nodrop.sensor.rx_dropped import RxDropped
 
 ALWAYS = NotVisible(
     what="what a switch, a TAP or the cable lost",
@@ -151,8 +154,9 @@ class Interval:
 class Watch:
     """Looks in, intervals out."""
 
-    peer_mtu: PeerMtu | None = None
-    """None of a far host."""
+    peer_of: PeerOf | None = None
+    _tx_dropped: dict[PortAt, int] = field(default_factory=dict)
+    """Veth → frames in its peer's tx_dropped that are counted, those before the watch included."""
     _books: Books = field(default_factory=Books)
     _table: Table = field(default_factory=Table)
     _levels: Levels = field(default_factory=Levels)
@@ -195,6 +199,7 @@ class Watch:
         self._levels.add(seen["mono_ns"], ratios)
         self._highest.add(seen["mono_ns"], ratios)
         if before is None:
+            self._peers(seen, seen)
             return None
         for one in balances:
             # One that ends reads its counters, and answers no more: its books are those before.
@@ -211,14 +216,21 @@ class Watch:
         self._silent = {key: one for key, one in self._silent.items() if key in kept}
         self._ended = {key: self._ended.get(key, seen["real_ns"]) for key in gone}
         seconds = (seen["mono_ns"] - before["mono_ns"]) / 1e9
+        peers = self._peers(before, seen)
+        dropped = rx_dropped(before, seen, balances, peers)
+        for at, end in peers.items():
+            if parted := (dropped or {}).get(at):
+                # A frame that was refused after the look is the next interval's.
+                counted = parted.lost + parted.unknown + parted.no_loss
+                self._tx_dropped[at] += min(end.refused, counted)
         lost = losses(
             before,
             seen,
             balances,
             overloads=self._overloads(balances, before),
-            peer_mtu=self.peer_mtu,
+            dropped=dropped,
+            peers=peers,
         )
-        dropped = rx_dropped(before, seen, balances)
         self._levels.interval_began()
         left_ms = {
             one.reading.key: left
@@ -246,7 +258,7 @@ class Watch:
             losses=lost,
             rows=self._table.add(lost, seconds=seconds, real_ns=seen["real_ns"]),
             ended=last_books,
-            not_for_us=None if dropped is None else sum(one.no_loss for one in dropped),
+            not_for_us=None if dropped is None else sum(one.no_loss for one in dropped.values()),
             overflow_ms=left_ms,
             levels=self._highest.interval_ends(seen, balances),
             blind=self._blind_ports(seen, balances),
@@ -254,7 +266,7 @@ class Watch:
             not_visible=[
                 ALWAYS,
                 *seen["missing"],
-                *self._perhaps_lost(dropped or ()),
+                *self._perhaps_lost(seen, dropped or {}),
                 *_silent(balances),
                 *_copied(balances),
                 *_unsaid(last_books),
@@ -302,11 +314,34 @@ class Watch:
             books = replace(books, at_least=True, residual=None, read=None)
         return replace(books, ended_real_ns=self._ended[key])
 
-    def _perhaps_lost(self, dropped: Sequence[RxDropped]) -> Iterator[NotVisible]:
-        for one in dropped:
-            port, link = one.port, one.port["link"]
-            at = (port["namespace"], port["index"])
-            total = self._unknown[at] = self._unknown.get(at, 0) + one.unknown
+    def _peers(self, before: Captures, seen: Captures) -> Mapping[PortAt, Refusing]:
+        """Other ends of veths that are new, or whose rx_dropped rose: no others are asked."""
+        if self.peer_of is None:
+            return {}
+        then = {(one["namespace"], one["index"]): one["link"] for one in before["ports"]}
+        pids, found = pids_of(seen), {}
+        for port in seen["ports"]:
+            at, link = (port["namespace"], port["index"]), port["link"]
+            pid, old = pids.get(port["namespace"]), then.get(at)
+            if link is None or link["kind"] != "veth" or pid is None:
+                continue
+            known = self._tx_dropped.get(at)
+            rose = old and old["stats"]["rx_dropped"] != link["stats"]["rx_dropped"]
+            if known is not None and not rose:
+                continue
+            if peer := self.peer_of(pid, port["index"], port["name"]):
+                base = self._tx_dropped.setdefault(at, peer.tx_dropped)
+                refused = max(0, peer.tx_dropped - base)
+                found[at] = Refusing(peer=peer, refused=refused, whole=known is not None)
+        return found
+
+    def _perhaps_lost(
+        self, seen: Captures, dropped: Mapping[PortAt, RxDropped]
+    ) -> Iterator[NotVisible]:
+        for port in seen["ports"]:
+            at, link = (port["namespace"], port["index"]), port["link"]
+            here = dropped[at].unknown if at in dropped else 0
+            total = self._unknown[at] = self._unknown.get(at, 0) + here
             if not total or link is None:
                 continue
             yield NotVisible(
@@ -372,11 +407,11 @@ def intervals(
     spells: Callable[[], RingSpells] | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-    peer_mtu: PeerMtu | None = None,
+    peer_of: PeerOf | None = None,
 ) -> Iterator[Interval]:
     """One each `interval_s`, until `for_s` has passed, and one more when `levels` has a ring that
     begins to fill up. A late one is not made up for."""
-    watch = Watch(peer_mtu=peer_mtu)
+    watch = Watch(peer_of=peer_of)
     began = due = clock()
     watch.look(look())
     while for_s is None or due - began < for_s - interval_s / 2:

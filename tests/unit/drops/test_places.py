@@ -20,6 +20,7 @@ from nodrop.drops.watching import Interval, Watch, written
 from nodrop.errors import BadInput
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
+from nodrop.sensor.snapshot import Peer
 from nodrop.testbed.hosts import control_groups
 from nodrop.testbed.hosts import node as find_node
 from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, Looks
@@ -302,22 +303,50 @@ def test_the_peer_of_a_port_that_refuses_frames_is_named_by_its_mtu(
 ) -> None:
     asked = []
 
-    def peer_mtu(*port: object) -> int | None:
+    def peer_of(*port: object) -> Peer | None:
         asked.append(port)
-        return mtu
+        return None if mtu is None else Peer(name="s0", pid=None, mtu=mtu, tx_dropped=0)
 
     def at(n: int, lost: int) -> Any:
         ports = [port((n, n), kind="veth", rx_dropped=lost)]
         return look(n, sockets=[sock(41, n, 0)], ports=ports, programs={"7": program("snort")})
 
-    watch = Watch(peer_mtu=peer_mtu)
+    watch = Watch(peer_of=peer_of)
     watch.look(at(0, 0))
-    watch.look(at(1, 0))
-    assert asked == []
+    before = len(asked)
+    if mtu is not None:
+        watch.look(at(1, 0))
+        assert len(asked) == before == 1, "a port whose rx_dropped stands still is not asked again"
     found = watch.look(at(2, 300))
-    assert found is not None and asked == [(7, 2, "eth1")]
+    assert found is not None and {*asked} == {(7, 2, "eth1")}
     (row,) = found.rows
     assert words in row.loss.why and do in row.loss.do
+
+
+def test_the_peer_parts_what_a_port_refused_from_what_nobody_wanted() -> None:
+    """Far more came in than was refused: rx_packets alone would not show it."""
+    sent = iter([50, 250, 260, 260])
+
+    def peer_of(*port: object) -> Peer:
+        return Peer(name="s0", pid=None, mtu=1500, tx_dropped=next(sent))
+
+    def at(n: int, dropped: int, backlog: int) -> Any:
+        ports = [port((9000 * n, 9000 * n), kind="veth", rx_dropped=dropped)]
+        softnet = [{"cpu": 0, "dropped": backlog}]
+        sockets = [sock(41, 9000 * n, 0)]
+        programs = {"7": program("snort")}
+        return look(n, sockets=sockets, ports=ports, programs=programs, softnet=softnet)
+
+    watch = Watch(peer_of=peer_of)
+    watch.look(at(0, 80, 0))
+    found = watch.look(at(1, 580, 0))
+    assert found is not None and found.not_for_us == 300
+    (row,) = found.rows
+    assert (row.loss.place, row.total) == ("receiving port", 200)
+    found = watch.look(at(2, 600, 10))
+    assert found is not None and found.not_for_us == 0, "a backlog's are not told from the others"
+    totals = {one.loss.place: one.total for one in found.rows}
+    assert totals == {"receiving port": 200, "softnet backlog": 10}
 
 
 @pytest.mark.parametrize(
@@ -489,7 +518,11 @@ def test_a_stranger_in_a_fanout_group_is_named_with_what_it_takes(
         }
         return look(n, sockets=sockets, ports=[port((80 * n, 80 * n))], programs=programs)
 
-    found = [one for one in losses(at(1), at(2), [], overloads={}) if one.place == "fanout group"]
+    found = [
+        one
+        for one in losses(at(1), at(2), [], overloads={}, dropped=None, peers={})
+        if one.place == "fanout group"
+    ]
     if taken is None:
         assert found == []
     else:
