@@ -157,6 +157,8 @@ class Watch:
     peer_of: PeerOf | None = None
     _tx_dropped: dict[PortAt, int] = field(default_factory=dict)
     """Veth → frames in its peer's tx_dropped that are counted, those before the watch included."""
+    _asked: set[PortAt] = field(default_factory=set)
+    """Veths whose other end was looked for: each look is a probe of the host."""
     _books: Books = field(default_factory=Books)
     _table: Table = field(default_factory=Table)
     _levels: Levels = field(default_factory=Levels)
@@ -327,8 +329,9 @@ class Watch:
                 continue
             known = self._tx_dropped.get(at)
             rose = old and old["stats"]["rx_dropped"] != link["stats"]["rx_dropped"]
-            if known is not None and not rose:
+            if at in self._asked and not rose:
                 continue
+            self._asked.add(at)
             if peer := self.peer_of(pid, port["index"], port["name"]):
                 base = self._tx_dropped.setdefault(at, peer.tx_dropped)
                 refused = max(0, peer.tx_dropped - base)
