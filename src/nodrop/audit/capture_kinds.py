@@ -23,6 +23,8 @@ TUNING = "nodrop: stalls of 0.2, 0.4 and 0.8 s at 600 packets/s, Suricata 7.0.10
 FRAME_HEAD = 66
 """Bytes before a packet in a slot of TPACKET_V2: headers, and alignment."""
 ETHERNET = 14
+HEADERS_BYTES = 512
+"""A program other than Suricata with shorter slots was asked for headers alone (tcpdump -s 96)."""
 SEVERAL_PROCESSES = ("zeek", "bro")
 """Programs that share a fanout group among processes on purpose."""
 
@@ -258,9 +260,10 @@ def _large_rings(world: World) -> Iterator[Seen]:
 def _cut(world: World) -> Iterator[Seen]:
     for port, program, held in world.captures():
         one = held[0]
-        if program.suricata and one.version == 2 and one.frame_bytes and port.mtu:
+        if one.version == 2 and one.frame_bytes and port.mtu:
             needs = port.mtu + ETHERNET + FRAME_HEAD
-            if one.frame_bytes < needs:
+            headers = not program.suricata and one.frame_bytes < HEADERS_BYTES
+            if one.frame_bytes < needs and not headers:
                 yield Seen(
                     where=f"{program}, {port}",
                     says=f"slots of {one.frame_bytes:,} bytes, and frames of an MTU of "
@@ -269,7 +272,10 @@ def _cut(world: World) -> Iterator[Seen]:
                         Read(f"frame size {one.frame_bytes}, TPACKET_V2", DIAG),
                         Read(f"mtu {port.mtu}", port.files("mtu")),
                     ),
-                    change="restart Suricata: it sizes its slots by the MTU when it starts",
+                    change="restart Suricata: it sizes its slots by the MTU when it starts"
+                    if program.suricata
+                    else f"restart it with slots of {needs:,} bytes or more (its snapshot "
+                    "length), or with TPACKET_V3",
                 )
 
 
@@ -543,8 +549,9 @@ MIDDLE = (
         costs=Costs.PACKETS,
         why="A slot of TPACKET_V2 holds one frame: what is longer is cut, and does not decode.",
         source="Linux net/packet/af_packet.c (tpacket_rcv)",
-        not_when="TPACKET_V3, whose blocks hold frames of any length.",
-        change="restart Suricata after a change of the MTU",
+        not_when="TPACKET_V3, whose blocks hold frames of any length; slots below 512 bytes, which "
+        "were asked for headers alone.",
+        change="restart the program after a change of the MTU, with longer slots",
         look=_cut,
     ),
 )

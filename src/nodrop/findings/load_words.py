@@ -33,6 +33,8 @@ class LoadResult:
     failed: int = 0
     pps: float | None = None
     """Rate at which the load was offered, in packets/s; None = not known."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Settings that make the load larger, such as `load.speed`."""
 
     @property
     def trials(self) -> int:
@@ -76,6 +78,8 @@ def _found(ladder: Sequence[LoadResult], error: float) -> Iterator[Contradiction
     for lower, higher in combinations((r for r in ladder if r.trials), 2):
         if None not in (lower.pps, higher.pps) and not _more(lower.pps or 0.0, higher.pps or 0.0):
             continue
+        if not _of_one_scale(lower.rates, higher.rates):
+            continue
         if lower.bad * higher.trials > higher.bad * lower.trials:
             chance = _at_least(lower.bad, lower.trials, higher.bad, higher.trials)
             yield Contradiction(
@@ -93,6 +97,14 @@ def _found(ladder: Sequence[LoadResult], error: float) -> Iterator[Contradiction
 def _more(lower_pps: float, higher_pps: float) -> bool:
     """16X that came to no more packets/s than 8X is no higher load."""
     return higher_pps > lower_pps * (1 + APART_RATIO)
+
+
+def _of_one_scale(lower: Mapping[str, float], higher: Mapping[str, float]) -> bool:
+    """4X at the trace's speed and 1X at eight times it differ in kind: other flows and bursts."""
+    if lower.keys() != higher.keys():
+        return False
+    grows = [math.copysign(1, higher[k] - lower[k]) for k in lower if higher[k] != lower[k]]
+    return len(set(grows)) <= 1
 
 
 def _at_least(hits: int, n: int, other_hits: int, other_n: int) -> float:

@@ -289,6 +289,7 @@ def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
             losses=tuple(r.loss_ratio for r in told if r.loss_ratio is not None),
             failed=sum(run.outcome == "failed" for run in told),
             pps=known_median(run.offered_pps for run in told),
+            rates=dict(zip(told[0].scales, told[0].rates, strict=True)),
         )
         curves.setdefault(told[0].curve or told[0].group, []).append((told, result))
     return {curve: [*_rising(found)] for curve, found in curves.items()}

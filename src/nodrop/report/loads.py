@@ -19,6 +19,7 @@ from nodrop.answer.finding import WORDS
 from nodrop.capacity.searched_cells import given_cells, searches, subject
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import LEAST_KNOWN, Contradiction, LoadResult, contradiction, pairs
+from nodrop.findings.observations import RATES
 from nodrop.ledger.hops import Reason
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import Sentence, counted, phrase, reason_words, sentence_of, why
@@ -151,6 +152,7 @@ def _results(cells: Sequence[Cell]) -> list[LoadResult]:
             losses=tuple(map(loss_ratio, cell.known)),
             failed=len(cell.failed),
             pps=cell.offered_pps,
+            rates={f: v for f in RATES if isinstance(v := cell.factors.get(f), int | float)},
         )
         for cell in rising(cells)
     ]

@@ -129,6 +129,16 @@ CASES: list[tuple[str, Change, Change]] = [
     ("socket-drops", listener_lost(5, 4_999_995, 0), listener_lost(4, 4_999_996, 0)),
     ("frames-cut", rings(version=2, frame_bytes=1500), rings(version=2, frame_bytes=1616)),
     (
+        "frames-cut",
+        all_of(port(mtu=9000), listener("snort3", version=2, frame_bytes=2048)),
+        all_of(port(mtu=9000), listener("snort3", version=2, frame_bytes=9088)),
+    ),
+    (
+        "frames-cut",
+        listener(version=2, frame_bytes=1024),
+        listener(version=2, frame_bytes=192),
+    ),
+    (
         "softnet-drops",
         all_of(REFUSED, VETH),
         REFUSED,
