@@ -121,9 +121,12 @@ impl Default for Ledger {
     }
 }
 
+/// A day: no load is longer. Beyond the highest value it would record that value.
+const MOST_US: u64 = 86_400_000_000;
+
 #[allow(clippy::unwrap_used)] // 3 digits are allowed.
 fn histogram() -> Histogram<u64> {
-    Histogram::new(3).unwrap()
+    Histogram::new_with_max(MOST_US, 3).unwrap()
 }
 
 impl Ledger {

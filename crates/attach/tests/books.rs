@@ -149,6 +149,28 @@ fn each_ue_attaches_and_detaches_and_both_ends_count_the_same() {
 }
 
 #[test]
+fn a_slow_mme_shows_in_each_step_as_long_as_it_took() {
+    let faults = Faults {
+        delay_ns: 2 * SECOND,
+        ..Faults::default()
+    };
+    let (mut enbs, mut mme) = (enbs(20, 1000.0, Some(0), 1), mme(20, faults));
+    unspoiled(&mut enbs, &mut mme);
+    let ledger = &enbs.ledger;
+    for (of, seconds) in [
+        (&ledger.auth_us, 2),
+        (&ledger.smc_us, 2),
+        (&ledger.ics_us, 2),
+        (&ledger.detach_us, 2),
+        (&ledger.attach_us, 6),
+    ] {
+        let (p50, exact) = (of.value_at_quantile(0.5), seconds * 1_000_000);
+        assert!(p50.abs_diff(exact) < exact / 100, "{p50} for {exact}");
+    }
+    assert_eq!(ledger.attached, 20);
+}
+
+#[test]
 fn ues_that_stay_pile_up() {
     let (mut enbs, mut mme) = (enbs(50, 1000.0, None, 1), mme(50, Faults::default()));
     unspoiled(&mut enbs, &mut mme);
