@@ -86,7 +86,7 @@ else
 	cargo fmt --all --check
 	RUSTC_WORKSPACE_WRAPPER=clippy-driver \
 	  CLIPPY_ARGS=$$(rustc --version | grep -q '^rustc $(RUST_OF_LINTS)\.' && echo "-D$(NEXT)warnings$(NEXT)" || echo "-W$(NEXT)clippy::all$(NEXT)") \
-	  cargo test --quiet --locked --workspace --all-targets
+	  cargo test --quiet --locked --workspace --all-targets $(if $(OLD_RUST),--no-default-features --exclude nodrop-attach)
 endif
 
 bench: build .venv/tests ## Speed as ratios of interleaved runs; known rates found; A/A; more of each test (root, 2 h)
@@ -124,11 +124,14 @@ schema: .venv/tests ## Renew schema/*.json from the models, the types of node ev
 clean: ## Forget everything that was built
 	rm -rf .venv target
 
+# Below Rust 1.88 the node is built without the jobs `attach` and `reference-mme`: their codecs need it.
+OLD_RUST := $(shell rustc --version 2>/dev/null | awk '{split($$2, v, "."); if (v[1] == 1 && v[2] < 88) print $$2}')
+
 $(NODE): $(NODE_SOURCES)
 	@tools/system-packages build
 	@command -v cargo >/dev/null || { echo "$(NO_CARGO)" >&2; exit 1; }
 	RUSTFLAGS="$(if $(findstring gnu,$(TARGET)),-C target-feature=+crt-static)" \
-	  cargo build --quiet --release --locked --package nodrop-node --target $(TARGET)
+	  cargo build --quiet --release --locked --package nodrop-node --target $(TARGET) $(if $(OLD_RUST),--no-default-features)
 	@touch $@
 
 .venv/ready: requirements.lock pyproject.toml

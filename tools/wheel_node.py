@@ -27,6 +27,7 @@ NO_CARGO = (
     "install Rust >= 1.85 (Debian 13: apt-get install cargo; elsewhere rustup), or install the "
     "wheel of nodrop for this machine"
 )
+RUST_OF_ATTACH = (1, 88)
 PT_INTERP = 3
 
 
@@ -85,7 +86,7 @@ def build(root: Path) -> tuple[Path, str]:
         raise SystemExit(NO_CARGO)
     target = os.environ.get("CARGO_BUILD_TARGET") or best_target()
     folder = Path(os.environ.get("CARGO_TARGET_DIR") or root / "target" / "wheel")
-    words = ["--package", PROGRAM, "--target", target, "--target-dir", str(folder)]
+    words = ["--package", PROGRAM, "--target", target, "--target-dir", str(folder), *features()]
     subprocess.run(
         ["cargo", "build", "--quiet", "--release", "--locked", *words],
         cwd=root,
@@ -93,6 +94,14 @@ def build(root: Path) -> tuple[Path, str]:
         check=True,
     )
     return folder / target / "release" / PROGRAM, target
+
+
+def features() -> list[str]:
+    """Without the jobs `attach` and `reference-mme` if this Rust is older than their codecs ask for
+    (Makefile, `OLD_RUST`)."""
+    said = subprocess.run(["rustc", "--version"], capture_output=True, text=True, check=True)
+    major, minor = said.stdout.split()[1].split(".")[:2]
+    return ["--no-default-features"] if (int(major), int(minor)) < RUST_OF_ATTACH else []
 
 
 def best_target() -> str:

@@ -31,6 +31,64 @@ class AfPacketProof(TypedDict):
     ring: RingProof
 
 
+class AttachAnomalies(TypedDict):
+    empty_contexts: Count
+    ended_ues: Count
+    error_indications: Count
+    mac_failures: Count
+    old_sqns: Count
+    refused_algorithms: Count
+    repeats: Count
+    resets: Count
+    undecodable_nas: Count
+    undecodable_pdus: Count
+    unexpected: Count
+    unknown_ue_ids: Count
+    without_context: Count
+    wrong_autns: Count
+    wrong_ppids: Count
+
+
+class AttachReady(TypedDict):
+    listen_ns: list[Count]
+    setup_ns: list[Count]
+    transport: str
+
+
+class AttachResult(TypedDict):
+    aborted: dict[str, Count]
+    accepts: list[Count]
+    anomalies: AttachAnomalies
+    attach_us: LatencyUs
+    attached: Count
+    auth_us: LatencyUs
+    cpu_s: float
+    detach_us: LatencyUs
+    detached: Count
+    ics_us: LatencyUs
+    last_accept_ns: Count | None
+    lateness_us: LatencyUs
+    peak_in_progress: Count
+    peak_sessions: Count
+    received: dict[str, Count]
+    rejected: dict[str, Count]
+    resolved_ns: Count | None
+    sent: dict[str, Count]
+    smc_us: LatencyUs
+    start_mono_ns: Count
+    started: Count
+    timed_out: Count
+    transport: str
+    unreleased: Count
+
+
+class AttachSample(TypedDict):
+    attached: Count
+    in_progress: Count
+    mono_ns: Count
+    started: Count
+
+
 class Backwards(TypedDict):
     max_ns: Count
     packets: Count
@@ -260,6 +318,14 @@ class LateBursts(TypedDict):
     largest: list[LateBurst]
     late_ns: Count
     packets: Count
+
+
+class LatencyUs(TypedDict):
+    count: Count
+    max: Count
+    p50: Count
+    p90: Count
+    p99: Count
 
 
 class LeftOut(TypedDict):
@@ -619,6 +685,27 @@ class ReassemblyForecast(TypedDict):
     refused_packets: Count
     timed_out_packets: Count
     too_far_packets: Count
+
+
+class ReferenceMmeReady(TypedDict):
+    listen: str
+
+
+class ReferenceMmeResult(TypedDict):
+    attach_requests: Count
+    attached: Count
+    cpu_s: float
+    detached: Count
+    dropped: Count
+    given_up: Count
+    mac_failures: Count
+    peak_ues: Count
+    received: dict[str, Count]
+    rejected: Count
+    repeats: Count
+    sent: dict[str, Count]
+    undecodable: Count
+    unknown_ue_ids: Count
 
 
 class ReplayPort(TypedDict):
@@ -1160,9 +1247,11 @@ class YamlText(TypedDict):
 EVERY_JOB: Mapping[str, type] = {"clock": ClockAnswer, "error": JobError, "hello": Hello}
 """Event → its fields."""
 EVENTS: Mapping[str, Mapping[str, type]] = {
+    "attach": {"ready": AttachReady, "result": AttachResult, "sample": AttachSample},
     "overhear": {"ready": OverhearReady, "result": OverhearResult},
     "probe": {"result": ProbeResult},
     "profile": {"ready": ProfileReady, "result": ProfileOutcome},
+    "reference-mme": {"ready": ReferenceMmeReady, "result": ReferenceMmeResult},
     "replay": {"ready": ReplayReady, "result": ReplayResult, "sample": ReplaySample},
     "sample": {"ready": SampleReady, "result": SampleResult, "sample": SampleRow},
     "sink": {"ready": SinkReady, "result": SinkResult, "sample": SinkSample},

@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "replay": {"io", "wire", "sys"},
     "trace": {"io", "wire", "sys"},
     "profile": {"counters", "sys"},
+    "attach": {"sys"},
 }
 """DESIGN: the other crates of ours that each may depend on; `node` may depend on all."""
 

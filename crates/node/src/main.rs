@@ -36,6 +36,16 @@ enum Command {
     Replay(ByFlags<job::replay::Replay>),
     /// Receive and count: a SUT whose truth is known
     Sink(ByFlags<job::sink::Sink>),
+    /// Attach LTE UEs to an MME by the clock
+    #[cfg(feature = "attach")]
+    Attach(ByFlags<job::attach::Attach>),
+    /// An MME of known service time, with faults on order: a yardstick
+    #[cfg(feature = "attach")]
+    ReferenceMme(ByFlags<job::reference_mme::ReferenceMme>),
+    /// Not in this node: its build needs Rust 1.88
+    #[cfg(not(feature = "attach"))]
+    #[command(alias = "reference-mme")]
+    Attach(NotBuilt),
     /// Count frames of one EtherType that arrive where they should not
     Overhear(ByFlags<job::overhear::Overhear>),
     /// Read the host's counters on a schedule
@@ -58,6 +68,25 @@ enum Command {
     Sweep(keep::SweepArgs),
     /// Be process 1 of a virtual machine, driven through a virtio-serial port
     Guest(guest::GuestArgs),
+}
+
+/// Flags of a job that is not in this node.
+#[cfg(not(feature = "attach"))]
+#[derive(Args)]
+struct NotBuilt {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _words: Vec<String>,
+}
+
+#[cfg(not(feature = "attach"))]
+impl NotBuilt {
+    fn run(&self) -> ExitCode {
+        eprintln!(
+            "nodrop-node attach: this node has neither `attach` nor `reference-mme`, because the Rust that built it is \
+             older than 1.88; build it with a newer one"
+        );
+        ExitCode::from(2)
+    }
 }
 
 /// A job's parameters as flags; `None` if a controller will send them.
@@ -126,6 +155,9 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Replay(job) => job.run(),
         Command::Sink(job) => job.run(),
+        Command::Attach(job) => job.run(),
+        #[cfg(feature = "attach")]
+        Command::ReferenceMme(job) => job.run(),
         Command::Overhear(job) => job.run(),
         Command::Sample(job) => job.run(),
         Command::Probe(job) => job.run(),

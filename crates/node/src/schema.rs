@@ -17,18 +17,23 @@ pub fn print() -> ExitCode {
     }
 }
 
+#[cfg(feature = "attach")] // The document has every job.
 #[cfg(test)]
 mod tests {
-    use nodrop_proto::{ClockAnswer, Hello, JobError, PROTOCOL, ReplaySample, SinkSample};
+    use nodrop_proto::{
+        AttachSample, ClockAnswer, Hello, JobError, PROTOCOL, ReplaySample, SinkSample,
+    };
     use schemars::generate::SchemaSettings;
     use schemars::transform::{Transform, transform_subschemas};
     use schemars::{JsonSchema, Schema, SchemaGenerator};
     use serde_json::{Map, Value, json};
 
     use crate::job::Job;
+    use crate::job::attach::Attach;
     use crate::job::overhear::Overhear;
     use crate::job::probe::Probe;
     use crate::job::profile::Profile;
+    use crate::job::reference_mme::ReferenceMme;
     use crate::job::replay::Replay;
     use crate::job::sample::Sample;
     use crate::job::sample::output::Line;
@@ -59,6 +64,8 @@ mod tests {
         let jobs = json!({
             Replay::NAME: job::<Replay, ReplaySample>(&mut read, &mut said),
             Sink::NAME: job::<Sink, SinkSample>(&mut read, &mut said),
+            Attach::NAME: job::<Attach, AttachSample>(&mut read, &mut said),
+            ReferenceMme::NAME: job::<ReferenceMme, ()>(&mut read, &mut said),
             Overhear::NAME: job::<Overhear, ()>(&mut read, &mut said),
             Sample::NAME: job::<Sample, Line<'static>>(&mut read, &mut said),
             Probe::NAME: job::<Probe, ()>(&mut read, &mut said),

@@ -3,6 +3,7 @@
 //! A spec is one struct for both ways in: serde reads it from the `spec` line (unknown fields are ignored, so that a newer
 //! controller can talk to an older node), clap reads it from flags when a person runs the job by hand.
 
+mod attach;
 mod message;
 mod overhear;
 mod probe;
@@ -12,6 +13,10 @@ mod sample;
 mod sink;
 mod trace;
 
+pub use attach::{
+    AttachAnomalies, AttachReady, AttachResult, AttachSample, AttachSpec, LatencyUs,
+    ReferenceMmeReady, ReferenceMmeResult, ReferenceMmeSpec,
+};
 pub use message::{
     ClockAnswer, Hello, JobError, Message, MessageError, PROTOCOL, Tagged, TaiAnswer,
 };

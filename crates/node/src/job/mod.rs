@@ -1,8 +1,12 @@
 //! What a job is; one file per job.
 
+#[cfg(feature = "attach")]
+pub mod attach;
 pub mod overhear;
 pub mod probe;
 pub mod profile;
+#[cfg(feature = "attach")]
+pub mod reference_mme;
 pub mod replay;
 pub mod sample;
 pub mod sink;

@@ -1,0 +1,210 @@
+//! Offers a load: associations by the clock, one thread, one poll over all of them.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::SigSet;
+use nix::sys::time::TimeSpec;
+use nodrop_sys::clock::mono_ns;
+
+use crate::enb::{Enbs, PPID};
+use crate::framed::{Framed, Gone};
+use crate::ledger::Ledger;
+use crate::wire::s1ap::{self, Cell, S1};
+
+/// How often a start is looked for, and a stop.
+const LOOK_NS: u64 = 100_000_000;
+const CONNECT_EVERY: Duration = Duration::from_millis(10);
+/// Longest wait for the MME to read the last message.
+const LINGER_NS: u64 = 5_000_000_000;
+
+/// Why there is no association.
+#[derive(Debug, thiserror::Error)]
+pub enum NoAssociation {
+    /// Nobody listens.
+    #[error("no connection to {0}: {1}")]
+    Refused(SocketAddr, std::io::Error),
+    /// The MME says no.
+    #[error("the MME at {0} answered S1 Setup with a failure")]
+    Failure(SocketAddr),
+    /// The MME says nothing.
+    #[error("the MME at {0} did not answer S1 Setup in time")]
+    Silent(SocketAddr),
+    /// The MME closes it, or it breaks.
+    #[error("the association with {0} ended during S1 Setup: {1}")]
+    Gone(SocketAddr, Gone),
+    /// A field of the cell does not fit.
+    #[error("the eNodeB's PLMN or id does not fit an S1 Setup Request")]
+    Cell,
+}
+
+/// An association that is set up, and how long that took from the call.
+pub struct Associated {
+    /// The association.
+    pub link: Framed,
+    /// Until somebody listened.
+    pub listen_ns: u64,
+    /// Until the S1 Setup Response.
+    pub setup_ns: u64,
+}
+
+/// Waits until `now` is later than `until`, a file is ready or a signal came.
+pub(crate) fn wait(files: &mut [PollFd<'_>], until: u64) {
+    let left = Duration::from_nanos(until.saturating_sub(mono_ns()).min(LOOK_NS));
+    // Interrupted: the caller looks anyway.
+    let _ = ppoll(
+        files,
+        Some(TimeSpec::from_duration(left)),
+        Some(SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty())),
+    );
+}
+
+/// Connects every 10 ms until somebody listens, then sets S1 up; a failure with a time to wait is tried again then.
+///
+/// # Errors
+/// If that is not done within `within`.
+pub fn associate(
+    mme: SocketAddr,
+    cell: &Cell,
+    within: Duration,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Associated, NoAssociation> {
+    let begun = mono_ns();
+    let deadline = begun + u64::try_from(within.as_nanos()).unwrap_or(u64::MAX / 2);
+    let stream = loop {
+        match TcpStream::connect_timeout(&mme, within) {
+            Ok(stream) => break stream,
+            Err(error) if mono_ns() > deadline || stopped() => {
+                return Err(NoAssociation::Refused(mme, error));
+            }
+            Err(_) => std::thread::sleep(CONNECT_EVERY),
+        }
+    };
+    let listen_ns = mono_ns() - begun;
+    let mut link = Framed::new(stream).map_err(|error| NoAssociation::Refused(mme, error))?;
+    let request = s1ap::encode(&S1::SetupRequest, cell).ok_or(NoAssociation::Cell)?;
+    let mut ask_at = Some(mono_ns());
+    loop {
+        let now = mono_ns();
+        if now > deadline || stopped() {
+            return Err(NoAssociation::Silent(mme));
+        }
+        if ask_at.is_some_and(|at| at <= now) {
+            ask_at = None;
+            link.push(PPID, 0, &request);
+        }
+        link.flush()
+            .map_err(|gone| NoAssociation::Gone(mme, gone))?;
+        let mut answer = None;
+        let read = link.receive(|frame| {
+            if let Ok(message @ (S1::SetupResponse | S1::SetupFailure { .. })) =
+                s1ap::decode(&frame.pdu)
+            {
+                answer = Some(message);
+            }
+        });
+        match answer {
+            Some(S1::SetupResponse) => {
+                return Ok(Associated {
+                    link,
+                    listen_ns,
+                    setup_ns: mono_ns() - begun,
+                });
+            }
+            Some(S1::SetupFailure {
+                wait_s: Some(wait_s),
+            }) => {
+                ask_at = Some(mono_ns() + u64::from(wait_s) * 1_000_000_000);
+            }
+            Some(_) => return Err(NoAssociation::Failure(mme)),
+            None => {}
+        }
+        read.map_err(|gone| NoAssociation::Gone(mme, gone))?;
+        wait(
+            &mut [PollFd::new(link.fd(), PollFlags::POLLIN)],
+            ask_at.unwrap_or(u64::MAX),
+        );
+    }
+}
+
+/// Offers until each UE has ended, or until stopped; then waits for the MMEs to read the last message.
+pub fn offer(
+    enbs: &mut Enbs,
+    links: Vec<Framed>,
+    stopped: &dyn Fn() -> bool,
+    sample: &mut dyn FnMut(u64, &Ledger),
+) {
+    let mut links: Vec<Option<Framed>> = links.into_iter().map(Some).collect();
+    let (mut out, mut next_sample) = (Vec::new(), mono_ns() + LOOK_NS);
+    while !enbs.is_over() {
+        let now = mono_ns();
+        if stopped() {
+            enbs.stop(now);
+            break;
+        }
+        if now >= next_sample {
+            sample(now, &enbs.ledger);
+            next_sample = now + LOOK_NS;
+        }
+        enbs.advance(now, &mut out);
+        read_all(&mut links, enbs, &mut out);
+        for message in out.drain(..) {
+            if let Some(link) = &mut links[message.link] {
+                link.push(PPID, message.stream, &message.pdu);
+            }
+        }
+        for (index, link) in links.iter_mut().enumerate() {
+            if link.as_mut().is_some_and(|link| link.flush().is_err()) {
+                *link = None;
+                enbs.lose(index, mono_ns());
+            }
+        }
+        let mut files: Vec<PollFd<'_>> = links.iter().flatten().map(polled).collect();
+        wait(
+            &mut files,
+            enbs.next_due().unwrap_or(u64::MAX).min(next_sample),
+        );
+    }
+    linger(links, stopped);
+}
+
+fn polled(link: &Framed) -> PollFd<'_> {
+    let more = if link.is_behind() {
+        PollFlags::POLLOUT
+    } else {
+        PollFlags::empty()
+    };
+    PollFd::new(link.fd(), PollFlags::POLLIN | more)
+}
+
+fn read_all(links: &mut [Option<Framed>], enbs: &mut Enbs, out: &mut Vec<crate::Outgoing>) {
+    for (index, slot) in links.iter_mut().enumerate() {
+        let Some(link) = slot else {
+            continue;
+        };
+        let read =
+            link.receive(|frame| enbs.receive(index, frame.ppid, &frame.pdu, mono_ns(), out));
+        if let Err(gone) = read {
+            enbs.ledger.anomalies.undecodable_pdus += u64::from(matches!(gone, Gone::Broken));
+            *slot = None;
+            enbs.lose(index, mono_ns());
+        }
+    }
+}
+
+fn linger(links: Vec<Option<Framed>>, stopped: &dyn Fn() -> bool) {
+    let deadline = mono_ns() + LINGER_NS;
+    let mut finished = false;
+    let mut links: Vec<Framed> = links.into_iter().flatten().collect();
+    while !links.is_empty() && mono_ns() < deadline && !(finished && stopped()) {
+        links.retain_mut(|link| link.flush().is_ok());
+        if !finished && links.iter().all(|link| !link.is_behind()) {
+            links.iter().for_each(Framed::finish);
+            finished = true;
+        }
+        let mut files: Vec<PollFd<'_>> = links.iter().map(polled).collect();
+        wait(&mut files, deadline);
+        links.retain_mut(|link| link.receive(|_| {}).is_ok());
+    }
+}

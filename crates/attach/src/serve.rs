@@ -1,0 +1,86 @@
+//! Serves eNodeBs: the reference MME behind a listening socket, in one thread, with a known service time.
+
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags};
+use nodrop_sys::clock::{mono_ns, thread_cpu_ns};
+
+use crate::enb::PPID;
+use crate::framed::Framed;
+use crate::mme::Mme;
+use crate::offer::wait;
+
+/// Serves until stopped. Each Attach Request costs `work_ns` of this thread's CPU time.
+///
+/// # Errors
+/// If the system refuses the socket.
+pub fn serve(
+    mme: &mut Mme,
+    listener: &TcpListener,
+    work_ns: u64,
+    stopped: &dyn Fn() -> bool,
+) -> std::io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let mut links: Vec<Option<Framed>> = Vec::new();
+    let mut out = Vec::new();
+    while !stopped() {
+        while let Ok((stream, _)) = listener.accept() {
+            links.push(Some(Framed::new(stream)?));
+        }
+        mme.advance(mono_ns(), &mut out);
+        for index in 0..links.len() {
+            let Some(link) = &mut links[index] else {
+                continue;
+            };
+            let mut frames = Vec::new();
+            let read = link.receive(|frame| frames.push(frame));
+            for frame in frames {
+                let before = mme.counts.attach_requests;
+                let begun = thread_cpu_ns();
+                mme.receive(index, frame.ppid, &frame.pdu, mono_ns(), &mut out);
+                if mme.counts.attach_requests != before {
+                    while thread_cpu_ns() - begun < work_ns {}
+                }
+                send(&mut links, mme, &mut out);
+            }
+            if read.is_err() {
+                links[index] = None;
+                mme.lose(index);
+            }
+        }
+        send(&mut links, mme, &mut out);
+        let mut files: Vec<PollFd<'_>> = links
+            .iter()
+            .flatten()
+            .map(|link| {
+                let more = if link.is_behind() {
+                    PollFlags::POLLOUT
+                } else {
+                    PollFlags::empty()
+                };
+                PollFd::new(link.fd(), PollFlags::POLLIN | more)
+            })
+            .collect();
+        files.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
+        wait(&mut files, mme.next_due().unwrap_or(u64::MAX));
+    }
+    Ok(())
+}
+
+fn send(links: &mut [Option<Framed>], mme: &mut Mme, out: &mut Vec<crate::Outgoing>) {
+    for message in out.drain(..) {
+        if let Some(Some(link)) = links.get_mut(message.link) {
+            link.push(PPID, message.stream, &message.pdu);
+        }
+    }
+    for (index, link) in links.iter_mut().enumerate() {
+        if link
+            .as_mut()
+            .is_some_and(|link| link.is_behind() && link.flush().is_err())
+        {
+            *link = None;
+            mme.lose(index);
+        }
+    }
+}

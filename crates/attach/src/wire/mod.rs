@@ -1,0 +1,12 @@
+//! The octets of S1AP and EPS NAS, and EPS AKA: what both ends say, in types of ours. The only user of the OxiRush crates.
+//!
+//! What comes from the other end is untrusted: it decodes to one of these types, or it is [`Undecodable`].
+
+pub mod aka;
+pub mod nas;
+pub mod s1ap;
+
+/// Octets that are no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("these octets are no message")]
+pub struct Undecodable;

@@ -1,0 +1,119 @@
+//! Job `reference-mme`: an MME of known service time, with faults on order; a yardstick, not a product.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+
+use nodrop_attach::mme::{Faults, Home, Mme};
+use nodrop_attach::serve::serve;
+use nodrop_proto::{JobError, ReferenceMmeReady, ReferenceMmeResult, ReferenceMmeSpec};
+use nodrop_sys::clock::thread_cpu_ns;
+use nodrop_sys::thread::exact_timers;
+
+use crate::job::Job;
+use crate::job::attach::{home, imsi, named};
+use crate::session::Session;
+
+/// It listens.
+pub struct ReferenceMme {
+    mme: Mme,
+    listener: TcpListener,
+    work_ns: u64,
+}
+
+impl Job for ReferenceMme {
+    const NAME: &'static str = "reference-mme";
+    type Spec = ReferenceMmeSpec;
+    type Ready = ReferenceMmeReady;
+    type Outcome = ReferenceMmeResult;
+
+    fn prepare(spec: ReferenceMmeSpec, _: &Session) -> Result<(Self, ReferenceMmeReady), JobError> {
+        let bad = |words: String| JobError::new("spec", words);
+        for (name, ratio) in [
+            ("drop", spec.drop),
+            ("wrong_id", spec.wrong_id),
+            ("bad_mac", spec.bad_mac),
+            ("reject", spec.reject),
+        ] {
+            if !(0.0..=1.0).contains(&ratio) {
+                return Err(bad(format!("{name} = {ratio}: must be 0 to 1")));
+            }
+        }
+        if spec.eea > 3 || !(1..=3).contains(&spec.eia) {
+            let (eea, eia) = (spec.eea, spec.eia);
+            return Err(bad(format!(
+                "eea = {eea}, eia = {eia}: must be 0 to 3 and 1 to 3"
+            )));
+        }
+        let (subscriber, network) = home(&spec.k, &spec.opc, &spec.mcc, &spec.mnc)?;
+        let home = Home {
+            subscriber,
+            network,
+            first_imsi: imsi(&spec.first_imsi, spec.subscribers)?,
+            count: spec.subscribers,
+        };
+        let faults = Faults {
+            drop: spec.drop,
+            delay_ns: spec.delay_ms.saturating_mul(1_000_000),
+            silent_after: spec.silent_after,
+            wrong_id: spec.wrong_id,
+            bad_mac: spec.bad_mac,
+            reject: spec.reject,
+            limit: spec.limit,
+            seed: spec.seed,
+        };
+        let address: SocketAddr = (spec.listen.parse()).map_err(|e| {
+            bad(format!(
+                "listen = {}: {e}, as 127.0.0.1:36412 is one",
+                spec.listen
+            ))
+        })?;
+        let listener = TcpListener::bind(address).map_err(|e| {
+            let kind = if e.kind() == ErrorKind::AddrInUse {
+                "port_in_use"
+            } else {
+                "socket"
+            };
+            JobError::new(kind, format!("listen = {address}: {e}"))
+        })?;
+        let at = listener.local_addr().unwrap_or(address);
+        let mme = Mme::new(home, faults, spec.eea, spec.eia).with_network(&spec.mcc, &spec.mnc);
+        let ready = ReferenceMmeReady {
+            listen: at.to_string(),
+        };
+        let work_ns = spec.work_us.saturating_mul(1000);
+        Ok((
+            Self {
+                mme,
+                listener,
+                work_ns,
+            },
+            ready,
+        ))
+    }
+
+    fn run(&mut self, session: &Session) -> Result<ReferenceMmeResult, JobError> {
+        exact_timers();
+        let before = thread_cpu_ns();
+        serve(&mut self.mme, &self.listener, self.work_ns, &|| {
+            session.stopped()
+        })
+        .map_err(|e| JobError::new("socket", e.to_string()))?;
+        let counts = std::mem::take(&mut self.mme.counts);
+        Ok(ReferenceMmeResult {
+            attach_requests: counts.attach_requests,
+            attached: counts.attached,
+            rejected: counts.rejected,
+            detached: counts.detached,
+            given_up: counts.given_up,
+            repeats: counts.repeats,
+            undecodable: counts.undecodable,
+            mac_failures: counts.mac_failures,
+            unknown_ue_ids: counts.unknown_ue_ids,
+            peak_ues: counts.peak_ues,
+            dropped: counts.dropped,
+            sent: named(counts.sent),
+            received: named(counts.received),
+            cpu_s: (thread_cpu_ns() - before) as f64 / 1e9,
+        })
+    }
+}
