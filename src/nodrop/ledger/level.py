@@ -82,7 +82,7 @@ class Level:
     fits_times: float | None = None
     """Multiple of the load that the rings just hold, by the trial's twin; None = not known."""
     roomy_fits_times: float | None = None
-    """The same of rings with `ROOMY_SLOTS`; None also if they hold no fewer."""
+    """Multiple of the load that rings of `ROOMY_SLOTS` just hold; None also of rings as large."""
 
 
 def level(

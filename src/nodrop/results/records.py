@@ -350,7 +350,7 @@ class QueueLevel(Model):
     costs of this trial's packets predicts it (ledger/queue.py); null if that queue does not show
     what the trial showed."""
     roomy_fits_times: NotNegative | None = None
-    """The same with a ring of 32,768 packets."""
+    """Multiple of this load that a ring of 32,768 packets just holds."""
 
 
 class PacketBooks(Model):
