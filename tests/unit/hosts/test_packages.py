@@ -9,6 +9,7 @@ import pytest
 
 from nodrop.cli.measure import _suricata_is_there
 from nodrop.testbed.hosts.packages import DEBIAN, ELSEWHERE, installing
+from nodrop.testbed.images.image import image_programs
 from nodrop.testbed.labs.netns import PROGRAMS
 
 TOOLS = Path(__file__).parents[3] / "tools/system-packages"
@@ -43,6 +44,18 @@ def test_one_line_installs_what_is_missing(
     program(path, manager)
     program(path, "sysctl")
     assert installing(["sysctl", "mmdebstrap", "ip"]) == line
+
+
+def test_root_of_a_user_namespace_of_ours_needs_sudo(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: `nodrop doctor` of a normal user, whose line failed as pasted."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("NODROP_USERNS", "ready")
+    program(path, "apt-get")
+    line = "sudo apt-get install --no-install-recommends mmdebstrap uidmap"
+    assert image_programs() == {"mmdebstrap", "newuidmap"}
+    assert installing(image_programs()) == line
 
 
 def test_nothing_missing_and_no_package_manager_have_no_line(path: Path) -> None:

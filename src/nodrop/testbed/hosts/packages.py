@@ -7,6 +7,8 @@ import shlex
 import shutil
 from collections.abc import Iterable, Mapping
 
+from nodrop.testbed.hosts.rights import in_user_namespace
+
 DEBIAN: Mapping[str, str] = {
     "ethtool": "ethtool",
     "ip": "iproute2",
@@ -41,5 +43,5 @@ def installing(programs: Iterable[str]) -> str | None:
     packages = list(dict.fromkeys(name for name in names if name))
     if not packages:
         return None
-    sudo = [] if os.geteuid() == 0 else ["sudo"]
+    sudo = [] if os.geteuid() == 0 and not in_user_namespace() else ["sudo"]
     return shlex.join([*sudo, *INSTALLS[manager], *packages])

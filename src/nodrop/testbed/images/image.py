@@ -26,6 +26,7 @@ from nodrop.installation import shipped
 from nodrop.testbed.hosts.folders import building, cache_folder, locked
 from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.hosts.node import file_sha256
+from nodrop.testbed.hosts.rights import in_user_namespace
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import (
@@ -426,7 +427,8 @@ def _mode(name: str) -> str:
 
 def image_programs() -> set[str]:
     """Programs that make an image here."""
-    return {"mmdebstrap"} if os.geteuid() == 0 else {"mmdebstrap", "newuidmap"}
+    root = os.geteuid() == 0 and not in_user_namespace()
+    return {"mmdebstrap"} if root else {"mmdebstrap", "newuidmap"}
 
 
 def can_build(recipe: str) -> bool:
