@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import tomllib
@@ -131,8 +132,9 @@ def _card(story: Story, searched: SearchedCell) -> Card:
 
 
 def _with_room(searched: SearchedCell, answer: Answer) -> str:
-    """The limit with a larger ring, as the twins of trials say whose rings were half full; empty
-    if fewer than three do."""
+    """The limit with a larger ring, as the twins of trials say whose rings were half full, and no
+    more than the busiest thread has time for; empty if fewer than three say it. A ring holds what
+    a thread without time left falls behind by, and that is not carried."""
     believed = [one for t in searched.trials if (one := tried(t.record)).fits(answer.goal)]
     queues = [(one.value, one.record.packets.queue) for one in believed]
     said = [(value, q.fits_times, q.roomy_fits_times) for value, q in queues if q is not None]
@@ -140,9 +142,14 @@ def _with_room(searched: SearchedCell, answer: Answer) -> str:
     then = [value * roomy for value, fits, roomy in said if fits and roomy]
     if len(now) < LEAST_TWINS:
         return ""
-    loads = writing(answer)
-    values = {"load": loads.at(median(then)), "more": median(then) / median(now) - 1}
-    return worded("with_room", trials=len(now), **values)
+    busy = [(one.value, one.record.busiest_thread) for one in believed]
+    full = [value / thread.cpu_ratio for value, thread in busy if thread and thread.cpu_ratio]
+    roomy, paced = median(then), median(full) if full else math.inf
+    if (more := min(roomy, paced) / median(now) - 1) <= 0:
+        return ""
+    load = writing(answer).at(min(roomy, paced))
+    code = "with_room" if roomy <= paced else "with_room_paced"
+    return worded(code, trials=len(now), load=load, more=more)
 
 
 Ends = tuple[CardLoad | None, CardLoad | None]

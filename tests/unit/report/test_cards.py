@@ -283,9 +283,10 @@ def test_bursts_want_a_larger_ring_before_a_further_cpu(
     [
         (1.5, "Predicted: 11,900 packets/s (11.9X), 50 % more, by the rings of 3 trials."),
         (2.0, "Predicted: 15,800 packets/s (15.8X), 100 % more, by the rings of 3 trials."),
+        (9.0, "(64X), 710 % more, by 3 trials; then its thread has no time left."),
         (None, "burst"),
     ],
-)
+)  # fmt: skip
 def test_a_larger_ring_has_its_predicted_load(
     tmp_path: Path, roomy: float | None, words: str
 ) -> None:
