@@ -20,7 +20,7 @@ pub struct Anomalies {
     pub wrong_ppids: u64,
     /// S1AP or NAS messages that no part of an attach is.
     pub unexpected: u64,
-    /// UE ids that are nobody's, another eNodeB's or not those agreed.
+    /// UE ids that belong to no UE, to another eNodeB's, or differ from those agreed.
     pub unknown_ue_ids: u64,
     /// For a UE that has ended.
     pub ended_ues: u64,

@@ -22,7 +22,7 @@ pub struct Faults {
     pub delay_ns: u64,
     /// After so many Attach Requests it reads, and says nothing more.
     pub silent_after: Option<u64>,
-    /// Messages with UE ids that are nobody's.
+    /// Messages with UE ids that belong to no UE.
     pub wrong_id: f64,
     /// Protected messages with a wrong MAC.
     pub bad_mac: f64,
@@ -65,7 +65,7 @@ pub struct Counts {
     pub undecodable: u64,
     /// Wrong MAC, or a count that was used.
     pub mac_failures: u64,
-    /// UE ids that are nobody's.
+    /// UE ids that belong to no UE.
     pub unknown_ue_ids: u64,
     /// UEs at most at once.
     pub peak_ues: u64,

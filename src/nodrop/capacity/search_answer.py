@@ -93,7 +93,7 @@ class Needed:
     value: float
     verdict: Literal["yes", "no", "not shown"]
     times: float | None
-    """So many times this load is carried; None = no load is."""
+    """Load that is carried, as a multiple of this one; None = no load is shown to be carried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -462,7 +462,7 @@ def _say_if_too_few(budget_s: float | None, plan: Plan) -> None:
     fits = int(budget_s / pair_s)
     if fits < LOOKS[0]:
         values = {"fits": fits, "needed": LOOKS[0], "enough_s": 1.2 * LOOKS[0] * pair_s}
-        complain(worded("near_limit.few", budget_s=budget_s, **values))
+        complain(worded("ab_budget.few", budget_s=budget_s, **values))
 
 
 def going_on(argv: Sequence[str], run: Path, budget_s: float) -> str:

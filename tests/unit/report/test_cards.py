@@ -310,6 +310,20 @@ def test_a_larger_ring_has_its_predicted_load(
     assert room.why.endswith(words) if roomy else "Predicted" not in room.why, room.why
 
 
+@pytest.mark.parametrize(("sent", "says"), [(64.0, True), (13.0, False)])
+def test_bursts_that_made_the_sender_late_have_even_gaps_as_the_way_on(
+    tmp_path: Path, sent: float, says: bool
+) -> None:
+    ramp = tried(sent, [0.0])
+    searched = {**ramp.each[1]["searched"], "ramp": {"start": 1.0, "clean_to": sent}}
+    ramp = replace(ramp, each={1: {"searched": searched}})
+    run = outcome_search(tmp_path, [ramp, tried(7, [0.0] * 3), tried(9, ["late"] * 3)])
+    card = card_of(run)
+    assert card.breaks.limited_by == "generator"
+    even = [a.command for a in card.actions if a.text == "Send at even gaps."]
+    assert len(even) == says and all("search.by=pps" in command for command in even)
+
+
 @pytest.mark.parametrize(
     ("slow", "says"),
     [([0.6, 0.1], "The SUT's CPU did 82 to 97 % of what it can: others use its core."),

@@ -201,7 +201,7 @@ fn ciphering(eea: u8) -> Option<CipheringAlgorithm> {
 /// What a plain message says.
 ///
 /// # Errors
-/// `Undecodable` if it is none.
+/// `Undecodable` if the octets are no such message.
 pub fn decode(octets: &[u8], way: Way) -> Result<Nas, Undecodable> {
     let message = NasEpsMessage::decode_with_direction(octets, way.direction());
     message
@@ -212,7 +212,7 @@ pub fn decode(octets: &[u8], way: Way) -> Result<Nas, Undecodable> {
 /// What a message says whose MAC is not checked and that is not ciphered.
 ///
 /// # Errors
-/// `Undecodable` if it is none.
+/// `Undecodable` if the octets are no such message.
 pub fn unverified(octets: &[u8], way: Way) -> Result<Nas, Undecodable> {
     const HEADER: usize = 6;
     decode(octets.get(HEADER..).ok_or(Undecodable)?, way)

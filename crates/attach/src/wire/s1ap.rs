@@ -109,7 +109,7 @@ impl S1 {
 /// What a PDU says.
 ///
 /// # Errors
-/// `Undecodable` if it is none, or lacks a field it must have.
+/// `Undecodable` if the octets are no such message, or lack a field that it must have.
 pub fn decode(octets: &[u8]) -> Result<S1, Undecodable> {
     read(octets).map_err(|_| Undecodable)
 }
