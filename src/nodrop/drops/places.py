@@ -90,6 +90,10 @@ BLIND = {
     "down": "it is down: no packet comes in",
     "no_carrier": "it has no carrier: its cable, or the port at its other end, is off",
     "ring_not_visible": "what its programs lost is not visible to this user",
+    "counters_read": "a program there reads the counters of its sockets itself, which sets them to "
+    "zero, and does not say them",
+    "frames_cut": "its longest frames are cut in the slots of a program there, and no counter has "
+    "them",
 }
 """Reasons why a port is blind: no loss there would be seen."""
 PeerOf = Callable[[int, int, str], Peer | None]
@@ -190,14 +194,15 @@ def losses(
     peers: Mapping[PortAt, Refusing],
 ) -> list[Loss]:
     """Losses of one interval, in the order of a packet's way; those with 0 as well."""
+    processes = [one for balance in balances for one in balance.by_process]
     return [
         *_of_ports(before, now),
         *_of_refusals(now, dropped or {}, peers),
         *_of_softnet(before, now),
         *_of_kernel(before, now, balances),
         *_of_groups(before, now),
-        *(loss for balance in balances for loss in _of_ring(balance, overloads)),
-        *(loss for balance in balances for loss in _of_analysis(balance)),
+        *(loss for one in processes for loss in _of_ring(one, overloads)),
+        *(loss for one in processes for loss in _of_analysis(one)),
     ]
 
 
@@ -257,7 +262,7 @@ def _of_refusals(
         why = f"frames longer than its MTU of {mtu}, or it was down: no capture ever had them"
         reason = Cause.PLACE
         do = f"ip -d link show {name}   # its peer; then: ip link set {name} mtu N, as the peer's"
-        pid, end = pids.get(port["namespace"]), peers.get(at)
+        pid, end = pids.get(at), peers.get(at)
         if end and pid is not None:
             longest = end.peer.mtu
             if longest is not None and isinstance(mtu, int) and longest > mtu:
@@ -275,9 +280,13 @@ def _of_refusals(
         )
 
 
-def pids_of(now: Captures) -> Mapping[int, int]:
-    """Network namespace → a process that captures in it."""
-    return {one["namespace"]: one["pid"] for one in now["sockets"] if one["pid"] is not None}
+def pids_of(now: Captures) -> Mapping[PortAt, int]:
+    """Port → a process that captures there."""
+    return {
+        (one["namespace"], one["ifindex"]): one["pid"]
+        for one in now["sockets"]
+        if one["pid"] is not None
+    }
 
 
 def _pairs(before: Captures, now: Captures) -> Iterator[tuple[CapturePort, CapturePort]]:
@@ -469,7 +478,8 @@ def _too_short(now: Reading) -> Because:
             f"its rings bridge {bridges_ms} ms ({ring['blocks']} blocks of {ring['retire_ms']} ms)"
         )
         return Because(cause=Cause.FEW_BLOCKS, why=why, do=_larger_ring(now, ring))
-    why = "a burst, or a stall of its reader, was longer than the ring holds"
+    room = "ring" if ring else "buffer"
+    why = f"a burst, or a stall of its reader, was longer than the {room} holds"
     return Because(cause=Cause.BURST, why=why, do=_larger_ring(now, ring))
 
 
@@ -593,7 +603,7 @@ def _larger_ring(reading: Reading, ring: RingShape | None) -> str:
         if name == "tcpdump":
             return f"tcpdump -B {2 * held_bytes // 1024} …   # KiB"
         return f"{name} -B {max(1, 2 * held_bytes // (1 << 20))} …   # MiB"
-    return "a larger capture ring"
+    return "a larger capture ring" if ring else "a larger socket buffer (SO_RCVBUF)"
 
 
 def _of_analysis(balance: Balance) -> Iterator[Loss]:

@@ -531,6 +531,9 @@ def test_a_stranger_in_a_fanout_group_is_named_with_what_it_takes(
         assert f"{names[1]} 9 is in its fanout group 99" in one.why
 
 
+SLOTS = ring(blocks=8) | {"version": 2, "frame_bytes": 2048, "retire_ms": None}
+
+
 def on_two_ports(**second: Any) -> dict[str, Any]:
     """eth1 and eth2, each with a socket of its own."""
     other = port((0, 0)) | {"index": 3, "name": "eth2"}
@@ -551,6 +554,8 @@ def without_the_second() -> dict[str, Any]:
         (on_two_ports(link={"up": False, "carrier": False}), "down"),
         (on_two_ports(link={"carrier": False}), "no_carrier"),
         (on_two_ports(counted=None), "ring_not_visible"),
+        (on_two_ports(ring=SLOTS | {"frame_bytes": 1024}), "frames_cut"),
+        (on_two_ports(ring=SLOTS, link={"mtu": 3000}), "frames_cut"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -562,8 +567,53 @@ def test_nothing_is_said_to_be_lost_nowhere_but_where_somebody_looks(
     assert (blind.port, blind.why) == ("eth2", why) and found.cannot_tell
     said = "\n".join(ending(found, 1))
     assert "nothing lost on eth1 at any place" in said and "blind at eth2 since " in said
-    clear = interval(on_two_ports(), on_two_ports())
+    clear = interval(on_two_ports(), on_two_ports(ring=SLOTS))
     assert not clear.cannot_tell and "lost on eth1, eth2 at any" in "\n".join(ending(clear, 1))
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_a_program_that_reads_its_own_counters_gives_no_all_clear(left: int) -> None:
+    """Its counters fell: what it read, and so set to zero, may have had losses among it."""
+    before, after = (
+        {"tp_packets": packets, "tp_drops": 0, "tp_freezes": 0} for packets in (900, left)
+    )
+    found = interval(on_two_ports(counted=before), on_two_ports(counted=after))
+    (blind,) = written(found).blind
+    assert (blind.port, blind.why) == ("eth2", "counters_read") and found.cannot_tell
+    assert "nothing lost on eth1 at" in "\n".join(ending(found, 1))
+
+
+@pytest.mark.parametrize(("stopped", "lost"), [(7, (40, 0)), (9, (5, 70))])
+def test_each_process_of_a_shared_group_has_its_own_line_and_cause(
+    stopped: int, lost: tuple[int, int]
+) -> None:
+    """Zeek's workers: the books are the group's, and who is slow is named by its own process."""
+
+    def at(second: int) -> dict[str, Any]:
+        drops = [second * each for each in lost]
+        programs = {str(pid): program("zeek", stopped=pid == stopped) for pid in (7, 9)}
+        came = 200 * second
+        return {
+            "sockets": [
+                sock(41, came // 2 - drops[0], drops[0]),
+                sock(42, came // 2 - drops[1], drops[1], pid=9),
+            ],
+            "ports": [port((came, came))],
+            "programs": programs,
+        }
+
+    found = interval(at(0), at(1))
+    (books,) = found.balances
+    assert books.closed and books.dropped == sum(lost) and books.reading.name == "zeek 7 and 1 more"
+    rows = {row.loss.where: (row.total, row.loss.cause is Cause.STOPPED) for row in found.rows}
+    assert rows == {
+        f"zeek {pid} on eth1": (each, pid == stopped)
+        for pid, each in zip((7, 9), lost, strict=True)
+        if each
+    }
+    said = "\n".join(lines(found))
+    for pid, each in zip((7, 9), lost, strict=True):
+        assert f"  zeek {pid}: 100 arrived, {each} dropped" in said
 
 
 def test_the_end_of_a_generator_leaves_nobody_blind() -> None:
