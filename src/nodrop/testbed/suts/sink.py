@@ -63,6 +63,10 @@ class SinkOptions(Options):
     threads: Annotated[int, Field(gt=0, le=MOST_THREADS)] = 1
     receive_ns: Busy = 0
     """A thread with a socket uses the CPU for so long on each packet."""
+    costly_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    """TCP or UDP port; packets from or to it take costly_times as long."""
+    costly_times: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    """Factor on the service time, or on receive_ns."""
     workers: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
     """Threads that those hand packets on to, by flow."""
     worker_ns: Busy = 0
@@ -75,6 +79,10 @@ class SinkOptions(Options):
     def _fits(self) -> Self:
         if self.ring_frames is not None and "ring_bytes" in self.model_fields_set:
             raise ValueError("ring_frames and ring_bytes contradict each other: give one of them")
+        if (self.costly_port is None) != (self.costly_times is None):
+            raise ValueError("costly_port and costly_times belong together: give both")
+        if self.costly_port is not None and self.service_rate_pps is None and not self.receive_ns:
+            raise ValueError("costly_port needs service_rate_pps or receive_ns")
         if not self.workers and (self.worker_ns or self.lock_ns):
             raise ValueError("worker_ns and lock_ns are of workers: set workers")
         if self.service_rate_pps is not None and (self.receive_ns or self.workers):
@@ -114,7 +122,9 @@ class Sink:
         self.holds_packets = None if slots is None else slots * asked.threads + _queued(asked)
         # One packet's service, or a block that is not full.
         self.rest_seen_s: float | None = (
-            asked.threads / rate if (rate := asked.service_rate_pps) else 0.02
+            asked.threads / rate * max(1.0, asked.costly_times or 1.0)
+            if (rate := asked.service_rate_pps)
+            else 0.02
         )
 
     def needs_bits(self) -> str | None:
