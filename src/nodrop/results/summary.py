@@ -185,7 +185,7 @@ def _cpu_per_packet(record: TrialRecord) -> float | None:
 
 
 METRICS: Mapping[str, Callable[[TrialRecord], float | None]] = {
-    "loss_ratio": lambda record: record.packets.loss_ratio,
+    "loss_ratio": lambda record: record.loss_ratio,
     "detection_loss_ratio": lambda record: record.detection_loss_ratio,
     "cpu_per_packet": _cpu_per_packet,
     "sut_cpu_s": lambda record: record.sut_cpu_s,
@@ -312,7 +312,7 @@ def record_words(record: TrialRecord) -> str:
 def _words(record: TrialRecord) -> str:
     books = record.packets
     if not record.valid or books.loss_ratio is None:
-        return record.verdict
+        return record.verdict  # of transactions, it says all
     if not books.loss_ratio:
         load = count_of(record.offered.sent or 0, "packet")
         if books.sustained_evidence and not books.sustained:
@@ -388,8 +388,8 @@ def _summary(records: Sequence[TrialRecord], looks: Looks | None) -> CellSummary
         cell=records[0].factors,
         accelerator=accelerator_words(records),
         **outcomes(records),
-        lossy=sum(1 for r in measured if r.packets.lost_packets),
-        loss=_ratios(measured, [r.packets.loss_ratio for r in measured], looks),
+        lossy=sum(1 for r in measured if r.lost),
+        loss=_ratios(measured, [r.loss_ratio for r in measured], looks),
         detections=_ratios(measured, [r.detection_loss_ratio for r in measured], looks),
         places=_counted(r.packets.loss_place for r in measured),
         failures=_counted(code for r in records for code in r.failures),
