@@ -68,7 +68,7 @@ class Sending:
     intended_packets: int
     sent_packets: int
     unit: str = "packet"
-    """What these numbers count."""
+    """Unit of these numbers: packet, attach."""
     duration_s: float | None = None
     intended_duration_s: float | None = None
     """None at top speed, where nothing can be late."""

@@ -41,7 +41,7 @@ class Transactions:
     name: str = "transaction"
     """One of them, as the field calls it: attach."""
     started: int
-    """Those whose scheduled start came."""
+    """Transactions whose scheduled start came."""
     completed: int
     rejected: Mapping[str, int] = field(default_factory=dict)
     """Turned away by the SUT, by its cause."""
@@ -154,7 +154,7 @@ def _of_the_books(seen: Transactions, of_sut: Messages | None) -> list[Problem]:
 
 
 def words_of(seen: Transactions | None) -> str:
-    """What became of them, in a sentence."""
+    """Sentence on the classes of a load, or on its latency if all completed."""
     if seen is None or seen.failed_ratio is None:
         return "not known"
     took = "" if seen.latency is None else f"; p99 {time_words(seen.latency.p99_us)}"

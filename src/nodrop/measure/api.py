@@ -106,7 +106,7 @@ class PacketsSeen:
 
 @dataclass(slots=True, kw_only=True)
 class AnswersSeen:
-    """What the SUT that answered a load said of itself; the load's own view is in what it offered.
+    """Findings about the SUT that answered a load; the load's own view is in what it offered.
     A field is None until its step was reached."""
 
     each: Sequence[SutCounters] = ()

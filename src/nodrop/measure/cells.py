@@ -275,6 +275,8 @@ def offer_length(
         )
     elif offered_s is not None:  # all packets at one moment have no rate
         least_s = 0.0
+    if load.unit == "transactions":
+        least_s = None  # each is waited for until it ends
     facts = next(traces_of([load]), None)
     sizes = None if facts is None else facts.flow_sizes
     return OfferLength(

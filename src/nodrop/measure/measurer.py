@@ -17,10 +17,10 @@ from nodrop.errors import BadInput
 from nodrop.measure.api import Standing, Trial
 from nodrop.measure.cells import Cell
 from nodrop.measure.packets import instances
-from nodrop.measure.packets.world import PacketsWorld
+from nodrop.measure.packets.capturing import PacketsWorld
 from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
-from nodrop.measure.transactions.world import TransactionsWorld
-from nodrop.measure.world import World
+from nodrop.measure.standing import World
+from nodrop.measure.transactions.exchange import TransactionsWorld
 from nodrop.testbed.hosts.api import Link, UndoJournal
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.images.image import must_be_there

@@ -36,8 +36,8 @@ from nodrop.measure.measurer import LabMeasurer
 from nodrop.measure.packets.instances import imbalance_ratio
 from nodrop.measure.plan import Plan
 from nodrop.measure.preflight import Parts
-from nodrop.measure.transactions.books import transaction_books
-from nodrop.measure.world import out_of_memory
+from nodrop.measure.standing import out_of_memory
+from nodrop.measure.transactions.bodies import transaction_books
 from nodrop.protocol import Achieved, AfPacketProof, SampledSpeed
 from nodrop.protocol import Host as HostFacts
 from nodrop.results.layout import TrialFolder

@@ -107,7 +107,7 @@ def cells_table(story: Story) -> Table:
 
 
 def _of_others(story: Story) -> Iterator[Field[Cell]]:
-    """Those that some cell has: a figure of transactions says nothing of packets."""
+    """Figures that some cell has: one of transactions says nothing of packets."""
     for one in figures_of_others():
         if not any(one.summary(cell) for cell in story.cells):
             continue

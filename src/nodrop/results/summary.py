@@ -266,8 +266,10 @@ class CellSummary:
     """The SUT died, hung or was killed: a result about it."""
     void: int
     """Instrument or sender: these say nothing about the SUT."""
+    unit: str
+    """Packets or transactions."""
     lossy: int
-    """Measured trials that lost packets."""
+    """Measured trials that lost packets, or in which transactions failed."""
     loss: Summary | None
     """Summary of loss_ratio over the measured trials; None without any."""
     detections: Summary | None
@@ -388,6 +390,7 @@ def _summary(records: Sequence[TrialRecord], looks: Looks | None) -> CellSummary
         cell=records[0].factors,
         accelerator=accelerator_words(records),
         **outcomes(records),
+        unit=records[0].offered.unit,
         lossy=sum(1 for r in measured if r.lost),
         loss=_ratios(measured, [r.loss_ratio for r in measured], looks),
         detections=_ratios(measured, [r.detection_loss_ratio for r in measured], looks),

@@ -1,7 +1,7 @@
 """One line of trials.jsonl: everything most reports need to know of a trial.
 
 An envelope that fits any kind of load, and a body by kind: `packets` (results/records.py) and
-`transactions` (results/transactions.py). `None` means not measured and `0` means zero.
+`transactions` (results/transaction_books.py). `None` means not measured and `0` means zero.
 schema/trial.schema.json is made from these models.
 """
 
@@ -35,7 +35,7 @@ from nodrop.results.records import (
     UnknownFormat,
     current,
 )
-from nodrop.results.transactions import TransactionBooks
+from nodrop.results.transaction_books import TransactionBooks
 from nodrop.stats.interval import Host
 from nodrop.untrusted.json_text import NotJson, decode_object, shown
 
@@ -530,9 +530,19 @@ class TrialRecord(Model):
             raise RecordError(f"format: {failed}") from failed
         except ValidationError as failed:
             first = failed.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "line"
+            where = _where(first["loc"], first["type"])
             said = first["msg"].removeprefix("Value error, ")
             raise RecordError(f"{where}: {said}") from failed
+
+
+def _where(parts: Sequence[str | int], kind: str) -> str:
+    """The field at fault; the kind of a body is no part of its path."""
+    said = [str(part) for part in parts]
+    if kind == "union_tag_invalid":
+        said.append("kind")
+    elif said[:1] == ["body"]:
+        del said[1:2]
+    return ".".join(said) or "line"
 
 
 OF_PACKETS = frozenset(
@@ -628,6 +638,12 @@ class Live:
     captured_pps: float | None = None
     dropped_pps: float | None = None
     decoded_pps: float | None = None
+    unit: str = "packets"
+    """Unit of `intended_packets` and `sent_packets`: of transactions, those that were started."""
+    completed: int | None = None
+    """Transactions that completed."""
+    in_progress: int | None = None
+    """Transactions that were started and have not ended."""
     busiest_thread: BusyThread | None = None
     """The SUT's busiest thread between this reading and the one before."""
 

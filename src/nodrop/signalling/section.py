@@ -15,8 +15,8 @@ from nodrop.report.sections import Section
 from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Field, Table, number, table_of, words
 from nodrop.report.trials import Trial
-from nodrop.results.transactions import TransactionBooks
-from nodrop.signalling.figures import (
+from nodrop.results.transaction_books import TransactionBooks
+from nodrop.signalling.metrics import (
     COMPLETED_PER_S,
     CPU_PER_COMPLETED_US,
     LATENCY_P50_MS,
@@ -232,6 +232,6 @@ def _row_words(cell: Cell) -> str:
 
 
 SECTION = Section(
-    id="signalling", title="Transactions", sentences=_sentences, tables=_tables, cards=_cards,
-    place=5, with_search=True,
+    id="signalling", title="Transactions", sentences=_sentences, lines=_sentences, tables=_tables,
+    cards=_cards, place=5,
 )  # fmt: skip

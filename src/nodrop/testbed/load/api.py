@@ -231,7 +231,7 @@ class OfferedLoad:
     sent_profile: SentProfile | None = None
     """Packets that left in each bin of about a millisecond; None as above."""
     transactions: Transactions | None = None
-    """What became of each; None of a load of packets."""
+    """Classes and times of a load that was answered; None of a load of packets."""
 
     @property
     def unsent_packets(self) -> int:
@@ -276,6 +276,16 @@ class Offerer(Protocol):
         the next offer. Calls `tick` about twice a second while it waits, never from the thread or
         process that sends."""
         ...
+
+
+@runtime_checkable
+class OffersTransactions(Protocol):
+    """An Offerer whose load is answered."""
+
+    completed: int | None
+    """So far; None if it does not say."""
+    in_progress: int | None
+    """Started and not ended."""
 
 
 @runtime_checkable

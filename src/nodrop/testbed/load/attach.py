@@ -51,7 +51,7 @@ class AttachOptions(Options):
     count: Annotated[int, Field(ge=1, le=MOST_UES)] | None = None
     """UEs."""
     duration_s: Wait | None = None
-    """As many UEs as `rate` begins in so long, instead of `count`."""
+    """Time in which `rate` begins the UEs, instead of `count`."""
     hold_s: Annotated[float, Field(ge=0, le=MOST_S)] = 1.0
     """From Attach Accept to Detach Request."""
     keep: YesNo = False
@@ -72,7 +72,7 @@ class AttachOptions(Options):
     mnc: MobileNetworkCode = "01"
     tac: Annotated[int, Field(ge=0, le=65_535)] = 1
     enb_id: Annotated[int, Field(ge=0, lt=ENB_IDS)] = 1
-    """Of the first eNodeB; the others follow."""
+    """Number of the first eNodeB; the others follow."""
     cpu: Cpu | None = None
     """CPU of the generator. None = nodrop chooses; "any" = the kernel does."""
 
@@ -139,6 +139,8 @@ class _Prepared:
 
     flows: OfferedFlows = "repeated"
     processes: Sequence[HostProcess] = ()
+    completed: int | None = None
+    in_progress: int | None = None
 
     def __init__(self, load: Attach, link: Link, work: Path) -> None:
         self._link = link
@@ -182,6 +184,9 @@ class _Prepared:
 
         def tell() -> None:
             samples = job.samples()
+            if samples:
+                self.completed = samples[-1]["attached"]
+                self.in_progress = samples[-1]["in_progress"]
             tick(samples[-1]["started"] if samples else None)
 
         longest_s = asked.timeout_s + asked.hold_s + RELEASE_S + LINGER_S
@@ -210,7 +215,7 @@ class _Prepared:
 
 
 def transactions(said: AttachResult, *, setup_s: float) -> Transactions:
-    """What became of each UE's attach. Its session begins with the Attach Accept."""
+    """Class and times of each UE's attach. Its session begins with the Attach Accept."""
     first, last, resolved = (
         said["first_accept_ns"],
         said["last_accept_ns"],

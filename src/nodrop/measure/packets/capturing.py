@@ -21,7 +21,7 @@ from nodrop.measure.packets.books import Observed
 from nodrop.measure.packets.instances import Places, each_port, instance_books
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.sampling import Sampler
-from nodrop.measure.world import World, out_of_memory
+from nodrop.measure.standing import World, out_of_memory
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.labs.api import MakesPorts
 from nodrop.testbed.suts.api import SutCounters

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from nodrop.report.costs import Figure
 from nodrop.report.trials import Trial
-from nodrop.results.transactions import TransactionBooks
+from nodrop.results.transaction_books import TransactionBooks
 
 Of = Callable[[TransactionBooks], float | None]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodrop.ledger.transactions import unmatched
 from nodrop.measure.api import Measured
-from nodrop.results.transactions import TransactionBooks
+from nodrop.results.transaction_books import TransactionBooks
 
 
 def transaction_books(seen: Measured) -> TransactionBooks:

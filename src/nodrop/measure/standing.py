@@ -1,7 +1,7 @@
 """A standing world: what a trial needs of lab, place, SUT and generator, whatever is counted.
 
 read before → offer → drain → read after → look back → balance: what these steps read and judge is
-that of the load's unit (packets/world.py, transactions/world.py).
+that of the load's unit (packets/capturing.py, transactions/exchange.py).
 """
 
 from __future__ import annotations

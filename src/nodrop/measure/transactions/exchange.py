@@ -28,7 +28,7 @@ from nodrop.measure.offering import (
 from nodrop.measure.packets import instances
 from nodrop.measure.packets.instances import Places
 from nodrop.measure.sampling import Sampler, rows_of_processes
-from nodrop.measure.world import World, out_of_memory
+from nodrop.measure.standing import World, out_of_memory
 from nodrop.results.trial import Live
 from nodrop.testbed.hosts.api import Json, Link, UndoJournal
 from nodrop.testbed.hosts.control_groups import own_quotas
@@ -36,6 +36,7 @@ from nodrop.testbed.hosts.processes import allowed_cpus
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs.addresses import RECEIVER, addressed
 from nodrop.testbed.labs.bridge import Splitter
+from nodrop.testbed.load.api import OffersTransactions
 from nodrop.testbed.setups.api import Limits, Setup
 from nodrop.testbed.suts.api import AnsweringSut, SutCounters
 
@@ -116,7 +117,8 @@ class TransactionsWorld(World):
 
         def tick(started: int | None) -> None:
             self._throttling.look()
-            now_ns = time.monotonic_ns()
+            now_ns, offerer = time.monotonic_ns(), self._offerer
+            told = offerer if isinstance(offerer, OffersTransactions) else None
             self.trial.tell(
                 Live(
                     mono_ns=now_ns,
@@ -125,6 +127,9 @@ class TransactionsWorld(World):
                     intended_s=self._offerer.intended_duration_s,
                     intended_packets=self._offerer.intended_packets,
                     sent_packets=started,
+                    unit="transactions",
+                    completed=None if told is None else told.completed,
+                    in_progress=None if told is None else told.in_progress,
                 )
             )
 

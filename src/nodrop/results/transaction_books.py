@@ -32,7 +32,7 @@ class TransactionBooks(Model):
     transport: str = ""
     """The protocol below the messages; `tcp-framed (not SCTP)` is the reference MME's alone."""
     started: Count | None = None
-    """Those whose scheduled start came."""
+    """Transactions whose scheduled start came."""
     completed: Count | None = None
     rejected: dict[str, Count] = Field(default_factory=dict)
     """Turned away by the SUT, by its cause."""
