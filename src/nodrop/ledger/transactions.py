@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from nodrop.config.units import count_of, noun
 from nodrop.ledger.hops import Problem, Reason, outcome_of
+from nodrop.ledger.over_time import LEAST_S
 from nodrop.ledger.sender import Bounds, Sending, problems_of_the_sender
 from nodrop.ledger.verdict import Verdict, percent
 
@@ -90,6 +91,17 @@ class Transactions:
     def per_s(self) -> float | None:
         """Completed ones a second, until the last of them."""
         return self.completed / self.last_completed_s if self.last_completed_s else None
+
+
+KEPT, GRACE_S = 0.005, 0.01
+"""The last may complete later than it was started by this part of the load, and so long."""
+
+
+def sustained(seen: Transactions, offered_s: float) -> bool | None:
+    """Whether they completed at the pace at which they were started; None if that is not shown."""
+    if seen.last_completed_s is None or offered_s < LEAST_S:
+        return None
+    return seen.last_completed_s <= offered_s * (1 + KEPT) + GRACE_S
 
 
 def together(each: Iterable[Messages]) -> Messages:

@@ -351,6 +351,8 @@ def factor_label(factor: str, value: Any) -> str:
             return f"{said}× speed"
         case "pps":
             return f"{said} pps"
+        case "rate":
+            return f"{said}/s"
         case "ramp":
             return f"a ramp from {said}"
         case "instances":

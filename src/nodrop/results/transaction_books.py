@@ -44,6 +44,10 @@ class TransactionBooks(Model):
     failed_ratio: NotNegative | None = None
     """Rejected, timed out and aborted ones of those that were started; null if the books do not
     close."""
+    sustained: bool | None = None
+    """True: they completed at the pace at which they were started: the last one at most 0.5 % of
+    the load and 10 ms after it. False: the SUT fell behind. Null: the load lasted less than a
+    second, or nothing completed."""
     per_s: NotNegative | None = None
     """Completed ones a second, until the last of them."""
     first_completed_s: Seconds | None = None

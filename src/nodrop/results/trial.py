@@ -124,6 +124,11 @@ class Offered(Model):
     """The SUT had seen flows of the load in an earlier trial of the same start; null if each trial
     has a start of its own."""
 
+    @property
+    def pps(self) -> float | None:
+        """Packets a second; null of a load of transactions."""
+        return self.per_s if self.unit == "packets" else None
+
     @classmethod
     def of(cls, ledger: Ledger | None, **said: Any) -> Self:
         """`said` by the sender; where the books count too, their counts go first."""
@@ -164,7 +169,7 @@ class Soak(Model):
 class Searched(Model):
     """Which load of a search a trial offered."""
 
-    by: Literal["multiplier", "speed", "pps"]
+    by: Literal["multiplier", "speed", "pps", "rate"]
     """The key of [load] that the search varies."""
     value: NotNegative
     duration_s: Seconds

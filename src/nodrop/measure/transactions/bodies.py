@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodrop.ledger.transactions import unmatched
+from nodrop.ledger.transactions import sustained, unmatched
 from nodrop.measure.api import Measured
 from nodrop.results.transaction_books import TransactionBooks
 
@@ -18,6 +18,7 @@ def transaction_books(seen: Measured) -> TransactionBooks:
     cpu_s = None if usage is None else usage.sut_cpu_s
     return TransactionBooks.of(
         found,
+        sustained=sustained(found, offered.duration_s),
         unmatched=lacking,
         generator_cpu_s=offered.cpu_s,
         sut_cpu_per_completed_s=cpu_s / found.completed if cpu_s and found.completed else None,
