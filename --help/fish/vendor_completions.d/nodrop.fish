@@ -1,1 +1,0 @@
-complete --command nodrop --no-files --arguments "(env _NODROP_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) nodrop)" --condition "env _NODROP_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) nodrop"
