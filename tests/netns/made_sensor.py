@@ -1,7 +1,8 @@
 """A sensor that is made to lose: programs that capture on a port, in network and mount namespaces
 of their own (`unshare --net --mount`). Each line of stdin is a command, answered by a line.
 
-    open PROGRAM PORT KIND [GROUP]   a program opens a socket: plain, v2:SLOT_BYTES, v3, any
+    open PROGRAM PORT KIND [GROUP[:TYPE]]
+                                     a program opens a socket: plain, v2:SLOT_BYTES, v3, any
     close PROGRAM                    it closes all of its sockets, and stays
     stop PROGRAM | go PROGRAM        SIGSTOP, SIGCONT
     drain PROGRAM                    it reads what waits in its plain sockets
@@ -31,15 +32,23 @@ class Made:
     """A namespace, its programs and its ports."""
 
     def __init__(self, pid: int, ask: Callable[[str], str]) -> None:
-        self.pid, self.ask = pid, ask
+        self.pid, self._ask = pid, ask
+        self.pids: set[str] = set()
+        """Programs that it made."""
+
+    def ask(self, line: str) -> str:
+        said = self._ask(line)
+        if line.startswith("open"):
+            self.pids.add(said)
+        return said
 
     def run(self, *words: str | int, check: bool = True) -> str:
         argv = ["nsenter", "-t", str(self.pid), "-n", *map(str, words)]
         return subprocess.run(argv, check=check, capture_output=True, text=True).stdout
 
     def link(self, port: str, other: str, *, mtu: int = 1500, other_mtu: int = 1500) -> None:
-        self.run("ip", "link", "add", port, "mtu", mtu, "type", "veth",
-                 "peer", "name", other, "mtu", other_mtu)  # fmt: skip
+        self.run("ip", "link", "add", port, "mtu", mtu, "numrxqueues", 4, "type", "veth",
+                 "peer", "name", other, "mtu", other_mtu, "numtxqueues", 4)  # fmt: skip
         for name in (port, other):
             self.run("ip", "link", "set", name, "addrgenmode", "none", "up")
 
@@ -166,7 +175,9 @@ def opened(port: str, kind: str, group: str = "") -> tuple[socket.socket, list[m
     else:
         one.bind(address)
     if group:
-        one.setsockopt(SOL_PACKET, PACKET_FANOUT, struct.pack("=I", int(group)))
+        number, _, dealt = group.partition(":")
+        joined = int(number) | int(dealt or 0) << 16
+        one.setsockopt(SOL_PACKET, PACKET_FANOUT, struct.pack("=I", joined))
     return one, ring
 
 

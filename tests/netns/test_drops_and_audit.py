@@ -4,6 +4,7 @@ never contradicts the other, with a /sys of the namespace and without."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -59,6 +60,11 @@ def ip_link(end: str, state: str) -> Callable[[Made, str], object]:
     return lambda made, port: made.run("ip", "link", "set", end + port, state)
 
 
+def queues(made: Made, port: str) -> None:
+    """Receive queues of a veth are no combined ones: three readers for two."""
+    made.run("ethtool", "-L", port, "rx", 2)
+
+
 def losses(packets: int, length: int) -> dict[str, Loss]:
     return {
         "well": Loss(programs=("well v3",), during=sent(20), drops="", audit=""),
@@ -83,6 +89,8 @@ def losses(packets: int, length: int) -> dict[str, Loss]:
             programs=("zeek-1 v3 9", "zeek-2 v3 9"), before=asked("stop zeek-2"),
             during=sent(packets, length), drops=Cause.STOPPED, audit="socket-drops",
         ),
+        "queues": Loss(programs=("queues v3 5:5",) * 3, before=queues, drops="",
+                       audit="readers-and-queues"),
         "counts": Loss(programs=("counts plain",),
                        during=all_of(sent(packets, length), asked("count counts")),
                        drops="counters_read", audit="losses of counts"),
@@ -99,6 +107,22 @@ def said_by_drops(found: Interval, port: str) -> set[str]:
 def said_by_audit(found: AuditAnswer, port: str) -> set[str]:
     ids = {one.id for one in found.findings if f"{port}" in one.where and not one.note}
     return ids | {one.what for one in found.missing if port in one.what}
+
+
+PROGRAM = re.compile(r"(nsenter|ip|ethtool|kill|cat) ")
+
+
+def commands(found: Interval, audited: AuditAnswer, made: Made) -> list[str]:
+    """Commands that were printed for this host alone; what both say of others is left alone."""
+    printed = [row.loss.do for row in found.rows]
+    printed += [one.change for one in audited.findings]
+    parts = [part.strip() for line in printed for part in re.split(r"; |   # |, or ", line)]
+    ours = (str(made.pid), *made.pids)
+    return [
+        one
+        for one in parts
+        if PROGRAM.match(one) and any(pid in one.split() or f"/{pid}/" in one for pid in ours)
+    ]
 
 
 LOSES = {"blind-sensor", "frames-refused", "socket-drops", "frames-cut", "fanout-clash"}
@@ -137,6 +161,8 @@ def test_each_loss_is_said_by_both(own_sys: bool, packets: int, length: int) -> 
         assert not (clear and audit & LOSES), (name, audit)
         assert clear is not bool(one.drops), (name, drops)
     assert written(found).blind == [*found.blind]
+    for command in commands(found, audited, made):
+        made.run("sh", "-c", command)  # fails if the command does
 
     # Each process of a shared group has its own line, and its own cause.
     workers = [row for row in found.rows if row.loss.where.endswith(ports["workers"])]

@@ -177,8 +177,7 @@ def _readers(world: World) -> Iterator[Seen]:
                 Read(f"{readers} sockets of a group of type {FANOUT[QUEUE]}", DIAG),
                 Read(count_of(queues, "receive queue"), port.files("queues")),
             ),
-            change=f"{port.enter}ethtool -L {port} combined {readers}; or suricata.yaml: "
-            f"threads: {queues}",
+            change=f"{port.with_queues(readers)}; or suricata.yaml: threads: {queues}",
         )
 
 

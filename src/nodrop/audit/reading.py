@@ -25,7 +25,7 @@ from nodrop.sensor.snapshot import (
 from nodrop.testbed.hosts.api import Host
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
-from nodrop.testbed.suts.suricata.own_yaml import read_texts
+from nodrop.testbed.suts.suricata.own_yaml import of_option, read_texts
 
 LOOPBACK = "lo"
 SECTIONS = ("af-packet", "af-xdp", "netmap", "pcap", "pfring")
@@ -89,8 +89,7 @@ def _given(config: Path, text: YamlText) -> Settings:
     try:
         return Settings(path=str(config), document=read_texts(text))
     except BadInput as error:
-        words = error.message.removeprefix("sut.config: ")
-        raise BadInput(f"--config: {words}", hint=error.hint) from None
+        raise of_option(error) from None
 
 
 def _settings(programs: Sequence[Program]) -> Iterator[tuple[int, Settings | None]]:

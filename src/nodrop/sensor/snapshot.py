@@ -130,6 +130,8 @@ class Port:
     """Descriptors of a receive ring, and the most that the driver takes."""
     queues: int | None = None
     """Receive queues."""
+    combined: bool | None = None
+    """A queue that receives sends too, and `ethtool -L` sets both at once."""
     spread: Spread | None = None
     pauses: tuple[bool, bool] | None = None
     """Obeys pause frames, sends them."""
@@ -158,6 +160,11 @@ class Port:
     def promiscuous(self) -> bool | None:
         """Somebody has it take frames to other addresses, a packet socket too."""
         return None if self.flags is None else bool(self.flags & PROMISCUOUS)
+
+    def with_queues(self, number: int) -> str:
+        """Command that gives it so many receive queues."""
+        kind = "rx" if self.combined is False else "combined"
+        return f"{self.enter}ethtool -L {self.name} {kind} {number}"
 
     @property
     def state_at(self) -> str:

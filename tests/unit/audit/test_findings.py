@@ -648,6 +648,7 @@ def test_a_client_that_filters_and_has_no_ring_captures_nothing(host: MadeHost) 
         ("", "must be a table"),
         ("%YAML 1.1\n---\n- [", "while parsing"),
         ("%YAML 1.1\n---\n- a\n", "must be a table"),
+        ("\ufffd\ufffd%\0Y\0A\0", "is UTF-16, which Suricata does not read"),
     ],
 )
 def test_a_config_that_is_none_is_one_line(host: MadeHost, text: str, words: str) -> None:

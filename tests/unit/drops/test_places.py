@@ -24,7 +24,17 @@ from nodrop.sensor.snapshot import Peer
 from nodrop.testbed.hosts import control_groups
 from nodrop.testbed.hosts import node as find_node
 from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, Looks
-from tests.unit.drops.test_capture_books import fill, look, port, program, ring, said, sock, thread
+from tests.unit.drops.test_capture_books import (
+    NS,
+    fill,
+    look,
+    port,
+    program,
+    ring,
+    said,
+    sock,
+    thread,
+)
 from tests.unit.drops.test_outlets import recorded
 from tests.unit.hosts.test_own_quotas import NO_GROUPS, V2, host
 
@@ -207,12 +217,39 @@ def test_a_quota_counts_on_each_cpu_and_over_the_time_between_its_readings(
         ("tcpdump", ring(64, 1000), "tcpdump -B 4096"),
         ("dumpcap", ring(64, 1000), "dumpcap -B 4"),
         ("snort", ring(64, 1000), "a larger capture ring"),
-        ("Suricata-Main", ring(64, 100), "ring-size=10000"),
-        ("Suricata-Main", ring(5000, 100), "ring-size=200000"),
+        (
+            "Suricata-Main",
+            ring(64, 100),
+            "interface eth1: ring-size: 10000; then restart it (systemctl",
+        ),
+        ("Suricata-Main", ring(5000, 100), "af-packet.N.ring-size=200000"),
     ],
 )
 def test_the_larger_ring_of_each_program(name: str, shape: dict[str, Any], do: str) -> None:
     assert do in ring_loss({"name": name}, {"name": name}, ring=shape).do
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [{"rx_missed_errors": 9}, {"rx_crc_errors": 8}, {"rx_fifo_errors": 7}, {"rx_dropped": 9}],
+)
+@pytest.mark.parametrize(
+    ("own", "enter"), [(NS, ""), (NS - 1, "nsenter -t 7 -n "), (None, "nsenter")]
+)
+def test_a_command_on_a_port_enters_its_namespace(
+    stats: dict[str, int], own: int | None, enter: str
+) -> None:
+    sockets, programs = [sock(41, 0, 0)], {"7": program("snort")}
+    looks = [
+        look(n, sockets=sockets, programs=programs, namespace=own, ports=[port((0, 0), **counted)])
+        for n, counted in enumerate((dict.fromkeys(stats, 0), stats))
+    ]
+    watch = Watch()
+    watch.look(looks[0])
+    found = watch.look(looks[1])
+    assert found is not None
+    (row,) = (row for row in found.rows if row.loss.where == "eth1")
+    assert row.loss.do.startswith(enter) and ("nsenter" in row.loss.do) is bool(enter)
 
 
 def test_a_socket_without_a_ring_loses_in_its_buffer() -> None:
@@ -287,12 +324,12 @@ def test_frames_that_a_port_refuses_are_lost(
         (
             9000,
             "its MTU is 1500, and its peer sends up to 9000",
-            "-t 7 -n ip link set eth1 mtu 9000",
+            "ip link set eth1 mtu 9000",
         ),
         (
             4000,
             "its MTU is 1500, and its peer sends up to 4000",
-            "-t 7 -n ip link set eth1 mtu 4000",
+            "ip link set eth1 mtu 4000",
         ),
         (1500, "longer than its MTU of 1500, or it was down", "ip -d link show eth1"),
         (None, "longer than its MTU of 1500, or it was down", "ip -d link show eth1"),
