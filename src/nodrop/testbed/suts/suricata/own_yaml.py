@@ -60,7 +60,7 @@ def read_own(path: Path) -> Yaml:
 
 
 def of_option(error: BadInput) -> BadInput:
-    """The same of a file that the option --config names."""
+    """The error as one of a file that the option --config names."""
     words = error.message.removeprefix("sut.config: ")
     return BadInput(f"--config: {words}", hint=error.hint)
 
