@@ -109,7 +109,7 @@ def said_by_audit(found: AuditAnswer, port: str) -> set[str]:
     return ids | {one.what for one in found.missing if port in one.what}
 
 
-PROGRAM = re.compile(r"(nsenter|ip|ethtool|kill|cat) ")
+PROGRAM = re.compile(r"(nsenter|ip|ethtool|kill|cat|ps) ")
 
 
 def commands(found: Interval, audited: AuditAnswer, made: Made) -> list[str]:
@@ -152,7 +152,11 @@ def test_each_loss_is_said_by_both(own_sys: bool, packets: int, length: int) -> 
             made_losses[name].during(made, ports[name])
         found = watch.look(looks())
         audited = answer(judged(look(host)), took_s=0.0)
-    assert found is not None
+        assert found is not None
+        printed = commands(found, audited, made)
+        for command in printed:
+            made.run("sh", "-c", command)  # fails if the command does
+    assert len(printed) >= 6
     for name, one in made_losses.items():
         drops, audit = (said_by_drops(found, ports[name]), said_by_audit(audited, ports[name]))
         clear = ports[name] in found.clear and not drops
@@ -161,8 +165,6 @@ def test_each_loss_is_said_by_both(own_sys: bool, packets: int, length: int) -> 
         assert not (clear and audit & LOSES), (name, audit)
         assert clear is not bool(one.drops), (name, drops)
     assert written(found).blind == [*found.blind]
-    for command in commands(found, audited, made):
-        made.run("sh", "-c", command)  # fails if the command does
 
     # Each process of a shared group has its own line, and its own cause.
     workers = [row for row in found.rows if row.loss.where.endswith(ports["workers"])]

@@ -471,7 +471,7 @@ def overloaded(balance: Balance, overload: Overload) -> Because | None:
         return Because(
             cause=Cause.NOT_READING,
             why=f"it took no packet in {balance.seconds:.1f} s, and its {room} stayed full",
-            do=f"cat /proc/{balance.reading.key.pid}/wchan   # what it waits for",
+            do=f"ps -o pid,stat,wchan:30,comm -p {balance.reading.key.pid}   # what it waits for",
         )
     rates = (f"{number / balance.seconds:,.0f}" for number in (taken, came))
     return Because(
