@@ -65,8 +65,10 @@ class AttachResult(TypedDict):
     cpu_s: float
     detach_us: LatencyUs
     detached: Count
+    first_accept_ns: Count | None
     ics_us: LatencyUs
     last_accept_ns: Count | None
+    last_start_ns: Count
     lateness_us: LatencyUs
     peak_in_progress: Count
     peak_sessions: Count

@@ -21,7 +21,7 @@ from pydantic import (
 
 from nodrop.config.options import Options, shown, unknown_key
 
-Scale = Literal["multiplier", "speed", "pps"]
+Scale = Literal["multiplier", "speed", "pps", "rate"]
 Of = Literal["packets", "detections"]
 LossRatio = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -86,7 +86,8 @@ class Search(Options):
     """The words are those of MLRsearch (RFC 9971)."""
 
     by: Scale = "multiplier"
-    """The key of [load] that is varied: replicas of the trace at once, its speed, or packets/s."""
+    """The key of [load] that is varied: replicas of the trace at once, its speed, packets/s,
+    or, of transactions, their rate."""
     min: Positive | None = None
     """The least that is tried; without it, a sixteenth of where the search begins."""
     max: Positive | None = None

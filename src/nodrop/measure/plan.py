@@ -29,6 +29,7 @@ from nodrop.measure.cells import (
     Table,
     implausible,
     may_share,
+    must_answer,
     must_share,
     names_cpus,
     of_standing,
@@ -298,7 +299,8 @@ def make_plan(experiment: Experiment) -> Plan:
         replace(cell, sut_cpus=sut.cpus, ports=ports_of(sut))
         for cell, (_, sut, _) in zip(made, parts, strict=True)
     ]
-    for cell, (setup, sut, _) in zip(made, parts, strict=True):
+    for cell, (setup, sut, load) in zip(made, parts, strict=True):
+        experiment.blaming(partial(must_answer, sut, load))
         experiment.blaming(partial(must_share, cell, setup, searched=experiment.search))
         experiment.blaming(partial(pins_within_limits, pins_of(sut), setup, cell.limits))
     loads = [load for _, _, load in parts]

@@ -126,9 +126,10 @@ class Ladder:
 
 @once
 def ladders(story: Story) -> tuple[Ladder, ...]:
-    """Ladders of the loads that the experiment gives. Contradictions are looked for among all
-    pairs of them."""
-    groups = [[*g] for _, g in groupby(given_cells(story), key=lambda c: (c.source, c.group))]
+    """Ladders of the loads of packets that the experiment gives. Contradictions are looked for in
+    all pairs of them together."""
+    given = (cell for cell in given_cells(story) if not cell.answered)
+    groups = [[*g] for _, g in groupby(given, key=lambda c: (c.source, c.group))]
     looks, found = pairs([_results(cells) for cells in groups]), []
     for cells in groups:
         loads = tuple(rising(cells))

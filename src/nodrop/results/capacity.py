@@ -93,6 +93,8 @@ class CardLoad(Model):
     """With as many digits as are known, and so that the two loads differ; empty: not known."""
     shown_mbit: str
     shown_value: str
+    unit: str = "X"
+    """Unit that stands behind `shown_value`."""
 
 
 class CardThread(Model):

@@ -185,7 +185,7 @@ def _cpu_per_packet(record: TrialRecord) -> float | None:
 
 
 METRICS: Mapping[str, Callable[[TrialRecord], float | None]] = {
-    "loss_ratio": lambda record: record.packets.loss_ratio,
+    "loss_ratio": lambda record: record.loss_ratio,
     "detection_loss_ratio": lambda record: record.detection_loss_ratio,
     "cpu_per_packet": _cpu_per_packet,
     "sut_cpu_s": lambda record: record.sut_cpu_s,
@@ -266,8 +266,10 @@ class CellSummary:
     """The SUT died, hung or was killed: a result about it."""
     void: int
     """Instrument or sender: these say nothing about the SUT."""
+    unit: str
+    """Packets or transactions."""
     lossy: int
-    """Measured trials that lost packets."""
+    """Measured trials that lost packets, or in which transactions failed."""
     loss: Summary | None
     """Summary of loss_ratio over the measured trials; None without any."""
     detections: Summary | None
@@ -312,7 +314,7 @@ def record_words(record: TrialRecord) -> str:
 def _words(record: TrialRecord) -> str:
     books = record.packets
     if not record.valid or books.loss_ratio is None:
-        return record.verdict
+        return record.verdict  # of transactions, it says all
     if not books.loss_ratio:
         load = count_of(record.offered.sent or 0, "packet")
         if books.sustained_evidence and not books.sustained:
@@ -388,8 +390,9 @@ def _summary(records: Sequence[TrialRecord], looks: Looks | None) -> CellSummary
         cell=records[0].factors,
         accelerator=accelerator_words(records),
         **outcomes(records),
-        lossy=sum(1 for r in measured if r.packets.lost_packets),
-        loss=_ratios(measured, [r.packets.loss_ratio for r in measured], looks),
+        unit=records[0].offered.unit,
+        lossy=sum(1 for r in measured if r.lost),
+        loss=_ratios(measured, [r.loss_ratio for r in measured], looks),
         detections=_ratios(measured, [r.detection_loss_ratio for r in measured], looks),
         places=_counted(r.packets.loss_place for r in measured),
         failures=_counted(code for r in records for code in r.failures),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jsonschema
 import pytest
 
-from nodrop.results.records import FLAT, FORMAT, NEVER_COUNTED, READ, Count, Model
+from nodrop.ledger.transactions import Transactions
+from nodrop.results.records import FLAT, FORMAT, NEVER_COUNTED, READ, Model
+from nodrop.results.transaction_books import TransactionBooks
 from nodrop.results.trial import RecordError, TrialRecord, trial_schema
 from tests.made.outcome_runs import trial
 
@@ -188,32 +190,21 @@ def test_flat_names_lead_to_fields_that_are_there() -> None:
 # --- another kind of body ------------------------------------------------------------------------
 
 
-class Transactions(Model):
-    """Counts that a SUT which answers would need; none is measured yet."""
-
-    kind: Literal["transactions"] = "transactions"
-    started: Count
-    completed: Count
-    rejected: Count
-    timed_out: Count
-    aborted: Count
-
-
-class OfTransactions(TrialRecord):
-    body: Transactions  # type: ignore[assignment]
-
-
 @pytest.mark.parametrize(("completed", "timed_out"), [(90, 4), (94, 0), (0, 94)])
 def test_an_envelope_fits_a_body_of_another_kind(completed: int, timed_out: int) -> None:
-    body = Transactions(
-        started=100, completed=completed, rejected=5, timed_out=timed_out, aborted=1
+    seen = Transactions(
+        started=100,
+        completed=completed,
+        rejected={"22": 5},
+        timed_out=timed_out,
+        aborted={"reset": 1},
     )
     offered = {"unit": "transactions", "intended": 100, "sent": 100, "unsent": 0, "per_s": 50.0}
-    record = OfTransactions(**WHOLE, offered=offered, body=body)
-    found = OfTransactions.from_line(record.to_line())
+    record = TrialRecord(**WHOLE, offered=offered, body=TransactionBooks.of(seen))
+    found = TrialRecord.from_line(record.to_line())
     assert found == record
-    assert found.body.started == sum(
-        (found.body.completed, found.body.rejected, found.body.timed_out, found.body.aborted)
-    )
-    with pytest.raises(RecordError, match=r"^body\.kind"):
-        TrialRecord.from_line(record.to_line())
+    assert (found.loss_ratio, found.lost) == (seen.failed / 100, seen.failed)
+    assert found.packets.lost_packets is found.figure("offered_pps") is None
+    assert found.figure("lost_packets") == seen.failed
+    jsonschema.validate(json.loads(record.to_line()), trial_schema())
+    jsonschema.validate(json.loads(TrialRecord(**WHOLE).to_line()), trial_schema())
