@@ -26,6 +26,7 @@ from nodrop.stats.interval import (
     relative_half_width,
     summarize,
 )
+from nodrop.untrusted.json_text import tables_in
 
 # How long the rest of a plan takes, from what the trials so far took.
 
@@ -118,15 +119,8 @@ def begun_sitting(manifest: Mapping[str, Any], now: Json) -> list[Json]:
 
 
 def sittings(manifest: Mapping[str, Any]) -> list[Json]:
-    """Older manifests have no list: what the first one ran on stands in the manifest itself."""
-    listed = manifest.get("sittings")
-    if isinstance(listed, list):
-        return [one for one in listed if isinstance(one, dict) and one.get("name")]
-    if "self_test" not in manifest:
-        return []
-    first = {key: manifest[key] for key in OF_A_HOST if key in manifest}
-    first["began_utc"] = manifest.get("started_utc")
-    return [{"name": _free_name(first, []), **first}]
+    """Empty for a fleet, and for a run that nodrop did not measure."""
+    return [one for one in tables_in(manifest, "sittings") if one.get("name")]
 
 
 def measured_on(manifest: Mapping[str, Any]) -> Mapping[str, Json]:

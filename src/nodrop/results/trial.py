@@ -525,7 +525,7 @@ class TrialRecord(Model):
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
-        """A record from a line of this format or an older one (results/records.py). RecordError,
+        """A record from a line. RecordError,
         naming the first field at fault, if the line is no trial record."""
         try:
             return cls.model_validate(current(decode_object(line)))
@@ -586,24 +586,6 @@ def accelerator_words(trials: Iterable[Accelerated]) -> str:
     return "/".join("tcg (emulated)" if name == "tcg" else name for name in names)
 
 
-ADDED_LATER: frozenset[str] = frozenset(
-    {
-        "disturbed",
-        "pair",
-        "host",
-        "reset_s",
-        "searched",
-        "threads",
-        "threads_unexplained_packets",
-        "flow_sizes",
-        "detections",
-        "window",
-    }
-)
-"""Fields that run directories of this format may lack: they came after its first lines were
-written. A new field goes in here too."""
-
-
 @cache
 def trial_schema(by: type[GenerateJsonSchema] = GenerateJsonSchema) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a line, as a writer makes it."""
@@ -613,7 +595,6 @@ def trial_schema(by: type[GenerateJsonSchema] = GenerateJsonSchema) -> dict[str,
         **TrialRecord.model_json_schema(mode="serialization", schema_generator=by),
     }
     schema["title"] = "nodrop trial record"
-    schema["required"] = [name for name in schema["required"] if name not in ADDED_LATER]
     return schema
 
 

@@ -424,7 +424,11 @@ def plan_words(plan: Plan) -> str:
         if plan.forecast is not None:
             trials = plan.forecast.trials * len(plan.cells)
             count = f"{cells}, about {count_of(trials, 'trial')}"
-        if most is None:
+        if most is None and plan.likely is not None:
+            trials, seconds = plan.likely
+            count = f"{cells}, likely about {count_of(trials, 'trial')}"
+            time = f"{format_seconds(took)} at least, likely about {format_seconds(seconds)}"
+        elif most is None:
             time = f"{format_seconds(took)} at least"
         elif most.seconds < took:
             allowed = format_seconds(most.seconds)
