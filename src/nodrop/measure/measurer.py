@@ -46,7 +46,7 @@ from nodrop.testbed.images.image_tree import Bits, first_difference
 from nodrop.testbed.labs.api import MakesPorts
 from nodrop.testbed.load.api import LoadGenerator, Offerer
 from nodrop.testbed.setups.api import Env, Proof, SamplesInside
-from nodrop.testbed.suts.api import Detecting
+from nodrop.testbed.suts.api import Detecting, polls
 from nodrop.tune.applying import tuned
 
 
@@ -351,7 +351,10 @@ class _World:
             step("offer")
             if profiling:
                 profiling.begin()
-            offering = Offering(trial, self.places, self.each, self._offerer, sampler, before)
+            offering = Offering(
+                trial, self.places, self.each, self._offerer, sampler, before,
+                polls=polls(self._parts.sut(self._cell)),
+            )  # fmt: skip
             offering.offer()
             if profiling:
                 profiling.stop()

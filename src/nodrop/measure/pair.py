@@ -23,6 +23,7 @@ from nodrop.errors import (
     TrialFailed,
 )
 from nodrop.ledger.balance import ledger_to_json
+from nodrop.ledger.cause import POLLS
 from nodrop.ledger.hops import Class, Problem, Reason
 from nodrop.ledger.imbalance import ThreadBooks, unexplained_packets
 from nodrop.ledger.over_time import Watched, shown
@@ -123,7 +124,9 @@ def trial_record(
             "host_cpu_ratio": usage.host_cpu_ratio,
             "sut_rss_peak_bytes": usage.sut_rss_peak_bytes,
         }
-        if busiest := usage.busiest:
+        if used.polls:
+            found["cpu_not_valid"] = POLLS
+        elif busiest := usage.busiest:
             found["busiest_thread"] = {"name": busiest.name, "cpu_ratio": busiest.cpu_ratio}
     found["offered"] = Offered.of(packets.ledger, **said)
     found["body"] = PacketBooks.of(packets.ledger, seen.verdict, **beside)

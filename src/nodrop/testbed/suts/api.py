@@ -271,6 +271,11 @@ def ports_of(sut: Sut) -> int:
     return int(getattr(sut, "ports", 1))
 
 
+def polls(sut: Sut) -> bool:
+    """Its workers run whether packets come or not; a SUT that has no `polls` waits for them."""
+    return bool(getattr(sut, "polls", False))
+
+
 def pins_of(sut: Sut) -> Mapping[str, str]:
     """Key of the experiment → CPU list that it pins to: its roles' (`cpu_sets`, which a SUT may
     lack) or, without these, all of it."""

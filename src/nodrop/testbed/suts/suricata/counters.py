@@ -62,8 +62,8 @@ class SuricataOptions(Options):
     classes, references and thresholds: the files that it names on this host are shown to Suricata
     wherever it runs."""
     capture: CaptureKind = "af-packet"
-    """How Suricata captures. Without fan-out (pcap, af-xdp, dpdk), one thread has all packets. dpdk:
-    by DPDK's driver af-packet, from the image suricata-dpdk."""
+    """How Suricata captures. Without fan-out (pcap, af-xdp, dpdk), one thread has all packets.
+    dpdk: by DPDK's driver af-packet, from the image suricata-dpdk."""
     runmode: Runmode = "workers"
     threads: Annotated[int, Field(gt=0, le=1024)] | Literal["auto"] = "auto"
     """Capture threads per port; auto: for all ports together one for each CPU that Suricata may

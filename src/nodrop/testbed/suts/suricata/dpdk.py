@@ -88,7 +88,9 @@ def section(options: SuricataOptions, base: Yaml, interface: str) -> Yaml:
             "no-telemetry": None,
             "no-pci": None,
             "m": MEMORY_MIB,
-            "vdev": [f"{DEVICE},iface={interface},blocksz={block},framesz={frame},framecnt={frames}"],
+            "vdev": [
+                f"{DEVICE},iface={interface},blocksz={block},framesz={frame},framecnt={frames}"
+            ],
         },
         "interfaces": [entry],
     }

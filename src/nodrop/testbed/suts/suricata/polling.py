@@ -1,5 +1,5 @@
-"""A Suricata whose worker polls its ring by DPDK: what came to the ring and what it lost is read from
-outside, for neither DPDK's driver nor Suricata counts it; and it never sleeps."""
+"""A Suricata whose worker polls its ring by DPDK and never sleeps. What came to the ring, and what
+was lost there, is read from outside: neither DPDK's driver nor Suricata counts it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.control_groups import SocketWatch, Watched
 from nodrop.testbed.suts.api import Readiness, SutCounters
 from nodrop.testbed.suts.suricata import counters, dpdk, log
+from nodrop.testbed.suts.suricata.capture import capture_threads
 from nodrop.testbed.suts.suricata.config import STATS_LOG, ControlSocket
 from nodrop.testbed.suts.suricata.running import Rest, RunningSuricata
 
 FROM_OUTSIDE = "the kernel's own counters of the driver's socket (BPF iterator)"
-THREAD_NAME_BYTES = 15
-"""Of a thread's name, the kernel keeps no more; Suricata's counters have all of it."""
 
 
 class Emptied:
@@ -76,8 +75,8 @@ class PollingSuricata(RunningSuricata):
         if seen is None or seen.arrived is None:
             why = seen.missing if seen is not None else "it has ended"
             raise TrialFailed(
-                "the counters of the ring below DPDK's driver cannot be read, and Suricata has none "
-                f"of it: {why or 'it has no capture socket on its port'}",
+                "the counters of the ring below DPDK's driver cannot be read, and Suricata has "
+                f"none of it: {why or 'it has no capture socket on its port'}",
                 hint='run nodrop as root, or set sut.capture = "af-packet"',
                 reason=Reason.SUT_NOT_READY,
             )
@@ -88,7 +87,7 @@ class PollingSuricata(RunningSuricata):
     def _rest(self) -> Rest:
         return Emptied(self)
 
-    def _per_port(self, control: ControlSocket) -> counters.PerPort:
+    def _per_port(self, _control: ControlSocket) -> counters.PerPort:
         self.look()
         return self._of_ring()
 
@@ -108,14 +107,16 @@ class PollingSuricata(RunningSuricata):
         found = super()._read(totals, source)
         if self._seen is None or self._seen.arrived is None:
             return found
-        ring = {
-            "captured_packets": self._seen.arrived,
-            "dropped_ring_full_packets": self._seen.dropped or 0,
-        }
-        threads = {name[:THREAD_NAME_BYTES]: own for name, own in found.per_thread.items()}
+        per_port = self._of_ring()
+        ring = per_port[self._asked.interfaces[0]]
+        # Its counters have the whole name of the port, which the thread's own has not.
+        threads = dict(found.per_thread)
         decodes = [name for name, own in threads.items() if "decoded_packets" in own]
-        threads |= {name: {**threads[name], **ring} for name in decodes}
-        return dataclasses.replace(found, **ring, per_thread=threads, sources=_sources(found))
+        for name, thread in zip(decodes, capture_threads(self._threads), strict=False):
+            threads[thread] = {**threads.pop(name), **ring}
+        return dataclasses.replace(
+            counters.of_sockets(found, per_port), per_thread=threads, sources=_sources(found)
+        )
 
     def _final(self) -> SutCounters:
         """Decoded from the last stats record; captured and dropped as the socket had them just
@@ -124,9 +125,7 @@ class PollingSuricata(RunningSuricata):
         said = log.exit_counts(self._said(), "dpdk").get(dpdk.DEVICE)
         if stats is None:
             raise TrialFailed(f"Suricata left no final counters in {STATS_LOG}")
-        found = counters.of_sockets(
-            self._read(stats, f"{STATS_LOG} stats"), self._of_ring()
-        )
+        found = counters.of_sockets(self._read(stats, f"{STATS_LOG} stats"), self._of_ring())
         if said is None:
             return found
         self._own_drops = said["dropped_ring_full_packets"]
@@ -152,7 +151,7 @@ class PollingSuricata(RunningSuricata):
         return super().finish(timeout_s=timeout_s)
 
     def facts(self) -> Json:
-        return {**super().facts(), "polls": True, "own_drops": self._own_drops}
+        return {**super().facts(), "own_drops": self._own_drops}
 
 
 def _sources(found: SutCounters) -> Mapping[str, str]:

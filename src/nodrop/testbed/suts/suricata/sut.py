@@ -147,8 +147,8 @@ class Suricata:
         self._rules_lacking = () if self.options.rules else named.lacking
         # Rendered for its errors, and for what overrides make of defrag.
         self._rendered = self._configuration(Seen(interfaces=["eth0"], work="/work"))
-        polls = self.options.capture == "dpdk"
-        self.defrag = self.options.merges and (polls or defrag_expected(self._rendered))
+        self.polls = self.options.capture == "dpdk"
+        self.defrag = self.options.merges and (self.polls or defrag_expected(self._rendered))
         inline = inline_words(self._base) if own is not None else ""
         self.remarks = (f"sut.config: {own}: {inline}",) if inline else ()
         self.cpus = self.options.pinned_to
@@ -167,8 +167,9 @@ class Suricata:
             )
         if capture == "dpdk" and (setup != "bare" or mtu is None):
             return (
-                'sut.capture = "dpdk": its driver sets the MTU of the port and takes CAP_NET_ADMIN: '
-                'only of setup.kind = "bare" in the lab netns, whose ports are made anew'
+                'sut.capture = "dpdk": its driver sets the MTU of the port and takes '
+                'CAP_NET_ADMIN: only of setup.kind = "bare" in the lab netns, whose ports are made '
+                "anew"
             )
         if capture != "af-xdp":
             return ""
@@ -188,7 +189,7 @@ class Suricata:
     def _holds_packets(self) -> int | None:
         """Packets that the rings hold if each has a slot. None if that is not known, and in autofp,
         where more wait between threads."""
-        if self.options.capture == "dpdk":
+        if self.polls:
             return self.options.ring_size or dpdk.RING_FRAMES
         entry = self._rendered["af-packet"][0]
         frames, threads = _whole(entry.get("ring-size")), _whole(entry.get("threads"))
@@ -200,8 +201,7 @@ class Suricata:
         return frames * threads * self.options.ports
 
     def needs_bits(self) -> str | None:
-        polls = self.options.capture == "dpdk"
-        return variant_of("suricata", dpdk.VARIANT) if polls else "suricata"
+        return variant_of("suricata", dpdk.VARIANT) if self.polls else "suricata"
 
     def problems(self, bits: Bits | None) -> Sequence[str]:
         problems = []
@@ -214,7 +214,7 @@ class Suricata:
             problems.append(
                 f"sut.binary: {bits.path} -V names no version: it is no Suricata that runs here"
             )
-        if self.options.capture == "dpdk":
+        if self.polls:
             problems += dpdk.problems(self._rendered, bits)
         for rules in self._rules:
             try:
@@ -403,8 +403,7 @@ class Suricata:
             detect_threads=self.options.detect_threads,
             ring_frames=_whole(entry.get("ring-size")),
             capture=self.options.capture,
-            defrag=self.options.merges
-            and (self.options.capture == "dpdk" or defrag_configured(document)),
+            defrag=self.options.merges and (self.polls or defrag_configured(document)),
             defrag_named=own is not None or "defrag" in self.options.model_fields_set,
             full_sync_s=full_sync_s(document),
             retire_s=retire_s(document, self.options.capture),
@@ -416,7 +415,7 @@ class Suricata:
             yaml=None if own is None else own.name,
             replaced=self._replaced(document),
         )
-        running = PollingSuricata if self.options.capture == "dpdk" else RunningSuricata
+        running = PollingSuricata if self.polls else RunningSuricata
         return running(env.launch(spec), env, wanted)
 
     def _replaced(self, document: Yaml) -> Sequence[Json]:
