@@ -117,6 +117,7 @@ def trial_record(
         found["detections"] = detections.model_dump()
     if packets.counters is not None:
         beside["captured_packets"] = packets.counters.captured_packets
+        beside["own_dropped_packets"] = packets.counters.own_dropped_packets
     if (usage := used.usage) is not None:
         found |= {
             "sut_cpu_s": usage.sut_cpu_s,

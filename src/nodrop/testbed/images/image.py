@@ -583,10 +583,19 @@ def resolve_bits(
     cached = f"has only {others}, which sut.image must name" if others else "has none"
     raise LabProblem(
         f"no {recipe} found: sut.binary is not set, the image cache {cached}, PATH has none",
-        hint=f"run `nodrop image build {recipe}`, or install {recipe}"
-        if recipe in recipes()
-        else f"install {recipe}, or name its program with sut.binary",
+        hint=_mend(recipe),
     )
+
+
+def _mend(name: str) -> str:
+    if name in recipes():
+        return f"run `nodrop image build {name}`, or install {name}"
+    recipe, _, variant = name.rpartition("-")
+    if recipe in recipes() and any(
+        variant in r.variants for r in load_recipe(recipe).releases.values()
+    ):
+        return f"run `nodrop image build {recipe} --with {variant}`, or set sut.binary"
+    return f"install {name}, or name its program with sut.binary"
 
 
 def must_be_there(bits: Bits | None) -> None:

@@ -15,29 +15,32 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.config.units import parse_cpus
+from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.images.image_tree import Bits
-from nodrop.testbed.suts.suricata.counters import PAGE_BYTES, SuricataOptions
+from nodrop.testbed.suts.suricata.capture import Ring
+from nodrop.testbed.suts.suricata.counters import SuricataOptions
 from nodrop.testbed.suts.suricata.own_yaml import Yaml
 
 DEVICE = "net_af_packet0"
 """Driver and number: the name by which Suricata knows the port."""
 VARIANT = "dpdk"
 """Of the image's recipe."""
-NEEDS = ("NET_ADMIN",)
-"""The driver sets the port's MTU and its promiscuous mode."""
+NEEDS = ("NET_ADMIN", "IPC_LOCK")
+"""The driver sets the port's MTU and its promiscuous mode, and locks the memory of its ring."""
 DRIVERS = ("net_af_packet", "mempool_ring")
 """Plugins that it loads by name: the driver, and the rings that its packets' memory is kept in."""
 PLUGINS = "usr/lib/*/dpdk/pmds-*"
 """Plugin folder of Debian's and Ubuntu's DPDK, in a root filesystem."""
 RING_FRAMES = 2048
 MTU = 1500
+"""The most that the driver takes, as it says of itself (max_rx_pktlen)."""
+BLOCK_BYTES = 4096
 FRAME_BYTES = 2048
+"""A larger slot does not fit into a packet's memory for that MTU, and the driver refuses it."""
 BEFORE_FRAME_BYTES = 66
 """Ahead of a frame in its slot: header and address of TPACKET_V2; the driver reserves nothing."""
-WITH_TAGS_BYTES = 22
-"""Ethernet header and two VLAN tags, beside an MTU."""
 MEMORY_MIB = 512
-"""For 8,191 packets of up to 9,600 bytes, and EAL's own."""
+"""For 8,191 packets of up to 2,048 bytes with their heads, and EAL's own."""
 HUGEPAGES = Path("/sys/kernel/mm/hugepages")
 
 OWN = (
@@ -45,7 +48,6 @@ OWN = (
     "checksum-checks-offload",
     "mempool-cache-size",
     "mempool-size",
-    "mtu",
     "rx-descriptors",
     "tx-descriptors",
 )
@@ -75,11 +77,9 @@ def section(options: SuricataOptions, base: Yaml, interface: str) -> Yaml:
     }
     if options.config is not None:
         entry |= {key: value for key, value in _first(base).items() if key in OWN}
-    mtu = options.overrides.get("dpdk.interfaces.0.mtu", entry["mtu"])
-    frame = frame_bytes(mtu if isinstance(mtu, int) else MTU)
-    block = max(PAGE_BYTES, frame)
     frames = RING_FRAMES if options.ring_size is None else options.ring_size
-    frames = -(-frames // (block // frame)) * (block // frame)
+    frames += frames % (BLOCK_BYTES // FRAME_BYTES)
+    vdev = f"{DEVICE},iface={interface},blocksz={BLOCK_BYTES},framesz={FRAME_BYTES}"
     return {
         "eal-params": {
             "proc-type": "primary",
@@ -88,18 +88,20 @@ def section(options: SuricataOptions, base: Yaml, interface: str) -> Yaml:
             "no-telemetry": None,
             "no-pci": None,
             "m": MEMORY_MIB,
-            "vdev": [
-                f"{DEVICE},iface={interface},blocksz={block},framesz={frame},framecnt={frames}"
-            ],
+            "vdev": [f"{vdev},framecnt={frames}"],
         },
         "interfaces": [entry],
     }
 
 
-def frame_bytes(mtu: int) -> int:
-    """Size of a slot for any frame of that MTU: a power of two."""
-    wanted = mtu + WITH_TAGS_BYTES + BEFORE_FRAME_BYTES
-    return max(FRAME_BYTES, 1 << (wanted - 1).bit_length())
+def frame_room(rings: Sequence[Ring]) -> Json | None:
+    """The longest frame that its ring takes whole (packets.reassembly.Room). What the kernel puts
+    together from fragments may be longer, and is cut: the driver looks at no length but the cut
+    one."""
+    slots = [ring.frame_bytes for ring in rings if ring.frame_bytes is not None]
+    if not slots or len(slots) < len(rings):
+        return None
+    return {"bytes": min(slots) - BEFORE_FRAME_BYTES, "knob": ""}
 
 
 def affinity(options: SuricataOptions, cpus: AbstractSet[int]) -> Yaml:
@@ -175,8 +177,11 @@ def problems(document: Yaml, bits: Bits | None, hugepages: Path = HUGEPAGES) -> 
     entry = entries[0] if isinstance(entries[0], dict) else {}
     for key in ("rx-descriptors", "tx-descriptors"):
         value = str(entry.get(key))
-        if not value.isdecimal() or int(value) == 0:
+        if value != "auto" and (not value.isdecimal() or int(value) == 0):
             yield f"{by}: {key} = {value[:20]}: Suricata takes a positive number of descriptors"
+    mtu = entry.get("mtu")
+    if not isinstance(mtu, int) or mtu > MTU:
+        yield f"{by}: mtu = {str(mtu)[:20]}: DPDK's driver af-packet takes {MTU} at most"
     if str(entry.get("threads")) != "1":
         yield f"{by}: dpdk.interfaces.0.threads must be 1: the driver has one queue here"
 

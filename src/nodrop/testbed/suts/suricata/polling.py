@@ -87,7 +87,8 @@ class PollingSuricata(RunningSuricata):
     def _rest(self) -> Rest:
         return Emptied(self)
 
-    def _per_port(self, _control: ControlSocket) -> counters.PerPort:
+    def _per_port(self, control: ControlSocket) -> counters.PerPort:
+        self._own_drops = control.command("iface-stat", iface=dpdk.DEVICE)["drop"]
         self.look()
         return self._of_ring()
 
@@ -115,7 +116,11 @@ class PollingSuricata(RunningSuricata):
         for name, thread in zip(decodes, capture_threads(self._threads), strict=False):
             threads[thread] = {**threads.pop(name), **ring}
         return dataclasses.replace(
-            counters.of_sockets(found, per_port), per_thread=threads, sources=_sources(found)
+            counters.of_sockets(found, per_port),
+            own_dropped_packets=self._own_drops,
+            cut_packets=None,  # its counter is of the events of af-packet
+            per_thread=threads,
+            sources=_sources(found),
         )
 
     def _final(self) -> SutCounters:
@@ -125,10 +130,11 @@ class PollingSuricata(RunningSuricata):
         said = log.exit_counts(self._said(), "dpdk").get(dpdk.DEVICE)
         if stats is None:
             raise TrialFailed(f"Suricata left no final counters in {STATS_LOG}")
-        found = counters.of_sockets(self._read(stats, f"{STATS_LOG} stats"), self._of_ring())
+        if said is not None:
+            self._own_drops = said["dropped_ring_full_packets"]
+        found = self._read(stats, f"{STATS_LOG} stats")
         if said is None:
             return found
-        self._own_drops = said["dropped_ring_full_packets"]
         taken = said["captured_packets"]
         captured, dropped = found.captured_packets or 0, found.dropped_ring_full_packets or 0
         if taken == captured - dropped:
@@ -151,7 +157,10 @@ class PollingSuricata(RunningSuricata):
         return super().finish(timeout_s=timeout_s)
 
     def facts(self) -> Json:
-        return {**super().facts(), "own_drops": self._own_drops}
+        return {
+            **super().facts(),
+            "frame_room": dpdk.frame_room(self._rings),
+        }
 
 
 def _sources(found: SutCounters) -> Mapping[str, str]:
