@@ -23,7 +23,7 @@ IN_MEMORY := $(shell findmnt --bytes --noheadings --output=FSTYPE,AVAIL,OPTIONS 
 # Each start of nodrop in a test, and each worker's collection, would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test check collect lint rust-check packages suricata times unit bench fuzz lock dist schema clean
+.PHONY: help build demo test check collect lint rust-check packages suricata times unit bench fuzz lock dist site schema clean
 
 help: ## These words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -116,6 +116,10 @@ lock: ## Renew requirements.lock (what a user needs), -dev.lock (and the tests),
 dist: .make/dist/ready .venv/ready ## Wheel, sdist and SBOM in dist/, built twice and checked
 	COLUMNS=80 $(PYTHON) tools/manual.py share
 	.make/dist/bin/python tools/dist.py
+
+site: .venv/tests ## The documentation as a site in .make/site, the same bytes each time
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PYTHON) -m mkdocs build --quiet --strict
+	@echo .make/site/index.html
 
 schema: .venv/tests ## Renew schema/*.json from the models, the types of node events from crates/
 	$(PYTHON) tools/node_schema.py

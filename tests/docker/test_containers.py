@@ -339,6 +339,7 @@ def test_other_bits_under_the_name_of_ours_are_not_run(
             engine._client.images.remove(f"nodrop:{sha256}", force=True)
 
 
+@pytest.mark.depth  # known_answers/test_bits.py has a byte more on the host
 @pytest.mark.usefixtures("docker")
 def test_a_layer_with_another_byte_in_a_library_is_other_bits(
     run: Run, docker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -363,6 +364,7 @@ def test_a_layer_with_another_byte_in_a_library_is_other_bits(
     assert f"/{path} has another sha256" in record.verdict
 
 
+@pytest.mark.depth  # docker/test_lost_images.py loses it in the middle of a run
 @pytest.mark.usefixtures("docker")
 def test_an_image_that_docker_has_lost_is_imported_again(run: Run, docker: str) -> None:
     image = find_image("suricata")

@@ -165,6 +165,7 @@ def test_who_made_dasks_folder_first_has_no_say(shared: Ground) -> None:
     assert not (shared.folder / "imported").exists()
 
 
+@pytest.mark.depth  # ssh/test_receiver_elsewhere.py keeps a run in a store
 def test_a_fleets_run_is_kept_in_a_store(
     real_root: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ exec {node} "$@"
 """A node whose worker is killed by the first thing that it does there."""
 
 
+@pytest.mark.depth  # two minutes; a killed worker's trial is done again below
 def test_a_worker_that_is_killed_while_pairs_begin_costs_no_pair(
     tmp_path: Path, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

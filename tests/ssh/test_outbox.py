@@ -180,6 +180,7 @@ LONG = ("load.speed=0.06", "measure.sample_interval_ms=30")
 file of two frames may be here before the line is cut."""
 
 
+@pytest.mark.depth  # a kill there, below, ends it in the same place
 def test_a_cut_while_files_come_costs_no_trial_however_often(
     run: Run, there: Pair, breaks: Breaks, tmp_path: Path
 ) -> None:

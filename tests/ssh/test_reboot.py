@@ -148,6 +148,7 @@ def test_a_host_that_boots_in_the_middle_is_one_sentence_and_resume_goes_on(
     assert [record.outcome for record in run(ONCE, resume=True).records] == ["measured"]
 
 
+@pytest.mark.depth  # a host that is not as before is named below
 def test_a_host_that_booted_without_what_nodrop_needs_ends_a_run_that_can_go_on(
     run: Run, there: Pair
 ) -> None:

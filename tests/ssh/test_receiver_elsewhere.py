@@ -277,6 +277,7 @@ def test_a_nodrop_there_that_hangs_is_named_and_ended_from_here(
     assert run(resume=True).exit_code == 0
 
 
+@pytest.mark.depth  # a hang, above, is ended by the same path
 def test_an_interrupt_ends_a_run_that_hangs_there(
     run: Run, there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +321,7 @@ class Fills(Progress):
             self._receiver.run("sh", "-c", words)
 
 
+@pytest.mark.depth  # a full disk here, below, is the same sentence
 def test_a_full_disk_there_names_the_host_and_the_folder(run: Run, there: Pair) -> None:
     receiver = there.receiver
     receiver.run("mkdir", "-p", "/var/lib/nodrop")

@@ -124,6 +124,7 @@ def profiled_from_inside(folder: Path) -> None:
     assert {"suricata", "[kernel]"} <= {one["module"] for one in found["functions"] if one["name"]}
 
 
+@pytest.mark.depth  # known_answers/test_bits.py has a byte more
 def test_a_guest_whose_disk_has_another_byte_is_other_bits(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +234,7 @@ class Faults(Progress):
             self._quota.phase(name)
 
 
+@pytest.mark.depth  # a kill under load, below, ends one too
 def test_a_guest_that_goes_ends_its_own_trial_only(
     run: Run, quota: Quota, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
