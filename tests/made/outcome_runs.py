@@ -18,8 +18,11 @@ from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256
 
 
-def trial(**figures: Any) -> TrialRecord:
-    return TrialRecord.model_validate(current({"format": 1, **figures}))
+def trial(*, own_dropped_packets: int | None = None, **figures: Any) -> TrialRecord:
+    """A record by names of format 1, which had no drops that contradict the kernel's."""
+    record = TrialRecord.model_validate(current({"format": 1, **figures}))
+    body = record.body.model_copy(update={"own_dropped_packets": own_dropped_packets})
+    return record.model_copy(update={"body": body})
 
 
 STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)

@@ -436,7 +436,7 @@ class TrialRecord(Model):
 
     @property
     def sut_cpu_s_per_packet(self) -> float | None:
-        """Of each packet that was sent; None if it was not measured, or is not valid."""
+        """CPU time for a packet that was sent; None if it was not measured, or is not valid."""
         if self.sut_cpu_s is None or not self.offered.sent or self.cpu_not_valid:
             return None
         return self.sut_cpu_s / self.offered.sent

@@ -62,7 +62,7 @@ def test_each_kind_has_a_sentence_and_no_other(tmp_path: Path) -> None:
 
 
 def test_own_drops_that_the_ring_contradicts(tmp_path: Path) -> None:
-    """Of 20,000 packets, a tenth was lost below a driver whose user says "drops: 0"."""
+    """A tenth of 20,000 packets was lost below a driver whose user says "drops: 0"."""
     each = {"own_dropped_packets": 0}, {"own_dropped_packets": 2_000}, {}
     story = read_story([run(tmp_path, *each, lost=0.1)])
     (sentence,) = decoder_sentences(story)

@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.config.units import parse_cpus
-from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.images.image_tree import Bits
-from nodrop.testbed.suts.suricata.capture import Ring
 from nodrop.testbed.suts.suricata.counters import SuricataOptions
 from nodrop.testbed.suts.suricata.own_yaml import Yaml
 
 DEVICE = "net_af_packet0"
 """Driver and number: the name by which Suricata knows the port."""
 VARIANT = "dpdk"
-"""Of the image's recipe."""
+"""Name in the image's recipe."""
 NEEDS = ("NET_ADMIN", "IPC_LOCK")
 """The driver sets the port's MTU and its promiscuous mode, and locks the memory of its ring."""
 DRIVERS = ("net_af_packet", "mempool_ring")
@@ -41,8 +39,6 @@ BEFORE_FRAME_BYTES = 66
 """Ahead of a frame in its slot: header and address of TPACKET_V2; the driver reserves nothing."""
 MEMORY_MIB = 512
 """For 8,191 packets of up to 2,048 bytes with their heads, and EAL's own."""
-HUGEPAGES = Path("/sys/kernel/mm/hugepages")
-
 OWN = (
     "checksum-checks",
     "checksum-checks-offload",
@@ -55,9 +51,9 @@ OWN = (
 
 
 def section(options: SuricataOptions, base: Yaml, interface: str) -> Yaml:
-    """`dpdk:` of the yaml. In memory of its own, without hugepages and files below /run: several at
-    once do not meet. Which port a user's own names, and where its memory is, is that of a sensor at
-    work."""
+    """The table `dpdk:` of the yaml. In memory of its own, without hugepages and files below /run:
+    several at once do not meet. Which port a user's own names, and where its memory is, is that of
+    a sensor at work."""
     entry: Yaml = {
         "interface": DEVICE,
         "threads": 1,
@@ -92,16 +88,6 @@ def section(options: SuricataOptions, base: Yaml, interface: str) -> Yaml:
         },
         "interfaces": [entry],
     }
-
-
-def frame_room(rings: Sequence[Ring]) -> Json | None:
-    """The longest frame that its ring takes whole (packets.reassembly.Room). What the kernel puts
-    together from fragments may be longer, and is cut: the driver looks at no length but the cut
-    one."""
-    slots = [ring.frame_bytes for ring in rings if ring.frame_bytes is not None]
-    if not slots or len(slots) < len(rings):
-        return None
-    return {"bytes": min(slots) - BEFORE_FRAME_BYTES, "knob": ""}
 
 
 def affinity(options: SuricataOptions, cpus: AbstractSet[int]) -> Yaml:
@@ -146,7 +132,7 @@ def lacking_drivers(bits: Bits, root: Path = Path("/")) -> Sequence[str]:
     ]
 
 
-def problems(document: Yaml, bits: Bits | None, hugepages: Path = HUGEPAGES) -> Iterator[str]:
+def problems(document: Yaml, bits: Bits | None) -> Iterator[str]:
     """Reasons why the yaml, with the user's overrides in it, cannot start here; in words."""
     by = 'sut.capture = "dpdk"'
     if bits is not None and (lacking := lacking_drivers(bits)):
@@ -159,21 +145,10 @@ def problems(document: Yaml, bits: Bits | None, hugepages: Path = HUGEPAGES) -> 
         )
         yield f"{by}: {bits.path} has no plugin {names} of DPDK: {mend}"
     table = document.get("dpdk")
-    eal = table.get("eal-params") if isinstance(table, dict) else None
     entries = table.get("interfaces") if isinstance(table, dict) else None
-    if not isinstance(eal, dict) or not isinstance(entries, list) or len(entries) != 1:
-        yield f"{by}: sut.overrides leaves no eal-params and one interface of dpdk"
+    if not isinstance(entries, list) or len(entries) != 1:
+        yield f"{by}: sut.overrides.dpdk.interfaces: must stay a list of one table"
         return
-    if "no-huge" not in eal and not _free_hugepages(hugepages):
-        yield (
-            f"{by}: this host has no free hugepage, and eal-params has no no-huge: leave "
-            "sut.overrides.dpdk.eal-params out, or give pages (vm.nr_hugepages)"
-        )
-    if not {"no-shconf", "in-memory", "file-prefix"} & set(eal):
-        yield (
-            f"{by}: eal-params has neither no-shconf nor file-prefix: a second primary process of "
-            "DPDK on this host would not start: leave sut.overrides.dpdk.eal-params out"
-        )
     entry = entries[0] if isinstance(entries[0], dict) else {}
     for key in ("rx-descriptors", "tx-descriptors"):
         value = str(entry.get(key))
@@ -184,7 +159,3 @@ def problems(document: Yaml, bits: Bits | None, hugepages: Path = HUGEPAGES) -> 
         yield f"{by}: mtu = {str(mtu)[:20]}: DPDK's driver af-packet takes {MTU} at most"
     if str(entry.get("threads")) != "1":
         yield f"{by}: dpdk.interfaces.0.threads must be 1: the driver has one queue here"
-
-
-def _free_hugepages(folder: Path) -> int:
-    return sum(int(one.read_text()) for one in folder.glob("hugepages-*/free_hugepages"))

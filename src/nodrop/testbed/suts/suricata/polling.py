@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodrop.errors import LabProblem, TrialFailed
@@ -14,11 +14,21 @@ from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.control_groups import SocketWatch, Watched
 from nodrop.testbed.suts.api import Readiness, SutCounters
 from nodrop.testbed.suts.suricata import counters, dpdk, log
-from nodrop.testbed.suts.suricata.capture import capture_threads
+from nodrop.testbed.suts.suricata.capture import Ring, capture_threads
 from nodrop.testbed.suts.suricata.config import STATS_LOG, ControlSocket
 from nodrop.testbed.suts.suricata.running import Rest, RunningSuricata
 
 FROM_OUTSIDE = "the kernel's own counters of the driver's socket (BPF iterator)"
+
+
+def frame_room(rings: Sequence[Ring]) -> Json | None:
+    """The longest frame that its ring takes whole (packets.reassembly.Room). What the kernel puts
+    together from fragments may be longer, and is cut: the driver looks at no length but the cut
+    one."""
+    slots = [ring.frame_bytes for ring in rings if ring.frame_bytes is not None]
+    if not slots or len(slots) < len(rings):
+        return None
+    return {"bytes": min(slots) - dpdk.BEFORE_FRAME_BYTES, "knob": ""}
 
 
 class Emptied:
@@ -159,7 +169,7 @@ class PollingSuricata(RunningSuricata):
     def facts(self) -> Json:
         return {
             **super().facts(),
-            "frame_room": dpdk.frame_room(self._rings),
+            "frame_room": frame_room(self._rings),
         }
 
 
