@@ -65,8 +65,10 @@ class AttachResult(TypedDict):
     cpu_s: float
     detach_us: LatencyUs
     detached: Count
+    first_accept_ns: Count | None
     ics_us: LatencyUs
     last_accept_ns: Count | None
+    last_start_ns: Count
     lateness_us: LatencyUs
     peak_in_progress: Count
     peak_sessions: Count
@@ -135,6 +137,7 @@ class CaptureSocket(TypedDict):
 class Captures(TypedDict):
     missing: list[NotVisible]
     mono_ns: Count
+    namespace: Count | None
     ports: list[CapturePort]
     programs: dict[str, CaptureProgram]
     real_ns: Count
@@ -940,6 +943,7 @@ class SensorPeer(TypedDict):
 
 class SensorPort(TypedDict):
     carrier: bool | None
+    combined: bool | None
     driver: str | None
     driver_counters: dict[str, Count]
     duplex: str | None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # plugins are cast to their seams: mypy holds the classes to 
     from nodrop.testbed.labs import netns, ssh
     from nodrop.testbed.labs.api import Lab
     from nodrop.testbed.load.api import LoadGenerator
+    from nodrop.testbed.load.attach import Attach
     from nodrop.testbed.load.iperf3 import Iperf3
     from nodrop.testbed.load.replay import Replay
     from nodrop.testbed.load.tcpreplay import Tcpreplay
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # plugins are cast to their seams: mypy holds the classes to 
     from nodrop.testbed.setups.vm_vfio import VmVfio
     from nodrop.testbed.suts.api import Sut
     from nodrop.testbed.suts.command import Command
+    from nodrop.testbed.suts.mme import ReferenceMme
     from nodrop.testbed.suts.sink import Sink
     from nodrop.testbed.suts.suricata import Suricata
 
@@ -47,15 +49,26 @@ if TYPE_CHECKING:  # plugins are cast to their seams: mypy holds the classes to 
     SETUPS: tuple[Setup, ...]
     SETUPS = (Bare(), Docker(), DockerMacvtap(), Gvisor(), Libvirt(), Oci(), Vm(), VmVfio())
     SUTS: tuple[Sut, ...]
-    SUTS = (Command({}, base=HERE), Sink({}, base=HERE), Suricata({}, base=HERE))
+    SUTS = (
+        Command({}, base=HERE),
+        ReferenceMme({}, base=HERE),
+        Sink({}, base=HERE),
+        Suricata({}, base=HERE),
+    )
     LOADS: tuple[LoadGenerator, ...]
-    LOADS = (Iperf3({}, base=HERE), Replay({}, base=HERE), Tcpreplay({}, base=HERE))
+    LOADS = (
+        Attach({}, base=HERE),
+        Iperf3({}, base=HERE),
+        Replay({}, base=HERE),
+        Tcpreplay({}, base=HERE),
+    )
     LABS: tuple[Lab, ...] = (netns.from_file({}, base=HERE), ssh.from_file({}, base=HERE))
 
 NEEDED: dict[str, dict[str, Any]] = {
     "command": {"program": "tcpdump"},
     "libvirt": {"domain": "guest"},
     "vm-vfio": {"device": "0000:00:1f.6"},
+    "attach": {"rate": 400, "count": 1},
     "replay": {"trace": "make:demo"},
     "tcpreplay": {"trace": "make:demo"},
 }
@@ -98,6 +111,8 @@ def test_loads(kind: str, more: dict[str, Any]) -> None:
         more = {key: value for key, value in more.items() if key != "pps"}
     if kind == "tcpreplay":
         more = {key: value for key, value in more.items() if key != "duration_s"}
+    if kind == "attach":
+        more = {}  # its rate is in the table
     check_options(plugins.build_load, _table(kind), name="load")
     check_load(plugins.build_load({**_table(kind), **more}, base=Path()))
 

@@ -17,6 +17,7 @@ import pytest
 from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, labelled
+from tests.known_answers.frames import datagram, write
 
 pytestmark = pytest.mark.alone
 
@@ -115,7 +116,7 @@ def test_a_sink_that_serves_half_is_asleep_at_its_own_pace(run: Run, rate: int) 
     assert {"own_pace", "not_known"} & set(rules(record)), record.verdict
     assert not {"saturated", "burst"} & set(rules(record)), record.verdict
     assert record.packets.loss_causes[0].thread == "sink-0"
-    assert "sut.ring_size: the thread had time left" not in record.packets.knob
+    assert "a burst is what overflowed" not in record.packets.knob
 
 
 @contextmanager
@@ -194,3 +195,26 @@ def test_two_capture_threads_on_one_cpu(run: Run, tmp_path: Path) -> None:
     assert {"waiting_sut", "other_programs"} & set(rules(record)), record.verdict
     assert record.packets.loss_causes[0].evidence["waiting_sut_ratio"] > 0.02, record.verdict
     assert "burst" not in rules(record) and "own_pace" not in rules(record), record.verdict
+
+
+@pytest.mark.parametrize(("at_s", "port"), [(0.9, 7777), depth(1.4, 53)])
+def test_costly_packets_are_found_where_they_lie(
+    run: Run, tmp_path: Path, at_s: float, port: int
+) -> None:
+    """250 packets take 125 ms, in which 375 more than those come to a ring of 256."""
+    pps, packets, costly = 5000, 10_000, 250
+    first = round(at_s * pps)
+    frames = [
+        datagram(200, port if first <= number < first + costly else 7) for number in range(packets)
+    ]
+    trace = write(tmp_path / "costly.pcap", frames)
+    record = only(
+        run(f"load.trace={trace}", "load.loops=1", f"load.pps={pps}", "sut.ring_frames=256",
+            "sut.receive_ns=20000", f"sut.costly_port={port}", "sut.costly_times=25",
+            text=SINK.replace('ring_bytes = "1MiB"', ""))
+    )  # fmt: skip
+    assert record.valid and closes(record), record.verdict
+    assert record.packets.lost_packets
+    (cause,) = [one for one in record.packets.loss_causes if one.rule == "costly"]
+    assert at_s - 0.02 <= cause.evidence["moment_begin_s"] <= at_s + costly / pps
+    assert cause.evidence["moment_us_per_packet"] > 2 * cause.evidence["usual_us_per_packet"]

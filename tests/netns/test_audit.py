@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,11 @@ import pytest
 from nodrop.audit.audit_answer import findings
 from nodrop.audit.reading import here, judged, look, peer_of
 from nodrop.audit.world import World
-from nodrop.drops.places import Cause
-from nodrop.drops.watching import Watch
 from nodrop.sensor.snapshot import HASH, Feature
 from nodrop.testbed.hosts.control_groups import Looks
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
+from tests.netns.made_sensor import made_sensor
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root and unshare")
 
@@ -73,104 +71,26 @@ def test_an_audit_sees_a_port_in_a_foreign_namespace_and_changes_nothing() -> No
     assert said["second-listener"].says.startswith("sniffer (pid ")
 
 
-READER = """
-import socket, subprocess
-subprocess.run(["mount", "-t", "sysfs", "none", "/sys"], check=True)
-print(flush=True)
-one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-one.bind((input(), 3))
-print(flush=True)
-input()
-"""
-
-
-@contextmanager
-def namespace() -> Iterator[tuple[int, Callable[[str], object]]]:
-    """A process in a network namespace of its own, which captures on the port that it is given."""
-    pipe = subprocess.PIPE
-    command = ["unshare", "--net", "--mount", sys.executable, "-c", READER]
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdin and process.stdout
-        to, answers = process.stdin, process.stdout
-
-        def capture(port: str) -> None:
-            to.write(f"{port}\n")
-            to.flush()
-            answers.readline()
-
-        answers.readline()
-        yield process.pid, capture
-        process.stdin.close()
-
-
 @pytest.mark.parametrize("beside", [False, True])
 def test_the_peer_of_a_veth_is_in_the_namespace_that_the_kernel_names(beside: bool) -> None:
     """Both ends have one index, each in its namespace, as those of `ip link add … netns` do."""
-    with namespace() as (one, capture), namespace() as (two, capture_there), here() as host:
-
-        def ip(*words: str | int) -> None:
-            subprocess.run(["nsenter", "-t", str(one), "-n", "ip", *map(str, words)], check=True)
-
-        other = two if not beside else one
-        ip("link", "add", "s1", "mtu", 1400, "type", "veth", "peer", "name", "s0", "mtu", 8000,
-           "netns", other)  # fmt: skip
+    with made_sensor() as one, made_sensor() as two, here() as host:
+        other = one if beside else two
+        one.run("ip", "link", "add", "s1", "mtu", 1400, "type", "veth", "peer", "name", "s0",
+                "mtu", 8000, "netns", other.pid)  # fmt: skip
         indexes = [
-            int(
-                subprocess.run(
-                    ["nsenter", "-t", str(pid), "-n", "ip", "-o", "link", "show", name],
-                    check=True, capture_output=True, text=True,
-                ).stdout.partition(":")[0]
-            )
-            for pid, name in ((one, "s1"), (other, "s0"))
-        ]  # fmt: skip
+            int(made.run("ip", "-o", "link", "show", name).partition(":")[0])
+            for made, name in ((one, "s1"), (other, "s0"))
+        ]
         assert (len(set(indexes)) == 1) is not beside
-        capture("s1")
-        end = peer_of(host, one, indexes[0], "s1")
+        reader = int(one.ask("open reader s1 plain"))
+        end = peer_of(host, reader, indexes[0], "s1")
         assert end is not None and end.mtu == 8000
-        assert peer_of(host, one, indexes[0], "s0") is None
+        assert peer_of(host, reader, indexes[0], "s0") is None
         if not beside:
-            capture_there("s0")
-            end = peer_of(host, two, indexes[1], "s0")
+            reader = int(two.ask("open reader s0 plain"))
+            end = peer_of(host, reader, indexes[1], "s0")
             assert end is not None and end.mtu == 1400
-
-
-SENDER = """
-import contextlib, socket
-port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-port.bind(("s0", 0))
-for length in [60] * 500 + [2000] * 300:
-    with contextlib.suppress(OSError):  # refused: the sender is told
-        port.send(bytes(12) + b"\\x88\\xb5" + bytes(length - 14))
-"""
-
-
-@pytest.mark.usefixtures("real_root")
-def test_drops_and_audit_say_the_same_of_frames_that_a_port_refused() -> None:
-    """More came in than was refused: only the peer's counter shows it, to both."""
-    with (
-        namespace() as (pid, capture),
-        here() as host,
-        closing(Looks(host)) as looks,
-    ):
-
-        def run(*words: str) -> None:
-            subprocess.run(["nsenter", "-t", str(pid), "-n", *words], check=True)
-
-        run("ip", "link", "add", "s1", "mtu", "1400", "type", "veth",
-            "peer", "name", "s0", "mtu", "8000")  # fmt: skip
-        for port in ("s1", "s0"):
-            run("ip", "link", "set", port, "addrgenmode", "none", "up")
-        capture("s1")
-        watch = Watch(peer_of=partial(peer_of, host))
-        watch.look(looks())
-        run(sys.executable, "-c", SENDER)
-        found = watch.look(looks())
-        said = [one.seen for one in findings(read_world()) if one.kind.id == "frames-refused"]
-    assert found is not None
-    (row,) = (one for one in found.rows if one.loss.where == "s1")
-    assert (row.loss.place, row.total, row.loss.cause) == ("receiving port", 300, Cause.MTU)
-    (seen,) = (one for one in said if str(pid) in one.where)
-    assert seen.says.startswith("it refused 300 packets") and "up to 8000" in seen.says
 
 
 @pytest.mark.usefixtures("real_root")

@@ -35,7 +35,7 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
     files = build(tmp_path)
     texts = {name: data.decode() for name, data in files.items() if name.endswith(".html")}
     assert {name: LOADED.findall(text) for name, text in texts.items() if LOADED.search(text)} == {}
-    assert "nodrop capacity my.pcap" in texts["index.html"]
+    assert "nodrop replays a <em>trace</em>" in texts["index.html"]
     assert "--goal-detections" in texts["reference/options.html"]
     assert "ISO 8601" in texts["reference/schemas/trial.html"]
     assert files["schema/trial.schema.json"] == (ROOT / "schema/trial.schema.json").read_bytes()

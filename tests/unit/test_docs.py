@@ -32,6 +32,8 @@ FILE = re.compile(
     r"/[\w./-]*[\w*]/?"
 )
 """A file of the repository, wherever a page names one."""
+IN_BRACES = re.compile(r"`([\w./-]+/)\{([\w,-]+)\}(/[\w./-]+)`")
+"""`src/nodrop/testbed/{suts,load}/api.py`."""
 PLACEHOLDERS = {"experiments/X.toml", "labs/Y.toml"}
 
 NOT_RUN: Mapping[str, str] = {
@@ -216,3 +218,14 @@ def test_every_file_that_a_page_names_is_there() -> None:
             if name not in PLACEHOLDERS and not any(ROOT.glob(name)):
                 wrong.append(f"{page.relative_to(ROOT)}: {name}")
     assert sorted(wrong) == []
+
+
+def test_each_file_of_a_set_in_braces_is_there() -> None:
+    named = [
+        f"{before}{name}{after}"
+        for page in PAGES
+        for before, names, after in IN_BRACES.findall(page.read_text())
+        for name in names.split(",")
+    ]
+    assert len(named) >= 4
+    assert [name for name in named if not (ROOT / name).exists()] == []

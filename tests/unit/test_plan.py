@@ -44,6 +44,7 @@ class Fake:
 
 
 class FakeLoad:
+    name, unit = "replay", "packets"
     senders = 1
     wrong_checksums = 0
 

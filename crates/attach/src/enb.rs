@@ -142,7 +142,8 @@ impl Enbs {
 
     fn switch_on(&mut self, index: u32, now: u64, out: &mut Vec<Outgoing>) {
         let due_ns = self.due_ns(index);
-        self.ledger.start(now - due_ns);
+        self.ledger
+            .start(now.saturating_sub(self.start_ns), now - due_ns);
         if !self.up[self.link_of(index)] {
             self.slots[index as usize] = Slot::Ended;
             self.abort("no_association", now);

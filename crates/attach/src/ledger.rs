@@ -86,6 +86,10 @@ pub struct Ledger {
     pub lateness_us: Histogram<u64>,
     /// Accepts in each 100 ms after the first scheduled start.
     pub accepts: Vec<u32>,
+    /// Last start, after the first scheduled one.
+    pub last_start_ns: u64,
+    /// First accept, after the first scheduled start.
+    pub first_accept_ns: Option<u64>,
     /// Last accept, after the first scheduled start.
     pub last_accept_ns: Option<u64>,
     /// The last UE's class was known, after the first scheduled start.
@@ -115,6 +119,8 @@ impl Default for Ledger {
             detach_us: histogram(),
             lateness_us: histogram(),
             accepts: Vec::new(),
+            last_start_ns: 0,
+            first_accept_ns: None,
             last_accept_ns: None,
             resolved_ns: None,
         }
@@ -144,9 +150,10 @@ impl Ledger {
         self.started.saturating_sub(self.ended())
     }
 
-    /// A UE starts, so late.
-    pub fn start(&mut self, late_ns: u64) {
+    /// A UE starts, so long after the first scheduled start, and so late.
+    pub fn start(&mut self, after_ns: u64, late_ns: u64) {
         self.started += 1;
+        self.last_start_ns = after_ns;
         self.lateness_us.saturating_record(late_ns / 1000);
         self.peak_in_progress = self.peak_in_progress.max(self.in_progress());
     }
@@ -157,6 +164,7 @@ impl Ledger {
         self.sessions += 1;
         self.peak_sessions = self.peak_sessions.max(self.sessions);
         self.attach_us.saturating_record(latency_ns / 1000);
+        self.first_accept_ns.get_or_insert(after_ns);
         self.last_accept_ns = Some(after_ns);
         let bin = usize::try_from((after_ns / BIN_NS).min(MOST_BINS)).unwrap_or(0);
         if self.accepts.len() <= bin {

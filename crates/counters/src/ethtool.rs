@@ -149,6 +149,8 @@ pub struct PortSettings {
     pub ring: Option<[u32; 2]>,
     /// Receive queues.
     pub queues: Option<u32>,
+    /// A queue that receives sends too, and `ethtool -L` sets both at once.
+    pub combined: Option<bool>,
     /// Whether pause frames are obeyed, and whether they are sent.
     pub pauses: Option<[bool; 2]>,
     /// By name, as `ethtool -k` has it.
@@ -209,6 +211,7 @@ pub fn read_port_settings(interface: &str) -> Result<PortSettings> {
         ring: rings
             .filter(|rings| rings[0] > 0)
             .map(|rings| [rings[4], rings[0]]),
+        combined: channels.as_ref().map(|channels| channels[3] > 0),
         queues: channels
             .map(|channels| channels[4] + channels[7])
             .filter(|queues| *queues > 0),

@@ -162,6 +162,10 @@ pub struct AttachResult {
     pub peak_sessions: u64,
     /// First scheduled start.
     pub start_mono_ns: u64,
+    /// From the first scheduled start to the last start.
+    pub last_start_ns: u64,
+    /// From the first scheduled start to the first Attach Accept; `None` = none came.
+    pub first_accept_ns: Option<u64>,
     /// From the first scheduled start to the last Attach Accept; `None` = none came.
     pub last_accept_ns: Option<u64>,
     /// From the first scheduled start until the class of every UE was known; `None` if stopped before.

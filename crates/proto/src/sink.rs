@@ -27,6 +27,12 @@ pub struct SinkSpec {
     #[arg(long, default_value_t = 0)]
     #[serde(default)]
     pub receive_ns: u64,
+    /// Packets from or to this TCP or UDP port take costly_times as long in a receiving thread
+    #[arg(long, requires = "costly_times")]
+    pub costly_port: Option<u16>,
+    /// Factor on the service time, or on receive_ns, of packets of costly_port
+    #[arg(long, requires = "costly_port")]
+    pub costly_times: Option<f64>,
     /// Threads that receiving ones hand packets on to, by flow; 0 = none
     #[arg(long, default_value_t = 0)]
     #[serde(default)]

@@ -126,7 +126,7 @@ def audited(host: Host, asked: Asked) -> AuditAnswer:
 
 def answer(world: World, *, took_s: float) -> AuditAnswer:
     found = findings(world)
-    missing = (*world.missing, *not_parted(world))
+    missing = (*world.missing, *not_parted(world), *capture.not_counted(world))
     return AuditAnswer(
         format=1,
         role=str(world.role),

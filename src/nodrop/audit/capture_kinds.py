@@ -10,7 +10,8 @@ from typing import Any
 
 from nodrop.audit.world import Costs, Kind, Read, Role, Seen, Settings, World, matters, share
 from nodrop.config.units import count_of, format_cpus
-from nodrop.sensor.snapshot import FANOUT, QUEUE, UP, Port, Program, Socket
+from nodrop.sensor.slots import slot_needed
+from nodrop.sensor.snapshot import FANOUT, QUEUE, Missing, Port, Program, Socket
 from nodrop.sensor.suricata_counters import lost_analysis
 
 STALL_MS = 200
@@ -20,11 +21,6 @@ MEMORY_SHARE = 4
 MIB = 1 << 20
 DIAG = "packet_diag (ss -0 -e)"
 TUNING = "nodrop: stalls of 0.2, 0.4 and 0.8 s at 600 packets/s, Suricata 7.0.10"
-FRAME_HEAD = 66
-"""Bytes before a packet in a slot of TPACKET_V2: headers, and alignment."""
-ETHERNET = 14
-HEADERS_BYTES = 512
-"""A program other than Suricata with shorter slots was asked for headers alone (tcpdump -s 96)."""
 SEVERAL_PROCESSES = ("zeek", "bro")
 """Programs that share a fanout group among processes on purpose."""
 
@@ -181,8 +177,7 @@ def _readers(world: World) -> Iterator[Seen]:
                 Read(f"{readers} sockets of a group of type {FANOUT[QUEUE]}", DIAG),
                 Read(count_of(queues, "receive queue"), port.files("queues")),
             ),
-            change=f"{port.enter}ethtool -L {port} combined {readers}; or suricata.yaml: "
-            f"threads: {queues}",
+            change=f"{port.with_queues(readers)}; or suricata.yaml: threads: {queues}",
         )
 
 
@@ -260,23 +255,40 @@ def _large_rings(world: World) -> Iterator[Seen]:
 def _cut(world: World) -> Iterator[Seen]:
     for port, program, held in world.captures():
         one = held[0]
-        if one.version == 2 and one.frame_bytes and port.mtu:
-            needs = port.mtu + ETHERNET + FRAME_HEAD
-            headers = not program.suricata and one.frame_bytes < HEADERS_BYTES
-            if one.frame_bytes < needs and not headers:
-                yield Seen(
-                    where=f"{program}, {port}",
-                    says=f"slots of {one.frame_bytes:,} bytes, and frames of an MTU of "
-                    f"{port.mtu:,} need {needs:,}: longer ones are cut",
-                    read=(
-                        Read(f"frame size {one.frame_bytes}, TPACKET_V2", DIAG),
-                        Read(f"mtu {port.mtu}", port.files("mtu")),
-                    ),
-                    change="restart Suricata: it sizes its slots by the MTU when it starts"
-                    if program.suricata
-                    else f"restart it with slots of {needs:,} bytes or more (its snapshot "
-                    "length), or with TPACKET_V3",
-                )
+        needs = slot_needed(
+            version=one.version,
+            slot_bytes=one.frame_bytes,
+            mtu=port.mtu,
+            suricata=program.suricata,
+        )
+        if needs is not None:
+            yield Seen(
+                where=f"{program}, {port}",
+                says=f"slots of {one.frame_bytes:,} bytes, and frames of an MTU of "
+                f"{port.mtu:,} need {needs:,}: longer ones are cut",
+                read=(
+                    Read(f"frame size {one.frame_bytes}, TPACKET_V2", DIAG),
+                    Read(f"mtu {port.mtu}", port.state_at),
+                ),
+                change="restart Suricata: it sizes its slots by the MTU when it starts"
+                if program.suricata
+                else f"restart it with slots of {needs:,} bytes or more (its snapshot "
+                "length), or with TPACKET_V3",
+            )
+
+
+def not_counted(world: World) -> Iterator[Missing]:
+    """Losses of programs whose counters say nothing of what came: they began just now, or read them
+    again and again, which sets them to zero."""
+    for port, program, held in world.captures() if world.role is Role.SENSOR else ():
+        came = port.statistics.get("rx_packets", 0)
+        empty = all((one.packets, one.drops) == (0, 0) and one.filtered is False for one in held)
+        if came and empty and not program.suricata:
+            yield Missing(
+                f"losses of {program} on {port}",
+                f"a watch (nodrop drops): {port} had {count_of(came, 'packet')}, and the counters "
+                "of its sockets are 0; it has only begun, or reads them itself",
+            )
 
 
 def _dropped(world: World) -> Iterator[Seen]:
@@ -437,19 +449,18 @@ def _blind(world: World) -> Iterator[Seen]:
             change="start the sensor; nodrop audit --port NAME judges a port without",
         )
     for port in world.ports:
-        flags = f"flags {port.flags or 0:#x}"
-        if port.flags is not None and not port.flags & UP:
+        if port.up is False:
             yield Seen(
                 where=port.where,
                 says="it is down: no packet comes in",
-                read=(Read(flags, port.files("flags")),),
+                read=(Read("no UP", port.state_at),),
                 change=f"{port.enter}ip link set {port} up; then restart what captures there",
             )
         elif port.carrier is False:
             yield Seen(
                 where=port.where,
                 says="it has no carrier: its cable, or the port at its other end, is off",
-                read=(Read("0", port.files("carrier")),),
+                read=(Read("NO-CARRIER", port.state_at),),
                 change=f"{port.enter}ethtool {port}   # the cable, and the port at its other end",
             )
         if not any(one.captures for one in world.listening(port)):

@@ -9,7 +9,7 @@ from nodrop.audit.world import Costs, Kind, Read, Role, Seen, World, matters
 from nodrop.config.units import count_of
 from nodrop.ledger.hops import Beside, counter_of
 from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED, RxDropped, refused_frames
-from nodrop.sensor.snapshot import PROMISCUOUS, Missing, Port
+from nodrop.sensor.snapshot import Missing, Port
 
 MERGE = {
     "rx-gro": ("gro", "Suricata switches it off when it starts"),
@@ -181,11 +181,11 @@ def _pauses(world: World) -> Iterator[Seen]:
 def _only_its_own(world: World) -> Iterator[Seen]:
     watched = {port.where: port for port, program, _ in world.captures() if program.watches}
     for port in watched.values():
-        if port.flags is not None and not port.flags & PROMISCUOUS:
+        if port.promiscuous is False:
             yield Seen(
                 where=port.where,
                 says="it is not promiscuous: frames to other addresses do not reach the sensor",
-                read=(Read(f"flags {port.flags:#x}", port.files("flags")),),
+                read=(Read("promiscuity 0", port.state_at),),
                 change=f"{port.enter}ip link set {port} promisc on; suricata.yaml: no "
                 "disable-promisc",
             )

@@ -13,8 +13,7 @@ from nodrop.audit.world import Role, Settings, World
 from nodrop.errors import BadInput
 from nodrop.sensor.snapshot import (
     OURS,
-    PROMISCUOUS,
-    UP,
+    Missing,
     Peer,
     Port,
     Program,
@@ -26,9 +25,11 @@ from nodrop.sensor.snapshot import (
 from nodrop.testbed.hosts.api import Host
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
-from nodrop.testbed.suts.suricata.own_yaml import read_texts
+from nodrop.testbed.suts.suricata.own_yaml import of_option, read_texts
 
 LOOPBACK = "lo"
+SECTIONS = ("af-packet", "af-xdp", "netmap", "pcap", "pfring")
+"""Sections of a suricata.yaml that name ports."""
 
 
 def look(host: Host, *, ports: Sequence[str] = (), files: Sequence[str] = ()) -> Snapshot:
@@ -61,7 +62,8 @@ def judged(
     wanted = _wanted(seen, role, ports, given)
     chosen = tuple(one for one in seen.ports if (one.space, one.index) in wanted)
     lacks = (*(one.missing for one in kept), *(one.missing for one in chosen))
-    missing = (*seen.missing, *chain.from_iterable(lacks))
+    unjudged = _not_judged(given, seen) if given and not ports else ()
+    missing = (*seen.missing, *chain.from_iterable(lacks), *unjudged)
     made = {one.name: getattr(seen, one.name) for one in fields(seen)} | {
         "programs": tuple(kept),
         "ports": chosen,
@@ -87,8 +89,7 @@ def _given(config: Path, text: YamlText) -> Settings:
     try:
         return Settings(path=str(config), document=read_texts(text))
     except BadInput as error:
-        words = error.message.removeprefix("sut.config: ")
-        raise BadInput(f"--config: {words}", hint=error.hint) from None
+        raise of_option(error) from None
 
 
 def _settings(programs: Sequence[Program]) -> Iterator[tuple[int, Settings | None]]:
@@ -138,15 +139,48 @@ def _wanted(
     if asked:
         return {(OURS, one.index) for one in ours if one.name in asked}
     if role is Role.GENERATOR:
-        up = [one for one in ours if one.physical and (one.flags or 0) & UP]
+        up = [one for one in ours if one.physical and one.up]
         return {(OURS, one.index) for one in up}
     found = {
         (one.space, one.index) for one in seen.sockets if one.captures and one.port != LOOPBACK
     }
-    named = given.document.get("af-packet") if given else None
-    entries = [one for one in named if isinstance(one, dict)] if isinstance(named, list) else []
-    names = {entry.get("interface") for entry in entries}
+    every = {space for space, index in found if index == 0}
+    found |= {(one.space, one.index) for one in seen.ports if one.space in every and one.up}
+    names = _named(given)[1] if given else ()
     return found | {(OURS, one.index) for one in ours if one.name in names}
+
+
+def _named(given: Settings) -> tuple[str, Sequence[str]]:
+    """Section by which Suricata is to capture, and its ports: the first that names any."""
+    for section in SECTIONS:
+        named = given.document.get(section)
+        entries = [one for one in named if isinstance(one, dict)] if isinstance(named, list) else []
+        ports = [str(entry.get("interface", "default")) for entry in entries]
+        if real := [name for name in dict.fromkeys(ports) if name != "default"]:
+            return section, real
+    return "", ()
+
+
+def _not_judged(given: Settings, seen: Snapshot) -> Iterator[Missing]:
+    """Parts of --config of which nothing was judged."""
+    section, names = _named(given)
+    if not names:
+        yield Missing(
+            f"a port that {given.path} names", f"an interface in its {SECTIONS[0]} section"
+        )
+    elif section != SECTIONS[0]:
+        yield Missing(
+            f"capture settings of {given.path}: it has a section {section}, and none of "
+            f"{SECTIONS[0]}",
+            f"a section {SECTIONS[0]}: of others the ports alone are judged",
+        )
+    lacking = [name for name in names if name not in seen.names]
+    if lacking:
+        there = ", ".join(sorted(seen.names))
+        yield Missing(
+            f"{', '.join(lacking)}, which {given.path} names",
+            f"the host whose ports these are; here there are: {there}",
+        )
 
 
 def _port_values(ports: Sequence[Port]) -> Iterator[Value]:
@@ -158,5 +192,5 @@ def _port_values(ports: Sequence[Port]) -> Iterator[Value]:
             yield Value(f"{port} ring", f"{port.ring[0]} of {port.ring[1]}", f"ethtool -g {port}")
         if port.queues:
             yield Value(f"{port} receive queues", str(port.queues), port.files("queues"))
-        if port.flags is not None and port.flags & PROMISCUOUS:
-            yield Value(f"{port} promiscuous", "yes", port.files("flags"))
+        if port.promiscuous:
+            yield Value(f"{port} promiscuous", "yes", port.state_at)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from nodrop.audit.symmetry import Meeting, group, mask_for, watch
+from nodrop.audit.symmetry import Dealt, Meeting, group, mask_for, watch
 from nodrop.audit.world import World
 from nodrop.sensor.snapshot import CPU, QUEUE, Missing, Port, Value
 
@@ -39,7 +39,6 @@ class Watching:
     def watched(self, world: World, seconds: float) -> World:
         """World with what real flows show at the ports that somebody captures on."""
         groups: dict[str, list[tuple[Meeting, list[socket.socket]]]] = {}
-        unsplit: list[Value] = []
         missing: list[Missing] = []
         before = [self._received(port) for port in world.ports]
         time.sleep(RATE_S)
@@ -50,7 +49,6 @@ class Watching:
                     missing.append(Missing(what, "its row in /proc/PID/net/dev"))
                     continue
                 asked = _groups(world, port)
-                unsplit += [] if asked else [_unsplit(port)]
                 for kind, members in sorted(asked):
                     try:
                         mask = mask_for((last - first) / RATE_S)
@@ -66,7 +64,7 @@ class Watching:
                 watch([one for each in groups.values() for one in each], seconds)
         dealt = {where: tuple(one.dealt() for one, _ in each) for where, each in groups.items()}
         seen = replace(world, dealt=dealt, missing=(*world.missing, *missing))
-        return replace(seen, values=(*world.values, *unsplit, *_flow_values(seen)))
+        return replace(seen, values=(*world.values, *_flow_values(seen)))
 
     def _received(self, port: Port) -> int | None:
         try:
@@ -80,18 +78,22 @@ class Watching:
 
 def _groups(world: World, port: Port) -> set[tuple[int, int]]:
     """Kind and members of the groups that show how this port's packets are dealt: its queues, and
-    what its capture programs deal by."""
+    what its capture programs deal by. Where nothing splits a flow, one member sees all: a mirror
+    may have one direction alone."""
     found = {(QUEUE, port.queues)} if (port.queues or 1) > 1 else set()
     for where, _program, held in world.captures():
         kinds = {one.fanout_type for one in held} & {CPU, QUEUE}
         if where is port and len(held) > 1:
             found |= {(kind, len(held)) for kind in kinds if kind is not None}
-    return {(kind, members) for kind, members in found if members}
+    return {(kind, members) for kind, members in found if members} or {(QUEUE, 1)}
 
 
 def _flow_values(world: World) -> Iterator[Value]:
     for port in world.ports:
         for one in world.flows(port):
+            if one.members == 1:
+                yield _unsplit(port, one)
+                continue
             yield Value(
                 f"flows at {port.where} whose directions meet, dealt by "
                 f"{'queue' if one.kind == QUEUE else 'CPU'} to {one.members}",
@@ -101,12 +103,13 @@ def _flow_values(world: World) -> Iterator[Value]:
             )
 
 
-def _unsplit(port: Port) -> Value:
+def _unsplit(port: Port, dealt: Dealt) -> Value:
     return Value(
         f"flows at {port.where}",
-        f"not watched: {'one queue, and ' if port.queues == 1 else ''}no program there deals "
-        "packets by queue or by CPU, so nothing splits a flow",
-        "--watch",
+        f"{dealt.both_ways} of {dealt.seen} seen in both directions; "
+        f"{'one queue, and ' if port.queues == 1 else ''}no program there deals packets by queue "
+        "or by CPU, so nothing splits a flow",
+        "a listener of nodrop's, for as long as --watch",
     )
 
 

@@ -42,8 +42,7 @@ def _asymmetric(world: World) -> Iterator[Seen]:
                 Read(f"hash key {key}", f"ethtool -x {port}"),
                 Read(f"{len(spread.queues)} queues in its table", f"ethtool -x {port}"),
             ),
-            change=f"{port.enter}ethtool -X {port} hkey {fit}; or one queue: "
-            f"{port.enter}ethtool -L {port} combined 1",
+            change=f"{port.enter}ethtool -X {port} hkey {fit}; or one queue: {port.with_queues(1)}",
         )
 
 
@@ -68,7 +67,7 @@ def _split_flows(world: World) -> Iterator[Seen]:
                 change = f"{port.enter}ethtool -X {port} hkey {fit}"
             else:
                 why = "who spreads them is not symmetric (a NIC's hash fields, a switch, a TAP)"
-                change = f"one queue: {port.enter}ethtool -L {port} combined 1; or cluster_flow"
+                change = f"one queue: {port.with_queues(1)}; or cluster_flow"
             yield Seen(
                 where=port.where,
                 says=f"of {dealt.both_ways} flows that were seen in both directions, {split} came "

@@ -354,7 +354,7 @@ def _bound(load: Load | None, goal: float) -> Bound | None:
     if load is None:
         return None
     offered = [t.record.offered for t in load.trials if t.outcome == "measured"]
-    pps = [o.per_s for o in offered if o.per_s is not None]
+    pps = [o.pps for o in offered if o.pps is not None]
     bps = [o.bps for o in offered if o.bps is not None]
     return Bound(
         value=load.value,

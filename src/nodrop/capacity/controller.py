@@ -396,6 +396,8 @@ def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
     by, value, found = search.by, ask.value, dict(cell.load)
     whole = by == "multiplier" and value.is_integer()
     found[by] = int(value) if whole else value
+    if by == "rate":
+        return {**{k: v for k, v in found.items() if k != "count"}, "duration_s": ask.seconds}
     for pace in PACES:
         if by != "multiplier" and pace != by:
             found.pop(pace, None)
@@ -454,6 +456,8 @@ def _passes(once_s: float, seconds: float) -> int:
 
 def _once_s(cell: AskedCell, by: str, value: float) -> float | None:
     """One pass over the window."""
+    if by == "rate":
+        return None
     if by == "pps":
         packets = (cell.trace_packets or 0) * cell.load.get("multiplier", 1)
         return packets / value or None
@@ -489,6 +493,9 @@ def _check(cell: AskedCell, search: Search) -> None:
         raise BadInput(
             f"matrix.load.{search.by}: is what the search varies: leave it out of the matrix"
         )
+    if (search.by == "rate") != ("rate" in cell.load):
+        code = "rate" if "rate" in cell.load else "no_rate"
+        raise BadInput(worded(f"scale.{code}", by=search.by, kind=cell.load.get("kind")))
     if search.by == "multiplier" and (cell.load.get("pps") or cell.load.get("top_speed")):
         pace = "pps" if cell.load.get("pps") else "top_speed"
         raise BadInput(
@@ -511,7 +518,7 @@ def _check(cell: AskedCell, search: Search) -> None:
             f'search.goals_of = "detections": load.kind = "{cell.load.get("kind")}" replays no '
             'trace of which it is known what a SUT should detect: load.kind = "replay"'
         )
-    if search.by != "pps" and cell.trace_s == 0:
+    if search.by in ("multiplier", "speed") and cell.trace_s == 0:
         raise BadInput(
             "load.trace: all its packets have one time, so it has no rate of its own and no NX: "
             'search.by = "pps" (--by pps) searches in packets/s'
@@ -535,7 +542,7 @@ def _check(cell: AskedCell, search: Search) -> None:
 
 def _packets(cell: AskedCell, search: Search, value: float) -> float:
     """Packets of a trial that decides; infinite if the trace does not tell them."""
-    if search.by == "pps":
+    if search.by in ("pps", "rate"):
         return value * search.final_trial_s
     if not cell.trace_packets or not cell.trace_s:
         return math.inf

@@ -13,6 +13,7 @@ from nodrop.capacity.search_answer import apart as rounds_apart
 from nodrop.capacity.tried import Tried, no_ratio
 from nodrop.config.search import Search
 from nodrop.findings.load_words import (
+    UNITS,
     UNSURE,
     Writing,
     apart,
@@ -149,6 +150,7 @@ def load_of(answer: Answer, bound: Bound) -> CardLoad:
         shown_pps=shown(lambda b: b.pps, bound.pps),
         shown_mbit="" if bound.bps is None else written(bound.bps / 1e6, max(known, 1e-3)),
         shown_value=shown(lambda b: b.value, bound.value),
+        unit=UNITS[answer.by],
     )
 
 
@@ -164,7 +166,7 @@ def ends_of(answer: Answer) -> tuple[CardLoad | None, CardLoad | None]:
 def rate_words(load: CardLoad) -> str:
     if load.shown_pps:
         return f"{load.shown_pps} packets/s"
-    return load.shown_value if load.value is None else f"{load.shown_value}X"
+    return load.shown_value if load.value is None else f"{load.shown_value}{load.unit}"
 
 
 def _answered(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]) -> Finding:
@@ -266,7 +268,7 @@ def _looked_carried(answer: Answer, every: Sequence[Tried]) -> Iterator[Finding]
     if not carried:
         return
     best = max(carried, key=lambda t: t.value)
-    pps = best.record.offered.per_s
+    pps = best.record.offered.pps
     loads = Writing(by=answer.by, known=UNSURE, pps_per=None if pps is None else pps / best.value)
     yield _reason("looked_carried", most=loads.at(best.value))
 

@@ -61,10 +61,27 @@ def forecast(search: Search, *, cells: int, around_s: float, decides_s: float) -
     ramped_s = ramp_s(search, cells=cells, around_s=around_s, decides_s=decides_s)
     trials = max(1, int((share_s - ramped_s) / trial_s))
     if search.method == "nodrop":
-        proofs = 2 * max(PROOFS, search.rounds)
-        trials = min(trials, LIKELY_TRIALS + proofs + OF_ANOTHER_GOAL * (len(search.goals) - 1))
+        trials = min(trials, likely_trials(search))
     width = search.relative_width if trials >= LEAST_TRIALS else None
     return Forecast(budget_s=search.budget_s, trials=trials, relative_width=width)
+
+
+def likely_trials(search: Search) -> int:
+    """Trials of a cell by nodrop's method, the ramp among them, if nothing ends it early."""
+    proofs = 2 * max(PROOFS, search.rounds)
+    return LIKELY_TRIALS + proofs + OF_ANOTHER_GOAL * (len(search.goals) - 1)
+
+
+def likely(
+    search: Search, *, cells: int, around_s: float, load_s: float | None
+) -> tuple[int, float] | None:
+    """Trials and seconds that all cells are likely to take; None with a budget, which says it, or
+    by another method."""
+    if search.budget_s is not None or search.method != "nodrop":
+        return None
+    decides_s, trials = deciding_s(search, load_s), likely_trials(search)
+    ramped_s = ramp_s(search, cells=cells, around_s=around_s, decides_s=decides_s)
+    return cells * trials, cells * (ramped_s + (trials - 1) * (around_s + decides_s))
 
 
 def budgeted(

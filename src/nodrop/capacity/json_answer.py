@@ -85,7 +85,7 @@ def _soak(record: TrialRecord) -> SoakAnswer:
         {
             **soak_evidence(record),
             "words": soak_words(record),
-            "pps": record.offered.per_s,
+            "pps": record.offered.pps,
             "bps": record.offered.bps,
             "held": not lost and sustained is not False if known else None,
         }

@@ -105,8 +105,8 @@ def _dot(record: TrialRecord) -> Dot | None:
 
 def _pps(record: TrialRecord) -> float | None:
     offered = record.offered
-    if offered.per_s is not None:
-        return offered.per_s
+    if offered.pps is not None:
+        return offered.pps
     if offered.intended and offered.intended_duration_s:
         return offered.intended / offered.intended_duration_s
     return None

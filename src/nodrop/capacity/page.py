@@ -20,6 +20,7 @@ from nodrop.capacity.section import efficiencies
 from nodrop.capacity.tried import judged_ratio
 from nodrop.capacity.words import shown_fit
 from nodrop.config.units import parse_cpus
+from nodrop.findings.load_words import UNITS
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import MOST_ROWS, more_words, told
 from nodrop.report.chart import OUTCOMES, Chart, Mark, Pane, Plot, Scale, cut, outcome_key, sign
@@ -170,7 +171,7 @@ def _load(trial: Trial) -> str:
     asked = trial.record.searched
     if asked is None:
         return ""
-    unit = {"multiplier": "\u202f×", "speed": "\u202f× speed", "pps": " packets/s"}[asked.by]
+    unit = {"multiplier": "\u202f×", "speed": "\u202f× speed"}.get(asked.by, UNITS[asked.by])
     grows = "to " if asked.ramp is not None else ""
     return grows + f"{asked.value:,.4g}" + unit
 

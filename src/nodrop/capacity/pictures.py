@@ -78,9 +78,9 @@ def efficiency(records: Iterable[TrialRecord]) -> Efficiency | None:
     carried so."""
     measured = [record for record in records if record.valid]
     busiest = [r.busiest_thread.cpu_ratio for r in measured if r.busiest_thread is not None]
-    carried = [r for r in measured if r.packets.loss_ratio == 0 and r.offered.per_s]
-    most = max((r.offered.per_s or 0.0 for r in carried), default=0.0)
-    near = [r for r in carried if (r.offered.per_s or 0.0) >= LEAST_SHARE * most]
+    carried = [r for r in measured if r.packets.loss_ratio == 0 and r.offered.pps]
+    most = max((r.offered.pps or 0.0 for r in carried), default=0.0)
+    near = [r for r in carried if (r.offered.pps or 0.0) >= LEAST_SHARE * most]
     found = [(record, work) for record in near if (work := _work(record)) is not None]
     if not found:
         return None
@@ -258,7 +258,7 @@ def _curve(searched: SearchedCell) -> Iterator[CurvePoint]:
     found = shown_fit(searched)
     if isinstance(found, NoCurve):
         return
-    offered = [pps for one in deciding(searched) if (pps := one.record.offered.per_s)]
+    offered = [pps for one in deciding(searched) if (pps := one.record.offered.pps)]
     low, high = min(offered), max(offered)
     evenly = {low + (high - low) * n / CURVE_POINTS for n in range(CURVE_POINTS + 1)}
     bends = {found.low_pps, found.capacity_pps, found.high_pps}
@@ -270,7 +270,7 @@ def _curve(searched: SearchedCell) -> Iterator[CurvePoint]:
 def _held(searched: SearchedCell) -> Iterator[Held]:
     """Trials that were not good, by goal 0."""
     for one in deciding(searched):
-        offered, lost, served = one.record.offered.per_s, one.loss_ratio, one.served_ratio
+        offered, lost, served = one.record.offered.pps, one.loss_ratio, one.served_ratio
         if offered is None or lost is None or served is None or one.good(0.0) is not False:
             continue
         if 1 - served > HELD_FROM * lost:

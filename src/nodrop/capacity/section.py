@@ -217,7 +217,7 @@ STEP_FIELDS: tuple[Field[_Step], ...] = (
     own("round", "Round", lambda x: x.record.searched.round if x.record.searched else None,
         lambda _: str, missing=""),
     words("load", "Load", lambda x: x.load),
-    number("offered_pps", "Offered, packets/s", lambda x: x.record.offered.per_s),
+    number("offered_pps", "Offered, packets/s", lambda x: x.record.offered.pps),
     own("duration_s", "For, s", lambda x: x.record.offered.duration_s, lambda _: duration,
         missing=""),
     number("loss_pct", "Lost, %", lambda x: x.record.packets.loss_ratio, numbers.percent,

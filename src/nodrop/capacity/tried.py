@@ -298,7 +298,7 @@ def by_detections(record: TrialRecord) -> bool:
 
 
 def judged_ratio(record: TrialRecord) -> float | None:
-    return record.detection_loss_ratio if by_detections(record) else record.packets.loss_ratio
+    return record.detection_loss_ratio if by_detections(record) else record.loss_ratio
 
 
 def no_ratio(records: Iterable[TrialRecord]) -> str:
@@ -310,6 +310,8 @@ def no_ratio(records: Iterable[TrialRecord]) -> str:
 
 def _kept(record: TrialRecord) -> bool | None:
     """`sustained`; where a loss or a short lag leaves that open, what the pace itself shows."""
+    if (answered := record.transactions) is not None:
+        return answered.sustained
     body, offered = record.packets, record.offered
     if body.sustained is None and (shown := _kept_by_level(record)) is not None:
         return shown
@@ -340,6 +342,9 @@ def _served_ratio(record: TrialRecord) -> float | None:
     body, offered, lost = record.packets, record.offered, judged_ratio(record)
     if lost is None or not offered.sent or not offered.duration_s:
         return None
+    if (answered := record.transactions) is not None:
+        asked = offered.sent / offered.duration_s
+        return None if answered.per_s is None else min(1.0, answered.per_s / asked)
     carried = 1 - lost
     if body.service_pps_at_least is None or not body.decoded_packets:
         return carried

@@ -99,7 +99,7 @@ def soak_words(record: TrialRecord) -> str:
     books, offered, asked = record.packets, record.offered, record.searched
     assert asked is not None and asked.soak is not None
     bits = "" if offered.bps is None else f", {numbers.megabits(offered.bps)} Mbit/s"
-    at = "" if offered.per_s is None else f" at {numbers.count(offered.per_s)} packets/s{bits}"
+    at = "" if offered.pps is None else f" at {numbers.count(offered.pps)} packets/s{bits}"
     since, place, ratio = asked.soak.lossy_from_s, books.loss_place, books.loss_ratio
     values = {
         "asked": _long(asked.duration_s),
@@ -314,7 +314,7 @@ def deciding(searched: SearchedCell) -> list[Tried]:
     return [
         one
         for one in found
-        if one.seconds == longest and one.outcome == "measured" and one.record.offered.per_s
+        if one.seconds == longest and one.outcome == "measured" and one.record.offered.pps
     ]
 
 
@@ -324,10 +324,10 @@ def _offers(searched: SearchedCell) -> Iterator[Offer]:
     starts = count_once([one.record for one in decided])
     for one, start in zip(decided, starts, strict=True):
         good, served, offered = one.good(0.0), one.served_ratio, one.record.offered
-        if good is None or served is None or not offered.per_s or not offered.sent:
+        if good is None or served is None or not offered.pps or not offered.sent:
             continue
         yield Offer(
-            pps=offered.per_s,
+            pps=offered.pps,
             loss_ratio=0.0 if good else 1 - served,
             packets=offered.sent,
             start=start,
@@ -351,14 +351,14 @@ def stand_apart(searched: SearchedCell) -> Mapping[str, str]:
 
 
 def _limit(one: Tried) -> float | None:
-    pps, served = one.record.offered.per_s, one.served_ratio
+    pps, served = one.record.offered.pps, one.served_ratio
     return None if pps is None or served is None else pps * served
 
 
 def shown_fit(searched: SearchedCell) -> LossCurve | NoCurve:
     """Without a median whose interval excludes no load that was tried: an extrapolation."""
     found = fitted(searched)
-    tried_pps = [pps for one in deciding(searched) if (pps := one.record.offered.per_s)]
+    tried_pps = [pps for one in deciding(searched) if (pps := one.record.offered.pps)]
     if isinstance(found, NoCurve) or not (
         found.low_pps < min(tried_pps) and max(tried_pps) < found.high_pps
     ):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nodrop.config.units import count_of
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, LabProblem
 from nodrop.results.store import before_anything
 from nodrop.terminal.arguments import (
     AsJson,
@@ -218,12 +218,14 @@ def plan(
         ),
     ] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show what `run` would do, in which order and how long, and what it would refuse.
 
     \b
     nodrop plan my.toml
     nodrop plan my.toml --given results/my-20261126T101500Z
+
+    Exit code 3: something stands in the way of that run here.
     """
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.config.lab_file import load_lab
@@ -270,7 +272,7 @@ def plan(
             | {"problems_here": here}
             | ({} if seen is None else {"detectable": said})
         )
-        return
+        return LabProblem.exit_code if here else 0
     out = console()
     if asked.question:
         out.print(asked.question, style="bold", markup=False)
@@ -289,6 +291,7 @@ def plan(
             out.print(f"{begins}{words}", markup=False)
     if seen is not None:
         out.print(detectable_table(seen))
+    return LabProblem.exit_code if here else 0
 
 
 def report(

@@ -160,6 +160,7 @@ def _report(
         print_sensor,
     )
     from nodrop.report.direct import direct_answers, disturbed
+    from nodrop.report.sections import sections
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report
     from nodrop.results.summary import looks
@@ -182,6 +183,9 @@ def _report(
     if as_json:
         for direct, _ in direct_answers(story):
             say_json({"event": "answer", **direct.model_dump()})
+        for one in sections():
+            if [*one.lines(story)]:
+                say_json({"event": "section", "id": one.id, **one.as_json(story)})
         if timings:
             print_timings_json(outcome.directory)
         return code
@@ -193,6 +197,8 @@ def _report(
             print_answers(story, page)
         else:
             print_in_short(given_cards(story))
+            for words in (words for one in sections() for words in one.lines(story)):
+                say(words)
             rule = asked.measure.rule
             print_cells(outcome.records, looks(rule, asked.measure.sut) if rule else None)
             if rule:

@@ -234,10 +234,13 @@ def restore(
 
 
 def _yaml_plan(config: Path, knobs: Sequence[str], ports: Sequence[str], *, write: bool) -> int:
-    from nodrop.testbed.suts.suricata.own_yaml import read_own
+    from nodrop.testbed.suts.suricata.own_yaml import of_option, read_own
     from nodrop.tune import suricata_yaml as of_suricata
 
-    read_own(config)  # BadInput in its words if it is no suricata.yaml
+    try:
+        read_own(config)
+    except BadInput as error:
+        raise of_option(error) from None
     asked = []
     for word in knobs:
         name, equals, value = word.partition("=")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from math import ceil
 
 from markupsafe import Markup
 
@@ -19,6 +20,8 @@ SKIP = ("answer", "To the answer")
 REACH = 6.0
 """So many margins are drawn to each side; what lies beyond has its number."""
 MOST_STRIPS = 60
+MOST_DATES = 8
+"""Runs that have their date below them."""
 KINDS = {"different": "different", "same": "same", "cannot tell": "unknown"}
 SAMPLES = (
     ("different", "leaves out 0", 3.3, (2.4, 4.4)),
@@ -142,7 +145,7 @@ def _history_card(found: History, names: Sequence[str]) -> Markup:
     head = tag(
         "div",
         tag("p", f"{len(found.runs)} runs, the latest against those before", class_="kicker"),
-        tag("p", f"{found.verdict[:1].upper()}{found.verdict[1:]}.", class_="verdict"),
+        tag("p", f"{found.verdict[:1].upper()}{found.verdict[1:]}.", class_="verdict head"),
         class_="a1",
     )
     rows = []
@@ -156,7 +159,12 @@ def _history_card(found: History, names: Sequence[str]) -> Markup:
 
 def _run_words(run: HistoryRun) -> str:
     changed = f": {', '.join(run.changed)}" if run.changed else ""
-    return f"{run.started_utc} {run.name}{changed}"
+    return f"{_minute(run)} {run.name}{changed}"
+
+
+def _minute(run: HistoryRun) -> str:
+    """`2026-11-01 02:00`."""
+    return run.started_utc[:16].replace("T", " ")
 
 
 def _list(items: Iterator[str] | Sequence[str]) -> Markup:
@@ -164,26 +172,33 @@ def _list(items: Iterator[str] | Sequence[str]) -> Markup:
 
 
 def history_plot(line: Line, runs: Sequence[HistoryRun]) -> Chart:
-    """A mark per run with its spread, and a step at each change."""
+    """A mark per run with its spread, and a step at each change; newest runs that are worse have a
+    shape and colour of their own."""
     highest = max((point.highest or 0.0 for point in line.points), default=0.0)
     name = f"{line.cell}, {line.metric} over {len(runs)} runs"
-    plot = Plot(name, Scale(-0.5, max(len(runs), 1) - 0.5), Scale.over([highest], 4), height=150)
-    plot.axes("runs in order; lines: lowest to highest trial",
-              None, lambda v: f"{v:g}")  # fmt: skip
+    steps = tuple(range(0, len(runs), ceil(len(runs) / MOST_DATES) or 1))
+    across = Scale(-0.5, max(len(runs), 1) - 0.5, steps)
+    plot = Plot(name, across, Scale.over([highest], 4), height=150)
+    days = len({run.started_utc[:10] for run in runs}) > 1
+    plot.axes("runs by their begin, UTC; lines: lowest to highest trial",
+              lambda step: _minute(runs[round(step)])[slice(5, 10) if days else slice(11, 16)],
+              lambda v: f"{v:g}")  # fmt: skip
+    worse = line.newest.first if line.verdict == "worse" and line.newest else len(runs)
     for change in line.changes:
         plot.upright(change.run - 0.5, "moment")
     for begin, end, level in _levels(line):
         plot.line([(begin - 0.4, level), (end - 0.6, level)], "fit")
-    known, void = [], []
+    good, bad, void = [], [], []
     for place, (point, run) in enumerate(zip(line.points, runs, strict=True)):
         if point.median is None or point.lowest is None or point.highest is None:
             void.append(Mark(place, 0.0, f"{run.name}: no value"))
             continue
         words = f"{run.name}: {figure_named(line.metric).shown(point.median)} {line.unit}"
         plot.rise(place, point.lowest, point.highest, "s0 median")
-        known.append(Mark(place, point.median, f"{words}, n = {point.n}"))
-    plot.marks(known, "dot", "s0").marks(void, "cross", "void hollow")
-    return Chart(name, (Pane((plot,), "", line.unit),))
+        kept = bad if place >= worse else good
+        kept.append(Mark(place, point.median, f"{words}, n = {point.n}"))
+    plot.marks(good, "dot", "s0").marks(bad, "down", "lost").marks(void, "cross", "void hollow")
+    return Chart(name, (Pane((plot,), figure_named(line.metric).title, line.unit),))
 
 
 def _levels(line: Line) -> Iterator[tuple[int, int, float]]:

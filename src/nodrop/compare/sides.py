@@ -514,18 +514,20 @@ def _measured_how(said: Any) -> Any:
     return {key: said[key] for key in said if key not in WHEN_AND_HOW_OFTEN}
 
 
+SEARCH_ASKS = ("by", "goals", "rounds", "budget_s", "need", "predicted")
+"""Settings of a search that change no figure."""
+
+
 def _searched_how(said: Any) -> Any:
     """Settings of a search by which its figures came about; its goals are the names of its
     figures."""
     if not isinstance(said, dict):
         return None
-    return {
-        key: said[key] for key in said if key not in ("by", "goals", "rounds", "budget_s", "need")
-    }
+    return {key: said[key] for key in said if key not in SEARCH_ASKS}
 
 
 def _asked(manifest: Mapping[str, Any], experiment: str) -> Iterator[tuple[str, Any]]:
-    """Setup and limits are in no other place of an older manifest."""
+    """Setup, limits and tuning, as the experiment and the settings of a run name them."""
     table: dict[str, Any] = {}
     with suppress(tomllib.TOMLDecodeError):
         table = tomllib.loads(experiment)

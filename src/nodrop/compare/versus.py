@@ -49,7 +49,7 @@ from nodrop.stats.comparison import (
 from nodrop.stats.interval import Family, by_start
 
 CAPACITY = "capacity_"
-CAPACITY_UNITS = {"multiplier": "X", "speed": "× speed", "pps": "packets/s"}
+CAPACITY_UNITS = {"multiplier": "X", "speed": "× speed", "pps": "packets/s", "rate": "/s"}
 NO_WORSE, WORSE, CANNOT_TELL = 0, 5, 6
 """Exit codes; 1 to 4 are taken by what can go wrong (README)."""
 OUTER_FENCE = 3.0

@@ -21,7 +21,7 @@ from pydantic import (
 
 from nodrop.config.options import Options, shown, unknown_key
 
-Scale = Literal["multiplier", "speed", "pps"]
+Scale = Literal["multiplier", "speed", "pps", "rate"]
 Of = Literal["packets", "detections"]
 LossRatio = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -86,7 +86,8 @@ class Search(Options):
     """The words are those of MLRsearch (RFC 9971)."""
 
     by: Scale = "multiplier"
-    """The key of [load] that is varied: replicas of the trace at once, its speed, or packets/s."""
+    """The key of [load] that is varied: replicas of the trace at once, its speed, packets/s,
+    or, of transactions, their rate."""
     min: Positive | None = None
     """The least that is tried; without it, a sixteenth of where the search begins."""
     max: Positive | None = None
@@ -94,6 +95,9 @@ class Search(Options):
     need: Annotated[str, AfterValidator(_readable_need)] | None = None
     """`"1Gbit/s"`, `"20000pps"` or `"1X"`: a load that has to be carried. The search tries it
     first, and says whether it is carried for the first goal, and with what headroom."""
+    predicted: Positive | None = None
+    """Load, on the scale of `by`, that another run predicts to be the most that is carried. The
+    answer shows it beside the limit that was measured."""
     goals: Annotated[tuple[LossRatio, ...], Field(min_length=1)] = (0.0, 0.005)
     """Loss ratios that are tolerated: 0 is the no-drop rate (NDR), others partial-drop rates."""
     goals_of: Of = "packets"

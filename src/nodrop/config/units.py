@@ -51,8 +51,10 @@ def parse_bytes(text: str) -> int:
 
 
 def noun(number: float | None, word: str) -> str:
-    """`packet` of 1, `packets` of any other number."""
-    return word if number == 1 else f"{word}s"
+    """`packet` of 1, `packets` and `attaches` of any other number."""
+    if number == 1:
+        return word
+    return f"{word}es" if word.endswith("ch") else f"{word}s"
 
 
 def count_of(number: int, word: str) -> str:

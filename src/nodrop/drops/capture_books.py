@@ -9,8 +9,8 @@ moment. The books of a capture are closed if its residual's interval holds 0:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from nodrop.protocol import (
     CapturePort,
@@ -91,6 +91,8 @@ class Reading:
     at_least: bool = False
     """The owner reads the sockets' counters itself and does not say them."""
     quotas_known: bool = True
+    others: int = 0
+    """Further processes that share its fanout group."""
     used_ns: int = 0
     """When its threads and control groups were read: behind all counters of the look."""
 
@@ -102,7 +104,8 @@ class Reading:
     def name(self) -> str:
         """`Suricata-Main 812`."""
         words = self.program["name"] if self.program else "a program"
-        return f"{words} {self.key.pid}" if self.key.pid else f"{words} (not visible)"
+        more = f" and {self.others} more" if self.others else ""
+        return f"{words} {self.key.pid}{more}" if self.key.pid else f"{words} (not visible)"
 
     @property
     def port_name(self) -> str:
@@ -142,6 +145,13 @@ class Balance:
     say what it did with them. None: its last answer has all, or the port is not visible."""
     unsaid_dropped: int = 0
     """Seen to be dropped of those, at the least."""
+    members: Sequence[Balance] = ()
+    """Processes of a fanout group that several share, each with what its own sockets had; what came
+    to the port is the whole group's."""
+
+    @property
+    def by_process(self) -> Sequence[Balance]:
+        return self.members or (self,)
 
     @property
     def dropped_seen(self) -> int | None:
@@ -203,10 +213,19 @@ class Books:
 
     def look(self, seen: Captures) -> Sequence[Balance]:
         """Balances of the captures that the look before has seen as well."""
-        readings = {reading.key: reading for reading in self._readings(seen)}
+        captures = {reading.key: reading for reading in self._readings(seen)}
+        members = {key: [*self._members(seen, one)] for key, one in captures.items()}
+        readings = captures | {one.key: one for each in members.values() for one in each}
         balances = [
-            _balance(self._first[key], self._last[key], now)
-            for key, now in readings.items()
+            replace(
+                _balance(self._first[key], self._last[key], now),
+                members=[
+                    _balance(self._first[one.key], self._last[one.key], one, member=True)
+                    for one in members[key]
+                    if one.key in self._last
+                ],
+            )
+            for key, now in captures.items()
             if key in self._last
         ]
         for key, now in readings.items():
@@ -234,6 +253,15 @@ class Books:
             self._reading(seen, ports.get((at[0], at[1])), at[2], sockets)
             for at, sockets in by_capture.items()
         ]
+
+    def _members(self, seen: Captures, group: Reading) -> Iterator[Reading]:
+        """Processes that share its fanout group; none if it has the group alone."""
+        if group.others:
+            by_pid: dict[int | None, list[CaptureSocket]] = {}
+            for socket in group.sockets:
+                by_pid.setdefault(socket["pid"], []).append(socket)
+            for pid, sockets in by_pid.items():
+                yield replace(self._reading(seen, group.port, pid, sockets), others=0)
 
     def _reading(
         self,
@@ -268,6 +296,7 @@ class Books:
             taken=_taken(seen["reassembly"].get(str(key.namespace)), sockets),
             at_least=at_least,
             quotas_known=QUOTAS_HIDDEN not in seen["missing"],
+            others=len({socket["pid"] for socket in sockets}) - 1,
             used_ns=seen["mono_ns"] + seen["took_ns"],
         )
 
@@ -386,11 +415,11 @@ def _taken(
     return Bounds(min(net), max(net))
 
 
-def _balance(first: Reading, before: Reading, now: Reading) -> Balance:
+def _balance(first: Reading, before: Reading, now: Reading, *, member: bool = False) -> Balance:
     def since(then: Bounds | None, at: Bounds | None) -> Bounds | None:
         return None if then is None or at is None else at - then
 
-    offered = since(first.offered, now.offered)
+    offered = None if member else since(first.offered, now.offered)
     arrived = since(first.arrived, now.arrived)
     merged = since(first.taken, now.taken) or NOTHING
     dropped = _between(first.dropped, now.dropped)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from nodrop.drops.capture_books import Balance
@@ -10,13 +10,17 @@ from nodrop.drops.watching import Interval
 from nodrop.ledger.headroom import Bound, Headroom
 from nodrop.ledger.queue import Reason, Refusal
 
-WITHHELD = {
+WITHHELD: Mapping[str | None, str] = {
+    None: "no spell of 250 looks a second has ended",
     Reason.NO_QUEUE: "packets never waited long enough to tell what one costs, and the time of the "
     "reader does not tell it either",
     Reason.NOT_REPRODUCED: "a queue with the costs that were seen does not show the level that was "
     "seen",
     Reason.TOO_FAR: "the limit is too far away",
+    "lost": "packets were lost while its reader was kept off its CPU, or between two spells of "
+    "looks",
 }
+"""Reason for no forecast (`WatchedLevel.withheld`) → its words."""
 
 
 def clock(real_ns: int) -> str:
@@ -44,14 +48,11 @@ def forecast_words(
     forecast: Headroom | Refusal | None, *, missed: bool = False, lost: int = 0
 ) -> str:
     if forecast is None:
-        return "no forecast yet: no spell of 250 looks a second has ended"
+        return f"no forecast yet: {WITHHELD[None]}"
     if isinstance(forecast, Refusal):
         return f"no forecast: {WITHHELD[forecast.reason]}"
     if lost and missed:
-        return (
-            f"no forecast: {lost:,} packets were lost while its reader was kept off its CPU, or "
-            "between two spells of looks"
-        )
+        return f"no forecast: {lost:,} {WITHHELD['lost']}"
     if forecast.bound is Bound.AT_LEAST:
         return (
             f"forecast: at least {times(forecast.times)} times this traffic fits before the ring "

@@ -44,6 +44,7 @@ def lines(found: Interval) -> Iterator[str]:
             yield f"{at} (ended) {capture_line(one, found)}{unsaid(one)}"
     for one in found.balances:
         yield f"{at} {capture_line(one, found)}"
+        yield from (f"{at}   {member_line(member, found)}" for member in one.members)
     for row in found.rows:
         if row.rate_pps:
             yield f"{at} {row_line(row)}"
@@ -61,6 +62,18 @@ def capture_line(one: Balance, found: Interval) -> str:
         f"{number(one.read)} read",
         *level_words(one, found),
         closing(one),
+    ]
+    if cpu := cpu_words(one):
+        words.append(cpu)
+    return ", ".join(words)
+
+
+def member_line(one: Balance, found: Interval) -> str:
+    """Packets of one process of a fanout group: those of its own sockets."""
+    words = [
+        f"{one.reading.name}: {'at least ' if one.at_least else ''}{number(one.arrived)} arrived",
+        f"{dropped_words(one)} dropped",
+        f"{number(one.waiting)} wait{filled(one, found)}",
     ]
     if cpu := cpu_words(one):
         words.append(cpu)
@@ -177,6 +190,7 @@ def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
         yield f"  (ended{at}) {capture_line(one, found)}{unsaid(one)}"
     for one in found.balances:
         yield f"  {capture_line(one, found)}"
+        yield from (f"    {member_line(member, found)}" for member in one.members)
     if found.not_for_us:
         yield f"  no loss: {found.not_for_us:,} of the last interval that no protocol wanted"
     yield from (f"  {line}" for line in hidden(found))
@@ -244,6 +258,7 @@ def view(found: Interval, began_real_ns: int, rates: dict[str, list[float]]) -> 
             ("before", " ".join(before_words(one))),
             ("books", closing(one)),
             ("CPU", cpu_words(one)),
+            *(("of it", member_line(member, found)) for member in one.members),
         ):
             if value:
                 parts.append(Text(f"  {name:<8} {value}"))

@@ -90,6 +90,10 @@ BLIND = {
     "down": "it is down: no packet comes in",
     "no_carrier": "it has no carrier: its cable, or the port at its other end, is off",
     "ring_not_visible": "what its programs lost is not visible to this user",
+    "counters_read": "a program there reads the counters of its sockets itself, which sets them to "
+    "zero, and does not say them",
+    "frames_cut": "its longest frames are cut in the slots of a program there, and no counter has "
+    "them",
 }
 """Reasons why a port is blind: no loss there would be seen."""
 PeerOf = Callable[[int, int, str], Peer | None]
@@ -190,14 +194,15 @@ def losses(
     peers: Mapping[PortAt, Refusing],
 ) -> list[Loss]:
     """Losses of one interval, in the order of a packet's way; those with 0 as well."""
+    processes = [one for balance in balances for one in balance.by_process]
     return [
         *_of_ports(before, now),
         *_of_refusals(now, dropped or {}, peers),
         *_of_softnet(before, now),
         *_of_kernel(before, now, balances),
         *_of_groups(before, now),
-        *(loss for balance in balances for loss in _of_ring(balance, overloads)),
-        *(loss for balance in balances for loss in _of_analysis(balance)),
+        *(loss for one in processes for loss in _of_ring(one, overloads)),
+        *(loss for one in processes for loss in _of_analysis(one)),
     ]
 
 
@@ -249,20 +254,23 @@ def rx_dropped(
 def _of_refusals(
     now: Captures, dropped: Mapping[PortAt, RxDropped], peers: Mapping[PortAt, Refusing]
 ) -> Iterator[Loss]:
-    pids = pids_of(now)
     for port in now["ports"]:
         at, name, mtu = (port["namespace"], port["index"]), port["name"], _mtu(port)
         if (one := dropped.get(at)) is None:
             continue
         why = f"frames longer than its MTU of {mtu}, or it was down: no capture ever had them"
         reason = Cause.PLACE
-        do = f"ip -d link show {name}   # its peer; then: ip link set {name} mtu N, as the peer's"
-        pid, end = pids.get(port["namespace"]), peers.get(at)
-        if end and pid is not None:
+        enter = entering(now, port)
+        do = (
+            f"{enter}ip -d link show {name}   # its peer; then: {enter}ip link set {name} mtu N, "
+            "as the peer's"
+        )
+        end = peers.get(at)
+        if end is not None:
             longest = end.peer.mtu
             if longest is not None and isinstance(mtu, int) and longest > mtu:
                 why = f"its MTU is {mtu}, and its peer sends up to {longest}: no capture had them"
-                do = f"nsenter -t {pid} -n ip link set {name} mtu {longest}"
+                do = f"{enter}ip link set {name} mtu {longest}"
                 reason = Cause.MTU
         yield Loss(
             place=str(RECEIVING_PORT),
@@ -275,9 +283,19 @@ def _of_refusals(
         )
 
 
-def pids_of(now: Captures) -> Mapping[int, int]:
-    """Network namespace → a process that captures in it."""
-    return {one["namespace"]: one["pid"] for one in now["sockets"] if one["pid"] is not None}
+def pids_of(now: Captures) -> Mapping[PortAt, int]:
+    """Port → a process that captures there."""
+    return {
+        (one["namespace"], one["ifindex"]): one["pid"]
+        for one in now["sockets"]
+        if one["pid"] is not None
+    }
+
+
+def entering(now: Captures, port: CapturePort) -> str:
+    """Begin of a command on a port; empty if it is in the namespace of the node."""
+    pid = pids_of(now).get((port["namespace"], port["index"]))
+    return "" if pid is None or port["namespace"] == now["namespace"] else f"nsenter -t {pid} -n "
 
 
 def _pairs(before: Captures, now: Captures) -> Iterator[tuple[CapturePort, CapturePort]]:
@@ -289,7 +307,7 @@ def _pairs(before: Captures, now: Captures) -> Iterator[tuple[CapturePort, Captu
 
 def _of_ports(before: Captures, now: Captures) -> Iterator[Loss]:
     for then, port in _pairs(before, now):
-        name = port["name"]
+        name, enter = port["name"], entering(now, port)
         if then["link"] is None or port["link"] is None:
             continue
         old, new = then["link"]["stats"], port["link"]["stats"]
@@ -301,7 +319,7 @@ def _of_ports(before: Captures, now: Captures) -> Iterator[Loss]:
             counter="rx_missed_errors and the driver's own (ethtool -S)",
             packets=missed + max(0, beyond),
             why="the driver had no buffer ready: the CPU of its interrupt came too late",
-            do=f"ethtool -g {name}   # then: ethtool -G {name} rx MAXIMUM",
+            do=f"{enter}ethtool -g {name}   # then: {enter}ethtool -G {name} rx MAXIMUM",
         )
         # They overlap from driver to driver: the largest is what was lost at least.
         bad = max(
@@ -315,7 +333,8 @@ def _of_ports(before: Captures, now: Captures) -> Iterator[Loss]:
             counter="rx_errors, rx_crc_errors, rx_length_errors",
             packets=max(0, bad - fifo - missed),
             why="cable, optics, or frames longer than the port takes",
-            do=f"ethtool -S {name} | grep -i -e err -e crc   # cable, optics, MTU {_mtu(port)}",
+            do=f"{enter}ethtool -S {name} | grep -i -e err -e crc   # cable, optics, MTU "
+            f"{_mtu(port)}",
         )
         yield Loss(
             place=NIC_FIFO,
@@ -323,7 +342,7 @@ def _of_ports(before: Captures, now: Captures) -> Iterator[Loss]:
             counter="rx_fifo_errors",
             packets=0 if fifo == missed else fifo,
             why="the NIC could not hand its frames to memory in time",
-            do=f"ethtool -g {name}; lspci -vv | grep LnkSta   # ring, width of its slot",
+            do=f"{enter}ethtool -g {name}; lspci -vv | grep LnkSta   # ring, width of its slot",
         )
 
 
@@ -469,7 +488,8 @@ def _too_short(now: Reading) -> Because:
             f"its rings bridge {bridges_ms} ms ({ring['blocks']} blocks of {ring['retire_ms']} ms)"
         )
         return Because(cause=Cause.FEW_BLOCKS, why=why, do=_larger_ring(now, ring))
-    why = "a burst, or a stall of its reader, was longer than the ring holds"
+    room = "ring" if ring else "buffer"
+    why = f"a burst, or a stall of its reader, was longer than the {room} holds"
     return Because(cause=Cause.BURST, why=why, do=_larger_ring(now, ring))
 
 
@@ -576,24 +596,32 @@ def _is_suricata(reading: Reading) -> bool:
 
 def _more_threads(reading: Reading) -> str:
     if _is_suricata(reading):
-        more = len(reading.sockets) + 1
-        return f"suricata … --set af-packet.0.threads={more}   # or fewer rules"
+        return _in_yaml(reading, "threads", len(reading.sockets) + 1) + "; or fewer rules"
     return "less work per packet, or a filter (BPF) in front of it"
+
+
+def _in_yaml(reading: Reading, setting: str, value: int) -> str:
+    """A service has its arguments from systemd, and its settings from its file."""
+    return (
+        f"suricata.yaml, af-packet, interface {reading.port_name}: {setting}: {value}; then "
+        f"restart it (systemctl restart suricata)   # by hand: suricata … --set "
+        f"af-packet.N.{setting}={value}, N its place in that list"
+    )
 
 
 def _larger_ring(reading: Reading, ring: RingShape | None) -> str:
     name = reading.program["name"] if reading.program else ""
     if _is_suricata(reading):
         if ring and ring["retire_ms"] and ring["retire_ms"] < 100:
-            return "suricata … --set af-packet.0.block-timeout=100"
+            return _in_yaml(reading, "block-timeout", 100)
         held = ring["blocks"] * (ring["block_bytes"] // max(1, ring["frame_bytes"])) if ring else 0
-        return f"suricata … --set af-packet.0.ring-size={max(2 * held, 10_000)}"
+        return _in_yaml(reading, "ring-size", max(2 * held, 10_000))
     if name in ("tcpdump", "dumpcap", "tshark") and ring:
         held_bytes = ring["blocks"] * ring["block_bytes"]
         if name == "tcpdump":
             return f"tcpdump -B {2 * held_bytes // 1024} …   # KiB"
         return f"{name} -B {max(1, 2 * held_bytes // (1 << 20))} …   # MiB"
-    return "a larger capture ring"
+    return "a larger capture ring" if ring else "a larger socket buffer (SO_RCVBUF)"
 
 
 def _of_analysis(balance: Balance) -> Iterator[Loss]:

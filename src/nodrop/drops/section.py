@@ -14,6 +14,7 @@ from markupsafe import Markup
 from pydantic import ValidationError
 
 from nodrop.config.units import count_of
+from nodrop.drops.headroom_words import WITHHELD
 from nodrop.drops.places import ANALYSIS, BLIND
 from nodrop.report import escape, numbers
 from nodrop.report.chart import Chart
@@ -254,13 +255,6 @@ def _dropped_before(one: WatchedCapture) -> int | None:
     return max(0, one.since_start_dropped_packets - one.dropped_packets)
 
 
-WITHHELD = {
-    None: "no spell of looks has ended",
-    "no_queue": "packets never waited",
-    "not_reproduced": "its queue is not reproduced",
-    "too_far": "too far",
-    "lost": "packets were lost, and no spell shows why",
-}
 CLOSED = {None: "cannot say", True: "yes", False: "no"}
 BOOKS: tuple[Field[WatchedCapture], ...] = (
     words("program", "Program", lambda one: _program(one, "")),

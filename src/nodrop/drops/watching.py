@@ -37,6 +37,7 @@ from nodrop.results.other_records import (
     WatchedPlace,
 )
 from nodrop.sensor.rx_dropped import RxDropped
+from nodrop.sensor.slots import slot_needed
 
 ALWAYS = NotVisible(
     what="what a switch, a TAP or the cable lost",
@@ -229,29 +230,34 @@ class Watch:
             before,
             seen,
             balances,
-            overloads=self._overloads(balances, before),
+            overloads=self._overloads(
+                [one for balance in balances for one in balance.by_process], before
+            ),
             dropped=dropped,
             peers=peers,
         )
         self._levels.interval_began()
+        every = [*balances, *(member for one in balances for member in one.members)]
         left_ms = {
             one.reading.key: left
-            for one in balances
+            for one in every
             if (left := overflow_ms(one, self._levels)) is not None
         }
         fills = [
             one
-            for one in balances
+            for balance in balances
+            for one in balance.by_process
             if one.reading.key in left_ms
             and self._announced.get(one.reading.key) != before["mono_ns"]
         ]
         self._announced |= {
             one.reading.key: seen["mono_ns"]
-            for one in balances
+            for one in every
             if one.reading.key in left_ms
             or any(held["inode"] in self._levels.announced for held in one.reading.sockets)
         }
-        self._announced = {key: at for key, at in self._announced.items() if key in here}
+        processes = {one.reading.key for one in every}
+        self._announced = {key: at for key, at in self._announced.items() if key in processes}
         last_books = [self._last_books(key) for key in gone]
         return Interval(
             real_ns=seen["real_ns"],
@@ -278,11 +284,11 @@ class Watch:
 
     def _blind_ports(self, seen: Captures, balances: Sequence[Balance]) -> Sequence[BlindPort]:
         here = {(port["namespace"], port["index"]): port for port in seen["ports"]}
-        unseen = {
-            (one.reading.key.namespace, one.reading.key.ifindex)
-            for one in balances
-            if one.dropped is None
-        }
+        hidden: dict[PortAt, Blind] = {}
+        for one in balances:
+            if (reason := _hides(one)) is not None:
+                at = (one.reading.key.namespace, one.reading.key.ifindex)
+                hidden.setdefault(at, reason)
         found = {}
         for at, last in self._ports.items():
             link = here[at]["link"] if at in here else None
@@ -295,8 +301,8 @@ class Watch:
                 why = "down"
             elif link and not link["carrier"]:
                 why = "no_carrier"
-            elif at in unseen:
-                why = "ring_not_visible"
+            else:
+                why = hidden.get(at)
             if why is not None:
                 known = self._blind.get(at)
                 since_ns = known.since_real_ns if known and known.why == why else seen["real_ns"]
@@ -324,7 +330,7 @@ class Watch:
         pids, found = pids_of(seen), {}
         for port in seen["ports"]:
             at, link = (port["namespace"], port["index"]), port["link"]
-            pid, old = pids.get(port["namespace"]), then.get(at)
+            pid, old = pids.get(at), then.get(at)
             if link is None or link["kind"] != "veth" or pid is None:
                 continue
             known = self._tx_dropped.get(at)
@@ -428,6 +434,26 @@ def intervals(
             watch.spells(spells())
         if (found := watch.look(look())) is not None:
             yield found
+
+
+def _hides(capture: Balance) -> Blind | None:
+    """Why packets that its program never had would be in no counter."""
+    if capture.dropped is None:
+        return "ring_not_visible"
+    if capture.dropped_seen is None:
+        return "counters_read"
+    port = capture.reading.port
+    for one in capture.by_process:
+        name = one.reading.program["name"] if one.reading.program else ""
+        for ring in (socket["ring"] for socket in one.reading.sockets):
+            if ring and slot_needed(
+                version=ring["version"],
+                slot_bytes=ring["frame_bytes"],
+                mtu=port["link"]["mtu"] if port and port["link"] else None,
+                suricata=name.startswith("Suricata"),
+            ):
+                return "frames_cut"
+    return None
 
 
 def _changes(before: Captures, now: Captures) -> Iterator[str]:

@@ -181,10 +181,17 @@ def value_words(by: str, value: float, known: float = 0.0, *, up: bool | None = 
     return scaled(by, written(value, known, up=up))
 
 
+UNITS = {
+    "multiplier": "X",
+    "speed": " times the trace's speed",
+    "pps": " packets/s",
+    "rate": " transactions/s",
+}
+"""Scale of a search → what stands behind a number on it."""
+
+
 def scaled(by: str, number: str) -> str:
-    if by == "multiplier":
-        return f"{number}X"
-    return f"{number} times the trace's speed" if by == "speed" else f"{number} packets/s"
+    return f"{number}{UNITS[by]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -181,7 +181,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
                 else record.packets.lost_packets - (record.packets.lost_before_sut_packets or 0),
                 explained_packets=record.packets.merged_packets or 0,
                 decoded_packets=record.packets.decoded_packets,
-                offered_pps=record.offered.per_s,
+                offered_pps=record.offered.pps,
                 unscheduled=record.offered.unscheduled,
                 not_as_asked=tuple(record.not_as_asked),
                 port_packets={p.port: p.received_packets for p in record.packets.ports},

@@ -112,7 +112,7 @@ def knob_of(rule: Rule, knobs: Knobs = NEUTRAL) -> str:
         "where its threads wait (locks and conditions); neither a larger ring nor more workers "
         "help",
         Rule.COSTLY: f"{knobs.ring}: costly packets came together; or {knobs.less_work}",
-        Rule.BURST: f"{knobs.ring}: the thread had time left, and a burst is what overflowed",
+        Rule.BURST: f"{knobs.ring}: a burst is what overflowed",
         Rule.OWN_PACE: "the SUT's own limits: it slept while packets waited, and no ring is large "
         "enough for that",
         Rule.NOT_KNOWN: "",

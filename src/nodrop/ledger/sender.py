@@ -67,6 +67,8 @@ class Sending:
 
     intended_packets: int
     sent_packets: int
+    unit: str = "packet"
+    """Unit of these numbers: packet, attach."""
     duration_s: float | None = None
     intended_duration_s: float | None = None
     """None at top speed, where nothing can be late."""
@@ -128,12 +130,13 @@ def problems_of_the_sender(
         return []
     found: list[Problem] = []
     if sending.sent_packets == 0:
-        found.append(Problem(code=Reason.NOTHING_SENT, words="no packet was sent"))
+        found.append(Problem(code=Reason.NOTHING_SENT, words=f"no {sending.unit} was sent"))
     unsent = sending.intended_packets - sending.sent_packets
     if sending.sent_packets and unsent > bounds.unsent_ratio * sending.intended_packets:
         refused = [a for a in ledger.accounts if a.kind is Class.UNSENT] if ledger else []
         why = "; ".join(f"{a.packets:,}: {a.counter}" for a in refused)
-        words = f"only {sending.sent_packets:,} of {sending.intended_packets:,} packets were sent"
+        units = noun(sending.intended_packets, sending.unit)
+        words = f"only {sending.sent_packets:,} of {sending.intended_packets:,} {units} were sent"
         words += f" ({why})" if why else ""
         found.append(Problem(code=Reason.SENDER_SHORT, words=words))
     if late := _lateness(sending, bounds):

@@ -18,6 +18,7 @@ from nodrop.ledger.imbalance import FlowSizes, Running, ThreadBooks
 from nodrop.ledger.level import Level
 from nodrop.ledger.over_time import Busy, Losses, WorkedOff
 from nodrop.ledger.sender import Quota
+from nodrop.ledger.transactions import Messages
 from nodrop.ledger.verdict import Verdict
 from nodrop.measure.busy import Tell
 from nodrop.measure.cells import Cell, Table
@@ -104,6 +105,19 @@ class PacketsSeen:
 
 
 @dataclass(slots=True, kw_only=True)
+class AnswersSeen:
+    """Findings about the SUT that answered a load; the load's own view is in what it offered.
+    A field is None until its step was reached."""
+
+    each: Sequence[SutCounters] = ()
+    """Counters of the SUT in each of its places."""
+    messages: Messages | None = None
+    """Messages of all together; None if it counts none."""
+    rss_before_bytes: int | None = None
+    """Resident memory before the first transaction."""
+
+
+@dataclass(slots=True, kw_only=True)
 class WorldSeen:
     """The standing world that carries the trial."""
 
@@ -163,6 +177,8 @@ class Measured:
     offered: OfferedLoad | None = None
     resources: ResourcesSeen = field(default_factory=ResourcesSeen)
     packets: PacketsSeen = field(default_factory=PacketsSeen)
+    answers: AnswersSeen | None = None
+    """None of a load of packets."""
     found: Found | None = None
     """Detections of the SUT; None if nobody asked."""
     baseline: Baseline | None = None

@@ -21,7 +21,7 @@ from nodrop.testbed.labs.api import Receiving
 from nodrop.testbed.labs.bridge import Splitter
 from nodrop.testbed.load.api import LoadGenerator, Planned, TraceFacts
 from nodrop.testbed.setups.api import Limits, Setup, missing_cpus
-from nodrop.testbed.suts.api import Sut
+from nodrop.testbed.suts.api import Sut, unit_of
 
 Table = Mapping[str, Any]
 
@@ -77,6 +77,18 @@ def port_traces_words(loads: Sequence[Mapping[str, Any]]) -> str:
         for names in found
     )
     return f"each port of the SUT gets a trace of its own, all begin together: {each}"
+
+
+def must_answer(sut: Sut, load: LoadGenerator) -> None:
+    """BadInput if the SUT is not one for loads of this kind."""
+    answered = getattr(sut, "answers", "")
+    if unit_of(sut) == load.unit and answered in ("", load.name):
+        return
+    has = f'answers load.kind = "{answered}" alone' if answered else "answers nobody"
+    raise BadInput(
+        f'load.kind = "{load.name}": not with sut.kind = "{sut.name}", which {has}; choose another '
+        "sut.kind or load.kind"
+    )
 
 
 def must_share(cell: Cell, setup: Setup, *, searched: Search | None) -> None:
@@ -263,6 +275,8 @@ def offer_length(
         )
     elif offered_s is not None:  # all packets at one moment have no rate
         least_s = 0.0
+    if load.unit == "transactions":
+        least_s = None  # each is waited for until it ends
     facts = next(traces_of([load]), None)
     sizes = None if facts is None else facts.flow_sizes
     return OfferLength(

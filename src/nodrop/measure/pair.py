@@ -33,10 +33,12 @@ from nodrop.measure.baselines import Baselines
 from nodrop.measure.busy import Tell
 from nodrop.measure.cells import Cell, Table
 from nodrop.measure.controllers.blocks import TrialInput
-from nodrop.measure.measurer import LabMeasurer, out_of_memory
+from nodrop.measure.measurer import LabMeasurer
 from nodrop.measure.packets.instances import imbalance_ratio
 from nodrop.measure.plan import Plan
 from nodrop.measure.preflight import Parts
+from nodrop.measure.standing import out_of_memory
+from nodrop.measure.transactions.bodies import transaction_books
 from nodrop.protocol import Achieved, AfPacketProof, SampledSpeed
 from nodrop.protocol import Host as HostFacts
 from nodrop.results.layout import TrialFolder
@@ -130,7 +132,10 @@ def trial_record(
         elif busiest := usage.busiest:
             found["busiest_thread"] = {"name": busiest.name, "cpu_ratio": busiest.cpu_ratio}
     found["offered"] = Offered.of(packets.ledger, **said)
-    found["body"] = PacketBooks.of(packets.ledger, seen.verdict, **beside)
+    if seen.answers is None:
+        found["body"] = PacketBooks.of(packets.ledger, seen.verdict, **beside)
+    else:
+        found["body"] = transaction_books(seen)
     return TrialRecord.of(seen.verdict, **found)
 
 
@@ -224,11 +229,15 @@ def write_details(folder: TrialFolder, seen: Measured) -> None:
         folder.write("ledger", ledger_to_json(packets.ledger))
     if seen.offered is not None:
         offered = to_jsonable_python(asdict(seen.offered))
+        if (transactions := offered.pop("transactions")) is not None:
+            folder.write("transactions", transactions)
         folder.write("offered", {**offered, "unsent": seen.offered.unsent_packets})
     if packets.counters is not None:
         # Ten readings a second of each thread; what they show is in the evidence of the causes.
         counters = asdict(replace(packets.counters, over_time={}))
         folder.write("counters", counters)
+    if seen.answers is not None and seen.answers.each:
+        folder.write("counters", {"each": [dict(one.results) for one in seen.answers.each]})
     if seen.found is not None and seen.baseline is not None:
         folder.write("detections", differences(seen.found, seen.baseline))
     if packets.readings:
@@ -260,12 +269,13 @@ def details(seen: Measured) -> Json:
 def _of_the_sender(offered: OfferedLoad) -> dict[str, Any]:
     took = offered.duration_s
     return {
+        "unit": "packets" if offered.transactions is None else "transactions",
         "intended": offered.intended_packets,
         "sent": offered.sent_packets,
         "duration_s": took,
         "intended_duration_s": offered.intended_duration_s,
         "per_s": offered.sent_packets / took if took else None,
-        "bps": offered.sent_bytes * 8 / took if took else None,
+        "bps": offered.sent_bytes * 8 / took if took and offered.transactions is None else None,
         "schedule_error_us": offered.schedule_error_us,
         "asked_schedule_error_us": offered.asked_schedule_error_us,
         "shaped_per_s": offered.shaped_pps,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from nodrop import plugins
-from nodrop.capacity.forecast import budgeted, loop_words, windowed
+from nodrop.capacity.forecast import budgeted, likely, loop_words, windowed
 from nodrop.config.experiment import Experiment, LimitsTable, Measure
 from nodrop.config.matrix import NAMED, PROFILE
 from nodrop.config.options import CpuList, Options, YesNo, check, key_path, put, shown
@@ -29,6 +29,7 @@ from nodrop.measure.cells import (
     Table,
     implausible,
     may_share,
+    must_answer,
     must_share,
     names_cpus,
     of_standing,
@@ -112,6 +113,8 @@ class Plan:
     """The scale of a search; None if nothing is searched."""
     forecast: Forecast | None = None
     """Forecast of what the budget of a search is likely to buy; None if there is no budget."""
+    likely: tuple[int, float] | None = None
+    """Trials and seconds that a search without a budget is likely to take; None for others."""
     budget: str = ""
     """The forecast and the soaks of a search, in words; empty if nothing is searched."""
     looped: str = ""
@@ -298,7 +301,8 @@ def make_plan(experiment: Experiment) -> Plan:
         replace(cell, sut_cpus=sut.cpus, ports=ports_of(sut))
         for cell, (_, sut, _) in zip(made, parts, strict=True)
     ]
-    for cell, (setup, sut, _) in zip(made, parts, strict=True):
+    for cell, (setup, sut, load) in zip(made, parts, strict=True):
+        experiment.blaming(partial(must_answer, sut, load))
         experiment.blaming(partial(must_share, cell, setup, searched=experiment.search))
         experiment.blaming(partial(pins_within_limits, pins_of(sut), setup, cell.limits))
     loads = [load for _, _, load in parts]
@@ -340,11 +344,12 @@ def make_plan(experiment: Experiment) -> Plan:
     if refused:
         raise refused[0]
     certain = controller.outlook([]).at_least.trials
-    foreseen, budget, looped = None, "", ""
+    foreseen, expected, budget, looped = None, None, "", ""
     if (search := experiment.search) is not None:
         from nodrop.capacity.controller import first_load
 
         foreseen, budget = budgeted(search, cells=len(made), around_s=around_s, load_s=load_s)
+        expected = likely(search, cells=len(made), around_s=around_s, load_s=load_s)
         looped = loop_words(search, [first_load(cell, search) for cell in asked.cells])
     return Plan(
         seed=measure.seed,
@@ -360,6 +365,7 @@ def make_plan(experiment: Experiment) -> Plan:
         lengths=lengths,
         searched_by=experiment.search.by if experiment.search else None,
         forecast=foreseen,
+        likely=expected,
         budget=budget,
         parted_senders=_parted_senders(made, parts),
         memory_bytes=max((facts.memory_bytes for facts in traces_of(loads)), default=None),

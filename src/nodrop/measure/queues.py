@@ -14,6 +14,9 @@ from nodrop.testbed.suts.api import SutCounters
 
 FULL_RATIO = 0.98
 """A ring of which so much is in use between two looks may have lost packets in between."""
+UNSEEN_RATIO, UNSEEN_PACKETS = 0.02, 20
+"""Arrivals that the looks at a ring may lack. Its owner's own reading of the socket's counters sets
+them back: what came since the look before is in no look."""
 KEPT_OFF = tuple(went for went in TAKEN if went is not Went.SOFTIRQ)
 """Interrupts take packets in: they are a part of what a packet costs."""
 
@@ -44,15 +47,16 @@ def queues(
     found = []
     for ring, thread in zip(rings, _threads(rings, counters, seen), strict=True):
         looks = [look for look in ring.looks if begin_ns <= look.at_ns <= end_ns]
-        if not ring.counted:
-            dropped = counters.dropped_ring_full_packets or 0
-            looks = by_sends(ring, looks, sends, dropped) if len(rings) == 1 else []
-        if len(looks) < 2:
-            continue
         counted = counters.per_thread.get(thread or "", {})
         lost = counted.get("dropped_ring_full_packets")
-        if lost is None or len(rings) == 1:
-            lost = counters.dropped_ring_full_packets
+        came = counted.get("captured_packets")
+        if len(rings) == 1:
+            lost, came = counters.dropped_ring_full_packets, counters.captured_packets
+        lost = counters.dropped_ring_full_packets if lost is None else lost
+        if not ring.counted or (came is not None and _lacks(looks, came)):
+            looks = by_sends(ring, looks, sends, lost or 0) if len(rings) == 1 else []
+        if len(looks) < 2:
+            continue
         queue = Queue(
             slots=ring.slots or slots,
             most_slots=None
@@ -68,8 +72,14 @@ def queues(
     return found
 
 
+def _lacks(looks: Sequence[Look], came: int) -> bool:
+    """Whether the looks have fewer arrivals than the SUT counted at rest."""
+    seen = looks[-1].arrived - looks[0].arrived if looks else 0
+    return came - seen > max(UNSEEN_PACKETS, UNSEEN_RATIO * came)
+
+
 def by_sends(ring: Ring, looks: Sequence[Look], sends: Sends | None, lost: int) -> list[Look]:
-    """Looks at the only ring, whose socket could not be counted beside its owner, with what the
+    """Looks at the only ring, whose arrivals could not be counted beside its owner, with what the
     sender sent until then: a veth delivers at once. Lost packets fall into the times in which the
     ring was full, by what came in them. Empty without the times of the sender."""
     if sends is None or not looks:

@@ -355,7 +355,8 @@ def _amount(item: Compared, cell: Cell, base: Cell) -> str:
         return item.lossy_words if item.found.by_share else item.shift_words(figure.difference_unit)
     if figure is LOSS_FIGURE and not cell.lossy and not base.lossy:
         trials = count_of(len(cell.valid), "trial")
-        return f"0 of {trials} lost a packet, in the base 0 of {len(base.valid)}"
+        what = "had a failure" if cell.answered else "lost a packet"
+        return f"0 of {trials} {what}, in the base 0 of {len(base.valid)}"
     own = item.own.summary
     shown = [
         f"{figure.shown(median)} {figure.unit}" if median is not None else "not measured"
@@ -363,7 +364,8 @@ def _amount(item: Compared, cell: Cell, base: Cell) -> str:
     ]
     seen = f"so far {shown[0]} against {shown[1]} in the median"
     if figure is LOSS_FIGURE:
-        seen += f", {len(cell.lossy)} of {count_of(len(cell.valid), 'trial')} lost packets, "
+        what = "had failures" if cell.answered else "lost packets"
+        seen += f", {len(cell.lossy)} of {count_of(len(cell.valid), 'trial')} {what}, "
         seen += f"in the base {len(base.lossy)} of {len(base.valid)}"
     return f"{seen}; {item.beyond_words}" if item.beyond_words else seen
 

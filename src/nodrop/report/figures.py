@@ -94,7 +94,7 @@ CELL_PAGE_COLUMNS = (
 
 @once
 def cells_table(story: Story) -> Table:
-    fields = (*CELL_FIELDS, *([PAIRS] if _fleet(story) else []), *_of_others())
+    fields = (*CELL_FIELDS, *([PAIRS] if _fleet(story) else []), *_of_others(story))
 
     def mark(cell: Cell) -> str:
         worst = "failed" if cell.failed else "loss" if cell.lossy else ""
@@ -106,8 +106,11 @@ def cells_table(story: Story) -> Table:
     )  # fmt: skip
 
 
-def _of_others() -> Iterator[Field[Cell]]:
+def _of_others(story: Story) -> Iterator[Field[Cell]]:
+    """Figures that some cell has: one of transactions says nothing of packets."""
     for one in figures_of_others():
+        if not any(one.summary(cell) for cell in story.cells):
+            continue
         name, title = f"{one.name}_median", f"{one.title}, {one.unit}"
         yield number(name, title, one.median, one.shown, help=one.help)
 
@@ -131,7 +134,7 @@ def cells_page_table(story: Story) -> Table:
     wide = cells_table(story)
     at = {column.name: i for i, column in enumerate(wide.columns)}
     pairs = [PAIRS.column.name] if PAIRS.column.name in at else []
-    first, *others = (*CELL_PAGE_COLUMNS, *(field.column.name for field in _of_others()))
+    first, *others = (*CELL_PAGE_COLUMNS, *(field.column.name for field in _of_others(story)))
     again = _again(wide, "setup_cpu_s_median", "sut_cpu_s_median")
     keep = [at[name] for name in (first, *pairs, *others) if name not in again]
     rows = []
@@ -199,7 +202,7 @@ TRIAL_FIELDS: tuple[Field[_Line], ...] = (
     number("ring_excess_pct", "Ring and lost, %", lambda x: x.queue.excess if x.queue else None,
            numbers.whole_percent, scale=100,
            help="highest level and lost packets of what the ring holds: 100 at its limit"),
-    number("offered_pps", "Offered, packets/s", lambda x: x.r.offered.per_s),
+    number("offered_pps", "Offered, packets/s", lambda x: x.r.figure("offered_pps")),
     number("schedule_error_p50_us", "Late p50, ms", lambda x: x.late("p50"), numbers.millis),
     number("schedule_error_p99_us", "Late p99, ms", lambda x: x.late("p99"), numbers.millis),
     number("schedule_error_max_us", "Late max, ms", lambda x: x.late("max"), numbers.millis),

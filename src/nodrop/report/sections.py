@@ -59,6 +59,8 @@ class Section:
     pictures: Callable[[Story], Iterable[Picture]] = lambda _: ()
     cards: Callable[[Story], Iterable[VerdictCard]] = lambda _: ()
     """They stand first on the page."""
+    lines: Callable[[Story], Iterable[str]] = lambda _: ()
+    """Lines for a terminal when a run has ended; `--json` then has its tables."""
     answer: Callable[[Story], Answer | None] = lambda _: None
     """Its answer to a run without trials; None if it has none."""
     page: Callable[[Story], Markup] | None = None

@@ -95,6 +95,11 @@ class Cell:
         about it."""
         return self.trials[0].record.searched is not None
 
+    @property
+    def answered(self) -> bool:
+        """Its load was transactions, which have a section of their own."""
+        return self.trials[0].record.transactions is not None
+
     def _of(self, outcome: str) -> tuple[Trial, ...]:
         return tuple(t for t in self.trials if t.outcome == outcome)
 
@@ -346,6 +351,8 @@ def factor_label(factor: str, value: Any) -> str:
             return f"{said}× speed"
         case "pps":
             return f"{said} pps"
+        case "rate":
+            return f"{said}/s"
         case "ramp":
             return f"a ramp from {said}"
         case "instances":

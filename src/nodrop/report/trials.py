@@ -157,8 +157,6 @@ class Aside:
     cpus: int | None = None
     foreign_cpu_ratio: float | None = None
     """Share of the CPUs that the SUT may use: what others used under load."""
-    foreign_of_all_cpus: bool = False
-    """From an older version, which looked at the whole host."""
     phases_s: Mapping[str, Any] = field(default_factory=dict)
     """Phases of the activation, in seconds."""
     asks_clock: bool = False
@@ -186,6 +184,8 @@ class Sensor:
 
 def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
     record = found = unpack(packed)
+    if record.transactions is not None:
+        return _read_answered(source, run, record, packed)
     ledger, problem = _ledger(run, record)
     kept, imported = table_in(run.detail(record.run, "trial")), run.manifest.get("imported_from")
     if ledger is not None:
@@ -205,6 +205,41 @@ def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
     )
 
 
+def _read_answered(source: int, run: RunDir, record: TrialRecord, packed: bytes) -> Trial:
+    """A trial whose load was transactions: its books are their classes."""
+    found, problem = record, _transactions_problem(run, record)
+    if record.outcome == "measured" and problem:
+        found = _void(record, BOOKS_DIFFER, problem)
+    kept = table_in(run.detail(record.run, "trial"))
+    return Trial.of(
+        found,
+        packed if record is found else pack(found),
+        source=source,
+        first_host=first_host(run.manifest),
+        run=run,
+        ledger_problem="its load was transactions",
+        closed=not problem,
+        aside=_aside(run, record, table_in(kept, "details")),
+    )
+
+
+def _transactions_problem(run: RunDir, record: TrialRecord) -> str:
+    """Why its books prove nothing, in words; empty if they close and say what the record says."""
+    said = table_in(run.detail(record.run, "transactions"))
+    books = record.transactions
+    counts = [said.get("started"), said.get("completed"), said.get("timed_out")]
+    counts += [count for name in ("rejected", "aborted") for count in table_in(said, name).values()]
+    numbers = [count for count in counts if isinstance(count, int)]
+    if books is None or len(numbers) < len(counts):
+        return "its books are not there: transactions.json cannot be read"
+    started, completed, *failed = numbers
+    if started != completed + sum(failed):
+        return "its books do not close"
+    if (started, completed) != (books.started, books.completed):
+        return "the record says otherwise than transactions.json"
+    return ""
+
+
 def _aside(run: RunDir, record: TrialRecord, details: Json) -> Aside:
     facts, phases = table_in(details, "facts"), table_in(details, "readiness", "phases_s")
     anonymous = value_in(details, "usage", "cgroup", "anon_peak_bytes")
@@ -214,7 +249,6 @@ def _aside(run: RunDir, record: TrialRecord, details: Json) -> Aside:
         anonymous_bytes=anonymous if isinstance(anonymous, int) else None,
         cpus=len(cpus) if isinstance(cpus, list) else None,
         foreign_cpu_ratio=_foreign_cpu_ratio(run, record, details),
-        foreign_of_all_cpus="foreign_cpu_ratio" not in details,
         phases_s={sys.intern(name): took for name, took in phases.items()},
         asks_clock=isinstance(facts.get("tsc"), dict),
         warm_up=warm_up if warm_up.get("discarded") else None,

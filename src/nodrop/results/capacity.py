@@ -93,6 +93,8 @@ class CardLoad(Model):
     """With as many digits as are known, and so that the two loads differ; empty: not known."""
     shown_mbit: str
     shown_value: str
+    unit: str = "X"
+    """Unit that stands behind `shown_value`."""
 
 
 class CardThread(Model):
@@ -179,6 +181,8 @@ class Card(Model):
     """The difference that tolerating loss makes, in words."""
     needed: str = ""
     """Whether the load that has to be carried is, in words; empty if none has."""
+    predicted: str = ""
+    """The limit that another run predicted, beside the one that was measured; empty if none was."""
     window: str
     breaks: Breaks
     sure: Sure

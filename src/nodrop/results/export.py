@@ -7,6 +7,7 @@ import csv
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def trial_rows(runs: Sequence[RunDir]) -> Iterator[dict[str, Any]]:
         for record in run.trials.records:
             found = record.model_dump()
             parts = {part: found.pop(part) for part in PARTS}
-            found |= {name: parts[part].pop(now) for name, (part, now) in FLAT.items()}
+            found |= {name: parts[part].pop(now, None) for name, (part, now) in FLAT.items()}
             for part in parts.values():
                 found |= part
             yield {RUN: run.path.resolve().name, **dict(_flat(found))}
@@ -142,9 +143,9 @@ def _columns(runs: Sequence[RunDir]) -> dict[str, str]:
     `cell`, `effective`, `lost_by_place`."""
     schema = trial_schema()
     defs, top = schema["$defs"], dict(schema["properties"])
-    models = {part: defs[top.pop(part)["$ref"].rpartition("/")[2]] for part in PARTS}
-    parts = {part: dict(model["properties"]) for part, model in models.items()}
-    flat = {name: parts[part].pop(now) for name, (part, now) in FLAT.items()}
+    kinds = {record.body.kind for run in runs for record in run.trials.records}
+    parts = {part: _fields_of(top.pop(part), defs, kinds) for part in PARTS}
+    flat = {name: parts[part].pop(now) for name, (part, now) in FLAT.items() if now in parts[part]}
     fields = {**top, **flat, **parts["offered"], **parts["body"]}
     of_data = [n for n, s in fields.items() if s.get("type") == "object" and "properties" not in s]
     found = {RUN: "VARCHAR"}
@@ -159,6 +160,19 @@ def _columns(runs: Sequence[RunDir]) -> dict[str, str]:
             "keys",
             hint="export fewer run directories at once",
         )
+    return found
+
+
+def _fields_of(
+    said: Mapping[str, Any], defs: Mapping[str, Any], kinds: AbstractSet[str]
+) -> dict[str, Any]:
+    """Fields of a part; of a body those of the kinds that the runs have."""
+    if "$ref" in said:
+        return dict(defs[said["$ref"].rpartition("/")[2]]["properties"])
+    refs = [ref for kind, ref in said["discriminator"]["mapping"].items() if kind in kinds]
+    found: dict[str, Any] = {}
+    for ref in refs or said["discriminator"]["mapping"].values():
+        found |= defs[ref.rpartition("/")[2]]["properties"]
     return found
 
 

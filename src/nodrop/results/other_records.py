@@ -235,7 +235,9 @@ class Hidden(Model):
     why: str
 
 
-Blind = Literal["no_program", "down", "no_carrier", "ring_not_visible"]
+Blind = Literal[
+    "no_program", "down", "no_carrier", "ring_not_visible", "counters_read", "frames_cut"
+]
 
 
 class BlindPort(Model):

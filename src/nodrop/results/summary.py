@@ -26,6 +26,7 @@ from nodrop.stats.interval import (
     relative_half_width,
     summarize,
 )
+from nodrop.untrusted.json_text import tables_in
 
 # How long the rest of a plan takes, from what the trials so far took.
 
@@ -118,15 +119,8 @@ def begun_sitting(manifest: Mapping[str, Any], now: Json) -> list[Json]:
 
 
 def sittings(manifest: Mapping[str, Any]) -> list[Json]:
-    """Older manifests have no list: what the first one ran on stands in the manifest itself."""
-    listed = manifest.get("sittings")
-    if isinstance(listed, list):
-        return [one for one in listed if isinstance(one, dict) and one.get("name")]
-    if "self_test" not in manifest:
-        return []
-    first = {key: manifest[key] for key in OF_A_HOST if key in manifest}
-    first["began_utc"] = manifest.get("started_utc")
-    return [{"name": _free_name(first, []), **first}]
+    """Empty for a fleet, and for a run that nodrop did not measure."""
+    return [one for one in tables_in(manifest, "sittings") if one.get("name")]
 
 
 def measured_on(manifest: Mapping[str, Any]) -> Mapping[str, Json]:
@@ -179,7 +173,7 @@ Sut = Literal["fresh", "standing"]
 
 
 METRICS: Mapping[str, Callable[[TrialRecord], float | None]] = {
-    "loss_ratio": lambda record: record.packets.loss_ratio,
+    "loss_ratio": lambda record: record.loss_ratio,
     "detection_loss_ratio": lambda record: record.detection_loss_ratio,
     "cpu_per_packet": lambda record: record.sut_cpu_s_per_packet,
     "sut_cpu_s": lambda record: record.sut_cpu_s,
@@ -260,8 +254,10 @@ class CellSummary:
     """The SUT died, hung or was killed: a result about it."""
     void: int
     """Instrument or sender: these say nothing about the SUT."""
+    unit: str
+    """Packets or transactions."""
     lossy: int
-    """Measured trials that lost packets."""
+    """Measured trials that lost packets, or in which transactions failed."""
     loss: Summary | None
     """Summary of loss_ratio over the measured trials; None without any."""
     detections: Summary | None
@@ -306,7 +302,7 @@ def record_words(record: TrialRecord) -> str:
 def _words(record: TrialRecord) -> str:
     books = record.packets
     if not record.valid or books.loss_ratio is None:
-        return record.verdict
+        return record.verdict  # of transactions, it says all
     if not books.loss_ratio:
         load = count_of(record.offered.sent or 0, "packet")
         if books.sustained_evidence and not books.sustained:
@@ -382,8 +378,9 @@ def _summary(records: Sequence[TrialRecord], looks: Looks | None) -> CellSummary
         cell=records[0].factors,
         accelerator=accelerator_words(records),
         **outcomes(records),
-        lossy=sum(1 for r in measured if r.packets.lost_packets),
-        loss=_ratios(measured, [r.packets.loss_ratio for r in measured], looks),
+        unit=records[0].offered.unit,
+        lossy=sum(1 for r in measured if r.lost),
+        loss=_ratios(measured, [r.loss_ratio for r in measured], looks),
         detections=_ratios(measured, [r.detection_loss_ratio for r in measured], looks),
         places=_counted(r.packets.loss_place for r in measured),
         failures=_counted(code for r in records for code in r.failures),

@@ -1,7 +1,8 @@
 """One line of trials.jsonl: everything most reports need to know of a trial.
 
-An envelope that fits any kind of load, and a body by kind: `packets` (results/records.py). `None`
-means not measured and `0` means zero. schema/trial.schema.json is made from these models.
+An envelope that fits any kind of load, and a body by kind: `packets` (results/records.py) and
+`transactions` (results/transaction_books.py). `None` means not measured and `0` means zero.
+schema/trial.schema.json is made from these models.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from nodrop.results.records import (
     UnknownFormat,
     current,
 )
+from nodrop.results.transaction_books import TransactionBooks
 from nodrop.stats.interval import Host
 from nodrop.untrusted.json_text import NotJson, decode_object, shown
 
@@ -122,6 +124,11 @@ class Offered(Model):
     """The SUT had seen flows of the load in an earlier trial of the same start; null if each trial
     has a start of its own."""
 
+    @property
+    def pps(self) -> float | None:
+        """Packets a second; null of a load of transactions."""
+        return self.per_s if self.unit == "packets" else None
+
     @classmethod
     def of(cls, ledger: Ledger | None, **said: Any) -> Self:
         """`said` by the sender; where the books count too, their counts go first."""
@@ -162,7 +169,7 @@ class Soak(Model):
 class Searched(Model):
     """Which load of a search a trial offered."""
 
-    by: Literal["multiplier", "speed", "pps"]
+    by: Literal["multiplier", "speed", "pps", "rate"]
     """The key of [load] that the search varies."""
     value: NotNegative
     duration_s: Seconds
@@ -301,8 +308,10 @@ class FlowSizes(Model):
     """Copies of each flow that were sent as the same flow."""
 
 
-Body = PacketBooks
-"""The books of the load. With a second kind this becomes a union, discriminated by `kind`."""
+Body = Annotated[PacketBooks | TransactionBooks, Field(discriminator="kind")]
+"""The books of the load, by its unit."""
+NO_PACKETS = PacketBooks()
+"""Packet books of a load that was none of packets: nothing was counted."""
 
 
 class TrialRecord(Model):
@@ -406,7 +415,7 @@ class TrialRecord(Model):
     window: LoadWindow | None = None
     """The stretch of the trace that was sent; null if the load names none."""
 
-    body: Body = Body()
+    body: Body = NO_PACKETS
 
     @classmethod
     def of(cls, verdict: Verdict, **found: Any) -> Self:
@@ -420,8 +429,26 @@ class TrialRecord(Model):
 
     @property
     def packets(self) -> PacketBooks:
-        """The body of a trial whose load is packets."""
-        return self.body
+        """The body of a trial whose load is packets; without a figure if it is not."""
+        return self.body if isinstance(self.body, PacketBooks) else NO_PACKETS
+
+    @property
+    def transactions(self) -> TransactionBooks | None:
+        """The body of a trial whose load is transactions."""
+        return self.body if isinstance(self.body, TransactionBooks) else None
+
+    @property
+    def loss_ratio(self) -> float | None:
+        """Part of the load that did not get through: packets lost, transactions failed. Null if the
+        books do not close."""
+        found = self.transactions
+        return self.packets.loss_ratio if found is None else found.failed_ratio
+
+    @property
+    def lost(self) -> int | None:
+        """Packets lost, or transactions failed."""
+        found = self.transactions
+        return self.packets.lost_packets if found is None else found.failed
 
     @property
     def factors(self) -> dict[str, JsonValue]:
@@ -447,8 +474,13 @@ class TrialRecord(Model):
 
     def figure(self, name: str) -> Any:
         """By the name that tables give it."""
+        if name in ("loss_ratio", "lost_packets"):
+            return self.loss_ratio if name == "loss_ratio" else self.lost
         part, now = FLAT.get(name, ("", name))
-        return getattr(getattr(self, part) if part else self, now)
+        if self.transactions is not None and name in OF_PACKETS:
+            return None
+        where = self.packets if part == "body" else getattr(self, part) if part else self
+        return getattr(where, now)
 
     @property
     def measured_on(self) -> str | None:
@@ -503,7 +535,7 @@ class TrialRecord(Model):
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
-        """A record from a line of this format or an older one (results/records.py). RecordError,
+        """A record from a line. RecordError,
         naming the first field at fault, if the line is no trial record."""
         try:
             return cls.model_validate(current(decode_object(line)))
@@ -513,11 +545,25 @@ class TrialRecord(Model):
             raise RecordError(f"format: {failed}") from failed
         except ValidationError as failed:
             first = failed.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "line"
+            where = _where(first["loc"], first["type"])
             said = first["msg"].removeprefix("Value error, ")
             raise RecordError(f"{where}: {said}") from failed
 
 
+def _where(parts: Sequence[str | int], kind: str) -> str:
+    """The field at fault; the kind of a body is no part of its path."""
+    said = [str(part) for part in parts]
+    if kind == "union_tag_invalid":
+        said.append("kind")
+    elif said[:1] == ["body"]:
+        del said[1:2]
+    return ".".join(said) or "line"
+
+
+OF_PACKETS = frozenset(
+    {"intended_packets", "offered_packets", "unsent_packets", "offered_pps", "offered_bps"}
+)
+"""Figures of what was offered that only a load of packets has."""
 MARKS = {"good": "●", "loss": "▼", "failed": "✗", "void": "◇"}
 """For the eye, beside the words."""
 SIGNS = {"different": "≠ different", "same": "= same", "unknown": "? cannot tell yet"}
@@ -528,7 +574,7 @@ def mark_of(record: TrialRecord) -> str:
     """One of `MARKS`."""
     if record.outcome != "measured":
         return record.outcome
-    return "loss" if record.packets.lost_packets else "good"
+    return "loss" if record.lost else "good"
 
 
 class Accelerated(Protocol):
@@ -550,24 +596,6 @@ def accelerator_words(trials: Iterable[Accelerated]) -> str:
     return "/".join("tcg (emulated)" if name == "tcg" else name for name in names)
 
 
-ADDED_LATER: frozenset[str] = frozenset(
-    {
-        "disturbed",
-        "pair",
-        "host",
-        "reset_s",
-        "searched",
-        "threads",
-        "threads_unexplained_packets",
-        "flow_sizes",
-        "detections",
-        "window",
-    }
-)
-"""Fields that run directories of this format may lack: they came after its first lines were
-written. A new field goes in here too."""
-
-
 @cache
 def trial_schema(by: type[GenerateJsonSchema] = GenerateJsonSchema) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a line, as a writer makes it."""
@@ -577,7 +605,6 @@ def trial_schema(by: type[GenerateJsonSchema] = GenerateJsonSchema) -> dict[str,
         **TrialRecord.model_json_schema(mode="serialization", schema_generator=by),
     }
     schema["title"] = "nodrop trial record"
-    schema["required"] = [name for name in schema["required"] if name not in ADDED_LATER]
     return schema
 
 
@@ -607,6 +634,12 @@ class Live:
     captured_pps: float | None = None
     dropped_pps: float | None = None
     decoded_pps: float | None = None
+    unit: str = "packets"
+    """Unit of `intended_packets` and `sent_packets`: of transactions, those that were started."""
+    completed: int | None = None
+    """Transactions that completed."""
+    in_progress: int | None = None
+    """Transactions that were started and have not ended."""
     busiest_thread: BusyThread | None = None
     """The SUT's busiest thread between this reading and the one before."""
 

@@ -116,12 +116,13 @@ class Port:
     firmware: str | None = None
     mtu: int | None = None
     flags: int | None = None
+    """UP and PROMISCUOUS alone."""
     carrier: bool | None = None
     """A cable is in and the other end is on; None: not visible, or the port is down."""
     physical: bool = False
     """A NIC, and no veth or bridge."""
     statistics: Mapping[str, int] = field(default_factory=dict)
-    """rtnl_link_stats64, by the name of its file in /sys."""
+    """rtnl_link_stats64."""
     driver_counters: Mapping[str, int] = field(default_factory=dict)
     """`ethtool -S`."""
     features: Mapping[str, Feature] = field(default_factory=dict)
@@ -129,6 +130,8 @@ class Port:
     """Descriptors of a receive ring, and the most that the driver takes."""
     queues: int | None = None
     """Receive queues."""
+    combined: bool | None = None
+    """A queue that receives sends too, and `ethtool -L` sets both at once."""
     spread: Spread | None = None
     pauses: tuple[bool, bool] | None = None
     """Obeys pause frames, sends them."""
@@ -148,6 +151,26 @@ class Port:
 
     def files(self, name: str) -> str:
         return f"/sys/class/net/{self.name}/{name}"
+
+    @property
+    def up(self) -> bool | None:
+        return None if self.flags is None else bool(self.flags & UP)
+
+    @property
+    def promiscuous(self) -> bool | None:
+        """Somebody has it take frames to other addresses, a packet socket too."""
+        return None if self.flags is None else bool(self.flags & PROMISCUOUS)
+
+    def with_queues(self, number: int) -> str:
+        """Command that gives it so many receive queues."""
+        kind = "rx" if self.combined is False else "combined"
+        return f"{self.enter}ethtool -L {self.name} {kind} {number}"
+
+    @property
+    def state_at(self) -> str:
+        """Command that shows whether it is up and promiscuous, with or without a /sys of its
+        namespace."""
+        return f"{self.enter}ip -d link show {self.name}"
 
     @property
     def where(self) -> str:
@@ -353,8 +376,9 @@ class Snapshot:
         return _reader().validate_python(look)
 
     def captures(self) -> Iterator[tuple[Port, Program, Sequence[Socket]]]:
-        """Each port with each program that takes all of its packets by sockets of its own. One that
-        may not be seen has a ring, or it is not known to capture."""
+        """Each port with each program that takes all of its packets by sockets of its own, else
+        with those that take each packet of every port (tcpdump -i any). One that may not be seen
+        has a ring, or it is not known to capture."""
         for port in self.ports:
             held: dict[Program, list[Socket]] = {}
             for one in self.listening(port):
@@ -363,9 +387,9 @@ class Snapshot:
                     known = Program(pid=UNSEEN, name=one.owner, space=one.space)
                 if known is not None and one.captures:
                     held.setdefault(known, []).append(one)
-            for program, sockets in held.items():
-                if any(one.index for one in sockets):
-                    yield port, program, sockets
+            own = {one: its for one, its in held.items() if any(each.index for each in its)}
+            for program, sockets in (own or held).items():
+                yield port, program, sockets
 
     def listening(self, port: Port) -> list[Socket]:
         """Sockets that are given every packet of this port."""

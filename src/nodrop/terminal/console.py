@@ -227,11 +227,12 @@ def cell_words(cell: Mapping[str, Any]) -> str:
 def cells_table(rows: Sequence[CellSummary]) -> Table:
     fleet = any(row.pairs for row in rows)
     detecting = any(row.detections for row in rows)
+    answered = all(row.unit == "transactions" for row in rows)
     table = new_table(
         "cell",
         "measured",
-        "lossy",
-        "loss, median",
+        "with failures" if answered else "lossy",
+        "failed, median" if answered else "loss, median",
         "95 % interval",
         "all runs",
         *(["detections missed"] if detecting else []),
@@ -247,7 +248,7 @@ def cells_table(rows: Sequence[CellSummary]) -> Table:
             _interval(row.loss),
             _runs(row.loss),
             *([_detections(row.detections)] if detecting else []),
-            "; ".join(_where_and_why(row)),
+            "; ".join(filter(None, _where_and_why(row))),
             *([", ".join(row.pairs)] if fleet else []),
         )
     return table
@@ -262,12 +263,20 @@ def hosts_words(rows: Sequence[CellSummary]) -> str:
 
 def _where_and_why(row: CellSummary) -> Iterator[str]:
     if row.measured:
-        yield _listed(row.places) or ("nothing lost" if row.loss else "loss not known")
+        yield _listed(row.places) or _nothing_words(row)
         yield from (f"{percent(share)} {name}" for name, share in row.beside.items())
     if row.failed:
         yield f"{row.failed} failed: {_listed(row.failures)}"
     if row.void:
         yield f"{row.void} void: {_listed(row.voids)}"
+
+
+def _nothing_words(row: CellSummary) -> str:
+    if row.loss is None:
+        return "loss not known"
+    if row.unit == "transactions":
+        return "" if row.lossy else "nothing failed"
+    return "nothing lost"
 
 
 def _listed(counted: Mapping[str, int]) -> str:
@@ -415,7 +424,11 @@ def plan_words(plan: Plan) -> str:
         if plan.forecast is not None:
             trials = plan.forecast.trials * len(plan.cells)
             count = f"{cells}, about {count_of(trials, 'trial')}"
-        if most is None:
+        if most is None and plan.likely is not None:
+            trials, seconds = plan.likely
+            count = f"{cells}, likely about {count_of(trials, 'trial')}"
+            time = f"{format_seconds(took)} at least, likely about {format_seconds(seconds)}"
+        elif most is None:
             time = f"{format_seconds(took)} at least"
         elif most.seconds < took:
             allowed = format_seconds(most.seconds)

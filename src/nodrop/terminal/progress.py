@@ -66,12 +66,25 @@ def bar_line(ratio: float, words: Sequence[str], *, narrow: bool = False) -> Tab
     return line
 
 
+def answered_words(reading: Live) -> str:
+    """`1,204 of 4,000 started · 1,190 completed · 14 in progress`."""
+    each = (
+        (f"{reading.sent_packets or 0:,} of {reading.intended_packets or 0:,}", "started"),
+        (UNKNOWN if reading.completed is None else f"{reading.completed:,}", "completed"),
+        (UNKNOWN if reading.in_progress is None else f"{reading.in_progress:,}", "in progress"),
+    )
+    return " · ".join(f"{number} {word}" for number, word in each)
+
+
 def reading_line(reading: Live | None) -> Text:
     """Packets dropped so far, rates in packets/s, and the thread with the most CPU time: a narrow
     terminal cuts the end."""
     if reading is None or reading.intended_packets is None:
         return Text("")
     line = Text(overflow="ellipsis", no_wrap=True)
+    if reading.unit == "transactions":
+        line.append(answered_words(reading))
+        return line
     # A generator that does not say what it has sent: what arrives is the next best thing.
     silent = reading.sent_packets is None
     name, rate = ("received", reading.received_pps) if silent else ("offered", reading.sent_pps)

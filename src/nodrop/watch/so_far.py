@@ -142,7 +142,7 @@ class Row:
         return cls(
             mark=mark,
             name=plain(name or record.run, longest=100),
-            pps=record.offered.per_s,
+            pps=record.offered.pps,
             said=said,
             why=plain(why),
             late_us=late.p99 if late else None,
@@ -172,9 +172,9 @@ class Gathered:
             name = " · ".join(_rate(f, record.cell[f]) for f in RATES if f in record.cell)
             load = _Load(name=name, rank=rates_of(record.cell))
             self._given.setdefault(key, {}).setdefault(name, load).add(record.run, seen)
-        if record.offered.per_s:
+        if record.offered.pps:
             tried = self._tried.setdefault(key, deque(maxlen=MOST_TRIED))
-            tried.append((record.offered.per_s, mark_of(record)))
+            tried.append((record.offered.pps, mark_of(record)))
         self._found = None
 
     def look(self) -> SoFar | None:
@@ -288,7 +288,7 @@ def _seen(record: TrialRecord) -> _Seen | None:
     if record.outcome == "void" or (not failed and books.loss_ratio is None):
         return None
     return _Seen(
-        pps=record.offered.per_s,
+        pps=record.offered.pps,
         loss_ratio=None if failed else books.loss_ratio,
         sustained=bool(books.sustained),
         place=books.loss_place,

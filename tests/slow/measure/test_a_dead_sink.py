@@ -15,7 +15,8 @@ import pytest
 from nodrop.measure.packets import instances
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
-from nodrop.testbed.suts.sink import Sink, SinkProcess
+from nodrop.testbed.suts.job import JobProcess
+from nodrop.testbed.suts.sink import Sink
 
 
 def open_files() -> set[Path]:
@@ -30,7 +31,7 @@ def test_no_pipe_of_a_dead_sink_stays_open(number: signal.Signals, looks: int) -
     host = LocalHost(name="here", node=find_node_binary(), label="test")
     # A job that needs no root and stays: to its owner it is as the sink.
     job: Any = host.job({"job": "probe", "what": ["account"], "pids": [], "again": True})
-    process = SinkProcess(host, host, job, time.monotonic_ns())
+    process = JobProcess(host, host, job, time.monotonic_ns())
     sut: Any = SimpleNamespace(launch=lambda _env: SimpleNamespace(process=process))
     env: Any = None
     with ExitStack() as stack:

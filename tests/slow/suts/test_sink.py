@@ -90,7 +90,8 @@ def launch(jobs: list[Job], samples: Sequence[dict[str, Any]] = (), result: Any 
     assert env.spec == {
         "job": "sink", "interface": "ndrx0", "service_rate_pps": 5000.0,
         "ring_bytes": 64 << 20, "ring_frames": None, "defrag": True, "threads": 1,
-        "receive_ns": 0, "workers": 0, "worker_ns": 0, "lock_ns": 0,
+        "receive_ns": 0, "costly_port": None, "costly_times": None,
+        "workers": 0, "worker_ns": 0, "lock_ns": 0,
     }  # fmt: skip
     return running
 
@@ -237,6 +238,11 @@ def test_a_sink_ended_for_nonsense_it_said_did_not_fail_at_the_load(
         (
             {"service_rate_pps": 5, "workers": 2},
             "sut: service_rate_pps sleeps between packets: leave out receive_ns, workers",
+        ),
+        ({"costly_port": 80}, "sut: costly_port and costly_times belong together: give both"),
+        (
+            {"costly_port": 80, "costly_times": 3},
+            "sut: costly_port needs service_rate_pps or receive_ns",
         ),
         ({"receive_ns": 2_000_000_000}, "sut.receive_ns = 2000000000: must be <= 1000000000"),
         ({"threads": "two"}, 'sut.threads = "two": must be a whole number'),

@@ -12,8 +12,10 @@ import pytest
 from nodrop.audit import capture_kinds
 from nodrop.audit.audit_answer import KINDS, answer
 from nodrop.audit.real_flows import Watching
+from nodrop.audit.symmetry import Dealt, Met
 from nodrop.audit.world import Role
 from nodrop.errors import BadInput
+from nodrop.sensor.snapshot import QUEUE, Port
 from tests.unit.audit.made_changes import (
     Change,
     after,
@@ -280,6 +282,20 @@ def test_a_veth_whose_peer_sends_longer_frames_names_both_mtus(
     assert found.missing == [] and found.exit_code == 1
 
 
+@pytest.mark.parametrize(("packets", "drops", "lacks"), [(0, 0, 1), (1, 0, 0), (0, 1, 0)])
+def test_counters_at_zero_on_a_port_with_packets_prove_nothing(
+    host: MadeHost, packets: int, drops: int, lacks: int
+) -> None:
+    """A Snort whose perf_monitor reads them each second has lost what it has lost."""
+    host.sockets.clear()
+    listener_lost(drops, packets)(host)
+    found = host.answer()
+    assert len(found.missing) == lacks
+    assert all("5,000 packets" in one.needs for one in found.missing)
+    if lacks and not [one for one in found.findings if not one.note]:
+        assert found.exit_code == 6
+
+
 @pytest.mark.parametrize("dropped", [340, 41])
 def test_a_peer_that_refused_nothing_proves_that_nothing_is_lost(
     host: MadeHost, dropped: int
@@ -399,12 +415,74 @@ def test_flows_that_may_not_be_watched_are_missing(
     assert [(one.what, one.needs) for one in found.missing] == [("real flows at eth1", needs)]
 
 
-def test_a_port_on_which_nothing_splits_a_flow_is_said_so(host: MadeHost, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seen", "both", "ways"), [(40, 0, True), (40, 30, False)])
+def test_one_way_mirrors_are_found_where_nothing_splits_a_flow(
+    host: MadeHost, tmp_path: Path, seen: int, both: int, ways: bool
+) -> None:
+    """One listener sees all of a port with one queue, on which no program deals packets."""
     host.sockets[:] = [replace(host.sockets[0], fanout_type=None, fanout_id=None)]
     port(queues=1)(host)
-    found = watching(tmp_path, "  eth1: 900 5\n").watched(host.world(), 3.0)
+    asked: list[tuple[int, int]] = []
+
+    def listeners(_: Port, kind: int, members: int, __: int) -> list[socket.socket]:
+        asked.append((kind, members))
+        return []
+
+    watch = replace(watching(tmp_path, "  eth1: 900 5\n"), listeners=listeners)
+    found = watch.watched(host.world(), 0.01)
+    assert asked == [(QUEUE, 1)] and found.missing == ()
     (said,) = [one.value for one in found.values if one.what == "flows at eth1"]
-    assert said.startswith("not watched: one queue, and no program") and found.missing == ()
+    assert "one queue, and no program there deals packets" in said
+    met = {"tcp4": Met(seen=seen, flows=both, together=both)}
+    host.dealt = [Dealt(kind=QUEUE, members=1, met=met)]
+    assert ("one-way-traffic" in host.ids()) is ways
+    assert "split-flows" not in host.ids()
+
+
+def any_port(host: MadeHost) -> None:
+    """tcpdump -i any alone, with a small ring."""
+    host.sockets.clear()
+    listener("tcpdump", index=0, port=None, blocks=2, retire_ms=10)(host)
+
+
+def test_a_program_on_every_port_captures_on_each_that_is_up(host: MadeHost) -> None:
+    any_port(host)
+    host.other_ports.append({**ETH1, "name": "eth2", "index": 3, "flags": 0x1102})
+    found = host.answer()
+    assert found.ports == ["eth1"]
+    assert [one.where for one in found.findings if one.id == "ring-tolerance"] == [
+        f"tcpdump (pid {LISTENER}), eth1"
+    ]
+
+
+def test_a_program_on_every_port_is_a_second_listener_where_another_captures(
+    host: MadeHost,
+) -> None:
+    listener("tcpdump", index=0, port=None, blocks=2, retire_ms=10)(host)
+    assert host.ids() == ["second-listener"]
+
+
+SECTION = "%YAML 1.1\n---\n{}:\n  - interface: {}\n  - interface: default\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "lacks"),
+    [
+        (SECTION.format("af-packet", "eth1"), []),
+        (SECTION.format("af-packet", "ens5"), ["ens5, which"]),
+        (SECTION.format("netmap", "eth1"), ["a section netmap"]),
+        (SECTION.format("pcap", "enp9s0"), ["a section pcap", "enp9s0, which"]),
+        (SECTION.format("af-packet", "default"), ["a port that"]),
+        ("%YAML 1.1\n---\nvars: 1\n", ["a port that"]),
+    ],
+)
+def test_what_a_given_file_leaves_unjudged_is_said(
+    host: MadeHost, text: str, lacks: list[str]
+) -> None:
+    found = answer(host.configured(Path("/x.yaml"), text), took_s=0.1)
+    assert len(found.missing) == len(lacks)
+    assert all(part in one.what for part, one in zip(lacks, found.missing, strict=True))
+    assert found.exit_code == (6 if lacks else 0)
 
 
 def watching(root: Path, table: str) -> Watching:
@@ -570,6 +648,7 @@ def test_a_client_that_filters_and_has_no_ring_captures_nothing(host: MadeHost) 
         ("", "must be a table"),
         ("%YAML 1.1\n---\n- [", "while parsing"),
         ("%YAML 1.1\n---\n- a\n", "must be a table"),
+        ("\ufffd\ufffd%\0Y\0A\0", "is UTF-16, which Suricata does not read"),
     ],
 )
 def test_a_config_that_is_none_is_one_line(host: MadeHost, text: str, words: str) -> None:

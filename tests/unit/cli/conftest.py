@@ -24,7 +24,7 @@ class AnyPlugin:
     holds_packets = rest_seen_s = None
     cpus: Any = None
     heeds_cpus = True
-    senders = 0
+    senders, unit = 0, "packets"
 
     def duration_s(self) -> float:
         return 9.0

@@ -14,6 +14,7 @@ import typer
 from nodrop.cli import main
 from nodrop.cli.lab import NODE_JOBS
 from nodrop.measure.manager import RunOutcome
+from nodrop.remote import dispatch
 from nodrop.results.writer import RunWriter
 from nodrop.terminal.arguments import all_settings
 from nodrop.testbed.hosts import rights
@@ -21,6 +22,31 @@ from nodrop.watch import serve
 from tests.made.outcome_runs import trial
 
 
+@pytest.fixture
+def in_the_way(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Problems of this host for a run, in place of its real ones."""
+    found: list[str] = []
+    monkeypatch.setattr(dispatch, "in_the_way", lambda *_: found)
+    return found
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+@pytest.mark.parametrize(("problems", "code"), [([], 0), (["no suricata"], 3), (["a", "b"], 3)])
+def test_a_plan_ends_with_3_if_something_stands_in_the_way(
+    experiment: Path,
+    in_the_way: list[str],
+    capsys: pytest.CaptureFixture[str],
+    problems: list[str],
+    as_json: list[str],
+    code: int,
+) -> None:
+    in_the_way += problems
+    assert main.exit_code(["plan", str(experiment), *as_json]) == code
+    said = capsys.readouterr().out
+    assert all(one in said for one in problems)
+
+
+@pytest.mark.usefixtures("in_the_way")
 def test_plan_shows_order_count_and_time(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -41,6 +67,7 @@ def test_plan_shows_order_count_and_time(
     ]
 
 
+@pytest.mark.usefixtures("in_the_way")
 def test_plan_for_machines(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["plan", str(experiment), "--set", "load.multiplier=4", "--json"]
     assert main.exit_code(argv) == 0
@@ -57,6 +84,7 @@ def test_tolerate_truncated_is_a_flag_of_its_own(capsys: pytest.CaptureFixture[s
         assert "--tolerate-truncated" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("in_the_way")
 def test_yes_allows_many_trials(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     many = ["--set", "matrix.load.multiplier=[1, 2]", "--set", "measure.repetitions=501"]
     assert main.exit_code(["plan", str(experiment), *many]) == 2

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from nodrop.config.units import format_seconds
 from nodrop.ledger.imbalance import BusyThread
 from nodrop.measure.cells import Cell
 from nodrop.measure.controllers.blocks import (
@@ -136,6 +137,16 @@ def test_a_budget_below_the_least_trials_is_said(most_s: float, said: str) -> No
     )
     plan = replace(PLAN, controller=SimpleNamespace(outlook=lambda _: outlook))
     assert plan_words(plan) == f"2 cells, at least 4 trials, order of seed 1, {said}"
+
+
+@pytest.mark.parametrize(("likely", "said"), [((9, 71.0), "9 trials"), ((30, 300.0), "30 trials")])
+def test_a_search_without_a_budget_has_a_likely_time(likely: tuple[int, float], said: str) -> None:
+    """Seen: "at least 1 trial", of a search that took a quarter of an hour."""
+    outlook = Outlook(at_least=Remaining(trials=4, seconds=60.0, spread_s=None), at_most=None)
+    plan = replace(PLAN, controller=SimpleNamespace(outlook=lambda _: outlook), likely=likely)
+    words = plan_words(plan)
+    assert words.startswith(f"2 cells, likely about {said}, order of seed 1, ")
+    assert words.endswith(f"at least, likely about {format_seconds(likely[1])}")
 
 
 def test_the_plan_of_a_proof_has_no_more_trials_than_its_budget() -> None:

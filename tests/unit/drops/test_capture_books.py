@@ -118,6 +118,7 @@ def look(at_s: float, **more: Any) -> Any:
         "ports": [],
         "reassembly": {},
         "programs": {},
+        "namespace": NS,
         "missing": [],
         **more,
     }

@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from nodrop.drops.headroom_words import WITHHELD
 from nodrop.drops.openmetrics import Metrics, exposition
 from nodrop.drops.recording import Record, joined
 from nodrop.drops.watching import Watch, written
@@ -38,6 +39,11 @@ LEVEL = WatchedLevel(
     ),
     withheld=None,
 )
+
+
+def test_each_reason_for_no_forecast_has_its_words() -> None:
+    literal, none = get_args(WatchedLevel.model_fields["withheld"].annotation)
+    assert {*get_args(literal), None} == {*WITHHELD} and none is type(None)
 
 
 def watch(drops: tuple[int, ...], hidden: str = "") -> Iterator[WatchedInterval]:

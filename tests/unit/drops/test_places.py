@@ -24,7 +24,17 @@ from nodrop.sensor.snapshot import Peer
 from nodrop.testbed.hosts import control_groups
 from nodrop.testbed.hosts import node as find_node
 from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, Looks
-from tests.unit.drops.test_capture_books import fill, look, port, program, ring, said, sock, thread
+from tests.unit.drops.test_capture_books import (
+    NS,
+    fill,
+    look,
+    port,
+    program,
+    ring,
+    said,
+    sock,
+    thread,
+)
 from tests.unit.drops.test_outlets import recorded
 from tests.unit.hosts.test_own_quotas import NO_GROUPS, V2, host
 
@@ -207,12 +217,39 @@ def test_a_quota_counts_on_each_cpu_and_over_the_time_between_its_readings(
         ("tcpdump", ring(64, 1000), "tcpdump -B 4096"),
         ("dumpcap", ring(64, 1000), "dumpcap -B 4"),
         ("snort", ring(64, 1000), "a larger capture ring"),
-        ("Suricata-Main", ring(64, 100), "ring-size=10000"),
-        ("Suricata-Main", ring(5000, 100), "ring-size=200000"),
+        (
+            "Suricata-Main",
+            ring(64, 100),
+            "interface eth1: ring-size: 10000; then restart it (systemctl",
+        ),
+        ("Suricata-Main", ring(5000, 100), "af-packet.N.ring-size=200000"),
     ],
 )
 def test_the_larger_ring_of_each_program(name: str, shape: dict[str, Any], do: str) -> None:
     assert do in ring_loss({"name": name}, {"name": name}, ring=shape).do
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [{"rx_missed_errors": 9}, {"rx_crc_errors": 8}, {"rx_fifo_errors": 7}, {"rx_dropped": 9}],
+)
+@pytest.mark.parametrize(
+    ("own", "enter"), [(NS, ""), (NS - 1, "nsenter -t 7 -n "), (None, "nsenter")]
+)
+def test_a_command_on_a_port_enters_its_namespace(
+    stats: dict[str, int], own: int | None, enter: str
+) -> None:
+    sockets, programs = [sock(41, 0, 0)], {"7": program("snort")}
+    looks = [
+        look(n, sockets=sockets, programs=programs, namespace=own, ports=[port((0, 0), **counted)])
+        for n, counted in enumerate((dict.fromkeys(stats, 0), stats))
+    ]
+    watch = Watch()
+    watch.look(looks[0])
+    found = watch.look(looks[1])
+    assert found is not None
+    (row,) = (row for row in found.rows if row.loss.where == "eth1")
+    assert row.loss.do.startswith(enter) and ("nsenter" in row.loss.do) is bool(enter)
 
 
 def test_a_socket_without_a_ring_loses_in_its_buffer() -> None:
@@ -287,12 +324,12 @@ def test_frames_that_a_port_refuses_are_lost(
         (
             9000,
             "its MTU is 1500, and its peer sends up to 9000",
-            "-t 7 -n ip link set eth1 mtu 9000",
+            "ip link set eth1 mtu 9000",
         ),
         (
             4000,
             "its MTU is 1500, and its peer sends up to 4000",
-            "-t 7 -n ip link set eth1 mtu 4000",
+            "ip link set eth1 mtu 4000",
         ),
         (1500, "longer than its MTU of 1500, or it was down", "ip -d link show eth1"),
         (None, "longer than its MTU of 1500, or it was down", "ip -d link show eth1"),
@@ -531,6 +568,9 @@ def test_a_stranger_in_a_fanout_group_is_named_with_what_it_takes(
         assert f"{names[1]} 9 is in its fanout group 99" in one.why
 
 
+SLOTS = ring(blocks=8) | {"version": 2, "frame_bytes": 2048, "retire_ms": None}
+
+
 def on_two_ports(**second: Any) -> dict[str, Any]:
     """eth1 and eth2, each with a socket of its own."""
     other = port((0, 0)) | {"index": 3, "name": "eth2"}
@@ -551,6 +591,8 @@ def without_the_second() -> dict[str, Any]:
         (on_two_ports(link={"up": False, "carrier": False}), "down"),
         (on_two_ports(link={"carrier": False}), "no_carrier"),
         (on_two_ports(counted=None), "ring_not_visible"),
+        (on_two_ports(ring=SLOTS | {"frame_bytes": 1024}), "frames_cut"),
+        (on_two_ports(ring=SLOTS, link={"mtu": 3000}), "frames_cut"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -562,8 +604,53 @@ def test_nothing_is_said_to_be_lost_nowhere_but_where_somebody_looks(
     assert (blind.port, blind.why) == ("eth2", why) and found.cannot_tell
     said = "\n".join(ending(found, 1))
     assert "nothing lost on eth1 at any place" in said and "blind at eth2 since " in said
-    clear = interval(on_two_ports(), on_two_ports())
+    clear = interval(on_two_ports(), on_two_ports(ring=SLOTS))
     assert not clear.cannot_tell and "lost on eth1, eth2 at any" in "\n".join(ending(clear, 1))
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_a_program_that_reads_its_own_counters_gives_no_all_clear(left: int) -> None:
+    """Its counters fell: what it read, and so set to zero, may have had losses among it."""
+    before, after = (
+        {"tp_packets": packets, "tp_drops": 0, "tp_freezes": 0} for packets in (900, left)
+    )
+    found = interval(on_two_ports(counted=before), on_two_ports(counted=after))
+    (blind,) = written(found).blind
+    assert (blind.port, blind.why) == ("eth2", "counters_read") and found.cannot_tell
+    assert "nothing lost on eth1 at" in "\n".join(ending(found, 1))
+
+
+@pytest.mark.parametrize(("stopped", "lost"), [(7, (40, 0)), (9, (5, 70))])
+def test_each_process_of_a_shared_group_has_its_own_line_and_cause(
+    stopped: int, lost: tuple[int, int]
+) -> None:
+    """Zeek's workers: the books are the group's, and who is slow is named by its own process."""
+
+    def at(second: int) -> dict[str, Any]:
+        drops = [second * each for each in lost]
+        programs = {str(pid): program("zeek", stopped=pid == stopped) for pid in (7, 9)}
+        came = 200 * second
+        return {
+            "sockets": [
+                sock(41, came // 2 - drops[0], drops[0]),
+                sock(42, came // 2 - drops[1], drops[1], pid=9),
+            ],
+            "ports": [port((came, came))],
+            "programs": programs,
+        }
+
+    found = interval(at(0), at(1))
+    (books,) = found.balances
+    assert books.closed and books.dropped == sum(lost) and books.reading.name == "zeek 7 and 1 more"
+    rows = {row.loss.where: (row.total, row.loss.cause is Cause.STOPPED) for row in found.rows}
+    assert rows == {
+        f"zeek {pid} on eth1": (each, pid == stopped)
+        for pid, each in zip((7, 9), lost, strict=True)
+        if each
+    }
+    said = "\n".join(lines(found))
+    for pid, each in zip((7, 9), lost, strict=True):
+        assert f"  zeek {pid}: 100 arrived, {each} dropped" in said
 
 
 def test_the_end_of_a_generator_leaves_nobody_blind() -> None:

@@ -128,6 +128,7 @@ def test_a_filling_names_the_cause(
     first, *_ = causes_of(RING, running)
     assert (first.rule, first.thread) == (rule, "W#01")
     assert first.evidence["filled_by_" + str(FILLERS[rule]) + "_ratio"] > 0.8
+    assert "time left" not in first.knob, "it ran 97 % of the time, by its own evidence"
 
 
 FILLERS = {

@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.errors import NodeRefused
 from nodrop.ledger.imbalance import Role
-from nodrop.measure.measurer import Profiling, Unseen
+from nodrop.measure.standing import Profiling, Unseen
 from nodrop.testbed.hosts.api import Host, HostProcess, Json
 
 AHEAD_NS = 1_000

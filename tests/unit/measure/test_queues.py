@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
+
+import pytest
 
 from nodrop.ledger.level import Look, Ring
 from nodrop.ledger.queue import Sends
-from nodrop.measure.queues import by_sends
+from nodrop.ledger.thread_times import Timeline
+from nodrop.measure.queues import by_sends, queues
+from nodrop.protocol import SentProfile
+from nodrop.testbed.suts.api import SutCounters
 
 
 def _ring(levels: dict[int, int]) -> Ring:
-    looks = tuple(Look(at_ns, n, n, 0, 0) for at_ns, n in levels.items())
+    looks = tuple(Look(at_ns, n, n, n, 0) for at_ns, n in levels.items())
     return Ring(slots=100, blocks=10, block_bytes=4096, looks=looks, counted=False)
 
 
@@ -34,3 +40,25 @@ def test_losses_fall_into_the_times_in_which_the_ring_was_full() -> None:
 def test_without_the_times_of_the_sender_nothing_is_known() -> None:
     ring = _ring({0: 0, 100: 60})
     assert by_sends(ring, ring.looks, None, 0) == []
+
+
+@pytest.mark.parametrize(("came", "of_the_sender"), [(60, False), (80, False), (81, True)])
+def test_arrivals_that_the_looks_lack_are_those_of_the_sender(
+    came: int, of_the_sender: bool
+) -> None:
+    """The owner's own reading of its socket set the counters back."""
+    ring = replace(_ring({0: 0, 100: 60}), counted=True)
+    found = queues(
+        [ring],
+        span_ns=(0, 100),
+        slots=100,
+        mean_frame_bytes=100,
+        seen=Timeline(),
+        counters=SutCounters(
+            captured_packets=came, dropped_ring_full_packets=0, decoded_packets=came
+        ),
+        sent=SentProfile(first_mono_ns=0, bin_ns=100, packets=[came]),
+        clock_offset_ns=0,
+        throttled_ns=lambda _: 0.0,
+    )
+    assert [queue.looks[-1].arrived for queue in found] == [came if of_the_sender else 60]

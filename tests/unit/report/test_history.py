@@ -269,6 +269,10 @@ def test_of_run_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert 'name="viewport"' in html and html.count('role="img" class="plot"') == 1
     assert "sut.version: 7.0.10 → 8.0.1" in html
     assert '<header class="rail">' in html, "main has the second column of a wide window"
+    assert 'class="verdict head">Worse.<' in html
+    assert all(f">11-{day:02}</text>" in html for day in (1, 3, 15)), "dates below the plot"
+    assert 'class="marks lost"' in html, "newest runs that are worse"
+    assert "Loss<span>, %</span>" in html, "the unit of the axis"
     assert html.index(">Worse.<") < html.index('<li class="different">') < html.index("<figure>")
 
 

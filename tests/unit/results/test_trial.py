@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jsonschema
 import pytest
 
-from nodrop.results.records import FLAT, FORMAT, NEVER_COUNTED, READ, Count, Model
+from nodrop.ledger.transactions import Transactions
+from nodrop.results.records import FLAT, FORMAT
+from nodrop.results.transaction_books import TransactionBooks
 from nodrop.results.trial import RecordError, TrialRecord, trial_schema
 from tests.made.outcome_runs import trial
 
@@ -98,82 +100,7 @@ def test_a_record_that_contradicts_itself_is_refused(change: dict[str, Any]) -> 
         TrialRecord(**(WHOLE | change))
 
 
-# --- older formats -------------------------------------------------------------------------------
-
-
-def old_lines() -> list[dict[str, Any]]:
-    """Lines of runs that were measured with format 1, before and after it got more fields."""
-    return [
-        json.loads(line)
-        for run in sorted(RUNS.iterdir())
-        for line in (run / "trials.jsonl").read_text().splitlines()
-    ]
-
-
-def test_every_older_format_has_a_way_to_the_next() -> None:
-    assert sorted(READ) == list(range(1, FORMAT))
-
-
-def test_lines_of_format_1_are_read_field_by_field() -> None:
-    lines = old_lines()
-    assert {line["format"] for line in lines} == {1}
-    assert any("accelerator" not in line for line in lines)
-    for line in lines:
-        record = TrialRecord.from_line(json.dumps(line))
-        assert record.format == FORMAT
-        for name, value in line.items():
-            if name not in ("format", "largest_late_burst", NEVER_COUNTED):
-                found = record.figure(name)
-                assert (found.model_dump() if isinstance(found, Model) else found) == value, name
-        again = json.loads(record.to_line())
-        jsonschema.Draft202012Validator(trial_schema()).validate(again)
-        assert TrialRecord.from_line(json.dumps(again)) == record
-
-
-@pytest.mark.parametrize(
-    ("valid", "reasons", "outcome"),
-    [
-        (True, [], "measured"),
-        (False, ["residual"], "void"),
-        (False, ["sut_died", "residual"], "failed"),
-        (False, ["sut_died", "sender_late"], "void"),
-    ],
-)
-def test_format_1_from_before_there_were_outcomes(
-    valid: bool, reasons: list[str], outcome: str
-) -> None:
-    line = {n: v for n, v in WHOLE.items() if n != "outcome"}
-    line |= {"format": 1, "valid": valid, "invalid_reasons": reasons}
-    assert TrialRecord.from_line(json.dumps(line)).outcome == outcome
-
-
-@pytest.mark.parametrize(
-    ("lost", "before"),
-    [
-        ({"socket ring": 7}, 0),
-        ({"path": 5, "socket ring": 7}, 5),
-        ({"softnet backlog": 3, "macvtap queue": 4, "SUT": 9}, 7),
-        ({}, None),
-    ],
-)
-def test_format_1_says_what_was_lost_before_the_sut_by_its_places(
-    lost: dict[str, int], before: int | None
-) -> None:
-    line = {**WHOLE, "format": 1, "lost_by_place": lost}
-    assert TrialRecord.from_line(json.dumps(line)).packets.lost_before_sut_packets == before
-
-
-def test_a_late_burst_of_format_1() -> None:
-    burst = {"at_s": 1.5, "late_us": 8e3, "packets": 40}
-    record = TrialRecord.from_line(
-        json.dumps({**WHOLE, "format": 1, "late_burst_packets": 44, "largest_late_burst": burst})
-    )
-    assert record.offered.sent_late == 44
-    assert record.offered.largest_late_burst is not None
-    assert record.offered.largest_late_burst.sent == 40
-
-
-@pytest.mark.parametrize("found", [0, -1, 3, 99, "1", 1.0, True, None, [1]])
+@pytest.mark.parametrize("found", [0, 1, -1, 3, 99, "2", 2.0, True, None, [2]])
 def test_a_format_that_is_not_known_is_named(found: object) -> None:
     with pytest.raises(RecordError, match=r"^format: "):
         TrialRecord.from_line(json.dumps({**WHOLE, "format": found}))
@@ -188,32 +115,21 @@ def test_flat_names_lead_to_fields_that_are_there() -> None:
 # --- another kind of body ------------------------------------------------------------------------
 
 
-class Transactions(Model):
-    """Counts that a SUT which answers would need; none is measured yet."""
-
-    kind: Literal["transactions"] = "transactions"
-    started: Count
-    completed: Count
-    rejected: Count
-    timed_out: Count
-    aborted: Count
-
-
-class OfTransactions(TrialRecord):
-    body: Transactions  # type: ignore[assignment]
-
-
 @pytest.mark.parametrize(("completed", "timed_out"), [(90, 4), (94, 0), (0, 94)])
 def test_an_envelope_fits_a_body_of_another_kind(completed: int, timed_out: int) -> None:
-    body = Transactions(
-        started=100, completed=completed, rejected=5, timed_out=timed_out, aborted=1
+    seen = Transactions(
+        started=100,
+        completed=completed,
+        rejected={"22": 5},
+        timed_out=timed_out,
+        aborted={"reset": 1},
     )
     offered = {"unit": "transactions", "intended": 100, "sent": 100, "unsent": 0, "per_s": 50.0}
-    record = OfTransactions(**WHOLE, offered=offered, body=body)
-    found = OfTransactions.from_line(record.to_line())
+    record = TrialRecord(**WHOLE, offered=offered, body=TransactionBooks.of(seen))
+    found = TrialRecord.from_line(record.to_line())
     assert found == record
-    assert found.body.started == sum(
-        (found.body.completed, found.body.rejected, found.body.timed_out, found.body.aborted)
-    )
-    with pytest.raises(RecordError, match=r"^body\.kind"):
-        TrialRecord.from_line(record.to_line())
+    assert (found.loss_ratio, found.lost) == (seen.failed / 100, seen.failed)
+    assert found.packets.lost_packets is found.figure("offered_pps") is None
+    assert found.figure("lost_packets") == seen.failed
+    jsonschema.validate(json.loads(record.to_line()), trial_schema())
+    jsonschema.validate(json.loads(TrialRecord(**WHOLE).to_line()), trial_schema())

@@ -64,6 +64,19 @@ def test_bad_input_is_one_line(
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"", "must be a table"), (b"\xff\xfe%\0", "UTF-16")]
+)
+def test_a_file_that_is_no_yaml_is_named_by_its_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, words: str
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_bytes(content)
+    assert main.exit_code(["tune", "plan", "--config", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("nodrop: --config: ") and words in said
+
+
 def test_a_knob_of_the_host_is_none_of_a_yaml(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -238,6 +238,8 @@ fn result(ledger: Ledger, start_mono_ns: u64, cpu_s: f64) -> AttachResult {
         peak_in_progress: ledger.peak_in_progress,
         peak_sessions: ledger.peak_sessions,
         start_mono_ns,
+        last_start_ns: ledger.last_start_ns,
+        first_accept_ns: ledger.first_accept_ns,
         last_accept_ns: ledger.last_accept_ns,
         resolved_ns: ledger.resolved_ns,
         attach_us: latency(&ledger.attach_us),

@@ -25,7 +25,7 @@ mod service;
 mod workers;
 
 use end::End;
-use reader::{Counters, Found, Queue, Tally};
+use reader::{Costly, Counters, Found, Queue, Tally};
 use service::Service;
 use workers::{Cost, Done, HandsOn};
 
@@ -48,6 +48,7 @@ pub struct Sink {
     /// Of each thread.
     service_rate_pps: Option<f64>,
     receive_ns: u64,
+    costly: Option<Costly>,
     workers: usize,
     cost: Cost,
     count_flows: bool,
@@ -71,6 +72,16 @@ impl Job for Sink {
             return Err(bad(format!(
                 "service_rate_pps = {rate}: must be a positive number"
             )));
+        }
+        let costly = spec.costly_port.zip(spec.costly_times);
+        let costly = costly.map(|(port, times)| Costly { port, times });
+        if costly.is_some_and(|costly| !costly.times.is_finite() || costly.times < 0.0) {
+            return Err(bad("costly_times: must be a number of at least 0".into()));
+        }
+        if costly.is_some() && spec.service_rate_pps.is_none() && spec.receive_ns == 0 {
+            return Err(bad(
+                "costly_port needs service_rate_pps or receive_ns".into()
+            ));
         }
         if spec.workers == 0 && (spec.worker_ns > 0 || spec.lock_ns > 0) {
             return Err(bad("worker_ns and lock_ns need workers".into()));
@@ -98,6 +109,7 @@ impl Job for Sink {
         };
         let sink = Self {
             receive_ns: spec.receive_ns,
+            costly,
             workers: spec.workers as usize,
             cost,
             rings: opened.map_err(|e| interface_error(&e))?,
@@ -142,12 +154,13 @@ impl Job for Sink {
                 Rings::Slots(rings, slots) => (rings.into_iter().zip(each).enumerate())
                     .map(|(index, (ring, tally))| {
                         let (rate, busy_ns) = (self.service_rate_pps, self.receive_ns);
+                        let costly = self.costly;
                         let hands_on = hands_on.clone();
                         scope.spawn(move || {
                             name_this_thread(&format!("sink-{index}"));
                             exact_timers();
                             let service = rate.map(|pps| Service::new(pps, mono_ns()));
-                            let queue = Queue::new(ring, slots, service, busy_ns, hands_on);
+                            let queue = Queue::new(ring, slots, service, busy_ns, costly, hands_on);
                             reader::run(queue, tally)
                         })
                     })

@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from nodrop.protocol import (
+    AttachReady,
+    AttachResult,
+    AttachSample,
     Counters,
     OverhearReady,
     OverhearResult,
     ProbeResult,
+    ReferenceMmeReady,
+    ReferenceMmeResult,
     ReplayReady,
     ReplayResult,
     ReplaySample,
@@ -104,6 +109,8 @@ ReplayJob: TypeAlias = NodeJob[ReplayReady, ReplaySample, ReplayResult]
 SampleJob: TypeAlias = NodeJob[SampleReady, Any, SampleResult]
 """Its rows go to a file."""
 SinkJob: TypeAlias = NodeJob[SinkReady, SinkSample, SinkResult]
+AttachJob: TypeAlias = NodeJob[AttachReady, AttachSample, AttachResult]
+ReferenceMmeJob: TypeAlias = NodeJob[ReferenceMmeReady, Any, ReferenceMmeResult]
 OverhearJob: TypeAlias = NodeJob[OverhearReady, Any, OverhearResult]
 ProbeJob: TypeAlias = NodeJob[Any, Any, ProbeResult]
 TraceJob: TypeAlias = NodeJob[Any, Any, TraceResult]
@@ -246,6 +253,9 @@ class Link:
     writes each frame's over its own."""
     dst_macs_by: Literal["flows", "replicas"] = "flows"
     """The unit that the sender shares among `dst_macs`."""
+    servers: Sequence[str] = ()
+    """Address and port of each server of a SUT that answers its load; () before one is ready, and
+    of a SUT that only listens."""
     queues: int = 1
     """Receive and send queues of each port that the lab has made."""
     sender_may_spin: bool = False

@@ -85,7 +85,8 @@ FAILURES = {
     ),
     r"Could not resolve hostname": (
         "not reached: no such host is known by name",
-        "give it a HostName in ~/.ssh/config; a port of this host: `--port {host}`, and no name",
+        "give it a HostName in ~/.ssh/config; a port of this host is no HOST: "
+        "`nodrop drops`, `nodrop audit --port {host}`",
     ),
 }
 """Pattern of ssh's message → its meaning here, and what to do. The first that fits counts."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from nodrop.ledger.balance import Lengths
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import LateBurst
+from nodrop.ledger.transactions import Transactions
 from nodrop.protocol import Achieved, SentProfile, TraceResult
 from nodrop.results.records import LoadWindow
 from nodrop.results.trial import ScheduleErrorUs
@@ -185,7 +186,8 @@ ScheduleError = ScheduleErrorUs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedLoad:
-    """Intended and offered, side by side. The sender is a suspect."""
+    """Intended and offered, side by side. The sender is a suspect. Counts are in the load's unit:
+    of a load of transactions, those that were to be started, and were."""
 
     intended_packets: int
     sent_packets: int
@@ -228,6 +230,8 @@ class OfferedLoad:
     `largest_error_ns`; None if the generator cannot say."""
     sent_profile: SentProfile | None = None
     """Packets that left in each bin of about a millisecond; None as above."""
+    transactions: Transactions | None = None
+    """Classes and times of a load that was answered; None of a load of packets."""
 
     @property
     def unsent_packets(self) -> int:
@@ -272,6 +276,16 @@ class Offerer(Protocol):
         the next offer. Calls `tick` about twice a second while it waits, never from the thread or
         process that sends."""
         ...
+
+
+@runtime_checkable
+class OffersTransactions(Protocol):
+    """An Offerer whose load is answered."""
+
+    completed: int | None
+    """So far; None if it does not say."""
+    in_progress: int | None
+    """Started and not ended."""
 
 
 @runtime_checkable

@@ -8,7 +8,6 @@ and a capture socket sees the answers as well: they are part of the load.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -27,6 +26,7 @@ from nodrop.protocol import Counters
 from nodrop.testbed.hosts.api import Child, HostProcess, Json, Link, Port, UndoJournal, rise
 from nodrop.testbed.hosts.processes import cpu_s as cpu_s_of
 from nodrop.testbed.hosts.processes import ended
+from nodrop.testbed.labs.addresses import RECEIVER, addressed, show
 from nodrop.testbed.load.api import (
     LoadGenerator,
     OfferedFlows,
@@ -38,9 +38,6 @@ from nodrop.testbed.load.api import (
 from nodrop.untrusted.folder import read_end
 from nodrop.untrusted.json_text import decode_object, making_sense
 
-SENDER, RECEIVER, PREFIX = "198.18.0.1", "198.18.0.2", 30
-"""RFC 2544's own network: no host of the Internet has such an address."""
-OFFLOADS = ("tx", "sg", "tso", "gso")
 HEADER_BYTES, UDP_HEADERS_BYTES = 14, 28
 MOST_LENGTH_BYTES = 65_507
 WINDOW_MS = 100
@@ -147,47 +144,9 @@ class Iperf3:
     @contextmanager
     def prepare(self, link: Link, *, work: Path, journal: UndoJournal) -> Iterator[Offerer]:
         del journal  # the lab made these ports, and removes them with all they have
-        ends = ((link.tx, SENDER), (link.rx, RECEIVER))
-        macs = [_show(port)["address"] for port, _ in ends]
-        mtu = min(int(_show(port)["mtu"]) for port, _ in ends)
-        with ExitStack() as stack:
-            for (port, own), (_, other), mac in zip(ends, ends[::-1], macs[::-1], strict=True):
-                stack.enter_context(
-                    _addressed(port, own, other, mac, offloads=self.options.offloads)
-                )
+        mtu = min(int(show(port)["mtu"]) for port in (link.tx, link.rx))
+        with addressed(link.tx, link.rx, offloads=self.options.offloads):
             yield _Prepared(self, link, work, mtu)
-
-
-@contextmanager
-def _addressed(port: Port, own: str, other: str, mac: str, *, offloads: bool) -> Iterator[None]:
-    """The other's address is known beforehand: the ports know no ARP."""
-    name = port.name
-    if offloads:
-        _switch(port, "on")
-    port.host.run(["ip", "addr", "add", f"{own}/{PREFIX}", "dev", name])
-    try:
-        port.host.run(
-            ["ip", "neigh", "replace", other, "lladdr", mac, "dev", name, "nud", "permanent"]
-        )
-        yield
-    finally:
-        # With it goes all that the stack knows of the other end.
-        port.host.run(["ip", "addr", "flush", "dev", name], check=False)
-        port.host.run(["ip", "neigh", "flush", "dev", name, "nud", "permanent"], check=False)
-        if offloads:
-            _switch(port, "off")
-
-
-def _switch(port: Port, state: str) -> None:
-    words = [word for feature in OFFLOADS for word in (feature, state)]
-    port.host.run(["ethtool", "-K", port.name, *words])
-
-
-def _show(port: Port) -> Json:
-    shown = port.host.run(["ip", "-j", "link", "show", port.name]).stdout
-    with making_sense("what ip says of a port"):
-        found: Json = json.loads(shown)[0]
-    return found
 
 
 class _Prepared:

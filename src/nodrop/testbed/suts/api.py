@@ -14,6 +14,7 @@ from nodrop.errors import BadInput
 from nodrop.ledger.hops import Place, Problem
 from nodrop.ledger.imbalance import Role
 from nodrop.ledger.over_time import Served
+from nodrop.ledger.transactions import Messages
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process
@@ -165,6 +166,16 @@ class RunningSut(Protocol):
         ...
 
 
+@runtime_checkable
+class AnsweringSut(Protocol):
+    """A RunningSut that answers its load."""
+
+    port: int
+    """It listens there, at each address of its place."""
+    messages: Messages | None
+    """Messages that it counted, once it has finished; None if it counts none."""
+
+
 class SinceMark:
     """The part of a RunningSut that leaves out what was counted before its mark."""
 
@@ -267,6 +278,12 @@ class Detecting(Protocol):
     def detection_key(self, bits: Bits | None) -> Json:
         """Everything but the trace that decides what it finds, by content."""
         ...
+
+
+def unit_of(sut: Sut) -> str:
+    """Unit of the loads that it can be offered. A SUT that answers names the kind of load that it
+    answers (`answers`); any other is offered packets."""
+    return "transactions" if getattr(sut, "answers", "") else "packets"
 
 
 def ports_of(sut: Sut) -> int:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -20,10 +17,9 @@ from nodrop.ledger.hops import Knobs, Place, Reason, socket_ring
 from nodrop.ledger.imbalance import Role
 from nodrop.ledger.over_time import Served
 from nodrop.protocol import SinkResult, SinkSample
-from nodrop.testbed.hosts.api import Host, HostProcess, Json, SinkJob
+from nodrop.testbed.hosts.api import Json, SinkJob
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process
-from nodrop.testbed.setups.contained import LocalView
 from nodrop.testbed.suts.api import (
     SMALLEST_V3_BYTES,
     Drained,
@@ -32,6 +28,7 @@ from nodrop.testbed.suts.api import (
     SutCounters,
     sum_of_known,
 )
+from nodrop.testbed.suts.job import JobProcess
 from nodrop.untrusted.json_text import counted, making_sense
 
 POLL_S = 0.05
@@ -63,6 +60,10 @@ class SinkOptions(Options):
     threads: Annotated[int, Field(gt=0, le=MOST_THREADS)] = 1
     receive_ns: Busy = 0
     """A thread with a socket uses the CPU for so long on each packet."""
+    costly_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    """TCP or UDP port; packets from or to it take costly_times as long."""
+    costly_times: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    """Factor on the service time, or on receive_ns."""
     workers: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
     """Threads that those hand packets on to, by flow."""
     worker_ns: Busy = 0
@@ -75,6 +76,10 @@ class SinkOptions(Options):
     def _fits(self) -> Self:
         if self.ring_frames is not None and "ring_bytes" in self.model_fields_set:
             raise ValueError("ring_frames and ring_bytes contradict each other: give one of them")
+        if (self.costly_port is None) != (self.costly_times is None):
+            raise ValueError("costly_port and costly_times belong together: give both")
+        if self.costly_port is not None and self.service_rate_pps is None and not self.receive_ns:
+            raise ValueError("costly_port needs service_rate_pps or receive_ns")
         if not self.workers and (self.worker_ns or self.lock_ns):
             raise ValueError("worker_ns and lock_ns are of workers: set workers")
         if self.service_rate_pps is not None and (self.receive_ns or self.workers):
@@ -114,7 +119,9 @@ class Sink:
         self.holds_packets = None if slots is None else slots * asked.threads + _queued(asked)
         # One packet's service, or a block that is not full.
         self.rest_seen_s: float | None = (
-            asked.threads / rate if (rate := asked.service_rate_pps) else 0.02
+            asked.threads / rate * max(1.0, asked.costly_times or 1.0)
+            if (rate := asked.service_rate_pps)
+            else 0.02
         )
 
     def needs_bits(self) -> str | None:
@@ -154,50 +161,9 @@ def _queued(asked: SinkOptions) -> int:
     return asked.workers * QUEUE_PACKETS
 
 
-class SinkProcess(LocalView):
-    """A `Process` over the node job, which speaks through its pipes and writes no files."""
-
-    work = stdout = stderr = Path(os.devnull)
-
-    def __init__(self, near: Host, host: Host, job: SinkJob, launched_mono_ns: int) -> None:
-        """`host`: whose kernel runs it, `near` or a guest there."""
-        self._host = host
-        self._job = job
-        self._closed = False
-        self._closing = threading.Lock()
-        self.root = HostProcess(near, job.pid)
-        self._handle = os.pidfd_open(job.pid)
-        self.launched_mono_ns = launched_mono_ns
-
-    def inside(self) -> HostProcess | None:
-        return self.root if self._host.here else HostProcess(self._host, self._job.far_pid)
-
-    def poll(self) -> int | None:
-        # As a Popen's, a look that sees the end takes it: whoever sees it stops nothing any more,
-        # and the pipes of a sink that was killed would stay open.
-        if not self._closed and self._job.ended():
-            self.stop(timeout_s=0)
-        return 0 if self._closed else None
-
-    def signal(self, number: int) -> None:
-        # In a container it is no child of ours: when it has ended, its PID may be another's.
-        with self._closing, suppress(ProcessLookupError):
-            if not self._closed:
-                signal.pidfd_send_signal(self._handle, number)
-
-    def stop(self, *, timeout_s: float) -> int:
-        del timeout_s  # closing has a grace period of its own
-        self._job.close()
-        with self._closing:  # several threads look whether it ended
-            if not self._closed:
-                self._closed = True
-                os.close(self._handle)
-        return 0
-
-
 class RunningSink(SinceMark):
     def __init__(self, job: SinkJob, launched_mono_ns: int, options: SinkOptions, env: Env) -> None:
-        self.process: Process = SinkProcess(env.near, env.host, job, launched_mono_ns)
+        self.process: Process = JobProcess(env.near, env.host, job, launched_mono_ns)
         self._clock_offset_ns = env.host.clock_offset_ns
         self._job = job
         self._options = options

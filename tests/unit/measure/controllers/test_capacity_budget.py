@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodrop.capacity.answering import answers
-from nodrop.capacity.forecast import forecast, forecast_words
+from nodrop.capacity.forecast import forecast, forecast_words, likely
 from nodrop.config.search import Search
 from nodrop.config.units import format_seconds
 from nodrop.errors import BadInput
@@ -88,6 +88,27 @@ def test_a_budget_says_before_what_it_buys(
         if width is not None:
             assert f"bounds about {100 * width:g} % apart" in words
             assert found.reached_width is not None and found.reached_width <= width * 1.4
+
+
+@pytest.mark.parametrize(("capacity", "cells", "rounds"), [(11.0, 1, 3), (5.3, 2, 3), (29.0, 1, 1)])
+def test_a_search_without_a_budget_says_how_long_it_is_likely_to_take(
+    capacity: float, cells: int, rounds: int
+) -> None:
+    search = Search(rounds=rounds, goals=(0.0,))
+    expected = likely(search, cells=cells, around_s=2.0, load_s=5.0)
+    made = [cell(factors={"sut.threads": n + 1}) for n in range(cells)]
+    sut = SimulatedSut(capacity=capacity, noise=0.01)
+    done = run(controller(search, *made, sut="standing"), sut.measure)
+    took_s = sum(record.took_s or 0.0 for record in done)
+    assert expected is not None
+    trials, seconds = expected
+    assert 0.6 * trials <= len(done) <= 1.7 * trials
+    assert 0.5 * seconds <= took_s <= 2 * seconds
+    assert likely(Search(budget_s=90.0), cells=1, around_s=2.0, load_s=5.0) is None
+    assert (
+        likely(Search(method="bisection", min=1.0, max=9.0), cells=1, around_s=2.0, load_s=5.0)
+        is None
+    )
 
 
 def test_without_a_budget_nothing_is_foreseen() -> None:

@@ -36,6 +36,8 @@ pub struct Captures {
     /// IPv4 reassembly of each network namespace, by its number, before and after.
     reassembly: BTreeMap<u64, [Reassembled; 2]>,
     programs: BTreeMap<u32, Program>,
+    /// Network namespace of this process, as `ports` number theirs; `None`: it may not be read.
+    namespace: Option<u64>,
     missing: Vec<Missing>,
 }
 
@@ -222,6 +224,7 @@ impl CaptureReader {
             reassembly: ports::reassembly(&before, &after),
             ports: ports::both(before, after),
             programs: self.described(said)?,
+            namespace: holders::namespace(&self.root, std::process::id()),
             missing: missing.iter().cloned().collect(),
         })
     }

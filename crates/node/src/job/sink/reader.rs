@@ -147,7 +147,8 @@ pub fn run(mut source: impl Source, mut tally: Tally<'_>) -> Result<Found, IoErr
         let near = tally.end.is_near(now);
         let late = tally.end.is_passed(now);
         let delivered = !late && source.read(&mut tally);
-        if !delivered || now >= statistics_at {
+        // A reading sets the kernel's counters back, which others look at as well.
+        if now >= statistics_at || late || (near && !delivered) {
             let statistics = source.statistics()?;
             let now = mono_ns();
             tally.counters.publish_statistics(statistics, now);
@@ -190,7 +191,24 @@ pub struct Queue {
     service: Option<Service>,
     spin_ns: u64,
     busy_ns: u64,
+    costly: Option<Costly>,
     workers: Option<HandsOn>,
+}
+
+/// Packets from or to a port, which take longer.
+#[derive(Debug, Clone, Copy)]
+pub struct Costly {
+    pub port: u16,
+    pub times: f64,
+}
+
+impl Costly {
+    /// Factor on the time of this packet.
+    fn times(&self, frame: &[u8]) -> f64 {
+        FlowKey::of_frame(frame)
+            .filter(|flow| flow.low.1 == self.port || flow.high.1 == self.port)
+            .map_or(1.0, |_| self.times)
+    }
 }
 
 impl Queue {
@@ -199,6 +217,7 @@ impl Queue {
         slots: u32,
         service: Option<Service>,
         busy_ns: u64,
+        costly: Option<Costly>,
         workers: Option<HandsOn>,
     ) -> Self {
         let lasts_ns = service.as_ref().map(|s| s.cost_ns() * f64::from(slots));
@@ -208,22 +227,29 @@ impl Queue {
             service,
             spin_ns: if few { SPIN_NS } else { 0 },
             busy_ns,
+            costly,
             workers,
         }
     }
 }
 
 impl Source for Queue {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a time of at least 0"
+    )]
     fn read(&mut self, to: &mut Tally<'_>) -> bool {
         let Some(slot) = self.ring.next_slot() else {
             return false;
         };
+        let times = (self.costly.as_ref()).map_or(1.0, |costly| costly.times(slot.packet.frame));
         let mut now = mono_ns();
         if let Some(service) = &mut self.service {
             // The kernel's time first: whatever comes between the two makes the arrival later, never earlier than it was.
             let age = real_ns().saturating_sub(slot.packet.timestamp_ns);
             now = mono_ns();
-            let done = service.begin(now.saturating_sub(age), now);
+            let done = service.begin(now.saturating_sub(age), now, times);
             while now < done {
                 // A slow SUT may need longer for its ring than it is given to empty it.
                 if to.end.is_passed(now) {
@@ -237,7 +263,7 @@ impl Source for Queue {
                 now = mono_ns();
             }
         }
-        now = be_busy(now, self.busy_ns);
+        now = be_busy(now, (self.busy_ns as f64 * times) as u64);
         if let Some(workers) = &self.workers {
             if !workers.take(slot.packet.frame) {
                 return true;

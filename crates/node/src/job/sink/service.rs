@@ -24,16 +24,16 @@ impl Service {
         }
     }
 
-    /// Takes on the packet that `arrived_ns` came; when it is done.
+    /// Takes on the packet that `arrived_ns` came and takes `times` the time of one; when it is done.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "times after the origin"
     )]
-    pub fn begin(&mut self, arrived_ns: u64, now_ns: u64) -> u64 {
+    pub fn begin(&mut self, arrived_ns: u64, now_ns: u64, times: f64) -> u64 {
         let earliest = arrived_ns.max(now_ns.saturating_sub(MADE_UP_NS));
         let earliest = earliest.saturating_sub(self.origin_ns) as f64;
-        self.done_ns = self.done_ns.max(earliest) + self.cost_ns;
+        self.done_ns = self.done_ns.max(earliest) + self.cost_ns * times;
         self.origin_ns + self.done_ns as u64
     }
 
@@ -79,7 +79,7 @@ mod tests {
                     served += 1;
                     free_at = None;
                     let Some(&next) = ring.front() else { continue };
-                    last = service.begin(next, free);
+                    last = service.begin(next, free, 1.0);
                     wakes += u64::from(last > free);
                     free_at = Some(if last > free {
                         last + late(wakes)
@@ -92,7 +92,7 @@ mod tests {
                 // Idle: the arrival wakes it, late as well.
                 wakes += 1;
                 let awake = next + late(wakes);
-                last = service.begin(next, awake);
+                last = service.begin(next, awake, 1.0);
                 free_at = Some(if last > awake {
                     last + late(wakes)
                 } else {
@@ -179,8 +179,19 @@ mod tests {
     fn idle_time_gives_no_credit() {
         let mut service = Service::new(1_000.0, 0);
         for pause in [SECOND, 10 * SECOND, 3_600 * SECOND] {
-            assert_eq!(service.begin(pause, pause), pause + 1_000_000);
-            assert_eq!(service.begin(pause, pause + 1_000_000), pause + 2_000_000);
+            assert_eq!(service.begin(pause, pause, 1.0), pause + 1_000_000);
+            assert_eq!(
+                service.begin(pause, pause + 1_000_000, 1.0),
+                pause + 2_000_000
+            );
+        }
+    }
+
+    #[test]
+    fn a_costly_packet_keeps_those_behind_it_waiting() {
+        let mut service = Service::new(1_000.0, 0);
+        for (times, done) in [(1.0, 1_000_000), (25.0, 26_000_000), (0.5, 26_500_000)] {
+            assert_eq!(service.begin(SECOND, SECOND, times), SECOND + done);
         }
     }
 
@@ -206,10 +217,13 @@ mod tests {
     #[test]
     fn a_stall_is_lost_time() {
         let mut service = Service::new(1_000.0, 0);
-        let first = service.begin(SECOND, SECOND);
+        let first = service.begin(SECOND, SECOND, 1.0);
         // Stopped for 2 s: the next is as late as if it had begun 100 ms ago, and no earlier.
         let now = first + 2 * SECOND;
-        assert_eq!(service.begin(SECOND, now), now - MADE_UP_NS + 1_000_000);
+        assert_eq!(
+            service.begin(SECOND, now, 1.0),
+            now - MADE_UP_NS + 1_000_000
+        );
     }
 
     #[test]
@@ -220,7 +234,7 @@ mod tests {
             let mut service = Service::new(rate, boot);
             let mut done = boot;
             for _ in 0..1_000_000 {
-                done = service.begin(boot, done);
+                done = service.begin(boot, done, 1.0);
             }
             let took = (done - boot) as f64 / 1e9;
             assert!((took * rate / 1e6 - 1.0).abs() < 1e-6, "{rate}: {took}");

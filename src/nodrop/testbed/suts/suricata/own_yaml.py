@@ -59,6 +59,12 @@ def read_own(path: Path) -> Yaml:
     return _read_yaml(_Source(path))
 
 
+def of_option(error: BadInput) -> BadInput:
+    """The error as one of a file that the option --config names."""
+    words = error.message.removeprefix("sut.config: ")
+    return BadInput(f"--config: {words}", hint=error.hint)
+
+
 class Texts(Protocol):
     """A yaml of any host, with the files that it includes."""
 
@@ -78,7 +84,9 @@ def read_texts(yaml_text: Texts) -> Yaml:
         if text is None:
             why = yaml_text.errors.get(str(path), "No such file or directory")
             raise OSError(0, why)
-        return text.encode()
+        # The node hands on what is no UTF-8 as U+FFFD, a mark of the byte order too.
+        utf_16 = text.startswith("\ufffd\ufffd") and "\0" in text
+        return UTF_16[0] if utf_16 else text.encode()
 
     return _read_yaml(_Source(Path(yaml_text.path), read=read))
 

@@ -1,4 +1,5 @@
-//! Ports: their files in /sys, their interrupt lines, what their driver says to ethtool, and the other end of a veth.
+//! Ports: state and counters by netlink, what their driver says to ethtool, their queues, interrupt lines and slot in /sys, and
+//! the other end of a veth.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use nodrop_counters::{
-    EthtoolReader, LinkReader, Named, PortSettings, namespace_number, peer_namespace,
+    EthtoolReader, Link, LinkReader, Named, PortSettings, namespace_number, peer_namespace,
     read_port_settings,
 };
 use schemars::JsonSchema;
@@ -28,24 +29,33 @@ pub struct Port {
     /// `ethtool -S`.
     driver_counters: Named<u64>,
     #[serde(flatten)]
+    state: State,
+    #[serde(flatten)]
     files: PortFiles,
     /// The other end of a veth, if the namespace that the kernel names for it may be read.
     peer: Option<Peer>,
     missing: Vec<Lack>,
 }
 
+/// What the kernel says of it to whoever is in its namespace, /sys or not; absent if that may not be entered.
+#[derive(Default, JsonSchema, Serialize)]
+#[schemars(rename = "SensorPortState")]
+struct State {
+    mtu: Option<u32>,
+    /// IFF_UP, and IFF_PROMISC if anybody has it take frames to other addresses, a packet socket too.
+    flags: Option<u32>,
+    /// A cable is in and the other end is on; `None`: the port is down.
+    carrier: Option<bool>,
+    /// `rtnl_link_stats64`, those that this kernel has.
+    statistics: BTreeMap<String, u64>,
+}
+
 /// What /sys shows of it; all of it absent if that is the /sys of another namespace.
 #[derive(Default, JsonSchema, Serialize)]
 #[schemars(rename = "SensorPortFiles")]
 struct PortFiles {
-    mtu: Option<u32>,
-    flags: Option<u32>,
-    /// A cable is in and the other end is on; `None`: the port is down.
-    carrier: Option<bool>,
     /// A NIC, and no veth or bridge.
     physical: bool,
-    /// `rtnl_link_stats64`, by the name of its file.
-    statistics: BTreeMap<String, u64>,
     /// Receive queues that the kernel has made.
     queue_folders: usize,
     /// Queue → the CPUs that RPS hands its packets to; queues without are left out.
@@ -100,12 +110,17 @@ pub fn all(files: &Files, spaces: &Spaces, sockets: &[Socket], asked: &[String])
         |name: &str| asked.is_empty() && name != "lo" || asked.iter().any(|one| one == name);
     let ours = spaces.ports(OURS).filter(|(_, name)| wanted(name));
     let mut at: BTreeSet<(usize, i32)> = ours.map(|(index, _)| (OURS, index)).collect();
-    at.extend(captured.iter().filter(|(space, index)| {
-        *space != OURS && spaces.name(*space, *index).is_some_and(|name| name != "lo")
-    }));
+    for (space, index) in captured.iter().filter(|(space, _)| *space != OURS) {
+        // A socket of index 0 takes from every port of its namespace.
+        let all = spaces.ports(*space);
+        let taken = all.filter(|(known, name)| [0, *known].contains(index) && *name != "lo");
+        at.extend(taken.map(|(known, _)| (*space, known)));
+    }
     let each = at.into_iter().filter_map(|(space, index)| {
         let name = spaces.name(space, index)?;
-        let with_peer = !asked.is_empty() || captured.contains(&(space, index));
+        let with_peer = !asked.is_empty()
+            || captured.contains(&(space, index))
+            || captured.contains(&(space, 0));
         Some(port(files, spaces, space, index, name, with_peer))
     });
     each.collect()
@@ -121,13 +136,6 @@ fn port(
 ) -> Port {
     let pid = spaces.pids[space];
     let mut missing = Vec::new();
-    let files_of = match folder(files, pid, name, index) {
-        Ok(folder) => PortFiles::of(files, &folder),
-        Err(lack) => {
-            missing.push(lack);
-            PortFiles::default()
-        }
-    };
     let owned = name.to_owned();
     let asked = move || {
         let mut counters = Named::default();
@@ -135,16 +143,29 @@ fn port(
         if read.is_err() {
             counters = Named::default(); // a driver that is just going
         }
-        (read_port_settings(&owned).unwrap_or_default(), counters)
+        let link = LinkReader::new().and_then(|mut links| links.read(&owned));
+        let settings = read_port_settings(&owned).unwrap_or_default();
+        (settings, counters, link.ok())
     };
-    let (mut settings, driver_counters) = within(pid, asked).unwrap_or_else(|_| {
+    let (mut settings, driver_counters, link) = within(pid, asked).unwrap_or_else(|_| {
         let pid = pid.map_or("self".into(), |pid| pid.to_string());
         missing.push(files.lack(
-            format!("settings of {name} in the namespace of process {pid}"),
+            format!("settings and statistics of {name} in the namespace of process {pid}"),
             ENTER,
         ));
         <_>::default()
     });
+    let files_of = match folder(files, pid, name, index) {
+        Ok(folder) => PortFiles::of(files, &folder),
+        Err(needs) => {
+            let of_slot = match link.as_ref().and_then(|link| link.kind.as_ref()) {
+                Some(_) => "",
+                None => ", interrupt lines and slot",
+            };
+            missing.push(files.lack(format!("RPS{of_slot} of {name}"), &needs));
+            PortFiles::default()
+        }
+    };
     if settings.queues.is_none() {
         settings.queues = u32::try_from(files_of.queue_folders)
             .ok()
@@ -163,30 +184,37 @@ fn port(
         index,
         settings,
         driver_counters,
+        state: link.as_ref().map(State::of).unwrap_or_default(),
         files: files_of,
         missing,
     }
 }
 
-/// /sys shows the ports of the namespace in which it was mounted.
-fn folder(files: &Files, pid: Option<u32>, name: &str, index: i32) -> Result<PathBuf, Lack> {
+/// /sys shows the ports of the namespace in which it was mounted. The error is what would show this one.
+fn folder(files: &Files, pid: Option<u32>, name: &str, index: i32) -> Result<PathBuf, String> {
     let top = pid.map_or(PathBuf::new(), |pid| format!("proc/{pid}/root").into());
     let folder = top.join("sys/class/net").join(name);
     match fs::read_to_string(files.root.join(&folder).join("ifindex")) {
         Ok(found) if found.trim() == index.to_string() => Ok(folder),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            let pid = pid.map_or("self".into(), |pid| pid.to_string());
-            Err(files.lack(
-                format!("statistics of {name} in the namespace of process {pid}"),
-                TRACE,
-            ))
-        }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(TRACE.into()),
         _ => {
             let whose = pid.map_or(String::new(), |pid| format!(" (that of process {pid})"));
-            Err(files.lack(
-                format!("statistics of {name}"),
-                &format!("a /sys of its namespace{whose}"),
-            ))
+            Err(format!("a /sys of its namespace{whose}"))
+        }
+    }
+}
+
+impl State {
+    fn of(link: &Link) -> Self {
+        let counters = serde_json::to_value(link.stats).unwrap_or_default();
+        let counters = counters.as_object().into_iter().flatten();
+        Self {
+            mtu: Some(link.mtu),
+            flags: Some(u32::from(link.up) | u32::from(link.promiscuity > 0) << 8),
+            carrier: link.up.then_some(link.carrier),
+            statistics: counters
+                .filter_map(|(name, value)| Some((name.clone(), value.as_u64()?)))
+                .collect(),
         }
     }
 }
@@ -200,29 +228,13 @@ impl PortFiles {
             .iter()
             .find(|slot| files.root.join(slot).join("numa_node").exists())
             .unwrap_or(&device);
-        let statistics = folder.join("statistics");
-        let names = files.names(&statistics).into_iter();
         let queues: Vec<String> = files
             .names(folder.join("queues"))
             .into_iter()
             .filter(|name| name.starts_with("rx-"))
             .collect();
-        let flags = files
-            .word(folder.join("flags"))
-            .and_then(|text| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok());
-        let carrier = fs::read_to_string(files.root.join(folder).join("carrier"));
         Self {
-            mtu: files.number(folder.join("mtu")),
-            flags,
-            carrier: match carrier.unwrap_or_default().trim() {
-                "0" => Some(false),
-                "1" => Some(true),
-                _ => None,
-            },
             physical: files.root.join(&device).exists(),
-            statistics: names
-                .filter_map(|name| Some((name.clone(), files.number(statistics.join(&name))?)))
-                .collect(),
             queue_folders: queues.len(),
             rps: queues
                 .iter()

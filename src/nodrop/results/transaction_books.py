@@ -1,0 +1,124 @@
+"""The body of a trial whose load is transactions: what became of each, and how long it took."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field
+
+from nodrop.results.records import Count, Model, NotNegative, Packets, Seconds, Signed
+
+if TYPE_CHECKING:
+    from nodrop.ledger.transactions import Messages, Transactions
+
+
+class Latency(Model):
+    """Percentiles of a time, in microseconds."""
+
+    count: Count
+    p50_us: NotNegative
+    p90_us: NotNegative
+    p99_us: NotNegative
+    max_us: NotNegative
+
+
+class TransactionBooks(Model):
+    """started = completed + rejected + timed out + aborted + residual."""
+
+    kind: Literal["transactions"] = "transactions"
+    name: str = "transaction"
+    """One of them, as the field calls it: attach."""
+    transport: str = ""
+    """The protocol below the messages; `tcp-framed (not SCTP)` is the reference MME's alone."""
+    started: Count | None = None
+    """Transactions whose scheduled start came."""
+    completed: Count | None = None
+    rejected: dict[str, Count] = Field(default_factory=dict)
+    """Turned away by the SUT, by its cause."""
+    timed_out: Count | None = None
+    aborted: dict[str, Count] = Field(default_factory=dict)
+    """Ended otherwise, by reason."""
+    residual: Signed | None = None
+    """In no class."""
+    failed_ratio: NotNegative | None = None
+    """Rejected, timed out and aborted ones of those that were started; null if the books do not
+    close."""
+    sustained: bool | None = None
+    """True: they completed at the pace at which they were started: the last one at most 0.5 % of
+    the load and 10 ms after it. False: the SUT fell behind. Null: the load lasted less than a
+    second, or nothing completed."""
+    per_s: NotNegative | None = None
+    """Completed ones a second, until the last of them."""
+    first_completed_s: Seconds | None = None
+    """After the first scheduled start."""
+    last_completed_s: Seconds | None = None
+    """After the first scheduled start: the study's time taken."""
+    resolved_s: Seconds | None = None
+    """Until the class of each was known, after the first scheduled start."""
+    latency: Latency | None = None
+    """From the scheduled start to the end, of those that completed."""
+    steps: dict[str, Latency] = Field(default_factory=dict)
+    """Parts of `latency`, and of what follows it."""
+    peak_in_progress: Count | None = None
+    """Most transactions that were started and had not ended."""
+    peak_sessions: Count | None = None
+    """Most sessions that stood at once; null if a transaction leaves none."""
+    sent: dict[str, Count] = Field(default_factory=dict)
+    """Messages of the load, by name."""
+    received: dict[str, Count] = Field(default_factory=dict)
+    """Messages of the SUT that the load read, by name."""
+    unmatched: dict[str, int] | None = None
+    """Message → how many more one end sent than the other received; null if the SUT counts no
+    messages."""
+    anomalies: dict[str, Count] = Field(default_factory=dict)
+    """Messages of the SUT that it should not have sent, by kind; kinds that did not come are left
+    out."""
+    setup_s: Seconds | None = None
+    """From ready to the moment when every server of the SUT had taken up its association."""
+    generator_cpu_s: Seconds | None = None
+    sut_cpu_per_completed_s: NotNegative | None = None
+    memory_per_session_bytes: Packets | None = None
+    """Growth of the SUT's resident memory by its peak, over the peak of sessions."""
+
+    @property
+    def failed(self) -> int | None:
+        """Null if the books do not close."""
+        if self.failed_ratio is None or self.started is None or self.completed is None:
+            return None
+        return self.started - self.completed
+
+    @classmethod
+    def of(cls, seen: Transactions | None, **beside: Any) -> Self:
+        """Without transactions every count is None."""
+        if seen is None:
+            return cls(**beside)
+        messages = seen.messages
+        return cls(
+            name=seen.name,
+            transport=seen.transport,
+            started=seen.started,
+            completed=seen.completed,
+            rejected=dict(seen.rejected),
+            timed_out=seen.timed_out,
+            aborted=dict(seen.aborted),
+            residual=seen.residual,
+            failed_ratio=seen.failed_ratio,
+            per_s=seen.per_s,
+            first_completed_s=seen.first_completed_s,
+            last_completed_s=seen.last_completed_s,
+            resolved_s=seen.resolved_s,
+            latency=None if seen.latency is None else Latency(**asdict(seen.latency)),
+            steps={name: Latency(**asdict(one)) for name, one in seen.steps.items()},
+            peak_in_progress=seen.peak_in_progress,
+            peak_sessions=seen.peak_sessions,
+            sent=_counts(messages, "sent"),
+            received=_counts(messages, "received"),
+            anomalies={name: count for name, count in seen.anomalies.items() if count},
+            setup_s=seen.setup_s,
+            **beside,
+        )
+
+
+def _counts(messages: Messages | None, way: Literal["sent", "received"]) -> dict[str, int]:
+    return {} if messages is None else dict(getattr(messages, way))

@@ -1,0 +1,270 @@
+"""LTE UEs that attach by the clock, whatever the MME does (docs/node-protocol.md, job `attach`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from nodrop.config.options import Options, YesNo, check
+from nodrop.config.replay import ANY_CPU, Cpu
+from nodrop.config.subscribers import (
+    IMSI_DIGITS,
+    Imsi,
+    Key,
+    MobileCountryCode,
+    MobileNetworkCode,
+)
+from nodrop.errors import LabProblem, LoadFailed, NodeRefused, TrialFailed
+from nodrop.ledger.hops import Reason
+from nodrop.ledger.transactions import Latency, Messages, Transactions
+from nodrop.protocol import AttachResult, LatencyUs
+from nodrop.testbed.hosts.api import AttachJob, HostProcess, Json, Link, UndoJournal
+from nodrop.testbed.load.api import (
+    LoadGenerator,
+    OfferedFlows,
+    OfferedLoad,
+    Offerer,
+    ScheduleError,
+    Tick,
+)
+from nodrop.untrusted.json_text import making_sense
+
+MOST_PER_S = 1e6
+MOST_UES = 1 << 24
+"""UE ids have 24 bits."""
+MOST_S = 86_400.0
+ENB_IDS = 1 << 20
+RELEASE_S = 5.0
+LINGER_S = 5.0
+"""The node's: a UE has so long for its release, and the MME for the last message."""
+BIN_S = 0.1
+Wait = Annotated[float, Field(gt=0, le=MOST_S)]
+
+
+class AttachOptions(Options):
+    rate: Annotated[float, Field(gt=0, le=MOST_PER_S)]
+    """Attaches begun per second. UE i begins at i / rate, whatever the MME does."""
+    count: Annotated[int, Field(ge=1, le=MOST_UES)] | None = None
+    """UEs."""
+    duration_s: Wait | None = None
+    """Time in which `rate` begins the UEs, instead of `count`."""
+    hold_s: Annotated[float, Field(ge=0, le=MOST_S)] = 1.0
+    """From Attach Accept to Detach Request."""
+    keep: YesNo = False
+    """UEs stay attached: sessions pile up."""
+    enodebs: Annotated[int, Field(ge=1, le=256)] = 1
+    """eNodeBs, each with an association of its own, for each MME."""
+    timeout_s: Wait = 15.0
+    """T3410: an attach that takes longer has timed out."""
+    setup_s: Wait = 10.0
+    """Longest time until an MME has answered S1 Setup."""
+    first_imsi: Imsi = "001010000000001"
+    """IMSI of the first UE; the others follow."""
+    k: Key = "465b5ce8b199b49faa5f0a2ee238a6bc"
+    """K of each UE."""
+    opc: Key = "cd63cb71954a9f4e48a5994e37a02baf"
+    """OPc of each UE."""
+    mcc: MobileCountryCode = "001"
+    mnc: MobileNetworkCode = "01"
+    tac: Annotated[int, Field(ge=0, le=65_535)] = 1
+    enb_id: Annotated[int, Field(ge=0, lt=ENB_IDS)] = 1
+    """Number of the first eNodeB; the others follow."""
+    cpu: Cpu | None = None
+    """CPU of the generator. None = nodrop chooses; "any" = the kernel does."""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if (self.count is None) == (self.duration_s is None):
+            raise ValueError("give one of count and duration_s")
+        if self.ues > MOST_UES:
+            raise ValueError(f"duration_s x rate are {self.ues:,} UEs, more than {MOST_UES:,}")
+        if self.ues / self.rate > MOST_S:
+            raise ValueError(f"count / rate is longer than a day ({self.ues:,} UEs)")
+        if int(self.first_imsi) + self.ues > 10**IMSI_DIGITS:
+            raise ValueError(f"first_imsi has no room for {self.ues:,} UEs")
+        return self
+
+    @property
+    def ues(self) -> int:
+        if self.count is not None:
+            return self.count
+        assert self.duration_s is not None
+        return max(1, round(self.rate * self.duration_s))
+
+
+class Attach:
+    """A LoadGenerator of transactions."""
+
+    name = "attach"
+    unit: Literal["packets", "transactions"] = "transactions"
+    late_ratio = 0.05
+    constant_rate = True
+    writes_dst_macs = False
+    senders = 1
+
+    def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
+        self.options = check(AttachOptions, options, table="load", base=base)
+
+    def problems(self) -> Sequence[str]:
+        return ()
+
+    def duration_s(self) -> float | None:
+        return self.options.ues / self.options.rate
+
+    def mean_pps(self) -> float | None:
+        return None
+
+    def trace_facts(self) -> None:
+        return None
+
+    def facts(self) -> Json:
+        return {"generator": self.name, "options": self.options.model_dump(exclude_none=True)}
+
+    @contextmanager
+    def prepare(self, link: Link, *, work: Path, journal: UndoJournal) -> Iterator[Offerer]:
+        del journal  # the job ends with us
+        offerer = _Prepared(self, link, work)
+        try:
+            yield offerer
+        finally:
+            offerer.close()
+
+
+class _Prepared:
+    """Associations that are set up. Each offer takes new ones: an MME may have lost the old."""
+
+    flows: OfferedFlows = "repeated"
+    processes: Sequence[HostProcess] = ()
+    completed: int | None = None
+    in_progress: int | None = None
+
+    def __init__(self, load: Attach, link: Link, work: Path) -> None:
+        self._link = link
+        self._job: AttachJob | None = None
+        self.aim(load, work=work)
+
+    def aim(self, load: LoadGenerator, *, work: Path) -> None:
+        del work  # it writes nothing
+        if not isinstance(load, Attach):
+            raise TypeError(f"UEs cannot offer a load of kind {load.name}")
+        self.close()
+        self._load, asked = load, load.options
+        self.intended_packets: int | None = asked.ues
+        self.intended_duration_s = load.duration_s()
+        host = self._link.tx.host
+        spec = {
+            "job": "attach",
+            "mme": [*self._link.servers] * asked.enodebs,
+            "count": asked.ues,
+            **asked.model_dump(exclude={"count", "duration_s", "enodebs", "cpu"}),
+        }
+        cpu = None if asked.cpu in (None, ANY_CPU) else str(asked.cpu)
+        try:
+            self._job = host.job(spec, timeout_s=asked.setup_s + 30, cpus=cpu)
+        except NodeRefused as refused:
+            if refused.kind != "no_association":
+                raise
+            raise TrialFailed(refused.said, reason=Reason.SUT_NOT_READY) from None
+        self.processes = (HostProcess(host, self._job.pid),)
+
+    def close(self) -> None:
+        if self._job is not None:
+            self._job.close()
+            self._job = None
+
+    def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
+        job, asked = self._job, self._load.options
+        assert job is not None
+        ready = job.ready
+        job.start()
+
+        def tell() -> None:
+            samples = job.samples()
+            if samples:
+                self.completed = samples[-1]["attached"]
+                self.in_progress = samples[-1]["in_progress"]
+            tick(samples[-1]["started"] if samples else None)
+
+        longest_s = asked.timeout_s + asked.hold_s + RELEASE_S + LINGER_S
+        try:
+            said = job.result(timeout_s=timeout_s + longest_s, tick=tell)
+        except LabProblem as problem:
+            raise LoadFailed(f"the generator of attaches failed: {problem}") from problem
+        with making_sense("the result of node job 'attach'"):
+            seen = transactions(said, setup_s=max(ready["setup_ns"], default=0) / 1e9)
+        lateness, begun_ns = said["lateness_us"], said["start_mono_ns"]
+        return OfferedLoad(
+            intended_packets=asked.ues,
+            sent_packets=seen.started,
+            sent_bytes=0,
+            duration_s=said["last_start_ns"] / 1e9 + 1 / asked.rate,
+            intended_duration_s=self.intended_duration_s,
+            schedule_error_us=ScheduleError(
+                p50=lateness["p50"], p99=lateness["p99"], max=lateness["max"]
+            ),
+            cpu_s=said["cpu_s"],
+            first_sent_mono_ns=begun_ns,
+            last_sent_mono_ns=begun_ns + said["last_start_ns"],
+            facts={"cpu": asked.cpu if asked.cpu != ANY_CPU else None, "ready": dict(ready)},
+            transactions=seen,
+        )
+
+
+def transactions(said: AttachResult, *, setup_s: float) -> Transactions:
+    """Class and times of each UE's attach. Its session begins with the Attach Accept."""
+    first, last, resolved = (
+        said["first_accept_ns"],
+        said["last_accept_ns"],
+        said["resolved_ns"],
+    )
+    return Transactions(
+        name="attach",
+        started=said["started"],
+        completed=said["attached"],
+        rejected=said["rejected"],
+        timed_out=said["timed_out"],
+        aborted=said["aborted"],
+        latency=_latency(said["attach_us"]),
+        steps={
+            name: found
+            for name, took in (
+                ("authentication", said["auth_us"]),
+                ("security mode", said["smc_us"]),
+                ("context setup", said["ics_us"]),
+                ("detach", said["detach_us"]),
+            )
+            if (found := _latency(took)) is not None
+        },
+        peak_in_progress=said["peak_in_progress"],
+        peak_sessions=said["peak_sessions"],
+        first_completed_s=None if first is None else first / 1e9,
+        last_completed_s=None if last is None else last / 1e9,
+        resolved_s=None if resolved is None else resolved / 1e9,
+        bin_s=BIN_S,
+        completed_per_bin=tuple(said["accepts"]),
+        messages=Messages(sent=said["sent"], received=said["received"]),
+        anomalies=_numbers(said["anomalies"]),
+        setup_s=setup_s,
+        transport=said["transport"],
+    )
+
+
+def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
+    return {name: int(count) for name, count in counts.items()}
+
+
+def _latency(said: LatencyUs) -> Latency | None:
+    """None of nothing."""
+    if not said["count"]:
+        return None
+    return Latency(
+        count=said["count"],
+        p50_us=said["p50"],
+        p90_us=said["p90"],
+        p99_us=said["p99"],
+        max_us=said["max"],
+    )

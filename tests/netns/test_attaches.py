@@ -1,0 +1,79 @@
+"""Attaches against the reference MME in the one-machine lab: both ends' books, faults, the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nodrop.config.experiment import load_experiment
+from nodrop.config.lab_file import load_lab
+from nodrop.measure.manager import run_experiment
+from nodrop.measure.plan import Progress
+from nodrop.results.rundir import open_run
+
+EXPERIMENT = """
+name = "attaches"
+[sut]
+kind = "reference-mme"
+work_us = 2000
+[matrix.cells.two]
+"setup.instances" = 2
+[matrix.cells.faults]
+"sut.reject" = 0.3
+"sut.bad_mac" = 0.1
+"sut.seed" = 7
+[load]
+kind = "attach"
+rate = 400
+count = 200
+hold_s = 0
+timeout_s = 1
+enodebs = 2
+cpu = "any" # other tests run beside it
+[measure]
+repetitions = 1
+late_p99_us = 1_000_000
+"""
+WORK_S = 0.002
+
+
+def test_what_became_of_each_ue_is_in_the_record(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text(EXPERIMENT)
+
+    def run(*, resume: bool) -> tuple[Path, dict[object, Any]]:
+        outcome = run_experiment(
+            load_experiment(file),
+            load_lab(None),
+            out=tmp_path / "results",
+            resume=resume,
+            progress=Progress(),
+        )
+        return outcome.directory, {one.cell["cell"]: one for one in outcome.records}
+
+    path, records = run(resume=False)
+    two, faults = records["two"], records["faults"]
+    for record in (two, faults):
+        books = record.transactions
+        assert record.valid, record.verdict
+        assert (books.started, books.residual) == (200, 0)
+        assert books.transport == "tcp-framed (not SCTP)"
+        assert (record.offered.unit, record.offered.sent) == ("transactions", 200)
+    books = two.transactions
+    assert (books.completed, books.failed, two.loss_ratio) == (200, 0, 0.0)
+    assert books.unmatched == {}, "each message that one end sent, the other received"
+    assert books.latency.count == 200
+    assert books.sut_cpu_per_completed_s > WORK_S
+    assert [sum(e.values()) > 0 for e in counters(path, two.run)] == [True, True], "in turn"
+    assert sum(e["attached"] for e in counters(path, two.run)) == 200
+    books = faults.transactions
+    assert books.rejected["22"] > 0 and books.anomalies["mac_failures"] > 0
+    assert books.failed == books.timed_out + sum((books.rejected | books.aborted).values())
+    assert run(resume=True)[1] == records, "nothing is measured again"
+
+
+def counters(path: Path, run: str) -> list[dict[str, int]]:
+    found = open_run(path).detail(run, "counters")
+    assert isinstance(found, dict)
+    each: list[dict[str, int]] = found["each"]
+    return each

@@ -1,0 +1,86 @@
+"""The load of attaches: its table, and what it makes of what its node job says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.errors import BadInput
+from nodrop.ledger.transactions import Latency
+from nodrop.testbed.load.attach import Attach, transactions
+
+
+def load(**options: Any) -> Attach:
+    return Attach({"kind": "attach", "rate": 400, **options}, base=Path())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"count": 0}, "load.count = 0"),
+        ({"count": (1 << 24) + 1}, "load.count"),
+        ({"count": 1, "rate": 0}, "load.rate = 0"),
+        ({"count": 1, "rate": -400}, "load.rate = -400"),
+        ({"count": 1, "rate": 1e300}, "load.rate"),
+        ({}, "give one of count and duration_s"),
+        ({"count": 1, "duration_s": 1}, "give one of count and duration_s"),
+        ({"duration_s": 86_400, "rate": 1e6}, "more than 16,777,216"),
+        ({"count": 1 << 24, "rate": 0.1}, "longer than a day"),
+        ({"count": 1, "k": "465b5ce8b199b49faa5f0a2ee238a6"}, "load.k"),
+        ({"count": 1, "opc": "+d63cb71954a9f4e48a5994e37a02baf"}, "load.opc"),
+        ({"count": 1, "first_imsi": "00101000000001"}, "load.first_imsi"),
+        ({"count": 2, "first_imsi": "999999999999999"}, "first_imsi has no room for 2 UEs"),
+        ({"count": 1, "mnc": "1"}, "load.mnc"),
+        ({"count": 1, "enb_id": 1 << 20}, "load.enb_id"),
+        ({"count": 1, "hold_s": -1}, "load.hold_s"),
+        ({"count": 1, "timeout_s": 0}, "load.timeout_s"),
+        ({"count": 1, "enodebs": 0}, "load.enodebs"),
+    ],
+)
+def test_a_load_that_makes_no_sense_is_refused_by_name(options: Any, words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        load(**options)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_length_or_a_number_of_ues_is_the_same_load() -> None:
+    by_count, by_time = load(count=4000), load(duration_s=10)
+    assert by_count.options.ues == by_time.options.ues == 4000
+    assert by_count.duration_s() == by_time.duration_s() == 10.0
+
+
+LATENCY = {"count": 3, "p50": 140, "p90": 160, "p99": 180, "max": 200}
+NONE = dict.fromkeys(LATENCY, 0)
+SAID: dict[str, Any] = {
+    "transport": "tcp-framed (not SCTP)",
+    "started": 7,
+    "attached": 3,
+    "rejected": {"22": 1},
+    "timed_out": 2,
+    "aborted": {"released": 1},
+    "attach_us": LATENCY,
+    "auth_us": LATENCY,
+    "smc_us": LATENCY,
+    "ics_us": LATENCY,
+    "detach_us": NONE,
+    "peak_in_progress": 4,
+    "peak_sessions": 3,
+    "first_accept_ns": 1_400_000,
+    "last_accept_ns": 2_000_000_000,
+    "resolved_ns": 15_000_000_000,
+    "accepts": [2, 0, 1],
+    "sent": {"initial_ue_message": 7},
+    "received": {"downlink_nas": 6},
+    "anomalies": {"mac_failures": 1, "repeats": 0},
+}
+
+
+def test_what_the_node_says_becomes_classes_times_and_messages() -> None:
+    seen = transactions(SAID, setup_s=0.25)
+    assert (seen.started, seen.completed, seen.failed, seen.residual) == (7, 3, 4, 0)
+    assert seen.latency == Latency(count=3, p50_us=140, p90_us=160, p99_us=180, max_us=200)
+    assert [*seen.steps] == ["authentication", "security mode", "context setup"]
+    assert (seen.first_completed_s, seen.last_completed_s, seen.resolved_s) == (0.0014, 2.0, 15.0)
+    assert seen.per_s == 1.5
+    assert (seen.setup_s, seen.peak_sessions, seen.anomalies["mac_failures"]) == (0.25, 3, 1)
