@@ -12,14 +12,27 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, balance, ledger_to_json
-from nodrop.ledger.hops import CUT, SOCKET_RING, Account, Class, Hop
-from nodrop.results.records import current
+from nodrop.ledger.hops import CUT, SOCKET_RING, Account, Class, Hop, Outcome, outcome_of
+from nodrop.results.records import FLAT
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256
 
 
 def trial(**figures: Any) -> TrialRecord:
-    return TrialRecord.model_validate(current({"format": 1, **figures}))
+    """A record from fields by the names of tables; its outcome follows from its reasons, and what
+    was lost before the SUT from the places."""
+    found: dict[str, Any] = {"offered": {"unit": "packets"}, "body": {"kind": "packets"}}
+    for name, value in figures.items():
+        part, now = FLAT.get(name, ("", name))
+        (found[part] if part else found)[now] = value
+    places = figures.get("lost_by_place")
+    if places and "lost_before_sut_packets" not in figures:
+        before = [n for place, n in places.items() if place not in ("socket ring", "SUT")]
+        found["body"]["lost_before_sut_packets"] = sum(before)
+    if "outcome" not in figures and "valid" in figures:
+        reasons = figures.get("invalid_reasons", ())
+        found["outcome"] = str(Outcome.MEASURED if figures["valid"] else outcome_of(reasons))
+    return TrialRecord.model_validate(found)
 
 
 STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)

@@ -72,7 +72,6 @@ def test_what_a_kernel_does_not_take_is_named(here: Pair) -> None:
 def test_a_journal_names_settings_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, fails: bool
 ) -> None:
-    """An older nodrop's journal, which has disable_ipv6 alone, is undone as well."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     no_settings = pytest.raises(LabProblem, match="is not settings of a port")
     with no_settings if fails else nullcontext(), DiskJournal.create() as journal:

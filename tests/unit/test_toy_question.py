@@ -1,39 +1,54 @@
 """A question of another package has a command, a controller, a section and a figure by entry points
-alone, in one folder of less than 120 lines."""
+alone, in one folder of less than 140 lines that `nodrop init --plugin` writes."""
 
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import sys
+import zipfile
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
+import hatchling.build
 import pytest
 
 from nodrop import plugins
 from nodrop.cli import main
 from tests.made.rundirs import Fake, make_run
 
-FOLDER = Path(__file__).parents[1] / "fixtures" / "toy_question"
-EXPERIMENT = """
-name = "toy"
-[sut]
-kind = "sink"
-[load]
-kind = "replay"
-trace = "make:demo"
-[measure]
-mode = "halves"
-"""
+NAME, MODULE = "our-question", "our_question"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package that `nodrop init --plugin` writes."""
+    base: Path = tmp_path_factory.mktemp("plugin")
+    with chdir(base):
+        assert main.exit_code(["init", "--plugin", NAME]) == 0
+    return base / NAME
+
+
+@pytest.fixture(scope="module")
+def site(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Packages of an environment where its wheel is installed."""
+    wheels, site = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("site")
+    with chdir(folder):
+        wheel = hatchling.build.build_wheel(str(wheels))
+    with zipfile.ZipFile(wheels / wheel) as archive:
+        archive.extractall(site)
+    return site
 
 
 @pytest.fixture(autouse=True)
-def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(FOLDER))
+def install(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(str(site))
     plugins.plugins.cache_clear()
     yield
-    sys.modules.pop("toy_question", None)
+    sys.modules.pop(MODULE, None)
     plugins.plugins.cache_clear()
 
 
@@ -42,27 +57,45 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("toy"), Fake(repetitions=2, samples=False))
 
 
-def test_it_is_small() -> None:
-    files = [file for file in FOLDER.rglob("*") if file.is_file() and file.suffix != ".pyc"]
-    assert sum(len(file.read_text().splitlines()) for file in files) < 120
+def test_it_is_small_and_has_its_own_name(folder: Path) -> None:
+    texts = [file.read_text() for file in folder.rglob("*") if file.suffix in (".py", ".toml")]
+    assert len(texts) == 3
+    assert sum(len(text.splitlines()) for text in texts) < 140
+    assert not any("toy" in text for text in texts)
+
+
+def test_its_own_test_runs_and_finds_a_fault(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.syspath_prepend(str(folder / "tests"))
+    its: Any = importlib.import_module(f"test_{MODULE}")
+    its.test_each_cell_is_measured_whole_and_by_half(tmp_path, capsys)
+    controller: Any = importlib.import_module(MODULE).Halves
+    monkeypatch.setattr(controller, "beforehand", lambda self: self._trials[:1])
+    with pytest.raises(AssertionError):
+        its.test_each_cell_is_measured_whole_and_by_half(tmp_path, capsys)
+
+
+def test_a_name_that_cannot_be_one_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    for name in ("../up", "Big", "class", "json", "there", ""):
+        assert main.exit_code(["init", "--plugin", name]) == 2
+        assert f"{name}: " in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
 def test_its_command_is_listed_and_answers(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.exit_code(["--help"]) == 0
     said = capsys.readouterr().out
-    assert "Of other packages" in said and "halves" in said
-    assert main.exit_code(["halves", str(run)]) == 0
+    assert "Of other packages" in said and NAME in said
+    assert main.exit_code([NAME, str(run)]) == 0
     assert capsys.readouterr().out.startswith("The worst cell keeps ")
-
-
-def test_its_controller_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "toy.toml").write_text(EXPERIMENT)
-    assert main.exit_code(["plan", str(tmp_path / "toy.toml"), "--json"]) in (
-        0,
-        3,
-    )  # 3: this host lacks something
-    trials = json.loads(capsys.readouterr().out)["trials"]
-    assert [trial["repetition"] for trial in trials] == [1, 2]
 
 
 def test_its_section_and_figure_are_in_every_output(
@@ -74,14 +107,14 @@ def test_its_section_and_figure_are_in_every_output(
     kept = [cell["kept_pct_median"] for cell in found["cells"]]
     lost = [cell["loss_pct_median"] for cell in found["cells"]]
     assert [100 - ratio for ratio in lost] == pytest.approx(kept) and min(kept) < 100
-    rows = found["halves"]["tables"]["halves"]
+    rows = found[NAME]["tables"][NAME]
     assert [row["kept_pct"] for row in rows] == kept
-    for name, column in (("cells", "kept_pct_median"), ("halves", "kept_pct")):
+    for name, column in (("cells", "kept_pct_median"), (NAME, "kept_pct")):
         with (out / f"{name}.csv").open(newline="") as file:
             assert [float(row[column]) for row in csv.DictReader(file)] == pytest.approx(kept)
     page = (out / "index.html").read_text()
     words = f"The worst cell keeps {min(kept):.2f} % of its packets."
-    assert '<section id="halves"' in page and '<a href="#halves">Halves</a>' in page
+    assert f'<section id="{NAME}"' in page and f'<a href="#{NAME}">Halves</a>' in page
     assert words in page and "Kept, %" in page
     assert "## What each cell keeps" in (out / "report.md").read_text()
 

@@ -79,8 +79,8 @@ class _Limit:
     """Its trials above it lost nothing: it fell behind."""
     why: str | None = None
     """In the place of the usual reason."""
-    with_room: str = ""
-    """The load that a larger ring is predicted to hold."""
+    with_room: tuple[float, str] | None = None
+    """The load that a larger ring is predicted to hold, and how that is known; None = not known."""
     lost: Sequence[Trial] = ()
     """Measured trials that lost packets, of a search that its budget ended."""
 
@@ -126,30 +126,46 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         headline=render(answer.findings[0], "title"), lossy=len(lossy), lossy_of=len(known),
         tolerated=_tolerated(searched.answers),
         needed="" if answer.needed is None else needed_words(answer.needed, answer.by),
+        predicted=_predicted(source, answer),
         window="" if searched.window is None else searched.window.name,
         sure=_sure(searched, answer, source, ends),
     )  # fmt: skip
 
 
-def _with_room(searched: SearchedCell, answer: Answer) -> str:
+def _predicted(source: Source, answer: Answer) -> str:
+    """The limit that `search.predicted` names, beside the measured one."""
+    said = value_in(source.run.manifest, "search", "predicted")
+    if not isinstance(said, (int, float)):
+        return ""
+    load, fit = writing(answer).at(said), answer.fit
+    if fit is None:
+        return worded("predicted.not_measured", load=load)
+    measured, off = writing(answer).at(fit.estimate), said / fit.estimate - 1
+    code = "more" if off > 0 else "less"
+    return worded(f"predicted.{code}", load=load, measured=measured, off=abs(off))
+
+
+def _with_room(searched: SearchedCell, answer: Answer) -> tuple[float, str] | None:
     """The limit with a larger ring, as the twins of trials say whose rings were half full, and no
-    more than the busiest thread has time for; empty if fewer than three say it. A ring holds what
+    more than the busiest thread has time for; None if fewer than three say it. A ring holds what
     a thread without time left falls behind by, and that is not carried."""
     believed = [one for t in searched.trials if (one := tried(t.record)).fits(answer.goal)]
     queues = [(one.value, one.record.packets.queue) for one in believed]
     said = [(value, q.fits_times, q.roomy_fits_times) for value, q in queues if q is not None]
+    if any(one.record.cpu_not_valid for one in believed):
+        return ""  # what its thread has time for is not known
     now = [value * fits for value, fits, roomy in said if fits and roomy]
     then = [value * roomy for value, fits, roomy in said if fits and roomy]
     if len(now) < LEAST_TWINS:
-        return ""
+        return None
     busy = [(one.value, one.record.busiest_thread) for one in believed]
     full = [value / thread.cpu_ratio for value, thread in busy if thread and thread.cpu_ratio]
     roomy, paced = median(then), median(full) if full else math.inf
-    if (more := min(roomy, paced) / median(now) - 1) <= 0:
-        return ""
-    load = writing(answer).at(min(roomy, paced))
+    value = min(roomy, paced)
+    if (more := value / median(now) - 1) <= 0:
+        return None
     code = "with_room" if roomy <= paced else "with_room_paced"
-    return worded(code, trials=len(now), load=load, more=more)
+    return value, worded(code, trials=len(now), load=writing(answer).at(value), more=more)
 
 
 Ends = tuple[CardLoad | None, CardLoad | None]
@@ -452,7 +468,7 @@ def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) 
 
     def one(name: str, *settings: str, **words: object) -> Action:
         made = _action(name, source.command_with(*settings), again, **words)
-        state = proofs.get(" ".join(settings))
+        state = proofs.get(" ".join(s for s in settings if not s.startswith("search.")))
         return made.model_copy(update={"state": state}) if state else made
 
     void = next((s for s in always_void(story) if s.to_do), None)
@@ -476,9 +492,12 @@ def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) 
     bursts = lossy and _mostly(above, "burst", "costly")
     perhaps = lossy and _mostly(above, "burst", "costly", "not_known") and not full
     if (bursts or perhaps) and limit.knob.startswith("sut.ring_size"):
-        room = one("room" if bursts else "room-perhaps", f"sut.ring_size={ROOMY_SLOTS}")
-        why = " ".join(filter(None, (room.why, limit.with_room)))
-        yield room.model_copy(update={"why": why})
+        settings, why = [f"sut.ring_size={ROOMY_SLOTS}"], ""
+        if limit.with_room is not None:
+            value, why = limit.with_room
+            settings.append(f"search.predicted={value:.4g}")
+        room = one("room" if bursts else "room-perhaps", *settings)
+        yield room.model_copy(update={"why": " ".join(filter(None, (room.why, why)))})
     host = value_in(source.run.manifest, "host", "cpu", "cpus")
     # An idle one would change nothing with another CPU.
     if limit.by == "sut" and not bursts and cpus and workers and not idle:

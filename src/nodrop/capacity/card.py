@@ -99,6 +99,8 @@ def loads_lines(card: Card) -> Iterator[tuple[str, str]]:
         yield "", card.tolerated
     if card.needed:
         yield "need", card.needed
+    if card.predicted:
+        yield "predicted", card.predicted
     yield "breaks", card.breaks.verdict
 
 

@@ -494,10 +494,8 @@ def _check(cell: AskedCell, search: Search) -> None:
             f"matrix.load.{search.by}: is what the search varies: leave it out of the matrix"
         )
     if (search.by == "rate") != ("rate" in cell.load):
-        raise BadInput(
-            f'search.by = "{search.by}": load.kind = "{cell.load.get("kind")}" '
-            + ('has its rate alone: search.by = "rate"' if "rate" in cell.load else "has no rate")
-        )
+        code = "rate" if "rate" in cell.load else "no_rate"
+        raise BadInput(worded(f"scale.{code}", by=search.by, kind=cell.load.get("kind")))
     if search.by == "multiplier" and (cell.load.get("pps") or cell.load.get("top_speed")):
         pace = "pps" if cell.load.get("pps") else "top_speed"
         raise BadInput(

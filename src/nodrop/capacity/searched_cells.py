@@ -41,8 +41,7 @@ class SearchedCell:
     answers: tuple[Answer, ...]
     """One per goal."""
     forecast: Forecast | None
-    """Forecast of what the budget was likely to buy; None without one, or in a run of an older
-    nodrop."""
+    """Forecast of what the budget was likely to buy; None without one."""
 
     @property
     def by_detections(self) -> bool:
@@ -50,8 +49,7 @@ class SearchedCell:
 
     @property
     def window(self) -> LoadWindow | None:
-        """Window that all trials sent; None in a run of an older nodrop, or of another
-        generator."""
+        """Window that all trials sent; None of another generator than nodrop's."""
         every = (t.record.window for t in (*self.trials, *self.ramps))
         return next((window for window in every if window is not None), None)
 

@@ -121,6 +121,8 @@ def answer_lines(story: Story, searched: SearchedCell, card: Card, page: Path) -
         yield Line(key="", words=card.tolerated, rank=2)
     if card.needed:
         yield Line(key="need", words=card.needed, style="bold")
+    if card.predicted:
+        yield Line(key="predicted", words=card.predicted)
     if card.too_much is not None:
         words = ", ".join(filter(None, (rate_words(card.too_much), lost_words(card))))
         yield Line(key="too much", words=words)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import keyword
+import re
+import shlex
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
@@ -12,6 +16,7 @@ from typing import Annotated
 import typer
 
 from nodrop.errors import BadInput, LabProblem
+from nodrop.installation import PACKAGE, adding
 from nodrop.terminal.arguments import complain, say
 
 
@@ -42,13 +47,26 @@ def init(
         Find | None,
         typer.Option("--find", help="capacity searches the highest load, loads compares two."),
     ] = None,
+    plugin: Annotated[
+        str | None,
+        typer.Option(
+            "--plugin", metavar="NAME", help="Write a Python package that adds to nodrop."
+        ),
+    ] = None,
 ) -> None:
     """Write a commented experiment file. Asks four questions, if no options answer them.
+
+    With --plugin it writes the folder NAME instead: a question of your own, whole, with its entry
+    points and a test.
 
     \b
     nodrop init my.toml --trace my.pcap
     nodrop init my.toml --trace make:demo --sut sink --find loads
+    nodrop init --plugin my-question
     """
+    if plugin is not None:
+        _write_plugin(plugin)
+        return
     from nodrop.config.experiment import load_experiment
     from nodrop.config.options import unknown_key
     from nodrop.plugins import of_table
@@ -72,6 +90,26 @@ def init(
         raise
     say(f"{file} is written. Next:")
     say(f"nodrop plan {file}")
+
+
+def _write_plugin(name: str) -> None:
+    """A copy of nodrop.testing/plugin with its own name."""
+    module = name.replace("-", "_")
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or keyword.iskeyword(module):
+        raise BadInput(f"--plugin {name}: no name of a package", hint="small letters, digits and -")
+    if importlib.util.find_spec(module) is not None:
+        raise BadInput(f"--plugin {name}: Python has a module of this name", hint="take another")
+    folder, template = Path(name), PACKAGE / "testing/plugin"
+    if folder.exists():
+        raise BadInput(f"{folder}: is there already", hint="take another name, or remove it")
+    for source in sorted(path for path in template.rglob("*") if path.suffix in (".py", ".toml")):
+        file = folder / str(source.relative_to(template)).replace("toy_question", module)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        text = source.read_text()
+        file.write_text(text.replace("toy_question", module).replace("toy-question", name))
+    say(f"{folder} is written. Next, to have `nodrop {name}` and to test it:")
+    say(adding("pytest", "--editable", f"./{folder}"))
+    say(f"{shlex.quote(sys.executable)} -m pytest {folder}")
 
 
 def _asked(asks: bool, question: str, default: str) -> str:

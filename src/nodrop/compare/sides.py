@@ -211,16 +211,10 @@ OF_ONE_RUN = (
 )  # fmt: skip
 
 
-def _per_packet(trial: Trial) -> float | None:
-    record = trial.record
-    if record.sut_cpu_s is None or not record.offered.sent:
-        return None
-    return record.sut_cpu_s / record.offered.sent
-
-
 PER_PACKET = Figure(
     name="cpu_us_per_packet", title="CPU per packet", unit="µs", scale=1e6, digits=3,
-    of=_per_packet, help="CPU time of the SUT for each packet that was sent",
+    of=lambda trial: trial.record.sut_cpu_s_per_packet,
+    help="CPU time of the SUT for each packet that was sent",
     ways=("uses", "use", "more CPU per packet", "less CPU per packet"),
 )  # fmt: skip
 
@@ -520,18 +514,20 @@ def _measured_how(said: Any) -> Any:
     return {key: said[key] for key in said if key not in WHEN_AND_HOW_OFTEN}
 
 
+SEARCH_ASKS = ("by", "goals", "rounds", "budget_s", "need", "predicted")
+"""Settings of a search that change no figure."""
+
+
 def _searched_how(said: Any) -> Any:
     """Settings of a search by which its figures came about; its goals are the names of its
     figures."""
     if not isinstance(said, dict):
         return None
-    return {
-        key: said[key] for key in said if key not in ("by", "goals", "rounds", "budget_s", "need")
-    }
+    return {key: said[key] for key in said if key not in SEARCH_ASKS}
 
 
 def _asked(manifest: Mapping[str, Any], experiment: str) -> Iterator[tuple[str, Any]]:
-    """Setup and limits are in no other place of an older manifest."""
+    """Setup, limits and tuning, as the experiment and the settings of a run name them."""
     table: dict[str, Any] = {}
     with suppress(tomllib.TOMLDecodeError):
         table = tomllib.loads(experiment)

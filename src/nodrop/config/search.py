@@ -95,6 +95,9 @@ class Search(Options):
     need: Annotated[str, AfterValidator(_readable_need)] | None = None
     """`"1Gbit/s"`, `"20000pps"` or `"1X"`: a load that has to be carried. The search tries it
     first, and says whether it is carried for the first goal, and with what headroom."""
+    predicted: Positive | None = None
+    """Load, on the scale of `by`, that another run predicts to be the most that is carried. The
+    answer shows it beside the limit that was measured."""
     goals: Annotated[tuple[LossRatio, ...], Field(min_length=1)] = (0.0, 0.005)
     """Loss ratios that are tolerated: 0 is the no-drop rate (NDR), others partial-drop rates."""
     goals_of: Of = "packets"

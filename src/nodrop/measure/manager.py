@@ -356,7 +356,7 @@ def question(experiment: Experiment) -> Question:
 def _must_have_a_controller(found: Path) -> None:
     if "controller" not in read_manifest(found):
         raise BadInput(
-            f"{found}: begun by an older nodrop, whose plan was a list of trials",
+            f"{found}: its manifest names no controller",
             hint="it can be read and reported, but not gone on with: start a new run",
         )
 

@@ -342,7 +342,7 @@ def _machine(sender: Held) -> str:
 def _earlier(found: Path) -> Json:
     opened = open_run(found)
     if "controller" not in opened.manifest:
-        raise BadInput(f"{found}: begun by an older nodrop; start a new run")
+        raise BadInput(f"{found}: its manifest names no controller; start a new run")
     lines = [record.to_line() for record in opened.trials.records]
     return {"manifest": opened.manifest, "lines": lines}
 

@@ -7,7 +7,6 @@ said with it.
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +26,6 @@ from nodrop.report.story import Cell, Story, by_key, once, starts_of
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary, share_interval, upper_bound
 from nodrop.untrusted.json_text import table_in, tables_in
-
-_NUMBERS = re.compile(r"[\d.,\u202f]+")
 
 
 def places_words(cell: Cell) -> str:
@@ -52,16 +49,10 @@ def places_of(cell: Cell) -> dict[str, int]:
 
 def pointers(cell: Cell) -> list[tuple[str, list[tuple[str, Trial]]]]:
     """Rules that point at a cause, the commonest first: their words in each lossy trial."""
-    causes = ((rule, (words, t)) for t in cell.lossy for rule, words in _causes(t))
+    causes = (
+        (cause.rule, (cause.words, t)) for t in cell.lossy for cause in t.record.packets.loss_causes
+    )
     return sorted(by_key(causes).items(), key=lambda found: -len(found[1]))
-
-
-def _causes(trial: Trial) -> list[tuple[str, str]]:
-    """Rule and words of each; of older runs the words alone, which differ in their numbers."""
-    found = trial.record.packets.loss_causes
-    words = trial.record.packets.loss_cause
-    old = [(_NUMBERS.sub("#", words), words)] if words else []
-    return [(cause.rule, cause.words) for cause in found] or old
 
 
 def causes_words(cell: Cell) -> str:
@@ -75,7 +66,7 @@ def causes_words(cell: Cell) -> str:
         where = f"in {len(told)}{of}: " if lossy > 1 else ""
         such = " (so in the first of them)" if len({words for words, _ in told}) > 1 else ""
         parts.append(f"{where}{escape.plain(told[0][0])}{such}")
-    if unknown := sum(not _causes(t) for t in cell.lossy):
+    if unknown := sum(not t.record.packets.loss_causes for t in cell.lossy):
         parts.append(f"in {unknown} nothing does")
     return "; what points at the cause" + (" " if lossy > 1 else ": ") + "; ".join(parts)
 

@@ -157,8 +157,6 @@ class Aside:
     cpus: int | None = None
     foreign_cpu_ratio: float | None = None
     """Share of the CPUs that the SUT may use: what others used under load."""
-    foreign_of_all_cpus: bool = False
-    """From an older version, which looked at the whole host."""
     phases_s: Mapping[str, Any] = field(default_factory=dict)
     """Phases of the activation, in seconds."""
     asks_clock: bool = False
@@ -251,7 +249,6 @@ def _aside(run: RunDir, record: TrialRecord, details: Json) -> Aside:
         anonymous_bytes=anonymous if isinstance(anonymous, int) else None,
         cpus=len(cpus) if isinstance(cpus, list) else None,
         foreign_cpu_ratio=_foreign_cpu_ratio(run, record, details),
-        foreign_of_all_cpus="foreign_cpu_ratio" not in details,
         phases_s={sys.intern(name): took for name, took in phases.items()},
         asks_clock=isinstance(facts.get("tsc"), dict),
         warm_up=warm_up if warm_up.get("discarded") else None,

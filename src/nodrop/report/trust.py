@@ -3,7 +3,7 @@ taken as they are: captures that were changed, rules not measured, keys of a yam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -128,7 +128,30 @@ def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
             }
             knob = escape.plain(remark.knob, longest=1000)
             said.append(Sentence(f"frames-{about}", text, evidence, (*found,), whose, knob))
+        said += _denied(whose, trials)
     return tuple(said)
+
+
+def _denied(whose: str, trials: Sequence[Trial]) -> Iterator[Sentence]:
+    """Losses in a ring that the SUT does not see, beside the drops that it counts itself."""
+    books = {trial: trial.record.packets for trial in trials}
+    lost = {
+        trial: (one.lost_packets or 0) - (one.lost_before_sut_packets or 0)
+        for trial, one in books.items()
+        if one.own_dropped_packets is not None
+    }
+    found = [t for t, packets in lost.items() if packets > (books[t].own_dropped_packets or 0)]
+    if not found:
+        return
+    worst = max(found, key=lost.__getitem__)
+    evidence = {
+        "own_dropped_packets": [books[t].own_dropped_packets for t in found],
+        "lost_packets": [lost[t] for t in found],
+    }
+    own = books[worst].own_dropped_packets
+    yield sentence_of(
+        "drops-denied", evidence, found, whose, n=len(found), own=own, lost=lost[worst]
+    )
 
 
 def decoder_words(story: Story) -> list[str]:
@@ -279,13 +302,13 @@ def _others(story: Story) -> Iterator[Sentence]:
     if foreign := {t: n for t in story.trials if (n := t.record.packets.foreign_packets)}:
         yield sentence_of("foreign-packets", {t.name: n for t, n in foreign.items()}, foreign)
     found, every = other_programs(story), len(story.trials)
-    n, whole = len(found.ratios), found.whole
+    n = len(found.ratios)
     evidence = {"most_ratio": max(found.ratios, default=0.0), "trials": n}
     if found.crowded:
-        yield sentence_of("host-crowded", evidence, found.crowded, whole=whole, words=found.words)
+        yield sentence_of("host-crowded", evidence, found.crowded, words=found.words)
     elif found.ratios:
         known = "" if n == every else f" (known of {n} of {count_of(every, 'trial')})"
-        yield sentence_of("host-quiet", evidence, whole=whole, known=known)
+        yield sentence_of("host-quiet", evidence, known=known)
     seen = ((t, t.record.disturbed) for t in story.trials)
     if held := {t: one.quota for t, one in seen if one and one.quota is not None}:
         worst = max(held.values(), key=lambda quota: quota.throttled_s)
@@ -346,7 +369,7 @@ def undone(source: Source) -> tuple[list[str], list[str]] | None:
 
 
 def cpus_of_both(story: Story) -> Iterator[Sentence]:
-    """Trials of older runs do not record it."""
+    """Whether the generator and the SUT could use the same CPUs."""
     shared: list[Trial] = []
     apart: dict[Trial, str] = {}
     for trial in (one for one in story.trials if one.record.sut_cpus):
@@ -392,7 +415,6 @@ FOREIGN_CPU_RATIO = 0.25
 class OtherPrograms:
     ratios: tuple[float, ...]
     crowded: tuple[Trial, ...]
-    whole: str
     words: str
 
 
@@ -400,11 +422,9 @@ class OtherPrograms:
 def other_programs(story: Story) -> OtherPrograms:
     known = [(r, t) for t in story.trials if (r := t.aside.foreign_cpu_ratio) is not None]
     crowded = tuple(t for ratio, t in known if ratio >= FOREIGN_CPU_RATIO)
-    every = any(t.aside.foreign_of_all_cpus for _, t in known)
     limit, of = f"{FOREIGN_CPU_RATIO * 100:.0f} %", count_of(len(known), "trial")
     return OtherPrograms(
         ratios=tuple(ratio for ratio, _ in known),
         crowded=crowded,
-        whole="the host's CPUs" if every else "the CPUs that the SUT may use",
         words=f"in {len(crowded)} of {of} more than {limit}",
     )

@@ -181,6 +181,8 @@ class Card(Model):
     """The difference that tolerating loss makes, in words."""
     needed: str = ""
     """Whether the load that has to be carried is, in words; empty if none has."""
+    predicted: str = ""
+    """The limit that another run predicted, beside the one that was measured; empty if none was."""
     window: str
     breaks: Breaks
     sure: Sure

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from nodrop.config.units import count_of
-from nodrop.ledger.hops import CUT, Class, Outcome, outcome_of
+from nodrop.ledger.hops import CUT, Class
 
 if TYPE_CHECKING:
     from nodrop.ledger.balance import Ledger
     from nodrop.ledger.verdict import Verdict
 
-# Formats of a line of trials.jsonl, and how the older ones are read.
-#
-# | format | what it is | how it is read |
-# |---|---|---|
-# | 1 | all fields beside each other | `_from_1`: to the envelope, its `offered` and its `body` |
-# | 2 | an envelope with a body by kind | as it is |
-
 FORMAT: Final[Literal[2]] = 2
+"""Format of a line of trials.jsonl: an envelope with a body by kind."""
 RUN_FORMAT = 1
 """Format of manifest.json."""
 
@@ -52,6 +46,7 @@ FLAT: Mapping[str, tuple[str, str]] = {
             "answered_packets",
             "residual_packets",
             "residual_bytes",
+            "own_dropped_packets",
             "cut_packets",
             "invalid_packets",
             "checksum_packets",
@@ -73,61 +68,21 @@ FLAT: Mapping[str, tuple[str, str]] = {
         )
     },
 }
-"""Where the fields of format 1 stand now. Tables name their figures and columns so."""
-
-WITHIN_SUT = ("socket ring", "SUT")
-"""Packets lost here had arrived at the SUT; the other places of format 1 lay before it."""
-
-NEVER_COUNTED = "duplicated_packets"
-"""A class of format 1 that nothing ever counted: a copy shows as foreign."""
+"""Names of tables for figures and columns → the part of a record, and the field there."""
 
 
 class UnknownFormat(Exception):
     """The line is of no format that this nodrop reads; says so in words."""
 
 
-def _from_1(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Lines from before there were three outcomes say theirs by their reasons; what was lost before
-    the SUT, lines from before that was counted say by the names of the places."""
-    found: dict[str, Any] = {"offered": {"unit": "packets"}, "body": {"kind": "packets"}}
-    for name, value in line.items():
-        if name in FLAT:
-            part, now = FLAT[name]
-            found[part][now] = value
-        elif name not in found and name != NEVER_COUNTED:
-            found[name] = value
-    burst, places = line.get("largest_late_burst"), line.get("lost_by_place")
-    if isinstance(burst, dict):
-        rest = {name: value for name, value in burst.items() if name != "packets"}
-        found["offered"]["largest_late_burst"] = rest | {"sent": burst.get("packets")}
-    if "lost_before_sut_packets" not in line and isinstance(places, dict) and places:
-        before = [n for place, n in places.items() if place not in WITHIN_SUT]
-        if all(isinstance(n, int) for n in before):
-            found["body"]["lost_before_sut_packets"] = sum(before)
-    if "outcome" not in line and "valid" in line:
-        reasons = line.get("invalid_reasons")
-        codes = [code for code in reasons or () if isinstance(code, str)]
-        found["outcome"] = str(Outcome.MEASURED if line["valid"] else outcome_of(codes))
-    return found | {"format": 2}
-
-
-READ: Mapping[int, Callable[[Mapping[str, Any]], dict[str, Any]]] = {1: _from_1}
-"""Format → what makes a line of the next one of it."""
-
-
 def current(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of any format, as this format has it."""
-    while (found := line.get("format", 1)) != FORMAT:
-        if isinstance(found, bool) or not isinstance(found, int) or found not in READ:
-            raise UnknownFormat(_words(found))
-        line = READ[found](line)
+    """The line, if it is of this format."""
+    found = line.get("format")
+    if found != FORMAT or not isinstance(found, int):
+        newer = isinstance(found, int) and found > FORMAT
+        words = f"{found} is of a newer nodrop; this one reads" if newer else "must be"
+        raise UnknownFormat(f"{words} {FORMAT}")
     return line
-
-
-def _words(found: object) -> str:
-    if isinstance(found, int) and found > FORMAT:
-        return f"{found} is of a newer nodrop; this one reads up to {FORMAT}"
-    return f"is no number of a trial record's format (1 to {FORMAT})"
 
 
 MOST = 2**63 - 1
@@ -140,7 +95,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Model(BaseModel):
-    # Unknown fields are ignored: an older nodrop reads what a newer one wrote.
+    # Unknown fields are ignored: one may read what a newer nodrop wrote.
     model_config = ConfigDict(
         frozen=True,
         extra="ignore",
@@ -403,6 +358,9 @@ class PacketBooks(Model):
     them too. Null if the loss is not known, the generator cannot say, and in older runs."""
     loss_place: str | None = None
     lost_by_place: dict[str, Packets] = Field(default_factory=dict)
+    own_dropped_packets: Packets | None = None
+    """Dropped packets as the SUT says, where the kernel counts a ring that the SUT does not see;
+    else null."""
     lost_before_sut_packets: Packets | None = None
     """Lost packets that never arrived at the SUT's sockets."""
     loss_evidence: str = ""

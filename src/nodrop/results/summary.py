@@ -118,15 +118,10 @@ def begun_sitting(manifest: Mapping[str, Any], now: Json) -> list[Json]:
 
 
 def sittings(manifest: Mapping[str, Any]) -> list[Json]:
-    """Older manifests have no list: what the first one ran on stands in the manifest itself."""
+    """Empty for a fleet, and for a run that nodrop did not measure."""
     listed = manifest.get("sittings")
-    if isinstance(listed, list):
-        return [one for one in listed if isinstance(one, dict) and one.get("name")]
-    if "self_test" not in manifest:
-        return []
-    first = {key: manifest[key] for key in OF_A_HOST if key in manifest}
-    first["began_utc"] = manifest.get("started_utc")
-    return [{"name": _free_name(first, []), **first}]
+    found = listed if isinstance(listed, list) else []
+    return [one for one in found if isinstance(one, dict) and one.get("name")]
 
 
 def measured_on(manifest: Mapping[str, Any]) -> Mapping[str, Json]:
@@ -178,16 +173,10 @@ def _free_name(sitting: Mapping[str, Any], taken: Sequence[str]) -> str:
 Sut = Literal["fresh", "standing"]
 
 
-def _cpu_per_packet(record: TrialRecord) -> float | None:
-    if record.sut_cpu_s is None or not record.offered.sent:
-        return None
-    return record.sut_cpu_s / record.offered.sent
-
-
 METRICS: Mapping[str, Callable[[TrialRecord], float | None]] = {
     "loss_ratio": lambda record: record.loss_ratio,
     "detection_loss_ratio": lambda record: record.detection_loss_ratio,
-    "cpu_per_packet": _cpu_per_packet,
+    "cpu_per_packet": lambda record: record.sut_cpu_s_per_packet,
     "sut_cpu_s": lambda record: record.sut_cpu_s,
     "sut_rss_peak_bytes": lambda record: record.sut_rss_peak_bytes,
     "host_cpu_ratio": lambda record: record.host_cpu_ratio,

@@ -397,6 +397,9 @@ class TrialRecord(Model):
     """Null if nobody looked."""
     host_cpu_ratio: NotNegative | None = None
     """Share of all CPUs of the receiving host that was used while the load was offered."""
+    cpu_not_valid: str = ""
+    """Why the SUT's CPU time says nothing of its load (its workers poll); empty if it does. Then
+    `busiest_thread`, `cpu_ratio` of its workers and its CPU time for a packet are null."""
     sut_rss_peak_bytes: Packets | None = None
     busiest_thread: Thread | None = None
     threads: list[SutThread] = Field(default_factory=list)
@@ -457,6 +460,13 @@ class TrialRecord(Model):
         ramp = {} if tried.ramp is None else {"load.ramp": tried.ramp.start}
         soak = {} if tried.soak is None else {"load.soak_s": tried.duration_s}
         return {**self.cell, f"load.{tried.by}": tried.value, **ramp, **soak}
+
+    @property
+    def sut_cpu_s_per_packet(self) -> float | None:
+        """CPU time for a packet that was sent; None if it was not measured, or is not valid."""
+        if self.sut_cpu_s is None or not self.offered.sent or self.cpu_not_valid:
+            return None
+        return self.sut_cpu_s / self.offered.sent
 
     @property
     def detection_loss_ratio(self) -> float | None:
@@ -525,7 +535,7 @@ class TrialRecord(Model):
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
-        """A record from a line of this format or an older one (results/records.py). RecordError,
+        """A record from a line. RecordError,
         naming the first field at fault, if the line is no trial record."""
         try:
             return cls.model_validate(current(decode_object(line)))
@@ -586,24 +596,6 @@ def accelerator_words(trials: Iterable[Accelerated]) -> str:
     return "/".join("tcg (emulated)" if name == "tcg" else name for name in names)
 
 
-ADDED_LATER: frozenset[str] = frozenset(
-    {
-        "disturbed",
-        "pair",
-        "host",
-        "reset_s",
-        "searched",
-        "threads",
-        "threads_unexplained_packets",
-        "flow_sizes",
-        "detections",
-        "window",
-    }
-)
-"""Fields that run directories of this format may lack: they came after its first lines were
-written. A new field goes in here too."""
-
-
 @cache
 def trial_schema(by: type[GenerateJsonSchema] = GenerateJsonSchema) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a line, as a writer makes it."""
@@ -613,7 +605,6 @@ def trial_schema(by: type[GenerateJsonSchema] = GenerateJsonSchema) -> dict[str,
         **TrialRecord.model_json_schema(mode="serialization", schema_generator=by),
     }
     schema["title"] = "nodrop trial record"
-    schema["required"] = [name for name in schema["required"] if name not in ADDED_LATER]
     return schema
 
 

@@ -436,22 +436,6 @@ def test_arguments_that_are_no_runs_own_are_refused(
     assert host.run == []
 
 
-def test_a_driver_of_an_older_journal_is_for_hands_and_holds_up_nothing(host: Host) -> None:
-    host.add("ndlv1")
-    journal = DiskJournal.create()
-    push(journal, "ndlv1")
-    kept = ["eth1", "e1000e", "9000", "rx=off tso=on", "1"]
-    journal.push(what="port eth1", action=Action.LOAD_DRIVER, arguments=kept)
-    abandon(journal)
-    (report,) = undo_abandoned()
-    assert report.done == ["ndlv1"]
-    assert report.failed == [
-        "port eth1: an older nodrop wrote this; do it by hand: modprobe e1000e; ip link set eth1 "
-        "mtu 9000 up; ethtool -K eth1 rx off tso on; sysctl -w net.ipv6.conf.eth1.disable_ipv6=1; "
-        f"then delete {journal.path}"
-    ]
-
-
 def test_what_would_be_done_is_said_and_not_done(
     host: Host, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -262,17 +261,3 @@ def test_back_on_the_first_host_trials_are_its_own_again(
     looks_like(monkeypatch, "one")
     outcome = run([World()], resume=True)
     assert [record.host for record in outcome.records] == [None, "beta", None]
-
-
-def test_a_run_begun_by_an_older_nodrop_had_the_host_of_its_manifest(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks_like(monkeypatch, "one")
-    first = run([World(), DEAD, DEAD]).directory
-    manifest = read_manifest(first)
-    del manifest["sittings"]
-    (first / "manifest.json").write_text(json.dumps(manifest))
-    looks_like(monkeypatch, "two", hostname="beta")
-    outcome = run([World(), World()], resume=True)
-    assert [one["name"] for one in read_manifest(first)["sittings"]] == ["alpha", "beta"]
-    assert [record.host for record in outcome.records] == [None, "beta", "beta"]

@@ -279,6 +279,31 @@ def test_bursts_want_a_larger_ring_before_a_further_cpu(
 
 
 @pytest.mark.parametrize(
+    ("predicted", "words"),
+    [
+        (
+            9.0,
+            r"9,000 packets/s (9X) by an earlier run; measured: [\d,]+ packets/s .*, \d+ % less.",
+        ),
+        (
+            6.0,
+            r"6,000 packets/s (6X) by an earlier run; measured: [\d,]+ packets/s .*, \d+ % more.",
+        ),
+        (None, ""),
+    ],
+)
+def test_a_predicted_limit_stands_beside_the_measured_one(
+    tmp_path: Path, predicted: float | None, words: str
+) -> None:
+    search = {} if predicted is None else {"predicted": predicted}
+    loads = [tried(7.0, [0.0] * 3), tried(8.0, [0.01] * 3)]
+    card = card_of(outcome_search(tmp_path, loads, search=search))
+    assert re.fullmatch(words.replace("(", "\\(").replace(")", "\\)"), card.predicted), (
+        card.predicted
+    )
+
+
+@pytest.mark.parametrize(
     ("roomy", "words"),
     [
         (1.5, "Predicted: 11,900 packets/s (11.9X), 50 % more, by the rings of 3 trials."),
@@ -308,6 +333,7 @@ def test_a_larger_ring_has_its_predicted_load(
     (run / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     room = next(a for a in card_of(run).actions if "ring" in a.text)
     assert room.why.endswith(words) if roomy else "Predicted" not in room.why, room.why
+    assert ("search.predicted=" in room.command) == bool(roomy)
 
 
 @pytest.mark.parametrize(("sent", "says"), [(64.0, True), (13.0, False)])

@@ -96,7 +96,7 @@ def test_a_load_that_was_given_has_a_confidence(
     ("shown", "verdict", "why"),
     [
         (None, "Nothing breaks yet.", "No higher load was given."),
-        (False, "Suricata falls behind.", "Its rings held what it did not do in time."),
+        (False, "Suricata falls behind.", "What it did not do in time waited."),
     ],
 )
 def test_a_burst_that_rings_held_is_not_called_carried(

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from nodrop.ledger.transactions import Transactions
-from nodrop.results.records import FLAT, FORMAT, NEVER_COUNTED, READ, Model
+from nodrop.results.records import FLAT, FORMAT
 from nodrop.results.transaction_books import TransactionBooks
 from nodrop.results.trial import RecordError, TrialRecord, trial_schema
 from tests.made.outcome_runs import trial
@@ -100,82 +100,7 @@ def test_a_record_that_contradicts_itself_is_refused(change: dict[str, Any]) -> 
         TrialRecord(**(WHOLE | change))
 
 
-# --- older formats -------------------------------------------------------------------------------
-
-
-def old_lines() -> list[dict[str, Any]]:
-    """Lines of runs that were measured with format 1, before and after it got more fields."""
-    return [
-        json.loads(line)
-        for run in sorted(RUNS.iterdir())
-        for line in (run / "trials.jsonl").read_text().splitlines()
-    ]
-
-
-def test_every_older_format_has_a_way_to_the_next() -> None:
-    assert sorted(READ) == list(range(1, FORMAT))
-
-
-def test_lines_of_format_1_are_read_field_by_field() -> None:
-    lines = old_lines()
-    assert {line["format"] for line in lines} == {1}
-    assert any("accelerator" not in line for line in lines)
-    for line in lines:
-        record = TrialRecord.from_line(json.dumps(line))
-        assert record.format == FORMAT
-        for name, value in line.items():
-            if name not in ("format", "largest_late_burst", NEVER_COUNTED):
-                found = record.figure(name)
-                assert (found.model_dump() if isinstance(found, Model) else found) == value, name
-        again = json.loads(record.to_line())
-        jsonschema.Draft202012Validator(trial_schema()).validate(again)
-        assert TrialRecord.from_line(json.dumps(again)) == record
-
-
-@pytest.mark.parametrize(
-    ("valid", "reasons", "outcome"),
-    [
-        (True, [], "measured"),
-        (False, ["residual"], "void"),
-        (False, ["sut_died", "residual"], "failed"),
-        (False, ["sut_died", "sender_late"], "void"),
-    ],
-)
-def test_format_1_from_before_there_were_outcomes(
-    valid: bool, reasons: list[str], outcome: str
-) -> None:
-    line = {n: v for n, v in WHOLE.items() if n != "outcome"}
-    line |= {"format": 1, "valid": valid, "invalid_reasons": reasons}
-    assert TrialRecord.from_line(json.dumps(line)).outcome == outcome
-
-
-@pytest.mark.parametrize(
-    ("lost", "before"),
-    [
-        ({"socket ring": 7}, 0),
-        ({"path": 5, "socket ring": 7}, 5),
-        ({"softnet backlog": 3, "macvtap queue": 4, "SUT": 9}, 7),
-        ({}, None),
-    ],
-)
-def test_format_1_says_what_was_lost_before_the_sut_by_its_places(
-    lost: dict[str, int], before: int | None
-) -> None:
-    line = {**WHOLE, "format": 1, "lost_by_place": lost}
-    assert TrialRecord.from_line(json.dumps(line)).packets.lost_before_sut_packets == before
-
-
-def test_a_late_burst_of_format_1() -> None:
-    burst = {"at_s": 1.5, "late_us": 8e3, "packets": 40}
-    record = TrialRecord.from_line(
-        json.dumps({**WHOLE, "format": 1, "late_burst_packets": 44, "largest_late_burst": burst})
-    )
-    assert record.offered.sent_late == 44
-    assert record.offered.largest_late_burst is not None
-    assert record.offered.largest_late_burst.sent == 40
-
-
-@pytest.mark.parametrize("found", [0, -1, 3, 99, "1", 1.0, True, None, [1]])
+@pytest.mark.parametrize("found", [0, 1, -1, 3, 99, "2", 2.0, True, None, [2]])
 def test_a_format_that_is_not_known_is_named(found: object) -> None:
     with pytest.raises(RecordError, match=r"^format: "):
         TrialRecord.from_line(json.dumps({**WHOLE, "format": found}))

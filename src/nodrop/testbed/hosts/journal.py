@@ -442,7 +442,7 @@ def journal_words(label: str, first: str) -> str:
     """Whose run it is, by the first line of its journal on some host."""
     try:
         return run_words({**decode_object(first), "label": label})
-    except NotJson:  # of an older nodrop, or none
+    except NotJson:  # no line was written
         return f"run {label}"
 
 

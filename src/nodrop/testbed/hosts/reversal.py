@@ -10,7 +10,6 @@ from pathlib import Path
 
 from nodrop.errors import LabProblem
 from nodrop.testbed.hosts.api import Action
-from nodrop.testbed.hosts.folders import state_folder
 from nodrop.testbed.hosts.local import run_command
 from nodrop.untrusted.folder import Folder
 
@@ -127,14 +126,11 @@ def _return_port(label: str, netns: str, port: str, home: str, settings: str) ->
 def _load_driver(
     label: str, port: str, module: str, mtu: str, settings: str, ipv6_off: str
 ) -> Command:
+    del label
     _must_be_a_port(port)
     _must_be_named(module, r"[A-Za-z0-9][A-Za-z0-9_-]*", "a driver")
     _must_be_named(mtu, r"\d{2,5}", "an MTU")
     _must_be_named(ipv6_off, r"[01]?", "a value of disable_ipv6")
-    if re.fullmatch(r"([a-z]+=(on|off) ?)+", settings):
-        steps = _by_hand(port, module, mtu, settings, ipv6_off)
-        path = state_folder() / "undo" / f"{label}.jsonl"
-        raise LabProblem(f"an older nodrop wrote this; do it by hand: {steps}; then delete {path}")
     _must_be_named(settings, r"(-[acgklx] [a-z0-9_-]+=[a-z0-9]+ ?)*", "settings of a port")
     return [
         sys.executable,
@@ -151,15 +147,6 @@ def _load_driver(
 def _restore_settings(label: str, state: str) -> Command:
     del label
     return [sys.executable, "-m", "nodrop.tune.kept", state]
-
-
-def _by_hand(port: str, module: str, mtu: str, offloads: str, ipv6_off: str) -> str:
-    """Commands that undo, by hand, an entry of an older nodrop, which kept only offloads."""
-    steps = [f"modprobe {module}", f"ip link set {port} mtu {mtu} up"]
-    steps.append(f"ethtool -K {port} {' '.join(offloads.replace('=', ' ').split())}")
-    if ipv6_off:
-        steps.append(f"sysctl -w net.ipv6.conf.{port.replace('.', '/')}.disable_ipv6={ipv6_off}")
-    return "; ".join(steps)
 
 
 _COMMANDS: Mapping[str, Callable[..., Command]] = {

@@ -108,5 +108,5 @@ def test_each_trial_lasts_as_long_as_it_is_asked_to() -> None:
 def test_a_scale_that_the_load_does_not_have_is_refused() -> None:
     with pytest.raises(BadInput, match=r'search\.by = "rate"'):
         controller(Search(by="pps"), cell(400))
-    with pytest.raises(BadInput, match="has no rate"):
+    with pytest.raises(BadInput, match="has none"):
         controller(SEARCH, AskedCell(factors={}, load={"kind": "replay", "trace": "x"}))
