@@ -26,7 +26,6 @@ from nodrop.stats.interval import (
     relative_half_width,
     summarize,
 )
-from nodrop.untrusted.json_text import tables_in
 
 # How long the rest of a plan takes, from what the trials so far took.
 
@@ -120,7 +119,9 @@ def begun_sitting(manifest: Mapping[str, Any], now: Json) -> list[Json]:
 
 def sittings(manifest: Mapping[str, Any]) -> list[Json]:
     """Empty for a fleet, and for a run that nodrop did not measure."""
-    return [one for one in tables_in(manifest, "sittings") if one.get("name")]
+    listed = manifest.get("sittings")
+    found = listed if isinstance(listed, list) else []
+    return [one for one in found if isinstance(one, dict) and one.get("name")]
 
 
 def measured_on(manifest: Mapping[str, Any]) -> Mapping[str, Json]:
@@ -172,16 +173,10 @@ def _free_name(sitting: Mapping[str, Any], taken: Sequence[str]) -> str:
 Sut = Literal["fresh", "standing"]
 
 
-def _cpu_per_packet(record: TrialRecord) -> float | None:
-    if record.sut_cpu_s is None or not record.offered.sent:
-        return None
-    return record.sut_cpu_s / record.offered.sent
-
-
 METRICS: Mapping[str, Callable[[TrialRecord], float | None]] = {
     "loss_ratio": lambda record: record.loss_ratio,
     "detection_loss_ratio": lambda record: record.detection_loss_ratio,
-    "cpu_per_packet": _cpu_per_packet,
+    "cpu_per_packet": lambda record: record.sut_cpu_s_per_packet,
     "sut_cpu_s": lambda record: record.sut_cpu_s,
     "sut_rss_peak_bytes": lambda record: record.sut_rss_peak_bytes,
     "host_cpu_ratio": lambda record: record.host_cpu_ratio,
