@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from nodrop.errors import NodropError
+from nodrop.testbed.images.image import resolve_bits
 from tests.depth import depth
 from tests.e2e.conftest import SURICATA, WHOLE_TRACE, Run, closes, only
 from tests.e2e.one_world import STANDING, loads_of_one_world
@@ -124,3 +126,32 @@ def test_every_capture_of_suricata(run: Run, capture: str, ring: list[str], tmp_
     assert closes(record) and record.effective["capture"] == capture
     assert record.packets.captured_packets == record.offered.sent == REALMIX_PACKETS
     assert not record.packets.merged_packets
+
+
+def test_a_ring_below_a_driver_that_polls(run: Run) -> None:
+    """Suricata by DPDK says "drops: 0" of a ring that it does not see. Fragments are put together
+    ahead of it, and datagrams longer than its slots are cut. Its CPU time says nothing."""
+    try:
+        resolve_bits({}, "suricata-dpdk", base=Path())
+    except NodropError as missing:
+        pytest.skip(f"no image suricata-dpdk: {missing.hint}")
+    by = ["sut.capture=dpdk", "sut.ring_size=64", "load.speed=60"]
+    outcome = run(*by)
+    record = only(outcome)
+    assert record.valid, record.verdict
+    books = record.packets
+    assert closes(record) and books.residual_bytes == 0
+    assert books.merged_packets == MERGED and books.queue is not None and books.queue.slots == 64
+    assert books.captured_packets == REALMIX_PACKETS - MERGED
+    assert books.lost_by_place == {"socket ring": books.lost_packets}
+    assert books.lost_packets and books.own_dropped_packets == 0
+    said = (outcome.directory / "runs" / record.run / "sut" / "engine.json").read_text()
+    assert f"packets: {books.decoded_packets}, drops: 0 (0.00%)" in said
+    assert record.effective == {
+        "capture": "dpdk", "runmode": "workers", "threads": 1, "ring_size": 64, "defrag": True,
+    }  # fmt: skip
+    assert record.cpu_not_valid and record.sut_cpu_s and record.sut_cpu_s_per_packet is None
+    assert record.busiest_thread is None
+    (worker,) = [thread for thread in record.threads if thread.role == "worker"]
+    assert worker.cpu_ratio is None and worker.dropped_packets == books.lost_packets
+    assert record.threads_unexplained_packets == 0

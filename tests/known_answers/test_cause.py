@@ -6,6 +6,7 @@ Every one of them was once called a burst that needs a larger ring.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -492,6 +493,18 @@ def test_a_saturated_thread(ran: float) -> None:
     world = World(threads={"FM#01": [Made(ran=0.01)], W: [Made(ran=ran)]})
     found = ring(world.running((W, 0, 3, 9000), served={W: 21_000}))
     assert rules(found) == ["saturated"]
+
+
+@pytest.mark.parametrize("ran", [0.92, 1.0])
+def test_a_thread_that_polls_is_not_said_to_be_full(ran: float) -> None:
+    """It runs as much without a packet. Who took its CPU is known all the same."""
+    world = World(threads={W: [Made(ran=ran)]})
+    running = replace(world.running((W, 0, 3, 9000), served={W: 21_000}), polls=True)
+    (found,) = ring(running)
+    assert found.rule == "not_known" and "polls" in found.words and not found.knob
+    world = World(threads={W: [Made(ran=0.3, waited=0.7)]}, others={0: 0.7})
+    running = replace(world.running((W, 0, 3, 9000), served={W: 21_000}), polls=True)
+    assert rules(ring(running))[0] == "other_programs"
 
 
 def test_what_nobody_saw_is_not_known() -> None:

@@ -64,7 +64,11 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         tmp_path / "told",
         [
             Load(cell=bare | {"load.pps": 1}, trials=[0.0] * 3, fields=slow),
-            Load(cell=bare | {"load.pps": 2}, trials=[0.0, 0.1, "died"], fields=slow),
+            Load(
+                cell=bare | {"load.pps": 2},
+                trials=[0.0, 0.1, "died"],
+                fields=slow | {"own_dropped_packets": 0},
+            ),
             Load(cell=bare | {"load.pps": 3}, pps=3e4, trials=["late", 0.0, 0.0], fields=late),
             Load(cell=bare | {"load.pps": 4}, trials=["late"]),
             Load(

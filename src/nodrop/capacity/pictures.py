@@ -110,7 +110,7 @@ def _work(record: TrialRecord) -> _Work | None:
     """With all that works for the SUT, if that is known."""
     cpu_s = record.sut_cpu_s if record.setup_cpu_s is None else record.setup_cpu_s
     sent, offered = record.offered.sent, record.offered
-    if not cpu_s or not sent:
+    if not cpu_s or not sent or record.cpu_not_valid:
         return None
     known = offered.bps is not None and offered.duration_s is not None
     bits = (offered.bps or 0.0) * (offered.duration_s or 0.0) if known else None

@@ -33,6 +33,10 @@ def build(
         str | None,
         typer.Option(metavar="NAME", help="Release of the distribution, such as bookworm."),
     ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option("--with", metavar="VARIANT", help="More packages beside it, such as dpdk."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Build an image and keep it; the same packages give the same sha256.
@@ -40,10 +44,11 @@ def build(
     \b
     nodrop image build suricata
     nodrop image build suricata --release trixie-backports
+    nodrop image build suricata --with dpdk
     """
     from nodrop.testbed.images.image import build_image
 
-    _print(build_image(recipe, release=release), as_json)
+    _print(build_image(recipe, release=release, variant=variant), as_json)
 
 
 @image.command()

@@ -204,6 +204,8 @@ def _idle_ratio(queue: Queue) -> float:
     waited = [gap for gap in gaps(queue) if gap.queued]
     idle_ns = 0.0
     for one in queue.reader:
+        if one.ran_ns is None:
+            continue
         inside = sum(gap.ns for gap in waited if one.begin_ns <= gap.begin_ns < one.end_ns)
         idle_ns += max(0.0, inside - one.ran_ns - one.kept_off_ns)
     return idle_ns / max(1, sum(gap.ns for gap in waited))

@@ -74,6 +74,8 @@ EXPLAINS = 0.5
 MOST_OF = 0.9
 """Less than this part of the loss explained, and the thread itself comes first."""
 
+POLLS = "polls: its CPU time says nothing of its packets"
+
 _HAD = {
     Went.SENDER: "it waited for its CPU, which the sender had,",
     Went.SUT: "it waited for its CPU, which other threads of the SUT had,",
@@ -212,6 +214,8 @@ class _Case:
                 every.append((part, self._asleep(filling, found, beside)))
             elif filler is Filler.COST and filling.costliest is not None:
                 every.append((part, self._costly(filling, filling.costliest, found)))
+            elif self.running.polls:
+                every.append((part, self._polled(filling, part, found)))
             else:
                 every.append((part, self._saturated(found, beside)))
         if any(cause.rule is Rule.SATURATED for _, cause in every):
@@ -254,6 +258,18 @@ class _Case:
         cause = self._cause(Rule.COSTLY, words, share, found)
         return replace(cause, evidence={**cause.evidence, **numbers})
 
+    def _polled(self, filling: Filling, part: float, found: Shares) -> Cause:
+        words = (
+            f"thread {self.thread} served {filling.serves_pps:,.0f} packets/s while packets "
+            f"waited, of {filling.mean_pps:,.0f}/s that came; it {POLLS}"
+        )
+        numbers = {
+            "serves_pps": round(filling.serves_pps, 1),
+            "mean_pps": round(filling.mean_pps, 1),
+        }
+        cause = self._cause(Rule.SATURATED, words, part, found)
+        return replace(cause, evidence={**cause.evidence, **numbers})
+
     def _burst_of(self, filling: Filling, found: Shares) -> Cause:
         words = (
             f"a burst brought thread {self.thread} {filling.burst_packets:,} packets more than "
@@ -293,7 +309,7 @@ class _Case:
             if anyway is not None and anyway[0] >= NAMED_SHARE:
                 return self._with_its_own(causes, *anyway, found, spans)
             if anyway is None and causes and explained < MOST_OF:
-                causes[0] = _beside_its_own(causes[0], found)
+                causes[0] = causes[0] if self.running.polls else _beside_its_own(causes[0], found)
         if own is not None:
             return (own, *causes) if explained >= EXPLAINS else (own,)
         if not causes or found.of[Went.SLEPT] > max(0.5, found.taken):
@@ -390,6 +406,8 @@ class _Case:
         serves_the_mean = pace and self.queue.mean_pps < pace.at_least_pps
         if pace and more and serves_the_mean:
             return self._burst(more, pace, found)
+        if self.running.polls:
+            return _unknown(self.thread, f"thread {self.thread} {POLLS}")
         if found.of[Went.RAN] + found.taken >= SATURATED_SHARE:
             return self._saturated(found, beside)
         sleeps = f"thread {self.thread} slept {slept * 100:.0f} % of the time in which it lost"

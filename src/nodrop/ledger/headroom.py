@@ -172,7 +172,7 @@ def _at_least(times: float, slots: int, larger: int, spells: int) -> Headroom:
 
 def _least(queue: Queue) -> float:
     """Multiple under which the reader still has time left in each of its readings, and the ring
-    holds all that comes in two of them. 0 = its thread was not seen."""
+    holds all that comes in two of them. 0 = its thread was not seen, or polls."""
     at = [look.at_ns for look in queue.looks]
 
     def arrived(ns: int) -> int:
@@ -180,6 +180,8 @@ def _least(queue: Queue) -> float:
 
     shares, came = [0.0], [0]
     for one in queue.reader:
+        if one.ran_ns is None:
+            return 0.0
         shares.append(one.ran_ns / max(1, one.end_ns - one.begin_ns))
         came.append(arrived(one.end_ns) - arrived(one.begin_ns))
     most = max(before + now for before, now in zip(came, [*came[1:], 0], strict=True))

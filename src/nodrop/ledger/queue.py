@@ -56,7 +56,8 @@ class Reader:
 
     begin_ns: int
     end_ns: int
-    ran_ns: float
+    ran_ns: float | None
+    """None = it polls: it runs without packets, too."""
     kept_off_ns: float
     """Ready, stopped or blocked: not let run."""
 
@@ -206,13 +207,19 @@ class Service:
         for spell in spells:
             if spell.reader is None:
                 each = self.typical_ns
+            elif (ran_ns := spell.reader.ran_ns) is None:
+                each = self.typical_ns
+                whole_ns = spell.reader.end_ns - spell.reader.begin_ns
+                queued = min(1.0, spell.queued_ns / whole_ns) if whole_ns else 0.0
+                if spell.queued_ns:
+                    self._spread(spell, spell.reader.kept_off_ns * queued, 0.0)
             else:
                 alone = self.typical_ns * spell.unqueued
-                idle = max(0.0, spell.queued_ns - max(0.0, spell.reader.ran_ns - alone))
+                idle = max(0.0, spell.queued_ns - max(0.0, ran_ns - alone))
                 absent = min(idle, spell.reader.kept_off_ns)
                 if spell.queued_ns:
                     self._spread(spell, absent, idle - absent)
-                rest = spell.reader.ran_ns - (spell.queued_ns - absent)
+                rest = ran_ns - (spell.queued_ns - absent)
                 each = max(0.0, rest / spell.unqueued) if spell.unqueued else 0.0
             for n in spell.gaps:
                 self._each_ns[n] = each
@@ -235,17 +242,16 @@ class Service:
         return list(found.values())
 
     def _typical(self, spells: Sequence[_Spell]) -> float:
-        """From times in which nothing queued, else from all."""
-        seen = [s for s in spells if s.reader is not None and s.unqueued]
-        calm = [s for s in seen if not s.queued_ns]
-        packets = sum(s.unqueued for s in calm)
+        """From times in which nothing queued, else from all; of a reader that polls, from those in
+        which packets waited."""
+        told = [(s, s.reader.ran_ns) for s in spells if s.reader and s.reader.ran_ns is not None]
+        calm = [(s, ran_ns) for s, ran_ns in told if s.unqueued and not s.queued_ns]
+        packets = sum(s.unqueued for s, _ in calm)
         if packets and 10 * packets >= sum(gap.left for gap in self.gaps):
-            return sum(s.reader.ran_ns for s in calm if s.reader) / packets
-        left = sum(
-            gap.left for s in spells for gap in map(self.gaps.__getitem__, s.gaps) if s.reader
-        )
+            return sum(ran_ns for _, ran_ns in calm) / packets
+        left = sum(gap.left for s, _ in told for gap in map(self.gaps.__getitem__, s.gaps))
         if left:
-            return sum(s.reader.ran_ns for s in spells if s.reader) / left
+            return sum(ran_ns for _, ran_ns in told) / left
         queued = [gap for gap in self.gaps if gap.queued]
         left = sum(gap.left for gap in queued)
         return sum(gap.ns for gap in queued) / left if left else 0.0

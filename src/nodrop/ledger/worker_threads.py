@@ -101,7 +101,9 @@ class ThreadQueue:
         return shares(self.running.timeline, self.tid, spans, self.running.throttled_ns(spans))
 
     def capacity_pps(self, *, least_ran_s: float = LEAST_RAN_S) -> float | None:
-        """Served per second on a CPU. None if it had one for a shorter time."""
+        """Served per second on a CPU. None if it had one for a shorter time, or polls."""
+        if self.running.polls:
+            return None
         whole = self.shares((self.running.offered_ns,))
         ran_s = whole.of[Went.RAN] * whole.ns / 1e9 if whole else 0.0
         served = self.running.served.get(self.thread)

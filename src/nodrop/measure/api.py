@@ -165,6 +165,8 @@ class ResourcesSeen:
     """CPU use of the SUT between readings, while the load was offered."""
     sut_cpus: tuple[int, ...] = ()
     """CPUs that the SUT may use."""
+    polls: bool = False
+    """The SUT's workers run whether packets come or not."""
 
 
 @dataclass(slots=True, kw_only=True)

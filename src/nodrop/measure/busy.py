@@ -307,10 +307,12 @@ class Feed:
         cpus: int,
         received_before: int,
         tell: Tell,
+        polls: bool = False,
     ) -> None:
+        """`polls`: the SUT's workers run whether packets come or not."""
         self._sut, self._sampler, self._offerer = sut, sampler, offerer
         self._nics, self._received_before, self._tell = nics, received_before, tell
-        self._cpus = cpus
+        self._cpus, self._polls = cpus, polls
         self._rates = {name: SteppedRate() for name in COUNTED}
         self._began_ns = 0
         self._row: SampleRow | None = None
@@ -379,7 +381,7 @@ class Feed:
         row = self._sampler.newest()
         if row is None or (self._row is not None and row["mono_ns"] <= self._row["mono_ns"]):
             return
-        if self._row is not None:
+        if self._row is not None and not self._polls:
             self._busiest = busiest_thread((self._row, row))
             if self._busiest is not None:
                 before_ns, now_ns = self._row["mono_ns"], row["mono_ns"]

@@ -302,6 +302,7 @@ def running(
     role: Callable[[str], Role | None],
     flow_sizes: FlowSizes | None,
     peaks: Sequence[tuple[int, int]] = (),
+    polls: bool = False,
 ) -> Running:
     decoded = "decoded_packets"
     threads = max(1, sum("dropped_ring_full_packets" in t for t in counters.per_thread.values()))
@@ -320,6 +321,7 @@ def running(
         roles={tid: found for tid, name in seen.names.items() if (found := role(name))},
         flow_sizes=flow_sizes,
         steal_ratio=steal_ratio,
+        polls=polls,
     )
 
 
@@ -419,10 +421,15 @@ _COUNTERS = {
 
 
 def thread_books(
-    sut: Sut, counters: SutCounters, seen: Timeline, span: tuple[int, int]
+    sut: Sut,
+    counters: SutCounters,
+    seen: Timeline,
+    span: tuple[int, int],
+    polls: bool = False,
 ) -> Sequence[ThreadBooks]:
     """Books of the SUT's threads: those that count come first, as the SUT lists them, then others
-    that it has a role for."""
+    that it has a role for. The time that a thread polled for packets is not told apart from work:
+    its share of a CPU is not known."""
     took = times(seen, span)
     listed: dict[str, int | None] = {name: seen.find(name) for name in counters.per_thread}
     known = set(listed.values())
@@ -433,12 +440,14 @@ def thread_books(
     for name, tid in listed.items():
         counted = counters.per_thread.get(name, {})
         time = None if tid is None else took.get(tid)
+        role = sut.role(_of_instance(name))
+        spins = polls and role in (Role.RECEIVE, Role.WORKER)
         found.append(
             ThreadBooks(
                 name=name,
-                role=sut.role(_of_instance(name)),
+                role=role,
                 **{ours: counted.get(theirs) for ours, theirs in _COUNTERS.items()},
-                cpu_ratio=None if time is None else time[0],
+                cpu_ratio=None if time is None or spins else time[0],
                 wait_ratio=None if time is None else time[1],
             )
         )
@@ -466,7 +475,10 @@ class Offering:
         offerer: Offerer,
         sampler: Sampler,
         before: Reading,
+        *,
+        polls: bool,
     ) -> None:
+        trial.seen.resources.polls = polls
         self._trial, self._places, self._each, self._sampler = trial, places, each, sampler
         self._offerer, nics = offerer, [nic.name for nic in places.nics]
         roots = instances.roots(each)
@@ -481,6 +493,7 @@ class Offering:
             cpus=max(1, len(self._cpus[0])),
             received_before=sum(before.nic["links"][nic]["stats"]["rx_packets"] for nic in nics),
             tell=trial.tell,
+            polls=polls,
         )
         self._feed.begin()
         servants = instances.servants(each)
@@ -538,7 +551,7 @@ class Offering:
             counted.withheld_packets = len(facts.withheld)
             counted.window = None if facts.source is None else facts.source.window
         counted.threads = thread_books(
-            sut, counters, choose(host, guests, counters.per_thread), offered_ns
+            sut, counters, choose(host, guests, counters.per_thread), offered_ns, used.polls
         )
         counted.running = running(
             choose(host, guests, {one.thread for one in counted.losses or () if one.thread}),
@@ -554,6 +567,7 @@ class Offering:
             role=sut.role,
             flow_sizes=counted.flow_sizes,
             peaks=() if facts is None else peaks(facts, seen.offered),
+            polls=used.polls,
         )
         self._look_at_rings(rings_of(folder.levels(link.rx.host.name)), drained_ns, load)
         used.lost_beyond_steal = lost_beyond_steal(
@@ -589,6 +603,7 @@ class Offering:
             sent=offered.sent_profile,
             clock_offset_ns=clock_offset_ns,
             throttled_ns=running.throttled_ns,
+            polls=running.polls,
         )
         counted.level = forecast(seen, found, faster=load.constant_rate)
         lossy = [queue for queue in found if queue.lost]

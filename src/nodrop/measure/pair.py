@@ -23,6 +23,7 @@ from nodrop.errors import (
     TrialFailed,
 )
 from nodrop.ledger.balance import ledger_to_json
+from nodrop.ledger.cause import POLLS
 from nodrop.ledger.hops import Class, Problem, Reason
 from nodrop.ledger.imbalance import ThreadBooks, unexplained_packets
 from nodrop.ledger.over_time import Watched, shown
@@ -126,6 +127,7 @@ def trial_record(
         found["detections"] = detections.model_dump()
     if packets.counters is not None:
         beside["captured_packets"] = packets.counters.captured_packets
+        beside["own_dropped_packets"] = packets.counters.own_dropped_packets
     if (usage := used.usage) is not None:
         found |= {
             "sut_cpu_s": usage.sut_cpu_s,
@@ -133,7 +135,9 @@ def trial_record(
             "host_cpu_ratio": usage.host_cpu_ratio,
             "sut_rss_peak_bytes": usage.sut_rss_peak_bytes,
         }
-        if busiest := usage.busiest:
+        if used.polls:
+            found["cpu_not_valid"] = POLLS
+        elif busiest := usage.busiest:
             found["busiest_thread"] = {"name": busiest.name, "cpu_ratio": busiest.cpu_ratio}
     found["offered"] = Offered.of(packets.ledger, **said)
     if seen.answers is None:

@@ -32,9 +32,10 @@ def queues(
     sent: SentProfile | None,
     clock_offset_ns: int,
     throttled_ns: Callable[[Spans], float],
+    polls: bool = False,
 ) -> Sequence[Queue]:
     """`slots`: packets that fit where packets share blocks; `throttled_ns`: held by a quota within
-    spans of time."""
+    spans of time; `polls`: the threads run without packets, too."""
     sends = None
     if sent is not None and sent["packets"]:
         sends = Sends(
@@ -62,7 +63,7 @@ def queues(
             if ring.slots
             else max(slots, ring.slots_of_full_blocks(mean_frame_bytes)),
             looks=looks,
-            reader=_reader(seen, thread, throttled_ns),
+            reader=_reader(seen, thread, throttled_ns, polls=polls),
             lost=lost if lost is not None else looks[-1].dropped - looks[0].dropped,
             sends=sends,
             thread=thread or "",
@@ -130,7 +131,7 @@ def _arrived(ring: Ring) -> int:
 
 
 def _reader(
-    seen: Timeline, thread: str | None, throttled_ns: Callable[[Spans], float]
+    seen: Timeline, thread: str | None, throttled_ns: Callable[[Spans], float], *, polls: bool
 ) -> Sequence[Reader]:
     tid = None if thread is None else seen.find(thread)
     if tid is None:
@@ -139,7 +140,7 @@ def _reader(
         Reader(
             begin_ns=interval.begin_ns,
             end_ns=interval.end_ns,
-            ran_ns=(spent.of[Went.RAN] + spent.of[Went.SOFTIRQ]) * interval.ns,
+            ran_ns=None if polls else (spent.of[Went.RAN] + spent.of[Went.SOFTIRQ]) * interval.ns,
             kept_off_ns=sum(spent.of[went] for went in KEPT_OFF) * interval.ns,
         )
         for interval, spent in each_interval(seen, tid, throttled_ns)

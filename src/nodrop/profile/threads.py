@@ -316,7 +316,9 @@ def _shape(record: TrialRecord) -> tuple[str, int, int, int]:
 
 def _cpu_s_per_million(record: TrialRecord) -> float | None:
     decoded, cpu_s = record.packets.decoded_packets, record.sut_cpu_s
-    return cpu_s / decoded * MILLION if decoded and cpu_s is not None else None
+    if not decoded or cpu_s is None or record.cpu_not_valid:
+        return None
+    return cpu_s / decoded * MILLION
 
 
 def _over(trials: Sequence[Trial], figure: Callable[[TrialRecord], float | None]) -> Summary | None:

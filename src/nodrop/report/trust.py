@@ -3,7 +3,7 @@ taken as they are: captures that were changed, rules not measured, keys of a yam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -128,7 +128,30 @@ def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
             }
             knob = escape.plain(remark.knob, longest=1000)
             said.append(Sentence(f"frames-{about}", text, evidence, (*found,), whose, knob))
+        said += _denied(whose, trials)
     return tuple(said)
+
+
+def _denied(whose: str, trials: Sequence[Trial]) -> Iterator[Sentence]:
+    """Losses in a ring that the SUT does not see, beside the drops that it counts itself."""
+    books = {trial: trial.record.packets for trial in trials}
+    lost = {
+        trial: (one.lost_packets or 0) - (one.lost_before_sut_packets or 0)
+        for trial, one in books.items()
+        if one.own_dropped_packets is not None
+    }
+    found = [t for t, packets in lost.items() if packets > (books[t].own_dropped_packets or 0)]
+    if not found:
+        return
+    worst = max(found, key=lost.__getitem__)
+    evidence = {
+        "own_dropped_packets": [books[t].own_dropped_packets for t in found],
+        "lost_packets": [lost[t] for t in found],
+    }
+    own = books[worst].own_dropped_packets
+    yield sentence_of(
+        "drops-denied", evidence, found, whose, n=len(found), own=own, lost=lost[worst]
+    )
 
 
 def decoder_words(story: Story) -> list[str]:

@@ -46,6 +46,7 @@ FLAT: Mapping[str, tuple[str, str]] = {
             "answered_packets",
             "residual_packets",
             "residual_bytes",
+            "own_dropped_packets",
             "cut_packets",
             "invalid_packets",
             "checksum_packets",
@@ -357,6 +358,9 @@ class PacketBooks(Model):
     them too. Null if the loss is not known, the generator cannot say, and in older runs."""
     loss_place: str | None = None
     lost_by_place: dict[str, Packets] = Field(default_factory=dict)
+    own_dropped_packets: Packets | None = None
+    """Dropped packets as the SUT says, where the kernel counts a ring that the SUT does not see;
+    else null."""
     lost_before_sut_packets: Packets | None = None
     """Lost packets that never arrived at the SUT's sockets."""
     loss_evidence: str = ""

@@ -172,16 +172,10 @@ def _free_name(sitting: Mapping[str, Any], taken: Sequence[str]) -> str:
 Sut = Literal["fresh", "standing"]
 
 
-def _cpu_per_packet(record: TrialRecord) -> float | None:
-    if record.sut_cpu_s is None or not record.offered.sent:
-        return None
-    return record.sut_cpu_s / record.offered.sent
-
-
 METRICS: Mapping[str, Callable[[TrialRecord], float | None]] = {
     "loss_ratio": lambda record: record.loss_ratio,
     "detection_loss_ratio": lambda record: record.detection_loss_ratio,
-    "cpu_per_packet": _cpu_per_packet,
+    "cpu_per_packet": lambda record: record.sut_cpu_s_per_packet,
     "sut_cpu_s": lambda record: record.sut_cpu_s,
     "sut_rss_peak_bytes": lambda record: record.sut_rss_peak_bytes,
     "host_cpu_ratio": lambda record: record.host_cpu_ratio,

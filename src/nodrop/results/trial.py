@@ -397,6 +397,9 @@ class TrialRecord(Model):
     """Null if nobody looked."""
     host_cpu_ratio: NotNegative | None = None
     """Share of all CPUs of the receiving host that was used while the load was offered."""
+    cpu_not_valid: str = ""
+    """Why the SUT's CPU time says nothing of its load (its workers poll); empty if it does. Then
+    `busiest_thread`, `cpu_ratio` of its workers and its CPU time for a packet are null."""
     sut_rss_peak_bytes: Packets | None = None
     busiest_thread: Thread | None = None
     threads: list[SutThread] = Field(default_factory=list)
@@ -457,6 +460,13 @@ class TrialRecord(Model):
         ramp = {} if tried.ramp is None else {"load.ramp": tried.ramp.start}
         soak = {} if tried.soak is None else {"load.soak_s": tried.duration_s}
         return {**self.cell, f"load.{tried.by}": tried.value, **ramp, **soak}
+
+    @property
+    def sut_cpu_s_per_packet(self) -> float | None:
+        """CPU time for a packet that was sent; None if it was not measured, or is not valid."""
+        if self.sut_cpu_s is None or not self.offered.sent or self.cpu_not_valid:
+            return None
+        return self.sut_cpu_s / self.offered.sent
 
     @property
     def detection_loss_ratio(self) -> float | None:

@@ -130,6 +130,27 @@ def test_the_same_bits_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert third.sha256 != first.sha256 and len(list_images()) == 2
 
 
+def test_a_variant_is_an_image_of_its_own(programs: Path) -> None:
+    """It is not taken for the image that a user did not ask to change."""
+    plain = build_image("suricata")
+    made = build_image("suricata", variant="dpdk")
+    asked = json.loads((programs / "asked.json").read_text())
+    (included,) = [word for word in asked if word.startswith("--include=")]
+    assert included.endswith(",iproute2,librte-net-af-packet23,librte-mempool-ring23")
+    assert (made.name, made.release) == ("suricata-dpdk", "bookworm")
+    assert resolve_bits({}, "suricata", base=Path()) == plain.bits()
+    assert resolve_bits({}, "suricata-dpdk", base=Path()) == made.bits()
+    assert resolve_bits({"image": "suricata-dpdk"}, "suricata", base=Path()) == made.bits()
+    with pytest.raises(BadInput, match="no variant 'xdp' in its recipe; allowed are dpdk"):
+        build_image("suricata", variant="xdp")
+
+
+def test_the_mend_for_a_variant_names_its_option() -> None:
+    with pytest.raises(LabProblem) as error:
+        resolve_bits({}, "suricata-dpdk", base=Path())
+    assert "nodrop image build suricata --with dpdk" in str(error.value.hint)
+
+
 def test_an_image_of_another_machine_is_taken_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +180,9 @@ def test_a_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unknown_recipes_and_releases_name_the_known() -> None:
-    with pytest.raises(BadInput, match="no image recipe snort; there are: capture-tools, suricata"):
+    with pytest.raises(
+        BadInput, match="no image recipe snort; there are: capture-tools, nodrop, suricata"
+    ):
         build_image("snort")
     with pytest.raises(
         BadInput, match=r"no release 'sid'.*allowed are bookworm, trixie, trixie-backports, noble"

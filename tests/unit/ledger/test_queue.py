@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 from math import exp
 from random import Random
@@ -240,3 +241,26 @@ def test_departures_are_arrivals_less_losses_less_level() -> None:
         now.arrived - now.dropped - now.packets == departed
         for now, departed in zip(ring.looks[1:], left, strict=True)
     )
+
+
+@pytest.mark.parametrize("slots", [200, 2_000])
+def test_a_reader_that_polls_is_told_by_its_level(slots: int) -> None:
+    """Its CPU time is all of the time. What a packet takes is seen while packets wait; its absence
+    is taken off."""
+    came = [(n / 3_000, 1e-3) for n in range(1_500)]
+    away = [(0.2, 0.4)]
+    told = queues.queue(came, slots, away=away)
+    polls = replace(told, reader=[replace(one, ran_ns=None) for one in told.reader])
+    service = polls.service
+    assert sum(service.absent_ns) == pytest.approx(0.2e9, rel=0.1)
+    assert sum(service.asleep_ns) == 0
+    *_, (departed, took) = service.knots(absences=False)
+    assert took / departed == pytest.approx(1e6, rel=0.1)
+
+
+def test_of_a_reader_that_polls_nothing_is_known_without_a_queue() -> None:
+    came = [(n / 100, 1e-3) for n in range(200)]
+    told = queues.queue(came, 200)
+    polls = replace(told, reader=[replace(one, ran_ns=None) for one in told.reader])
+    assert polls.service.typical_ns == 0
+    assert isinstance(limit([Observation(load=1.0, queues=[polls])]), Refusal)

@@ -61,6 +61,18 @@ def test_each_kind_has_a_sentence_and_no_other(tmp_path: Path) -> None:
     assert decoder_sentences(whole) == () and decoder_words(whole) == []
 
 
+def test_own_drops_that_the_ring_contradicts(tmp_path: Path) -> None:
+    """A tenth of 20,000 packets was lost below a driver whose user says "drops: 0"."""
+    each = {"own_dropped_packets": 0}, {"own_dropped_packets": 2_000}, {}
+    story = read_story([run(tmp_path, *each, lost=0.1)])
+    (sentence,) = decoder_sentences(story)
+    assert sentence.rule == "drops-denied" and sentence in answer(story).sentences
+    assert "say 0 dropped in the worst of 1 trial, and 2,000 packets were lost" in sentence.text
+    assert sentence.evidence == {"own_dropped_packets": [0], "lost_packets": [2_000]}
+    none = read_story([run(tmp_path / "none", {"own_dropped_packets": 0})])
+    assert decoder_sentences(none) == ()
+
+
 @pytest.mark.parametrize(
     ("fields", "line", "cell"),
     [

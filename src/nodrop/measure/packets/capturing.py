@@ -24,7 +24,7 @@ from nodrop.measure.sampling import Sampler
 from nodrop.measure.standing import World, out_of_memory
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.labs.api import MakesPorts
-from nodrop.testbed.suts.api import SutCounters
+from nodrop.testbed.suts.api import SutCounters, polls
 
 
 class PacketsWorld(World):
@@ -54,7 +54,13 @@ class PacketsWorld(World):
 
     def _offer(self) -> None:
         self._offering = Offering(
-            self.trial, self.places, self.each, self._offerer, self._sampler, self._before
+            self.trial,
+            self.places,
+            self.each,
+            self._offerer,
+            self._sampler,
+            self._before,
+            polls=polls(self._parts.sut(self._cell)),
         )
         self._offering.offer()
 

@@ -239,7 +239,7 @@ class Room:
 
     bytes: int
     knob: str
-    """The setting's name, as the SUT has it."""
+    """The setting's name, as the SUT has it; empty if there is none."""
     beside_bytes: int = 0
     """Its value is longer than the frame by so many bytes …"""
     multiple_bytes: int = 1
@@ -384,7 +384,7 @@ def cut(
 
 def _cut_knob(room: Room | None, at_tap: AtTap | None, longest_bytes: int | None) -> str:
     knobs = []
-    if room is not None and longest_bytes is not None:
+    if room is not None and room.knob and longest_bytes is not None:
         knobs.append(f"{room.knob_for(longest_bytes)} takes them whole")
     if at_tap is not None and at_tap.joined:
         knobs.append('load.offloaded = "split" sends them as a wire carries them')

@@ -173,6 +173,8 @@ class Release(Options):
     packages: Annotated[tuple[str, ...], Field(min_length=1)]
     codename: str = ""
     """The release's name in mmdebstrap, if the release is called otherwise here."""
+    variants: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Name → packages that this variant has beside the others, such as plugins of a library."""
 
 
 class Recipe(Options):
@@ -286,7 +288,12 @@ def load_recipe(name: str) -> Recipe:
     return check(Recipe, table, table="", base=path.parent)
 
 
-def build_image(name: str, *, release: str | None = None) -> Image:
+def variant_of(recipe: str, variant: str) -> str:
+    """Name of the image that has the packages of a variant, too."""
+    return f"{recipe}-{variant}"
+
+
+def build_image(name: str, *, release: str | None = None, variant: str | None = None) -> Image:
     """Makes the image with mmdebstrap and puts it into the cache; the same bits are kept once."""
     recipe = load_recipe(name)
     host = os_release()
@@ -295,6 +302,8 @@ def build_image(name: str, *, release: str | None = None) -> Image:
         allowed = ", ".join(recipe.releases)
         raise BadInput(f"image {name}: no release {chosen!r} in its recipe; allowed are {allowed}")
     plan = recipe.releases[chosen]
+    if variant is not None:
+        recipe, plan = _with_variant(recipe, plan, chosen, variant)
     lines = deb_lines(plan, host)
     mode = _mode(recipe.name)
     with locked(images_folder() / recipe.name) as folder, building(folder) as made:
@@ -304,6 +313,21 @@ def build_image(name: str, *, release: str | None = None) -> Image:
         image = _describe(recipe, chosen, plan, tar, made / "rootfs")
         _keep(image, made)
     return image
+
+
+def _with_variant(
+    recipe: Recipe, plan: Release, release: str, variant: str
+) -> tuple[Recipe, Release]:
+    if variant not in plan.variants:
+        raise BadInput(
+            f"image {recipe.name}, release {release}: no variant {variant!r} in its recipe; "
+            f"allowed are {', '.join(plan.variants) or 'none'}"
+        )
+    packages = (*plan.packages, *plan.variants[variant])
+    return (
+        recipe.model_copy(update={"name": variant_of(recipe.name, variant)}),
+        plan.model_copy(update={"packages": packages}),
+    )
 
 
 def _keep(image: Image, made: Path) -> None:
@@ -559,10 +583,19 @@ def resolve_bits(
     cached = f"has only {others}, which sut.image must name" if others else "has none"
     raise LabProblem(
         f"no {recipe} found: sut.binary is not set, the image cache {cached}, PATH has none",
-        hint=f"run `nodrop image build {recipe}`, or install {recipe}"
-        if recipe in recipes()
-        else f"install {recipe}, or name its program with sut.binary",
+        hint=_mend(recipe),
     )
+
+
+def _mend(name: str) -> str:
+    if name in recipes():
+        return f"run `nodrop image build {name}`, or install {name}"
+    recipe, _, variant = name.rpartition("-")
+    if recipe in recipes() and any(
+        variant in r.variants for r in load_recipe(recipe).releases.values()
+    ):
+        return f"run `nodrop image build {recipe} --with {variant}`, or set sut.binary"
+    return f"install {name}, or name its program with sut.binary"
 
 
 def must_be_there(bits: Bits | None) -> None:

@@ -41,6 +41,9 @@ class SutCounters:
     dropped_ring_full_packets: int | None
     """Captured packets for which the ring had no room (tp_drops)."""
     decoded_packets: int | None
+    own_dropped_packets: int | None = None
+    """Dropped packets as the SUT says, where `dropped_ring_full_packets` are the kernel's count of
+    a ring that it does not see."""
     decoded_bytes: int | None = None
     counts_wire_bytes: bool = False
     """`decoded_bytes` are of whole frames as they were on the wire, VLAN tags included; else of
@@ -81,7 +84,7 @@ NOTHING_SAID = SutCounters(
 )
 COUNTS = (
     *("captured_packets", "dropped_ring_full_packets", "decoded_packets", "decoded_bytes"),
-    *("cut_packets", "invalid_packets", "checksum_packets"),
+    *("cut_packets", "invalid_packets", "checksum_packets", "own_dropped_packets"),
 )
 """Fields of SutCounters that hold one number."""
 NAMED_COUNTS = ("invalid_by", "lost", "results")
@@ -286,6 +289,11 @@ def unit_of(sut: Sut) -> str:
 def ports_of(sut: Sut) -> int:
     """NIC ports that it captures on; a SUT that has no `ports` captures on one."""
     return int(getattr(sut, "ports", 1))
+
+
+def polls(sut: Sut) -> bool:
+    """Its workers run whether packets come or not; a SUT that has no `polls` waits for them."""
+    return bool(getattr(sut, "polls", False))
 
 
 def pins_of(sut: Sut) -> Mapping[str, str]:

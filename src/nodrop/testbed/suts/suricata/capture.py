@@ -196,7 +196,7 @@ class Effective:
         # One thread alone may be `single` or `workers`, which differ in nothing then.
         alone = self.asked.runmode or ("workers" if len(self.capturing) > 1 else None)
         fans_out = self.asked.capture == "af-packet"
-        rings = self.rings if fans_out else ()
+        rings = self.rings if fans_out or self.asked.capture == "dpdk" else ()
         fanout = {r.fanout_type for r in rings}
         frames = {r.frames for r in rings if r.frames}
         found = {
@@ -204,7 +204,7 @@ class Effective:
             "runmode": "autofp" if receivers else alone,
             "threads": len(self.capturing) // len(self.asked.interfaces) or None,
             "detect_threads": len(self.detecting) or None,
-            "cluster_type": _CLUSTERS.get(*fanout) if len(fanout) == 1 else None,
+            "cluster_type": _CLUSTERS.get(*fanout) if fans_out and len(fanout) == 1 else None,
             "ring_size": frames.pop() if len(frames) == 1 else None,
             "defrag": self.defrag(),
         }

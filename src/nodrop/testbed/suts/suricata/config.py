@@ -18,6 +18,7 @@ import yaml
 
 from nodrop.config.units import parse_cpus
 from nodrop.errors import BadInput, TrialFailed
+from nodrop.testbed.suts.suricata import dpdk
 from nodrop.testbed.suts.suricata.counters import CaptureKind, SuricataOptions
 from nodrop.testbed.suts.suricata.own_yaml import MAX_PENDING_PACKETS, Yaml
 from nodrop.untrusted.json_text import decode_object
@@ -295,6 +296,8 @@ def _other_capture(options: SuricataOptions, base: Yaml, seen: Seen) -> Yaml:
     # Suricata 7 and 8 capture with no thread by an entry in `af-xdp:`, and say nothing of it.
     if options.capture == "af-xdp":
         return {"af-xdp": []}
+    if options.capture == "dpdk":
+        return {"dpdk": dpdk.section(options, base, seen.interfaces[0])}
     entries = _list(base, "pcap") if options.config is not None else []
     own = dict(entries[0]) if entries and isinstance(entries[0], Mapping) else {}
     given = {"buffer-size": options.buffer_bytes} if options.buffer_bytes is not None else {}
@@ -320,6 +323,8 @@ def _threading(options: SuricataOptions, base: Yaml, seen: Seen) -> Yaml:
     if behind is not None:
         # Suricata takes the whole part of this ratio times the CPUs that are online.
         found["detect-thread-ratio"] = (behind + 0.5) / seen.online_cpus
+    if options.capture == "dpdk":
+        return {**found, **dpdk.affinity(options, seen.cpus)}
     if _leaves(own_affinity(base, seen.online_cpus), seen):
         found["set-cpu-affinity"] = "no"
     if options.role_cpus:

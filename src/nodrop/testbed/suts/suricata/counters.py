@@ -23,7 +23,7 @@ from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, decode_object, optional
 
 Runmode = Literal["workers", "autofp", "single"]
-CaptureKind = Literal["af-packet", "pcap", "af-xdp"]
+CaptureKind = Literal["af-packet", "pcap", "af-xdp", "dpdk"]
 MOST_PORTS = 4
 MOST_FRAMES = 1 << 24
 """More than a kernel gives room for; Suricata itself takes a number that overflows, and falls back
@@ -33,7 +33,7 @@ MOST_BLOCK_BYTES = 1 << 30
 MOST_BUFFER_BYTES = (1 << 31) - 1
 """libpcap's own limit: an int."""
 OF_FAN_OUT = ("cluster_type", "ring_size", "block_size", "use_mmap", "tpacket_v3")
-"""Keys of capture = "af-packet" alone."""
+"""Keys of capture = "af-packet" alone, but for the ring of DPDK's driver af-packet."""
 
 
 def _whole_pages(size_bytes: int) -> int:
@@ -62,7 +62,8 @@ class SuricataOptions(Options):
     classes, references and thresholds: the files that it names on this host are shown to Suricata
     wherever it runs."""
     capture: CaptureKind = "af-packet"
-    """How Suricata captures. Without fan-out (pcap, af-xdp), one thread has all packets."""
+    """How Suricata captures. Without fan-out (pcap, af-xdp, dpdk), one thread has all packets.
+    dpdk: by DPDK's driver af-packet, from the image suricata-dpdk."""
     runmode: Runmode = "workers"
     threads: Annotated[int, Field(gt=0, le=1024)] | Literal["auto"] = "auto"
     """Capture threads per port; auto: for all ports together one for each CPU that Suricata may
@@ -108,6 +109,11 @@ class SuricataOptions(Options):
             yield "binary and image both say which Suricata runs: leave one out"
         if self.capture != "pcap" and self.buffer_bytes is not None:
             yield 'buffer_bytes is of capture = "pcap": leave it out, or set ring_size'
+        if self.capture == "dpdk" and self.runmode != "workers":
+            yield (
+                f'runmode = "{self.runmode}": Suricata captures by DPDK with runmode = "workers" '
+                "alone: leave it out"
+            )
         if self.capture != "af-packet":
             yield from self._faults_without_fan_out(f'capture = "{self.capture}"')
         if self.runmode == "single" and self.threads not in ("auto", 1):
@@ -132,10 +138,16 @@ class SuricataOptions(Options):
                 yield f'{key} = "{cpus}": CPU {format_cpus(beyond)} is not in cpus'
 
     def _faults_without_fan_out(self, by: str) -> Iterator[str]:
+        polled = self.capture == "dpdk"
         for name in OF_FAN_OUT:
-            if name in self.model_fields_set:
+            if name in self.model_fields_set and not (polled and name == "ring_size"):
                 yield f'{name} is of capture = "af-packet": leave it out with {by}'
-        if "defrag" in self.model_fields_set and self.defrag:
+        if polled and not self.defrag:
+            yield (
+                f"defrag: with {by} its driver always has the kernel put fragments together "
+                "(PACKET_FANOUT_FLAG_DEFRAG): leave it out"
+            )
+        if not polled and "defrag" in self.model_fields_set and self.defrag:
             yield (
                 f"defrag: {by} joins no fan-out group, which would put fragments "
                 'together: set defrag = "no", or leave it out'
@@ -149,7 +161,7 @@ class SuricataOptions(Options):
     @property
     def merges(self) -> bool:
         """It asks the kernel to reassemble fragments before the ring."""
-        return self.defrag and self.capture == "af-packet"
+        return self.defrag and self.capture in ("af-packet", "dpdk")
 
     @property
     def role_cpus(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.ledger.hops import Reason
@@ -63,6 +63,15 @@ _HINTS: Sequence[tuple[str, str]] = (
     ("Cannot allocate memory", "the ring or the rules do not fit into the memory limit"),
     ("Failed to parse configuration", "see sut.config and sut.overrides"),
 )
+
+
+class Rest(Protocol):
+    """Asked at every look: whether nothing is left for it to do."""
+
+    since_s: float | None
+    worked_s: float | None
+
+    def __call__(self) -> bool: ...
 
 
 class Asleep:
@@ -228,7 +237,7 @@ class RunningSuricata(SinceMark):
         self._wanted, self._rested = wanted, None
         unchanged_since, last, sync_s = began, None, self._asked.full_sync_s
         delivered = wanted is not None and self._env.delivers_at_once
-        asleep = Asleep(self.process, at_least_s=self._asked.retire_s)
+        asleep = self._rest()
         all_captured = False
         with self._control() as control:
             while True:
@@ -260,6 +269,9 @@ class RunningSuricata(SinceMark):
                         reason=Reason.NOT_DRAINED,
                     )
                 time.sleep(DRAIN_POLL_S)
+
+    def _rest(self) -> Rest:
+        return Asleep(self.process, at_least_s=self._asked.retire_s)
 
     def counted(self) -> SutCounters:
         """Final if they agree: the sockets have been asked for all that was delivered, and every

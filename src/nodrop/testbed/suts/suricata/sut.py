@@ -18,9 +18,10 @@ from nodrop.ledger.hops import Knobs, Place, socket_ring
 from nodrop.ledger.imbalance import Role
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.folders import cache_folder
+from nodrop.testbed.images.image import variant_of
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, ProcessSpec
-from nodrop.testbed.suts.suricata import log
+from nodrop.testbed.suts.suricata import dpdk, log
 from nodrop.testbed.suts.suricata.capture import Asked, role
 from nodrop.testbed.suts.suricata.config import (
     ENGINE_LOG,
@@ -57,6 +58,7 @@ from nodrop.testbed.suts.suricata.own_yaml import (
     replaced,
     template,
 )
+from nodrop.testbed.suts.suricata.polling import PollingSuricata
 from nodrop.testbed.suts.suricata.running import RunningSuricata
 from nodrop.untrusted.folder import open_file, read_file
 from nodrop.untrusted.json_text import unpack
@@ -101,10 +103,16 @@ RINGS = {
         knob='sut.capture = "af-packet", whose ring has a size and whose threads can be more; or '
         "fewer rules",
     ),
+    "dpdk": socket_ring(
+        replace(KNOBS, threads='sut.capture = "af-packet"', defrag='sut.capture = "af-packet"'),
+        counter="tp_drops, the kernel's own counter of the driver's socket (BPF iterator)",
+        source="emptied in DPDK's drivers/net/af_packet (eth_af_packet_rx), which counts no drops",
+    ),
 }
 XDP_NEEDS = ("NET_ADMIN", "BPF", "IPC_LOCK", "SYS_ADMIN")
 """To attach an XDP program, to load it, to lock the memory of its frames, and (libxdp) to find its
 own maps by their numbers."""
+NEEDS = {"af-xdp": XDP_NEEDS, "dpdk": dpdk.NEEDS}
 MOST_XDP_MTU = 3506
 """A page less headroom, Ethernet header and skb_shared_info (veth_xdp_set, Linux 6.18); less by the
 alignment of headers on some CPUs."""
@@ -112,7 +120,7 @@ OFFLINE_TIMEOUT_S = 1200.0
 REST_SEEN_S = 0.15
 """Two looks at its threads, and the first of them late."""
 
-OF_CAPTURE = ("af-packet", "pcap", "af-xdp", "threading", "max-pending-packets")
+OF_CAPTURE = ("af-packet", "pcap", "af-xdp", "dpdk", "threading", "max-pending-packets")
 """Keys of its configuration that lose packets, and change no detection."""
 
 
@@ -139,7 +147,8 @@ class Suricata:
         self._rules_lacking = () if self.options.rules else named.lacking
         # Rendered for its errors, and for what overrides make of defrag.
         self._rendered = self._configuration(Seen(interfaces=["eth0"], work="/work"))
-        self.defrag = self.options.merges and defrag_expected(self._rendered)
+        self.polls = self.options.capture == "dpdk"
+        self.defrag = self.options.merges and (self.polls or defrag_expected(self._rendered))
         inline = inline_words(self._base) if own is not None else ""
         self.remarks = (f"sut.config: {own}: {inline}",) if inline else ()
         self.cpus = self.options.pinned_to
@@ -155,6 +164,12 @@ class Suricata:
             return (
                 'sut.capture = "pcap": Suricata counts only while packets come, so its counters '
                 'cannot be read between trials: set measure.sut = "fresh"'
+            )
+        if capture == "dpdk" and (setup != "bare" or mtu is None):
+            return (
+                'sut.capture = "dpdk": its driver sets the MTU of the port and takes '
+                'CAP_NET_ADMIN: only of setup.kind = "bare" in the lab netns, whose ports are made '
+                "anew"
             )
         if capture != "af-xdp":
             return ""
@@ -174,6 +189,8 @@ class Suricata:
     def _holds_packets(self) -> int | None:
         """Packets that the rings hold if each has a slot. None if that is not known, and in autofp,
         where more wait between threads."""
+        if self.polls:
+            return self.options.ring_size or dpdk.RING_FRAMES
         entry = self._rendered["af-packet"][0]
         frames, threads = _whole(entry.get("ring-size")), _whole(entry.get("threads"))
         slots = str(entry.get("tpacket-v3", "no")).lower() not in ("yes", "true", "on", "1")
@@ -184,7 +201,7 @@ class Suricata:
         return frames * threads * self.options.ports
 
     def needs_bits(self) -> str | None:
-        return "suricata"
+        return variant_of("suricata", dpdk.VARIANT) if self.polls else "suricata"
 
     def problems(self, bits: Bits | None) -> Sequence[str]:
         problems = []
@@ -197,6 +214,8 @@ class Suricata:
             problems.append(
                 f"sut.binary: {bits.path} -V names no version: it is no Suricata that runs here"
             )
+        if self.polls:
+            problems += dpdk.problems(self._rendered, bits)
         for rules in self._rules:
             try:
                 problems += _no_text(rules.path, plain_rules(rules.path))
@@ -373,7 +392,7 @@ class Suricata:
             files={CONFIG: dump(document), **self.files()},
             reads=named_files(document),
             cpus=self.options.pinned_to,
-            needs=XDP_NEEDS if self.options.capture == "af-xdp" else (),
+            needs=NEEDS.get(self.options.capture, ()),
         )
         entry = document["af-packet"][0]
         own = self.options.config
@@ -384,7 +403,7 @@ class Suricata:
             detect_threads=self.options.detect_threads,
             ring_frames=_whole(entry.get("ring-size")),
             capture=self.options.capture,
-            defrag=self.options.merges and defrag_configured(document),
+            defrag=self.options.merges and (self.polls or defrag_configured(document)),
             defrag_named=own is not None or "defrag" in self.options.model_fields_set,
             full_sync_s=full_sync_s(document),
             retire_s=retire_s(document, self.options.capture),
@@ -396,7 +415,8 @@ class Suricata:
             yaml=None if own is None else own.name,
             replaced=self._replaced(document),
         )
-        return RunningSuricata(env.launch(spec), env, wanted)
+        running = PollingSuricata if self.polls else RunningSuricata
+        return running(env.launch(spec), env, wanted)
 
     def _replaced(self, document: Yaml) -> Sequence[Json]:
         if self.options.config is None:
