@@ -93,6 +93,10 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
 
 def _books(story: Story) -> Sentence:
     """For an imported run, what it brings along: by design it has no books of ours."""
+    if story.answered:
+        whole = tuple(t for t in story.trials if t.closed)
+        evidence = {"trials": len(story.trials), "closed": len(whole)}
+        return sentence_of("classes-closed", evidence, whole)
     imported = [bool(source.run.manifest.get("imported_from")) for source in story.sources]
     there = [t for t in story.trials if t.has_books or imported[t.source]]
     closed = tuple(t for t in there if t.record.packets.books_closed)

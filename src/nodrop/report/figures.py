@@ -92,6 +92,15 @@ CELL_PAGE_COLUMNS = (
 """Columns of the page's table of cells; those that decide stand first."""
 
 
+OF_PACKETS = {"loss_place", "offered_pps_median", "offered_mbps_median"}
+"""Columns that the page leaves out if all loads were transactions."""
+TRIAL_COLUMNS_OF_PACKETS = {
+    *("captured_packets", "decoded_packets", "merged_packets", "residual_packets", "loss_place"),
+    *("offered_pps", "imbalance_pct"),
+}
+ANSWERED_TITLES = {"loss_pct_median": "Failed, %", "lossy_trials": "Trials with failures"}
+
+
 @once
 def cells_table(story: Story) -> Table:
     fields = (*CELL_FIELDS, *([PAIRS] if _fleet(story) else []), *_of_others(story))
@@ -136,6 +145,8 @@ def cells_page_table(story: Story) -> Table:
     pairs = [PAIRS.column.name] if PAIRS.column.name in at else []
     first, *others = (*CELL_PAGE_COLUMNS, *(field.column.name for field in _of_others(story)))
     again = _again(wide, "setup_cpu_s_median", "sut_cpu_s_median")
+    if story.answered:
+        again |= OF_PACKETS
     keep = [at[name] for name in (first, *pairs, *others) if name not in again]
     rows = []
     for cell, row in zip(story.cells, wide.rows, strict=True):
@@ -149,6 +160,8 @@ def cells_page_table(story: Story) -> Table:
         rows.append(replace(row, values=tuple(values[i] for i in keep)))
     in_words = ("failed_trials", "void_trials")
     columns = [wide.columns[i] for i in keep]
+    if story.answered:
+        columns = [replace(c, title=ANSWERED_TITLES.get(c.name, c.title)) for c in columns]
     shown_as = (replace(c, numeric=False) if c.name in in_words else c for c in columns)
     return bounded.shortened(replace(wide, columns=tuple(shown_as), rows=rows))
 
@@ -269,6 +282,8 @@ def trials_page_table(story: Story) -> Table:
     hidden |= {"cut_packets", "invalid_packets", "residual_bytes", "apart"} & empty(table)
     hidden |= {"ring_peak_pct", "ring_excess_pct"} & empty(table)
     hidden |= _again(table, "setup_cpu_s", "sut_cpu_s")
+    if story.answered:
+        hidden |= TRIAL_COLUMNS_OF_PACKETS
     return without(table, hidden if story.several else {*hidden, "run_directory"})
 
 

@@ -238,6 +238,11 @@ class Story:
     """By `once`."""
 
     @property
+    def answered(self) -> bool:
+        """All of its loads were transactions."""
+        return bool(self.cells) and all(cell.answered for cell in self.cells)
+
+    @property
     def several(self) -> bool:
         return len(self.sources) > 1
 

@@ -65,7 +65,9 @@ def test_page_and_json_show_it(story: Story) -> None:
     assert "In 1 of 2 cells every transaction completed." in html
     assert "1,500 rejected: cause 22, congestion" in html
     assert "2,000 of 8,000 failed" in html
-    assert "lost a packet" not in html
+    assert "lost a packet" not in html and "Where packets die" not in html
+    assert "each is in one class in 3 of 3 trials" in html
+    assert "Failed, %" in html and "Offered, packets/s" not in html
     assert len(verdicts(story)) >= 1
     assert json.dumps(report_json(story))
 
