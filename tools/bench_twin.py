@@ -89,8 +89,9 @@ def noting() -> int:
     from nodrop.cli.main import main as command
     from nodrop.ledger.queue import Observation, limit_times
     from nodrop.measure import offering
+    from nodrop.measure import queues as measured
 
-    real = offering.forecast
+    real = measured.forecast
 
     def forecast(seen, queues, *, faster):  # type: ignore[no-untyped-def]
         found = real(seen, queues, faster=faster)
@@ -102,7 +103,7 @@ def noting() -> int:
                 print(json.dumps([found.excess, *said]), file=file)
         return found
 
-    offering.forecast = forecast
+    vars(offering)["forecast"] = forecast
     sys.argv = ["nodrop", *sys.argv[2:]]
     command()
     return 0

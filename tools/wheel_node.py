@@ -27,6 +27,12 @@ NO_CARGO = (
     "install Rust >= 1.85 (Debian 13: apt-get install cargo; elsewhere rustup), or install the "
     "wheel of nodrop for this machine"
 )
+OLD_RUST = (
+    "nodrop brings a program in Rust, nodrop-node, and the Rust {version} of this machine is too "
+    "old to build it: install Rust >= 1.85 (elsewhere than on Debian 13: rustup), or install the "
+    "wheel of nodrop for this machine"
+)
+OLDEST_RUST = (1, 85)
 RUST_OF_ATTACH = (1, 88)
 PT_INTERP = 3
 
@@ -97,10 +103,17 @@ def build(root: Path) -> tuple[Path, str]:
 
 
 def features() -> list[str]:
-    """Without the jobs `attach` and `reference-mme` if this Rust is older than their codecs ask for
-    (Makefile, `OLD_RUST`)."""
     said = subprocess.run(["rustc", "--version"], capture_output=True, text=True, check=True)
-    major, minor = said.stdout.split()[1].split(".")[:2]
+    return features_of(said.stdout)
+
+
+def features_of(rustc: str) -> list[str]:
+    """Without the jobs `attach` and `reference-mme` if this Rust is older than their codecs ask for
+    (Makefile, `OLD_RUST`); SystemExit if it is older than nodrop-node itself does."""
+    version = rustc.split()[1]
+    major, minor = version.split(".")[:2]
+    if (int(major), int(minor)) < OLDEST_RUST:
+        raise SystemExit(OLD_RUST.format(version=version))
     return ["--no-default-features"] if (int(major), int(minor)) < RUST_OF_ATTACH else []
 
 

@@ -137,6 +137,7 @@ class CaptureSocket(TypedDict):
 class Captures(TypedDict):
     missing: list[NotVisible]
     mono_ns: Count
+    namespace: Count | None
     ports: list[CapturePort]
     programs: dict[str, CaptureProgram]
     real_ns: Count
@@ -942,6 +943,7 @@ class SensorPeer(TypedDict):
 
 class SensorPort(TypedDict):
     carrier: bool | None
+    combined: bool | None
     driver: str | None
     driver_counters: dict[str, Count]
     duplex: str | None

@@ -41,6 +41,7 @@ NOT_RUN: Mapping[str, str] = {
     "curl": "reads what `nodrop monitor --metrics` serves; tests have a client of their own",
     "cut": "shortens output",
     "dask": "tests/netns/test_fleet.py begins a scheduler and workers with its own names",
+    "docker": "loads and runs the image of `make image`, which takes minutes to make",
     "dockerd": "tests/docker starts its own, in the same way",
     "export": "an environment variable",
     "grep": "shortens output",

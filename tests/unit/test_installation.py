@@ -10,6 +10,7 @@ import pytest
 
 from nodrop import installation
 from nodrop.config.lab_file import find_lab
+from tools import wheel_node
 
 
 @pytest.fixture
@@ -56,3 +57,10 @@ def test_packages_are_added_to_the_environment_that_nodrop_is_in(
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object() if pip else None)
     assert installation.adding("duckdb", "s3fs") == words
+
+
+def test_an_older_rust_builds_a_node_without_attach_or_says_what_it_lacks() -> None:
+    assert wheel_node.features_of("rustc 1.95.0 (5f3d1b9 2026-04-14)\n") == []
+    assert wheel_node.features_of("rustc 1.85.0 (x 2025-02-17)\n") == ["--no-default-features"]
+    with pytest.raises(SystemExit, match=r"the Rust 1\.63\.0 of this machine is too old"):
+        wheel_node.features_of("rustc 1.63.0 (x 2022-08-08)\n")

@@ -288,9 +288,9 @@ def drops(
     nodrop drops sensor1 --become sudo
 
     Exit code 0: it could see; 1: a ring was fuller than --fail-above-level; 6: nobody would see a
-    loss at a port at the end (no program captures there, it is down, or its ring is not visible to
-    this user), and none was seen before, or no level was visible for --fail-above-level; 2: bad
-    input.
+    loss at a port at the end (no program captures there, it is down, its ring is not visible to
+    this user, a program there reads its own counters or cuts the longest frames), and none was seen
+    before, or no level was visible for --fail-above-level; 2: bad input.
     """
     from nodrop.audit.reading import peer_of
     from nodrop.drops.watching import intervals, written

@@ -188,7 +188,9 @@ def history_plot(line: Line, runs: Sequence[HistoryRun]) -> Chart:
         plot.upright(change.run - 0.5, "moment")
     for begin, end, level in _levels(line):
         plot.line([(begin - 0.4, level), (end - 0.6, level)], "fit")
-    good, bad, void = [], [], []
+    good: list[Mark] = []
+    bad: list[Mark] = []
+    void: list[Mark] = []
     for place, (point, run) in enumerate(zip(line.points, runs, strict=True)):
         if point.median is None or point.lowest is None or point.highest is None:
             void.append(Mark(place, 0.0, f"{run.name}: no value"))

@@ -223,7 +223,8 @@ class _Run:
             others = other_programs(story)
             if 2 * len(others.crowded) > len(others.ratios):
                 self.notes.append(
-                    f"other programs had much of {others.whole} ({others.words}): {QUIETER}"
+                    "other programs had much of the CPUs that the SUT may use "
+                    f"({others.words}): {QUIETER}"
                 )
             if not fixed:
                 return outcome.directory, outcome.records, _of_searches(names, outcome.directory)

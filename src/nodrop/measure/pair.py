@@ -28,7 +28,15 @@ from nodrop.ledger.hops import Class, Problem, Reason
 from nodrop.ledger.imbalance import ThreadBooks, unexplained_packets
 from nodrop.ledger.over_time import Watched, shown
 from nodrop.ledger.verdict import judge
-from nodrop.measure.api import Measured, Measurer, ResourcesSeen, Standing, Trial, setup_cpu_s
+from nodrop.measure.api import (
+    AnswersSeen,
+    Measured,
+    Measurer,
+    ResourcesSeen,
+    Standing,
+    Trial,
+    setup_cpu_s,
+)
 from nodrop.measure.baselines import Baselines
 from nodrop.measure.busy import Tell
 from nodrop.measure.cells import Cell, Table
@@ -86,11 +94,11 @@ def trial_record(
     found["disturbed"] = None if used.usage is None else _disturbed(used)
     found["steal_ratio"] = used.steal_ratio
     found["lost_beyond_steal_packets"] = used.lost_beyond_steal
-    said: dict[str, Any] = {}
+    said: dict[str, Any] = {"unit": "packets" if seen.answers is None else "transactions"}
     if seen.offered is not None:
         cpu = seen.offered.facts.get("cpu")
         found["generator_cpus"] = None if cpu is None else str(cpu)
-        said = _of_the_sender(seen.offered) | {
+        said |= _of_the_sender(seen.offered) | {
             "withheld": packets.withheld_packets,
             "repeats_flows": seen.world.repeats_flows,
         }
@@ -269,7 +277,6 @@ def details(seen: Measured) -> Json:
 def _of_the_sender(offered: OfferedLoad) -> dict[str, Any]:
     took = offered.duration_s
     return {
-        "unit": "packets" if offered.transactions is None else "transactions",
         "intended": offered.intended_packets,
         "sent": offered.sent_packets,
         "duration_s": took,
@@ -434,6 +441,8 @@ class Pair:
         try:
             if other := self.parts.other_trace(asked.load):
                 seen.problems.append(other)
+            if self.parts.load(asked.load).unit == "transactions":
+                seen.answers = AnswersSeen()
             with self.worlds.standing(
                 cell, trial, load=asked.load, new=asked.new_world
             ) as standing:

@@ -25,7 +25,19 @@ from nodrop.signalling.metrics import (
     TIME_TAKEN_S,
 )
 
-EMM_CAUSES = {"0": "Authentication Reject", "8": "IMSI unknown in HSS", "22": "congestion"}
+EMM_CAUSES = {
+    "0": "Authentication Reject",
+    "2": "IMSI unknown in HSS",
+    "3": "illegal UE",
+    "7": "EPS services not allowed",
+    "11": "PLMN not allowed",
+    "12": "tracking area not allowed",
+    "15": "no suitable cells",
+    "17": "network failure",
+    "19": "ESM failure",
+    "20": "MAC failure",
+    "22": "congestion",
+}
 """Causes of a reject by TS 24.301, 9.9.3.9; 0 is nodrop's own."""
 
 

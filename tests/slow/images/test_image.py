@@ -180,7 +180,9 @@ def test_a_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unknown_recipes_and_releases_name_the_known() -> None:
-    with pytest.raises(BadInput, match="no image recipe snort; there are: capture-tools, suricata"):
+    with pytest.raises(
+        BadInput, match="no image recipe snort; there are: capture-tools, nodrop, suricata"
+    ):
         build_image("snort")
     with pytest.raises(
         BadInput, match=r"no release 'sid'.*allowed are bookworm, trixie, trixie-backports, noble"

@@ -187,6 +187,7 @@ def test_a_page_draws_a_difference_in_margins(times: float, mark: str, words: st
     assert set(re.findall("#(m-[a-z]+)", drawn)) - {"m-tick"} == ({mark} if mark else set())
     assert words in drawn and 'class="band z-same"' in drawn
     assert ("<small>but for at most 9 % of the runs</small>" in page) is (times == 1.0)
+    assert page.index("What to do") < page.index("</table>") < page.index("Reading a verdict")
     assert page == versus_page(found) and found.card.headline in page
     assert "&lt;b&gt;" in page and "<b>&" not in page
     assert re.search(r"default-src 'none'; style-src 'sha256-[^']+'; script-src 'sha256-", page)

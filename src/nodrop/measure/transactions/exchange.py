@@ -15,7 +15,7 @@ from nodrop.ledger import sender
 from nodrop.ledger.hops import Problem, Reason
 from nodrop.ledger.sender import Bounds, Sending
 from nodrop.ledger.transactions import judge_transactions, together
-from nodrop.measure.api import AnswersSeen, Servants
+from nodrop.measure.api import Servants
 from nodrop.measure.busy import Others
 from nodrop.measure.cells import Table
 from nodrop.measure.offering import (
@@ -89,7 +89,9 @@ class TransactionsWorld(World):
 
     def prepare(self, load: Table, stack: ExitStack) -> None:
         if not self._has_addresses:
-            stack.enter_context(addressed(self.places.link.tx, self.places.envs[0].nic))
+            # The last port on the way: a container may have a macvtap on top of the NIC.
+            rx = instances.capture_port(self.places.envs[0])
+            stack.enter_context(addressed(self.places.link.tx, rx))
             self._has_addresses = True
         super().prepare(load, stack)
 
@@ -108,7 +110,6 @@ class TransactionsWorld(World):
         self._throttling, self._servants = Throttling(roots), Servants(servants)
         ours = (*roots, *senders, *servants)
         self._ours = {os.getpid(), *(one.pid for one in ours if one.host.here)}
-        self.trial.seen.answers = AnswersSeen()
 
     def _offer(self) -> None:
         seen = self.trial.seen

@@ -42,6 +42,8 @@ RELEASE_S = 5.0
 LINGER_S = 5.0
 """The node's: a UE has so long for its release, and the MME for the last message."""
 BIN_S = 0.1
+SETUPS = ("bare", "docker", "docker-macvtap", "oci")
+"""Setups whose port has the stack of this kernel."""
 Wait = Annotated[float, Field(gt=0, le=MOST_S)]
 
 
@@ -111,6 +113,22 @@ class Attach:
 
     def problems(self) -> Sequence[str]:
         return ()
+
+    def misplaced(self, setup: str, *, mtu: int | None, alone: bool) -> str:
+        """Why it cannot reach an MME there, in words; "" if it can. Several instances share the
+        address of the port, so that need not be `alone`."""
+        del alone
+        if mtu is None:
+            return (
+                'load.kind = "attach" gives addresses to both ports, and to none of the user\'s: '
+                "use the lab netns"
+            )
+        if setup not in SETUPS:
+            return (
+                f'load.kind = "attach": not with setup.kind = "{setup}", whose machine gives its '
+                f"port no address; it is one of {', '.join(SETUPS)}"
+            )
+        return ""
 
     def duration_s(self) -> float | None:
         return self.options.ues / self.options.rate

@@ -175,10 +175,12 @@ class DockerEnv(ContainedEnv):
         return launched
 
     def job(self, spec: Mapping[str, Any]) -> AnyJob:
-        """A job that names an interface gets the NIC, for good; any other leaves it alone."""
+        """A job that names an interface, or listens, gets the NIC, for good; any other leaves it
+        alone."""
+        wired = "interface" in spec or "listen" in spec
 
         def run(process: ProcessSpec) -> ContainedJob:
-            launched, attached = self._run(process, wired="interface" in spec, attach=True)
+            launched, attached = self._run(process, wired=wired, attach=True)
             assert attached is not None
             return ContainedJob(
                 process=launched,

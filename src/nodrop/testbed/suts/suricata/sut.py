@@ -162,8 +162,8 @@ class Suricata:
         capture = self.options.capture
         if capture in ("pcap", "dpdk") and standing:
             return (
-                f'sut.capture = "{capture}": Suricata counts only while packets come, so its counters '
-                'cannot be read between trials: set measure.sut = "fresh"'
+                f'sut.capture = "{capture}": Suricata counts only while packets come, so its '
+                'counters cannot be read between trials: set measure.sut = "fresh"'
             )
         if capture == "dpdk" and (setup != "bare" or mtu is None):
             return (

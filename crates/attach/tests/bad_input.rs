@@ -1,0 +1,321 @@
+//! Input of an MME that no attach has, and two MMEs or subscribers at odds: counted or refused by name, never a panic or a hang.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nodrop_attach::enb::{Enbs, PPID, Plan};
+use nodrop_attach::framed::{Framed, Gone};
+use nodrop_attach::mme::{Faults, Home, Mme};
+use nodrop_attach::offer::{NoAssociation, associate};
+use nodrop_attach::ue::Sim;
+use nodrop_attach::wire::aka::{Network, Subscriber};
+use nodrop_attach::wire::nas::{self, ALL, Nas};
+use nodrop_attach::wire::s1ap::{self, Cell, Ids, S1};
+use proptest::prelude::*;
+
+#[path = "../../../fuzz/properties/attach.rs"]
+mod property;
+
+const START: u64 = 1_000_000_000;
+const LONGEST: Duration = Duration::from_secs(20);
+
+fn cell() -> Cell {
+    Cell {
+        mcc: "001".into(),
+        mnc: "01".into(),
+        tac: 1,
+        enb_id: 1,
+    }
+}
+
+fn enb_with_one_ue() -> Enbs {
+    let plan = Plan {
+        count: 1,
+        rate: 1.0,
+        first_imsi: 1_010_000_000_001,
+        hold_ns: None,
+        timeout_ns: 15 * START,
+        release_ns: START,
+        cells: vec![cell()],
+    };
+    let sim = Sim {
+        subscriber: Subscriber::new(&[1; 16], &[2; 16]),
+        network: Network::new("001", "01").unwrap(),
+        capability: ALL,
+    };
+    Enbs::new(plan, sim, START)
+}
+
+/// What an eNodeB makes of one message after the Attach Request of its UE.
+fn after(message: &S1) -> Enbs {
+    let (mut enbs, mut out) = (enb_with_one_ue(), Vec::new());
+    enbs.advance(START, &mut out);
+    let octets = s1ap::encode(message, &cell()).unwrap();
+    enbs.receive(0, PPID, &octets, START, &mut out);
+    enbs
+}
+
+#[test]
+fn each_way_to_say_no_is_a_class_by_its_cause() {
+    let ids = Ids { mme: 1, enb: 0 };
+    for (nas, cause) in [
+        (nas::encode(&Nas::AuthenticationReject).unwrap(), 0),
+        (nas::encode(&Nas::AttachReject { cause: 11 }).unwrap(), 11),
+        (vec![0x07, 0x4e, 9], 9), // Service Reject
+    ] {
+        let enbs = after(&S1::DownlinkNas { ids, nas });
+        assert_eq!(enbs.ledger.rejected, [(cause, 1)].into());
+    }
+}
+
+#[test]
+fn a_context_without_a_bearer_and_ids_of_zero_are_counted() {
+    let ids = Ids { mme: 1, enb: 0 };
+    let whole = S1::ContextSetupRequest {
+        ids,
+        nas: Some(nas::encode(&Nas::IdentityRequest).unwrap()),
+        bearers: 1,
+    };
+    let mut octets = s1ap::encode(&whole, &cell()).unwrap();
+    assert_eq!(octets[3] & 0x80, 0, "its length has one octet");
+    // Without id-E-RABToBeSetupListCtxtSUReq: id, criticality, length, value.
+    let at = octets.windows(2).position(|two| two == [0, 0x18]).unwrap();
+    let field = 4 + octets[at + 3];
+    octets.drain(at..at + usize::from(field));
+    octets[3] -= field;
+    octets[6] -= 1;
+    let (mut enbs, mut out) = (enb_with_one_ue(), Vec::new());
+    enbs.advance(START, &mut out);
+    enbs.receive(0, PPID, &octets, START, &mut out);
+    let odd = enbs.ledger.anomalies;
+    assert_eq!(odd.empty_contexts + odd.undecodable_pdus, 1, "{odd:?}");
+    assert_eq!(enbs.ledger.in_progress(), 1, "the UE goes on");
+    let zero = Ids { mme: 0, enb: 0 };
+    let nas = nas::encode(&Nas::IdentityRequest).unwrap();
+    let first = after(&S1::DownlinkNas {
+        ids,
+        nas: nas.clone(),
+    });
+    assert_eq!(first.ledger.anomalies.unknown_ue_ids, 0);
+    let (mut enbs, mut out) = (first, Vec::new());
+    let octets = s1ap::encode(&S1::DownlinkNas { ids: zero, nas }, &cell()).unwrap();
+    enbs.receive(0, PPID, &octets, START, &mut out);
+    assert_eq!(enbs.ledger.anomalies.unknown_ue_ids, 1, "another MME UE id");
+}
+
+#[test]
+fn one_imsi_at_two_enodebs_is_one_subscriber_and_both_books_close() {
+    let home = Home {
+        subscriber: Subscriber::new(&[1; 16], &[2; 16]),
+        network: Network::new("001", "01").unwrap(),
+        first_imsi: 1_010_000_000_001,
+        count: 1,
+    };
+    let mut mme = Mme::new(home, Faults::default(), 2, 2);
+    let mut both = [enb_with_one_ue(), enb_with_one_ue()];
+    let mut now = START;
+    for _ in 0..100_000 {
+        if both.iter().all(Enbs::is_over) {
+            break;
+        }
+        let mut down = Vec::new();
+        mme.advance(now, &mut down);
+        for (link, enbs) in both.iter_mut().enumerate() {
+            let mut up = Vec::new();
+            enbs.advance(now, &mut up);
+            for message in up {
+                mme.receive(link, PPID, &message.pdu, now, &mut down);
+            }
+        }
+        while let Some(message) = down.pop() {
+            let mut up = Vec::new();
+            let link = message.link;
+            both[link].receive(0, PPID, &message.pdu, now, &mut up);
+            for message in up {
+                mme.receive(link, PPID, &message.pdu, now, &mut down);
+            }
+        }
+        now += 10_000_000;
+    }
+    for enbs in &both {
+        assert!(enbs.is_over());
+        assert_eq!((enbs.ledger.started, enbs.ledger.ended()), (1, 1));
+    }
+    assert!(
+        mme.ues() <= 1,
+        "the later attach takes the earlier one's place"
+    );
+}
+
+fn pair() -> (TcpStream, Framed) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    (near, Framed::new(far).unwrap())
+}
+
+fn read_until_gone(mut framed: Framed) -> (usize, Gone) {
+    let mut frames = 0;
+    loop {
+        if let Err(gone) = framed.receive(|_| frames += 1) {
+            return (frames, gone);
+        }
+    }
+}
+
+#[test]
+fn a_message_that_is_too_long_or_cut_off_ends_the_association() {
+    let frame = |octets: u32, body: &[u8]| {
+        let mut all = octets.to_be_bytes().to_vec();
+        all.extend(PPID.to_be_bytes());
+        all.extend(0_u16.to_be_bytes());
+        all.extend(body);
+        all
+    };
+    for (octets, whole) in [
+        (frame(u32::MAX, &[]), 0),
+        (frame(65_537, &[0; 100]), 0),
+        ([frame(3, &[1, 2, 3]), frame(9, &[1, 2])].concat(), 1),
+        (vec![0, 0, 0], 0),
+    ] {
+        let (mut near, framed) = pair();
+        near.write_all(&octets).unwrap();
+        drop(near);
+        let (frames, gone) = read_until_gone(framed);
+        assert_eq!(frames, whole);
+        assert!(matches!(gone, Gone::Broken), "{gone}");
+    }
+    let (near, framed) = pair();
+    drop(near);
+    assert!(matches!(read_until_gone(framed), (0, Gone::Closed)));
+}
+
+/// An MME that answers S1 Setup Requests with these, in their order; how many came.
+fn answering(answers: Vec<Vec<u8>>) -> (std::net::SocketAddr, JoinHandle<usize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let served = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = 0;
+        for octets in answers {
+            let mut header = [0; 10];
+            if stream.read_exact(&mut header).is_err() {
+                break;
+            }
+            let length = u32::from_be_bytes(header[..4].try_into().unwrap());
+            let mut pdu = vec![0; usize::try_from(length).unwrap()];
+            stream.read_exact(&mut pdu).unwrap();
+            assert_eq!(s1ap::decode(&pdu).unwrap(), S1::SetupRequest);
+            asked += 1;
+            let mut out = u32::try_from(octets.len()).unwrap().to_be_bytes().to_vec();
+            out.extend(PPID.to_be_bytes());
+            out.extend(0_u16.to_be_bytes());
+            out.extend(octets);
+            stream.write_all(&out).unwrap();
+        }
+        asked
+    });
+    (address, served)
+}
+
+#[test]
+fn a_setup_failure_with_a_time_to_wait_is_asked_again_and_one_without_is_final() {
+    let octets = |message: S1| s1ap::encode(&message, &cell()).unwrap();
+    let wait = octets(S1::SetupFailure { wait_s: Some(1) });
+    let mut no_wait = wait.clone();
+    no_wait.truncate(wait.len() - 5); // the last of its two fields
+    no_wait[3] -= 5;
+    no_wait[6] -= 1;
+    let read = s1ap::decode(&no_wait).unwrap();
+    assert_eq!(read, S1::SetupFailure { wait_s: None });
+    let (mme, served) = answering(vec![wait, octets(S1::SetupResponse)]);
+    associate(mme, &cell(), LONGEST, &|| false).unwrap();
+    assert_eq!(served.join().unwrap(), 2);
+    let (mme, served) = answering(vec![no_wait]);
+    let refused = associate(mme, &cell(), LONGEST, &|| false).err().unwrap();
+    assert!(matches!(refused, NoAssociation::Failure(_)), "{refused}");
+    assert_eq!(served.join().unwrap(), 1);
+}
+
+#[test]
+fn an_mme_that_closes_during_setup_is_named() {
+    let (mme, served) = answering(vec![]);
+    let refused = associate(mme, &cell(), LONGEST, &|| false).err().unwrap();
+    assert!(matches!(refused, NoAssociation::Gone(..)), "{refused}");
+    assert_eq!(served.join().unwrap(), 0);
+}
+
+/// Messages that an MME may send, to be damaged.
+fn said(which: usize) -> Vec<u8> {
+    let ids = Ids { mme: 1, enb: 0 };
+    let nas = |message: Nas| nas::encode(&message).unwrap();
+    let vector =
+        Subscriber::new(&[1; 16], &[2; 16]).vector([5; 16], 64, Network::new("001", "01").unwrap());
+    let (rand, autn) = (vector.rand, vector.autn);
+    let message = match which % 6 {
+        0 => S1::DownlinkNas {
+            ids,
+            nas: nas(Nas::AuthenticationRequest { rand, autn }),
+        },
+        1 => S1::DownlinkNas {
+            ids,
+            nas: nas(Nas::IdentityRequest),
+        },
+        2 => S1::ContextSetupRequest {
+            ids,
+            nas: Some(nas(Nas::AttachAccept { bearer: 5, pti: 1 })),
+            bearers: 1,
+        },
+        3 => S1::ReleaseCommand {
+            mme: 1,
+            enb: Some(0),
+        },
+        4 => S1::Reset,
+        _ => S1::SetupFailure { wait_s: Some(60) },
+    };
+    s1ap::encode(&message, &cell()).unwrap()
+}
+
+/// What the reference MME said to one UE over its life, as it came (fuzz/corpus/attach).
+#[test]
+fn the_corpus_leaves_the_books_whole() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/attach");
+    let mut read = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        property::holds(&std::fs::read(file.unwrap().path()).unwrap());
+        read += 1;
+    }
+    assert!(read >= 5);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_octets_leave_the_books_whole(octets in prop::collection::vec(any::<u8>(), 0..300)) {
+        property::holds(&octets);
+    }
+
+    /// Real messages, with some octets of another value and cut off somewhere.
+    #[test]
+    fn damaged_messages_leave_the_books_whole(
+        which: usize,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        keep in any::<prop::sample::Index>(),
+        cut: bool,
+    ) {
+        let mut octets = said(which);
+        for (at, value) in changes {
+            let at = at.index(octets.len());
+            octets[at] = value;
+        }
+        if cut {
+            octets.truncate(keep.index(octets.len()));
+        }
+        property::holds(&octets);
+    }
+}
