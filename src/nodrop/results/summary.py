@@ -26,7 +26,6 @@ from nodrop.stats.interval import (
     relative_half_width,
     summarize,
 )
-from nodrop.untrusted.json_text import tables_in
 
 # How long the rest of a plan takes, from what the trials so far took.
 
@@ -120,7 +119,9 @@ def begun_sitting(manifest: Mapping[str, Any], now: Json) -> list[Json]:
 
 def sittings(manifest: Mapping[str, Any]) -> list[Json]:
     """Empty for a fleet, and for a run that nodrop did not measure."""
-    return [one for one in tables_in(manifest, "sittings") if one.get("name")]
+    listed = manifest.get("sittings")
+    found = listed if isinstance(listed, list) else []
+    return [one for one in found if isinstance(one, dict) and one.get("name")]
 
 
 def measured_on(manifest: Mapping[str, Any]) -> Mapping[str, Json]:
