@@ -153,7 +153,7 @@ def _with_room(searched: SearchedCell, answer: Answer) -> tuple[float, str] | No
     queues = [(one.value, one.record.packets.queue) for one in believed]
     said = [(value, q.fits_times, q.roomy_fits_times) for value, q in queues if q is not None]
     if any(one.record.cpu_not_valid for one in believed):
-        return ""  # what its thread has time for is not known
+        return None  # what its thread has time for is not known
     now = [value * fits for value, fits, roomy in said if fits and roomy]
     then = [value * roomy for value, fits, roomy in said if fits and roomy]
     if len(now) < LEAST_TWINS:

@@ -135,7 +135,8 @@ def test_where_it_runs_and_from_which_image() -> None:
     assert sut.needs_bits() == "suricata-dpdk"
     assert polls(sut) and not polls(Suricata({}, base=Path()))
     assert sut.defrag and sut.holds_packets == 64
-    assert sut.misplaced("bare", mtu=9000, standing=True) == ""
+    assert sut.misplaced("bare", mtu=9000, standing=False) == ""
+    assert 'measure.sut = "fresh"' in sut.misplaced("bare", mtu=9000, standing=True)
     for setup, mtu in (("docker", 1500), ("bare", None)):
         found = sut.misplaced(setup, mtu=mtu, standing=False)
         assert "netns" in found and "\n" not in found

@@ -160,10 +160,10 @@ class Suricata:
 
     def misplaced(self, setup: str, *, mtu: int | None, standing: bool) -> str:
         capture = self.options.capture
-        if capture == "pcap" and standing:
+        if capture in ("pcap", "dpdk") and standing:
             return (
-                'sut.capture = "pcap": Suricata counts only while packets come, so its counters '
-                'cannot be read between trials: set measure.sut = "fresh"'
+                f'sut.capture = "{capture}": Suricata counts only while packets come, so its '
+                'counters cannot be read between trials: set measure.sut = "fresh"'
             )
         if capture == "dpdk" and (setup != "bare" or mtu is None):
             return (
