@@ -55,7 +55,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     )
     slow = {"activation_s": 0.3, "sustained": True, "foreign_packets": 2, "reset_s": 9.5}
     late = {
-        "largest_late_burst": {"at_s": 1.0, "late_us": 9e3, "packets": 90},
+        "largest_late_burst": {"at_s": 1.0, "late_us": 9e3, "sent": 90},
         "asked_schedule_error_us": {"p50": 9.0, "p99": 9e3, "max": 9e3},
         "shaped_pps": 1e6,
     }
