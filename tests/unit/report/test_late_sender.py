@@ -21,7 +21,7 @@ def said(out: Path, *each: dict[str, Any], lost: float = 0.0) -> dict[str, str]:
 
 
 def burst(packets: int, late_us: float) -> dict[str, Any]:
-    largest = {"at_s": 1.5, "late_us": late_us, "packets": packets}
+    largest = {"at_s": 1.5, "late_us": late_us, "sent": packets}
     return {"late_burst_packets": packets, "largest_late_burst": largest}
 
 

@@ -222,7 +222,10 @@ def test_a_proof_beside_other_programs_says_so_and_what_it_lacks(
     assert main.exit_code(argv) == CANNOT_TELL
     said = capsys.readouterr().out
     assert "rps=1: cannot tell yet (at least" in said
-    assert "other programs had much of the host's CPUs (in 4 of 4 trials more than 25 %)" in said
+    assert (
+        "other programs had much of the CPUs that the SUT may use (in 4 of 4 trials more than 25 %)"
+        in said
+    )
     html = page(read_story([run]))
     assert "other programs had more than 25 % of the SUT" in html
     assert "at least 8 more runs of each would be needed" in html
