@@ -16,6 +16,7 @@ from nodrop.report.sentences import REASON_WORDS, RULES
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
 from tests.known_answers.sentences import pps, rules, text_of
+from tests.made.answered import attaches, make_answered
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried, windowed
 from tests.made.rundirs import MIXED, SETUPS, Fake, damage, make_run
 from tests.unit.drops.test_outlets import ends_blind, recorded, watch
@@ -228,7 +229,9 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         empty,
         *watches,
     ]
-    return [[path] for path in (*runs, *others, *fleets, two_starts)]
+    (tmp_path / "answered").mkdir()
+    answered = make_answered(tmp_path / "answered", {4000: [attaches(4000)]})
+    return [[path] for path in (*runs, *others, *fleets, two_starts, answered)]
 
 
 def on_pairs(out: Path, used: dict[str, tuple[float, ...]]) -> Path:

@@ -330,9 +330,12 @@ def test_causes_are_those_of_all_lossy_trials(
     tmp_path: Path, busy: int, crowded: int, nothing: int
 ) -> None:
     n = busy + crowded + nothing
-    causes = [f"thread W#0{k} used 9{k} % of one CPU" for k in range(busy)]
-    causes += [f"other programs used {40 + k} % of the host's CPUs" for k in range(crowded)]
-    each = {r: {"loss_cause": words} for r, words in enumerate(causes, 1)}
+    causes = [("saturated", f"thread W#0{k} used 9{k} % of one CPU") for k in range(busy)]
+    causes += [("other_programs", f"other programs used {40 + k} %") for k in range(crowded)]
+    each = {
+        r: {"loss_cause": words, "loss_causes": [{"rule": rule, "words": words}]}
+        for r, (rule, words) in enumerate(causes, 1)
+    }
     words = text_of(said(tmp_path, pps(10_000, [0.1] * n, each=each)), "loses")
     most = max((busy, "thread W#0"), (crowded, "other programs used"))
     assert f"in {most[0]} of {n} lossy trials" in words and most[1] in words
