@@ -294,7 +294,7 @@ class Running:
     """Share of the time of the SUT's CPUs, or of the sender's, that the hypervisor took: the larger
     of the two."""
     polls: bool = False
-    """Its workers run whether packets wait or not: that a thread ran says nothing of its work."""
+    """Whether the workers poll: their CPU time is then no measure of work."""
 
     def fastest_pps(self) -> float | None:
         """Served by all threads together over `WINDOW_NS` or longer, in the last half of the load

@@ -61,7 +61,7 @@ class Transactions:
     last_completed_s: float | None = None
     """After the first scheduled start; None if none completed."""
     resolved_s: float | None = None
-    """Until the class of each was known, after the first scheduled start."""
+    """Seconds from the first scheduled start until the class of each was known."""
     bin_s: float = 0.1
     completed_per_bin: Sequence[int] = ()
     """From the first scheduled start on."""

@@ -199,7 +199,7 @@ class World(ABC):
         self._proof: tuple[Json | None, Sequence[Problem]] = None, ()
         self._worn = ""
         self._aimed: Table | None = None
-        """At what the next offer is aimed; None after an offer."""
+        """Load that the next offer sends; None after an offer."""
 
     def prepare(self, load: Table, stack: ExitStack) -> None:
         self._load, self._aimed, self._stack = self._parts.load(load), load, stack

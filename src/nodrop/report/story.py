@@ -97,7 +97,7 @@ class Cell:
 
     @property
     def answered(self) -> bool:
-        """Its load was transactions, which have a section of their own."""
+        """Whether the load was transactions, which have a section of their own."""
         return self.trials[0].record.transactions is not None
 
     def _of(self, outcome: str) -> tuple[Trial, ...]:

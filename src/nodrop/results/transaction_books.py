@@ -40,7 +40,7 @@ class TransactionBooks(Model):
     aborted: dict[str, Count] = Field(default_factory=dict)
     """Ended otherwise, by reason."""
     residual: Signed | None = None
-    """In no class."""
+    """Transactions in no class."""
     failed_ratio: NotNegative | None = None
     """Rejected, timed out and aborted ones of those that were started; null if the books do not
     close."""
@@ -55,7 +55,7 @@ class TransactionBooks(Model):
     last_completed_s: Seconds | None = None
     """After the first scheduled start: the study's time taken."""
     resolved_s: Seconds | None = None
-    """Until the class of each was known, after the first scheduled start."""
+    """Seconds from the first scheduled start until the class of each was known."""
     latency: Latency | None = None
     """From the scheduled start to the end, of those that completed."""
     steps: dict[str, Latency] = Field(default_factory=dict)

@@ -58,7 +58,7 @@ class ReferenceMmeOptions(Options):
     silent_after: Annotated[int, Field(ge=0)] | None = None
     """Fault: silence after so many Attach Requests."""
     wrong_id: Ratio = 0.0
-    """Fault: share of messages with UE ids that are nobody's."""
+    """Fault: share of messages with UE ids that no UE has."""
     bad_mac: Ratio = 0.0
     """Fault: share of protected messages with a wrong MAC."""
     reject: Ratio = 0.0

@@ -38,7 +38,7 @@ FRAME_BYTES = 2048
 BEFORE_FRAME_BYTES = 66
 """Ahead of a frame in its slot: header and address of TPACKET_V2; the driver reserves nothing."""
 MEMORY_MIB = 512
-"""For 8,191 packets of up to 2,048 bytes with their heads, and EAL's own."""
+"""Memory for 8,191 packets of up to 2,048 bytes with their heads, and for EAL."""
 OWN = (
     "checksum-checks",
     "checksum-checks-offload",
