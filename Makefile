@@ -10,6 +10,7 @@ MUSL := $(MACHINE)-unknown-linux-musl
 TARGET := $(shell test -d "$$(rustc --print target-libdir --target $(MUSL) 2>/dev/null)" && echo $(MUSL) || echo $(MACHINE)-unknown-linux-gnu)
 NODE := target/$(TARGET)/release/nodrop-node
 NODE_SOURCES := Cargo.toml Cargo.lock schema/node.schema.json $(shell find crates -name '*.rs' -o -name Cargo.toml)
+PACKAGES := $(wildcard packages/*)
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 NO_CARGO := cargo is missing: install Rust >= 1.85, from your distribution or by rustup
@@ -68,8 +69,8 @@ unit: .venv/tests
 	$(IN_MEMORY) $(PYTEST) -q -n $(UNIT_WORKERS) --override-ini=tmp_path_retention_policy=failed --junitxml=.make/tests/unit.xml $(NO_LAB)
 
 lint: .venv/tests
-	$(PYTHON) -m ruff format --check src tests
-	$(PYTHON) -m ruff check src tests
+	$(PYTHON) -m ruff format --check src packages tests
+	$(PYTHON) -m ruff check src packages tests
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
 
@@ -109,7 +110,8 @@ COMPILE := .make/lock/bin/pip-compile --quiet --generate-hashes --strip-extras -
 
 lock: ## Renew requirements.lock (what a user needs), -dev.lock (and the tests), -dist.lock (make dist)
 	test -x .make/lock/bin/pip-compile || { python3 -m venv .make/lock && .make/lock/bin/pip install --quiet pip-tools; }
-	$(COMPILE) --extra build --extra docker --extra fleet --extra parquet --extra s3 --extra studies --output-file requirements.lock pyproject.toml
+	sed -n 's/^dependencies = //p' packages/*/pyproject.toml | tr -d '[]",' | tr ' ' '\n' | grep -v ^nodrop >.make/lock/packages.in
+	$(COMPILE) --extra build --extra docker --extra fleet --extra parquet --extra s3 --extra scaling --output-file requirements.lock pyproject.toml .make/lock/packages.in
 	$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 	$(COMPILE) --extra dist --constraint requirements.lock --output-file requirements-dist.lock pyproject.toml
 
@@ -144,11 +146,11 @@ $(NODE): $(NODE_SOURCES)
 	  cargo build --quiet --release --locked --package nodrop-node --target $(TARGET) $(if $(OLD_RUST),--no-default-features)
 	@touch $@
 
-.venv/ready: requirements.lock pyproject.toml
+.venv/ready: requirements.lock pyproject.toml $(PACKAGES:%=%/pyproject.toml)
 	@tools/system-packages build
 	test -x $(PYTHON) || python3 -m venv .venv
 	.venv/bin/pip install --quiet --require-hashes --requirement requirements.lock
-	env -u SOURCE_DATE_EPOCH .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable . # a bad one ends it
+	env -u SOURCE_DATE_EPOCH .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable . $(PACKAGES:%=--editable %) # a bad one ends it
 	@touch $@
 
 .make/dist/ready: requirements-dist.lock

@@ -41,6 +41,14 @@ def adding(*packages: str) -> str:
     return f"{python} -m pip install {names}"
 
 
+def sibling(package: str) -> str:
+    """Command that adds another package of this project."""
+    folder = checkout()
+    if folder is not None:
+        return adding(str(folder / "packages" / package))
+    return f"{adding(package.replace('-', '_') + '-*.whl')}, with its wheel of this nodrop"
+
+
 def getting_a_node(machine: str) -> str:
     """Way to a node binary for the machine."""
     if checkout():

@@ -20,16 +20,16 @@ from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.writer import RunWriter
-from nodrop.studies import importer
-from nodrop.studies.dataset import Cell, Dataset, discover
-from nodrop.studies.paper_tables import CellResult
-from nodrop.studies.samples import parse_folder_name
-from nodrop.studies.workbooks import UnsafeArchiveError, check_archive
 from nodrop.testbed.images.image import list_images, unusable_images
 from nodrop.testbed.load.tcpreplay import Tcpreplay
 from nodrop.testbed.suts.suricata.sut import plain_rules
 from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder, Refused, read_file
+from nodrop_studies import importer
+from nodrop_studies.dataset import Cell, Dataset, discover
+from nodrop_studies.paper_tables import CellResult
+from nodrop_studies.samples import parse_folder_name
+from nodrop_studies.workbooks import UnsafeArchiveError, check_archive
 from tests.made.rundirs import Fake, make_run
 
 SMALL = Fake(cells=({"load.multiplier": 1},), repetitions=2)

@@ -15,7 +15,7 @@ from nodrop.cli.main import exit_code
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
-from nodrop.studies.workbooks import UnsafeArchiveError, check_archive
+from nodrop_studies.workbooks import UnsafeArchiveError, check_archive
 from tests.slow.import_fixtures import (
     BARE,
     DATA,
@@ -132,7 +132,7 @@ def test_bad_data_is_skipped_named_and_counted(
 
 def test_a_formula_is_not_evaluated(tmp_path: Path) -> None:
     """No cached value: there is no number, whatever the formula would give."""
-    from nodrop.studies.workbooks import read_workbook
+    from nodrop_studies.workbooks import read_workbook
 
     rows: list[list[object]] = [["=SUM(1,2)", 1, 0, 1, 1, 1]]
     path = write_workbook(tmp_path / "x.xlsx", EVE, {EPOCH: rows})
@@ -175,7 +175,7 @@ def test_a_sparse_sheet_is_not_laid_out(tmp_path: Path, cell: str) -> None:
 def test_no_length_of_a_broken_workbook_is_a_traceback(
     made: Path, tmp_path: Path, keep: int
 ) -> None:
-    from nodrop.studies.workbooks import read_workbook
+    from nodrop_studies.workbooks import read_workbook
 
     whole = (made / DATA / f"{BARE.format(load=1)},eve.xlsx").read_bytes()
     path = tmp_path / "cut.xlsx"

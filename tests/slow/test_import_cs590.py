@@ -64,7 +64,7 @@ def test_paper_and_sound_and_a_window_of_ones_own(
 ) -> None:
     from dataclasses import replace
 
-    from nodrop.studies import paper_tables
+    from nodrop_studies import paper_tables
 
     spec = replace(paper_tables.TABLES["III"], trace="made.pcap")
     monkeypatch.setattr(paper_tables, "TABLES", {**paper_tables.TABLES, "III": spec})
@@ -188,7 +188,7 @@ def test_the_published_curves_are_the_authors_own() -> None:
     """The figure workbooks' columns, digit by digit, from the samples."""
     import csv
 
-    from nodrop.studies.workbooks import read_workbook, rowwise_median
+    from nodrop_studies.workbooks import read_workbook, rowwise_median
 
     folder = published_data()
     with (folder / "published_series" / "fig_cpu_1x_2x.csv").open(newline="") as lines:
@@ -202,8 +202,8 @@ def test_the_published_curves_are_the_authors_own() -> None:
 
 def test_memory_stays_with_one_workbook(capsys: pytest.CaptureFixture[str]) -> None:
     """All workbooks of the bundle hold 2.2 million numbers, 70 MB as objects."""
-    from nodrop.studies.dataset import discover
-    from nodrop.studies.paper_tables import Wanted, reduce_cell
+    from nodrop_studies.dataset import discover
+    from nodrop_studies.paper_tables import Wanted, reduce_cell
 
     cells = discover(published_data()).cells
     reduce_cell(cells[0], Wanted())
@@ -217,8 +217,8 @@ def test_all_row_wise_medians_of_the_bundle() -> None:
     """48 files of medians, made by another program; the last column counts samples."""
     import csv
 
-    from nodrop.studies.samples import WorkbookName, parse_workbook_name
-    from nodrop.studies.workbooks import read_workbook, rowwise_median
+    from nodrop_studies.samples import WorkbookName, parse_workbook_name
+    from nodrop_studies.workbooks import read_workbook, rowwise_median
 
     folder = published_data()
     compared = 0

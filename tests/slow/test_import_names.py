@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from nodrop.studies.samples import (
+from nodrop_studies.samples import (
     BadNameError,
     Channel,
     Condition,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop.studies.check import Entry, check, read_entries
+from nodrop_studies.check import Entry, check, read_entries
 from tests.slow.import_fixtures import EVE, SYSSTAT, published_data, write_workbook
 
 RECEIVER = "data/bm,t.pcap,1,em2,enp34s0,4,5,1,receiver,sysstat.xlsx"

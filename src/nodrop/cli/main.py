@@ -26,8 +26,8 @@ from nodrop.calibrate import command as calibrate
 from nodrop.capacity import command as capacity
 from nodrop.cli import drops, files, inspect, lab, measure, sut, tune
 from nodrop.compare import commands as compare
-from nodrop.errors import REMEDIES, BadInput, Interrupted, LabProblem, NodropError
-from nodrop.studies import command as studies
+from nodrop.errors import REMEDIES, BadInput, Interrupted, LabProblem, NodropError, NotReady
+from nodrop.installation import sibling
 from nodrop.terminal.arguments import complain, go_on, say
 from nodrop.untrusted.folder import Refused
 from nodrop.untrusted.json_text import one_line
@@ -65,7 +65,6 @@ HELP = {
         "baseline": "Store what a run measured in one small file.",
         "export": "Write every trial as a row, for other programs.",
         "put": "Put a run directory into a store.",
-        "import": "Read published data sets.",
     },
     "Parts of a run, by hand": {
         "trace": "Look at a capture, prepare it, or make one.",
@@ -84,6 +83,8 @@ HELP = {
     },
 }
 """Group → command → what it is for, on one line of 80 columns."""
+BESIDE = {"import": "nodrop-studies"}
+"""Command → package of this project that brings it."""
 EXAMPLES = """\
 nodrop capacity my.pcap --rules my.rules
 nodrop drops"""
@@ -96,7 +97,13 @@ class Grouped(TyperGroup):
         return [*super().list_commands(ctx), *self._others()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return super().get_command(ctx, cmd_name) or self._others().get(cmd_name)
+        known = super().get_command(ctx, cmd_name) or self._others().get(cmd_name)
+        if known is None and (package := BESIDE.get(cmd_name)):
+            raise NotReady(
+                f"nodrop {cmd_name} comes with the package {package}, which is not installed",
+                hint=sibling(package),
+            )
+        return known
 
     def _others(self) -> dict[str, Any]:
         """The commands of other packages: entry points `nodrop.commands`. One that cannot be
@@ -185,7 +192,6 @@ capacity.add_to(app)
 inspect.add_to(app)
 drops.add_to(app)
 lab.add_to(app)
-studies.add_to(app)
 sut.add_to(app)
 tune.add_to(app)
 calibrate.add_to(app)

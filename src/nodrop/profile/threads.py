@@ -1,4 +1,4 @@
-"""Run modes and threads side by side: what each role did, how evenly, and the study of 2017."""
+"""Run modes and threads side by side: what each role did, and how evenly."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from nodrop.config.units import parse_cpus
 from nodrop.findings.observations import RATES, known_median
 from nodrop.ledger.imbalance import FlowSizes, Role, gini, over_mean, what_makes
 from nodrop.profile.functions import profile_of
-from nodrop.profile.study_2017 import (
-    Judged,
+from nodrop.profile.scaling import (
     Model,
     ScalingSection,
-    judged,
     not_compared,
     scaling_section,
     scalings,
@@ -151,6 +149,7 @@ COORDINATION = ("locks and conditions", "poll")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadModels:
+    models: tuple[Model, ...]
     table: Table
     picture: Chart
     """How the load falls on the threads."""
@@ -160,8 +159,6 @@ class ThreadModels:
     ports: Table
     """Without rows if each model captured on one."""
     scaling: ScalingSection | None
-    claims: Table | None
-    """Table of claims on what models differ in; None if all models have the same shape."""
     time_sharing: str
     not_compared: tuple[str, ...]
     """In words: models that differ from all others in more than threads."""
@@ -192,7 +189,7 @@ def thread_models(story: Story) -> ThreadModels | None:
         loads=thread_loads_table(loads),
         ports=ports_table({one.model.label: one.trials[0] for one in found}),
         scaling=scaling_section(scalings(models)),
-        claims=_claims_table(judged(models)) if len(shapes) > 1 else None,
+        models=tuple(models),
         time_sharing=turns,
         not_compared=apart,
     )
@@ -207,8 +204,6 @@ def thread_model_tables(story: Story) -> Iterator[Table]:
             yield found.ports
         if found.scaling is not None:
             yield found.scaling.table
-        if found.claims is not None:
-            yield found.claims
 
 
 def _ran(story: Story) -> Iterator[_Ran]:
@@ -452,18 +447,6 @@ MODEL_FIELDS: tuple[Field[_Ran], ...] = (
 
 def _models_table(found: Sequence[_Ran], words: tuple[str, ...]) -> Table:
     return table_of("thread-models", "Thread models", MODEL_FIELDS, found, words=words)
-
-
-CLAIM_FIELDS: tuple[Field[Judged], ...] = (
-    words("claim", "The study found", lambda judged: judged.claim),
-    words("stands", "Here", lambda judged: judged.stands),
-    words("evidence", "Evidence", lambda judged: judged.evidence),
-)
-
-
-def _claims_table(found: Sequence[Judged]) -> Table:
-    title = "What the thread study of 2017 found, and here"
-    return table_of("thread-claims", title, CLAIM_FIELDS, found)
 
 
 def _page(story: Story) -> Markup:

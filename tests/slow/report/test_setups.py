@@ -30,7 +30,7 @@ from nodrop.report.write import Part, report_json, write_report
 from nodrop.results.rundir import RunDir, pack
 from nodrop.stats.comparison import Answer
 from nodrop.stats.interval import Family
-from nodrop.studies.study_2016 import studies_table, studies_words, study_figures
+from nodrop_studies.study_2016 import studies_table, studies_words, study_figures
 from tests.made.rundirs import SETUPS, Fake, make_run
 from tests.pages import page_of
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nodrop.profile.study_2017 import fit
+from nodrop.profile.scaling import fit
 from tests.depth import depth
 
 SPEC_SDM91 = {1: 64.9, 18: 995.9, 36: 1652.4, 72: 1853.2, 108: 1828.9, 144: 1775.0, 216: 1702.2}

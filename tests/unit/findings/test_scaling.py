@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodrop.profile.study_2017 import Model, Stands, growing, judged, not_compared, scalings
+from nodrop.profile.scaling import Model, growing, not_compared, scalings
+from nodrop_studies.study_2017 import Stands, judged
 from tests.unit.findings.test_study_2017 import around, model
 
 

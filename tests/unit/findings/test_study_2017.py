@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodrop.profile.study_2017 import Judged, Model, Stands, judged, time_sharing
+from nodrop.profile.scaling import Model, time_sharing
 from nodrop.stats.interval import Summary, summarize
+from nodrop_studies.study_2017 import Judged, Stands, judged
 
 
 def around(value: float, n: int = 6) -> Summary | None:

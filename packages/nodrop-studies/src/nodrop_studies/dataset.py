@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput
-from nodrop.studies.samples import (
+from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import NotJson, decode
+from nodrop_studies.samples import (
     FOLDER_PREFIX,
     WORKBOOK_SUFFIX,
     BadNameError,
@@ -27,9 +29,7 @@ from nodrop.studies.samples import (
     parse_workbook_name,
     sample_of_rows,
 )
-from nodrop.studies.workbooks import read_workbook
-from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import NotJson, decode
+from nodrop_studies.workbooks import read_workbook
 
 # A line of eve.json with statistics of four threads is about 10 kB.
 MAX_LINE_BYTES = 1 << 20

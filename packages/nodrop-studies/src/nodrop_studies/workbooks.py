@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from nodrop.errors import NotReady
-from nodrop.installation import adding
-from nodrop.studies.samples import (
+from python_calamine import CalamineError, CalamineWorkbook
+
+from nodrop.untrusted.folder import Folder
+from nodrop_studies.samples import (
     TIMESTAMP,
     BadNameError,
     Cell,
@@ -28,10 +29,6 @@ from nodrop.studies.samples import (
     parse_epoch,
     sample_of_rows,
 )
-from nodrop.untrusted.folder import Folder
-
-if TYPE_CHECKING:
-    from python_calamine import CalamineWorkbook
 
 # The authors' own arithmetic: medians over samples row by row, then mean and sigma over time.
 #
@@ -263,13 +260,6 @@ SUMMARY_SHEET = "Summary"
 
 def read_workbook(path: Path) -> Samples:
     """Reads all samples of one workbook; no formula is evaluated, `Summary` is never opened."""
-    try:
-        from python_calamine import CalamineError, CalamineWorkbook
-    except ImportError:
-        raise NotReady(
-            "workbooks are read by python-calamine, which is not installed",
-            hint=adding("python-calamine"),
-        ) from None
     try:
         content = Folder(path.parent).read(path.name)
         check_archive(content)

@@ -15,7 +15,7 @@ from nodrop.terminal.arguments import AsJson, say, say_json
 from nodrop.untrusted.json_text import one_line
 
 if TYPE_CHECKING:
-    from nodrop.studies.samples import Skip
+    from nodrop_studies.samples import Skip
 
 
 class Mode(StrEnum):
@@ -126,9 +126,9 @@ def _window(text: str) -> tuple[float, float]:
 
 
 def _check(folder: Path, file: Path, as_json: bool) -> None:
-    from nodrop.studies.check import check, check_json, check_table, check_words, read_entries
-    from nodrop.studies.importer import skipped_json
     from nodrop.terminal.console import console, print_table
+    from nodrop_studies.check import check, check_json, check_table, check_words, read_entries
+    from nodrop_studies.importer import skipped_json
 
     if not folder.is_dir():
         raise BadInput(f"{folder}: not a folder", hint="give the folder of the published data set")
@@ -149,11 +149,11 @@ def _check(folder: Path, file: Path, as_json: bool) -> None:
 def _table(
     folder: Path, name: TableName, mode: Mode, window: tuple[float, float] | None, as_json: bool
 ) -> None:
-    from nodrop.studies.check import figure_table
-    from nodrop.studies.dataset import discover
-    from nodrop.studies.importer import skipped_json
-    from nodrop.studies.paper_tables import TABLES, make_table
     from nodrop.terminal.console import console, print_table
+    from nodrop_studies.check import figure_table
+    from nodrop_studies.dataset import discover
+    from nodrop_studies.importer import skipped_json
+    from nodrop_studies.paper_tables import TABLES, make_table
 
     dataset = discover(folder)
     spec = TABLES[name]
@@ -183,7 +183,7 @@ def _import(
 ) -> None:
     from nodrop.answer.finding import render
     from nodrop.findings.observations import suspicion_json
-    from nodrop.studies.importer import import_dataset, skipped_json
+    from nodrop_studies.importer import import_dataset, skipped_json
 
     done = import_dataset(folder, out, mode=mode.value, window=window)
     if as_json:
@@ -205,7 +205,7 @@ def _import(
 
 def _say_skips(skips: Iterable[Skip]) -> None:
     """One line per reason on stderr, with the first place where it was met."""
-    from nodrop.studies.importer import skipped_json
+    from nodrop_studies.importer import skipped_json
 
     for entry in skipped_json(skips):
         first = one_line(entry["first"])

@@ -18,12 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from nodrop.errors import BadInput
-from nodrop.studies import workbooks
-from nodrop.studies.paper_tables import TableCell, TableSpec
-from nodrop.studies.samples import Sample, Skip
-from nodrop.studies.workbooks import NoValueError, read_workbook
 from nodrop.untrusted.folder import Folder, read_file
 from nodrop.untrusted.json_text import SMALL_FILE_BYTES, decode
+from nodrop_studies import workbooks
+from nodrop_studies.paper_tables import TableCell, TableSpec
+from nodrop_studies.samples import Sample, Skip
+from nodrop_studies.workbooks import NoValueError, read_workbook
 
 # "6.60user 0.00system …" by default, "User time (seconds): 6.60" with -v, "user 6.60" with -p.
 _USER_S = re.compile(

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nodrop.answer.finding import WORDS
 from nodrop.report import numbers
 from nodrop.report.comparison import more_runs_words
 from nodrop.report.costs import RELATIVE_MARGIN, minus
@@ -22,6 +21,7 @@ from nodrop.report.tables import Field, Table, Value, number, numeric, own, tabl
 from nodrop.report.trials import Trial, count_once
 from nodrop.stats.comparison import Advice, Answer, Comparison, Question, compare, more_runs
 from nodrop.stats.interval import Summary, summarize
+from nodrop_studies.words import NOTES, WORDS
 
 KINDS = ("bare", "docker", "docker-macvtap", "vm")
 PUBLISHED: Mapping[tuple[str, str], tuple[float, float]] = {
@@ -286,6 +286,6 @@ def _tables(story: Story) -> Iterator[Table]:
 
 
 SECTION = Section(
-    id="study-2016", title="The study of 2016", note=WORDS["notes"]["study-2016"],
+    id="study-2016", title="The study of 2016", note=NOTES["study-2016"],
     sentences=_sentences, tables=_tables, place=45, with_search=False,
 )  # fmt: skip

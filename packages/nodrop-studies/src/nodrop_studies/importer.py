@@ -23,8 +23,8 @@ from nodrop.ledger.hops import SOCKET_RING
 from nodrop.results.records import PacketBooks
 from nodrop.results.trial import Offered, TrialRecord
 from nodrop.results.writer import RunWriter, must_be_new
-from nodrop.studies.dataset import Cell, Dataset, discover
-from nodrop.studies.paper_tables import (
+from nodrop_studies.dataset import Cell, Dataset, discover
+from nodrop_studies.paper_tables import (
     SOUND_FIGURE,
     TABLES,
     CellResult,
@@ -36,8 +36,8 @@ from nodrop.studies.paper_tables import (
     reduce_cell,
     table_cells,
 )
-from nodrop.studies.samples import Skip
-from nodrop.studies.workbooks import Mode
+from nodrop_studies.samples import Skip
+from nodrop_studies.workbooks import Mode
 
 # Packet counters of two hosts, each polled every few seconds and moved by the odd ARP: books that
 # are open by less say nothing; by more, packets are missing.

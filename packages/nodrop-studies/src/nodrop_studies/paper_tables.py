@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodrop.stats.interval import Summary, summarize
-from nodrop.studies import workbooks
-from nodrop.studies.dataset import Cell
-from nodrop.studies.samples import (
+from nodrop_studies import workbooks
+from nodrop_studies.dataset import Cell
+from nodrop_studies.samples import (
     UPTIME,
     Channel,
     Condition,
@@ -23,8 +23,8 @@ from nodrop.studies.samples import (
     missing_columns,
     traffic,
 )
-from nodrop.studies.study_2016 import PUBLISHED
-from nodrop.studies.workbooks import PLOTTED, Mode, Series, paper_series, sound_series
+from nodrop_studies.study_2016 import PUBLISHED
+from nodrop_studies.workbooks import PLOTTED, Mode, Series, paper_series, sound_series
 
 # All that is kept of one cell: its runs' figures, its tables' figures, its curves, its gaps.
 #

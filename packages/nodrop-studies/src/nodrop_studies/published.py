@@ -413,7 +413,7 @@ def _page(story: Story) -> Markup:
     found = published(story)
     if not found:
         return Markup("")
-    return rendered("nodrop.studies", "published.html.j2", story, published=found)
+    return rendered("nodrop_studies", "published.html.j2", story, published=found)
 
 
 SECTION = Section(
