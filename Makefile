@@ -111,7 +111,7 @@ COMPILE := .make/lock/bin/pip-compile --quiet --generate-hashes --strip-extras -
 lock: ## Renew requirements.lock (what a user needs), -dev.lock (and the tests), -dist.lock (make dist)
 	test -x .make/lock/bin/pip-compile || { python3 -m venv .make/lock && .make/lock/bin/pip install --quiet pip-tools; }
 	sed -n 's/^dependencies = //p' packages/*/pyproject.toml | tr -d '[]",' | tr ' ' '\n' | grep -v ^nodrop >.make/lock/packages.in
-	$(COMPILE) --extra build --extra docker --extra fleet --extra parquet --extra s3 --extra scaling --output-file requirements.lock pyproject.toml .make/lock/packages.in
+	$(COMPILE) --extra build --extra docker --extra parquet --extra s3 --extra scaling --output-file requirements.lock pyproject.toml .make/lock/packages.in
 	$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 	$(COMPILE) --extra dist --constraint requirements.lock --output-file requirements-dist.lock pyproject.toml
 

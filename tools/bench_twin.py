@@ -50,7 +50,8 @@ SINK = ('sut.kind="sink"', 'load.window="first"')
 DEMO_RULES = f'sut.rules=["{Path(__file__).parents[1]}/experiments/demo.rules"]'
 SURICATA = ('sut.kind="suricata"', 'load.window="first"', DEMO_RULES)
 SHARED = os.environ.get("NODROP_SHARED_DATA", "")
-MIX = ('sut.kind="suricata"', f'sut.rules=["{SHARED}/et.rules"]')
+BUSIEST = ('load.window="busiest"', "load.window_s=5")
+MIX = ('sut.kind="suricata"', f'sut.rules=["{SHARED}/et.rules"]', *BUSIEST)
 CASES: Mapping[str, Case] = {
     "sink, 100 us": Case([*SINK, "sut.receive_ns=100000"], 1024, "sut.ring_frames"),
     "sink, 100 us, constant load": Case(
@@ -62,7 +63,7 @@ CASES: Mapping[str, Case] = {
         "sut.ring_frames",
     ),
     "sink, 50 us, realmix": Case(
-        ['sut.kind="sink"', "sut.receive_ns=50000"],
+        ['sut.kind="sink"', "sut.receive_ns=50000", *BUSIEST],
         4096,
         "sut.ring_frames",
         trace=f"{SHARED}/realmix.pcap",

@@ -33,7 +33,7 @@ from wheel_node import machine_of_static
 
 ROOT = Path(__file__).parents[1]
 MOST_INSTALLED_BYTES = 120_000_000
-"""Of site-packages with nodrop and what it needs, without pip: what `capacity` takes."""
+"""Of site-packages with nodrop and what it needs, and pip: what `capacity` takes."""
 ALLOWED = {
     "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause",
     "BSL-1.0", "CC0-1.0", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Python-2.0", "Unicode-3.0",
@@ -87,21 +87,39 @@ def main() -> None:
         for name in (sdist.name, wheel.name):
             must_be_same(out / name, again / "dist" / name)
         node(wheel, again)
-        packages = installed(wheel, again / "venv")
+        beside = siblings(out, sources, again, environment)
+        packages = installed(wheel, beside, again / "venv")
     python = Path(sys.executable)
-    run(python, "-m", "twine", "check", "--strict", sdist, wheel)
-    run(python.with_name("check-wheel-contents"), wheel)
+    run(python, "-m", "twine", "check", "--strict", sdist, wheel, *beside)
+    run(python.with_name("check-wheel-contents"), wheel, *beside)
     crates = crates_of_node()
     allowed([*packages, *crates])
     sbom = out / f"{sdist.name.removesuffix('.tar.gz')}.cdx.json"
     sbom.write_text(bill(packages, crates, wheel, int(epoch)))
-    sums = "".join(f"{sha256(path)}  {path.name}\n" for path in (sdist, wheel, sbom))
+    sums = "".join(f"{sha256(path)}  {path.name}\n" for path in (sdist, wheel, *beside, sbom))
     (out / "SHA256SUMS").write_text(sums)
     print(sums, end="")
 
 
 def build(sources: Path, out: Path, environment: dict[str, str]) -> None:
     run(sys.executable, "-m", "hatchling", "build", "-d", out, cwd=sources, env=environment)
+
+
+def siblings(
+    out: Path, sources: Path, scratch: Path, environment: dict[str, str]
+) -> list[Path]:
+    """Wheels of the packages beside nodrop, each built twice."""
+    found = []
+    for folder in sorted((ROOT / "packages").iterdir()):
+        for where, to in ((ROOT, out), (sources, scratch / "beside")):
+            run(
+                sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", to,
+                cwd=where / "packages" / folder.name, env=environment,
+            )  # fmt: skip
+        (wheel,) = out.glob(f"{folder.name.replace('-', '_')}-*.whl")
+        must_be_same(wheel, scratch / "beside" / wheel.name)
+        found.append(wheel)
+    return found
 
 
 def sha256(path: Path) -> str:
@@ -125,8 +143,9 @@ def node(wheel: Path, scratch: Path) -> None:
     print(f"node: static, {machine}, {program.stat().st_size:,} bytes")
 
 
-def installed(wheel: Path, folder: Path) -> list[dict[str, Any]]:
-    """Packages of an environment that the wheel is installed into, alone, as locked."""
+def installed(wheel: Path, beside: list[Path], folder: Path) -> list[dict[str, Any]]:
+    """Packages of an environment that the wheel is installed into, alone, as locked. The packages
+    beside it are then added, and make their commands known."""
     venv.create(folder, with_pip=True)
     locked = folder / "locked"
     names = re.sub(r" *\\\n( +--hash=\S+( \\)?\n)+", "\n", (ROOT / "requirements.lock").read_text())
@@ -135,12 +154,19 @@ def installed(wheel: Path, folder: Path) -> list[dict[str, Any]]:
     print(run(folder / "bin/nodrop", "--version").strip())
     run(folder / "bin/pip", "uninstall", "--quiet", "--yes", "setuptools")
     found: list[dict[str, Any]] = json.loads(run(folder / "bin/python", "-c", OF_PACKAGES))
-    run(folder / "bin/pip", "uninstall", "--quiet", "--yes", "pip")
+    alone = subprocess.run([folder / "bin/nodrop", "import"], capture_output=True, text=True)
+    if alone.returncode != 2 or "nodrop-studies" not in alone.stderr:
+        raise SystemExit(f"nodrop import without its package: {alone.returncode}: {alone.stderr}")
     (site,) = folder.glob("lib/python3*/site-packages")
     weight = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
     print(f"installed: {weight / 1e6:.0f} MB in {len(found) - 1} packages")
     if weight > MOST_INSTALLED_BYTES:
         raise SystemExit(f"more than {MOST_INSTALLED_BYTES / 1e6:.0f} MB")
+    run(folder / "bin/pip", "install", "--quiet", "--constraint", locked, *beside)
+    run(folder / "bin/nodrop", "import", "cs590", "--help")
+    run(folder / "bin/python", "-c", "import nodrop_fleet.run")
+    with_all = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    print(f"with {', '.join(w.name.partition('-')[0] for w in beside)}: {with_all / 1e6:.0f} MB")
     return [one for one in found if one["name"] != "pip"]
 
 

@@ -33,6 +33,7 @@ GROUPS = {
     "command": "nodrop.commands",
     "section": "nodrop.sections",
     "figure": "nodrop.figures",
+    "fleet": "nodrop.fleets",
 }
 """Kind of plugin → entry point group."""
 

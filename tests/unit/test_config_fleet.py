@@ -8,9 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from nodrop.config.lab_file import load_fleet
 from nodrop.config.options import parse_toml
 from nodrop.errors import BadInput
+from nodrop_fleet.file import load_fleet
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schema/fleet.schema.json").read_text())
 GOOD = {

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from nodrop.errors import BadInput, LabProblem
-from nodrop.remote import dispatch
-from nodrop.remote.dispatch import FarPair
+from nodrop_fleet import far_pair
+from nodrop_fleet.far_pair import FarPair
 
 
 def test_that_its_own_run_goes_on_is_not_said(
@@ -23,9 +23,9 @@ def test_that_its_own_run_goes_on_is_not_said(
         problem.ended_run = str(tmp_path)
         raise problem
 
-    monkeypatch.setattr(dispatch, "run_elsewhere", ends)
-    monkeypatch.setattr(dispatch, "make_plan", lambda _: SimpleNamespace(notes=list))
-    monkeypatch.setattr(dispatch, "replace", lambda *_, **__: None)
+    monkeypatch.setattr(far_pair, "run_elsewhere", ends)
+    monkeypatch.setattr(far_pair, "make_plan", lambda _: SimpleNamespace(notes=list))
+    monkeypatch.setattr(far_pair, "replace", lambda *_, **__: None)
     job: Any = type("Job", (), {"lab": type("Lab", (), {"table": {}}), "experiment": None})
     with pytest.raises(LabProblem) as ended:
         FarPair(cast(Any, job), tmp_path).begin()
@@ -40,7 +40,7 @@ def test_a_plan_that_cannot_be_made_ends_the_pair(
     def refuses(_: object) -> None:
         raise BadInput("load.trace: gone")
 
-    monkeypatch.setattr(dispatch, "make_plan", refuses)
+    monkeypatch.setattr(far_pair, "make_plan", refuses)
     job: Any = type("Job", (), {"lab": type("Lab", (), {"table": {}}), "experiment": None})
     with pytest.raises(BadInput, match="gone"):
         FarPair(cast(Any, job), tmp_path).begin()

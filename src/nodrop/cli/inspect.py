@@ -254,11 +254,9 @@ def plan(
     here = [] if fleet else in_the_way(load_lab(lab), asked, made)
     made = made.on(os.sched_getaffinity(0))
     if fleet is not None:
-        from nodrop.config.lab_file import load_fleet
-        from nodrop.fleet.members import in_parallel
+        from nodrop.remote.dispatch import fleet_of
 
-        pairs = load_fleet(fleet)
-        made = in_parallel(made, len(pairs.pairs), host_invariant=pairs.file.host_invariant)
+        made = fleet_of(fleet).shared(made)
     seen = None
     if given is not None:
         from nodrop.compare.versus import detectable_differences

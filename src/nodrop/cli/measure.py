@@ -224,16 +224,9 @@ def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callab
         return partial(measuring(where), asked, where)
     if lab is not None:
         raise BadInput("--lab: not with --fleet, whose file names its labs; leave one of them out")
-    from nodrop.config.lab_file import load_fleet
-    from nodrop.fleet.run import run_fleet
-    from nodrop.remote.dispatch import receiver_elsewhere, sits
-    from nodrop.testbed.hosts.rights import ensure_privileges
+    from nodrop.remote.dispatch import fleet_of
 
-    labs = load_fleet(fleet)
-    here = labs.file.cluster == "local"  # else workers measure, and this process only asks
-    if here and not all(map(receiver_elsewhere, labs.pairs.values())):
-        ensure_privileges()
-    return partial(run_fleet, asked, labs, sits)
+    return fleet_of(fleet).measuring(asked)
 
 
 def profile(

@@ -41,7 +41,7 @@ def test_help_needs_no_heavy_import() -> None:
 
 def test_dask_is_imported_only_when_a_fleet_is_connected() -> None:
     program = (
-        "import sys, nodrop.cli.measure, nodrop.measure.manager, nodrop.fleet.run;"
+        "import sys, nodrop.cli.measure, nodrop.measure.manager, nodrop_fleet.run;"
         "sys.exit(str({'dask', 'distributed'} & set(sys.modules)))"
     )
     done = started(sys.executable, "-c", program)

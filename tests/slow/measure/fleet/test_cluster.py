@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from nodrop.config.lab_file import load_fleet
 from nodrop.errors import LabProblem, NotReady
-from nodrop.fleet.run import connected
-from nodrop.fleet.worker import in_a_line, started
+from nodrop_fleet.file import load_fleet
+from nodrop_fleet.run import connected
+from nodrop_fleet.worker import in_a_line, started
 
 ASKED = {
     "kubernetes": 'options = { image = "ours" }',

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from nodrop.config.experiment import load_experiment
-from nodrop.config.lab_file import load_fleet
-from nodrop.fleet.members import Members
-from nodrop.fleet.worker import PAIR, QUIET, Job
+from nodrop_fleet.file import load_fleet
+from nodrop_fleet.members import Members
+from nodrop_fleet.worker import PAIR, QUIET, Job
 from tests.slow.measure.fleet.test_pairs import EXPERIMENT
 
 OFTEN = {"distributed.client.scheduler-info-interval": "1ms"}

@@ -16,17 +16,17 @@ import pytest
 
 import nodrop
 from nodrop.config.experiment import load_experiment
-from nodrop.config.lab_file import load_fleet
 from nodrop.errors import BadInput, Gate, LabProblem, NotReady
-from nodrop.fleet import worker
-from nodrop.fleet.members import Members, Pairs
-from nodrop.fleet.worker import Begun, Job, Left, Sent
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import RunOutcome, keep_run
 from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter
+from nodrop_fleet import worker
+from nodrop_fleet.file import load_fleet
+from nodrop_fleet.members import Members, Pairs
+from nodrop_fleet.worker import Begun, Job, Left, Sent
 from tests.unit.measure.controllers.test_blocks import record
 
 EXPERIMENT = """

@@ -9,9 +9,9 @@ import pytest
 
 from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
-from nodrop.fleet.members import in_parallel
 from nodrop.measure.controllers.blocks import Outlook
 from nodrop.measure.plan import make_plan
+from nodrop_fleet.members import in_parallel
 from tests.slow.measure.fleet.test_pairs import EXPERIMENT
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.fleet import worker
-from nodrop.fleet.worker import Job, Sitting
 from nodrop.measure.plan import make_plan
+from nodrop_fleet import worker
+from nodrop_fleet.worker import Job, Sitting
 from tests.slow.measure.fleet.test_pairs import EXPERIMENT
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodrop.fleet.members import Deal, cell_key
 from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, TrialInput
 from nodrop.results.trial import TrialRecord
+from nodrop_fleet.members import Deal, cell_key
 from tests.unit.measure.controllers.test_blocks import record
 
 CELLS: list[dict[str, Any]] = [{"load.pps": pps} for pps in range(1, 9)]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.config.lab_file import load_fleet
 from nodrop.errors import BadInput
-from nodrop.fleet.run import must_share_nothing
+from nodrop_fleet.file import load_fleet
+from nodrop_fleet.run import must_share_nothing
 
 EXPERIMENT = """
 name = "shared"

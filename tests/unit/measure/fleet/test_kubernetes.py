@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.config.lab_file import FleetFile, load_fleet
-from nodrop.fleet.run import ALONE, ROOT, Pods, cluster_spec
+from nodrop_fleet.file import FleetFile, load_fleet
+from nodrop_fleet.kubernetes import ALONE, ROOT, Pods, cluster_spec
 
 
 def make_cluster_spec(name: str, **given: Any) -> Any:

@@ -16,7 +16,7 @@ from distributed import WorkerPlugin
 from distributed.http.scheduler.api import CheckIdleHandler
 
 from nodrop.errors import NodropError
-from nodrop.fleet.worker import leave_all, undo_dead, will_end
+from nodrop_fleet.worker import leave_all, undo_dead, will_end
 
 
 class Undoes(WorkerPlugin):

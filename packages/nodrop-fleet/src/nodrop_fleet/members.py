@@ -12,10 +12,7 @@ from math import ceil, inf
 from random import Random
 from typing import Any
 
-from nodrop.config.lab_file import FleetFile
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady
-from nodrop.fleet import worker
-from nodrop.fleet.worker import PAIR, Begun, Job, Left, Sent, Workers
 from nodrop.ledger.hops import OF_THE_LAB
 from nodrop.measure.controllers.blocks import (
     Controller,
@@ -31,6 +28,9 @@ from nodrop.results.summary import OF_A_HOST, Remaining
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter
 from nodrop.testbed.hosts.api import Json
+from nodrop_fleet import worker
+from nodrop_fleet.file import FleetFile
+from nodrop_fleet.worker import PAIR, Begun, Job, Left, Sent, Workers
 
 FIRST_S = 60.0
 """So long the beginning waits for workers of all pairs; then it goes on with those that are there,

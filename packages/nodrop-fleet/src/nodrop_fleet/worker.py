@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nodrop.config.experiment import Experiment
-from nodrop.config.lab_file import FleetFile, LabSource
+from nodrop.config.lab_file import LabSource
 from nodrop.errors import LabProblem, NotReady
 from nodrop.installation import adding
 from nodrop.measure.controllers.blocks import TrialInput
@@ -34,6 +34,7 @@ from nodrop.results.trial import TrialRecord
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.folders import scratch, sweep
 from nodrop.testbed.hosts.journal import DiskJournal, undo_abandoned
+from nodrop_fleet.file import FleetFile
 
 # Workers that dask starts for a run: by ssh, or as jobs of SLURM.
 

@@ -1,52 +1,19 @@
-"""`nodrop run --fleet`: the run of a plan that many pairs share."""
+"""Workers in pods of Kubernetes, one for each pair, by dask's operator."""
 
 from __future__ import annotations
 
-import logging
 import re
 import secrets
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from functools import partial
-from pathlib import Path
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from nodrop import plugins
-from nodrop.config.experiment import Experiment
-from nodrop.config.lab_file import FleetFile, FleetSource, LabSource, kubernetes_options
-from nodrop.errors import BadInput, LabProblem, NodropError, NotReady, interrupts
-from nodrop.fleet.members import Members, Pairs, in_parallel
-from nodrop.fleet.worker import (
-    CONFIG,
-    PAIR,
-    QUIET,
-    WORKER,
-    Job,
-    Sits,
-    Workers,
-    environment,
-    imported,
-    in_a_line,
-    started,
-)
-from nodrop.measure.manager import (
-    Crew,
-    RunOutcome,
-    keep_raw_files,
-    keep_run,
-    must_be_meant,
-    run_plain,
-    run_writer,
-)
-from nodrop.measure.plan import Progress, make_plan
-from nodrop.results.writer import plan_sha256
+from nodrop.errors import LabProblem, NodropError, NotReady
 from nodrop.testbed.hosts.api import Json
-from nodrop.testbed.hosts.folders import scratch
-from nodrop.testbed.hosts.rights import in_user_namespace
-from nodrop.testbed.labs.api import OnHosts, Storage
+from nodrop_fleet.file import FleetFile, kubernetes_options
+from nodrop_fleet.worker import CONFIG, WORKER, Workers, environment, imported, in_a_line
 
 PACKAGE = "dask-kubernetes"
 API = "kubernetes.dask.org/v1"
@@ -56,7 +23,7 @@ IDLE_S = 60
 GONE_S = 90.0
 """A pod has half a minute to undo."""
 LOOK_S = 0.5
-ROUTES = ["distributed.http.health", "nodrop.fleet.ending"]
+ROUTES = ["distributed.http.health", "nodrop_fleet.ending"]
 """HTTP routes of a scheduler that Kubernetes and the operator ask."""
 KEYS = "/etc/nodrop-tls"
 """In each pod: the certificate of this run, and its key."""
@@ -271,160 +238,3 @@ def _delete(cluster: Any) -> None:
             f"DaskCluster {cluster.name} may be left in Kubernetes: {in_a_line(error)}",
             hint=f"kubectl delete daskcluster {cluster.name} -n {cluster.namespace}",
         ) from error
-
-
-CONNECT_TIMEOUT_S = 20.0
-UNDOES = "nodrop.fleet.ending"
-"""Imports dask, which may be missing."""
-
-
-@contextmanager
-def connected(source: FleetSource) -> Iterator[tuple[Any, Workers]]:
-    """A `distributed.Client`, and who starts workers. NotReady if no scheduler answers."""
-    file = source.file
-    dask, distributed = (
-        imported("dask", "distributed"),
-        imported("distributed", "distributed"),
-    )
-    with ExitStack() as stack:
-        workers = Workers()
-        stack.enter_context(dask.config.set(CONFIG))
-        # What its client logs is a traceback; what it means is said.
-        stack.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL))
-        if file.cluster == "local":
-            private = stack.enter_context(scratch())
-            stack.enter_context(dask.config.set({"temporary-directory": str(private)}))
-            cluster = stack.enter_context(_local(source, distributed))
-        elif file.cluster == "scheduler":
-            cluster = file.address
-        else:
-            start = in_pods if file.cluster == "kubernetes" else started
-            workers = stack.enter_context(start(file))
-            cluster = workers.cluster
-        asked = file.wait_s if "wait_s" in file.model_fields_set else CONNECT_TIMEOUT_S
-        try:
-            client = distributed.Client(
-                cluster,
-                security=workers.security,
-                timeout=asked,
-                set_as_default=False,
-            )
-        except (OSError, ValueError, distributed.comm.CommClosedError) as error:
-            raise NotReady(
-                f"{source.path}: no dask scheduler answers at {cluster}: {error}",
-                hint="start it with `dask scheduler`, and see that this host may reach it",
-            ) from None
-        stack.enter_context(client)
-        workers.serve(client)
-        with suppress(Exception):  # of a worker with another nodrop, which is drained for that
-            client.register_plugin(imported(UNDOES, "distributed").Undoes())
-        yield client, workers
-
-
-def _local(source: FleetSource, distributed: Any) -> Any:
-    """A process for each pair. Whoever may talk to a worker may run what he likes there, so the
-    sockets, on loopback, want a certificate that only this run has."""
-    if in_user_namespace():
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=10)
-    return distributed.LocalCluster(
-        n_workers=len(source.pairs),
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address=None,
-        scheduler_kwargs=dict(QUIET),  # else its HTTP port is 8787, which another fleet may have
-        security=True,
-        resources={PAIR: 1},
-        memory_limit=0,
-        silence_logs=50,
-    )
-
-
-def run_fleet(
-    experiment: Experiment,
-    fleet: FleetSource,
-    sits: Callable[[LabSource], Sits],
-    *,
-    out: Path,
-    resume: bool,
-    progress: Progress,
-    yes: bool = False,
-) -> RunOutcome:
-    """Runs an experiment as `run_experiment` does, on the pairs of a fleet. Every pair looks for
-    problems of its own before a trial begins. `sits`: where the receiver of a lab is."""
-    must_share_nothing(fleet)
-    plan = make_plan(experiment)
-    must_be_meant(plan, yes=yes)
-    file, run = fleet.file, secrets.token_hex(8)
-    local = file.cluster == "local"
-    jobs = {
-        name: Job(
-            run=run,
-            pair=name,
-            experiment=experiment,
-            lab=lab,
-            own_process_group=local,
-            sits=sits(lab),
-        )
-        for name, lab in fleet.pairs.items()
-    }
-    kept = file.storage
-    storage = Storage(kept.host, kept.path, config=file.ssh_config) if kept else None
-    with interrupts() as gate, storage or nullcontext(), connected(fleet) as found:
-        client, workers = found
-        members = Members(client, file, jobs, workers)
-        try:
-            members.begin(progress.note)
-            # Pairs may come and go between sittings; a pair that stays has the same lab (Pairs).
-            plain = run_plain(experiment, plan, lab={"fleet": file.name}, inputs=members.inputs)
-            sha256 = plan_sha256(plain)
-            invariant = file.host_invariant
-            plan = in_parallel(plan, len(members.standing), host_invariant=invariant)
-            with run_writer(
-                experiment, fleet.text, out, sha256, resume=resume, fleet=file.name
-            ) as writer:
-                keep_raw_files(writer, storage)
-                begin = partial(Pairs, members, plan, writer, progress, host_invariant=invariant)
-                return keep_run(plan, _at_work(begin), writer, gate, progress, _notes(fleet))
-        finally:
-            members.leave()
-
-
-def must_share_nothing(fleet: FleetSource) -> None:
-    """BadInput if two pairs would lock each other out. To take turns would save no time."""
-    taken: dict[str, LabSource] = {}
-    for lab in fleet.pairs.values():
-        for what in _alone_in(lab, here=fleet.file.cluster == "local"):
-            if what in taken:
-                raise BadInput(
-                    f"{fleet.path}: {taken[what].path} and {lab.path} both measure with {what}, "
-                    "which has one run at a time; a pair needs hosts of its own"
-                )
-        taken |= dict.fromkeys(_alone_in(lab, here=fleet.file.cluster == "local"), lab)
-
-
-def _alone_in(lab: LabSource, *, here: bool) -> Iterator[str]:
-    """`here`: all workers are on this machine."""
-    try:
-        made = plugins.build_lab(lab)
-    except BadInput:  # said where it is used: files that it names may be on the worker's host alone
-        return
-    for host, port in made.ends() if isinstance(made, OnHosts) else ():
-        if host:
-            yield f"host {host}"
-        elif here:
-            yield f"port {port} of this machine"
-
-
-def _notes(fleet: FleetSource) -> list[str]:
-    storing = [name for name, lab in fleet.pairs.items() if "storage" in lab.table]
-    return [f"{name}: its [storage] is not used: name one in the fleet file" for name in storing]
-
-
-@contextmanager
-def _at_work(begin: Callable[[], Pairs]) -> Iterator[Crew]:
-    pairs = begin()
-    try:
-        yield pairs
-    finally:
-        pairs.leave()

@@ -1,0 +1,1 @@
+"""A plan shared by many pairs, on dask.distributed."""
