@@ -228,6 +228,7 @@ def test_a_trial_that_came_whole_is_known_though_nodrop_there_was_not_told(
     assert all(closes(record) for record in outcome.records)
 
 
+@pytest.mark.depth  # test_reboot.py boots, and a kill there, below, keeps the trial
 def test_a_host_does_not_boot_for_a_trial_that_it_has(
     run: Run, there: Pair, breaks: Breaks, tmp_path: Path
 ) -> None:

@@ -200,6 +200,7 @@ def test_a_guest_that_never_speaks_is_not_waited_for(
     assert "(tried 2 times, up to 0.5 s)" in record.error
 
 
+@pytest.mark.depth  # docker/test_containers.py names who was killed
 def test_a_guest_with_too_little_memory_names_who_was_killed(run: Run) -> None:
     record = only(run("limits.memory=128MiB", text=REAL))
     assert record.invalid_reasons == ["sut_not_ready"]
