@@ -231,9 +231,7 @@ class _Own:
             at = LOOK if self._field.level else EXPECTED
             return self._field.ask(ramp.expects * at, self._final_s)
         clean = 0.0 if ramp is None or ramp.clean_to is None else ramp.clean_to
-        # A trial of the trace's own load takes a pass over the window anyway.
-        own = clean <= start and self._search.by == "multiplier"
-        return self._field.ask(max(start, clean), self._final_s if own else initial_s)
+        return self._field.ask(max(start, clean), initial_s)
 
     def _up(self) -> Ask | None:
         """Next load upwards, by the level or by the time that the busiest thread has left."""
