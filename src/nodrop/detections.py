@@ -89,7 +89,7 @@ def clocks_of_rules(text: str) -> Iterator[str]:
 
 
 def clocks_of_config(text: str) -> Iterator[str]:
-    """The same of each entry of a threshold.config for one signature."""
+    """`gid:sid` of each entry of a threshold.config that counts packets of one signature."""
     for line in text.splitlines():
         said = _CONFIG.match(line.strip())
         if said and int(said[2]) and _counts("threshold", said[3]):

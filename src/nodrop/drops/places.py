@@ -614,7 +614,7 @@ def _in_yaml(reading: Reading, setting: str, value: int) -> str:
 MOST_SLOTS, MOST_RING_KIB = 400_000, 1 << 20
 """A loss that would need more is no burst."""
 LARGEST_PACKET_BYTES = 1664
-"""What a packet of 1,500 bytes takes of a ring, with its header."""
+"""Room in a ring for a packet of 1,500 bytes and its header."""
 
 
 def _larger_ring(reading: Reading, ring: RingShape | None, lost: int) -> str:
