@@ -7,8 +7,8 @@ import json
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Literal
@@ -41,6 +41,11 @@ UNREAD = ("not_json", "without_type", "without_unit", "cut_lines", "long_lines",
 _SID = re.compile(r"[;(\s]sid\s*:\s*(\d{1,18})\s*;")
 _GID = re.compile(r"[;(\s]gid\s*:\s*(\d{1,9})\s*;")
 _LIMITS = re.compile(r"[;(\s](?:threshold|detection_filter)\s*:([^;]*);")
+_COUNTED = re.compile(r"[;(\s](threshold|detection_filter)\s*:([^;]*);")
+_TYPE = re.compile(r"\btype\s+(limit|threshold|both)\b")
+_COUNT = re.compile(r"\bcount\s+(\d{1,9})\b")
+_EXPIRING = re.compile(r"[;(\s](?:xbits|hostbits)\s*:\s*(?:isset|isnotset)\b|[;(\s]flow\.age\s*:")
+"""Bits of addresses expire, after 30 s or 300 s if a rule does not say when."""
 _TRACK = re.compile(r"\btrack\s+(by_src|by_dst|by_both|by_rule|by_flow)\b")
 _CONFIG = re.compile(
     r"(?:threshold|event_filter|rate_filter)\s+gen_id\s+(\d{1,9})\s*,\s*sig_id\s+(\d{1,18})\s*,(.*)"
@@ -69,6 +74,36 @@ def limits_of_config(text: str) -> Iterator[tuple[str, By]]:
             yield f"{int(said[1]) or 1}:{said[2]}", _by(by[1])
 
 
+def clocks_of_rules(text: str) -> Iterator[str]:
+    """`gid:sid` of each rule whose alerts depend on the time between packets: counted in some
+    seconds, or after bits that expire. The first match of a `limit`, or of a count of 1, alerts at
+    any speed."""
+    for line in text.splitlines():
+        rule = line.strip()
+        if rule.startswith("#") or not (sid := _SID.search(rule)):
+            continue
+        counted = any(_counts(kind, said) for kind, said in _COUNTED.findall(rule))
+        if counted or _EXPIRING.search(rule):
+            gid = _GID.search(rule)
+            yield f"{gid[1] if gid else 1}:{sid[1]}"
+
+
+def clocks_of_config(text: str) -> Iterator[str]:
+    """`gid:sid` of each entry of a threshold.config that counts packets of one signature."""
+    for line in text.splitlines():
+        said = _CONFIG.match(line.strip())
+        if said and int(said[2]) and _counts("threshold", said[3]):
+            yield f"{int(said[1]) or 1}:{said[2]}"
+
+
+def _counts(kind: str, said: str) -> bool:
+    of_type, count = _TYPE.search(said), _COUNT.search(said)
+    several = count is not None and int(count[1]) > 1
+    if kind == "detection_filter":
+        return True
+    return several and of_type is not None and of_type[1] != "limit"
+
+
 def _by(word: str) -> By:
     found: dict[str, By] = {"by_src": "by_src", "by_dst": "by_dst", "by_both": "by_both"}
     return found.get(word, "by_rule")
@@ -95,6 +130,9 @@ class Found:
     read_bytes: int = 0
     unread: Mapping[str, int] = field(default_factory=dict)
     """Lines that cannot be used, by why; those that are 0 left out."""
+
+    def without(self, rules: Set[str]) -> Found:
+        return replace(self, units=frozenset(u for u in self.units if u[0] not in rules))
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "units": sorted(map(list, self.units))}
@@ -172,6 +210,10 @@ class Baseline:
     why: str = ""
     """The missing parts of the baseline, and why they are missing, in words."""
 
+    def without(self, rules: Set[str]) -> Baseline:
+        offline = None if self.offline is None else self.offline.without(rules)
+        return replace(self, offline=offline, live=[one.without(rules) for one in self.live])
+
     @property
     def kind(self) -> Literal["offline", "live"] | None:
         return "live" if self.live else "offline" if self.offline is not None else None
@@ -238,14 +280,21 @@ class Baseline:
         )
 
 
-def compared(found: Found, baseline: Baseline, *, measured: bool) -> Detections:
-    """A trial with what was to be expected; `measured`: its books stand."""
+def compared(
+    found: Found, baseline: Baseline, *, measured: bool, clocks: Set[str] = frozenset()
+) -> Detections:
+    """A trial with what was to be expected; `measured`: its books stand; `clocks`: rules left out,
+    as the trial had another speed than the trace."""
+    clocked = {u for u in baseline.expected | baseline.uncertain | found.units if u[0] in clocks}
+    found, baseline = found.without(clocks), baseline.without(clocks)
     common: dict[str, Any] = {
         "seen": len(found.units),
         "alerts": found.alerts,
         "events": dict(found.events),
         "unread": dict(found.unread),
         "baseline_words": baseline.words or baseline.why,
+        "clocked": len(clocked),
+        "clocked_rules": sorted({sid for sid, _ in clocked})[:MOST_NAMED],
     }
     if baseline.kind is None:
         return Detections(no_ratio=baseline.why or "no baseline", **common)

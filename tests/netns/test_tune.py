@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -107,6 +108,35 @@ def test_killed_in_between_every_value_comes_back(
         assert (report.done, report.failed) == (["settings of eth1"], [])
     else:
         assert [one.failed for one in _restored()] == [[]]
+    assert namespace.tell() == namespace.first
+
+
+def _nodrop(namespace: Namespace, words: str) -> str:
+    where = ["nsenter", "-t", str(namespace.there.pid), "-n", "-m"]
+    argv = [*where, sys.executable, "-m", "nodrop.cli.main", *shlex.split(words, comments=True)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+def _printed(said: str) -> list[str]:
+    lines = [line.removeprefix("do: ") for line in said.splitlines()]
+    return [line.removeprefix("nodrop ") for line in lines if line.startswith("nodrop ")]
+
+
+@pytest.mark.parametrize(
+    "knobs", [["gro=on", "rx-channels=1"], depth(["rps=1", "mtu=1600", "tso=off"])]
+)
+def test_each_printed_command_runs_where_it_was_printed(
+    namespace: Namespace, knobs: list[str]
+) -> None:
+    """Seen in a namespace: `do: nodrop tune plan netdev-budget=600`, which it does not have."""
+    (again,) = _printed(_nodrop(namespace, "tune plan --port eth1"))
+    _nodrop(namespace, again)
+    (apply,) = _printed(_nodrop(namespace, f"tune plan --port eth1 {' '.join(knobs)}"))
+    assert "`nodrop tune restore` puts it back" in _nodrop(namespace, apply)
+    assert namespace.tell() != namespace.first
+    _nodrop(namespace, "tune restore")
     assert namespace.tell() == namespace.first
 
 

@@ -131,7 +131,11 @@ def _answer(running: RunningCommand, link: Link, trace: Path, *, stopped: bool) 
         sent = _replay(link, trace, SLOW_PPS)
         seen = _must_see(running.look())
     if seen.arrived != sent:
-        raise LabProblem(f"{sent:,} packets were sent, and {seen.arrived:,} came to the sockets")
+        raise LabProblem(
+            f"{sent:,} packets were sent, and {seen.arrived:,} came to the sockets",
+            hint=f"the packets of this check are UDP over IPv4, to port 9, of {FRAME_BYTES} bytes: "
+            "if the program has a filter of its own, check it without that",
+        )
     dropped = seen.dropped or 0
     running.drain(expected_packets=sent, timeout_s=DRAIN_TIMEOUT_S)
     said = running.finish(timeout_s=STOP_TIMEOUT_S).results

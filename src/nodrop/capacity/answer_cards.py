@@ -102,7 +102,8 @@ def _card(story: Story, searched: SearchedCell) -> Card:
     lossy = {t: ratio for t, ratio in known.items() if ratio > answer.goal}
     which = "higher" if lower is not None else "lower" if upper is not None else "any"
     cut = answer.limited_by == "budget"
-    why = worded(f"undecided.{which}") if cut else None
+    silent = all(t.outcome == "void" for t in searched.trials)
+    why = worded(f"undecided.{which}") if cut else worded("undecided.void") if silent else None
     lost = [t for t in searched.trials if cut and t.valid and t.lost_packets]
     limit = _Limit(
         by=answer.limited_by,
@@ -128,6 +129,7 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         needed="" if answer.needed is None else needed_words(answer.needed, answer.by),
         predicted=_predicted(source, answer),
         window="" if searched.window is None else searched.window.name,
+        peak_pps=None if searched.window is None else searched.window.peak_pps,
         sure=_sure(searched, answer, source, ends),
     )  # fmt: skip
 
@@ -472,7 +474,9 @@ def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) 
         return made.model_copy(update={"state": state}) if state else made
 
     void = next((s for s in always_void(story) if s.to_do), None)
-    if void and not (limit.carried and limit.by == "generator"):
+    # No setting mends what other programs made void.
+    crowded = limit.by == "other_programs"
+    if void and not crowded and not (limit.carried and limit.by == "generator"):
         pasted = re.search("`(nodrop [^`]*)`", void.to_do)
         yield _action("void", pasted[1] if pasted else source.command_with(), again)
     if limit.by == "not_judged":

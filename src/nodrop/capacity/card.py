@@ -82,7 +82,15 @@ def load_words(load: CardLoad, card: Card) -> str:
         goal = goal_words(card.goal, card.goals_of)
     least, sure = "at least " if _no_end(card) else "", card.sure.confidence
     rate = f"{least}{rate_words(load)}" + (f" ({sure.level} confidence)" if sure else "")
-    return ", ".join(filter(None, (rate, bits, scale, goal)))
+    peak = peak_words(card) if load is card.carried else ""
+    return ", ".join(filter(None, (rate, bits, scale, goal, peak)))
+
+
+def peak_words(card: Card) -> str:
+    """`5,120 packets/s in the trace's busiest second`; empty if it is not known."""
+    if card.carried is None or not card.peak_pps:
+        return ""
+    return worded("card-peak", pps=card.peak_pps)
 
 
 STATES: Mapping[str, str] = WORDS["states"]

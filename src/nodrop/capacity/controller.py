@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -231,6 +232,8 @@ class Capacity:
         ask = METHODS[self._search.method](self._field(cell, every if is_own else tried, of_cell))
         if ask is None or (is_own and ask.round != number):
             return None
+        if is_own:
+            ask = _in_full(cell, self._search, ask)
         return None if self._beyond_budget(cell, number, ask, done) else ask
 
     def _field(
@@ -448,6 +451,12 @@ def _lasts_s(cell: AskedCell, search: Search, ask: Ask) -> float:
     if search.by_detections:
         return once_s or ask.seconds
     return once_s * _passes(once_s, ask.seconds) if once_s else ask.seconds
+
+
+def _in_full(cell: AskedCell, search: Search, ask: Ask) -> Ask:
+    """A trial that takes as long as one that decides, since it sends a whole pass, decides."""
+    full = replace(ask, seconds=max(ask.seconds, search.final_trial_s))
+    return full if _lasts_s(cell, search, full) <= _lasts_s(cell, search, ask) else ask
 
 
 def _passes(once_s: float, seconds: float) -> int:

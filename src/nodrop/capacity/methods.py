@@ -27,6 +27,8 @@ STEP = 1.15
 """Factor by which a search goes on once a ramp's sender could do no more."""
 FURTHEST = 3.0
 """A level that is still low says too little of a load so many times higher."""
+OWN_TRIALS = 2
+"""The trace's own load is given up after so many void trials."""
 MUTE = 9
 """A search ends after so many trials in a row that say nothing, whatever their loads were."""
 LATELY = 4
@@ -211,8 +213,9 @@ class _Own:
         return self._prove()
 
     def _first(self) -> Ask | None:
-        """Half of a load at which the sender was late: what the SUT carries may be far below what
-        the sender cannot do."""
+        """Own load of the trace as soon as another says nothing: it is what most ask first, so that
+        a short budget has its answer. Then half of a load at which the sender was late: what the
+        SUT carries may be far below what the sender cannot do."""
         start, initial_s, ramp = self._field.start, self._search.initial_trial_s, self._field.ramp
         void = [x for x in loads(self._field.tried) if x.mute(self._goal)]
         late = [t.value for t in self._field.tried if t.late and not t.disturbed]
@@ -220,8 +223,9 @@ class _Own:
         if late:
             if min(late) <= self._field.lowest:
                 return None
-            if len(late) > 1 and start < min(late) * ASTRAY and start not in late:
-                return self._field.ask(start, self._final_s)  # it is what most ask first
+            own = [t for t in self._field.tried if t.value == start]
+            if len(own) < OWN_TRIALS and start <= min(late):
+                return self._field.ask(start, self._final_s)
             return self._field.ask(min(late) * ASTRAY, self._final_s)
         if ramp is not None and ramp.expects:
             at = LOOK if self._field.level else EXPECTED
@@ -241,7 +245,9 @@ class _Own:
         if proposed is None:
             step = _step(good) if bounds.is_first else NEAR
             ramp = self._field.ramp
-            if ramp is not None and ramp.sender_to and good.value * step > ramp.sender_to:
+            sender_to = None if ramp is None else ramp.sender_to
+            # A load beyond it that was sent refutes it: the sender was only disturbed.
+            if sender_to and sender_to * STEP >= good.value > sender_to / step:
                 step = min(step, STEP)
             seconds = self._search.initial_trial_s
         else:

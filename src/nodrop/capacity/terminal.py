@@ -17,6 +17,7 @@ from nodrop.capacity.card import (
     card_lines,
     loads_lines,
     lost_words,
+    peak_words,
 )
 from nodrop.capacity.findings import rate_words
 from nodrop.capacity.searched_cells import SearchedCell, searches
@@ -150,7 +151,8 @@ def _beside(searched: SearchedCell, card: Card) -> str:
     bits = f"{carried.shown_mbit} Mbit/s" if carried.shown_mbit else ""
     scale = f"{carried.shown_value}X of {card.window or 'the trace'}"
     scale = scale if card.by == "multiplier" and carried.shown_pps else ""
-    return ", ".join(filter(None, (bits, scale, f"{searched.subject}, {trials}")))
+    peak = peak_words(card)
+    return ", ".join(filter(None, (bits, scale, peak, f"{searched.subject}, {trials}")))
 
 
 def _again(card: Card) -> str:

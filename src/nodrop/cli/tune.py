@@ -98,7 +98,8 @@ def plan(
         if not any(port for port, _, _ in found):
             say("No program captures packets here. To see the settings of a port, name it:")
             say(f"do: nodrop tune plan --port {some_port()}")
-        say("do: nodrop tune plan netdev-budget=600   # shows the change, makes none")
+        for example in _examples([(port, knob.id) for port, knob, _ in found]):
+            say(f"do: nodrop tune plan {example}   # shows the change, makes none")
         return 0
     steps = _steps(knobs, ports)
     if as_json:
@@ -115,6 +116,14 @@ def plan(
     for line in _persistent(steps) if persist else ():
         say(line)
     return 0
+
+
+def _examples(found: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """A setting that is here: a network namespace has no netdev-budget, for one."""
+    if ("", "netdev-budget") in found:
+        yield "netdev-budget=600"
+    elif (port := next((port for port, knob in found if port and knob == "gro"), None)) is not None:
+        yield f"--port {port} gro=off"
 
 
 @tune.command("apply")

@@ -3,6 +3,7 @@ total since the watch began, its rate now, and its worst interval."""
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -444,7 +445,7 @@ def _of_ring(balance: Balance, overloads: Mapping[Key, Overload]) -> Iterator[Lo
 def cause(balance: Balance, overload: Overload) -> Because:
     """Why packets find a ring full; what to do."""
     now = balance.reading
-    found = held_back(balance) or overloaded(balance, overload) or _too_short(now)
+    found = held_back(balance) or overloaded(balance, overload) or _too_short(balance)
     if now.quotas_known or found.cause not in MAY_BE_A_QUOTA:
         return found
     why = f"not known which: {found.why}, or {HIDDEN_QUOTA}"
@@ -481,16 +482,17 @@ def overloaded(balance: Balance, overload: Overload) -> Because | None:
     )
 
 
-def _too_short(now: Reading) -> Because:
+def _too_short(balance: Balance) -> Because:
+    now, lost = balance.reading, balance.dropped_now or 0
     ring = next((one["ring"] for one in now.sockets if one["ring"]), None)
     if ring and ring["retire_ms"] and (bridges_ms := bridged_ms(ring)) < FEW_BLOCKS_MS:
         why = (
             f"its rings bridge {bridges_ms} ms ({ring['blocks']} blocks of {ring['retire_ms']} ms)"
         )
-        return Because(cause=Cause.FEW_BLOCKS, why=why, do=_larger_ring(now, ring))
+        return Because(cause=Cause.FEW_BLOCKS, why=why, do=_larger_ring(now, ring, lost))
     room = "ring" if ring else "buffer"
     why = f"a burst, or a stall of its reader, was longer than the {room} holds"
-    return Because(cause=Cause.BURST, why=why, do=_larger_ring(now, ring))
+    return Because(cause=Cause.BURST, why=why, do=_larger_ring(now, ring, lost))
 
 
 def held_back(balance: Balance) -> Because | None:
@@ -609,18 +611,28 @@ def _in_yaml(reading: Reading, setting: str, value: int) -> str:
     )
 
 
-def _larger_ring(reading: Reading, ring: RingShape | None) -> str:
+MOST_SLOTS, MOST_RING_KIB = 400_000, 1 << 20
+"""A loss that would need more is no burst."""
+LARGEST_PACKET_BYTES = 1664
+"""Room in a ring for a packet of 1,500 bytes and its header."""
+
+
+def _larger_ring(reading: Reading, ring: RingShape | None, lost: int) -> str:
+    """A ring that would have held what was lost too, and at least twice as large."""
     name = reading.program["name"] if reading.program else ""
     if _is_suricata(reading):
         if ring and ring["retire_ms"] and ring["retire_ms"] < 100:
             return _in_yaml(reading, "block-timeout", 100)
         held = ring["blocks"] * (ring["block_bytes"] // max(1, ring["frame_bytes"])) if ring else 0
-        return _in_yaml(reading, "ring-size", max(2 * held, 10_000))
+        wanted = math.ceil(max(2 * held, held + lost, 10_000) / 1000) * 1000
+        return _in_yaml(reading, "ring-size", min(wanted, MOST_SLOTS))
     if name in ("tcpdump", "dumpcap", "tshark") and ring:
         held_bytes = ring["blocks"] * ring["block_bytes"]
+        wanted = max(2 * held_bytes, held_bytes + lost * LARGEST_PACKET_BYTES)
+        kib = min(2 ** math.ceil(math.log2(wanted / 1024)), MOST_RING_KIB)
         if name == "tcpdump":
-            return f"tcpdump -B {2 * held_bytes // 1024} …   # KiB"
-        return f"{name} -B {max(1, 2 * held_bytes // (1 << 20))} …   # MiB"
+            return f"tcpdump -B {kib} …   # KiB"
+        return f"{name} -B {max(1, kib // 1024)} …   # MiB"
     return "a larger capture ring" if ring else "a larger socket buffer (SO_RCVBUF)"
 
 

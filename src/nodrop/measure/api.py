@@ -181,6 +181,8 @@ class Measured:
     """None of a load of packets."""
     found: Found | None = None
     """Detections of the SUT; None if nobody asked."""
+    clocks: frozenset[str] = frozenset()
+    """Rules whose detections depend on the trace's own speed, if the load has another one."""
     baseline: Baseline | None = None
     """Detections that the SUT was to make; None if nobody asked."""
     verdict: Verdict | None = None

@@ -123,7 +123,7 @@ def trial_record(
         found["window"] = packets.window.model_dump()
     if seen.found is not None and seen.baseline is not None:
         measured = seen.verdict.outcome == "measured"
-        detections = compared(seen.found, seen.baseline, measured=measured)
+        detections = compared(seen.found, seen.baseline, measured=measured, clocks=seen.clocks)
         found["detections"] = detections.model_dump()
     if packets.counters is not None:
         beside["captured_packets"] = packets.counters.captured_packets
@@ -247,7 +247,10 @@ def write_details(folder: TrialFolder, seen: Measured) -> None:
     if seen.answers is not None and seen.answers.each:
         folder.write("counters", {"each": [dict(one.results) for one in seen.answers.each]})
     if seen.found is not None and seen.baseline is not None:
-        folder.write("detections", differences(seen.found, seen.baseline))
+        folder.write(
+            "detections",
+            differences(seen.found.without(seen.clocks), seen.baseline.without(seen.clocks)),
+        )
     if packets.readings:
         before, after = packets.readings
         folder.write("readings", {"before": before.as_json(), "after": after.as_json()})

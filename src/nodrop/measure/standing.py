@@ -362,6 +362,8 @@ class World(ABC):
         if outcome and isinstance(sut := self._parts.sut(self._cell), Detecting):
             self.trial.step("read detections")
             logs = [one.process.fetch(sut.event_log) for one in self.each]
+            if not own_speed(self._aimed):
+                self.trial.seen.clocks = sut.clocks()
             self.trial.seen.found = read_found(logs, sut.limits(), with_flows="flows" in outcome)
 
     def _samplers(self, stack: ExitStack) -> tuple[Sampler, Mapping[str, SamplesInside]]:
@@ -413,6 +415,12 @@ class World(ABC):
     def look_around(self) -> None:
         with suppress(NodropError, OSError):
             self.trial.seen.facts["env"] = self.places.facts()
+
+
+def own_speed(load: Table) -> bool:
+    """Packets leave at the times that they have in the trace."""
+    others = any(load.get(name) for name in ("pps", "top_speed", "ramp"))
+    return not others and float(load.get("speed") or 1.0) == 1.0
 
 
 def _costs(env: Env) -> Json:

@@ -451,6 +451,11 @@ DETECTION_FIELDS: tuple[Field[Cell], ...] = (
           "seen and not expected"),
     _over("uncertain", "Uncertain", max, lambda one: one.uncertain,
           "of the baseline: seen in some of its trials; in no ratio"),
+    _over("clocked", "With a clock", max, lambda one: one.clocked or None,
+          "units of rules that count in seconds or ask for bits that expire; left out at other "
+          "speeds than the trace's"),
+    words("clocked_rules", "Rules with a clock", lambda cell: ", ".join(
+        dict.fromkeys(rule for one in _known(cell) for rule in one.clocked_rules))),
     words("no_ratio", "Why no ratio", lambda cell: "; ".join(
         dict.fromkeys(one.no_ratio for one in _known(cell) if one.no_ratio))),
 )  # fmt: skip

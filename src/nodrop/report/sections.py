@@ -22,7 +22,7 @@ from markupsafe import escape as escaped
 
 import nodrop
 from nodrop.answer.finding import WORDS
-from nodrop.capacity.card import aside_words, kicker, lost_words
+from nodrop.capacity.card import aside_words, kicker, lost_words, peak_words
 from nodrop.config.options import shown
 from nodrop.errors import NotReady
 from nodrop.plugins import of_table
@@ -137,6 +137,7 @@ def environment(package: str) -> jinja2.Environment:
         "source": _source,
         "lost": lost_words,
         "kicker": kicker,
+        "peak": peak_words,
         "aside": aside_words,
         "unbroken": _unbroken,
         "headings": _headings,

@@ -184,6 +184,8 @@ class Card(Model):
     predicted: str = ""
     """The limit that another run predicted, beside the one that was measured; empty if none was."""
     window: str
+    peak_pps: NotNegative | None = None
+    """Most packets within any second of the trace, at its own speed; null if not known."""
     breaks: Breaks
     sure: Sure
     actions: list[Action]

@@ -521,6 +521,11 @@ class Detections(Model):
     """Seen, and neither expected nor uncertain. It is never set off against missed ones."""
     uncertain: Count | None = None
     """Units of the baseline seen in some of its trials and not in all. They are in no ratio."""
+    clocked: Count = 0
+    """Units, expected or seen, of rules that count in some seconds, or ask for bits that expire. In
+    a trial at another speed than the trace's they are left out of all other numbers."""
+    clocked_rules: list[str] = Field(default_factory=list)
+    """`gid:sid` of these rules, at most 20."""
     classes: list[DetectionClass] = Field(default_factory=list)
     """Classes with expected units; most missed first."""
     missed_first: list[MissedUnit] = Field(default_factory=list)

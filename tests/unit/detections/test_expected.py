@@ -10,6 +10,7 @@ import pytest
 
 from nodrop.detections import Baseline, Found, Unit, compared, differences
 from nodrop.errors import BadInput
+from nodrop.measure.standing import own_speed
 from nodrop.plugins import build_sut
 from nodrop.testbed.suts.api import must_be_detectable
 
@@ -151,3 +152,35 @@ def test_a_load_of_which_nothing_is_known_is_refused(load: dict[str, object], wo
 def test_a_sut_that_logs_no_detections_is_refused() -> None:
     with pytest.raises(BadInput, match='sut "sink" logs no detections'):
         must_be_detectable(build_sut({"kind": "sink"}, base=Path()), {"kind": "replay"})
+
+
+@pytest.mark.parametrize(("clocked", "of"), [(20, 162), (3, 40)])
+def test_rules_with_a_clock_are_left_out_counted_and_named_at_other_speeds(
+    clocked: int, of: int
+) -> None:
+    """Seen: 20 of 162 units missed at four times the speed, without a lost packet."""
+    timed = units(range(clocked), "1:9")
+    plain = units(range(of - clocked))
+    baseline = Baseline(offline=None, live=[found(plain | timed)] * 2)
+    seen = found(plain)
+    at_own_speed = compared(seen, baseline, measured=True)
+    assert at_own_speed.missed == clocked and at_own_speed.clocked == 0
+    said = compared(seen, baseline, measured=True, clocks={"1:9", "1:10"})
+    assert (said.expected, said.missed, said.detection_loss_ratio) == (of - clocked, 0, 0)
+    assert (said.clocked, said.clocked_rules) == (clocked, ["1:9"])
+    more = compared(found(plain | units([99], "1:10")), baseline, measured=True, clocks={"1:10"})
+    assert (more.surplus, more.clocked) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("load", "own"),
+    [
+        ({"multiplier": 4}, True),
+        ({"speed": 1}, True),
+        ({"speed": 4.0, "multiplier": 2}, False),
+        ({"pps": 1000}, False),
+        ({"top_speed": True}, False),
+    ],
+)
+def test_only_replicas_leave_a_trace_its_speed(load: dict[str, object], own: bool) -> None:
+    assert own_speed(load) is own

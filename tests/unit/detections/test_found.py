@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.detections import Found, limits_of_config, limits_of_rules, read_found
+from nodrop.detections import (
+    Found,
+    clocks_of_config,
+    clocks_of_rules,
+    limits_of_config,
+    limits_of_rules,
+    read_found,
+)
 
 HEAD = "alert tcp any any -> any any "
 
@@ -62,3 +69,34 @@ def test_logs_of_two_instances_are_one(tmp_path: Path) -> None:
     assert (found.alerts, found.events, found.unread) == (4, {"alert": 4}, {"cut_lines": 1})
     assert found.classes == {"1:7": "Trojan", "1:8": "Trojan"}
     assert Found.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+@pytest.mark.parametrize(
+    ("options", "clock"),
+    [
+        ("(threshold: type threshold, track by_src, count 5, seconds 60; sid:7;)", True),
+        ("(threshold: type both, track by_dst, seconds 9, count 20; sid:7;)", True),
+        ("(threshold: type both, track by_dst, seconds 9, count 1; sid:7;)", False),
+        ("(threshold: type limit, track by_src, count 3, seconds 60; sid:7;)", False),
+        ("(detection_filter: track by_src, count 1, seconds 2; sid:7;)", True),
+        ("(xbits:isset,ET.seen,track ip_src,expire 10; sid:7;)", True),
+        ("(xbits:isnotset,ET.seen,track ip_pair; sid:7;)", True),
+        ("(hostbits:isset,bad,src; sid:7;)", True),
+        ("(xbits:set,ET.seen,track ip_src,expire 10; sid:7;)", False),
+        ("(flowbits:isset,ET.http; sid:7;)", False),
+        ("(flow.age:>10; sid:7;)", True),
+        ('(msg:"detection_filter xbits"; content:"a"; sid:7;)', False),
+    ],
+)
+def test_a_rule_with_a_clock_is_found(options: str, clock: bool) -> None:
+    assert [*clocks_of_rules(f"# {HEAD}{options}\n{HEAD}{options}")] == (["1:7"] if clock else [])
+
+
+def test_an_entry_of_a_threshold_config_has_a_clock_if_it_counts() -> None:
+    text = """
+threshold gen_id 1, sig_id 100, type threshold, track by_dst, count 10, seconds 60
+event_filter gen_id 3, sig_id 200, type limit, track by_src, count 1, seconds 60
+threshold gen_id 1, sig_id 0, type threshold, track by_src, count 5, seconds 60
+suppress gen_id 1, sig_id 300, track by_src, ip 10.0.0.1
+"""
+    assert [*clocks_of_config(text)] == ["1:100"]

@@ -66,9 +66,10 @@ def ring_loss(
     *,
     missing: Sequence[Any] = (),
     took_ns: int = 0,
+    dropped: int = 70,
     **socket: Any,
 ) -> Any:
-    """A second in which 70 packets found the ring full."""
+    """A second in which so many packets found the ring full."""
     found = interval(
         {
             "sockets": [sock(41, 0, 0, **socket)],
@@ -78,15 +79,15 @@ def ring_loss(
             "took_ns": 0,
         },
         {
-            "sockets": [sock(41, 30, 70, **socket)],
-            "ports": [port((100, 100))],
+            "sockets": [sock(41, 30, dropped, **socket)],
+            "ports": [port((30 + dropped, 30 + dropped))],
             "programs": {"7": program(**after)},
             "missing": [*missing],
             "took_ns": took_ns,
         },
     )
     (row,) = found.rows
-    assert (row.total, row.rate_pps, row.bursts) == (70, 70.0, 1)
+    assert (row.total, row.rate_pps, row.bursts) == (dropped, dropped, 1)
     return row.loss
 
 
@@ -227,6 +228,22 @@ def test_a_quota_counts_on_each_cpu_and_over_the_time_between_its_readings(
 )
 def test_the_larger_ring_of_each_program(name: str, shape: dict[str, Any], do: str) -> None:
     assert do in ring_loss({"name": name}, {"name": name}, ring=shape).do
+
+
+@pytest.mark.parametrize(
+    ("name", "lost", "do"),
+    [
+        ("tcpdump", 11_023, "tcpdump -B 32768"),
+        ("dumpcap", 233, "dumpcap -B 4 "),
+        ("dumpcap", 90_000, "dumpcap -B 256 "),
+        ("Suricata-Main", 40_500, "ring-size: 42000;"),
+        ("Suricata-Main", 9_000_000, "ring-size: 400000;"),
+    ],
+)
+def test_a_larger_ring_would_have_held_what_was_lost(name: str, lost: int, do: str) -> None:
+    """Seen: tcpdump lost 11,023 of 40,000 with -B 256, and was to take -B 512."""
+    one = {"name": name}
+    assert do in ring_loss(one, one, ring=ring(64, 1000), dropped=lost).do
 
 
 @pytest.mark.parametrize(

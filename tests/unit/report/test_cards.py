@@ -20,7 +20,7 @@ from nodrop.answer.finding import WORDS as TABLES
 from nodrop.answer.finding import Finding, render
 from nodrop.capacity import answer_cards as wording
 from nodrop.capacity.answer_cards import cards
-from nodrop.capacity.card import card_lines
+from nodrop.capacity.card import card_lines, loads_lines, peak_words
 from nodrop.capacity.findings import findings
 from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.knee import Worker
@@ -441,6 +441,38 @@ def test_a_host_that_was_busy_is_to_be_quiet_before_all_else(
     (first, *others) = card_of(run).actions
     assert (first.text == "Measure again on a quiet host.") is quiet
     assert not any("quiet host" in action.text for action in others)
+
+
+@pytest.mark.parametrize("values", [(64.0, 22.3, 1.0), (12.0, 6.0)])
+def test_what_other_programs_made_void_has_no_setting_that_mends_it(
+    tmp_path: Path, values: tuple[float, ...]
+) -> None:
+    """Seen beside a compiler: "Suricata lost packets while they ran", of trials that measured
+    nothing, and "Mend what makes trials void." by search.max=0.5."""
+    run = outcome_search(tmp_path, [tried(x, ["late"] * 2) for x in values])
+    lines = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+    for trial in lines:
+        trial["disturbed"] = {"cpus": [0], "others_ratio": 0.7, "programs": [], "quota": None}
+        trial["steal_ratio"] = 0.03
+    (run / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    card = card_of(run)
+    assert card.breaks.verdict == "Other programs took its CPU."
+    assert card.breaks.why[0] == "No trial says anything of its loads."
+    assert [action.text for action in card.actions][:1] == ["Measure again on a quiet host."]
+    assert not any("search.max" in action.command for action in card.actions)
+
+
+@pytest.mark.parametrize("peak", [5_120.0, 812.4])
+def test_the_busiest_second_of_the_trace_stands_beside_what_is_carried(
+    tmp_path: Path, peak: float
+) -> None:
+    run = outcome_search(tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)])
+    card = card_of(run)
+    assert card.carried is not None and not peak_words(card)
+    seen = card.model_copy(update={"peak_pps": peak})
+    said = f"{peak:,.0f} packets/s in the trace's busiest second"
+    assert peak_words(seen) == said
+    assert dict(loads_lines(seen))["carried"].endswith(said)
 
 
 @pytest.mark.parametrize(("late", "says"), [(3, False), (4, True), (7, True)])

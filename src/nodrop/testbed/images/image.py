@@ -552,7 +552,7 @@ def upstream_version(version: str) -> str:
 
 # Which bits of a SUT an experiment gets: its own binary, an image it names, or the default.
 
-VERSION_TIMEOUT_S = 10.0
+VERSION_TIMEOUT_S = 5.0
 MOST_SHEBANG_BYTES = 256
 
 
@@ -646,7 +646,11 @@ def binary_bits(path: Path, version: Version | None = None) -> Bits:
     """A program of the host, with the version it says it has."""
     arguments, regex = version or BY_V
     argv = [str(path), *arguments]
-    said = run_command(argv, where="host", timeout_s=VERSION_TIMEOUT_S, check=False)
+    try:
+        said = run_command(argv, where="host", timeout_s=VERSION_TIMEOUT_S, check=False)
+    except LabProblem as problem:
+        ends = "it has to print its version and end (`version` of a program file)"
+        raise LabProblem(problem.message, hint=ends) from None
     found = re.search(regex, said.stdout + said.stderr, re.MULTILINE)
     return Bits(
         kind="binary",

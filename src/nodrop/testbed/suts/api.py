@@ -270,6 +270,10 @@ class Detecting(Protocol):
         """Rules that limit their alerts, and by what: `gid:sid` → by_src."""
         ...
 
+    def clocks(self) -> frozenset[str]:
+        """Rules that find otherwise if the same packets come at another speed: `gid:sid`."""
+        ...
+
     def offline(self, bits: Bits | None, trace: Path) -> Found:
         """Units that it finds when it reads the trace itself, with the same rules, settings and
         runmode. LabProblem if it cannot."""

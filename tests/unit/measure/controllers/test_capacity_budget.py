@@ -286,3 +286,17 @@ def test_a_start_of_the_sut_is_not_expected_of_trials_that_need_none(
     done = run(controller(search, *made, sut="standing"), measure)
     assert len(done) >= least
     assert sum(record.took_s or 0.0 for record in done) <= budget_s
+
+
+@pytest.mark.parametrize(("budget_s", "capacity"), [(15.0, 90.0), (25.0, 300.0), (40.0, 300.0)])
+def test_a_trial_that_lasts_as_long_as_one_that_decides_decides(
+    budget_s: float, capacity: float
+) -> None:
+    """Seen of a window of 5 s: 6.3X and 7.2X lost nothing, and the answer was 1X: as trials of one
+    second they decided nothing, though each had sent the whole window."""
+    search = Search(budget_s=budget_s, goals=(0.0,))
+    sut = SimulatedSut(capacity=capacity)
+    done = run(controller(search, cell(trace_s=5.0), sut="standing"), sut.measure)
+    clean = [r.searched.value for r in done if r.searched and r.packets.lost_packets == 0]
+    (found,) = answers(done, search)
+    assert found.lower is not None and found.lower.value == max(v for v in clean if v < capacity)

@@ -152,3 +152,22 @@ def test_a_sender_that_is_late_where_the_ramp_points_is_not_asked_there_again(
     assert len(void) == len(set(void)) <= 2, void
     (found,) = answers(done, search)
     assert found.lower is not None and truth / 1.1 < found.lower.value <= truth
+
+
+@pytest.mark.parametrize("void_trials", [1, 2])
+@pytest.mark.parametrize("budget_s", [60.0, None])
+def test_the_traces_own_load_is_asked_as_soon_as_another_says_nothing(
+    void_trials: int, budget_s: float | None
+) -> None:
+    """Seen on a busy host: 64X, 22X, 22X, 22X and 11X void, 1X last or never."""
+    quiet, busy = SimulatedSut(capacity=30.0), SimulatedSut(capacity=30.0, sender_most=0.1)
+
+    def measure(trial: TrialInput) -> TrialRecord:
+        return (busy if trial.index <= void_trials else quiet).measure(trial)
+
+    search = Search(budget_s=budget_s, goals=(0.0,))
+    done = run(controller(search, sut="standing"), measure)
+    said = [r.searched.value for r in done if r.searched and not r.searched.ramp]
+    assert 1.0 in said[: max(1, void_trials)], said
+    (found,) = answers(done, search)
+    assert found.lower is not None and found.lower.value >= 1.0

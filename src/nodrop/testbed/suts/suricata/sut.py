@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.config.options import check
-from nodrop.detections import By, Found, limits_of_config, limits_of_rules, read_found
+from nodrop.detections import (
+    By,
+    Found,
+    clocks_of_config,
+    clocks_of_rules,
+    limits_of_config,
+    limits_of_rules,
+    read_found,
+)
 from nodrop.errors import BadInput, LabProblem
 from nodrop.ledger.hops import Knobs, Place, socket_ring
 from nodrop.ledger.imbalance import Role
@@ -329,6 +337,13 @@ class Suricata:
         if thresholds := self._others.get("threshold-file"):
             found |= limits_of_config(_text(thresholds))
         return found
+
+    def clocks(self) -> frozenset[str]:
+        texts = [_text(plain_rules(rules.path)) for rules in self._rules]
+        found = {rule for text in texts for rule in clocks_of_rules(text)}
+        if thresholds := self._others.get("threshold-file"):
+            found |= {*clocks_of_config(_text(thresholds))}
+        return frozenset(found)
 
     def offline(self, bits: Bits | None, trace: Path) -> Found:
         if bits is None:
