@@ -22,7 +22,6 @@ from nodrop.remote import client
 from nodrop.remote.client import Rebooting
 from nodrop.remote.dispatch import measuring
 from nodrop.results.rundir import open_run
-from nodrop.testbed.labs.api import OnHosts
 from tests.e2e.conftest import closes
 from tests.ssh.machines import Machine, lay_direct_cable
 from tests.ssh.pairs import END_S, SINK, UNUSUAL, Pair, Run, runs_on
@@ -174,7 +173,6 @@ def rebooting_it(
 ) -> Rebooting:
     monkeypatch.setattr(client, "SETTLED_TIMEOUT_S", 0.0)
     lab = plugins.build_lab(load_lab(there.lab(tmp_path)))
-    assert isinstance(lab, OnHosts)
     return Rebooting(lab, lambda _words: None)
 
 

@@ -17,7 +17,7 @@ from nodrop.terminal.arguments import AsJson, complain, say, say_json
 if TYPE_CHECKING:
     from nodrop.protocol import Kvm
     from nodrop.testbed.hosts.journal import UndoReport
-    from nodrop.testbed.labs.api import OnHosts
+    from nodrop.testbed.labs.api import Lab
 
 MOST_LINES = 20
 """Largest number of lines on what could not be undone: a damaged journal may have one for each of
@@ -62,16 +62,9 @@ def check(
     """
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
-    from nodrop.remote.dispatch import looked_at
-    from nodrop.testbed.labs.api import Checked, OnHosts
 
-    source = load_lab(where)
-    made = plugins.build_lab(source)
-    if isinstance(made, OnHosts):
-        found = made.check()
-    else:
-        seen, _, _ = looked_at(source, None, None)
-        found = [Checked(what=f"lab {made.name}", problems=seen)]
+    made = plugins.build_lab(load_lab(where))
+    found = made.check()
     problems = [words for one in found for words in one.problems]
     if as_json:
         hosts = [{"what": one.what, "seen": [*one.seen], **one.facts} for one in found]
@@ -105,11 +98,8 @@ def prepare(
     """
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
-    from nodrop.testbed.labs.api import OnHosts
 
     made = plugins.build_lab(load_lab(where))
-    if not isinstance(made, OnHosts):
-        raise BadInput(f"lab {made.name} is this machine alone; `nodrop doctor` says what it needs")
     found = made.prepare(do_it=do_it)
     if as_json:
         say_json({"lab": made.name, "hosts": [asdict(one) for one in found]})
@@ -230,19 +220,16 @@ def _undone_elsewhere(where: str, everything: bool) -> Sequence[UndoReport]:
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
     from nodrop.testbed.hosts.journal import abandoned_labels
-    from nodrop.testbed.labs.api import OnHosts
 
     made = plugins.build_lab(load_lab(where))
-    if not isinstance(made, OnHosts):
-        return []
     reports = [*made.undo(abandoned_labels(), everything=everything, waiting=complain)]
     # The receiver's is the last: a run that goes on there will undo by itself.
-    if isinstance(made, OnHosts) and made.receiver_elsewhere and not reports[-1].goes_on:
+    if made.receiver_elsewhere and not reports[-1].goes_on:
         reports += _undone_by_nodrop_there(made, everything)
     return reports
 
 
-def _undone_by_nodrop_there(lab: OnHosts, everything: bool) -> Sequence[UndoReport]:
+def _undone_by_nodrop_there(lab: Lab, everything: bool) -> Sequence[UndoReport]:
     from nodrop.remote.outbox import undone_on
     from nodrop.testbed.hosts.journal import UndoReport, new_label
 

@@ -38,7 +38,7 @@ from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.journal import DiskJournal, must_be_kept
 from nodrop.testbed.hosts.node import file_sha256, find_node_binary
 from nodrop.testbed.hosts.processes import this_host
-from nodrop.testbed.labs.api import OnHosts, Storage
+from nodrop.testbed.labs.api import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +185,7 @@ def run_experiment(
 @contextmanager
 def storage_of(lab: LabSource) -> Iterator[Storage | None]:
     """For a run, if its lab has one. NotReady, before anything is touched, if it is not reached."""
-    made = plugins.build_lab(lab)
-    found = made.storage() if isinstance(made, OnHosts) else None
+    found = plugins.build_lab(lab).storage()
     with found or nullcontext():
         yield found
 

@@ -54,7 +54,6 @@ from nodrop.results.records import PacketBooks
 from nodrop.results.trial import Live, Offered, Ramp, Searched, Soak, TrialRecord
 from nodrop.testbed.hosts.api import Host, Json, UndoJournal
 from nodrop.testbed.hosts.processes import this_host
-from nodrop.testbed.labs.api import OnHosts
 from nodrop.testbed.load.api import FromFiles, LoadGenerator, OfferedLoad
 from nodrop.testbed.suts.api import SutCounters
 
@@ -479,8 +478,8 @@ def at_work(
 ) -> Iterator[Pair]:
     """For one sitting: what is connected stays so from one trial to the next."""
     with ExitStack() as stack:
-        if isinstance(parts.lab, OnHosts):
-            sender = stack.enter_context(parts.lab.connected(journal))
+        sender = stack.enter_context(parts.lab.connected(journal))
+        if sender is not None:
             _send_files(sender, [parts.load(cell.load) for cell in plan.cells], note)
         measurer = LabMeasurer(parts, measure, journal)
         worlds = stack.enter_context(Worlds(measurer, note))

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from shutil import which
 from typing import Any, TypeVar
 
 from nodrop import plugins
@@ -32,9 +31,8 @@ from nodrop.testbed.images.image import (
     script_problem,
 )
 from nodrop.testbed.images.image_tree import Bits, first_difference
-from nodrop.testbed.labs.api import Lab, MakesPorts, OnHosts, Receiving
+from nodrop.testbed.labs.api import Lab, Receiving
 from nodrop.testbed.labs.bridge import split_problems
-from nodrop.testbed.labs.netns import PROGRAMS as LAB_PROGRAMS
 from nodrop.testbed.load.api import BetweenStacks, ByProgram, LoadGenerator
 from nodrop.testbed.setups.api import Setup, missing_cpus, pin_problems
 from nodrop.testbed.suts.api import Detecting, Particular, Sut, must_be_detectable, pins_of
@@ -88,18 +86,19 @@ class Parts:
         self._bits: dict[str, Bits | None] = {}
         self._hashes: dict[Path, str] = {}
         self._traces: dict[str, str | None] = {}
-        self._lacks: dict[str, str] = {}
+        self._lacking: dict[str, str] = {}
+        """Program → words, if the sender lacks it."""
         self.lab: Lab = plugins.build_lab(lab).carrying(self._longest_frame_bytes())
 
     def lab_of(self, cell: Cell) -> Lab:
         """The lab with the ports that a cell asks for."""
         self._must_fit_cables(cell)
         asked = cell.receiving
-        if cell.tune and (not isinstance(self.lab, MakesPorts) or cell.setup["kind"] != "bare"):
+        if cell.tune and (self.lab.mtu is None or cell.setup["kind"] != "bare"):
             raise BadInput(WHERE_TUNED)
         if asked == Receiving():
             return self.lab
-        if not isinstance(self.lab, MakesPorts):
+        if self.lab.mtu is None:
             key, how = ("queues", "ethtool -L") if asked.queues > 1 else ("rps_cpus", "in /sys")
             raise BadInput(
                 f"setup.{key}: the ports of lab {self.lab.name} are not nodrop's: leave it out, "
@@ -108,7 +107,7 @@ class Parts:
         return self.lab.receiving(asked)
 
     def _must_fit_cables(self, cell: Cell) -> None:
-        cables = self.lab.cables if isinstance(self.lab, OnHosts) else 1
+        cables = self.lab.cables
         if cables == 1 or cell.ports == 1:
             return
         way = f"lab {self.lab.name} has a cable to each of {cables} ports"
@@ -286,18 +285,12 @@ class Parts:
         if not isinstance(load, ByProgram):
             return []
         program = load.program
-        if not isinstance(self.lab, OnHosts):
-            lacking = which(program) is None
-            return [f"{program} is not installed: apt-get install {program}"] * lacking
-        if reached and program not in self._lacks:
-            self._lacks[program] = self.lab.lacks(program)
-        if who := self._lacks.get(program):
-            return [f"{who}: {program} is not installed there; apt-get install {program} there"]
-        return []
+        if (reached or not self.lab.ends()) and program not in self._lacking:
+            self._lacking[program] = self.lab.lacking(program)
+        return [*filter(None, [self._lacking.get(program)])]
 
     def _split_problems(self, cell: Cell) -> list[str]:
-        several = isinstance(self.lab, OnHosts) and self.lab.cables > 1
-        if cell.instances == 1 and (cell.ports == 1 or several):
+        if cell.instances == 1 and (cell.ports == 1 or self.lab.cables > 1):
             return []
         found = [*split_problems(cell.splitter)]
         load = self.load(cell.load)
@@ -313,7 +306,7 @@ class Parts:
     def _misplaced(self, cell: Cell) -> list[str]:
         """Problems of a load or a SUT that cannot be used in every setup and lab."""
         load, sut, setup = self.load(cell.load), self.sut(cell), self.setup(cell).name
-        mtu = self.lab.mtu if isinstance(self.lab, MakesPorts) else None
+        mtu = self.lab.mtu
         why = []
         if isinstance(load, BetweenStacks):
             alone = cell.instances == 1 and cell.ports == 1
@@ -342,13 +335,9 @@ def _receiving_problems(asked: Receiving) -> Sequence[str]:
     return missing_cpus("setup.rps_cpus", cpus, here, "this host has no") if cpus else ()
 
 
-def resettable(lab: object, how: str) -> OnHosts:
+def resettable(lab: Lab, how: str) -> Lab:
     """BadInput if it makes no sense: the machine that would boot is the one that measures."""
-    if not isinstance(lab, OnHosts):
-        why = "nothing there can be reset (netns makes its ports anew for each start of the SUT)"
-    else:
-        why = lab.cannot_reboot() if how == "reboot" else ""
-    if why or not isinstance(lab, OnHosts):
+    if why := lab.cannot_reset(how):
         raise BadInput(f'measure.reset = "{how}": not in this lab: {why}')
     return lab
 
@@ -384,9 +373,9 @@ def programs(experiment: Experiment, lab: LabSource, plan: Plan) -> set[str]:
         parts = _parts(experiment, lab, plan)
     except (BadInput, LabProblem):
         return set()
-    if isinstance(parts.lab, OnHosts):
-        return set()
-    found = set(LAB_PROGRAMS)
+    found = set(parts.lab.programs)
+    if not found:
+        return found
     for cell in parts.plan.cells:
         with suppress(BadInput, LabProblem):
             load = parts.load(cell.load)

@@ -52,7 +52,7 @@ from nodrop.testbed.hosts.processes import OPEN_JOURNALS
 from nodrop.testbed.hosts.relay import Held
 from nodrop.testbed.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
 from nodrop.testbed.images.image import Image, find_image, resolve_bits
-from nodrop.testbed.labs.api import Checked, OnHosts, Storage
+from nodrop.testbed.labs.api import Checked, Lab, Storage
 from nodrop.untrusted.json_text import NotJson, member, one_line
 
 BOOT_TIMEOUT_S = 600.0
@@ -77,7 +77,7 @@ STATE = ("kernel", "cpus", "governor", "boost", "smt", "port", "mtu", "offloads_
 class Rebooting:
     """The receiver's reboots in one run. `note` says what takes time."""
 
-    lab: OnHosts
+    lab: Lab
     note: Callable[[str], None]
     _before: Mapping[str, Any] | None = None
 
@@ -228,7 +228,6 @@ def run_elsewhere(
     made, how = plugins.build_lab(lab), experiment.measure.reset
     if how != "none":
         experiment.blaming(lambda: resettable(made, how))
-    assert isinstance(made, OnHosts)
     found = find_run(out, experiment.name) if resume else None
     resets = Rebooting(made, progress.note) if how == "reboot" else None
     with (
@@ -286,7 +285,6 @@ class _Asking:
         experiment, plan = self.experiment, self.plan
         files = experiment.blaming(lambda: named_files(experiment, plan))
         lab = plugins.build_lab(self.lab)
-        assert isinstance(lab, OnHosts)
         with ExitStack() as standing:
             try:
                 sender = lab.held_sender()

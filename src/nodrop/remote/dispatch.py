@@ -15,7 +15,6 @@ from nodrop.measure import baselines
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Plan, Progress
 from nodrop.testbed.hosts.api import Json
-from nodrop.testbed.labs.api import OnHosts
 
 
 class Measuring(Protocol):
@@ -63,7 +62,7 @@ def receiver_elsewhere(lab: LabSource) -> bool:
         made = plugins.build_lab(lab)
     except BadInput:
         return False
-    return isinstance(made, OnHosts) and made.receiver_elsewhere
+    return made.receiver_elsewhere
 
 
 def measuring(lab: LabSource) -> Measuring:
@@ -134,5 +133,4 @@ def _looked_at_elsewhere(
     if experiment and plan:
         return doctor_elsewhere(experiment, lab, plan)
     made = plugins.build_lab(lab)
-    assert isinstance(made, OnHosts)
     return [words for one in made.check() for words in one.problems], [], []

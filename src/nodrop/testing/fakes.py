@@ -278,9 +278,7 @@ class FakeHost:
         return {"stats": stats, "ethtool": {}, "xdp": None}
 
 
-class FakeLab:
-    """A Lab."""
-
+class FakeLab(Lab):
     name = "fake"
     ports = (TX_PORT, RX_PORT)
 

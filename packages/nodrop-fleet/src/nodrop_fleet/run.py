@@ -29,7 +29,7 @@ from nodrop.remote.dispatch import receiver_elsewhere
 from nodrop.results.writer import plan_sha256
 from nodrop.testbed.hosts.folders import scratch
 from nodrop.testbed.hosts.rights import ensure_privileges, in_user_namespace
-from nodrop.testbed.labs.api import OnHosts, Storage
+from nodrop.testbed.labs.api import Storage
 from nodrop_fleet.far_pair import there
 from nodrop_fleet.file import FleetSource, load_fleet
 from nodrop_fleet.kubernetes import in_pods
@@ -197,7 +197,7 @@ def _alone_in(lab: LabSource, *, here: bool) -> Iterator[str]:
         made = plugins.build_lab(lab)
     except BadInput:  # said where it is used: files that it names may be on the worker's host alone
         return
-    for host, port in made.ends() if isinstance(made, OnHosts) else ():
+    for host, port in made.ends():
         if host:
             yield f"host {host}"
         elif here:

@@ -23,7 +23,6 @@ from nodrop.measure.packets.readings import Reading
 from nodrop.measure.sampling import Sampler
 from nodrop.measure.standing import World, out_of_memory
 from nodrop.testbed.hosts.api import Json
-from nodrop.testbed.labs.api import MakesPorts
 from nodrop.testbed.suts.api import SutCounters, polls
 
 
@@ -123,7 +122,7 @@ class PacketsWorld(World):
             parts = () if facts is None else facts.parts
             counted.ports = each_port(self.places, before, after, counted.counters, parts)
         counted.worked_off = worked_off(self.places, seen)
-        joined = isinstance(self._parts.lab, MakesPorts)  # by nodrop itself
+        joined = self._parts.lab.mtu is not None  # by nodrop itself
         strangers = () if joined else unjoined(self.places, observed)
         close_books(observed, load, measure, seen, strangers)
         self._rest = after

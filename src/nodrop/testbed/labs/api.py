@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol, Self, runtime_checkable
+from shutil import which
+from typing import IO, Self
 
-from nodrop.errors import LabProblem, NotReady
+from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.testbed.hosts.api import Host, Json, Link, UndoJournal
 from nodrop.testbed.hosts.journal import UndoReport
 from nodrop.testbed.hosts.relay import Held
@@ -115,39 +117,6 @@ def _said(stderr: str) -> str:
     return lines[-1].strip() if lines else "it does not say why"
 
 
-class Lab(Protocol):
-    """The hosts and links of a lab file, brought up fresh for every trial.
-
-    Built from the whole file by the entry point of its `kind`; BadInput if the file makes no sense.
-    """
-
-    name: str
-    ports: tuple[str, str]
-    """The sender's and the receiver's, by name."""
-
-    def carrying(self, frame_bytes: int) -> Lab:
-        """This lab, with ports that take frames of that length if it can be had."""
-        ...
-
-    def problems(self) -> Sequence[str]:
-        """Why this lab cannot be used here, each in words a user can act on. Nothing is changed; a
-        cable that is the user's is proved by some frames."""
-        ...
-
-    def cpus_in_common(self) -> AbstractSet[int]:
-        """On which the sender and a SUT could take turns; none if they are on machines of their
-        own. Asked after `problems`, which may have to look."""
-        ...
-
-    def up(self, journal: UndoJournal) -> AbstractContextManager[Link]:
-        """Makes hosts, ports, link anew (counters zero, offloads off, IPv6 off, promiscuous)."""
-        ...
-
-    def facts(self) -> Json:
-        """For the manifest."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiving:
     """How ports take what comes in."""
@@ -157,17 +126,6 @@ class Receiving:
     rps_cpus: Sequence[int] = ()
     """The receiver's port hands frames to these CPUs (rps_cpus); empty: they go on where they are,
     on a veth on the sender's CPU."""
-
-
-@runtime_checkable
-class MakesPorts(Protocol):
-    """A Lab whose ports are nodrop's own."""
-
-    mtu: int
-
-    def receiving(self, how: Receiving) -> Lab:
-        """This lab, with ports that do."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,74 +154,123 @@ class Prepared:
     """Steps taken to prepare the host."""
 
 
-@runtime_checkable
-class OnHosts(Protocol):
-    """A Lab of the user's own hosts, which have one run at a time and may be other machines."""
+class Lab(ABC):
+    """The hosts and links of a lab file, brought up fresh for every trial.
+
+    Built from the whole file by the entry point of its `kind`; BadInput if the file makes no sense.
+    A lab of this machine alone has defaults for what hosts of the user's need.
+    """
 
     name: str
-    cables: int
+    ports: tuple[str, str]
+    """The sender's and the receiver's, by name."""
+    mtu: int | None = None
+    """Of ports that nodrop makes; None: they are the user's."""
+    cables: int = 1
     """How many there are between its hosts."""
+    programs: AbstractSet[str] = frozenset()
+    """Programs that it starts on this machine."""
+
+    @property
+    def receiver_elsewhere(self) -> bool:
+        """nodrop itself must go to the receiver to measure (remote/client.py)."""
+        return False
+
+    @abstractmethod
+    def carrying(self, frame_bytes: int) -> Lab:
+        """This lab, with ports that take frames of that length if it can be had."""
+
+    @abstractmethod
+    def problems(self) -> Sequence[str]:
+        """Why this lab cannot be used here, each in words a user can act on. Nothing is changed; a
+        cable that is the user's is proved by some frames."""
+
+    @abstractmethod
+    def cpus_in_common(self) -> AbstractSet[int]:
+        """On which the sender and a SUT could take turns; none if they are on machines of their
+        own. Asked after `problems`, which may have to look."""
+
+    @abstractmethod
+    def up(self, journal: UndoJournal) -> AbstractContextManager[Link]:
+        """Makes hosts, ports, link anew (counters zero, offloads off, IPv6 off, promiscuous)."""
+
+    @abstractmethod
+    def facts(self) -> Json:
+        """For the manifest."""
+
+    def receiving(self, how: Receiving) -> Lab:
+        """This lab, with ports that take frames so; asked where `mtu` is known."""
+        del how
+        raise BadInput(f"lab {self.name}: its ports are not nodrop's")
+
+    def lacking(self, program: str) -> str:
+        """Words on a program that the sender needs and has not; empty if it has it. LabProblem if
+        the sender is not reached."""
+        there = which(program) is not None
+        return "" if there else f"{program} is not installed: apt-get install {program}"
 
     def ends(self) -> Sequence[tuple[str, str]]:
-        """Host and port of the sender, then of the receiver, of each cable; a host without a name
-        is the machine that the lab is used on."""
-        ...
+        """Host and port of the sender, then of the receiver, of each cable of the user's, which has
+        one run at a time; a host without a name is the machine that the lab is used on."""
+        return ()
 
     def check(self) -> Sequence[Checked]:
-        """Everything that stands in the way, on all hosts, at once: it takes more than `problems`
-        may."""
-        ...
+        """Everything that stands in the way, on all hosts, at once: it may take more than
+        `problems`."""
+        return [Checked(what=f"lab {self.name}", problems=self.problems())]
 
     def prepare(self, *, do_it: bool) -> Sequence[Prepared]:
         """On all hosts at once. With `do_it` packages are installed, and nothing else is done."""
-        ...
+        del do_it
+        raise BadInput(f"lab {self.name} is this machine alone; `nodrop doctor` says what it needs")
 
     def undo(
         self, labels: Collection[str], *, everything: bool, waiting: Callable[[str], None]
     ) -> Sequence[UndoReport]:
-        """On all those hosts at once: ends what is left of runs whose controller is gone, and of
-        those of `labels`; with `everything` also runs that go on. `waiting` says what takes time.
-        """
-        ...
+        """On all other hosts at once, the receiver's report last: ends what is left of runs whose
+        controller is gone, and of those of `labels`; with `everything` also runs that go on.
+        `waiting` says what takes time."""
+        del labels, everything, waiting
+        return ()
 
     def storage(self) -> Storage | None:
         """A host for raw files of its trials, to be entered for a run."""
-        ...
+        return None
 
-    def connected(self, journal: UndoJournal) -> AbstractContextManager[Host]:
-        """The sender, for a run: what takes time to make is kept from one trial to the next."""
-        ...
+    def connected(self, journal: UndoJournal) -> AbstractContextManager[Host | None]:
+        """The sender, for a run: what takes time to make is kept from one trial to the next. None:
+        there is nothing to keep."""
+        del journal
+        return nullcontext()
 
-    def lacks(self, program: str) -> str:
-        """The sender's name if it has no such program, else empty. LabProblem if it is not
-        reached."""
-        ...
-
-    def cannot_reboot(self) -> str:
-        """Why the receiver cannot begin anew between trials, in words; "" if it can."""
-        ...
+    def cannot_reset(self, how: str) -> str:
+        """Why the receiver, or the driver of its port, cannot begin anew between trials, in words;
+        "" if it can."""
+        del how
+        return "nothing there can be reset (netns makes its ports anew for each start of the SUT)"
 
     def driver_problems(self) -> Sequence[str]:
         """Why the driver of the receiver's port must not be loaded anew; we are on that host."""
-        ...
+        return ()
 
     def load_driver(self, journal: UndoJournal) -> None:
         """Loads anew the driver of the receiver's port, which is at home."""
-        ...
-
-    @property
-    def receiver_elsewhere(self) -> bool:
-        """nodrop itself must then go there to measure (remote/client.py)."""
-        ...
+        del journal
+        raise self._all_here()
 
     def receiver(self, label: str) -> SshHost:
         """Connected once it is entered."""
-        ...
+        del label
+        raise self._all_here()
 
     def look_at_receiver(self, label: str) -> Checked:
         """A look at what stands in the way on the receiver, without its cable."""
-        ...
+        del label
+        raise self._all_here()
 
     def held_sender(self) -> Held:
         """The means to begin programs on the sender, from this machine; it must be entered."""
-        ...
+        raise self._all_here()
+
+    def _all_here(self) -> LabProblem:
+        return LabProblem(f"lab {self.name} is this machine alone")

@@ -25,9 +25,9 @@ from nodrop.testbed.hosts.local import LocalHost, run_command
 from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.hosts.packages import DEBIAN
 from nodrop.testbed.hosts.reversal import NETNS_FOLDER
-from nodrop.testbed.hosts.rights import USERNS_VARIABLE, privileges_lacking
+from nodrop.testbed.hosts.rights import USERNS_VARIABLE, ensure_privileges, privileges_lacking
 from nodrop.testbed.labs import offloads
-from nodrop.testbed.labs.api import Receiving
+from nodrop.testbed.labs.api import Checked, Lab, Receiving
 
 PROGRAMS = ("ip", "sysctl")
 LARGEST_MTU = 65535
@@ -91,8 +91,12 @@ def from_file(table: Mapping[str, Any], *, base: Path) -> NetnsLab:
     return NetnsLab(name=file.name, mtu=file.mtu, sender=file.sender, receiver=file.receiver)
 
 
-class NetnsLab:
-    """A Lab (labs/api.py). Two commands make it and one removes it: it is made anew per trial."""
+class NetnsLab(Lab):
+    """Two network namespaces of this machine. Two commands make it and one removes it: it is made
+    anew per trial."""
+
+    mtu: int
+    programs = frozenset(PROGRAMS)
 
     def __init__(
         self,
@@ -129,6 +133,15 @@ class NetnsLab:
             node=self._node,
             receiving=receiving,
         )
+
+    def check(self) -> Sequence[Checked]:
+        """With the rights that ports are made with."""
+        lacking: list[str] = []
+        try:
+            ensure_privileges()
+        except LabProblem as problem:
+            lacking.append(str(problem))
+        return [Checked(what=f"lab {self.name}", problems=[*lacking, *self.problems()])]
 
     def problems(self) -> Sequence[str]:
         found = [

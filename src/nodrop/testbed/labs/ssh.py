@@ -29,7 +29,7 @@ from nodrop.testbed.hosts.relay import RELAY_VARIABLE, Held, HeldHere
 from nodrop.testbed.hosts.ssh import BECOMING, PATH, Become, SshHost
 from nodrop.testbed.hosts.ssh_connection import SshConnection
 from nodrop.testbed.labs import driver
-from nodrop.testbed.labs.api import Checked, Prepared, Storage
+from nodrop.testbed.labs.api import Checked, Lab, Prepared, Storage
 from nodrop.testbed.labs.cable import prove, prove_one_way
 from nodrop.testbed.labs.far_hosts import (
     TC_PACKAGE,
@@ -228,8 +228,8 @@ def from_file(table: Mapping[str, Any], *, base: Path) -> SshLab:
     return SshLab(file, relay=Path(relay) if relay else None)
 
 
-class SshLab:
-    """A Lab (labs/api.py). The sender stays connected for a run; the receiver's port is in a
+class SshLab(Lab):
+    """Hosts over ssh. The sender stays connected for a run; the receiver's port is in a
     network namespace of its own for each trial.
 
     `relay`: we are on the receiver, for another machine that holds the connection to the sender."""
@@ -258,8 +258,8 @@ class SshLab:
         assert end.host is not None
         return self._ssh("receiver", end.host, end.become, label, holds=False)
 
-    def cannot_reboot(self) -> str:
-        if self._file.receiver.host is None:
+    def cannot_reset(self, how: str) -> str:
+        if how == "reboot" and self._file.receiver.host is None:
             return (
                 "its receiver is the machine that nodrop runs on, and both would end; go to "
                 "another machine and name this one there (receiver.host)"
@@ -333,10 +333,12 @@ class SshLab:
             finally:
                 self._sender = None
 
-    def lacks(self, program: str) -> str:
+    def lacking(self, program: str) -> str:
         with self._host_of("sender", self._file.sender, f"look-{new_label()}") as sender:
             asked = sender.run(["sh", "-c", 'command -v "$0"', program], check=False)
-            return sender.name if asked.returncode else ""
+            way = f"apt-get install {program} there"
+            words = f"{sender.name}: {program} is not installed there; {way}"
+            return words if asked.returncode else ""
 
     @contextmanager
     def up(self, journal: UndoJournal) -> Iterator[Link]:
