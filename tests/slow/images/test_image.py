@@ -150,6 +150,17 @@ def test_a_variant_is_an_image_of_its_own(programs: Path) -> None:
         build_image("suricata", variant="xdp")
 
 
+def test_a_variant_of_newer_packages_is_not_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    build_image("suricata")
+    monkeypatch.setenv("VERSION", "7.0.11")
+    with pytest.raises(LabProblem, match="suricata would be newer in it"):
+        build_image("suricata", variant="dpdk")
+    assert list_images("suricata-dpdk") == []
+    build_image("suricata")
+    made = ensure_bits("suricata", variant="dpdk")
+    assert made.version == "7.0.11" and ensure_bits("suricata", variant="dpdk") == made
+
+
 def test_the_mend_for_a_variant_names_its_option() -> None:
     with pytest.raises(LabProblem) as error:
         resolve_bits({}, "suricata-dpdk", base=Path())
