@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodropError
+from nodrop.report.story import read_story
+from nodrop.report.trust import decoder_sentences
 from nodrop.testbed.images.image import resolve_bits
 from tests.depth import depth
 from tests.e2e.conftest import SURICATA, WHOLE_TRACE, Run, closes, only
 from tests.e2e.one_world import STANDING, loads_of_one_world
+from tests.known_answers.frames import datagram, halves, write
 from tests.real_inputs import REALMIX_PACKETS
 
 pytestmark = pytest.mark.usefixtures("suricata")
@@ -128,25 +131,34 @@ def test_every_capture_of_suricata(run: Run, capture: str, ring: list[str], tmp_
     assert not record.packets.merged_packets
 
 
-def test_a_ring_below_a_driver_that_polls(run: Run) -> None:
+def test_a_ring_below_a_driver_that_polls(run: Run, tmp_path: Path) -> None:
     """Suricata by DPDK says "drops: 0" of a ring that it does not see. Fragments are put together
     ahead of it, and datagrams longer than its slots are cut. Its CPU time says nothing."""
     try:
         resolve_bits({}, "suricata-dpdk", base=Path())
     except NodropError as missing:
         pytest.skip(f"no image suricata-dpdk: {missing.hint}")
-    by = ["sut.capture=dpdk", "sut.ring_size=64", "load.speed=60"]
-    outcome = run(*by)
+    merged, frames = 300, [datagram(60 + n % 1400) for n in range(40_000)]
+    for number, both in enumerate(zip(*halves(merged), strict=True)):
+        frames[100 * number : 100 * number] = both
+    trace = write(tmp_path / "fragments.pcap", frames)
+    by = ["sut.capture=dpdk", "sut.ring_size=64", "load.top_speed=true", f"load.trace={trace}"]
+    outcome = run(*by, text=SURICATA.replace("speed = 40\n", "").replace("{trace}", "x"))
     record = only(outcome)
     assert record.valid, record.verdict
     books = record.packets
     assert closes(record) and books.residual_bytes == 0
-    assert books.merged_packets == MERGED and books.queue is not None and books.queue.slots == 64
-    assert books.captured_packets == REALMIX_PACKETS - MERGED
+    assert books.merged_packets == merged and books.queue is not None and books.queue.slots == 64
+    assert books.captured_packets == len(frames) - merged
     assert books.lost_by_place == {"socket ring": books.lost_packets}
     assert books.lost_packets and books.own_dropped_packets == 0
     said = (outcome.directory / "runs" / record.run / "sut" / "engine.json").read_text()
     assert f"packets: {books.decoded_packets}, drops: 0 (0.00%)" in said
+    told = {one.rule: one for one in decoder_sentences(read_story([outcome.directory]))}
+    assert (
+        f"say 0 dropped in the worst of 1 trial, and {books.lost_packets:,} packets were lost"
+        in (told["drops-denied"].text)
+    )
     assert record.effective == {
         "capture": "dpdk", "runmode": "workers", "threads": 1, "ring_size": 64, "defrag": True,
     }  # fmt: skip

@@ -115,7 +115,7 @@ def _launched(sut: Command, bits: Any, work: Path) -> Iterator[tuple[RunningComm
 
 
 def _answer(running: RunningCommand, link: Link, trace: Path, *, stopped: bool) -> Answer:
-    seen = _must_see(running.look())
+    seen = _must_see(running.sockets.look())
     put_in = "slowly"
     if stopped:
         put_in = "while it stood still"
@@ -123,13 +123,13 @@ def _answer(running: RunningCommand, link: Link, trace: Path, *, stopped: bool) 
         sent = 0
         for _ in range(MOST_LOOPS):
             sent += _replay(link, trace, FAST_PPS)
-            seen = _must_see(running.look())
+            seen = _must_see(running.sockets.look())
             if seen.dropped:
                 break
         _signal(seen, signal.SIGCONT)
     else:
         sent = _replay(link, trace, SLOW_PPS)
-        seen = _must_see(running.look())
+        seen = _must_see(running.sockets.look())
     if seen.arrived != sent:
         raise LabProblem(
             f"{sent:,} packets were sent, and {seen.arrived:,} came to the sockets",

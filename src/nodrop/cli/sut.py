@@ -23,6 +23,11 @@ Recipe = Annotated[
     str, typer.Argument(metavar="RECIPE", help="What to build: suricata, tcpdump, capture-tools.")
 ]
 
+Variant = Annotated[
+    str | None,
+    typer.Option("--with", metavar="VARIANT", help="More packages beside it, such as dpdk."),
+]
+
 image = typer.Typer(no_args_is_help=True, help="Images that a SUT runs from.")
 
 
@@ -33,10 +38,7 @@ def build(
         str | None,
         typer.Option(metavar="NAME", help="Release of the distribution, such as bookworm."),
     ] = None,
-    variant: Annotated[
-        str | None,
-        typer.Option("--with", metavar="VARIANT", help="More packages beside it, such as dpdk."),
-    ] = None,
+    variant: Variant = None,
     as_json: AsJson = False,
 ) -> None:
     """Build an image and keep it; the same packages give the same sha256.
@@ -52,16 +54,17 @@ def build(
 
 
 @image.command()
-def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
+def ensure(recipe: Recipe, variant: Variant = None, as_json: AsJson = False) -> None:
     """Build an image unless there is one already, or the program itself.
 
     \b
     nodrop image ensure suricata
+    nodrop image ensure suricata --with dpdk
     nodrop image ensure tcpdump
     """
     from nodrop.testbed.images.image import ensure_bits
 
-    bits = ensure_bits(recipe)
+    bits = ensure_bits(recipe, variant=variant)
     if as_json:
         say_json(asdict(bits))
     else:

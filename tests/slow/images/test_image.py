@@ -131,18 +131,34 @@ def test_the_same_bits_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_variant_is_an_image_of_its_own(programs: Path) -> None:
-    """It is not taken for the image that a user did not ask to change."""
-    plain = build_image("suricata")
+    """It is the recipe's image with packages more, and not taken for the image that a user did not
+    ask to change."""
     made = build_image("suricata", variant="dpdk")
+    (plain,) = list_images("suricata")
     asked = json.loads((programs / "asked.json").read_text())
+    assert "--variant=custom" in asked
+    assert f"--setup-hook=tar-in {plain.folder}/rootfs.tar /" in asked
     (included,) = [word for word in asked if word.startswith("--include=")]
-    assert included.endswith(",iproute2,librte-net-af-packet23,librte-mempool-ring23")
+    assert included == "--include=" + ",".join(
+        load_recipe("suricata").releases["bookworm"].variants["dpdk"]
+    )
     assert (made.name, made.release) == ("suricata-dpdk", "bookworm")
     assert resolve_bits({}, "suricata", base=Path()) == plain.bits()
     assert resolve_bits({}, "suricata-dpdk", base=Path()) == made.bits()
     assert resolve_bits({"image": "suricata-dpdk"}, "suricata", base=Path()) == made.bits()
     with pytest.raises(BadInput, match="no variant 'xdp' in its recipe; allowed are dpdk"):
         build_image("suricata", variant="xdp")
+
+
+def test_a_variant_of_newer_packages_is_not_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    build_image("suricata")
+    monkeypatch.setenv("VERSION", "7.0.11")
+    with pytest.raises(LabProblem, match="suricata would be newer in it"):
+        build_image("suricata", variant="dpdk")
+    assert list_images("suricata-dpdk") == []
+    build_image("suricata")
+    made = ensure_bits("suricata", variant="dpdk")
+    assert made.version == "7.0.11" and ensure_bits("suricata", variant="dpdk") == made
 
 
 def test_the_mend_for_a_variant_names_its_option() -> None:

@@ -26,7 +26,7 @@ from nodrop.testbed.setups.contained import LocalView
 from nodrop.testbed.suts.suricata import log
 from nodrop.testbed.suts.suricata.capture import Asked, Effective, Ring
 from nodrop.testbed.suts.suricata.config import ControlSocket, Refused
-from nodrop.testbed.suts.suricata.running import RunningSuricata
+from nodrop.testbed.suts.suricata.running import OwnCounters, RunningSuricata
 from tests.depth import depth
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "suricata"
@@ -81,7 +81,8 @@ def process(tmp_path: Path) -> Iterator[Process]:
 def running(process: Process, *, at_once: bool = False, **changed: Any) -> RunningSuricata:
     asked = {name: getattr(ASKED, name) for name in Asked.__slots__} | changed
     env: Any = SimpleNamespace(host=None, delivers_at_once=at_once)
-    return RunningSuricata(process, env, Asked(**asked))
+    has = Asked(**asked)
+    return RunningSuricata(process, env, has, OwnCounters(process, has))
 
 
 Answer = Callable[[dict[str, Any]], object]

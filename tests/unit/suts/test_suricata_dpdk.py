@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,11 +12,11 @@ from nodrop.errors import BadInput
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.suts.api import SutCounters, less, polls
 from nodrop.testbed.suts.suricata import Suricata, dpdk
-from nodrop.testbed.suts.suricata.capture import parse_ss
+from nodrop.testbed.suts.suricata.capture import Asked, parse_ss
 from nodrop.testbed.suts.suricata.config import Seen, render
 from nodrop.testbed.suts.suricata.counters import SuricataOptions
 from nodrop.testbed.suts.suricata.own_yaml import read_own, template
-from nodrop.testbed.suts.suricata.polling import frame_room
+from nodrop.testbed.suts.suricata.polling import DeviceQueues, frame_room
 
 SS = """Netid Recv-Q Send-Q Local Address:Port Peer Address:PortProcess
 p_raw 0      0                  *:vb               *     ino:3818639 sk:1474
@@ -48,6 +49,34 @@ def test_one_port_by_the_driver_af_packet() -> None:
     assert (entry["interface"], entry["threads"], entry["copy-mode"]) == (dpdk.DEVICE, 1, "none")
     assert entry["tx-descriptors"] > 0, "Suricata refuses 0"
     assert "dpdk" not in rendered(capture="af-packet")
+
+
+def test_a_device_of_its_own_has_no_port_of_the_kernel() -> None:
+    options = SuricataOptions.model_validate({"capture": "dpdk"}, context={"base": Path("/")})
+    seen = Seen(interfaces=("0000:3b:00.0",), work="/work", cpus={1})
+    table = render(options, template(), seen)["dpdk"]
+    assert table["eal-params"]["a"] == table["interfaces"][0]["interface"] == "0000:3b:00.0"
+    assert not {"no-pci", "vdev"} & set(table["eal-params"])
+    assert {"no-huge", "no-shconf"} <= set(table["eal-params"])
+
+
+def test_what_a_device_lost_is_in_its_own_packets() -> None:
+    """DPDKDumpCounters: `pkts` is ipackets + imissed + ierrors + rx_nombuf."""
+    asked = Asked(
+        interfaces=("0000:3b:00.0",), capture="dpdk", threads=1, runmode="workers",
+        ring_frames=None, defrag=True, full_sync_s=4, retire_s=0, names_rules=False,
+        rules_errors="warn",
+    )  # fmt: skip
+    device = DeviceQueues(cast(Any, None), asked)
+    rests = device.rest()
+    said = [(20, 0), (30, 5), (30, 5)]
+    found = []
+    for pkts, drop in said:
+        control = SimpleNamespace(command=lambda *_, n=pkts, d=drop, **__: {"pkts": n, "drop": d})
+        found.append((device.per_port(cast(Any, control)), rests()))
+    counted = {"captured_packets": 30, "dropped_ring_full_packets": 5}
+    assert found[-1] == ({"0000:3b:00.0": counted}, True)
+    assert [rested for _, rested in found] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +126,13 @@ def test_what_cannot_start_is_one_line_before_anything_is_touched(
     (line,) = problems(overrides=given)
     assert words in line and "\n" not in line
     assert problems() == []
+
+
+def test_overrides_take_no_hugepages_and_meet_no_other_primary() -> None:
+    """They add keys to a table, and remove none."""
+    mine = {"proc-type": "primary", "m": 1024}
+    eal = rendered(overrides={"dpdk.eal-params": mine})["dpdk"]["eal-params"]
+    assert eal["m"] == 1024 and {"no-huge", "no-shconf"} <= set(eal)
 
 
 def test_an_image_without_the_drivers_names_the_one_that_has_them(tmp_path: Path) -> None:

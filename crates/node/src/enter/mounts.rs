@@ -206,6 +206,9 @@ fn own_devices(target: &Path) -> nix::Result<()> {
         File::create(&place).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or_default()))?;
         bind_whole(Path::new("/dev").join(name), &place)?;
     }
+    // Empty, and where a bind shows the groups of devices that a driver in user space drives.
+    std::fs::create_dir(target.join("vfio"))
+        .map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or_default()))?;
     make_read_only(target)
 }
 

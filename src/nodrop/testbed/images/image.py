@@ -294,25 +294,42 @@ def variant_of(recipe: str, variant: str) -> str:
 
 
 def build_image(name: str, *, release: str | None = None, variant: str | None = None) -> Image:
-    """Makes the image with mmdebstrap and puts it into the cache; the same bits are kept once."""
+    """Makes the image with mmdebstrap and puts it into the cache; the same bits are kept once. A
+    variant is its recipe's image, which is made if it is not there, with packages more."""
     recipe = load_recipe(name)
     host = os_release()
     chosen = release or default_release(host)
     if chosen not in recipe.releases:
         allowed = ", ".join(recipe.releases)
         raise BadInput(f"image {name}: no release {chosen!r} in its recipe; allowed are {allowed}")
-    plan = recipe.releases[chosen]
+    plan, base = recipe.releases[chosen], None
     if variant is not None:
         recipe, plan = _with_variant(recipe, plan, chosen, variant)
     lines = deb_lines(plan, host)
     mode = _mode(recipe.name)
+    if variant is not None:
+        plain = (image for image in list_images(name) if image.release == chosen)
+        base = next(plain, None) or build_image(name, release=chosen)
     with locked(images_folder() / recipe.name) as folder, building(folder) as made:
         tar = made / "rootfs.tar"
-        _bootstrap(plan, plan.codename or chosen, lines, mode, tar)
+        _bootstrap(plan, plan.codename or chosen, lines, mode, tar, base)
         _unpack(tar, made / "rootfs")
         image = _describe(recipe, chosen, plan, tar, made / "rootfs")
+        if base is not None:
+            _must_have_its_bits(image, base)
         _keep(image, made)
     return image
+
+
+def _must_have_its_bits(image: Image, base: Image) -> None:
+    """LabProblem if a mirror that went on made apt replace what the base has."""
+    others = [name for name, version in base.packages.items() if image.packages[name] != version]
+    if others:
+        raise LabProblem(
+            f"image {image.name}: {one_line(', '.join(others), longest=120)} would be newer in it "
+            f"than in the image {base.name}, and it is to be the same bits",
+            hint=f"run `nodrop image build {base.name} --release {base.release}` first",
+        )
 
 
 def _with_variant(
@@ -323,7 +340,7 @@ def _with_variant(
             f"image {recipe.name}, release {release}: no variant {variant!r} in its recipe; "
             f"allowed are {', '.join(plan.variants) or 'none'}"
         )
-    packages = (*plan.packages, *plan.variants[variant])
+    packages = plan.variants[variant]
     return (
         recipe.model_copy(update={"name": variant_of(recipe.name, variant)}),
         plan.model_copy(update={"packages": packages}),
@@ -473,16 +490,23 @@ def _user_name(uid: int) -> str:
         return str(uid)
 
 
-def _bootstrap(plan: Release, suite: str, lines: list[str], mode: str, tar: Path) -> None:
+def _bootstrap(
+    plan: Release, suite: str, lines: list[str], mode: str, tar: Path, base: Image | None
+) -> None:
     options = [f"--aptopt={option}" for option in ('Apt::Install-Recommends "false"',)]
     options += [f"--aptopt={option}" for option in proxy_options()]
     options += [f"--dpkgopt={option}" for option in LEAN]
+    if base is not None:
+        options += [
+            f"--setup-hook=tar-in {shlex.quote(str(base.folder / 'rootfs.tar'))} /",
+            "--skip=check/empty,tar-in/mknod",
+        ]
     forgotten = " ".join(f'"$1/{path}"' for path in NOT_IN_THE_HASH)
     run_command(
         [
             "mmdebstrap",
             f"--mode={mode}",
-            "--variant=minbase",
+            f"--variant={'minbase' if base is None else 'custom'}",
             "--format=tar",
             f"--include={','.join(plan.packages)}",
             f"--components={','.join(plan.components)}",
@@ -637,9 +661,10 @@ def default_image(recipe: str) -> Image | None:
     return next((image for image in list_images(recipe) if image.release == release), None)
 
 
-def ensure_bits(recipe: str) -> Bits:
+def ensure_bits(recipe: str, *, variant: str | None = None) -> Bits:
     """The bits for an experiment that asks for none; an image is built if there are none."""
-    return find_bits(recipe) or build_image(recipe).bits()
+    name = recipe if variant is None else variant_of(recipe, variant)
+    return find_bits(name) or build_image(recipe, variant=variant).bits()
 
 
 def binary_bits(path: Path, version: Version | None = None) -> Bits:

@@ -41,6 +41,8 @@ class ProcessSpec:
     reads: Sequence[Path] = ()
     """Files of the host that a program of the host sees at their own places: those that its files
     name."""
+    devices: Sequence[Path] = ()
+    """Folders of device files of the host that it opens, at their own places."""
     env: Mapping[str, str] = field(default_factory=dict)
     cpus: str | None = None
     """CPU list to pin to, as in cpuset(7)."""

@@ -204,6 +204,7 @@ class BareEnv(OnTheNic):
         placed = self._folder.place(process.files, copies=self._empty("files"), user=self._user)
         shown = {path: f"{inside}:ro" for path, inside in placed.items()}
         binds |= {self._work: WORK_INSIDE, **shown}
+        binds |= {path: str(path) for path in process.devices}
         give(self._work, self._user)
         around = Surroundings(
             root=self._image or self._empty("root"),

@@ -6,6 +6,7 @@ counters are the guest's.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ class PciDevice:
 
     def __init__(self, address: str, *, root: Path = ROOT) -> None:
         self.address = address
+        self._root = root
         self.folder = root / "sys/bus/pci/devices" / address
         self._drivers = root / "sys/bus/pci"
 
@@ -72,6 +74,11 @@ class PciDevice:
                 f"cannot give {self.address} to {driver or 'its driver'}: {error.strerror}",
                 hint="run as root; see dmesg",
             ) from error
+
+    def give(self, user: int) -> None:
+        """Lets a program that is not root's have it. The group's file is there as long as it is
+        bound to vfio-pci, so nothing has to be undone."""
+        os.chown(self._root / "dev/vfio" / (self.group() or ""), user, user)
 
     def restore(self, driver: str) -> None:
         """Back to the driver it had; nothing to do if it has it."""
@@ -121,8 +128,11 @@ def vfio_problems(address: str | None, *, root: Path = ROOT) -> Sequence[str]:
 
 
 @contextmanager
-def handed_over(device: PciDevice, journal: UndoJournal) -> Iterator[None]:
-    """Bound to vfio-pci meanwhile; the way back is in the journal before anything is changed."""
+def handed_over(
+    device: PciDevice, journal: UndoJournal, *, user: int | None = None
+) -> Iterator[None]:
+    """Bound to vfio-pci meanwhile, and `user`'s; the way back is in the journal before anything is
+    changed."""
     former = device.driver()
     if former == DRIVER:
         yield
@@ -136,6 +146,8 @@ def handed_over(device: PciDevice, journal: UndoJournal) -> Iterator[None]:
         device.use(DRIVER)
         if device.driver() != DRIVER:
             raise LabProblem(f"{device.address} was not taken by {DRIVER}", hint="see dmesg")
+        if user is not None:
+            device.give(user)
         yield
     finally:
         device.restore(former or "")

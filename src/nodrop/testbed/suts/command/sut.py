@@ -20,7 +20,7 @@ from nodrop.ledger.hops import Knobs, Owner, Place, Problem, Reason, socket_ring
 from nodrop.ledger.imbalance import Role
 from nodrop.ledger.over_time import Served
 from nodrop.testbed.hosts.api import Json
-from nodrop.testbed.hosts.control_groups import SocketWatch, Watched
+from nodrop.testbed.hosts.control_groups import Watched
 from nodrop.testbed.hosts.folders import state_folder
 from nodrop.testbed.hosts.node import file_sha256
 from nodrop.testbed.images.image_tree import Bits
@@ -44,6 +44,7 @@ from nodrop.testbed.suts.command.description import (
     read_program,
     value_of,
 )
+from nodrop.testbed.suts.outside import FROM_OUTSIDE, OutsideSockets
 from nodrop.untrusted.folder import Folder, read_end, read_from
 from nodrop.untrusted.json_text import one_line
 
@@ -63,7 +64,6 @@ NUDGE = (
 )
 """Sends a frame to everyone, of the EtherType for experiments (IEEE 802). Capture sockets see what
 leaves through the kernel's queue; what the replay sends goes past it."""
-FROM_OUTSIDE = "the kernel's own counters of its sockets (BPF iterator)"
 
 
 class Command:
@@ -172,30 +172,12 @@ class RunningCommand(SinceMark):
     def __init__(self, process: Process, env: Env, sut: Command) -> None:
         self.process = process
         self._env, self._sut, self._program = env, sut, sut.program
-        self._watch: SocketWatch | None = None
-        self._seen: Watched | None = None
+        self.sockets = OutsideSockets(process, env.capture_interfaces)
         self._rested: Watched | None = None
         self._rest_by = ""
         self._over_time: list[Served] = []
         self.nudged = 0
         """Frames that made it end, and that it counted."""
-
-    # --- looking --------------------------------------------------------------------------------
-
-    def look(self) -> Watched | None:
-        """At its sockets, from outside. None if it has ended."""
-        program = self.process.inside()
-        if program is None or self.process.poll() is not None:
-            return None
-        if self._watch is None:
-            self._watch = SocketWatch(program, tuple(self._env.capture_interfaces))
-        try:
-            self._seen = self._watch.look()
-        except LabProblem:
-            if self.process.poll() is not None:
-                return None
-            raise
-        return self._seen
 
     def _must_live(self, during: str) -> None:
         status = self.process.poll()
@@ -244,7 +226,7 @@ class RunningCommand(SinceMark):
         before: tuple[object, ...] | None = None
         while True:
             self._must_live("before it opened a capture socket")
-            seen = self.look()
+            seen = self.sockets.look()
             found = () if seen is None else _identity(seen)
             at_work = seen is not None and self._listens(seen, wanted)
             if at_work and found == before and self._has_said():
@@ -317,7 +299,7 @@ class RunningCommand(SinceMark):
         last: tuple[int | None, ...] | None = None
         while True:
             self._must_live("before it was stopped")
-            seen, now, now_ns = self.look(), time.monotonic(), time.monotonic_ns()
+            seen, now, now_ns = self.sockets.look(), time.monotonic(), time.monotonic_ns()
             if seen is not None:
                 reading = seen.arrived, seen.waiting
                 if reading != last:
@@ -350,7 +332,7 @@ class RunningCommand(SinceMark):
     def live(self) -> SutCounters | None:
         if self.process.quiet:
             return None
-        seen = self.look()
+        seen = self.sockets.look()
         if seen is None or seen.at_least:
             return None
         found = self._from_outside(seen)
@@ -367,7 +349,7 @@ class RunningCommand(SinceMark):
 
     def counted(self) -> SutCounters:
         said = self._program.live
-        seen = self._rested or self.look()
+        seen = self._rested or self.sockets.look()
         if said is not None:
             found = self._as_said(self._asked(said), seen, said.source)
         elif seen is None or seen.arrived is None or seen.at_least:
@@ -402,8 +384,7 @@ class RunningCommand(SinceMark):
                     reason=Reason.NOT_READ,
                 )
             time.sleep(POLL_S)
-        if self._watch is not None:
-            self._watch.owner_read()
+        self.sockets.owner_read()
         return self._statement(said, new, f"at SIG{said.signal}")
 
     def mark(self) -> None:
@@ -428,7 +409,7 @@ class RunningCommand(SinceMark):
                 f"{name} stands still (SIGSTOP): it cannot say its last words",
                 hint="send SIGCONT before the end of the trial",
             )
-        seen = self.look() or self._rested
+        seen = self.sockets.look() or self._rested
         self.close()
         grace_s = min(stop.grace_s, timeout_s)
         self.process.signal(getattr(signal, f"SIG{stop.signal}"))
@@ -540,9 +521,9 @@ class RunningCommand(SinceMark):
         """Books of the one thread that captures, if there is one, with its ring over time; and how
         the rest was seen."""
         found = replace(found, sources={**found.sources, "at_rest": self._rest_by})
-        threads = set(() if self._seen is None else self._seen.threads)
+        threads = set(() if self.sockets.seen is None else self.sockets.seen.threads)
         mine = [one for one in threads if self._sut.role(one) in (Role.RECEIVE, Role.WORKER)]
-        if len(mine) != 1 or self._seen is None or len(self._seen.sockets) != 1:
+        if len(mine) != 1 or self.sockets.seen is None or len(self.sockets.seen.sockets) != 1:
             return found
         own = {
             field: value
@@ -552,14 +533,12 @@ class RunningCommand(SinceMark):
         return replace(found, per_thread={mine[0]: own}, over_time={mine[0]: self._over_time})
 
     def close(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
+        self.sockets.close()
 
     # --- facts ----------------------------------------------------------------------------------
 
     def facts(self) -> Json:
-        seen, bits = self._seen, self._env.bits
+        seen, bits = self.sockets.seen, self._env.bits
         merges = bool(seen and any(s["fanout"] and s["fanout"]["defrag"] for s in seen.sockets))
         return {
             "version": None if bits is None else bits.version,

@@ -273,9 +273,9 @@ PerPort = Mapping[str, Mapping[str, int]]
 
 
 def of_port(packets: int, dropped: int, capture: CaptureKind = "af-packet") -> Mapping[str, int]:
-    """`packets` as Suricata says it of a device: with the drops of af-packet, without them of pcap
-    and af-xdp, where it is what was decoded (seen of 7.0.10)."""
-    captured = packets if capture == "af-packet" else packets + dropped
+    """`packets` as Suricata says it of a device: with the drops of af-packet and dpdk, without them
+    of pcap and af-xdp, where it is what was decoded (seen of 7.0.10)."""
+    captured = packets if capture in ("af-packet", "dpdk") else packets + dropped
     return {"captured_packets": captured, "dropped_ring_full_packets": dropped}
 
 

@@ -21,6 +21,8 @@ from nodrop.testbed.suts.suricata.own_yaml import Yaml
 
 DEVICE = "net_af_packet0"
 """Driver and number: the name by which Suricata knows the port."""
+VFIO = Path("/dev/vfio")
+"""Files of the groups of devices that are bound to vfio-pci."""
 VARIANT = "dpdk"
 """Name in the image's recipe."""
 NEEDS = ("NET_ADMIN", "IPC_LOCK")
@@ -55,7 +57,7 @@ def section(options: SuricataOptions, base: Yaml, interface: str) -> Yaml:
     several at once do not meet. Which port a user's own names, and where its memory is, is that of
     a sensor at work."""
     entry: Yaml = {
-        "interface": DEVICE,
+        "interface": device(interface),
         "threads": 1,
         "promisc": True,
         # The driver refuses it, and Suricata calls that an error.
@@ -73,21 +75,37 @@ def section(options: SuricataOptions, base: Yaml, interface: str) -> Yaml:
     }
     if options.config is not None:
         entry |= {key: value for key, value in _first(base).items() if key in OWN}
-    frames = RING_FRAMES if options.ring_size is None else options.ring_size
-    frames += frames % (BLOCK_BYTES // FRAME_BYTES)
-    vdev = f"{DEVICE},iface={interface},blocksz={BLOCK_BYTES},framesz={FRAME_BYTES}"
     return {
         "eal-params": {
             "proc-type": "primary",
             "no-huge": None,
             "no-shconf": None,
             "no-telemetry": None,
-            "no-pci": None,
             "m": MEMORY_MIB,
-            "vdev": [f"{vdev},framecnt={frames}"],
+            **_port(options, interface),
         },
         "interfaces": [entry],
     }
+
+
+def _port(options: SuricataOptions, interface: str) -> Yaml:
+    """A PCI device that no driver of the kernel has, or a port of the kernel."""
+    if is_pci(interface):
+        return {"a": interface, "iova-mode": "va"}
+    frames = RING_FRAMES if options.ring_size is None else options.ring_size
+    frames += frames % (BLOCK_BYTES // FRAME_BYTES)
+    vdev = f"{DEVICE},iface={interface},blocksz={BLOCK_BYTES},framesz={FRAME_BYTES}"
+    return {"no-pci": None, "vdev": [f"{vdev},framecnt={frames}"]}
+
+
+def is_pci(interface: str) -> bool:
+    """No port of the kernel has a colon in its name."""
+    return ":" in interface
+
+
+def device(interface: str) -> str:
+    """Name by which Suricata knows the port."""
+    return interface if is_pci(interface) else DEVICE
 
 
 def affinity(options: SuricataOptions, cpus: AbstractSet[int]) -> Yaml:

@@ -1,22 +1,22 @@
-"""A Suricata whose worker polls its ring by DPDK and never sleeps. What came to the ring, and what
-was lost there, is read from outside: neither DPDK's driver nor Suricata counts it."""
+"""Rings that a Suricata by DPDK polls: below DPDK's driver af-packet a socket of the kernel, which
+neither the driver nor Suricata counts; of a device that DPDK drives itself, its queues."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from nodrop.errors import LabProblem, TrialFailed
+from nodrop.errors import TrialFailed
 from nodrop.ledger.hops import Problem, Reason
 from nodrop.testbed.hosts.api import Json
-from nodrop.testbed.hosts.control_groups import SocketWatch, Watched
-from nodrop.testbed.suts.api import Readiness, SutCounters
+from nodrop.testbed.setups.api import Process
+from nodrop.testbed.suts.api import SutCounters
+from nodrop.testbed.suts.outside import OutsideSockets
 from nodrop.testbed.suts.suricata import counters, dpdk, log
-from nodrop.testbed.suts.suricata.capture import Ring, capture_threads
-from nodrop.testbed.suts.suricata.config import STATS_LOG, ControlSocket
-from nodrop.testbed.suts.suricata.running import Rest, RunningSuricata
+from nodrop.testbed.suts.suricata.capture import Asked, Ring, capture_threads
+from nodrop.testbed.suts.suricata.config import ControlSocket
+from nodrop.testbed.suts.suricata.running import OwnCounters, Rest
 
 FROM_OUTSIDE = "the kernel's own counters of the driver's socket (BPF iterator)"
 
@@ -34,13 +34,13 @@ def frame_room(rings: Sequence[Ring]) -> Json | None:
 class Emptied:
     """Nothing waits in the ring at two looks in a row."""
 
-    def __init__(self, running: PollingSuricata) -> None:
-        self._running = running
+    def __init__(self, sockets: OutsideSockets) -> None:
+        self._sockets = sockets
         self.since_s: float | None = None
         self.worked_s: float | None = None
 
     def __call__(self) -> bool:
-        now_s, seen = time.monotonic(), self._running.look()
+        now_s, seen = time.monotonic(), self._sockets.look()
         if seen is None or seen.waiting is None or seen.waiting > 0:
             self.worked_s = now_s if seen is not None and seen.waiting else self.worked_s
             self.since_s = None
@@ -51,37 +51,22 @@ class Emptied:
         return True
 
 
-class PollingSuricata(RunningSuricata):
-    _watch: SocketWatch | None = None
-    _seen: Watched | None = None
-    _own_drops: int | None = None
+class RingBelowDriver:
+    """An Intake (running.py) that is read from outside."""
 
-    # --- the ring below the driver --------------------------------------------------------------
+    sockets = True
+    sources: Mapping[str, str] = {
+        "captured_packets": f"tp_packets + tp_drops, {FROM_OUTSIDE}",
+        "dropped_ring_full_packets": f"tp_drops, {FROM_OUTSIDE}",
+    }
 
-    def look(self) -> Watched | None:
-        """At the driver's socket, from outside. None if Suricata has ended."""
-        program = self.process.inside()
-        if program is None or self.process.poll() is not None:
-            return None
-        if self._watch is None:
-            self._watch = SocketWatch(program, tuple(self._env.capture_interfaces))
-        try:
-            self._seen = self._watch.look()
-        except LabProblem:
-            if self.process.poll() is not None:
-                return None
-            raise
-        return self._seen
+    def __init__(self, process: Process, asked: Asked) -> None:
+        (self._port,) = asked.interfaces
+        self._sockets = OutsideSockets(process, asked.interfaces)
+        self._own_drops: int | None = None
 
-    def close(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
-
-    def wait_ready(self, *, timeout_s: float) -> Readiness:
-        """Beside what any Suricata must show: the counters of the driver's socket can be read."""
-        found = super().wait_ready(timeout_s=timeout_s)
-        seen = self.look()
+    def must_be_readable(self) -> None:
+        seen = self._sockets.look()
         if seen is None or seen.arrived is None:
             why = seen.missing if seen is not None else "it has ended"
             raise TrialFailed(
@@ -90,61 +75,50 @@ class PollingSuricata(RunningSuricata):
                 hint='run nodrop as root, or set sut.capture = "af-packet"',
                 reason=Reason.SUT_NOT_READY,
             )
-        return found
 
-    # --- counters -------------------------------------------------------------------------------
+    def rest(self) -> Rest:
+        return Emptied(self._sockets)
 
-    def _rest(self) -> Rest:
-        return Emptied(self)
-
-    def _per_port(self, control: ControlSocket) -> counters.PerPort:
+    def per_port(self, control: ControlSocket) -> counters.PerPort:
         self._own_drops = control.command("iface-stat", iface=dpdk.DEVICE)["drop"]
-        self.look()
-        return self._of_ring()
+        self._sockets.look()
+        return self._counted()
 
-    def _of_ring(self) -> counters.PerPort:
-        seen = self._seen
+    def _counted(self) -> counters.PerPort:
+        seen = self._sockets.seen
         if seen is None or seen.arrived is None or seen.dropped is None:
             raise TrialFailed("the ring below DPDK's driver was not read", reason=Reason.NOT_READ)
-        port = self._asked.interfaces[0]
         counted = {
             "captured_packets": seen.arrived,
             "dropped_ring_full_packets": seen.dropped,
         }
-        return {port: counted}
+        return {self._port: counted}
 
-    def _read(self, totals: Mapping[str, Any], source: str) -> SutCounters:
+    def joined(self, found: SutCounters, threads: Sequence[str]) -> SutCounters:
         """With the ring's counters as those of the one thread that empties it."""
-        found = super()._read(totals, source)
-        if self._seen is None or self._seen.arrived is None:
-            return found
-        per_port = self._of_ring()
-        ring = per_port[self._asked.interfaces[0]]
-        # Its counters have the whole name of the port, which the thread's own has not.
-        threads = dict(found.per_thread)
-        decodes = [name for name, own in threads.items() if "decoded_packets" in own]
-        for name, thread in zip(decodes, capture_threads(self._threads), strict=False):
-            threads[thread] = {**threads.pop(name), **ring}
+        per_port = self._counted()
+        ring = per_port[self._port]
+        # Suricata's counters have the whole name of the port, which the thread's own has not.
+        named = dict(found.per_thread)
+        decodes = [name for name, own in named.items() if "decoded_packets" in own]
+        for name, thread in zip(decodes, capture_threads(threads), strict=False):
+            named[thread] = {**named.pop(name), **ring}
         return dataclasses.replace(
             counters.of_sockets(found, per_port),
             own_dropped_packets=self._own_drops,
             cut_packets=None,  # its counter is of the events of af-packet
-            per_thread=threads,
-            sources=_sources(found),
+            per_thread=named,
         )
 
-    def _final(self) -> SutCounters:
-        """Decoded from the last stats record; captured and dropped as the socket had them just
-        before the end."""
-        stats = counters.last_stats(self.process.fetch(STATS_LOG))
-        said = log.exit_counts(self._said(), "dpdk").get(dpdk.DEVICE)
-        if stats is None:
-            raise TrialFailed(f"Suricata left no final counters in {STATS_LOG}")
-        if said is not None:
-            self._own_drops = said["dropped_ring_full_packets"]
-        found = self._read(stats, f"{STATS_LOG} stats")
+    def before_end(self) -> None:
+        self._sockets.look()
+
+    def at_exit(self, found: SutCounters, lines: Sequence[log.Line]) -> SutCounters:
+        """Captured and dropped as the socket had them just before the end."""
+        said = log.exit_counts(lines, "dpdk").get(dpdk.DEVICE)
         if said is None:
             return found
+        found = dataclasses.replace(found, own_dropped_packets=said["dropped_ring_full_packets"])
         taken = said["captured_packets"]
         captured, dropped = found.captured_packets or 0, found.dropped_ring_full_packets or 0
         if taken == captured - dropped:
@@ -156,26 +130,47 @@ class PollingSuricata(RunningSuricata):
         problem = Problem(code=Reason.COUNTERS_DISAGREE, words=words)
         return dataclasses.replace(found, problems=(*found.problems, problem))
 
-    def counted(self) -> SutCounters:
-        found = super().counted()
-        return dataclasses.replace(found, sources=_sources(found))
+    def frame_room(self, rings: Sequence[Ring]) -> Json | None:
+        return frame_room(rings)
 
-    def finish(self, *, timeout_s: float) -> SutCounters:
-        self._must_live()
-        self.look()
-        self.close()
-        return super().finish(timeout_s=timeout_s)
-
-    def facts(self) -> Json:
-        return {
-            **super().facts(),
-            "frame_room": frame_room(self._rings),
-        }
+    def close(self) -> None:
+        self._sockets.close()
 
 
-def _sources(found: SutCounters) -> Mapping[str, str]:
-    return {
-        **found.sources,
-        "captured_packets": f"tp_packets + tp_drops, {FROM_OUTSIDE}",
-        "dropped_ring_full_packets": f"tp_drops, {FROM_OUTSIDE}",
-    }
+class Unmoved:
+    """Its counters are the same at two looks in a row."""
+
+    worked_s: float | None = None
+
+    def __init__(self, device: DeviceQueues) -> None:
+        self._device = device
+        self._seen: counters.PerPort | None = None
+        self.since_s: float | None = None
+
+    def __call__(self) -> bool:
+        seen, before = self._device.seen, self._seen
+        self._seen = seen
+        if seen is None or seen != before:
+            self.since_s = time.monotonic()
+            return False
+        return True
+
+
+class DeviceQueues(OwnCounters):
+    """Queues of a device that DPDK drives itself. Suricata has ethdev's counters of it: ipackets,
+    and imissed, ierrors and rx_nombuf as its drops (DPDKDumpCounters). It reads them as packets
+    come, and at its end."""
+
+    sockets = False
+    seen: counters.PerPort | None = None
+
+    def rest(self) -> Rest:
+        return Unmoved(self)
+
+    def per_port(self, control: ControlSocket) -> counters.PerPort:
+        self.seen = super().per_port(control)
+        return self.seen
+
+    def frame_room(self, rings: Sequence[Ring]) -> Json | None:
+        del rings
+        return None

@@ -115,11 +115,95 @@ class Asleep:
             self.worked_s = now_s
 
 
+class Intake(Protocol):
+    """The place that its capture threads take packets from: who counts them there, and when nothing
+    is left."""
+
+    sockets: bool
+    """Its threads take packets from sockets of the kernel."""
+    sources: Mapping[str, str]
+    """Counters that replace those which Suricata names, by the field of SutCounters."""
+
+    def must_be_readable(self) -> None:
+        """TrialFailed if it runs and what came cannot be read."""
+        ...
+
+    def rest(self) -> Rest: ...
+    def per_port(self, control: ControlSocket) -> counters.PerPort: ...
+    def joined(self, found: SutCounters, threads: Sequence[str]) -> SutCounters:
+        """What it decoded, with what it does not count itself."""
+        ...
+
+    def before_end(self) -> None: ...
+    def at_exit(self, found: SutCounters, lines: Sequence[log.Line]) -> SutCounters:
+        """`found`: from its last stats record; `lines`: its log, up to its last word."""
+        ...
+
+    def frame_room(self, rings: Sequence[Ring]) -> Json | None: ...
+    def close(self) -> None: ...
+
+
+class OwnCounters:
+    """An Intake that Suricata itself counts."""
+
+    sockets = True
+    sources: Mapping[str, str] = {}
+
+    def __init__(self, process: Process, asked: Asked) -> None:
+        self._process, self._asked = process, asked
+
+    def must_be_readable(self) -> None:
+        pass
+
+    def rest(self) -> Rest:
+        return Asleep(self._process, at_least_s=self._asked.retire_s)
+
+    def per_port(self, control: ControlSocket) -> counters.PerPort:
+        said = {i: control.command("iface-stat", iface=i) for i in self._asked.interfaces}
+        return {
+            port: counters.of_port(one["pkts"], one["drop"], self._asked.capture)
+            for port, one in said.items()
+        }
+
+    def joined(self, found: SutCounters, threads: Sequence[str]) -> SutCounters:
+        del threads
+        return found
+
+    def before_end(self) -> None:
+        pass
+
+    def at_exit(self, found: SutCounters, lines: Sequence[log.Line]) -> SutCounters:
+        """The exit line is written later than the last stats, after the sockets are closed. At rest
+        both say the same (a test proves it); if packets still came, the difference stays in the
+        books as a residual."""
+        at_exit = log.exit_counts(lines, self._asked.capture)
+        if not at_exit:
+            return found
+        if self._asked.capture == "pcap":
+            found = counters.without_captured_by_thread(found)
+        said = f'{ENGINE_LOG} "device: packets: n, drops: n"'
+        return dataclasses.replace(
+            counters.of_sockets(found, at_exit),
+            sources={
+                **found.sources,
+                "captured_packets": f"{said}, packets",
+                "dropped_ring_full_packets": f"{said}, drops",
+            },
+        )
+
+    def frame_room(self, rings: Sequence[Ring]) -> Json | None:
+        return frame_room(rings)
+
+    def close(self) -> None:
+        pass
+
+
 class RunningSuricata(SinceMark):
-    def __init__(self, process: Process, env: Env, asked: Asked) -> None:
+    def __init__(self, process: Process, env: Env, asked: Asked, intake: Intake) -> None:
         self.process = process
         self._env = env
         self._asked = asked
+        self._intake = intake
         self._log = log.EngineLog(process.work / ENGINE_LOG)
         self._threads: tuple[str, ...] = ()
         self._rings: tuple[Ring, ...] = ()
@@ -141,6 +225,7 @@ class RunningSuricata(SinceMark):
             if time.monotonic() > deadline:
                 raise self._late(timeout_s)
             time.sleep(POLL_S)
+        self._intake.must_be_readable()
         ready_mono_ns = time.monotonic_ns()
         self._rings = self._read_rings(sockets)
         return Readiness(
@@ -172,6 +257,8 @@ class RunningSuricata(SinceMark):
             )
         if self._asked.capture == "af-xdp":
             return () if self._xdp() else None
+        if not self._intake.sockets:
+            return ()
         running = tuple(s for s in sockets if s.running and s.interface_index > 0)
         return running if len(running) >= wanted else None
 
@@ -237,7 +324,7 @@ class RunningSuricata(SinceMark):
         self._wanted, self._rested = wanted, None
         unchanged_since, last, sync_s = began, None, self._asked.full_sync_s
         delivered = wanted is not None and self._env.delivers_at_once
-        asleep = self._rest()
+        asleep = self._intake.rest()
         all_captured = False
         with self._control() as control:
             while True:
@@ -269,9 +356,6 @@ class RunningSuricata(SinceMark):
                         reason=Reason.NOT_DRAINED,
                     )
                 time.sleep(DRAIN_POLL_S)
-
-    def _rest(self) -> Rest:
-        return Asleep(self.process, at_least_s=self._asked.retire_s)
 
     def counted(self) -> SutCounters:
         """Final if they agree: the sockets have been asked for all that was delivered, and every
@@ -306,7 +390,7 @@ class RunningSuricata(SinceMark):
                     )
                 time.sleep(DRAIN_POLL_S)
         self._at_rest = sockets
-        self._rested = counters.at_rest(found, per_port, agree=agree)
+        self._rested = self._sourced(counters.at_rest(found, per_port, agree=agree))
         return self._since_mark(self._rested)
 
     def _settle_s(self) -> float:
@@ -334,7 +418,7 @@ class RunningSuricata(SinceMark):
         """Counters that the threads have handed over, and counters of the sockets by port."""
         self._must_live()
         try:
-            per_port = self._per_port(control)
+            per_port = self._intake.per_port(control)
             totals = _or_nothing_yet(control)
         except TrialFailed as error:
             raise self._why_silent(error) from error
@@ -342,15 +426,13 @@ class RunningSuricata(SinceMark):
 
     def _read(self, totals: Mapping[str, Any], source: str) -> SutCounters:
         """libpcap puts a tag back that the kernel took off."""
-        found = counters.from_stats(totals, source=source)
-        return dataclasses.replace(found, counts_wire_bytes=self._asked.capture != "af-packet")
+        found = self._intake.joined(counters.from_stats(totals, source=source), self._threads)
+        return self._sourced(
+            dataclasses.replace(found, counts_wire_bytes=self._asked.capture != "af-packet")
+        )
 
-    def _per_port(self, control: ControlSocket) -> counters.PerPort:
-        said = {i: control.command("iface-stat", iface=i) for i in self._asked.interfaces}
-        return {
-            port: counters.of_port(one["pkts"], one["drop"], self._asked.capture)
-            for port, one in said.items()
-        }
+    def _sourced(self, found: SutCounters) -> SutCounters:
+        return dataclasses.replace(found, sources={**found.sources, **self._intake.sources})
 
     def live(self) -> SutCounters | None:
         return None if self.process.quiet else self._now(LIVE_TIMEOUT_S)
@@ -359,7 +441,7 @@ class RunningSuricata(SinceMark):
         try:
             with self._control(timeout_s) as control:
                 totals = _or_nothing_yet(control)
-                per_port = self._per_port(control)
+                per_port = self._intake.per_port(control)
         except TrialFailed:
             return None
         found = dataclasses.replace(
@@ -377,6 +459,8 @@ class RunningSuricata(SinceMark):
             # It would sit out SIGTERM and report nothing.
             self.process.signal(signal.SIGKILL)
             raise stopped()
+        self._intake.before_end()
+        self._intake.close()
         status = self.process.stop(timeout_s=timeout_s)
         if status in KILLED:
             raise TrialFailed(f"Suricata did not end within {timeout_s:g} s of SIGTERM: killed")
@@ -386,32 +470,18 @@ class RunningSuricata(SinceMark):
         return self._since_mark(final)
 
     def _final(self) -> SutCounters:
-        """Decoded from the last stats record; captured and dropped from the exit line.
-
-        The exit line is written later, after the sockets are closed. At rest both say the same (a
-        test proves it); if packets still came, the difference stays in the books as a residual.
-        """
-        stats = counters.last_stats(self.process.fetch(STATS_LOG))
-        at_exit = log.exit_counts(self._said(), self._asked.capture)
-        if stats is None and not at_exit:
+        """Decoded from the last stats record; captured and dropped as they are counted there."""
+        stats, lines = counters.last_stats(self.process.fetch(STATS_LOG)), self._said()
+        if stats is None and not log.exit_counts(lines, self._asked.capture):
             raise TrialFailed(
                 f"Suricata left no final counters, neither in {STATS_LOG} nor in {ENGINE_LOG}",
                 hint="overrides may have switched them off",
             )
-        final = self._read(stats or {}, f"{STATS_LOG} stats")
-        if not at_exit:
-            return final
-        if self._asked.capture == "pcap":
-            final = counters.without_captured_by_thread(final)
-        said = f'{ENGINE_LOG} "device: packets: n, drops: n"'
-        return dataclasses.replace(
-            counters.of_sockets(final, at_exit),
-            sources={
-                **final.sources,
-                "captured_packets": f"{said}, packets",
-                "dropped_ring_full_packets": f"{said}, drops",
-            },
-        )
+        final = self._intake.at_exit(self._read(stats or {}, f"{STATS_LOG} stats"), lines)
+        return self._sourced(final)
+
+    def close(self) -> None:
+        self._intake.close()
 
     def _must_live(self) -> None:
         status = self.process.poll()
@@ -449,7 +519,7 @@ class RunningSuricata(SinceMark):
             "capture_threads": len(runs.capturing),
             "rings": [dataclasses.asdict(r) for r in self._rings],
             "holds_packets": runs.holds_packets(),
-            "frame_room": frame_room(self._rings),
+            "frame_room": self._intake.frame_room(self._rings),
             "defrag_asked": self._asked.defrag,
             "defrag_effective": runs.defrag(),
             "takes_frames": self._asked.capture == "af-xdp",

@@ -28,7 +28,7 @@ from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.folders import cache_folder
 from nodrop.testbed.images.image import variant_of
 from nodrop.testbed.images.image_tree import Bits
-from nodrop.testbed.setups.api import Env, ProcessSpec
+from nodrop.testbed.setups.api import Env, Process, ProcessSpec
 from nodrop.testbed.suts.suricata import dpdk, log
 from nodrop.testbed.suts.suricata.capture import Asked, role
 from nodrop.testbed.suts.suricata.config import (
@@ -66,8 +66,8 @@ from nodrop.testbed.suts.suricata.own_yaml import (
     replaced,
     template,
 )
-from nodrop.testbed.suts.suricata.polling import PollingSuricata
-from nodrop.testbed.suts.suricata.running import RunningSuricata
+from nodrop.testbed.suts.suricata.polling import DeviceQueues, RingBelowDriver
+from nodrop.testbed.suts.suricata.running import Intake, OwnCounters, RunningSuricata
 from nodrop.untrusted.folder import open_file, read_file
 from nodrop.untrusted.json_text import unpack
 
@@ -408,6 +408,7 @@ class Suricata:
             reads=named_files(document),
             cpus=self.options.pinned_to,
             needs=NEEDS.get(self.options.capture, ()),
+            devices=[dpdk.VFIO] if self.polls and dpdk.is_pci(interfaces[0]) else (),
         )
         entry = document["af-packet"][0]
         own = self.options.config
@@ -430,8 +431,14 @@ class Suricata:
             yaml=None if own is None else own.name,
             replaced=self._replaced(document),
         )
-        running = PollingSuricata if self.polls else RunningSuricata
-        return running(env.launch(spec), env, wanted)
+        process = env.launch(spec)
+        return RunningSuricata(process, env, wanted, self._intake(process, wanted))
+
+    def _intake(self, process: Process, asked: Asked) -> Intake:
+        if not self.polls:
+            return OwnCounters(process, asked)
+        by_dpdk = dpdk.is_pci(asked.interfaces[0])
+        return DeviceQueues(process, asked) if by_dpdk else RingBelowDriver(process, asked)
 
     def _replaced(self, document: Yaml) -> Sequence[Json]:
         if self.options.config is None:
