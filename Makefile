@@ -23,7 +23,7 @@ IN_MEMORY := $(shell findmnt --bytes --noheadings --output=FSTYPE,AVAIL,OPTIONS 
 # Each start of nodrop in a test, and each worker's collection, would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test check collect lint rust-check packages suricata times unit bench fuzz lock dist image site schema clean
+.PHONY: help build demo test check collect lint rust-check packages suricata times unit bench fuzz lock dist image site release schema clean
 
 help: ## These words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -120,12 +120,19 @@ dist: .make/dist/ready .venv/ready ## Wheel, sdist and SBOM in dist/, built twic
 image: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 image: .make/dist/ready .venv/ready ## A container image with nodrop and Suricata in .make/image, for docker load
 	rm -rf .make/image && mkdir -p .make/image
+	COLUMNS=80 $(PYTHON) tools/manual.py share
 	.make/dist/bin/python -m hatchling build -t wheel -d .make/image
 	PYTHONPATH=. $(PYTHON) tools/container.py .make/image/*.whl .make/image/nodrop.tar
 
 site: .venv/tests ## The documentation as a site in .make/site, the same bytes each time
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PYTHON) -m mkdocs build --quiet --strict
 	@echo .make/site/index.html
+
+release: ## Everything of a release in dist/, checked; nothing is tagged or uploaded
+	+@$(MAKE) --no-print-directory dist
+	+@$(MAKE) --no-print-directory image
+	+@$(MAKE) --no-print-directory site
+	PYTHONPATH=. $(PYTHON) tools/release.py
 
 schema: .venv/tests ## Renew schema/*.json from the models, the types of node events from crates/
 	$(PYTHON) tools/node_schema.py
