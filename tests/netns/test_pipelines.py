@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from nodrop import __version__
+from tests.depth import depth
 
 ROOT = Path(__file__).parents[2]
 ACTION: Any = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -28,10 +29,9 @@ INPUTS = {
     "trace": "make:demo",
     "a": "sut.service_rate_pps=8000",
     "b": "sut.service_rate_pps=500",
-    "options": "--sut sink --metric loss_pct --load 1X --window 2.0..2.3 --most 12",
-    "budget": "90s",
+    "options": "--sut sink --set sut.ring_frames=64 --metric loss_pct --load 1X --window 2.0..2.3",
 }
-"""B is slower than what is sent: worse at the first look."""
+"""B loses most of what is sent: worse at the first look, after 12 trials of each."""
 
 
 @pytest.fixture(scope="module")
@@ -90,43 +90,55 @@ class Runner:
         )
 
 
-def verdict_of(folder: Path) -> None:
-    table = (folder / "nodrop-ab.md").read_text()
-    assert "| loss\\_pct |" in table and "different by" in table
+ENDS = pytest.mark.parametrize(
+    ("budget", "code", "verdict", "not_passed"),
+    [("12s", 0, "cannot-tell", "skipped"), depth("120s", 1, "worse", "failure")],
+)
+
+
+def written(folder: Path, not_passed: str) -> None:
+    """Table and JUnit file of the one metric."""
+    assert "| loss\\_pct |" in (folder / "nodrop-ab.md").read_text()
     suite = ElementTree.parse(folder / "nodrop-ab.xml").getroot()
-    failed = [case for case in suite.iter("testcase") if case.find("failure") is not None]
-    assert len(failed) == 1
+    assert len([*suite.iter(not_passed)]) == 1
 
 
-def test_the_steps_of_the_action(wheel: Path, tmp_path: Path) -> None:
+@ENDS
+def test_the_steps_of_the_action(
+    wheel: Path, tmp_path: Path, budget: str, code: int, verdict: str, not_passed: str
+) -> None:
     defaults = {name: one.get("default", "") for name, one in ACTION["inputs"].items()}
-    given = defaults | INPUTS | {"nodrop": str(wheel)}
+    given = defaults | INPUTS | {"nodrop": str(wheel), "budget": budget}
     known = {f"inputs.{name}": value for name, value in given.items()}
     runner = Runner(tmp_path, known | {"runner.temp": str(tmp_path / "temp")})
     install, measure = ACTION["runs"]["steps"]
     done = runner.step(install)
     assert done.returncode == 0, done.stdout + done.stderr
     done = runner.step(measure)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert (tmp_path / "output").read_text() == "verdict=worse\n"
+    assert done.returncode == code, done.stdout + done.stderr
+    assert (tmp_path / "output").read_text() == f"verdict={verdict}\n"
     assert (tmp_path / "summary").read_text() == (tmp_path / "nodrop-ab.md").read_text()
-    verdict_of(tmp_path)
+    written(tmp_path, not_passed)
 
 
 @pytest.mark.depth
-def test_the_scripts_of_the_gitlab_job(wheel: Path, tmp_path: Path) -> None:
+@ENDS
+def test_the_scripts_of_the_gitlab_job(
+    wheel: Path, tmp_path: Path, budget: str, code: int, verdict: str, not_passed: str
+) -> None:
     runner = Runner(tmp_path, {})
-    given = {key.upper(): value for key, value in INPUTS.items()} | {"NODROP_WHEEL": str(wheel)}
+    given = {key.upper(): value for key, value in INPUTS.items()}
+    given |= {"NODROP_WHEEL": str(wheel), "BUDGET": budget}
     runner.base = {
         name: value for name, value in runner.base.items() if not name.startswith("GITHUB_")
     }
     assert given.keys() <= GITLAB["variables"].keys()
-    env = GITLAB["variables"] | given
     (before,), (script,) = GITLAB["before_script"], GITLAB["script"]
+    env = GITLAB["variables"] | given
     done = runner.step({"run": f"{before}\n{script}", "env": env})
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "\nverdict=worse\n" in done.stdout
-    verdict_of(tmp_path)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert f"\nverdict={verdict}\n" in done.stdout
+    written(tmp_path, not_passed)
     kept = [*GITLAB["artifacts"]["paths"], GITLAB["artifacts"]["reports"]["junit"]]
     assert all((tmp_path / name).is_file() for name in kept)
 

@@ -1,5 +1,6 @@
-"""The examples in the help of each command, run as they stand there, in a folder and a network
-namespace that have what they name. Further options make a measurement short."""
+"""The examples in the help of each command, and the commands in blocks of the documentation, run as
+they stand there, in a folder and a network namespace that have what they name. Further options make
+a measurement short."""
 
 from __future__ import annotations
 
@@ -22,11 +23,13 @@ from nodrop.cli import main
 from nodrop.cli.lab import NODE_JOBS
 from nodrop.testbed.images.image import list_images
 from tests.depth import depth
+from tests.unit.test_docs import blocks, lines, programs
 
 ROOT = Path(__file__).parents[2]
 RUNS = (
     "before/my-1", "after/my-1", "results/capacity-my-20261126T101500Z",
     "results/my-20261126T101500Z", "results/nightly-1", "results/nightly-2", "results/nightly-3",
+    "RUNDIR", "before/NAME-UTC", "after/NAME-UTC",
 )  # fmt: skip
 """Where the examples name runs: copies of one that is measured here, each a run of its own."""
 IN_PROCESS = {
@@ -93,6 +96,12 @@ NOT_RUN: Mapping[str, str] = {
     "nodrop ab my.pcap --a ./old/suricata": "two builds of Suricata: tests/slow/report/test_ab.py",
     "nodrop ab my.pcap --a suricata:7": "two images: tests/slow/report/test_ab.py",
     "nodrop audit sensor1": "a host by ssh: tests/ssh",
+    "nodrop ab trace.pcap": "two builds of Suricata: tests/slow/report/test_ab.py",
+    "nodrop capacity my.pcap --config": "a Suricata of the host's own: tests/e2e",
+    "nodrop capacity my.pcap --setup docker": "Docker: tests/docker",
+    "nodrop compare DIR": "a run of two cells: tests/slow/report",
+    "nodrop compare results/low": "a run of a fleet: tests/slow/report",
+    "nodrop run experiment.toml --out after": "another build of Suricata: tests/e2e",
     "nodrop baseline s3:": "a store: tests/slow/results/test_stored.py",
     "nodrop calibrate": "minutes: tests/known_answers/test_calibrate.py runs its cases",
     "nodrop drops sensor1": "a host by ssh: tests/ssh",
@@ -107,11 +116,29 @@ NOT_RUN: Mapping[str, str] = {
     "nodrop probe vmx": "needs KVM: tests/vm",
     "nodrop profile experiments/thread-models.toml": "minutes: tests/e2e/test_profile.py",
     "nodrop put results/capacity-my-20261126T101500Z s3:": "a store: tests/slow/results",
+    "nodrop tune prove mpm": "Suricata with two cells for minutes: tests/known_answers",
+    "nodrop tune prove rps=1 ring-size": "Suricata with four cells for minutes",
     "nodrop tune prove ring-size": "Suricata with two cells for minutes: tests/known_answers",
     "nodrop tune plan --port eth1 gro=off": "netdev-budget is the host's: tests/unit/tune",
     "nodrop watch": "runs until Ctrl-C: tests/slow/watch",
 }
 """Beginning of an example → why it is not run here, and where its like is."""
+PAGES_NOT_RUN: Mapping[str, str] = {
+    "docs/how-to/any-capture-program.md": "the file of the page has a mistake on purpose",
+    "docs/how-to/calibrate.md": "minutes: tests/known_answers/test_calibrate.py",
+    "docs/how-to/dpdk.md": "an image with DPDK: tests/e2e, where there is one",
+    "docs/how-to/fleet.md": "hosts and a store: tests/netns/test_fleet.py",
+    "docs/how-to/import-published-data.md": "published data: tests/slow/test_import_cs590.py",
+    "docs/how-to/iperf3.md": "iperf3: tests/netns/test_iperf3.py",
+    "docs/how-to/lost-detections.md": "minutes: tests/e2e/test_detections.py",
+    "docs/how-to/mme.md": "minutes: tests/netns/test_attaches.py",
+    "docs/how-to/thread-models.md": "minutes: tests/e2e/test_profile.py",
+    "docs/how-to/tools-by-hand.md": "jobs of the node: tests/netns/test_replay_and_sink.py",
+    "docs/how-to/two-hosts.md": "hosts by ssh: tests/ssh",
+    "docs/how-to/vm-setup.md": "guests: tests/vm",
+    "docs/how-to/watch-a-run.md": "runs until Ctrl-C: tests/slow/watch",
+}
+"""Page → why the commands of its blocks are not run here, and where their like is."""
 MORE: Mapping[str, Sequence[str]] = {
     "nodrop ab": (*SHORT, "--load", "1X", "--most", "12", "--budget", "40s"),
     "nodrop audit --watch": ("--port", "eth1"),
@@ -120,6 +147,7 @@ MORE: Mapping[str, Sequence[str]] = {
     "nodrop drops --": ("--interval", "500ms", "--for", "1s"),
     "nodrop profile": ("--set", "measure.repetitions=1"),
     "nodrop run": ("--set", "measure.repetitions=2"),
+    "nodrop run experiments/demo.toml": ("--set", "search.budget_s=25"),
     "nodrop tune prove": (*SHORT, "--load", "1", "--most", "12", "--budget", "20s"),
 }
 """Beginning of an example → options that are added to it."""
@@ -139,9 +167,8 @@ ENDS: Mapping[str, set[int]] = {
 }
 """Beginning of an example → exit codes that its help allows; elsewhere 0."""
 DEPTH = (
-    "nodrop audit --watch", "nodrop capacity my.pcap --need",
-    "nodrop capacity my.pcap0", "nodrop capacity my.pcap --goal 0", "nodrop demo",
-    "nodrop capacity my.pcap --rules my.rules --goal-detections", "nodrop ab", "nodrop tune prove",
+    "nodrop ab", "nodrop audit --role", "nodrop audit --watch", "nodrop capacity", "nodrop demo",
+    "nodrop lab check netns", "nodrop run my.toml --lab", "nodrop sut check ./", "nodrop tune prove",
 )  # fmt: skip
 """Measurements of a kind that another example, or a test of its own, has in `make test`."""
 
@@ -163,10 +190,21 @@ def examples() -> Iterator[str]:
     yield from below(typer.main.get_command(main.app))
 
 
+def documented() -> Iterator[str]:
+    """Commands of blocks, of pages that are not named above."""
+    for block in blocks():
+        if block.language in ("console", "sh") and block.page not in PAGES_NOT_RUN:
+            for argv in (argv for line in lines(block) for argv in programs(line)):
+                if argv[0].endswith("nodrop") and "…" not in argv:
+                    yield shlex.join(["nodrop", *argv[1:]])
+
+
 def cases() -> Iterator[Any]:
-    for example in examples():
-        if of(NOT_RUN, example, None) is None:
-            yield depth(example) if example.startswith(DEPTH) else example
+    shown = [*examples()]
+    for command in dict.fromkeys([*shown, *documented()]):
+        if of(NOT_RUN, command, None) is None:
+            further = command.startswith(DEPTH) or command not in shown
+            yield depth(command) if further else command
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +235,7 @@ def folder(node: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("examples")
     for name, words in {
         "my.pcap": ("make", "demo"),
+        "host.pcap": ("make", "demo"),
         "my.pcap0": ("cut", "my.pcap", "--to-s", "1"),
         "my.pcap1": ("cut", "my.pcap", "--from-s", "1", "--to-s", "2"),
         "my.pcap2": ("cut", "my.pcap", "--from-s", "2", "--to-s", "3"),
@@ -205,7 +244,9 @@ def folder(node: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run(argv, cwd=folder, check=True, capture_output=True)
     (folder / "my.rules").write_text(RULE)
     (folder / "suricata.yaml").write_text(YAML)
-    (folder / "my.toml").write_text(EXPERIMENT)
+    for name in ("my.toml", "experiment.toml"):
+        (folder / name).write_text(EXPERIMENT)
+    (folder / "experiments").symlink_to(ROOT / "experiments")
     (folder / "my-lab.toml").write_text((ROOT / "labs/netns.toml").read_text())
     (folder / "mine.toml").write_text(PROGRAM)
     for name, program in (("rootfs.tar", "snort"), ("sensor.tar", "suricata")):
@@ -238,7 +279,7 @@ def started(
 def expanded(word: str, folder: Path, scratch: Path) -> Sequence[str]:
     """A word as a shell gives it; folders of the host are some of the test's own."""
     word = word.replace("/etc/suricata/suricata.yaml", "suricata.yaml")
-    word = re.sub("^(file://|)(/mnt|/tmp|/var/lib/node_exporter)/", rf"\\1{scratch}/", word)
+    word = re.sub("^(file://|)(/mnt|/tmp|/var/lib/node_exporter)/", rf"\1{scratch}/", word)
     found = (
         sorted(str(path.relative_to(folder)) for path in folder.glob(word)) if "*" in word else ()
     )
