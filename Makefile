@@ -112,6 +112,7 @@ lock: ## Renew requirements.lock (what a user needs), -dev.lock (and the tests),
 	$(COMPILE) --extra build --extra docker --extra fleet --extra parquet --extra s3 --extra studies --output-file requirements.lock pyproject.toml
 	$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 	$(COMPILE) --extra dist --constraint requirements.lock --output-file requirements-dist.lock pyproject.toml
+	echo uv | $(COMPILE) --output-file requirements-uv.lock -
 
 dist: .make/dist/ready .venv/ready ## Wheel, sdist and SBOM in dist/, built twice and checked
 	COLUMNS=80 $(PYTHON) tools/manual.py share
@@ -151,18 +152,28 @@ $(NODE): $(NODE_SOURCES)
 	  cargo build --quiet --release --locked --package nodrop-node --target $(TARGET) $(if $(OLD_RUST),--no-default-features)
 	@touch $@
 
-.venv/ready: requirements.lock pyproject.toml
+# uv takes a part of pip's CPU time. Where it cannot be had or finds no registry (it reads no pip.conf), pip does it.
+INSTALL = UV_NATIVE_TLS=1 .make/uv/bin/uv pip install --quiet --require-hashes --python $(1)/bin/python --requirement $(2) || \
+  $(1)/bin/pip install --quiet --require-hashes --requirement $(2)
+
+.make/uv/ready: requirements-uv.lock
+	@tools/system-packages build
+	test -x .make/uv/bin/python || python3 -m venv .make/uv
+	.make/uv/bin/pip install --quiet --only-binary=:all: --require-hashes --requirement requirements-uv.lock || true
+	@touch $@
+
+.venv/ready: requirements.lock pyproject.toml .make/uv/ready
 	@tools/system-packages build
 	test -x $(PYTHON) || python3 -m venv .venv
-	.venv/bin/pip install --quiet --require-hashes --requirement requirements.lock
+	$(call INSTALL,.venv,requirements.lock)
 	env -u SOURCE_DATE_EPOCH .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable . # a bad one ends it
 	@touch $@
 
-.make/dist/ready: requirements-dist.lock
+.make/dist/ready: requirements-dist.lock .make/uv/ready
 	test -x .make/dist/bin/python || python3 -m venv .make/dist
-	.make/dist/bin/pip install --quiet --require-hashes --requirement requirements-dist.lock
+	$(call INSTALL,.make/dist,requirements-dist.lock)
 	@touch $@
 
 .venv/tests: requirements-dev.lock .venv/ready
-	.venv/bin/pip install --quiet --require-hashes --requirement requirements-dev.lock
+	$(call INSTALL,.venv,requirements-dev.lock)
 	@touch $@

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).parents[1]
-LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-dist.lock")
+LOCKS = tuple(f"requirements{part}.lock" for part in ("", "-dev", "-dist", "-uv"))
 PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
 
 Package = tuple[str, str]

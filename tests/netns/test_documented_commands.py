@@ -168,7 +168,8 @@ ENDS: Mapping[str, set[int]] = {
 """Beginning of an example → exit codes that its help allows; elsewhere 0."""
 DEPTH = (
     "nodrop ab", "nodrop audit --role", "nodrop audit --watch", "nodrop capacity", "nodrop demo",
-    "nodrop lab check netns", "nodrop run my.toml --lab", "nodrop sut check ./", "nodrop tune prove",
+    "nodrop lab check netns", "nodrop run my.toml --lab", "nodrop sut check ./",
+    "nodrop tune prove",
 )  # fmt: skip
 """Measurements of a kind that another example, or a test of its own, has in `make test`."""
 
