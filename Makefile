@@ -24,7 +24,7 @@ IN_MEMORY := $(shell findmnt --bytes --noheadings --output=FSTYPE,AVAIL,OPTIONS 
 # Each start of nodrop in a test, and each worker's collection, would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build demo test check collect lint rust-check packages suricata times unit bench fuzz lock dist image site schema clean
+.PHONY: help build demo test check collect lint rust-check packages suricata times unit bench fuzz lock dist image site release schema clean
 
 help: ## These words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -114,6 +114,7 @@ lock: ## Renew requirements.lock (what a user needs), -dev.lock (and the tests),
 	$(COMPILE) --extra build --extra docker --extra parquet --extra s3 --extra scaling --output-file requirements.lock pyproject.toml .make/lock/packages.in
 	$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 	$(COMPILE) --extra dist --constraint requirements.lock --output-file requirements-dist.lock pyproject.toml
+	echo uv | $(COMPILE) --output-file requirements-uv.lock -
 
 dist: .make/dist/ready .venv/ready ## Wheel, sdist and SBOM in dist/, built twice and checked
 	COLUMNS=80 $(PYTHON) tools/manual.py share
@@ -122,12 +123,19 @@ dist: .make/dist/ready .venv/ready ## Wheel, sdist and SBOM in dist/, built twic
 image: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 image: .make/dist/ready .venv/ready ## A container image with nodrop and Suricata in .make/image, for docker load
 	rm -rf .make/image && mkdir -p .make/image
+	COLUMNS=80 $(PYTHON) tools/manual.py share
 	.make/dist/bin/python -m hatchling build -t wheel -d .make/image
 	PYTHONPATH=. $(PYTHON) tools/container.py .make/image/*.whl .make/image/nodrop.tar
 
 site: .venv/tests ## The documentation as a site in .make/site, the same bytes each time
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PYTHON) -m mkdocs build --quiet --strict
 	@echo .make/site/index.html
+
+release: ## Everything of a release in dist/, checked; nothing is tagged or uploaded
+	+@$(MAKE) --no-print-directory dist
+	+@$(MAKE) --no-print-directory image
+	+@$(MAKE) --no-print-directory site
+	PYTHONPATH=. $(PYTHON) tools/release.py
 
 schema: .venv/tests ## Renew schema/*.json from the models, the types of node events from crates/
 	$(PYTHON) tools/node_schema.py
@@ -146,18 +154,28 @@ $(NODE): $(NODE_SOURCES)
 	  cargo build --quiet --release --locked --package nodrop-node --target $(TARGET) $(if $(OLD_RUST),--no-default-features)
 	@touch $@
 
-.venv/ready: requirements.lock pyproject.toml $(PACKAGES:%=%/pyproject.toml)
+# uv takes a part of pip's CPU time. Where it cannot be had or finds no registry (it reads no pip.conf), pip does it.
+INSTALL = UV_NATIVE_TLS=1 .make/uv/bin/uv pip install --quiet --require-hashes --python $(1)/bin/python --requirement $(2) || \
+  $(1)/bin/pip install --quiet --require-hashes --requirement $(2)
+
+.make/uv/ready: requirements-uv.lock
+	@tools/system-packages build
+	test -x .make/uv/bin/python || python3 -m venv .make/uv
+	.make/uv/bin/pip install --quiet --only-binary=:all: --require-hashes --requirement requirements-uv.lock || true
+	@touch $@
+
+.venv/ready: requirements.lock pyproject.toml $(PACKAGES:%=%/pyproject.toml) .make/uv/ready
 	@tools/system-packages build
 	test -x $(PYTHON) || python3 -m venv .venv
-	.venv/bin/pip install --quiet --require-hashes --requirement requirements.lock
+	$(call INSTALL,.venv,requirements.lock)
 	env -u SOURCE_DATE_EPOCH .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable . $(PACKAGES:%=--editable %) # a bad one ends it
 	@touch $@
 
-.make/dist/ready: requirements-dist.lock
+.make/dist/ready: requirements-dist.lock .make/uv/ready
 	test -x .make/dist/bin/python || python3 -m venv .make/dist
-	.make/dist/bin/pip install --quiet --require-hashes --requirement requirements-dist.lock
+	$(call INSTALL,.make/dist,requirements-dist.lock)
 	@touch $@
 
 .venv/tests: requirements-dev.lock .venv/ready
-	.venv/bin/pip install --quiet --require-hashes --requirement requirements-dev.lock
+	$(call INSTALL,.venv,requirements-dev.lock)
 	@touch $@

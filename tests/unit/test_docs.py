@@ -50,6 +50,8 @@ NOT_RUN: Mapping[str, str] = {
     "kill": "ends a program of the lines before",
     "make": "CI runs `make test`; the other targets are Makefile's",
     "nodrop-node": "crates/node/tests runs it",
+    "python3": "makes a virtual environment: `make dist` does",
+    "~/.nodrop/bin/pip": "installs a wheel: `make dist` does",
     "pip": "installs a wheel: `make dist` does",
     "pipx": "installs a wheel: `make dist` does",
     "sed": "shortens output",
