@@ -103,6 +103,12 @@ def test_it_shows_the_trial_under_way_and_follows_it(page: Any, to: RunWriter) -
     wait_for(page, "#busiest", "98 %")
     assert "<img src=x" in page.locator("#busiest").text_content()
     assert page.locator("img, main script").count() == 0
+    assert not page.locator("#rates").is_visible()  # one reading makes no line
+    to.trial(ORDER[1]).append_live(reading(3))
+    page.locator("#rates").wait_for(timeout=60_000)
+    colour = "e => getComputedStyle(e).color"
+    blue = page.locator("#carried").evaluate(colour)
+    assert page.locator("#offered-line").evaluate(colour) != blue  # which means carried
     finish(to, ORDER[1], valid=False, invalid_reasons=["sender_late"], verdict=HOSTILE)
     wait_for(page, "#done", "2 of 3 trials")
     wait_for(page, "#marks", "● 0 without loss · ▼ 1 with loss · ✗ 0 failed · ◇ 1 void")

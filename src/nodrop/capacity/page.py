@@ -379,6 +379,11 @@ def _ran(story: Story) -> Iterator[tuple[str, str]]:
             yield name, f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def _utc(started: object) -> str:
+    """`2026-11-21 20:53 UTC`."""
+    return f"{started[:10]} {started[11:16]} UTC" if isinstance(started, str) and started else ""
+
+
 def who(story: Story) -> list[tuple[str, str]]:
     """Entries of the rail: run, host, SUT and how it ran, and when it was measured."""
     source, names = story.sources[0], [source.name for source in story.sources]
@@ -391,5 +396,5 @@ def who(story: Story) -> list[tuple[str, str]]:
         sut = f"{sut} {version}" if version else sut
     run = "runs" if story.several else "run"
     found = [(run, ", ".join(names)), ("host", named), ("sut", sut), *_ran(story),
-             ("measured", manifest.get("started_utc"))]  # fmt: skip
+             ("measured", _utc(manifest.get("started_utc")))]  # fmt: skip
     return [(key, escape.plain(value, longest=80)) for key, value in found if value]

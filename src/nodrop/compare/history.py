@@ -408,9 +408,25 @@ def _notes(lines: Sequence[Line], error: float) -> Iterator[str]:
     )
 
 
+FEWEST_APART = 2
+"""One run beyond all others is the newest of n in one history of n, by chance."""
+
+
+def _apart_words(medians: Sequence[float | None]) -> str:
+    """Newest runs beyond all before them, too few for a change to be shown; empty if none are."""
+    known = [median for median in medians if median is not None]
+    for newest in range(len(known) // 2, FEWEST_APART - 1, -1):
+        before, last = known[:-newest], known[-newest:]
+        where = "above" if min(last) > max(before) else "below" if max(last) < min(before) else ""
+        if where:
+            all_before = f"all {len(before)} before"
+            return f": the last {newest} lie {where} {all_before}; a further run decides"
+    return ""
+
+
 def change_words(found: History, line: Line) -> Iterator[str]:
     if not line.changes:
-        yield "no change seen"
+        yield "no change shown" + _apart_words([point.median for point in line.points])
     for change in line.changes:
         beside = f"; beside it: {', '.join(change.beside)}" if change.beside else ""
         yield f"at {found.runs[change.run].name}: {change.words}{beside}"

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from nodrop.answer.finding import Finding, render, sentence_case
 from nodrop.capacity.answer_cards import cards, given_cards
 from nodrop.capacity.card import card_lines
+from nodrop.capacity.findings import rate_words
 from nodrop.capacity.page import WORDS, capacity_page, card_views, who
 from nodrop.capacity.section import capacity_pictures, capacity_section, capacity_tables
 from nodrop.errors import REMEDIES, BadInput
@@ -44,7 +46,7 @@ from nodrop.report.story import Cell, Source, Story, read_story
 from nodrop.report.tables import Table, to_latex, to_markdown, without, write_csv
 from nodrop.report.timeline import numbers_of, timeline
 from nodrop.report.trials import Trial
-from nodrop.results.capacity import CardLoad
+from nodrop.results.capacity import Card, CardLoad
 from nodrop.results.layout import PAGE
 from nodrop.results.trial import MARKS
 from nodrop.untrusted.folder import Folder
@@ -323,6 +325,16 @@ def write_folder_page(folder: Path, runs: Sequence[Path], out: Path | None) -> P
     return where / PAGE
 
 
+def _card_words(card: Card) -> str:
+    """Words on what breaks; before them, of a search that was cut short, the load it knows."""
+    cut = card.breaks.limited_by in ("budget", "unfinished", "lab")
+    known = card.headline.rstrip(".")
+    if card.carried is None and card.too_much is not None:
+        values = {"rate": rate_words(card.too_much), "sure": ""}
+        known = sentence_case(render(Finding(code="terminal.again", values=values), "less"))
+    return f"{known}. {card.breaks.verdict}" if cut else card.breaks.verdict
+
+
 def _run_line(run: Path, where: Path) -> dict[str, Any]:
     """`link`: to its report; empty if there is none yet. `card`: None if it has several cells, or
     none that says anything."""
@@ -341,5 +353,5 @@ def _run_line(run: Path, where: Path) -> dict[str, Any]:
         "sut": escape.plain(", ".join(source.run.sut_names), longest=60),
         "trials": len(story.trials),
         "card": card,
-        "answer": card.breaks.verdict if card else answer,
+        "answer": _card_words(card) if card else answer,
     }

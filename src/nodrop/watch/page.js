@@ -15,6 +15,7 @@
   const points = [];
   const MOST_POINTS = 240, FEWEST_POINTS = 40;
   const draw = () => {
+    at("rates").hidden = points.filter((p) => p.sent !== null).length < 2;
     const high = Math.max(1, ...points.map((p) => Math.max(p.sent ?? 0, p.dropped ?? 0)));
     const steps = Math.max(points.length, FEWEST_POINTS) - 1;
     const line = (name) => {

@@ -70,3 +70,16 @@ def test_a_folder_and_its_page_may_stand_among_run_directories(
     found = [run.name for run in run_directories(named)]
     assert {*found} == {"search", "given"} and "index.html" not in found
     assert run_directories([folder / "index.html"]) == [folder / "index.html"]  # an error names it
+
+
+@pytest.mark.parametrize("lossy", [True, False])
+def test_a_search_that_was_cut_short_says_the_load_it_knows_first(
+    tmp_path: Path, lossy: bool
+) -> None:
+    """Seen: "The budget ran out." as the answer."""
+    loads = [tried(9, [0.1] * 3)] if lossy else [tried(7, [0.0] * 3)]
+    run = outcome_search(tmp_path, loads, search={"budget_s": 20.0})
+    html = write_folder_page(tmp_path, [run], None).read_text(encoding="utf-8")
+    assert "The budget ran out." in html
+    begins = html.split("The budget ran out.")[0].rpartition("<bdi>")[2]
+    assert ("Less than 9,000" if lossy else "7,000 packets/s") in begins
