@@ -1,4 +1,4 @@
-"""What `make release` holds against the locks, the changelog and the advisories."""
+"""Checks of `make release`: the locks, the changelog and the advisories."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -210,7 +211,10 @@ def clean(
             hint="wait for it, or run `nodrop undo` and `nodrop tune restore`",
         )
     parts = [path for base in (cache_folder(), state_folder()) for path in sorted(base.glob("*"))]
-    runs = run_directories(results or [])
+    named = [path for path in results or [] if path.exists()]
+    for path in set(results or []) - set(named):
+        complain(f"{path}: is not there")
+    runs = run_directories(named)
     for run in runs:
         if not (run / "manifest.json").is_file():
             raise BadInput(f"{run}: is no run directory, so it stays")
@@ -234,6 +238,9 @@ def clean(
     for base in (cache_folder(), state_folder()):
         if base.is_dir():
             base.rmdir()
+    for path in named:
+        with suppress(OSError):  # gone, or not empty
+            path.rmdir()
     say("removed")
 
 

@@ -71,8 +71,11 @@ def test_clean_removes_caches_and_named_runs_alone(
     assert exit_code(["clean", str(run), "--yes"]) == 0
     assert not (home / "cache/nodrop").exists() and not run.exists()
     assert other.is_dir()
-    assert exit_code(["clean"]) == 0
-    assert capsys.readouterr().out.endswith("nothing to remove\n")
+    assert exit_code(["clean", str(other.parent), "--yes"]) == 0
+    assert not other.parent.exists(), "the folder of the runs is empty"
+    assert exit_code(["clean", str(other.parent)]) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("nothing to remove\n") and "results: is not there" in said.err
 
 
 def test_clean_keeps_what_is_no_run_or_not_undone(home: Path) -> None:
