@@ -7,8 +7,9 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use nodrop_attach::association::{Address, Association, Gone};
 use nodrop_attach::enb::{Enbs, PPID, Plan};
-use nodrop_attach::framed::{Framed, Gone};
+use nodrop_attach::framed::Framed;
 use nodrop_attach::mme::{Faults, Home, Mme};
 use nodrop_attach::offer::{NoAssociation, associate};
 use nodrop_attach::ue::Sim;
@@ -19,6 +20,9 @@ use proptest::prelude::*;
 
 #[path = "../../../fuzz/properties/attach.rs"]
 mod property;
+
+#[path = "../../../fuzz/properties/nas.rs"]
+mod in_any_order;
 
 const START: u64 = 1_000_000_000;
 const LONGEST: Duration = Duration::from_secs(20);
@@ -161,7 +165,7 @@ fn pair() -> (TcpStream, Framed) {
 fn read_until_gone(mut framed: Framed) -> (usize, Gone) {
     let mut frames = 0;
     loop {
-        if let Err(gone) = framed.receive(|_| frames += 1) {
+        if let Err(gone) = framed.receive(&mut |_| frames += 1) {
             return (frames, gone);
         }
     }
@@ -195,9 +199,9 @@ fn a_message_that_is_too_long_or_cut_off_ends_the_association() {
 }
 
 /// An MME that answers S1 Setup Requests with these, in their order; how many came.
-fn answering(answers: Vec<Vec<u8>>) -> (std::net::SocketAddr, JoinHandle<usize>) {
+fn answering(answers: Vec<Vec<u8>>) -> (Address, JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let address = Address::Framed(listener.local_addr().unwrap());
     let served = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut asked = 0;
@@ -280,16 +284,21 @@ fn said(which: usize) -> Vec<u8> {
     s1ap::encode(&message, &cell()).unwrap()
 }
 
-/// What the reference MME said to one UE over its life, as it came (fuzz/corpus/attach).
+/// What the reference MME said to one UE over its life, as it came (fuzz/corpus/attach), and orders of it (fuzz/corpus/nas).
 #[test]
 fn the_corpus_leaves_the_books_whole() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/attach");
-    let mut read = 0;
-    for file in std::fs::read_dir(folder).unwrap() {
-        property::holds(&std::fs::read(file.unwrap().path()).unwrap());
-        read += 1;
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    for (name, holds) in [
+        ("attach", property::holds as fn(&[u8])),
+        ("nas", in_any_order::holds),
+    ] {
+        let mut read = 0;
+        for file in std::fs::read_dir(corpus.join(name)).unwrap() {
+            holds(&std::fs::read(file.unwrap().path()).unwrap());
+            read += 1;
+        }
+        assert!(read >= 3);
     }
-    assert!(read >= 5);
 }
 
 proptest! {
@@ -298,6 +307,7 @@ proptest! {
     #[test]
     fn any_octets_leave_the_books_whole(octets in prop::collection::vec(any::<u8>(), 0..300)) {
         property::holds(&octets);
+        in_any_order::holds(&octets);
     }
 
     /// Real messages, with some octets of another value and cut off somewhere.
