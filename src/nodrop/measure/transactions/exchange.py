@@ -32,6 +32,8 @@ from nodrop.measure.standing import World, out_of_memory
 from nodrop.results.trial import Live
 from nodrop.testbed.hosts.api import Json, Link, UndoJournal
 from nodrop.testbed.hosts.control_groups import own_quotas
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.hosts.processes import allowed_cpus
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs.addresses import RECEIVER, addressed
@@ -63,12 +65,7 @@ def provision_each(
             'receiving port, which setup.kind = "bare" alone leaves where it is; leave it out'
         )
     with ExitStack() as stack:
-        envs = []
-        for instance in range(number):
-            folder = work if number == 1 else work / f"instance-{instance}"
-            folder.mkdir(parents=True, exist_ok=True)
-            place = setup.provision(link, bits=bits, limits=limits, work=folder, journal=journal)
-            envs.append(stack.enter_context(place))
+        envs = instances.place_on(setup, [link] * number, bits, limits, work, journal, stack)
         yield Places(replace(link, further=()), envs, None)
 
 
@@ -96,8 +93,12 @@ class TransactionsWorld(World):
         super().prepare(load, stack)
 
     def _link(self, load: Table) -> Link:
-        servers = [f"{RECEIVER}:{one.port}" for one in self._answering()]
-        return replace(super()._link(load), servers=servers)
+        link, answering = super()._link(load), self._answering()
+        if any(one.lies_outside for one in answering):
+            # Its port is of no use: the lab's network ends in it.
+            here = LocalHost(name="this host", node=find_node_binary(), label=self._journal.label)
+            link = replace(link, tx=replace(link.tx, host=here))
+        return replace(link, servers=[one.server(RECEIVER) for one in answering])
 
     def _answering(self) -> Sequence[AnsweringSut]:
         return [one for one in self.each if isinstance(one, AnsweringSut)]
