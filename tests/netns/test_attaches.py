@@ -104,7 +104,11 @@ def test_an_mme_that_the_user_runs_is_offered_the_load_sampled_and_left_alone(
         file = tmp_path / "experiment.toml"
         file.write_text(OUTSIDE.format(address=mme.ready["listen"], pid=mme.pid))
         outcome = run_experiment(
-            load_experiment(file), load_lab(None), out=tmp_path / "results", progress=Progress()
+            load_experiment(file),
+            load_lab(None),
+            out=tmp_path / "results",
+            resume=False,
+            progress=Progress(),
         )
         assert not mme.ended()
         mme.stop()

@@ -95,7 +95,7 @@ def test_nobody_listens_and_a_port_that_is_busy_are_one_line_each() -> None:
 
 
 def test_over_sctp_both_ends_count_the_same_or_the_kernel_has_none() -> None:
-    """Over kernel SCTP as such: vm/test_sctp.py, in a guest that has it."""
+    """Over kernel SCTP as such: vm/test_attaches.py, in a guest that has it."""
     lacks = sctp_lacking()
     busy = by_hand("attach", "--mme", "sctp:127.0.0.1:9", "--rate=1", "--count=1", "--setup-s=0.1")
     assert busy.stderr.count("\n") == 1 and busy.returncode != 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,8 @@ class TransactionsWorld(World):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._has_addresses = False
+        self._outside: LocalHost | None = None
+        """Sender's host, if the SUT is no part of the lab."""
         self._sampler: Sampler
         self._throttling: Throttling
         self._servants: Servants
@@ -90,6 +92,11 @@ class TransactionsWorld(World):
             rx = instances.capture_port(self.places.envs[0])
             stack.enter_context(addressed(self.places.link.tx, rx))
             self._has_addresses = True
+            if any(one.lies_outside for one in self._answering()):
+                here = LocalHost(
+                    name="this host", node=find_node_binary(), label=self._journal.label
+                )
+                self._outside = stack.enter_context(closing(here))
         super().prepare(load, stack)
 
     def _link(self, load: Table) -> Link:
