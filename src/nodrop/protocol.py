@@ -75,6 +75,7 @@ class AttachResult(TypedDict):
     received: dict[str, Count]
     rejected: dict[str, Count]
     resolved_ns: Count | None
+    sctp_retransmits: Count | None
     sent: dict[str, Count]
     smc_us: LatencyUs
     start_mono_ns: Count

@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # plugins are cast to their seams: mypy holds the classes to 
     from nodrop.testbed.setups.vm_vfio import VmVfio
     from nodrop.testbed.suts.api import Sut
     from nodrop.testbed.suts.command import Command
+    from nodrop.testbed.suts.external import External
     from nodrop.testbed.suts.mme import ReferenceMme
     from nodrop.testbed.suts.sink import Sink
     from nodrop.testbed.suts.suricata import Suricata
@@ -51,6 +52,7 @@ if TYPE_CHECKING:  # plugins are cast to their seams: mypy holds the classes to 
     SUTS: tuple[Sut, ...]
     SUTS = (
         Command({}, base=HERE),
+        External({}, base=HERE),
         ReferenceMme({}, base=HERE),
         Sink({}, base=HERE),
         Suricata({}, base=HERE),
@@ -66,6 +68,7 @@ if TYPE_CHECKING:  # plugins are cast to their seams: mypy holds the classes to 
 
 NEEDED: dict[str, dict[str, Any]] = {
     "command": {"program": "tcpdump"},
+    "external": {"address": "sctp:10.0.0.5:36412", "process": "mmed"},
     "libvirt": {"domain": "guest"},
     "vm-vfio": {"device": "0000:00:1f.6"},
     "attach": {"rate": 400, "count": 1},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Progress
 from nodrop.results.rundir import open_run
+from nodrop.testbed.hosts.node import find_node_binary, start_job
 
 EXPERIMENT = """
 name = "attaches"
@@ -70,6 +73,51 @@ def test_what_became_of_each_ue_is_in_the_record(tmp_path: Path) -> None:
     assert books.rejected["22"] > 0 and books.anomalies["mac_failures"] > 0
     assert books.failed == books.timed_out + sum((books.rejected | books.aborted).values())
     assert run(resume=True)[1] == records, "nothing is measured again"
+
+
+OUTSIDE = """
+name = "outside"
+[sut]
+kind = "external"
+address = "{address}"
+process = "{pid}"
+[load]
+kind = "attach"
+rate = 400
+count = 100
+hold_s = 0
+cpu = "any" # other tests run beside it
+[measure]
+sut = "standing"
+repetitions = 2
+late_p99_us = 1_000_000
+"""
+
+
+def test_an_mme_that_the_user_runs_is_offered_the_load_sampled_and_left_alone(
+    tmp_path: Path,
+) -> None:
+    argv = [str(find_node_binary()), "reference-mme", "--controlled"]
+    spec = {"job": "reference-mme", "listen": "127.0.0.1:0", "work_us": 2000}
+    with closing(start_job(argv, spec, env=os.environ, where="here", timeout_s=30)) as mme:
+        mme.start()
+        file = tmp_path / "experiment.toml"
+        file.write_text(OUTSIDE.format(address=mme.ready["listen"], pid=mme.pid))
+        outcome = run_experiment(
+            load_experiment(file),
+            load_lab(None),
+            out=tmp_path / "results",
+            resume=False,
+            progress=Progress(),
+        )
+        assert not mme.ended()
+        mme.stop()
+        assert mme.result(timeout_s=30)["attached"] == 200
+    for record in outcome.records:
+        assert record.valid, record.verdict
+        books = record.transactions
+        assert (books.started, books.completed, books.unmatched) == (100, 100, None)
+        assert books.sut_cpu_per_completed_s > WORK_S
 
 
 def counters(path: Path, run: str) -> list[dict[str, int]]:

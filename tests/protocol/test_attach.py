@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
+import pytest
+
+from nodrop.errors import NodeRefused
 from nodrop.testbed.hosts.node import NodeProcess, find_node_binary, start_job
+from nodrop.testbed.hosts.sctp import sctp_lacking
 
 DEADLINE_S = 30
 Books = dict[str, Any]
@@ -88,6 +92,24 @@ def test_nobody_listens_and_a_port_that_is_busy_are_one_line_each() -> None:
     assert listen in busy.stderr and "in use" in busy.stderr
     assert f"no connection to {listen}" in silent.stderr
     assert (busy.stderr + silent.stderr).count("\n") == 2
+
+
+def test_over_sctp_both_ends_count_the_same_or_the_kernel_has_none() -> None:
+    """Over kernel SCTP as such: vm/test_attaches.py, in a guest that has it."""
+    lacks = sctp_lacking()
+    busy = by_hand("attach", "--mme", "sctp:127.0.0.1:9", "--rate=1", "--count=1", "--setup-s=0.1")
+    assert busy.stderr.count("\n") == 1 and busy.returncode != 0
+    assert ("modprobe sctp" in busy.stderr) == bool(lacks), busy.stderr
+    listen = {"job": "reference-mme", "listen": "sctp:127.0.0.1:0"}
+    if lacks:
+        with pytest.raises(NodeRefused) as refused:
+            started(listen)
+        assert refused.value.kind == "no_sctp"
+        return
+    with closing(started(listen)) as mme:
+        mme.start()
+        load = offered(mme)
+    assert (load["transport"], load["attached"]) == ("sctp", 300)
 
 
 def by_hand(*words: str) -> subprocess.CompletedProcess[str]:

@@ -4,9 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::association::{Association, Frame, Gone, MOST_OCTETS};
+
 const HEADER: usize = 10;
-/// No S1AP message of an attach is near it.
-const MOST_OCTETS: usize = 65_536;
 const READ_AT_ONCE: usize = 65_536;
 
 /// One association.
@@ -14,31 +14,6 @@ pub struct Framed {
     stream: TcpStream,
     unread: Vec<u8>,
     unsent: Vec<u8>,
-}
-
-/// A message as it came.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
-    /// Payload protocol identifier.
-    pub ppid: u32,
-    /// Stream.
-    pub stream: u16,
-    /// Octets.
-    pub pdu: Vec<u8>,
-}
-
-/// Why an association is over.
-#[derive(Debug, thiserror::Error)]
-pub enum Gone {
-    /// The other end closed it.
-    #[error("the other end closed the association")]
-    Closed,
-    /// The other end closed it within a message, or announced one that is too long.
-    #[error("a message is cut off or longer than {MOST_OCTETS} octets")]
-    Broken,
-    /// The system did.
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
 }
 
 impl Framed {
@@ -55,21 +30,18 @@ impl Framed {
             unsent: Vec::new(),
         })
     }
+}
 
-    /// For poll(2).
-    #[must_use]
-    pub fn fd(&self) -> BorrowedFd<'_> {
+impl Association for Framed {
+    fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 
-    /// Whether there is something that did not fit into the socket.
-    #[must_use]
-    pub fn is_behind(&self) -> bool {
+    fn is_behind(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Queues a message; [`Self::flush`] sends it.
-    pub fn push(&mut self, ppid: u32, stream: u16, pdu: &[u8]) {
+    fn push(&mut self, ppid: u32, stream: u16, pdu: &[u8]) {
         let length = u32::try_from(pdu.len()).unwrap_or(u32::MAX);
         self.unsent.extend_from_slice(&length.to_be_bytes());
         self.unsent.extend_from_slice(&ppid.to_be_bytes());
@@ -77,11 +49,7 @@ impl Framed {
         self.unsent.extend_from_slice(pdu);
     }
 
-    /// Sends as much as fits.
-    ///
-    /// # Errors
-    /// If the association is over.
-    pub fn flush(&mut self) -> Result<(), Gone> {
+    fn flush(&mut self) -> Result<(), Gone> {
         let mut sent = 0;
         let result = loop {
             if sent == self.unsent.len() {
@@ -98,11 +66,7 @@ impl Framed {
         result
     }
 
-    /// Reads once, and gives each whole message to `take`.
-    ///
-    /// # Errors
-    /// If the association is over; what came before was given.
-    pub fn receive(&mut self, mut take: impl FnMut(Frame)) -> Result<(), Gone> {
+    fn receive(&mut self, take: &mut dyn FnMut(Frame)) -> Result<(), Gone> {
         let before = self.unread.len();
         self.unread.resize(before + READ_AT_ONCE, 0);
         let octets = match self.stream.read(&mut self.unread[before..]) {
@@ -151,8 +115,7 @@ impl Framed {
         Ok(())
     }
 
-    /// No more will be sent; the other end reads what was, and closes.
-    pub fn finish(&self) {
+    fn finish(&self) {
         // Refused: then it is closed already.
         let _ = self.stream.shutdown(Shutdown::Write);
     }

@@ -3,11 +3,13 @@
 //! The state machines do no I/O and read no clock: octets and the time go in, octets come out. So a test drives both ends against
 //! each other, with any fault between them. Sockets and the clock are in [`serve`] and [`offer`].
 
+pub mod association;
 pub mod enb;
 pub mod framed;
 pub mod ledger;
 pub mod mme;
 pub mod offer;
+pub mod sctp;
 pub mod serve;
 pub mod ue;
 pub mod wire;

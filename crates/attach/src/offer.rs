@@ -1,6 +1,5 @@
 //! Offers a load: associations by the clock, one thread, one poll over all of them.
 
-use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -8,8 +7,10 @@ use nix::sys::signal::SigSet;
 use nix::sys::time::TimeSpec;
 use nodrop_sys::clock::mono_ns;
 
+use nodrop_sys::sctp;
+
+use crate::association::{Address, Association, Gone};
 use crate::enb::{Enbs, PPID};
-use crate::framed::{Framed, Gone};
 use crate::ledger::Ledger;
 use crate::wire::s1ap::{self, Cell, S1};
 
@@ -24,16 +25,21 @@ const LINGER_NS: u64 = 5_000_000_000;
 pub enum NoAssociation {
     /// Nobody listens.
     #[error("no connection to {0}: {1}")]
-    Refused(SocketAddr, std::io::Error),
+    Refused(Address, std::io::Error),
+    /// The kernel has no SCTP.
+    #[error(
+        "no association with {0}: this kernel has no SCTP: modprobe sctp, or a kernel that has it"
+    )]
+    NoSctp(Address),
     /// The MME says no.
     #[error("the MME at {0} answered S1 Setup with a failure")]
-    Failure(SocketAddr),
+    Failure(Address),
     /// The MME says nothing.
     #[error("the MME at {0} did not answer S1 Setup in time")]
-    Silent(SocketAddr),
+    Silent(Address),
     /// The MME closes it, or it breaks.
     #[error("the association with {0} ended during S1 Setup: {1}")]
-    Gone(SocketAddr, Gone),
+    Gone(Address, Gone),
     /// A field of the cell does not fit.
     #[error("the eNodeB's PLMN or id does not fit an S1 Setup Request")]
     Cell,
@@ -42,7 +48,7 @@ pub enum NoAssociation {
 /// An association that is set up, and how long that took from the call.
 pub struct Associated {
     /// The association.
-    pub link: Framed,
+    pub link: Box<dyn Association>,
     /// Until somebody listened.
     pub listen_ns: u64,
     /// Until the S1 Setup Response.
@@ -65,16 +71,17 @@ pub(crate) fn wait(files: &mut [PollFd<'_>], until: u64) {
 /// # Errors
 /// If that is not done within `within`.
 pub fn associate(
-    mme: SocketAddr,
+    mme: Address,
     cell: &Cell,
     within: Duration,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Associated, NoAssociation> {
     let begun = mono_ns();
     let deadline = begun + u64::try_from(within.as_nanos()).unwrap_or(u64::MAX / 2);
-    let stream = loop {
-        match TcpStream::connect_timeout(&mme, within) {
-            Ok(stream) => break stream,
+    let mut link = loop {
+        match mme.connect(within) {
+            Ok(link) => break link,
+            Err(error) if sctp::lacks(&error) => return Err(NoAssociation::NoSctp(mme)),
             Err(error) if mono_ns() > deadline || stopped() => {
                 return Err(NoAssociation::Refused(mme, error));
             }
@@ -82,7 +89,6 @@ pub fn associate(
         }
     };
     let listen_ns = mono_ns() - begun;
-    let mut link = Framed::new(stream).map_err(|error| NoAssociation::Refused(mme, error))?;
     let request = s1ap::encode(&S1::SetupRequest, cell).ok_or(NoAssociation::Cell)?;
     let mut ask_at = Some(mono_ns());
     loop {
@@ -97,7 +103,7 @@ pub fn associate(
         link.flush()
             .map_err(|gone| NoAssociation::Gone(mme, gone))?;
         let mut answer = None;
-        let read = link.receive(|frame| {
+        let read = link.receive(&mut |frame| {
             if let Ok(message @ (S1::SetupResponse | S1::SetupFailure { .. })) =
                 s1ap::decode(&frame.pdu)
             {
@@ -131,11 +137,11 @@ pub fn associate(
 /// Offers until each UE has ended, or until stopped; then waits for the MMEs to read the last message.
 pub fn offer(
     enbs: &mut Enbs,
-    links: Vec<Framed>,
+    links: Vec<Box<dyn Association>>,
     stopped: &dyn Fn() -> bool,
     sample: &mut dyn FnMut(u64, &Ledger),
 ) {
-    let mut links: Vec<Option<Framed>> = links.into_iter().map(Some).collect();
+    let mut links: Vec<Option<Box<dyn Association>>> = links.into_iter().map(Some).collect();
     let (mut out, mut next_sample) = (Vec::new(), mono_ns() + LOOK_NS);
     while !enbs.is_over() {
         let now = mono_ns();
@@ -160,7 +166,8 @@ pub fn offer(
                 enbs.lose(index, mono_ns());
             }
         }
-        let mut files: Vec<PollFd<'_>> = links.iter().flatten().map(polled).collect();
+        let mut files: Vec<PollFd<'_>> =
+            links.iter().flatten().map(|link| polled(&**link)).collect();
         wait(
             &mut files,
             enbs.next_due().unwrap_or(u64::MAX).min(next_sample),
@@ -169,7 +176,7 @@ pub fn offer(
     linger(links, stopped);
 }
 
-fn polled(link: &Framed) -> PollFd<'_> {
+fn polled(link: &dyn Association) -> PollFd<'_> {
     let more = if link.is_behind() {
         PollFlags::POLLOUT
     } else {
@@ -178,13 +185,17 @@ fn polled(link: &Framed) -> PollFd<'_> {
     PollFd::new(link.fd(), PollFlags::POLLIN | more)
 }
 
-fn read_all(links: &mut [Option<Framed>], enbs: &mut Enbs, out: &mut Vec<crate::Outgoing>) {
+fn read_all(
+    links: &mut [Option<Box<dyn Association>>],
+    enbs: &mut Enbs,
+    out: &mut Vec<crate::Outgoing>,
+) {
     for (index, slot) in links.iter_mut().enumerate() {
         let Some(link) = slot else {
             continue;
         };
         let read =
-            link.receive(|frame| enbs.receive(index, frame.ppid, &frame.pdu, mono_ns(), out));
+            link.receive(&mut |frame| enbs.receive(index, frame.ppid, &frame.pdu, mono_ns(), out));
         if let Err(gone) = read {
             enbs.ledger.anomalies.undecodable_pdus += u64::from(matches!(gone, Gone::Broken));
             *slot = None;
@@ -193,18 +204,18 @@ fn read_all(links: &mut [Option<Framed>], enbs: &mut Enbs, out: &mut Vec<crate::
     }
 }
 
-fn linger(links: Vec<Option<Framed>>, stopped: &dyn Fn() -> bool) {
+fn linger(links: Vec<Option<Box<dyn Association>>>, stopped: &dyn Fn() -> bool) {
     let deadline = mono_ns() + LINGER_NS;
     let mut finished = false;
-    let mut links: Vec<Framed> = links.into_iter().flatten().collect();
+    let mut links: Vec<Box<dyn Association>> = links.into_iter().flatten().collect();
     while !links.is_empty() && mono_ns() < deadline && !(finished && stopped()) {
         links.retain_mut(|link| link.flush().is_ok());
         if !finished && links.iter().all(|link| !link.is_behind()) {
-            links.iter().for_each(Framed::finish);
+            links.iter().for_each(|link| link.finish());
             finished = true;
         }
-        let mut files: Vec<PollFd<'_>> = links.iter().map(polled).collect();
+        let mut files: Vec<PollFd<'_>> = links.iter().map(|link| polled(&**link)).collect();
         wait(&mut files, deadline);
-        links.retain_mut(|link| link.receive(|_| {}).is_ok());
+        links.retain_mut(|link| link.receive(&mut |_| {}).is_ok());
     }
 }

@@ -1,13 +1,10 @@
 //! Serves eNodeBs: the reference MME behind a listening socket, in one thread, with a known service time.
 
-use std::net::TcpListener;
-use std::os::fd::AsFd;
-
 use nix::poll::{PollFd, PollFlags};
 use nodrop_sys::clock::{mono_ns, thread_cpu_ns};
 
+use crate::association::{Association, Listener};
 use crate::enb::PPID;
-use crate::framed::Framed;
 use crate::mme::Mme;
 use crate::offer::wait;
 
@@ -17,16 +14,15 @@ use crate::offer::wait;
 /// If the system refuses the socket.
 pub fn serve(
     mme: &mut Mme,
-    listener: &TcpListener,
+    listener: &Listener,
     work_ns: u64,
     stopped: &dyn Fn() -> bool,
 ) -> std::io::Result<()> {
-    listener.set_nonblocking(true)?;
-    let mut links: Vec<Option<Framed>> = Vec::new();
+    let mut links: Vec<Option<Box<dyn Association>>> = Vec::new();
     let mut out = Vec::new();
     while !stopped() {
-        while let Ok((stream, _)) = listener.accept() {
-            links.push(Some(Framed::new(stream)?));
+        while let Ok(link) = listener.accept() {
+            links.push(Some(link));
         }
         mme.advance(mono_ns(), &mut out);
         for index in 0..links.len() {
@@ -34,7 +30,7 @@ pub fn serve(
                 continue;
             };
             let mut frames = Vec::new();
-            let read = link.receive(|frame| frames.push(frame));
+            let read = link.receive(&mut |frame| frames.push(frame));
             for frame in frames {
                 let before = mme.counts.attach_requests;
                 let begun = thread_cpu_ns();
@@ -62,13 +58,13 @@ pub fn serve(
                 PollFd::new(link.fd(), PollFlags::POLLIN | more)
             })
             .collect();
-        files.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
+        files.push(PollFd::new(listener.fd(), PollFlags::POLLIN));
         wait(&mut files, mme.next_due().unwrap_or(u64::MAX));
     }
     Ok(())
 }
 
-fn send(links: &mut [Option<Framed>], mme: &mut Mme, out: &mut Vec<crate::Outgoing>) {
+fn send(links: &mut [Option<Box<dyn Association>>], mme: &mut Mme, out: &mut Vec<crate::Outgoing>) {
     for message in out.drain(..) {
         if let Some(Some(link)) = links.get_mut(message.link) {
             link.push(PPID, message.stream, &message.pdu);

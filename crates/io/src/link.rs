@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::io::Error;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::IoError;
@@ -47,6 +48,44 @@ pub fn receive_only(interface: &str, mtu: i32) -> Result<(), IoError> {
     link.call(libc::SIOCSIFFLAGS, &mut request, "SIOCSIFFLAGS")
 }
 
+/// Another host at the cable, whose addresses are known beforehand: the interface knows no ARP.
+#[derive(Debug, Clone, Copy)]
+pub struct Neighbour {
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Its hardware address.
+    pub mac: [u8; 6],
+}
+
+/// Gives the interface an address in a network of four, and tells it of the one neighbour there.
+///
+/// # Errors
+/// If there is no such interface, or no permission.
+pub fn address(interface: &str, own: Ipv4Addr, other: Neighbour) -> Result<(), IoError> {
+    let link = Link::new(interface)?;
+    let mask = Ipv4Addr::new(255, 255, 255, 252);
+    for (address, call, step) in [
+        (own, libc::SIOCSIFADDR, "SIOCSIFADDR"),
+        (mask, libc::SIOCSIFNETMASK, "SIOCSIFNETMASK"),
+    ] {
+        let mut request = link.request();
+        request.ifr_ifru.ifru_addr = socket_address(address);
+        link.call(call as libc::c_ulong, &mut request, step)?;
+    }
+    link.tell(other)
+}
+
+fn socket_address(address: Ipv4Addr) -> libc::sockaddr {
+    // SAFETY: a sockaddr of zeroes is valid: plain bytes.
+    let mut found: libc::sockaddr = unsafe { std::mem::zeroed() };
+    found.sa_family = libc::AF_INET as libc::sa_family_t;
+    // struct sockaddr_in: the address stands behind the port.
+    for (place, octet) in found.sa_data[2..].iter_mut().zip(address.octets()) {
+        *place = libc::c_char::from_ne_bytes([octet]);
+    }
+    found
+}
+
 struct Link {
     interface: String,
     socket: OwnedFd,
@@ -84,6 +123,38 @@ impl Link {
             *place = libc::c_char::from_ne_bytes([byte]);
         }
         request
+    }
+
+    fn tell(&self, other: Neighbour) -> Result<(), IoError> {
+        // SAFETY: an arpreq of zeroes is valid: plain bytes.
+        let mut request: libc::arpreq = unsafe { std::mem::zeroed() };
+        request.arp_pa = socket_address(other.address);
+        request.arp_ha.sa_family = libc::ARPHRD_ETHER;
+        for (place, octet) in request.arp_ha.sa_data.iter_mut().zip(other.mac) {
+            *place = libc::c_char::from_ne_bytes([octet]);
+        }
+        request.arp_flags = libc::ATF_PERM | libc::ATF_COM;
+        let name = self.interface.bytes();
+        let room = request.arp_dev.len() - 1;
+        for (place, byte) in request.arp_dev.iter_mut().take(room).zip(name) {
+            *place = libc::c_char::from_ne_bytes([byte]);
+        }
+        // SAFETY: the request lives through the call, which reads no more than it.
+        let done = unsafe {
+            libc::ioctl(
+                self.socket.as_raw_fd(),
+                libc::SIOCSARP as _,
+                &raw mut request,
+            )
+        };
+        if done == 0 {
+            return Ok(());
+        }
+        Err(IoError::Setup {
+            interface: self.interface.clone(),
+            step: "SIOCSARP",
+            source: Error::last_os_error(),
+        })
     }
 
     fn call(

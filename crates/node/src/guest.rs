@@ -15,6 +15,7 @@ use std::process::{Command, ExitCode};
 
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::sys::wait::{WaitStatus, wait};
+use nodrop_io::link;
 
 /// Flags of `guest`, from the kernel's command line (after `--`).
 #[derive(Debug, clap::Args)]
@@ -34,14 +35,18 @@ pub struct GuestArgs {
     /// Make this interface ready to receive, with --mtu, and do nothing else: for one that was plugged in later
     #[arg(long, value_name = "INTERFACE", conflicts_with = "serve")]
     receive_on: Option<String>,
+    /// Give this interface an address and one neighbour, and do nothing else: eth0,198.18.0.2,198.18.0.1,02:00:00:00:00:01
+    #[arg(long, value_name = "INTERFACE,OWN,OTHER,MAC", conflicts_with_all = ["serve", "receive_on"])]
+    address: Option<String>,
 }
 
 /// Does not return in a virtual machine's process 1.
 pub fn run(args: &GuestArgs) -> ExitCode {
     if let Some(interface) = &args.receive_on {
-        return status(
-            nodrop_io::link::receive_only(interface, args.mtu).map_err(|e| e.to_string()),
-        );
+        return status(link::receive_only(interface, args.mtu).map_err(|e| e.to_string()));
+    }
+    if let Some(words) = &args.address {
+        return status(addressed(words));
     }
     if args.serve {
         return status(serve::serve(&args.port));
@@ -64,6 +69,25 @@ pub fn run(args: &GuestArgs) -> ExitCode {
 
 fn status(done: Result<(), String>) -> ExitCode {
     done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+}
+
+fn addressed(words: &str) -> Result<(), String> {
+    let parts: Vec<&str> = words.split(',').collect();
+    let &[interface, own, other, mac] = &parts[..] else {
+        return Err(format!(
+            "--address {words}: INTERFACE,OWN,OTHER,MAC is needed"
+        ));
+    };
+    let address = |text: &str| text.parse().map_err(|e| format!("--address {text}: {e}"));
+    let octets = mac.split(':').map(|two| u8::from_str_radix(two, 16));
+    let octets: Result<Vec<u8>, _> = octets.collect();
+    let mac = octets.ok().and_then(|octets| octets.try_into().ok());
+    let mac = mac.ok_or_else(|| format!("--address {words}: the last must be a MAC address"))?;
+    let other = link::Neighbour {
+        address: address(other)?,
+        mac,
+    };
+    link::address(interface, address(own)?, other).map_err(|e| e.to_string())
 }
 
 fn failed(error: &str) -> ExitCode {

@@ -82,8 +82,8 @@ struct NotBuilt {
 impl NotBuilt {
     fn run(&self) -> ExitCode {
         eprintln!(
-            "nodrop-node attach: this node has neither `attach` nor `reference-mme`, because the Rust that built it is \
-             older than 1.88; build it with a newer one"
+            "nodrop-node: this node has neither `attach` nor `reference-mme`: it was built by Rust {}, and they take 1.88",
+            env!("NODROP_RUSTC")
         );
         ExitCode::from(2)
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Parameters of `attach`.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize, clap::Args)]
 pub struct AttachSpec {
-    /// Address and port of an MME, framed TCP; given again, UEs go to them in turn
+    /// Address and port of an MME, framed TCP, or by the kernel's SCTP: sctp:127.0.0.1:36412; given again, UEs go to them in turn
     #[arg(long, required = true)]
     pub mme: Vec<String>,
     /// Attaches begun per second
@@ -66,7 +66,7 @@ pub struct AttachSpec {
 /// `ready` of `attach`: S1 is set up with every MME.
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct AttachReady {
-    /// `tcp-framed (not SCTP)`.
+    /// `sctp` or `tcp-framed (not SCTP)`.
     pub transport: String,
     /// Of each MME: until it listened, after the call.
     pub listen_ns: Vec<u64>,
@@ -140,7 +140,7 @@ pub struct AttachAnomalies {
 /// `result` of `attach`: started = attached + rejected + timed out + aborted.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct AttachResult {
-    /// `tcp-framed (not SCTP)`.
+    /// `sctp` or `tcp-framed (not SCTP)`.
     pub transport: String,
     /// UEs whose scheduled start came.
     pub started: u64,
@@ -192,12 +192,14 @@ pub struct AttachResult {
     pub anomalies: AttachAnomalies,
     /// CPU time of the process while it offered.
     pub cpu_s: f64,
+    /// Chunks that the kernel of this network namespace sent again meanwhile; `None` without SCTP.
+    pub sctp_retransmits: Option<u64>,
 }
 
 /// Parameters of `reference-mme`.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize, clap::Args)]
 pub struct ReferenceMmeSpec {
-    /// Address and port to listen on, framed TCP; port 0 = any
+    /// Address and port to listen on, framed TCP, or by the kernel's SCTP: sctp:127.0.0.1:36412; port 0 = any
     #[arg(long, default_value_t = listen())]
     #[serde(default = "listen")]
     pub listen: String,

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from nodrop.config.options import Options
+
 IMSI_DIGITS = 15
 KEY_DIGITS = 32
 
@@ -29,3 +31,16 @@ Imsi = Annotated[str, _digits(IMSI_DIGITS, IMSI_DIGITS, f"{IMSI_DIGITS} digits")
 Key = Annotated[str, AfterValidator(_key)]
 MobileCountryCode = Annotated[str, _digits(3, 3, "3 digits")]
 MobileNetworkCode = Annotated[str, _digits(2, 3, "2 or 3 digits")]
+
+
+class Subscribers(Options):
+    """Those of a load, and those of the MME that serves them."""
+
+    first_imsi: Imsi = "001010000000001"
+    """IMSI of the first; the others follow."""
+    k: Key = "465b5ce8b199b49faa5f0a2ee238a6bc"
+    """K of each."""
+    opc: Key = "cd63cb71954a9f4e48a5994e37a02baf"
+    """OPc of each."""
+    mcc: MobileCountryCode = "001"
+    mnc: MobileNetworkCode = "01"

@@ -24,6 +24,7 @@ import nodrop
 from nodrop.answer.finding import WORDS
 from nodrop.capacity.card import aside_words, kicker, lost_words, peak_words
 from nodrop.config.options import shown
+from nodrop.config.units import count_of
 from nodrop.errors import NotReady
 from nodrop.plugins import of_table
 from nodrop.report import bounded, escape
@@ -139,6 +140,7 @@ def environment(package: str) -> jinja2.Environment:
         "kicker": kicker,
         "peak": peak_words,
         "aside": aside_words,
+        "count_of": count_of,
         "unbroken": _unbroken,
         "headings": _headings,
         "thin": _thin,

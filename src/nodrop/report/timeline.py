@@ -149,23 +149,32 @@ def sent_over_time(offered: object, start_ns: int) -> tuple[Panel, Panel]:
 
 
 COUNTED = ("sent", "captured", "decoded", "dropped")
+WAITING = "in progress"
+ANSWERED = {"started": "sent_packets", "completed": "completed", WAITING: "in_progress"}
+"""Series of a load that is answered, and the fields of its rows."""
 
 
 def counted_over_time(rows: Iterable[Mapping[str, Any]], start_ns: int) -> Iterable[Panel]:
     """The SUT's counters in steps, as it reported them: what it did in between is not known."""
     kept = _evenly([row for row in rows if "intended_packets" in row])
+    answered = any(row.get("unit") == "transactions" for row in kept)
+    fields = ANSWERED if answered else {name: f"{name}_packets" for name in COUNTED}
     told: dict[str, list[Point]] = {}
-    for name in COUNTED:
+    for name, field in fields.items():
         steps = told[name] = []
         for row in kept:
-            value, at_ns = row.get(f"{name}_packets"), row.get("mono_ns")
+            value, at_ns = row.get(field), row.get("mono_ns")
             if all(isinstance(one, int) and abs(one) <= LARGEST for one in (value, at_ns)):
                 at = (row["mono_ns"] - start_ns) / 1e9
                 if steps and steps[-1][1] != value:
                     steps.append((at, steps[-1][1]))
-                steps.append((at, float(row[f"{name}_packets"])))
+                steps.append((at, float(value)))
+    waiting = series_of({name: told.pop(name) for name in (WAITING,) if name in told})
     if series := series_of(told):
-        yield Panel("Counted, as reported while it ran", "packets", series)
+        unit = "transactions" if answered else "packets"
+        yield Panel("Counted, as reported while it ran", unit, series)
+    if waiting:
+        yield Panel("Started and not ended", "transactions", waiting)
 
 
 MOST_RINGS = 4
@@ -248,6 +257,7 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
     if offered.series:
         arrived = received[0].series if received else ()
         received = [replace(offered, series=(*arrived, *offered.series))]
+    late = [panel for panel in late if panel.series]
     filled = levels_over_time(source.run.levels(trial.name, outside), start)
     counted = counted_over_time(source.run.live(trial.name), start)
     others = [p for p in sampled if p.title != RECEIVED]

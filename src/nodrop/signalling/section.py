@@ -64,6 +64,12 @@ def _asked_per_s(cell: Cell) -> float | None:
     return median(known) if known else None
 
 
+def _least_s(cell: Cell) -> float | None:
+    """The load's own length: no SUT is done sooner."""
+    known = [s for trial in cell.trials if (s := trial.record.offered.intended_duration_s)]
+    return median(known) if known else None
+
+
 def classes_words(cell: Cell) -> str:
     """Failed transactions of all its measured trials, by class."""
     found = Counter[str]()
@@ -125,6 +131,8 @@ CELL_FIELDS: tuple[Field[Cell], ...] = (
     number("completed", "Completed", lambda c: _median(c, "completed")),
     number("failed", "Failed", lambda c: _median(c, "failed"),
            help="rejected, timed out or aborted"),
+    number("least_s", "Load, s", _least_s, numbers.seconds,
+           help="number asked for over the rate: no SUT is done sooner"),
     number("time_taken_s", "Time taken, s", TIME_TAKEN_S.median, numbers.seconds,
            help=TIME_TAKEN_S.help),
     number("completed_per_s", "Completed, /s", COMPLETED_PER_S.median, numbers.rate,

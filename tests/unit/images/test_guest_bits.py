@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.testbed.images.guest_assets import GuestKernel, _initramfs, cached_kernel, guest_folder
+from nodrop.testbed.images.guest_assets import (
+    DRIVERS,
+    GuestKernel,
+    _initramfs,
+    cached_kernel,
+    guest_folder,
+)
 from nodrop.untrusted.folder import Folder
 
 FILES = {"vmlinuz": b"kernel" * 999, "modules/a.ko": b"a" * 500, "modules/order": b"a.ko\n"}
@@ -26,7 +32,7 @@ def unpacked() -> GuestKernel:
     for name, content in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
-    said = {"package": "linux", "version": "6.1", "sha256": "0"}
+    said = {"package": "linux", "version": "6.1", "sha256": "0", "drivers": DRIVERS}
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}
     (folder / "manifest.json").write_text(json.dumps({**said, "files": hashes}))
     kernel = cached_kernel()
@@ -71,7 +77,8 @@ def test_a_missing_added_or_linked_file_is_seen(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("files", [None, [], {}, {"vmlinuz": 7}, {"../../x": "0"}])
 def test_a_manifest_without_its_hashes_is_not_believed(files: object) -> None:
     folder = unpacked().image.parent
-    said = {"package": "linux", "version": "6.1", "sha256": "0", "files": files}
+    said = {"package": "linux", "version": "6.1", "sha256": "0", "drivers": DRIVERS}
+    said = {**said, "files": files}
     (folder / "manifest.json").write_text(json.dumps(said))
     assert cached_kernel() is None
 

@@ -1,14 +1,14 @@
 //! Job `attach`: LTE UEs attach to one or more MMEs by the clock, whatever these do.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use nodrop_attach::association::{Address, Association};
 use nodrop_attach::enb::{Enbs, MOST_UES, Plan};
-use nodrop_attach::framed::Framed;
 use nodrop_attach::ledger::Ledger;
-use nodrop_attach::offer::{associate, offer};
+use nodrop_attach::offer::{NoAssociation, associate, offer};
+use nodrop_attach::sctp::retransmitted;
 use nodrop_attach::ue::Sim;
 use nodrop_attach::wire::aka::{Network, Subscriber};
 use nodrop_attach::wire::nas::ALL;
@@ -22,7 +22,6 @@ use nodrop_sys::thread::exact_timers;
 use crate::job::Job;
 use crate::session::Session;
 
-const TRANSPORT: &str = "tcp-framed (not SCTP)";
 /// Attaches begun per second at most: one each microsecond.
 const MOST_PER_S: f64 = 1e6;
 /// Macro eNodeBs.
@@ -37,7 +36,8 @@ const HEAD_START_NS: u64 = 1_000_000;
 /// Associations that are set up.
 pub struct Attach {
     load: Option<(Plan, Sim)>,
-    links: Vec<Framed>,
+    links: Vec<Box<dyn Association>>,
+    transport: &'static str,
 }
 
 impl Job for Attach {
@@ -47,24 +47,34 @@ impl Job for Attach {
     type Outcome = AttachResult;
 
     fn prepare(spec: AttachSpec, session: &Session) -> Result<(Self, AttachReady), JobError> {
-        let mmes = addresses(&spec.mme)?;
+        let (mmes, transport) = addresses(&spec.mme)?;
         let (plan, sim) = planned(&spec)?;
         let within = Duration::from_nanos(seconds("setup_s", spec.setup_s)?);
         let (mut links, mut listen_ns, mut setup_ns) = (Vec::new(), Vec::new(), Vec::new());
         for (mme, cell) in mmes.into_iter().zip(&plan.cells) {
-            let made = associate(mme, cell, within, &|| session.stopped())
-                .map_err(|error| JobError::new("no_association", error.to_string()))?;
+            let made = associate(mme, cell, within, &|| session.stopped()).map_err(|error| {
+                let kind = match error {
+                    NoAssociation::NoSctp(_) => "no_sctp",
+                    _ => "no_association",
+                };
+                JobError::new(kind, error.to_string())
+            })?;
             links.push(made.link);
             listen_ns.push(made.listen_ns);
             setup_ns.push(made.setup_ns);
         }
         let ready = AttachReady {
-            transport: TRANSPORT.into(),
+            transport: transport.into(),
             listen_ns,
             setup_ns,
         };
         let load = Some((plan, sim));
-        Ok((Self { load, links }, ready))
+        let ours = Self {
+            load,
+            links,
+            transport,
+        };
+        Ok((ours, ready))
     }
 
     fn run(&mut self, session: &Session) -> Result<AttachResult, JobError> {
@@ -73,7 +83,7 @@ impl Job for Attach {
         };
         exact_timers();
         let start_ns = session.wait_start_in(HEAD_START_NS);
-        let cpu_before = process_cpu_ns();
+        let (cpu_before, again_before) = (process_cpu_ns(), retransmitted());
         let mut enbs = Enbs::new(plan, sim, start_ns);
         let links = std::mem::take(&mut self.links);
         offer(
@@ -90,7 +100,12 @@ impl Job for Attach {
             },
         );
         let cpu_s = (process_cpu_ns() - cpu_before) as f64 / 1e9;
-        Ok(result(enbs.ledger, start_ns, cpu_s))
+        let again = (self.transport == "sctp")
+            .then(|| retransmitted()?.checked_sub(again_before?))
+            .flatten();
+        let mut said = result(enbs.ledger, start_ns, cpu_s);
+        (said.transport, said.sctp_retransmits) = (self.transport.into(), again);
+        Ok(said)
     }
 }
 
@@ -98,16 +113,26 @@ fn bad(words: String) -> JobError {
     JobError::new("spec", words)
 }
 
-fn addresses(texts: &[String]) -> Result<Vec<SocketAddr>, JobError> {
-    let address = |text: &String| {
-        let error = |e| bad(format!("mme = {text}: {e}, as 127.0.0.1:36412 is one"));
-        text.parse().map_err(error)
-    };
-    let found: Vec<SocketAddr> = texts.iter().map(address).collect::<Result<_, _>>()?;
-    if found.is_empty() {
+/// MMEs, and what carries all of their associations.
+fn addresses(texts: &[String]) -> Result<(Vec<Address>, &'static str), JobError> {
+    let found: Vec<Address> =
+        (texts.iter().map(|text| address("mme", text))).collect::<Result<_, _>>()?;
+    let Some(transport) = found.first().map(Address::transport) else {
         return Err(bad("mme: at least one is needed".into()));
+    };
+    if found.iter().any(|one| one.transport() != transport) {
+        return Err(bad("mme: all by SCTP, or all by framed TCP".into()));
     }
-    Ok(found)
+    Ok((found, transport))
+}
+
+/// An address in a field.
+pub fn address(name: &str, text: &str) -> Result<Address, JobError> {
+    text.parse().map_err(|e| {
+        bad(format!(
+            "{name} = {text}: {e}; 127.0.0.1:36412 (framed TCP) or sctp:127.0.0.1:36412 is one"
+        ))
+    })
 }
 
 fn planned(spec: &AttachSpec) -> Result<(Plan, Sim), JobError> {
@@ -227,7 +252,8 @@ fn latency(of: &Histogram<u64>) -> LatencyUs {
 fn result(ledger: Ledger, start_mono_ns: u64, cpu_s: f64) -> AttachResult {
     let odd = ledger.anomalies;
     AttachResult {
-        transport: TRANSPORT.into(),
+        transport: String::new(),
+        sctp_retransmits: None,
         started: ledger.started,
         attached: ledger.attached,
         rejected: named(ledger.rejected),
@@ -320,5 +346,9 @@ mod tests {
                 .message
                 .contains("mme = localhost")
         );
+        let mixed = ["127.0.0.1:1".into(), "sctp:127.0.0.1:2".into()];
+        assert!(addresses(&mixed).unwrap_err().message.contains("all by"));
+        let carried = ["sctp:127.0.0.1:1".into(), "sctp:127.0.0.1:2".into()];
+        assert_eq!(addresses(&carried).unwrap().1, "sctp");
     }
 }

@@ -1,22 +1,23 @@
 //! Job `reference-mme`: an MME of known service time, with faults on order; a yardstick, not a product.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
 
+use nodrop_attach::association::Listener;
 use nodrop_attach::mme::{Faults, Home, Mme};
 use nodrop_attach::serve::serve;
 use nodrop_proto::{JobError, ReferenceMmeReady, ReferenceMmeResult, ReferenceMmeSpec};
 use nodrop_sys::clock::thread_cpu_ns;
+use nodrop_sys::sctp;
 use nodrop_sys::thread::exact_timers;
 
 use crate::job::Job;
-use crate::job::attach::{home, imsi, named};
+use crate::job::attach::{address, home, imsi, named};
 use crate::session::Session;
 
 /// It listens.
 pub struct ReferenceMme {
     mme: Mme,
-    listener: TcpListener,
+    listener: Listener,
     work_ns: u64,
 }
 
@@ -61,21 +62,16 @@ impl Job for ReferenceMme {
             limit: spec.limit,
             seed: spec.seed,
         };
-        let address: SocketAddr = (spec.listen.parse()).map_err(|e| {
-            bad(format!(
-                "listen = {}: {e}, as 127.0.0.1:36412 is one",
-                spec.listen
-            ))
-        })?;
-        let listener = TcpListener::bind(address).map_err(|e| {
-            let kind = if e.kind() == ErrorKind::AddrInUse {
-                "port_in_use"
-            } else {
-                "socket"
+        let at = address("listen", &spec.listen)?;
+        let listener = at.listen().map_err(|e| {
+            let kind = match e.kind() {
+                _ if sctp::lacks(&e) => "no_sctp",
+                ErrorKind::AddrInUse => "port_in_use",
+                _ => "socket",
             };
-            JobError::new(kind, format!("listen = {address}: {e}"))
+            JobError::new(kind, format!("listen = {at}: {e}"))
         })?;
-        let at = listener.local_addr().unwrap_or(address);
+        let at = listener.address().unwrap_or(at);
         let mme = Mme::new(home, faults, spec.eea, spec.eia).with_network(&spec.mcc, &spec.mnc);
         let ready = ReferenceMmeReady {
             listen: at.to_string(),

@@ -353,19 +353,31 @@ def provision(
             elif ports > 1:
                 shared = stack.enter_context(split_to_ports(link, ports, splitter))
                 link = replace(link, capture_ports=[port.name for port in shared.nics])
-            place = setup.provision(link, bits=bits, limits=limits, work=work, journal=journal)
-            yield Places(link, [stack.enter_context(place)], shared, ports=shared is not None)
+            envs = place_on(setup, [link], bits, limits, work, journal, stack)
+            yield Places(link, envs, shared, ports=shared is not None)
             return
         parts = stack.enter_context(split(link, instances, splitter, journal))
-        envs = []
-        for i, nic in enumerate(parts.nics):
-            folder = work / f"instance-{i}"
-            folder.mkdir(parents=True, exist_ok=True)
-            place = setup.provision(
-                Link(tx=link.tx, rx=nic), bits=bits, limits=limits, work=folder, journal=journal
-            )
-            envs.append(stack.enter_context(place))
-        yield Places(link, envs, parts)
+        links = [Link(tx=link.tx, rx=nic) for nic in parts.nics]
+        yield Places(link, place_on(setup, links, bits, limits, work, journal, stack), parts)
+
+
+def place_on(
+    setup: Setup,
+    links: Sequence[Link],
+    bits: Bits | None,
+    limits: Limits,
+    work: Path,
+    journal: UndoJournal,
+    stack: ExitStack,
+) -> Sequence[Env]:
+    """A place on each link, with a folder of its own if there are several."""
+    envs = []
+    for i, link in enumerate(links):
+        folder = work if len(links) == 1 else work / f"instance-{i}"
+        folder.mkdir(parents=True, exist_ok=True)
+        place = setup.provision(link, bits=bits, limits=limits, work=folder, journal=journal)
+        envs.append(stack.enter_context(place))
+    return envs
 
 
 def _led(link: Link, parts: Split) -> Link:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from nodrop.measure.standing import World, out_of_memory
 from nodrop.results.trial import Live
 from nodrop.testbed.hosts.api import Json, Link, UndoJournal
 from nodrop.testbed.hosts.control_groups import own_quotas
+from nodrop.testbed.hosts.local import LocalHost
+from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.hosts.processes import allowed_cpus
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs.addresses import RECEIVER, addressed
@@ -63,12 +65,7 @@ def provision_each(
             'receiving port, which setup.kind = "bare" alone leaves where it is; leave it out'
         )
     with ExitStack() as stack:
-        envs = []
-        for instance in range(number):
-            folder = work if number == 1 else work / f"instance-{instance}"
-            folder.mkdir(parents=True, exist_ok=True)
-            place = setup.provision(link, bits=bits, limits=limits, work=folder, journal=journal)
-            envs.append(stack.enter_context(place))
+        envs = instances.place_on(setup, [link] * number, bits, limits, work, journal, stack)
         yield Places(replace(link, further=()), envs, None)
 
 
@@ -81,6 +78,8 @@ class TransactionsWorld(World):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._has_addresses = False
+        self._outside: LocalHost | None = None
+        """Sender's host, if the SUT is no part of the lab."""
         self._sampler: Sampler
         self._throttling: Throttling
         self._servants: Servants
@@ -93,11 +92,20 @@ class TransactionsWorld(World):
             rx = instances.capture_port(self.places.envs[0])
             stack.enter_context(addressed(self.places.link.tx, rx))
             self._has_addresses = True
+            if any(one.lies_outside for one in self._answering()):
+                here = LocalHost(
+                    name="this host", node=find_node_binary(), label=self._journal.label
+                )
+                self._outside = stack.enter_context(closing(here))
         super().prepare(load, stack)
 
     def _link(self, load: Table) -> Link:
-        servers = [f"{RECEIVER}:{one.port}" for one in self._answering()]
-        return replace(super()._link(load), servers=servers)
+        link, answering = super()._link(load), self._answering()
+        if any(one.lies_outside for one in answering):
+            # Its port is of no use: the lab's network ends in it.
+            here = LocalHost(name="this host", node=find_node_binary(), label=self._journal.label)
+            link = replace(link, tx=replace(link.tx, host=here))
+        return replace(link, servers=[one.server(RECEIVER) for one in answering])
 
     def _answering(self) -> Sequence[AnsweringSut]:
         return [one for one in self.each if isinstance(one, AnsweringSut)]

@@ -60,6 +60,30 @@ def find_node_binary(machine: str | None = None) -> Path:
     )
 
 
+def job_lacking(job: str) -> str:
+    """Why the node of this machine cannot do a job that takes a newer Rust than the others, in
+    words; "" if it can, or if there is no node."""
+    try:
+        path = find_node_binary()
+    except LabProblem:
+        return ""  # said where the lab is asked
+    return _job_lacking(path, path.stat().st_mtime_ns, job)
+
+
+@cache
+def _job_lacking(path: Path, _stamp: int, job: str) -> str:
+    asked = [str(path), job, "--controlled"]
+    done = subprocess.run(
+        asked, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=10, check=False
+    )
+    if done.stdout:
+        return ""  # its hello
+    return (
+        f"{one_line(done.stderr)}; build it with a newer Rust (`rustup update`, `make build`), or "
+        "take a released wheel, which has them"
+    )
+
+
 def _must_be_built_since(path: Path) -> None:
     """Raises LabProblem if a checkout's schema is newer than the node that was built of it: they
     misunderstand each other."""

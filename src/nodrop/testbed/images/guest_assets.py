@@ -31,9 +31,10 @@ from nodrop.testbed.images.image_tree import Bits
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, decode_object, member
 
-DRIVERS = ("virtio_pci", "virtio_console", "virtio_blk", "virtio_net", "af_packet_diag")
+DRIVERS = ("virtio_pci", "virtio_console", "virtio_blk", "virtio_net", "af_packet_diag", "sctp")
 """Loaded in this order, each after what it depends on. Everything else is built into the kernel;
-af_packet_diag is what `ss -0` asks for the rings of a capture."""
+af_packet_diag is what `ss -0` asks for the rings of a capture, sctp carries the messages of an
+MME."""
 PACKAGES = {"x86_64": "linux-image-cloud-amd64", "aarch64": "linux-image-cloud-arm64"}
 KERNEL = "vmlinuz"
 DISK = "guest-disk-{}.ext4"
@@ -140,6 +141,8 @@ def _kernel_in(folder: Folder) -> GuestKernel | None:
     try:
         said = decode_object(folder.read("manifest.json"))
         files = member(said, "files", dict)
+        if member(said, "drivers", list) != list(DRIVERS):
+            return None
         if other := _first_other(folder, files):
             _say(f"{folder.path / other} is not what was unpacked there; the kernel is made anew")
             return None
@@ -218,6 +221,7 @@ def _unpack_kernel() -> GuestKernel:
             "package": package,
             "version": _deb_version(deb),
             "sha256": file_sha256(deb),
+            "drivers": DRIVERS,
         }
         tree = folder / "tree"
         run_command(["dpkg-deb", "-x", str(deb), str(tree)], where="guest kernel", timeout_s=120)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from nodrop.testbed.hosts.api import Json, Port
+from nodrop.testbed.hosts.guest import NODE, GuestHost
 from nodrop.untrusted.json_text import making_sense
 
 SENDER, RECEIVER, PREFIX = "198.18.0.1", "198.18.0.2", 30
@@ -18,7 +19,7 @@ OFFLOADS = ("tx", "sg", "tso", "gso")
 def addressed(tx: Port, rx: Port, *, offloads: bool = False) -> Iterator[None]:
     """Gives `tx` the address SENDER and `rx` RECEIVER. `offloads`: segmentation offload as well."""
     ends = ((tx, SENDER), (rx, RECEIVER))
-    macs = [show(port)["address"] for port, _ in ends]
+    macs = [_mac(port) for port, _ in ends]
     with ExitStack() as stack:
         for (port, own), (_, other), mac in zip(ends, ends[::-1], macs[::-1], strict=True):
             stack.enter_context(_end(port, own, other, mac, offloads=offloads))
@@ -29,6 +30,11 @@ def addressed(tx: Port, rx: Port, *, offloads: bool = False) -> Iterator[None]:
 def _end(port: Port, own: str, other: str, mac: str, *, offloads: bool) -> Iterator[None]:
     """The other's address is known beforehand: the ports know no ARP."""
     name = port.name
+    if isinstance(port.host, GuestHost):
+        # It may have no program but the node, and its network ends with it.
+        port.host.run([NODE, "guest", "--address", ",".join((name, own, other, mac))])
+        yield
+        return
     if offloads:
         _switch(port, "on")
     port.host.run(["ip", "addr", "add", f"{own}/{PREFIX}", "dev", name])
@@ -43,6 +49,13 @@ def _end(port: Port, own: str, other: str, mac: str, *, offloads: bool) -> Itera
         port.host.run(["ip", "neigh", "flush", "dev", name, "nud", "permanent"], check=False)
         if offloads:
             _switch(port, "off")
+
+
+def _mac(port: Port) -> str:
+    if isinstance(port.host, GuestHost):
+        return port.host.read_file(f"/sys/class/net/{port.name}/address").decode().strip()
+    found: str = show(port)["address"]
+    return found
 
 
 def _switch(port: Port, state: str) -> None:

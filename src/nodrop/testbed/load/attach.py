@@ -9,20 +9,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nodrop.config.options import Options, YesNo, check
+from nodrop.config.options import YesNo, check
 from nodrop.config.replay import ANY_CPU, Cpu
-from nodrop.config.subscribers import (
-    IMSI_DIGITS,
-    Imsi,
-    Key,
-    MobileCountryCode,
-    MobileNetworkCode,
-)
+from nodrop.config.subscribers import IMSI_DIGITS, Subscribers
 from nodrop.errors import LabProblem, LoadFailed, NodeRefused, TrialFailed
 from nodrop.ledger.hops import Reason
 from nodrop.ledger.transactions import Latency, Messages, Transactions
 from nodrop.protocol import AttachResult, LatencyUs
 from nodrop.testbed.hosts.api import AttachJob, HostProcess, Json, Link, UndoJournal
+from nodrop.testbed.hosts.node import job_lacking
 from nodrop.testbed.load.api import (
     LoadGenerator,
     OfferedFlows,
@@ -42,12 +37,12 @@ RELEASE_S = 5.0
 LINGER_S = 5.0
 """The node's: a UE has so long for its release, and the MME for the last message."""
 BIN_S = 0.1
-SETUPS = ("bare", "docker", "docker-macvtap", "oci")
-"""Setups whose port has the stack of this kernel."""
+SETUPS = ("bare", "docker", "docker-macvtap", "oci", "vm")
+"""Setups whose port gets an address: of this kernel, or of a guest that ends with the trial."""
 Wait = Annotated[float, Field(gt=0, le=MOST_S)]
 
 
-class AttachOptions(Options):
+class AttachOptions(Subscribers):
     rate: Annotated[float, Field(gt=0, le=MOST_PER_S)]
     """Attaches begun per second. UE i begins at i / rate, whatever the MME does."""
     count: Annotated[int, Field(ge=1, le=MOST_UES)] | None = None
@@ -64,14 +59,6 @@ class AttachOptions(Options):
     """T3410: an attach that takes longer has timed out."""
     setup_s: Wait = 10.0
     """Longest time until an MME has answered S1 Setup."""
-    first_imsi: Imsi = "001010000000001"
-    """IMSI of the first UE; the others follow."""
-    k: Key = "465b5ce8b199b49faa5f0a2ee238a6bc"
-    """K of each UE."""
-    opc: Key = "cd63cb71954a9f4e48a5994e37a02baf"
-    """OPc of each UE."""
-    mcc: MobileCountryCode = "001"
-    mnc: MobileNetworkCode = "01"
     tac: Annotated[int, Field(ge=0, le=65_535)] = 1
     enb_id: Annotated[int, Field(ge=0, lt=ENB_IDS)] = 1
     """Number of the first eNodeB; the others follow."""
@@ -112,7 +99,7 @@ class Attach:
         self.options = check(AttachOptions, options, table="load", base=base)
 
     def problems(self) -> Sequence[str]:
-        return ()
+        return [*filter(None, [job_lacking("attach")])]
 
     def misplaced(self, setup: str, *, mtu: int | None, alone: bool) -> str:
         """Why it cannot reach an MME there, in words; "" if it can. Several instances share the
@@ -125,8 +112,8 @@ class Attach:
             )
         if setup not in SETUPS:
             return (
-                f'load.kind = "attach": not with setup.kind = "{setup}", whose machine gives its '
-                f"port no address; it is one of {', '.join(SETUPS)}"
+                f'load.kind = "attach": not with setup.kind = "{setup}", whose port '
+                f"gets no address; it is one of {', '.join(SETUPS)}"
             )
         return ""
 

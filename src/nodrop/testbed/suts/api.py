@@ -170,10 +170,14 @@ class RunningSut(Protocol):
 class AnsweringSut(Protocol):
     """A RunningSut that answers its load."""
 
-    port: int
-    """It listens there, at each address of its place."""
+    lies_outside: bool
+    """It is no part of the lab: the load reaches it by this machine's own network."""
     messages: Messages | None
     """Messages that it counted, once it has finished; None if it counts none."""
+
+    def server(self, address: str) -> str:
+        """The server, for the load, if its place has this address: `sctp:198.18.0.2:36412`."""
+        ...
 
 
 class SinceMark:

@@ -10,19 +10,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from nodrop.config.options import Options, check
-from nodrop.config.subscribers import Imsi, Key, MobileCountryCode, MobileNetworkCode
+from nodrop.config.options import check
+from nodrop.config.subscribers import Subscribers
 from nodrop.errors import NodeDied, TrialFailed
 from nodrop.ledger.hops import Place
 from nodrop.ledger.imbalance import Role
 from nodrop.ledger.transactions import Messages
 from nodrop.protocol import ReferenceMmeResult
 from nodrop.testbed.hosts.api import Json, ReferenceMmeJob
+from nodrop.testbed.hosts.sctp import sctp_lacking
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process
 from nodrop.testbed.suts.api import NOTHING_SAID, Drained, Readiness, SutCounters
 from nodrop.testbed.suts.job import JobProcess
 
+SCTP_PREFIX = "sctp:"
 ANY_PORT = "0.0.0.0:0"
 """Instances of one network namespace share its address, so each has a port of its own."""
 MOST_WORK_US = 60_000_000
@@ -34,7 +36,10 @@ COUNTS = (
 )
 
 
-class ReferenceMmeOptions(Options):
+class ReferenceMmeOptions(Subscribers):
+    transport: Literal["tcp-framed", "sctp"] = "tcp-framed"
+    """What carries its messages: the kernel's SCTP, as of every real MME, or TCP with a frame of
+    nodrop's own, for kernels without SCTP."""
     work_us: Annotated[int, Field(ge=0, le=MOST_WORK_US)] = 0
     """CPU time that each Attach Request takes beside the work itself: an MME whose capacity is
     known."""
@@ -42,15 +47,7 @@ class ReferenceMmeOptions(Options):
     """Ciphering algorithm."""
     eia: Annotated[int, Field(ge=1, le=3)] = 2
     """Integrity algorithm."""
-    first_imsi: Imsi = "001010000000001"
-    """IMSI of the first subscriber."""
     subscribers: Annotated[int, Field(ge=1, le=MOST_SUBSCRIBERS)] = 1_000_000
-    k: Key = "465b5ce8b199b49faa5f0a2ee238a6bc"
-    """K of each subscriber."""
-    opc: Key = "cd63cb71954a9f4e48a5994e37a02baf"
-    """OPc of each subscriber."""
-    mcc: MobileCountryCode = "001"
-    mnc: MobileNetworkCode = "01"
     drop: Ratio = 0.0
     """Fault: share of messages that are not sent."""
     delay_ms: Annotated[int, Field(ge=0, le=60_000)] = 0
@@ -88,7 +85,7 @@ class ReferenceMme:
 
     def problems(self, bits: Bits | None) -> Sequence[str]:
         del bits
-        return ()
+        return [*filter(None, [sctp_lacking()])] if self.options.transport == "sctp" else ()
 
     def misplaced(self, setup: str, *, mtu: int | None, standing: bool) -> str:
         del setup, mtu
@@ -107,8 +104,10 @@ class ReferenceMme:
 
     def launch(self, env: Env) -> RunningReferenceMme:
         launched_mono_ns = time.monotonic_ns()
-        spec = {"job": "reference-mme", "listen": ANY_PORT}
-        job: ReferenceMmeJob = env.job(spec | self.options.model_dump())
+        asked = self.options
+        listen = SCTP_PREFIX * (asked.transport == "sctp") + ANY_PORT
+        spec = {"job": "reference-mme", "listen": listen}
+        job: ReferenceMmeJob = env.job(spec | asked.model_dump(exclude={"transport"}))
         with ExitStack() as stack:
             stack.callback(job.close)
             running = RunningReferenceMme(job, launched_mono_ns, env)
@@ -122,13 +121,19 @@ class ReferenceMme:
 class RunningReferenceMme:
     """An `AnsweringSut`."""
 
+    lies_outside = False
+
     def __init__(self, job: ReferenceMmeJob, launched_mono_ns: int, env: Env) -> None:
         self.process: Process = JobProcess(env.near, env.host, job, launched_mono_ns)
         self._job = job
         self._ready_mono_ns = time.monotonic_ns()
-        self.port = int(job.ready["listen"].rpartition(":")[2])
+        transport, _, self._port = job.ready["listen"].rpartition(":")
+        self._carried_by = SCTP_PREFIX if transport.startswith(SCTP_PREFIX) else ""
         self.messages: Messages | None = None
         job.start()
+
+    def server(self, address: str) -> str:
+        return f"{self._carried_by}{address}:{self._port}"
 
     def wait_ready(self, *, timeout_s: float) -> Readiness:
         del timeout_s  # a launched node job is ready: it listens
