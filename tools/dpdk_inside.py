@@ -53,6 +53,7 @@ def main() -> int:
 def captured(name: str, device: PciDevice) -> None:
     with launched(device, Path(f"/tmp/{name}")) as running:
         say(f"{name} listens", driver=device.driver(), **facts(running))
+        wait_for_frames(running)
         drained = running.drain(expected_packets=FRAMES, timeout_s=PATIENCE_S)
         found = running.finish(timeout_s=PATIENCE_S)
         say(
@@ -64,6 +65,16 @@ def captured(name: str, device: PciDevice) -> None:
             sources=dict(found.sources),
             rested=drained.rested_mono_ns > 0,
         )
+
+
+def wait_for_frames(running: RunningSuricata) -> None:
+    """They are sent for ten seconds; a drain begins after the last."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        seen = running.live()
+        if seen is not None and (seen.captured_packets or 0) >= FRAMES:
+            break
+        time.sleep(1)
 
 
 @contextmanager
