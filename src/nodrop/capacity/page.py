@@ -380,8 +380,8 @@ def _ran(story: Story) -> Iterator[tuple[str, str]]:
 
 
 def _utc(started: object) -> str:
-    """`2026-11-21 20:53 UTC`."""
-    return f"{started[:10]} {started[11:16]} UTC" if isinstance(started, str) and started else ""
+    """`2026-11-21 20:53`."""
+    return started[:16].replace("T", " ") if isinstance(started, str) else ""
 
 
 def who(story: Story) -> list[tuple[str, str]]:
@@ -396,5 +396,5 @@ def who(story: Story) -> list[tuple[str, str]]:
         sut = f"{sut} {version}" if version else sut
     run = "runs" if story.several else "run"
     found = [(run, ", ".join(names)), ("host", named), ("sut", sut), *_ran(story),
-             ("measured", _utc(manifest.get("started_utc")))]  # fmt: skip
+             ("measured, UTC", _utc(manifest.get("started_utc")))]  # fmt: skip
     return [(key, escape.plain(value, longest=80)) for key, value in found if value]

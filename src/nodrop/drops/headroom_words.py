@@ -11,7 +11,7 @@ from nodrop.ledger.headroom import Bound, Headroom
 from nodrop.ledger.queue import Reason, Refusal
 
 WITHHELD: Mapping[str | None, str] = {
-    None: "no spell of 250 looks a second has ended",
+    None: "no spell of 250 looks a second has ended in which its reader was not stopped",
     Reason.NO_QUEUE: "packets never waited long enough to tell what one costs, and the time of the "
     "reader does not tell it either",
     Reason.NOT_REPRODUCED: "a queue with the costs that were seen does not show the level that was "

@@ -68,6 +68,8 @@ class CaptureLevels:
     _in_spells: dict[int, float] = field(default_factory=dict)
     _spells: dict[frozenset[int], list[Spell]] = field(default_factory=dict)
     _forecasts: dict[frozenset[int], Headroom | Refusal] = field(default_factory=dict)
+    _stopped: dict[frozenset[int], int] = field(default_factory=dict)
+    """Last look, on the host's clock, that found the program stopped."""
     _new: list[RingSpell] = field(default_factory=list)
     unread: str | None = None
     """Why no ring can be looked at 250 times a second."""
@@ -101,8 +103,12 @@ class CaptureLevels:
     ) -> Mapping[frozenset[int], CaptureLevel]:
         """Levels of the captures whose level is visible, by the sockets of each."""
         for one in balances:
-            inodes = one.reading.key.inodes
+            inodes, program = one.reading.key.inodes, one.reading.program
+            if program and program["stopped"]:
+                self._stopped[inodes] = seen["mono_ns"]
             for spell in self._new:
+                if spell["mono_ns"] <= self._stopped.get(inodes, -1):
+                    continue  # it shows no traffic that the reader would not take
                 if queues := _queues(spell, inodes, _frame_bytes(one)):
                     known = self._spells.pop(inodes, [])
                     self._spells[inodes] = busiest([*known, spell_of(spell["real_ns"], queues)])

@@ -62,6 +62,7 @@
     if (!found) return;
     put("cell", found.cell ? `· ${found.cell}` : "");
     put("carried", found.carried ? thin(`${found.carried} carried`) : found.no_loss ? thin(`No loss seen at ${found.no_loss}`) : "No load is shown to be carried yet.");
+    at("carried").classList.toggle("none", !found.carried);
     put("too-much", found.too_much ? thin(`Too much: ${found.too_much}`) : "");
     put("breaks", [found.breaks, found.sure].filter(Boolean).join(" "));
     // Near the answer, where it is decided; loads far off are counted.

@@ -14,6 +14,7 @@ from nodrop.capacity.findings import ends_of, rate_words
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.tried import judged_ratio, ramp_of
+from nodrop.capacity.tried import tried as tried_of
 from nodrop.config.matrix import NAMED
 from nodrop.config.search import Search
 from nodrop.findings.load_words import UNSURE, apart, value_words, written
@@ -174,8 +175,15 @@ class Gathered:
             self._given.setdefault(key, {}).setdefault(name, load).add(record.run, seen)
         if record.offered.pps:
             tried = self._tried.setdefault(key, deque(maxlen=MOST_TRIED))
-            tried.append((record.offered.pps, mark_of(record)))
+            tried.append((record.offered.pps, self._mark(record)))
         self._found = None
+
+    def _mark(self, record: TrialRecord) -> str:
+        """A trial of a search that lost nothing, and fell behind, did not carry its load."""
+        mark, search, asked = mark_of(record), self.search, record.searched
+        if search is None or asked is None or asked.ramp is not None or mark != "good":
+            return mark
+        return "loss" if tried_of(record).good(search.goals[0]) is False else mark
 
     def look(self) -> SoFar | None:
         """None if nothing is to be said yet."""

@@ -110,6 +110,22 @@ def test_a_level_far_above_all_spells_makes_the_forecast_an_upper_bound() -> Non
     assert "forecast: at most" in words(found) and "between two spells" in words(found)
 
 
+@pytest.mark.parametrize("begin_s", [0.5, 0.9])
+def test_a_spell_in_which_the_reader_was_stopped_forecasts_nothing(begin_s: float) -> None:
+    """Seen of a Suricata stopped for half a second: "about 0.1 times this traffic fits"."""
+    watch = Watch()
+    watch.look(seen(0))
+    stopped = seen(1)
+    stopped["programs"]["7"]["stopped"] = True
+    watch.look(stopped)
+    watch.spells(spell_of(made(4), begin_s=begin_s))
+    found = watch.look(seen(4))
+    assert found is not None and "no forecast yet" in words(found)
+    watch.spells(spell_of(made(4), begin_s=4.5))
+    found = watch.look(seen(8))
+    assert found is not None and "forecast: about" in words(found)
+
+
 def test_losses_that_no_spell_shows_leave_no_forecast() -> None:
     watch = Watch()
     watch.look(seen(0))

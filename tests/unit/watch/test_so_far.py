@@ -181,3 +181,16 @@ def test_a_row_of_a_given_load_is_named_by_its_cell_and_cut_in_its_middle(tmp_pa
         (line,) = out.getvalue().splitlines()
         assert len(line) <= columns and "load" in line and "4096  " in line
         assert "10.00 % lost" in line
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_trial_that_fell_behind_has_no_mark_of_what_is_carried(
+    tmp_path: Path, behind: bool
+) -> None:
+    """Seen: a blue mark on the load that is too much."""
+    above = tried(8, [0.0] * 2)
+    above = replace(above, fields={**above.fields, "sustained": not behind})
+    found = after(outcome_search(tmp_path, [tried(7, [0.0] * 3), above]), 5)
+    assert found is not None
+    marks = [mark for pps, mark in found.tried if pps > 7_500]
+    assert marks == ["loss" if behind else "good"] * 2
