@@ -168,7 +168,7 @@ def counted_over_time(rows: Iterable[Mapping[str, Any]], start_ns: int) -> Itera
                 at = (row["mono_ns"] - start_ns) / 1e9
                 if steps and steps[-1][1] != value:
                     steps.append((at, steps[-1][1]))
-                steps.append((at, float(value)))
+                steps.append((at, float(row[field])))
     waiting = series_of({name: told.pop(name) for name in (WAITING,) if name in told})
     if series := series_of(told):
         unit = "transactions" if answered else "packets"
