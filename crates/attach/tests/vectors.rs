@@ -252,7 +252,7 @@ fn nas_agrees_with_pycrate() {
             Said::Alike,
             Way::Up,
             Nas::SecurityModeComplete,
-            "075e23093305409478961331f0",
+            "075e23093335940096783391f0",
         ),
         (
             Said::Alike,

@@ -78,7 +78,7 @@ pub fn address(interface: &str, own: Ipv4Addr, other: Neighbour) -> Result<(), I
 fn socket_address(address: Ipv4Addr) -> libc::sockaddr {
     // SAFETY: a sockaddr of zeroes is valid: plain bytes.
     let mut found: libc::sockaddr = unsafe { std::mem::zeroed() };
-    found.sa_family = libc::AF_INET as libc::sa_family_t;
+    found.sa_family = libc::sa_family_t::try_from(libc::AF_INET).unwrap_or_default();
     // struct sockaddr_in: the address stands behind the port.
     for (place, octet) in found.sa_data[2..].iter_mut().zip(address.octets()) {
         *place = libc::c_char::from_ne_bytes([octet]);
