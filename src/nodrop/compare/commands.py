@@ -608,7 +608,7 @@ def history(
     for line in found.lines:
         say()
         say(f"{line.cell} · {line.metric}: {line.words}")
-        say(f"  {_drawn(line)}")
+        say(f"  {drawn(line)}")
         for words in change_words(found, line):
             say(f"  {words}")
     say()
@@ -630,7 +630,7 @@ def _runs(found: History) -> Iterator[str]:
             yield f"  {run.name}: {', '.join(run.changed)}"
 
 
-def _drawn(line: Line) -> str:
+def drawn(line: Line) -> str:
     """A sign per run: the higher, the more; × has no value; | is a change."""
     from nodrop.compare.versus import figure_named
     from nodrop.terminal.console import console, speaks_unicode
@@ -638,6 +638,8 @@ def _drawn(line: Line) -> str:
     unicode = speaks_unicode(console())
     signs, nothing = (BLOCKS, "×") if unicode else (DIGITS, "x")
     values = [point.median for point in line.points if point.median is not None]
+    if not values:
+        return f"{nothing * len(line.points)}  no run has a value"
     low, high = min(values), max(values)
     places = {change.run for change in line.changes}
     said = ""

@@ -13,6 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from nodrop.cli import main
+from nodrop.compare.commands import drawn
 from nodrop.compare.history import Run, change_words, history
 from nodrop.compare.page import history_page
 from nodrop.compare.records import Repeats, Side, SideCell
@@ -233,6 +234,17 @@ def test_lines_share_one_rate_of_false_alarms(lines: int) -> None:
             ]
         alarms += any(line.changes for line in history(made).lines)
     assert alarms <= 8, f"{alarms} of 60"  # more than 8 has a probability of 0.3 % at 5 %
+
+
+def test_a_line_of_which_no_run_has_a_value_is_drawn() -> None:
+    """Other programs had the CPUs in all trials of three runs: the lowest of nothing was asked."""
+    given = runs([[1.0, 1.1], [1.0, 1.2], [1.0, 1.1]])
+    for n, run in enumerate(given):
+        cells = [run.side.cells[0].model_copy(update={"crowded": 2, "watched": 2})]
+        given[n] = replace(run, side=run.side.model_copy(update={"cells": cells}))
+    found = history(given)
+    assert found.exit_code == 6 and "<svg" in history_page(found)
+    assert drawn(found.lines[0])[3:] == "  no run has a value"
 
 
 def test_of_run_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
