@@ -3,6 +3,7 @@
 //! The state machines do no I/O and read no clock: octets and the time go in, octets come out. So a test drives both ends against
 //! each other, with any fault between them. Sockets and the clock are in [`serve`] and [`offer`].
 
+pub mod address;
 pub mod association;
 pub mod enb;
 pub mod framed;

@@ -9,7 +9,8 @@ use nodrop_sys::clock::mono_ns;
 
 use nodrop_sys::sctp;
 
-use crate::association::{Address, Association, Gone};
+use crate::address::Address;
+use crate::association::{Association, Gone};
 use crate::enb::{Enbs, PPID};
 use crate::ledger::Ledger;
 use crate::wire::s1ap::{self, Cell, S1};

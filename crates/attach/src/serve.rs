@@ -3,7 +3,8 @@
 use nix::poll::{PollFd, PollFlags};
 use nodrop_sys::clock::{mono_ns, thread_cpu_ns};
 
-use crate::association::{Association, Listener};
+use crate::address::Listener;
+use crate::association::Association;
 use crate::enb::PPID;
 use crate::mme::Mme;
 use crate::offer::wait;

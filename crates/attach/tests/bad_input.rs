@@ -7,7 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use nodrop_attach::association::{Address, Association, Gone};
+use nodrop_attach::address::Address;
+use nodrop_attach::association::{Association, Gone};
 use nodrop_attach::enb::{Enbs, PPID, Plan};
 use nodrop_attach::framed::Framed;
 use nodrop_attach::mme::{Faults, Home, Mme};

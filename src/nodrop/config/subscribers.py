@@ -34,7 +34,7 @@ MobileNetworkCode = Annotated[str, _digits(2, 3, "2 or 3 digits")]
 
 
 class Subscribers(Options):
-    """Those of a load, and those of the MME that serves them."""
+    """Identities and keys of a load's UEs, or of the subscribers that an MME serves."""
 
     first_imsi: Imsi = "001010000000001"
     """IMSI of the first; the others follow."""

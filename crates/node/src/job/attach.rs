@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use nodrop_attach::association::{Address, Association};
+use nodrop_attach::address::Address;
+use nodrop_attach::association::Association;
 use nodrop_attach::enb::{Enbs, MOST_UES, Plan};
 use nodrop_attach::ledger::Ledger;
 use nodrop_attach::offer::{NoAssociation, associate, offer};

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use nodrop_attach::association::Listener;
+use nodrop_attach::address::Listener;
 use nodrop_attach::mme::{Faults, Home, Mme};
 use nodrop_attach::serve::serve;
 use nodrop_proto::{JobError, ReferenceMmeReady, ReferenceMmeResult, ReferenceMmeSpec};

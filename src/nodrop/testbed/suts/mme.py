@@ -38,7 +38,7 @@ COUNTS = (
 
 class ReferenceMmeOptions(Subscribers):
     transport: Literal["tcp-framed", "sctp"] = "tcp-framed"
-    """What carries its messages: the kernel's SCTP, as of every real MME, or TCP with a frame of
+    """Carrier of its messages: the kernel's SCTP, as of every real MME, or TCP with a frame of
     nodrop's own, for kernels without SCTP."""
     work_us: Annotated[int, Field(ge=0, le=MOST_WORK_US)] = 0
     """CPU time that each Attach Request takes beside the work itself: an MME whose capacity is
