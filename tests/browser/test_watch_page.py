@@ -107,7 +107,8 @@ def test_it_shows_the_trial_under_way_and_follows_it(page: Any, to: RunWriter) -
     to.trial(ORDER[1]).append_live(reading(3))
     page.locator("#rates").wait_for(timeout=60_000)
     colour = "e => getComputedStyle(e).color"
-    blue = page.locator("#carried").evaluate(colour)
+    shown = "e => { e.classList.remove('none'); return getComputedStyle(e).color; }"
+    blue = page.locator("#carried").evaluate(shown)
     assert page.locator("#offered-line").evaluate(colour) != blue  # which means carried
     finish(to, ORDER[1], valid=False, invalid_reasons=["sender_late"], verdict=HOSTILE)
     wait_for(page, "#done", "2 of 3 trials")
