@@ -71,6 +71,8 @@ kind = "sink"
 kind = "replay"
 trace = "my.pcap"
 window = "2.0..2.3"
+[measure]
+late_p99_us = 1_000_000
 """
 PROGRAM = (
     """\

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 ACTION: Any = yaml.safe_load((ROOT / "action.yml").read_text())
 GITLAB: Any = yaml.safe_load((ROOT / "ci/gitlab.yml").read_text())[".nodrop-ab"]
 EXAMPLE: Any = yaml.safe_load((ROOT / "ci/example-workflow.yml").read_text())
+SOURCES = (ROOT / "src", *(ROOT / "packages").glob("*/src"))
 INPUTS = {
     "trace": "make:demo",
     "a": "sut.service_rate_pps=8000",
@@ -41,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = folder / f"nodrop-{__version__}-py3-none-any.whl"
     info = f"nodrop-{__version__}.dist-info"
     texts = {
-        "nodrop-of-tests.pth": "\n".join([str(ROOT / "src"), *site.getsitepackages(), ""]),
+        "nodrop-of-tests.pth": "\n".join([*map(str, SOURCES), *site.getsitepackages(), ""]),
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: nodrop\nVersion: {__version__}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": "[console_scripts]\nnodrop = nodrop.cli.main:main\n",

@@ -92,7 +92,7 @@ exec /usr/bin/tcpreplay "$@"
 
 def test_tcpreplay_is_the_senders(run: Run, here: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It need not be here, and its version is that of there."""
-    monkeypatch.setattr("nodrop.measure.preflight.which", lambda _: None)
+    monkeypatch.setattr("nodrop.testbed.labs.api.which", lambda _: None)
     own = "/run/programs/tcpreplay"
     here.sender.run("sh", "-c", 'printf %s "$0" >$1 && chmod 755 $1', OF_THERE, own)
     try:
