@@ -14,6 +14,7 @@ import sys
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -23,7 +24,7 @@ from tools.container import pack, sha256
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 EXTRAS_OF_LOCK = {
-    "requirements.lock": ("build", "docker", "fleet", "parquet", "s3", "studies"),
+    "requirements.lock": ("build", "docker", "parquet", "s3", "scaling"),
     "requirements-dev.lock": ("dev",),
     "requirements-dist.lock": ("dist",),
 }
@@ -62,12 +63,21 @@ def git(*words: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def siblings(root: Path) -> list[dict[str, Any]]:
+    """The [project] tables of the packages beside nodrop."""
+    found = sorted((root / "packages").glob("*/pyproject.toml"))
+    return [tomllib.loads(one.read_text())["project"] for one in found]
+
+
 def versions(root: Path) -> str:
     """The version, which both languages must agree on."""
     python = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
     rust = tomllib.loads((root / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     if python != rust:
         raise SystemExit(f"pyproject.toml has version {python}, Cargo.toml {rust}")
+    for one in siblings(root):
+        if one["version"] != python or f"nodrop=={python}" not in one["dependencies"]:
+            raise SystemExit(f"{one['name']} is not of version {python}, or for another nodrop")
     return str(python)
 
 
@@ -91,6 +101,9 @@ def hashed(root: Path, lock: str, extras: tuple[str, ...]) -> None:
     asked = [*project["dependencies"]]
     for extra in extras:
         asked += project["optional-dependencies"][extra]
+    if lock == "requirements.lock":
+        for one in siblings(root):
+            asked += [each for each in one["dependencies"] if not each.startswith("nodrop==")]
     for one in map(Requirement, asked):
         version = pinned.get(canonicalize_name(one.name))
         if version is None or not one.specifier.contains(version, prereleases=True):

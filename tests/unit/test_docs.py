@@ -123,9 +123,10 @@ def fault(argv: list[str]) -> str | None:
     context, words, path = command.context_class(command, info_name="nodrop"), argv[1:], []
     while hasattr(command, "commands"):
         options = [word for word in words if word.startswith("-")]
-        if words and words[0] in command.commands:
+        found = command.get_command(context, words[0]) if words else None
+        if found is not None:
             path.append(words.pop(0))
-            command = command.commands[path[-1]]
+            command = found
             context = command.context_class(command, info_name=path[-1], parent=context)
         elif words and words[0].startswith("-"):
             known = {name for one in command.params for name in one.opts} | {"--help"}

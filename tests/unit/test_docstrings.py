@@ -11,6 +11,7 @@ import nodrop
 
 PACKAGE = Path(nodrop.__file__).parent
 TESTS = Path(__file__).parents[1]
+BESIDE = TESTS.parent / "packages"
 GENERATED = {PACKAGE / "protocol.py"}
 FRAGMENT = re.compile(r"(Of|That|What|Those|The same|As)\b")
 IN_A_STRING = re.compile(rf"[\"']\s*{FRAGMENT.pattern}")
@@ -28,7 +29,7 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def test_no_docstring_is_a_fragment() -> None:
     found = [
         f"{path}:{line}: {text.strip().splitlines()[0]}"
-        for path in sorted({*PACKAGE.rglob("*.py"), *TESTS.rglob("*.py")} - GENERATED)
+        for path in sorted({*PACKAGE.rglob("*.py"), *BESIDE.rglob("*.py"), *TESTS.rglob("*.py")} - GENERATED)
         if IN_A_STRING.search(module := path.read_text(encoding="utf-8"))
         for line, text in texts(ast.parse(module))
         if FRAGMENT.match(text.strip())

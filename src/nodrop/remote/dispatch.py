@@ -39,7 +39,7 @@ class Fleet(Protocol):
         ...
 
     def measuring(self, experiment: Experiment) -> Callable[..., RunOutcome]:
-        """As `Measuring`, with experiment and pairs bound. To measure here needs rights, which this
+        """`Measuring` with experiment and pairs bound. To measure here needs rights, which this
         process then has."""
         ...
 

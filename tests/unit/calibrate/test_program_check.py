@@ -30,7 +30,7 @@ class _Job:
 def test_a_filter_of_the_programs_own_is_named_where_packets_do_not_come(arrived: int) -> None:
     """Seen of `tcp port 80` and of `greater 900`: "5,000 packets were sent, and 0 came"."""
     seen: Any = SimpleNamespace(arrived=arrived, dropped=0, sockets=())
-    running: Any = SimpleNamespace(look=lambda: seen)
+    running: Any = SimpleNamespace(sockets=SimpleNamespace(look=lambda: seen))
     link: Any = SimpleNamespace(tx=SimpleNamespace(name="tx", host=SimpleNamespace(job=_Job)))
     with pytest.raises(LabProblem, match=f"and {arrived:,} came to the sockets") as error:
         _answer(running, link, Path("known.pcap"), stopped=False)

@@ -165,7 +165,7 @@ class Lab(ABC):
     ports: tuple[str, str]
     """The sender's and the receiver's, by name."""
     mtu: int | None = None
-    """Of ports that nodrop makes; None: they are the user's."""
+    """MTU of ports that nodrop makes; None: they are the user's."""
     cables: int = 1
     """How many there are between its hosts."""
     programs: AbstractSet[str] = frozenset()

@@ -135,7 +135,7 @@ class NetnsLab(Lab):
         )
 
     def check(self) -> Sequence[Checked]:
-        """With the rights that ports are made with."""
+        """Looks with the rights that ports are made with."""
         lacking: list[str] = []
         try:
             ensure_privileges()
