@@ -51,6 +51,8 @@ def user(real_root: None, node: Path) -> Iterator[list[str]]:
         package = Path(__file__).parents[2] / "src/nodrop"
         shutil.copytree(package, home / "lib/nodrop", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copytree(package.parents[1] / "labs", home / "lib/nodrop/labs")
+        for beside in (package.parents[1] / "packages").glob("*/src/*"):
+            shutil.copytree(beside, home / "lib" / beside.name)
         libraries = sysconfig.get_path("purelib")
         os.chown(home, NOBODY, NOBODY)
         prefix = [

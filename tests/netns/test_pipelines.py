@@ -93,7 +93,7 @@ class Runner:
 
 ENDS = pytest.mark.parametrize(
     ("budget", "code", "verdict", "not_passed"),
-    [("12s", 0, "cannot-tell", "skipped"), depth("120s", 1, "worse", "failure")],
+    [("6s", 0, "cannot-tell", "skipped"), depth("120s", 1, "worse", "failure")],
 )
 
 

@@ -29,7 +29,9 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def test_no_docstring_is_a_fragment() -> None:
     found = [
         f"{path}:{line}: {text.strip().splitlines()[0]}"
-        for path in sorted({*PACKAGE.rglob("*.py"), *BESIDE.rglob("*.py"), *TESTS.rglob("*.py")} - GENERATED)
+        for path in sorted(
+            {*PACKAGE.rglob("*.py"), *BESIDE.rglob("*.py"), *TESTS.rglob("*.py")} - GENERATED
+        )
         if IN_A_STRING.search(module := path.read_text(encoding="utf-8"))
         for line, text in texts(ast.parse(module))
         if FRAGMENT.match(text.strip())
