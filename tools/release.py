@@ -102,8 +102,8 @@ def hashed(root: Path, lock: str, extras: tuple[str, ...]) -> None:
     for extra in extras:
         asked += project["optional-dependencies"][extra]
     if lock == "requirements.lock":
-        for one in siblings(root):
-            asked += [each for each in one["dependencies"] if not each.startswith("nodrop==")]
+        for package in siblings(root):
+            asked += [each for each in package["dependencies"] if not each.startswith("nodrop==")]
     for one in map(Requirement, asked):
         version = pinned.get(canonicalize_name(one.name))
         if version is None or not one.specifier.contains(version, prereleases=True):
