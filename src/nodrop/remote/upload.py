@@ -31,6 +31,8 @@ CONTROL_FOLDER = "/var/lib/nodrop/control"
 """On the host: root's, one folder below it for each content hash."""
 NEEDED = ("pydantic", "pyyaml", "docker")
 """To measure. Controllers and reports, and their statistics, stay where the user is."""
+MEASURE = ("controller", "knob", "lab", "load", "setup", "sut")
+"""Kinds of plugins that a measurement is made of: their packages go along."""
 SUMS = "SHA256SUMS"
 LEFT_OUT = {"__pycache__", "tests", "testing"}
 LOOK_TIMEOUT_S = 60.0
@@ -191,7 +193,8 @@ def _entry_points() -> str:
 def _distributions() -> Iterator[tuple[str, Path]]:
     """Files of the packages needed from site-packages, and of the packages that those need in
     turn."""
-    brought = {p.origin.rpartition(" ")[0] for p in plugins.plugins() if not p.built_in}
+    others = (p for p in plugins.plugins() if p.table in MEASURE and not p.built_in)
+    brought = {p.origin.rpartition(" ")[0] for p in others}
     wanted, seen = [*NEEDED, *sorted(brought)], {"nodrop"}
     while wanted:
         name = re.sub(r"[-_.]+", "-", wanted.pop()).lower()
