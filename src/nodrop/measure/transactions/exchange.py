@@ -101,10 +101,9 @@ class TransactionsWorld(World):
 
     def _link(self, load: Table) -> Link:
         link, answering = super()._link(load), self._answering()
-        if any(one.lies_outside for one in answering):
-            # Its port is of no use: the lab's network ends in it.
-            here = LocalHost(name="this host", node=find_node_binary(), label=self._journal.label)
-            link = replace(link, tx=replace(link.tx, host=here))
+        if self._outside is not None:
+            # The lab's port is of no use: the lab's network ends in it.
+            link = replace(link, tx=replace(link.tx, host=self._outside))
         return replace(link, servers=[one.server(RECEIVER) for one in answering])
 
     def _answering(self) -> Sequence[AnsweringSut]:
