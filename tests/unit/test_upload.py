@@ -1,4 +1,4 @@
-"""What goes to a receiver with nodrop: what a measurement is made of, and no more."""
+"""Files that go to a receiver with nodrop: those that a measurement is made of."""
 
 from __future__ import annotations
 
