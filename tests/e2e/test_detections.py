@@ -79,3 +79,23 @@ def test_what_is_withheld_is_missed_and_nothing_else(tmp_path: Path, run: Run) -
         assert found.detection_loss_ratio == len(missed) / 180
         missed_units.append(len(missed))
     assert max(missed_units) > 3
+
+
+def test_rules_with_a_clock_are_left_out_at_other_speeds_alone(tmp_path: Path, run: Run) -> None:
+    """Five rules ask for a bit that nobody sets, so they alert here at any speed."""
+    rules = [RULES[n % 3].format(f"attack-{n:03d}-x", 9_000_000 + n) for n in range(60)]
+    planted = tmp_path / "planted.rules"
+    planted.write_text("\n".join(rules) + "\n")
+    make = [find_node_binary(), "trace", "make", "demo", tmp_path / "made.pcap", "--packets"]
+    subprocess.run([*make, "6000", "--attacks", planted], check=True, timeout=60)
+    clock = " xbits:isnotset,never,track ip_src; sid:"
+    rules[:5] = [rule.replace(" sid:", clock) for rule in rules[:5]]
+    planted.write_text("\n".join(rules) + "\n")
+    text = TEXT.partition("[matrix]")[0].replace("speed = 4\n", "")
+    outcome = run(text=text + '[matrix]\n"load.speed" = [1, 2]\n')
+    own, faster = sorted(outcome.records, key=lambda one: one.cell["load.speed"])
+    assert own.detections is not None and faster.detections is not None
+    assert (own.detections.expected, own.detections.clocked) == (180, 0)
+    assert (faster.detections.expected, faster.detections.clocked) == (165, 15)
+    assert faster.detections.clocked_rules == [f"1:{9_000_000 + n}" for n in range(5)]
+    assert (faster.detections.missed, faster.detections.surplus) == (0, 0)

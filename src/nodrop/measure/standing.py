@@ -293,7 +293,7 @@ class World(ABC):
             self._end_samplers(sampler, inside)
             self._count()
             self._look_back()
-            self._find()
+            self._find(load)
             if trial.asks_tsc:
                 step("probe tsc")
                 seen.facts["tsc"] = _costs(self.places.envs[0])
@@ -356,13 +356,13 @@ class World(ABC):
         seen.problems += [problem for one in found for problem in one.problems]
         self._keep(found)
 
-    def _find(self) -> None:
+    def _find(self, load: Table) -> None:
         """Reads what the SUT detected, from the log that it wrote for the trial."""
         outcome = self._settings.outcome
         if outcome and isinstance(sut := self._parts.sut(self._cell), Detecting):
             self.trial.step("read detections")
             logs = [one.process.fetch(sut.event_log) for one in self.each]
-            if self._aimed is not None and not own_speed(self._aimed):
+            if not own_speed(load):
                 self.trial.seen.clocks = sut.clocks()
             self.trial.seen.found = read_found(logs, sut.limits(), with_flows="flows" in outcome)
 
