@@ -8,13 +8,12 @@ import select
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from nodrop.config.options import Options, check
 from nodrop.errors import TrialFailed
-from nodrop.ledger.hops import Place
 from nodrop.ledger.imbalance import Role
 from nodrop.ledger.transactions import Messages
 from nodrop.testbed.hosts.api import HostProcess, Json
@@ -24,7 +23,7 @@ from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process
 from nodrop.testbed.setups.contained import LocalView
 from nodrop.testbed.suts.api import NOTHING_SAID, Drained, Readiness, SutCounters
-from nodrop.testbed.suts.mme import SCTP_PREFIX
+from nodrop.testbed.suts.mme import SCTP_PREFIX, Mme
 
 PROC = Path("/proc")
 COMM_CHARACTERS = 15
@@ -47,7 +46,7 @@ class ExternalOptions(Options):
     address: Annotated[str, AfterValidator(_address)]
     """Where it listens: `sctp:10.0.0.5:36412`; without `sctp:`, framed TCP."""
     process: Annotated[str, Field(min_length=1)]
-    """Its process on this host, which is sampled: the PID, or a name that one process has."""
+    """PID of the process to sample on this host, or a name that one process has."""
 
 
 def found(process: str) -> Sequence[int]:
@@ -65,22 +64,14 @@ def found(process: str) -> Sequence[int]:
     return sorted(pids)
 
 
-class External:
+class External(Mme):
     """A `Sut`."""
 
     name = "external"
-    answers: Literal["attach"] = "attach"
-    defrag = False
-    cpus: str | None = None
-    places: Sequence[Place] = ()
-    holds_packets: int | None = None
-    rest_seen_s: float | None = None
+    options: ExternalOptions
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(ExternalOptions, options, table="sut", base=base)
-
-    def needs_bits(self) -> str | None:
-        return None
 
     def problems(self, bits: Bits | None) -> Sequence[str]:
         del bits
@@ -108,9 +99,6 @@ class External:
             "MME that runs; leave it out"
         )
 
-    def files(self) -> Mapping[str, Path]:
-        return {}
-
     def role(self, thread: str) -> Role | None:
         """Unknown: it is any program."""
         del thread
@@ -121,9 +109,6 @@ class External:
             raise TrialFailed(odd)
         (pid,) = found(self.options.process)
         return RunningExternal(self.options, HostProcess(env.near, pid))
-
-    def facts(self) -> Json:
-        return {"options": self.options.model_dump(mode="json")}
 
 
 class ExternalProcess(LocalView):

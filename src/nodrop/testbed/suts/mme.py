@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from nodrop.config.options import check
+from nodrop.config.options import Options, check
 from nodrop.config.subscribers import Subscribers
 from nodrop.errors import NodeDied, TrialFailed
 from nodrop.ledger.hops import Place
@@ -66,22 +66,35 @@ class ReferenceMmeOptions(Subscribers):
     """Seed of the faults."""
 
 
-class ReferenceMme:
-    """A `Sut`. The constructor refuses bad options (BadInput) and touches nothing."""
+class Mme:
+    """The part of a `Sut` that all MMEs have alike."""
 
-    name = "reference-mme"
     answers: Literal["attach"] = "attach"
     defrag = False
     cpus: str | None = None
     places: Sequence[Place] = ()
     holds_packets: int | None = None
     rest_seen_s: float | None = None
-
-    def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
-        self.options = check(ReferenceMmeOptions, options, table="sut", base=base)
+    options: Options
 
     def needs_bits(self) -> str | None:
         return None
+
+    def files(self) -> Mapping[str, Path]:
+        return {}
+
+    def facts(self) -> Json:
+        return {"options": self.options.model_dump(mode="json")}
+
+
+class ReferenceMme(Mme):
+    """A `Sut`. The constructor refuses bad options (BadInput) and touches nothing."""
+
+    name = "reference-mme"
+    options: ReferenceMmeOptions
+
+    def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
+        self.options = check(ReferenceMmeOptions, options, table="sut", base=base)
 
     def problems(self, bits: Bits | None) -> Sequence[str]:
         del bits
@@ -95,9 +108,6 @@ class ReferenceMme:
                 "leave it out"
             )
         return ""
-
-    def files(self) -> Mapping[str, Path]:
-        return {}
 
     def role(self, thread: str) -> Role | None:
         return Role.WORKER if thread == "nodrop-node" else None
@@ -113,9 +123,6 @@ class ReferenceMme:
             running = RunningReferenceMme(job, launched_mono_ns, env)
             stack.pop_all()
         return running
-
-    def facts(self) -> Json:
-        return {"options": self.options.model_dump(mode="json")}
 
 
 class RunningReferenceMme:
