@@ -31,7 +31,7 @@ RUNS = (
     "results/my-20261126T101500Z", "results/nightly-1", "results/nightly-2", "results/nightly-3",
     "RUNDIR", "before/NAME-UTC", "after/NAME-UTC",
 )  # fmt: skip
-"""Where the examples name runs: copies of one that is measured here, each a run of its own."""
+"""Run directories that the examples name: copies of one that is measured here."""
 IN_PROCESS = {
     "baseline",
     "clean",

@@ -77,7 +77,7 @@ class Runner:
         (folder / "temp").mkdir()
 
     def filled(self, text: str) -> str:
-        """`${{ inputs.a }}`: an expression that nobody has said is an error."""
+        """Text with `${{ inputs.a }}` replaced. KeyError if an expression is not known."""
         return re.sub(r"\$\{\{ *([\w.-]+) *\}\}", lambda found: self.known[found[1]], text)
 
     def step(self, step: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:

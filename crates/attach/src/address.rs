@@ -57,7 +57,7 @@ impl Address {
     /// Sets an association up.
     ///
     /// # Errors
-    /// If nobody listens or the system refuses.
+    /// Nobody listens, or the system refuses.
     pub fn connect(&self, within: Duration) -> Result<Box<dyn Association>> {
         Ok(match self {
             Self::Sctp(address) => Box::new(Carried::new(Sctp::connect(*address, within)?)?),
@@ -103,7 +103,7 @@ impl Listener {
         }
     }
 
-    /// The next association; an error of kind `WouldBlock` if there is none.
+    /// The next association, or an error of kind `WouldBlock`.
     ///
     /// # Errors
     /// If the system refuses.

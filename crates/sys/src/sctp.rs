@@ -113,7 +113,7 @@ impl Sctp {
     /// Sets an association up.
     ///
     /// # Errors
-    /// If nobody listens, nobody answers `within`, or the kernel has no SCTP.
+    /// Nobody listens, nobody answers `within`, or the kernel has no SCTP.
     pub fn connect(to: SocketAddr, within: Duration) -> Result<Self> {
         let ours = Self::new()?;
         match connect(ours.0.as_raw_fd(), &ipv4(to)?) {
@@ -143,7 +143,7 @@ impl Sctp {
         Ok(ours)
     }
 
-    /// The next association; an error of kind `WouldBlock` if there is none.
+    /// The next association, or an error of kind `WouldBlock`.
     ///
     /// # Errors
     /// If the system refuses.

@@ -56,19 +56,19 @@ class FleetFile(Options):
     hosts: Annotated[tuple[str, ...], Field(min_length=2)] | None = None
     """Hosts as ssh knows them: the scheduler's, then one for each worker."""
     options: dict[str, Any] | None = None
-    """For dask's own SSHCluster or SLURMCluster, as they are. Of pods: `KubernetesOptions`."""
+    """Options of dask's own SSHCluster or SLURMCluster, unchanged; of pods, `KubernetesOptions`."""
     wait_s: Annotated[float, Field(ge=1, le=LONGEST_WAIT_S)] = 60.0
-    """So long a run waits for a worker, if not one pair has any."""
+    """Longest time that a run waits for a worker while no pair has one."""
     storage: StorageTable | None = None
     """Keeps what samplers wrote, and large files of the SUT, of all pairs. Left out: they stay in
     the run directory."""
     ssh_config: InputFile | None = None
-    """For `storage`, instead of ~/.ssh/config."""
+    """File that `storage` is reached by, instead of ~/.ssh/config."""
 
 
 class KubernetesOptions(Options):
     image: Annotated[str, Field(min_length=1)]
-    """With this nodrop."""
+    """Container image that holds this nodrop."""
     namespace: str | None = None
     env: dict[str, str] = Field(default_factory=dict)
     resources: dict[str, Any] = Field(default_factory=dict)
@@ -86,7 +86,7 @@ class FleetSource:
     text: str
     file: FleetFile
     pairs: Mapping[str, LabSource]
-    """By name, in the order of the file."""
+    """Lab of each pair by its name, in the order of the file."""
 
 
 def load_fleet(path: Path) -> FleetSource:

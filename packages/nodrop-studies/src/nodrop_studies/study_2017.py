@@ -61,7 +61,7 @@ def _autofp(models: Sequence[Model]) -> Judged:
 
 
 def _two_ports(models: Sequence[Model]) -> Judged:
-    """With as many threads on each."""
+    """Judgement of models with as many threads on each of two ports as others have on one."""
     claim = f"Workers gain no more than {PORTS_GAIN} from two NICs"
     pairs = list(_second_port([m for m in models if m.runmode == "workers"]))
     if not pairs:

@@ -158,7 +158,7 @@ class Lab(ABC):
     """The hosts and links of a lab file, brought up fresh for every trial.
 
     Built from the whole file by the entry point of its `kind`; BadInput if the file makes no sense.
-    A lab of this machine alone has defaults for what hosts of the user's need.
+    Its defaults are those of a lab of this machine alone.
     """
 
     name: str
@@ -196,7 +196,7 @@ class Lab(ABC):
 
     @abstractmethod
     def facts(self) -> Json:
-        """For the manifest."""
+        """Facts for the manifest."""
 
     def receiving(self, how: Receiving) -> Lab:
         """This lab, with ports that take frames so; asked where `mtu` is known."""

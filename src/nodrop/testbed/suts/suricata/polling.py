@@ -32,7 +32,7 @@ def frame_room(rings: Sequence[Ring]) -> Json | None:
 
 
 class Emptied:
-    """Nothing waits in the ring at two looks in a row."""
+    """Rest of a ring: nothing waits in it at two looks in a row."""
 
     def __init__(self, sockets: OutsideSockets) -> None:
         self._sockets = sockets
@@ -138,7 +138,7 @@ class RingBelowDriver:
 
 
 class Unmoved:
-    """Its counters are the same at two looks in a row."""
+    """Rest of a device: its counters are the same at two looks in a row."""
 
     worked_s: float | None = None
 

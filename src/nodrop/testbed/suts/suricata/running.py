@@ -120,7 +120,7 @@ class Intake(Protocol):
     is left."""
 
     sockets: bool
-    """Its threads take packets from sockets of the kernel."""
+    """Whether its threads take packets from sockets of the kernel."""
     sources: Mapping[str, str]
     """Counters that replace those which Suricata names, by the field of SutCounters."""
 
