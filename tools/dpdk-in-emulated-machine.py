@@ -2,8 +2,8 @@
 
 Boots QEMU q35 with an Intel IOMMU and two NICs behind it (virtio, e1000), all in software. In there
 nodrop binds each to vfio-pci, with the way back in its journal, launches Suricata of the image
-`suricata-dpdk` on it, reads its counters and gives the device back: also after a kill -9, by
-`nodrop undo`. Needs root, qemu-system-x86, mmdebstrap, e2fsprogs; minutes, so not for CI. Run it as
+`suricata-dpdk` on it, reads its counters and gives the device back: also after a kill -9, by the
+undo journal. Needs root, qemu-system-x86, mmdebstrap, e2fsprogs; minutes, so not for CI. Run it as
 `python tools/dpdk-in-emulated-machine.py [FOLDER]`.
 """
 
@@ -76,7 +76,7 @@ def proved(heard: Path) -> bool:
                 books["captured"], books["dropped"], books["decoded"]) == (FRAMES, 0, FRAMES),
             f"{name}: given back": said[f"{name} at last"]["driver"] == first["driver"],
             f"{name}: killed while Suricata ran on it": killed["driver"] == "vfio-pci",
-            f"{name}: given back by nodrop undo": said[f"{name} undone"]["driver"]
+            f"{name}: given back by the undo journal": said[f"{name} undone"]["driver"]
             == first["driver"] and said[f"{name} undone"]["suricatas"] == 0,
         }  # fmt: skip
     for words, true in wanted.items():

@@ -110,7 +110,7 @@ def facts(running: RunningSuricata) -> dict[str, Any]:
 
 
 def killed_and_undone(name: str, device: PciDevice) -> None:
-    """A controller that dies while Suricata captures; `nodrop undo` brings the device back."""
+    """A controller that dies while Suricata captures; its journal brings the device back."""
     died = subprocess.run([sys.executable, __file__, "die", device.address], check=False,
                           timeout=PATIENCE_S)  # fmt: skip
     say(f"{name} killed", status=died.returncode, driver=device.driver(), suricatas=suricatas())
