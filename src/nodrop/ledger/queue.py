@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import exp, inf, log, sqrt
 from statistics import fmean, median, stdev
 
@@ -93,6 +93,10 @@ class Queue:
     def highest(self) -> int:
         return max((look.packets for look in self.looks), default=0)
 
+    @property
+    def polled(self) -> bool:
+        return any(one.ran_ns is None for one in self.reader)
+
     @cached_property
     def service(self) -> Service:
         return Service(self)
@@ -139,7 +143,9 @@ class Gap:
     left: int
     """Packets that departed."""
     queued: bool
-    """Packets waited all the time."""
+    """Packets waited all the time. Before a reader that polls, from when it was kept off."""
+    drains: bool
+    """Packets waited at its begin."""
 
     @property
     def ns(self) -> int:
@@ -159,7 +165,8 @@ def gaps(queue: Queue) -> list[Gap]:
                 came=max(0, now.arrived - then.arrived),
                 taken=max(0, now.arrived - now.dropped - then.arrived + then.dropped),
                 left=left - departed,
-                queued=_waits(queue, then) and _waits(queue, now),
+                queued=_waits(queue, now) and (queue.polled or _waits(queue, then)),
+                drains=_waits(queue, then),
             )
         )
         departed = left
@@ -209,10 +216,9 @@ class Service:
                 each = self.typical_ns
             elif (ran_ns := spell.reader.ran_ns) is None:
                 each = self.typical_ns
-                whole_ns = spell.reader.end_ns - spell.reader.begin_ns
-                queued = min(1.0, spell.queued_ns / whole_ns) if whole_ns else 0.0
+                # Packets wait as soon as it is kept off: all of that time has a queue.
                 if spell.queued_ns:
-                    self._spread(spell, spell.reader.kept_off_ns * queued, 0.0)
+                    self._spread(spell, spell.reader.kept_off_ns, 0.0)
             else:
                 alone = self.typical_ns * spell.unqueued
                 idle = max(0.0, spell.queued_ns - max(0.0, ran_ns - alone))
@@ -243,7 +249,8 @@ class Service:
 
     def _typical(self, spells: Sequence[_Spell]) -> float:
         """From times in which nothing queued, else from all; of a reader that polls, from those in
-        which packets waited."""
+        which packets waited: what half of them took at most, as many of those times have it kept
+        off its CPU."""
         told = [(s, s.reader.ran_ns) for s in spells if s.reader and s.reader.ran_ns is not None]
         calm = [(s, ran_ns) for s, ran_ns in told if s.unqueued and not s.queued_ns]
         packets = sum(s.unqueued for s, _ in calm)
@@ -252,9 +259,9 @@ class Service:
         left = sum(gap.left for s, _ in told for gap in map(self.gaps.__getitem__, s.gaps))
         if left:
             return sum(ran_ns for _, ran_ns in told) / left
-        queued = [gap for gap in self.gaps if gap.queued]
-        left = sum(gap.left for gap in queued)
-        return sum(gap.ns for gap in queued) / left if left else 0.0
+        each = sorted((gap.ns / gap.left, gap.left) for gap in self.gaps if gap.drains and gap.left)
+        departed = [*accumulate(packets for _, packets in each)]
+        return each[bisect_right(departed, departed[-1] // 2)][0] if each else 0.0
 
     def _spread(self, spell: _Spell, absent: float, asleep: float) -> None:
         """Absence falls where fewest packets departed for the time that passed, sleep anywhere."""

@@ -7,7 +7,15 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from nodrop.ledger.level import ROOMY_SLOTS, Level, Look, Ring
-from nodrop.ledger.queue import Observation, Queue, Reader, Sends, limit_times, reproduced
+from nodrop.ledger.queue import (
+    QUEUED,
+    Observation,
+    Queue,
+    Reader,
+    Sends,
+    limit_times,
+    reproduced,
+)
 from nodrop.ledger.thread_times import TAKEN, Spans, Timeline, Went, each_interval
 from nodrop.protocol import SentProfile
 from nodrop.testbed.suts.api import SutCounters
@@ -19,6 +27,11 @@ UNSEEN_RATIO, UNSEEN_PACKETS = 0.02, 20
 them back: what came since the look before is in no look."""
 KEPT_OFF = tuple(went for went in TAKEN if went is not Went.SOFTIRQ)
 """Interrupts take packets in: they are a part of what a packet costs."""
+
+
+AT_ONCE = 64
+"""A worker that polls takes 32 packets at a time (Suricata's BURST_SIZE), whose places are free
+before it works on them. As many come meanwhile, and more, without a queue."""
 
 
 def queues(
@@ -67,6 +80,7 @@ def queues(
             lost=lost if lost is not None else looks[-1].dropped - looks[0].dropped,
             sends=sends,
             thread=thread or "",
+            busy_from=max(QUEUED, min(AT_ONCE, (ring.slots or 0) // 8)) if polls else QUEUED,
         )
         found.append(queue)
     return found
