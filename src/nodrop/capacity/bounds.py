@@ -31,6 +31,9 @@ OF_OTHERS = 2
 ODD_WORTH = 3
 """Good trials that a load needs beside each that was set aside, or it is not said to be
 carried."""
+BRIMFUL = 0.97
+"""A load that filled its ring further the last time is not called carried: the next trial of it may
+lose."""
 LEAST_MARGIN = 0.2
 """Part of the width that was asked for."""
 SPREADS_BELOW = 2.0
@@ -197,7 +200,13 @@ class Bounds:
 
     def refuted(self, value: float) -> bool:
         missed = len(self._missed(value))
-        return missed > MOST_MISSED * (self.good(value) + missed)
+        return missed > MOST_MISSED * (self.good(value) + missed) or value in self._brimful
+
+    @cached_property
+    def _brimful(self) -> set[float]:
+        """Loads that were carried, but the last time with next to no room in the ring."""
+        last = {s.trial.value: s.trial.excess(self.goal) for s in self.said if s.good}
+        return {value for value, excess in last.items() if (excess or 0.0) > BRIMFUL}
 
     @property
     def shown(self) -> bool:
@@ -214,11 +223,14 @@ class Bounds:
     def _lower_aim(self) -> float:
         aim = self._between[0] if self._misled else self._limit / (1 + self.below)
         for _ in range(len(self.said)):
-            missed = self._missed(aim * (1 + self._width / 4))
-            if len(missed) <= MOST_MISSED * max(self.proofs, self.good(aim) + len(missed)):
+            most = aim * (1 + self._width / 4)
+            missed = self._missed(most)
+            few = len(missed) <= MOST_MISSED * max(self.proofs, self.good(aim) + len(missed))
+            reached = [] if few else [min(s.trial.value, s.at or math.inf) for s in missed]
+            reached += [v for v in self._brimful if most / (1 + self._width / 2) <= v <= most]
+            if not reached:
                 break
-            least = min(s.trial.value if s.at is None else min(s.at, s.trial.value) for s in missed)
-            aim = min(aim, least) / (1 + self._width / 2)
+            aim = min(aim, *reached) / (1 + self._width / 2)
         return aim
 
     @cached_property
