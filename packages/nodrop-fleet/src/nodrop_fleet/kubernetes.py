@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,6 +11,7 @@ from typing import Any
 
 from nodrop.errors import LabProblem, NodropError, NotReady
 from nodrop.testbed.hosts.api import Json
+from nodrop.testbed.hosts.waiting import looks
 from nodrop_fleet.file import FleetFile, kubernetes_options
 from nodrop_fleet.worker import CONFIG, WORKER, Workers, environment, imported, in_a_line
 
@@ -93,15 +93,12 @@ class Pods(Workers):
 
     def scheduler(self, wait_s: float) -> Any:
         """Its pod, once it answers."""
-        until = time.monotonic() + wait_s
-        while True:
+        for _ in looks(wait_s, every_s=LOOK_S):
             for pod in self._get("pods"):
                 if _part(pod) == "scheduler" and pod.ready():
                     return pod
-            if time.monotonic() > until:
-                why = f"no scheduler in Kubernetes after {wait_s:g} s: {self.why_none()}"
-                raise NotReady(why, hint=self.hint)
-            time.sleep(LOOK_S)
+        why = f"no scheduler in Kubernetes after {wait_s:g} s: {self.why_none()}"
+        raise NotReady(why, hint=self.hint)
 
 
 def _part(made: Any) -> str:
@@ -224,15 +221,12 @@ def _delete_if_idle(cluster: Any, seconds: int) -> None:
 
 def _delete(cluster: Any) -> None:
     """With all that was made of it: pods undo before they end."""
-    until = time.monotonic() + GONE_S
     try:
         if cluster.exists():  # else the operator was faster
             _delete_if_idle(cluster, 0)
             cluster.delete(propagation_policy="Foreground")
-        while cluster.exists():
-            if time.monotonic() > until:
-                raise TimeoutError(f"it is still there after {GONE_S:g} s")
-            time.sleep(LOOK_S)
+        if all(cluster.exists() for _ in looks(GONE_S, every_s=LOOK_S)):
+            raise TimeoutError(f"it is still there after {GONE_S:g} s")
     except Exception as error:
         raise LabProblem(
             f"DaskCluster {cluster.name} may be left in Kubernetes: {in_a_line(error)}",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from nodrop.ledger.sender import Quota
 from nodrop.protocol import Captures, CaptureSocket, NotVisible, RingLevels, RingSpells
 from nodrop.testbed.hosts.api import Action, HostProcess, Json, UndoJournal
 from nodrop.testbed.hosts.processes import Jobs, KeptProbe
+from nodrop.testbed.hosts.waiting import looks
 
 REMOVAL_S = 10.0
 """A program with gigabytes of rings takes seconds to end."""
@@ -480,18 +480,17 @@ class SocketWatch:
 
 def remove_group(group: Path, *, within_s: float = REMOVAL_S) -> None:
     """Removes a group whose processes are ending. OSError if one is left in it."""
-    deadline = time.monotonic() + within_s
-    while True:
+    for passed_s in looks(within_s, every_s=0.05):
         try:
-            return group.rmdir()
+            group.rmdir()
+            return
         except FileNotFoundError:
-            return None
+            return
         except OSError:
             # The kernel lists a process that ends no more, and counts it until its rings are freed.
             # No event of version 1 tells when.
-            if time.monotonic() > deadline:
+            if passed_s >= within_s:
                 raise
-        time.sleep(0.05)
 
 
 if __name__ == "__main__":  # of `nodrop undo` (hosts/reversal.py)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import struct
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from typing import Any, Self
 from nodrop.config.units import count_of
 from nodrop.protocol import OverhearResult, ReplayResult, SinkResult
 from nodrop.testbed.hosts.api import Host, Json, OverhearJob, Port, SinkJob, rise
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.labs.api import Checked
 from nodrop.testbed.labs.netns import ETHERNET_HEADER_BYTES
 
@@ -96,12 +96,10 @@ def cross(
 
 def _await(sink: SinkJob, packets: int) -> None:
     """Waits until so many have arrived, or none can be on their way any more."""
-    deadline = time.monotonic() + ARRIVAL_S
-    while time.monotonic() < deadline:
+    for _ in looks(ARRIVAL_S):
         samples = sink.samples()
         if samples and samples[-1]["tp_packets"] >= packets:
             return
-        time.sleep(POLL_S)
 
 
 def capture(lengths: Sequence[int], *, src: str, dst: str, ethertype: int) -> bytes:

@@ -14,7 +14,6 @@ import shutil
 import socket
 import struct
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +21,7 @@ from pathlib import Path
 from nodrop.errors import LabProblem
 from nodrop.testbed.hosts.api import Action, UndoJournal
 from nodrop.testbed.hosts.local import run_command
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.labs.nic import COMMAND_TIMEOUT_S, ONCE_BACK, ipv6_off, must, set_ipv6_off
 
 # How a NIC spreads packets over its queues: hash key, table, function and fields, and flow rules.
@@ -229,11 +229,8 @@ def bring_back(port: str, module: str, mtu: str, before: str, ipv6: str) -> None
     """Loads the driver and restores the port's settings; it may be repeated. `before`: the words
     that `settings` gave."""
     must(["modprobe", module], timeout_s=LOAD_TIMEOUT_S)
-    deadline = time.monotonic() + BACK_TIMEOUT_S
-    while not (NICS / port).exists():
-        if time.monotonic() > deadline:
-            raise LabProblem(f"{port} is not back {BACK_TIMEOUT_S:g} s after {module} was loaded")
-        time.sleep(0.01)
+    if not any((NICS / port).exists() for _ in looks(BACK_TIMEOUT_S)):
+        raise LabProblem(f"{port} is not back {BACK_TIMEOUT_S:g} s after {module} was loaded")
     must(["ip", "link", "set", port, "mtu", mtu])
     for shows, sets in KINDS.items():
         if words := _otherwise(port, shows, before):

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, closing, contextmanager
@@ -26,6 +25,7 @@ from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.hosts.packages import DEBIAN
 from nodrop.testbed.hosts.reversal import NETNS_FOLDER
 from nodrop.testbed.hosts.rights import USERNS_VARIABLE, ensure_privileges, privileges_lacking
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.labs import offloads
 from nodrop.testbed.labs.api import Checked, Lab, Receiving
 
@@ -279,17 +279,15 @@ def wait_up(
     netns: str, port: str, *, timeout_s: float = UP_TIMEOUT_S, hint: str | None = None
 ) -> None:
     """Until the kernel's link watch has seen the carrier: an earlier frame would be dropped."""
-    deadline = time.monotonic() + timeout_s
-    state = ""
-    while state != "UP":
-        if time.monotonic() > deadline:
-            raise LabProblem(f"lab: {port} is {state}, not UP, after {timeout_s:g} s", hint=hint)
+    for _ in looks(timeout_s):
         shown = run_command(
             ["ip", "-n", netns, "-j", "link", "show", port],
             where="lab",
             timeout_s=COMMAND_TIMEOUT_S,
         )
-        state = json.loads(shown.stdout)[0]["operstate"]
+        if (state := json.loads(shown.stdout)[0]["operstate"]) == "UP":
+            return
+    raise LabProblem(f"lab: {port} is {state}, not UP, after {timeout_s:g} s", hint=hint)
 
 
 # Ports on their way into a container: its namespace gets a name, the port moves in, is up.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from nodrop.testbed.hosts.packages import DEBIAN
 from nodrop.testbed.hosts.relay import RELAY_VARIABLE, Held, HeldHere
 from nodrop.testbed.hosts.ssh import BECOMING, PATH, Become, SshHost
 from nodrop.testbed.hosts.ssh_connection import SshConnection
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.labs import driver
 from nodrop.testbed.labs.api import Checked, Lab, Prepared, Storage
 from nodrop.testbed.labs.cable import prove, prove_one_way
@@ -477,18 +477,16 @@ def _named(role: str, host: str | None) -> str:
 
 def _wait_for_carrier(host: SshHost, port: str) -> None:
     """The receiver's port was down while it moved, and so was the cable."""
-    deadline = time.monotonic() + CARRIER_TIMEOUT_S
-    while True:
+    for _ in looks(CARRIER_TIMEOUT_S):
         with making_sense(f"what `ip link` says on {host.name}"):
             shown = decode(host.run(["ip", "-j", "link", "show", port]).stdout)[0]
             if carries(shown):
                 return
             state = shown["operstate"]
-        if time.monotonic() > deadline:
-            raise LabProblem(
-                f"{host.name}: {port} is {state}, not UP, after {CARRIER_TIMEOUT_S:g} s",
-                hint=NO_CARRIER,
-            )
+    raise LabProblem(
+        f"{host.name}: {port} is {state}, not UP, after {CARRIER_TIMEOUT_S:g} s",
+        hint=NO_CARRIER,
+    )
 
 
 def carries(shown: Json) -> bool:

@@ -26,6 +26,7 @@ from nodrop.protocol import Counters
 from nodrop.testbed.hosts.api import Child, HostProcess, Json, Link, Port, UndoJournal, rise
 from nodrop.testbed.hosts.processes import cpu_s as cpu_s_of
 from nodrop.testbed.hosts.processes import ended
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.labs.addresses import RECEIVER, addressed, show
 from nodrop.testbed.load.api import (
     LoadGenerator,
@@ -251,12 +252,13 @@ def _to_its_end(process: Child, link: Link, tick: Tick, deadline: float) -> floa
 
 
 def _wait_listening(log: Path, server: Child) -> None:
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while HEARD not in read_end(log, bytes_from_end=LONGEST_WORDS):
-        if server.poll() is not None or time.monotonic() > deadline:
-            words = read_end(log.with_suffix(".err"), bytes_from_end=LONGEST_WORDS)
-            raise LoadFailed(f"iperf3's server does not listen: {words.decode(errors='replace')}")
-        time.sleep(0.01)
+    for _ in looks(READY_TIMEOUT_S):
+        if HEARD in read_end(log, bytes_from_end=LONGEST_WORDS):
+            return
+        if server.poll() is not None:
+            break
+    words = read_end(log.with_suffix(".err"), bytes_from_end=LONGEST_WORDS)
+    raise LoadFailed(f"iperf3's server does not listen: {words.decode(errors='replace')}")
 
 
 def _said(log: Path) -> Json:

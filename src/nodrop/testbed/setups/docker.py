@@ -36,6 +36,7 @@ from nodrop.testbed.hosts.local import LABEL_VARIABLE, LocalHost
 from nodrop.testbed.hosts.node import file_sha256
 from nodrop.testbed.hosts.processes import seen_inside
 from nodrop.testbed.hosts.rights import entering
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image_tree import Bits, image_tar
 from nodrop.testbed.labs.netns import MACVTAP, add_macvtap, moved_port, named_namespace
 from nodrop.testbed.setups import contained
@@ -49,7 +50,6 @@ from nodrop.testbed.setups.api import (
 )
 from nodrop.testbed.setups.contained import (
     NODE_INSIDE,
-    POLL_S,
     WORK_INSIDE,
     ContainedEnv,
     ContainedJob,
@@ -318,16 +318,16 @@ class DockerEnv(ContainedEnv):
         """A PID of a rootless or virtualised Docker means no process here, or another one. And
         on a busy machine Docker says that a container has started while it is still runc's own
         process."""
-        deadline = time.monotonic() + EXEC_TIMEOUT_S
-        while (seen := seen_inside(HostProcess(self.near, pid))) is None or (
-            seen["lab"] != self._journal.label
-        ):
-            if time.monotonic() > deadline or seen is None:
-                raise LabProblem(
-                    f"PID {pid}, which Docker names as the container's, is not that here",
-                    hint="it ended at once, or Docker runs in a machine of its own",
-                )
-            time.sleep(POLL_S)
+        for _ in looks(EXEC_TIMEOUT_S):
+            seen = seen_inside(HostProcess(self.near, pid))
+            if seen is None:
+                break
+            if seen["lab"] == self._journal.label:
+                return
+        raise LabProblem(
+            f"PID {pid}, which Docker names as the container's, is not that here",
+            hint="it ended at once, or Docker runs in a machine of its own",
+        )
 
 
 def _entry(process: ProcessSpec, *outputs: str, gated: bool) -> list[str]:

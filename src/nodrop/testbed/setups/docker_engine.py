@@ -20,6 +20,7 @@ from nodrop.protocol import ProcessEntry
 from nodrop.testbed.hosts.node import Pipes
 from nodrop.testbed.hosts.processes import labelled_processes, listener_of
 from nodrop.testbed.hosts.rights import in_user_namespace
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.setups.contained import Ending
 
 if TYPE_CHECKING:
@@ -72,7 +73,6 @@ REQUEST_TIMEOUT_S = 60.0
 """An import moves 200 MB; anything else answers within a second."""
 GONE_TIMEOUT_S = 30.0
 """From the request on; on two CPUs with a load of 15 it took more than 8 s."""
-POLL_S = 0.02
 
 
 def docker_url() -> str:
@@ -183,8 +183,7 @@ class DockerEngine:
     def ended(self, container: str, *, timeout_s: float) -> Ending:
         """The end of a container that has ended or is about to, from the daemon's memory of events:
         with the container its state is gone."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+        for _ in looks(timeout_s):
             with self._told("ask how the container ended"):
                 # Read to its end, each time anew: the SDK cannot close a stream of events early
                 # without leaving its socket to the garbage collector.
@@ -203,7 +202,6 @@ class DockerEngine:
                 if event["Action"] == "die":
                     status = int(event["Actor"]["Attributes"]["exitCode"])
                     return Ending.of(status, out_of_memory=out_of_memory)
-            time.sleep(POLL_S)
         raise LabProblem(f"Docker at {self.url} did not say how the container ended")
 
     def servants(self, pid: int, processes: Mapping[str, ProcessEntry]) -> Sequence[int]:
@@ -249,15 +247,16 @@ class DockerEngine:
 
     def _until_gone(self, containers: Sequence[str]) -> None:
         """Their cgroups and mounts go before their names do."""
-        deadline = time.monotonic() + GONE_TIMEOUT_S
-        while left := {one: state for one in containers if (state := self._state(one))}:
-            if time.monotonic() > deadline:
-                words = ", ".join(f"{container[:12]} ({left[container]})" for container in left)
-                raise LabProblem(
-                    f"Docker at {self.url} has not removed within {GONE_TIMEOUT_S:g} s: {words}",
-                    hint="see the daemon's log, then run `nodrop undo`",
-                )
-            time.sleep(POLL_S)
+        left: dict[str, str] = {}
+        for _ in looks(GONE_TIMEOUT_S):
+            left = {one: state for one in containers if (state := self._state(one))}
+            if not left:
+                return
+        words = ", ".join(f"{container[:12]} ({left[container]})" for container in left)
+        raise LabProblem(
+            f"Docker at {self.url} has not removed within {GONE_TIMEOUT_S:g} s: {words}",
+            hint="see the daemon's log, then run `nodrop undo`",
+        )
 
     def _state(self, container: str) -> str:
         """In Docker's word; "" if it is gone."""

@@ -18,6 +18,7 @@ from nodrop.protocol import Counters, ProcessInside, SampleResult
 from nodrop.testbed.hosts.api import AnyJob, Host, HostProcess, Json, Port, SampleJob, rise
 from nodrop.testbed.hosts.guest import GuestHost
 from nodrop.testbed.hosts.processes import Inside, inside, seen_inside
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.setups.api import PlaceReading, ProcessSpec, Proof, SamplesInside, proof_of
 from nodrop.testbed.setups.docker import MACVLAN, macvtap_books
 from nodrop.testbed.setups.qemu import RunningMachine
@@ -366,8 +367,7 @@ class GuestSamples:
 
     def _await_first_row(self) -> None:
         """The load comes next, and what is used before the first row is in no figure."""
-        deadline = time.monotonic() + RESULT_TIMEOUT_S
-        while time.monotonic() < deadline:
+        for _ in looks(RESULT_TIMEOUT_S):
             with suppress(FileNotFoundError):
                 if b"\n" in self._host.read_file(self._spool):
                     return
@@ -447,12 +447,11 @@ class GuestEnv:
     def read(self) -> PlaceReading:
         """Once QEMU has fetched what the macvtap's queue holds: until then the guest still gets
         packets. What never arrives is left to the books."""
-        deadline = time.monotonic() + FETCH_TIMEOUT_S
-        while True:
+        for _ in looks(FETCH_TIMEOUT_S):
             found = self._read()
-            waiting = queued_packets(self._tap_name, self._guest_nic, found)
-            if waiting == 0 or time.monotonic() > deadline:
-                return found
+            if queued_packets(self._tap_name, self._guest_nic, found) == 0:
+                break
+        return found
 
     def samples_inside(self) -> Mapping[str, SamplesInside]:
         program = self._process.inside_pid if self._process is not None else None

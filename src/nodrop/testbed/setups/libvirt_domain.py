@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from xml.etree import ElementTree
 
 from nodrop.errors import LabProblem
 from nodrop.installation import adding
+from nodrop.testbed.hosts.waiting import looks
 
 CHANNEL = "nodrop.ctl"
 DETACH_TIMEOUT_S = 60.0
@@ -82,19 +82,18 @@ class Domain:
 
     def detach(self, port: str) -> None:
         """Waits until the guest has let go of it; no matter whether it is there."""
-        deadline = time.monotonic() + DETACH_TIMEOUT_S
         live = self._libvirt.VIR_DOMAIN_AFFECT_LIVE
         refused = "its guest does not let go"
         with suppress(DomainGone):
-            while self.running and (found := self._nic(port)) is not None:
-                if time.monotonic() > deadline:
-                    raise LabProblem(f"domain {self.name} keeps the NIC on {port}: {refused}")
+            for _ in looks(DETACH_TIMEOUT_S, every_s=POLL_S):
+                if not self.running or (found := self._nic(port)) is None:
+                    return
                 description = ElementTree.tostring(found, encoding="unicode")
                 try:
                     self._domain.detachDeviceFlags(description, live)
                 except self._libvirt.libvirtError as error:
                     refused = str(error)  # also if it is on its way out already
-                time.sleep(POLL_S)
+            raise LabProblem(f"domain {self.name} keeps the NIC on {port}: {refused}")
 
     def close(self) -> None:
         self._connection.close()

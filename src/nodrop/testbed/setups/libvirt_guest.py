@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,6 +24,7 @@ from nodrop.testbed.hosts.api import Action, Host, HostProcess, Json, Link, Port
 from nodrop.testbed.hosts.guest import NODE, GuestHost, GuestLine
 from nodrop.testbed.hosts.processes import listener_of, usage
 from nodrop.testbed.hosts.rights import USERNS_VARIABLE
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs.netns import add_macvtap_here
 from nodrop.testbed.setups.api import Limits, PlaceReading
@@ -247,13 +247,11 @@ class LibvirtEnv(GuestEnv):
         return name
 
     def _named(self, mac: str) -> str:
-        deadline = time.monotonic() + NIC_TIMEOUT_S
-        while time.monotonic() < deadline:
+        for _ in looks(NIC_TIMEOUT_S, every_s=POLL_S):
             for name in self.host.run(["ls", "/sys/class/net"]).stdout.split():
                 said = self.host.run(["cat", f"/sys/class/net/{name}/address"], check=False)
                 if said.stdout.strip() == mac:
                     return name
-            time.sleep(POLL_S)
         raise LabProblem(
             f"the guest of domain {self._domain.name} does not see its new NIC {mac} within "
             f"{NIC_TIMEOUT_S:g} s",

@@ -22,6 +22,7 @@ from nodrop.testbed.hosts.control_groups import oom_events_of, oom_kills
 from nodrop.testbed.hosts.local import LABEL_VARIABLE, LocalHost, run_command
 from nodrop.testbed.hosts.node import start_child
 from nodrop.testbed.hosts.rights import entering, give, in_user_namespace, sut_user
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups import contained
 from nodrop.testbed.setups.api import Limits, ProcessSpec
@@ -285,15 +286,14 @@ def _bind(source: Path, target: str, how: str) -> Json:
 
 def _pid(file: Path, runc: Runc, complaint: Callable[[Runc], bytes]) -> int:
     """runc writes it whole, under another name first, once the container runs."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while not file.exists():
-        if runc.poll() is not None and not file.exists():
+    for _ in looks(START_TIMEOUT_S, every_s=POLL_S):
+        ended = runc.poll() is not None
+        if file.exists():
+            return int(file.read_text())
+        if ended:
             said = complaint(runc).decode(errors="replace").strip()[-500:]
             raise LabProblem(f"runc cannot make the container: {said}")
-        if time.monotonic() > deadline:
-            raise LabProblem(f"runc does not start the container within {START_TIMEOUT_S:g} s")
-        time.sleep(POLL_S)
-    return int(file.read_text())
+    raise LabProblem(f"runc does not start the container within {START_TIMEOUT_S:g} s")
 
 
 def _end(runc: Runc) -> None:

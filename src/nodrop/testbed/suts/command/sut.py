@@ -23,6 +23,7 @@ from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.control_groups import Watched
 from nodrop.testbed.hosts.folders import state_folder
 from nodrop.testbed.hosts.node import file_sha256
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process, ProcessSpec
 from nodrop.testbed.suts.api import (
@@ -369,21 +370,19 @@ class RunningCommand(SinceMark):
         path = self._file(said.source)
         if said.signal is None:
             return self._statement(said, self._end_of(path), "at rest")
-        begin, deadline = _size(path), time.monotonic() + ANSWER_TIMEOUT_S
+        begin = _size(path)
         self.process.signal(getattr(signal, f"SIG{said.signal}"))
-        while True:
+        for _ in looks(ANSWER_TIMEOUT_S, every_s=POLL_S):
             self._must_live(f"at SIG{said.signal}")
             path = self.process.fetch(path.name)
             new = read_from(path, begin, most_bytes=STATEMENT_BYTES).decode(errors="replace")
             if said.how_often(new):
                 break
-            if time.monotonic() > deadline:
-                raise TrialFailed(
-                    f"{self._sut.name} says nothing within {ANSWER_TIMEOUT_S:g} s of "
-                    f"SIG{said.signal}",
-                    reason=Reason.NOT_READ,
-                )
-            time.sleep(POLL_S)
+        else:
+            raise TrialFailed(
+                f"{self._sut.name} says nothing within {ANSWER_TIMEOUT_S:g} s of SIG{said.signal}",
+                reason=Reason.NOT_READ,
+            )
         self.sockets.owner_read()
         return self._statement(said, new, f"at SIG{said.signal}")
 

@@ -14,6 +14,7 @@ from nodrop.errors import LabProblem, TrialFailed
 from nodrop.ledger.hops import Reason
 from nodrop.testbed.hosts.api import Json, Port
 from nodrop.testbed.hosts.processes import PacketSocket
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.setups.api import Env, Process
 from nodrop.testbed.suts.api import (
     NOTHING_SAID,
@@ -220,11 +221,11 @@ class RunningSuricata(SinceMark):
     # --- ready ----------------------------------------------------------------------------------
 
     def wait_ready(self, *, timeout_s: float) -> Readiness:
-        deadline = time.monotonic() + timeout_s
-        while (sockets := self._listening()) is None:
-            if time.monotonic() > deadline:
-                raise self._late(timeout_s)
-            time.sleep(POLL_S)
+        for _ in looks(timeout_s, every_s=POLL_S):
+            if (sockets := self._listening()) is not None:
+                break
+        else:
+            raise self._late(timeout_s)
         self._intake.must_be_readable()
         ready_mono_ns = time.monotonic_ns()
         self._rings = self._read_rings(sockets)
@@ -490,14 +491,12 @@ class RunningSuricata(SinceMark):
 
     def _why_silent(self, error: TrialFailed) -> TrialFailed:
         """The command socket failed: because it died just now, or stands still?"""
-        deadline = time.monotonic() + DEATH_GRACE_S
-        while time.monotonic() < deadline:
+        for _ in looks(DEATH_GRACE_S, every_s=POLL_S):
             status = self.process.poll()
             if status is not None:
                 return died(self.process, self._said(), status, during="before it was stopped")
             if self._stands_still():
                 return stopped()
-            time.sleep(POLL_S)
         return error
 
     def _stands_still(self) -> bool:
