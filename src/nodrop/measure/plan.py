@@ -38,7 +38,14 @@ from nodrop.measure.cells import (
     port_traces_words,
     traces_of,
 )
-from nodrop.measure.controllers.blocks import Asked, AskedCell, Controller, Factors, TrialInput
+from nodrop.measure.controllers.blocks import (
+    Asked,
+    AskedCell,
+    Controller,
+    Factors,
+    TrialInput,
+    TrialSource,
+)
 from nodrop.results.capacity import Forecast
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.testbed.labs.api import Receiving
@@ -93,6 +100,8 @@ class Plan:
     """Repetitions of each cell; at most so many, if there is a rule."""
     controller: Controller
     """A new one, which has seen no trial."""
+    told: TrialSource | None = None
+    """Trials that another process names, which has the controller; None if it is here."""
     load_s: float | None
     """Seconds that the loads of all certain trials take as intended; None if one cannot be known
     beforehand."""
@@ -143,6 +152,10 @@ class Plan:
         ]
         return replace(self, cells=tuple(cells), parting=found, cpus_in_common=True)
 
+    @property
+    def trials(self) -> TrialSource:
+        return self.told or self.controller
+
     def as_parted(self, asked: TrialInput) -> TrialInput:
         """Its controller knows of no CPUs."""
         cell = self.cell(asked.cell)
@@ -160,7 +173,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """For `nodrop plan --json`: what is known, each trial with the tables of its cell."""
         found = asdict(self)
-        del found["controller"], found["looks"], found["parted_senders"]
+        del found["controller"], found["told"], found["looks"], found["parted_senders"]
         found["rule"] = None if self.rule is None else self.rule.model_dump()
         found["cells"] = [cell.factors for cell in self.cells]
         for told, length in zip(found["lengths"], self.lengths, strict=True):

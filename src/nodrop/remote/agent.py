@@ -24,7 +24,7 @@ import nodrop
 from nodrop.config.options import INPUTS
 from nodrop.errors import ENDING, Interrupted, LabProblem, NodropError, SystemRefused, interrupts
 from nodrop.measure.baselines import standing_here
-from nodrop.measure.controllers.blocks import May, Outlook, TrialInput, any_trial
+from nodrop.measure.controllers.blocks import May, TrialInput, any_trial
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Plan, Progress
 from nodrop.measure.preflight import doctor
@@ -59,6 +59,7 @@ from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.journal import living
 from nodrop.testbed.hosts.processes import this_host
 from nodrop.testbed.hosts.relay import RELAY_VARIABLE, Frames, RelayDoor
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image import take_image
 from nodrop.untrusted.folder import Folder
 
@@ -72,24 +73,21 @@ def sole_run() -> Iterator[None]:
     """LabProblem if another run has this host. The kernel lets go of it if we die."""
     held = os.open(CONTROL_FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        _hold(held, until=time.monotonic() + WAIT_S)
+        _hold(held)
         yield
     finally:
         os.close(held)
 
 
-def _hold(file: int, *, until: float) -> None:
-    while True:
-        try:
+def _hold(file: int) -> None:
+    for _ in looks(WAIT_S, every_s=LOOK_S):
+        with suppress(BlockingIOError):
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                whose = " and ".join(living().values()) or "another run"
-                raise LabProblem(
-                    f"{this_host()}: {whose} has this host",
-                    hint="wait for its end, or end it from there (`nodrop undo LAB --all`)",
-                ) from None
-        time.sleep(LOOK_S)
+    whose = " and ".join(living().values()) or "another run"
+    raise LabProblem(
+        f"{this_host()}: {whose} has this host",
+        hint="wait for its end, or end it from there (`nodrop undo LAB --all`)",
+    )
 
 
 class Told:
@@ -140,8 +138,8 @@ class Told:
 
 
 class Reported(Progress):
-    """A Progress (measure/plan.py) and a Controller (measure/controllers/blocks.py): both are
-    the other half's."""
+    """The other half as this run's `Progress` (measure/plan.py), and as the `TrialSource`
+    (measure/controllers/blocks.py) of its trials."""
 
     def __init__(self, frames: Frames, told: Told, task: Task, untaken: Untaken) -> None:
         self._frames, self._told, self._task = frames, told, task
@@ -172,9 +170,6 @@ class Reported(Progress):
 
     def _fingerprint(self, trial: TrialInput) -> str:
         return fingerprint(trial, str(self._manifest["plan_sha256"]))
-
-    def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
-        raise NotImplementedError("the other half knows it")
 
     def beforehand(self) -> Sequence[TrialInput]:
         return self._task.beforehand
@@ -305,7 +300,7 @@ def _measure(task: Task, reported: Reported, folder: Path) -> int:
             resume=task.earlier is not None,
             progress=reported,
             yes=task.yes,
-            plan=replace(task.plan, controller=reported),
+            plan=replace(task.plan, told=reported),
         )
         reported.manifest()
         return outcome.exit_code

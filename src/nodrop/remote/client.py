@@ -51,6 +51,7 @@ from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.hosts.processes import OPEN_JOURNALS
 from nodrop.testbed.hosts.relay import Held
 from nodrop.testbed.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image import Image, find_image, resolve_bits
 from nodrop.testbed.labs.api import Checked, Lab, Storage
 from nodrop.untrusted.json_text import NotJson, member, one_line
@@ -121,8 +122,7 @@ class Rebooting:
             return old
 
     def _await_boot(self, old: str) -> None:
-        deadline = time.monotonic() + BOOT_TIMEOUT_S
-        while True:
+        for _ in looks(BOOT_TIMEOUT_S, every_s=PAUSE_S):
             try:
                 with self._host() as host:
                     if _boot_id(host) != old:
@@ -130,23 +130,15 @@ class Rebooting:
                     seen = f"{host.name}: it has not booted"
             except LabProblem as problem:  # it is down, or lets nobody in yet
                 seen = str(problem)
-            if time.monotonic() > deadline:
-                raise LabProblem(f"{seen}, {BOOT_TIMEOUT_S:g} s after it was to boot")
-            time.sleep(PAUSE_S)
+        raise LabProblem(f"{seen}, {BOOT_TIMEOUT_S:g} s after it was to boot")
 
     def _await_state(self, before: Mapping[str, Any]) -> None:
-        deadline = time.monotonic() + SETTLED_TIMEOUT_S
-        while True:
+        for _ in looks(SETTLED_TIMEOUT_S, every_s=PAUSE_S):
             look = self._look()
             others = [*look.problems, *_differences(look, before)]
             if not others:
                 return
-            if time.monotonic() > deadline:
-                raise LabProblem(
-                    f"after it booted: {others[0]}",
-                    hint="let the host set it when it boots",
-                )
-            time.sleep(PAUSE_S)
+        raise LabProblem(f"after it booted: {others[0]}", hint="let the host set it when it boots")
 
 
 def _boot_id(host: SshHost) -> str:
@@ -310,9 +302,9 @@ class _Asking:
         return Task(
             experiment=self.experiment,
             lab=replace(lab, table=ours),
-            plan=replace(plan, controller=None, looks=None),  # type: ignore[arg-type]
-            heeds_void=plan.controller.heeds_void,
-            beforehand=tuple(plan.controller.beforehand()),
+            plan=replace(plan, controller=None, told=None, looks=None),  # type: ignore[arg-type]
+            heeds_void=plan.trials.heeds_void,
+            beforehand=tuple(plan.trials.beforehand()),
             copies=copies,
             images=images,
             image_names=image_names,
@@ -474,7 +466,7 @@ class _Kept:
     def _next(self, kept: object) -> Next:
         """The answer to `next`; one without a trial ends the other half. `kept`: fingerprint of
         what was measured there and has not come over, for which nothing is to boot."""
-        trial = self._plan.controller.next(self._done)
+        trial = self._plan.trials.next(self._done)
         if trial is not None and kept == fingerprint(trial, self.writer.manifest["plan_sha256"]):
             self._trial = trial
             self.writer.trial(trial.run_name, goes_on=True)
@@ -528,7 +520,7 @@ class _Kept:
                 manifest=manifest,
             )
         keep_raw_files(self._writer, self._storage)
-        self._done = to_go_on_with(self._writer, self._plan.controller.heeds_void)
+        self._done = to_go_on_with(self._writer, self._plan.trials.heeds_void)
         self._progress.plan_started(
             self._plan, directory=self._writer.path, earlier=tuple(self._done)
         )

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodrop.errors import Interrupted, LabProblem, NodropError
-from nodrop.measure.controllers.blocks import May, Outlook, TrialInput, any_trial
+from nodrop.measure.controllers.blocks import May, TrialInput, any_trial
 from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.remote.client import run_elsewhere
 from nodrop.results.layout import RUNS, TRIAL, TrialFolder
@@ -131,7 +131,7 @@ class FarPair(Progress):
                 resume=False,
                 progress=self,
                 yes=True,
-                plan=replace(plan, controller=self),
+                plan=replace(plan, told=self),
             )
             self._came.put(LabProblem("it has ended"))
         except BaseException as ended:
@@ -145,9 +145,6 @@ class FarPair(Progress):
             self._came.put(None)
             self._trial = self._asked.get()
         return self._trial
-
-    def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
-        raise NotImplementedError("whoever keeps the fleet's run knows it")
 
     def beforehand(self) -> Sequence[TrialInput]:
         return ()

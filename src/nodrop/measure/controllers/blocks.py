@@ -128,8 +128,8 @@ class Outlook:
     """Seconds of the budget, if it ends the trials; after it none begins."""
 
 
-class Controller(Protocol):
-    """Built from `Asked` by its entry point (`nodrop.controllers`)."""
+class TrialSource(Protocol):
+    """Trials in their order: a controller's, or what another process sends of its own."""
 
     heeds_void: bool
     """Void trials are records like others to it. Otherwise they are left out of a resumed run, and
@@ -140,11 +140,15 @@ class Controller(Protocol):
         is nothing to add."""
         ...
 
-    def outlook(self, done: Sequence[TrialRecord]) -> Outlook: ...
-
     def beforehand(self) -> Sequence[TrialInput]:
         """The trials that are certain before any was measured, in their order; it may be ()."""
         ...
+
+
+class Controller(TrialSource, Protocol):
+    """Built from `Asked` by its entry point (`nodrop.controllers`)."""
+
+    def outlook(self, done: Sequence[TrialRecord]) -> Outlook: ...
 
 
 def cell_slug(factors: Factors) -> str:
