@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
-from nodrop.testbed.hosts.api import Child
+from nodrop.testbed.hosts.api import Child, SpawnRequest
 from nodrop.testbed.hosts.journal import DiskJournal
 from nodrop.testbed.hosts.local import LocalHost, run_command
 from nodrop.testbed.hosts.node import find_node_binary
@@ -108,12 +108,15 @@ def ran_inside(running: RunningMachine, program: str, folder: Path, ways: Ways) 
     heard, complained = folder / "inside.jsonl", folder / "inside.stderr"
     for file in (heard, complained):
         file.unlink(missing_ok=True)
+    python = ["python3", f"/{INSIDE}/{program}"]
+    sees = [f"PYTHONPATH=/{INSIDE}", "HOME=/root", "XDG_STATE_HOME=/root/state"]
     child = running.host.spawn(
-        ["env", f"PYTHONPATH=/{INSIDE}", "HOME=/root", "XDG_STATE_HOME=/root/state",
-         "NODROP_NODE=/run/nodrop-node", "python3", f"/{INSIDE}/{program}"],
-        stdout=heard,
-        stderr=complained,
-    )  # fmt: skip
+        SpawnRequest(
+            argv=["env", *sees, "NODROP_NODE=/run/nodrop-node", *python],
+            stdout=heard,
+            stderr=complained,
+        )
+    )
     status = follow(child, heard, ways)
     print(complained.read_text()[-3000:], flush=True)
     return status, heard

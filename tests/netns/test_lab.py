@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.api import Host, Link
+from nodrop.testbed.hosts.api import Host, Link, SpawnRequest
 from nodrop.testbed.hosts.journal import DiskJournal, namespaces_of, undo_abandoned
 from nodrop.testbed.hosts.processes import labelled_processes
 from nodrop.testbed.labs import offloads
@@ -167,7 +167,9 @@ def test_a_spawned_program_is_our_child_and_carries_the_label(
     with lab_up(label) as link:
         looking = labelled_processes(label)
         child = link.rx.host.spawn(
-            ["tail", "-f", "/dev/null"], stdout=out, stderr=out, env={"X": "1"}, cpus="0"
+            SpawnRequest(
+                argv=["tail", "-f", "/dev/null"], stdout=out, stderr=out, env={"X": "1"}, cpus="0"
+            )
         )
         try:
             comm, environ = (Path(f"/proc/{child.pid}/{name}") for name in ("comm", "environ"))
@@ -186,6 +188,7 @@ CONTROLLER = """
 import sys
 from pathlib import Path
 from nodrop.errors import interrupts
+from nodrop.testbed.hosts.api import SpawnRequest
 from nodrop.testbed.hosts.journal import DiskJournal
 from nodrop.testbed.labs import offloads
 from nodrop.testbed.labs.netns import NetnsLab
@@ -194,9 +197,10 @@ from nodrop.testbed.hosts.rights import ensure_privileges
 ensure_privileges()
 out = Path(sys.argv[2])
 with interrupts(), DiskJournal.create(sys.argv[1]) as journal, NetnsLab().up(journal) as link:
-    child = link.rx.host.spawn(["tail", "-f", "/dev/null"], stdout=out, stderr=out)
-    away = ["setsid", "-f", "tail", "-f", "/dev/null"]
-    escaped = link.rx.host.spawn(away, stdout=out, stderr=out)
+    waits = ["tail", "-f", "/dev/null"]
+    child = link.rx.host.spawn(SpawnRequest(argv=waits, stdout=out, stderr=out))
+    away = ["setsid", "-f", *waits]
+    escaped = link.rx.host.spawn(SpawnRequest(argv=away, stdout=out, stderr=out))
     escaped.wait()
     print("up", flush=True)
     sys.stdin.read()

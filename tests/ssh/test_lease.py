@@ -16,6 +16,7 @@ import pytest
 from nodrop.cli.main import exit_code
 from nodrop.errors import LabProblem
 from nodrop.testbed.hosts import processes
+from nodrop.testbed.hosts.api import SpawnRequest
 from nodrop.testbed.hosts.processes import ended
 from nodrop.testbed.hosts.ssh import NODE_FOLDER, SshHost
 from nodrop.testbed.labs import far_hosts
@@ -81,7 +82,9 @@ def test_a_cut_line_ends_all_there_within_the_term(
     host = SshHost(alias, label=label, become=become, config=machines.config)  # type: ignore[arg-type]
     with host, closing(host.job(SINK)):
         host.reads(trace)
-        program = host.spawn(["sleep", "600"], stdout=tmp_path / "out", stderr=tmp_path / "err")
+        program = host.spawn(
+            SpawnRequest(argv=["sleep", "600"], stdout=tmp_path / "out", stderr=tmp_path / "err")
+        )
         while not any(argv.startswith("sleep 600") for argv in machine.processes().values()):
             assert program.poll() is None
         with cut(way):
@@ -112,7 +115,9 @@ def host(machines: Machines, label: str) -> Iterator[SshHost]:
 def test_the_keeper_outlives_sshd_and_ends_the_rest(
     machines: Machines, host: SshHost, tmp_path: Path
 ) -> None:
-    program = host.spawn(["sleep", "600"], stdout=tmp_path / "out", stderr=tmp_path / "err")
+    program = host.spawn(
+        SpawnRequest(argv=["sleep", "600"], stdout=tmp_path / "out", stderr=tmp_path / "err")
+    )
     with closing(host.job(SINK)):
         for pid, argv in machines.sender.processes().items():
             if argv.startswith("sshd: root@"):

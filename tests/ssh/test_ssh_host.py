@@ -17,6 +17,7 @@ import pytest
 
 from nodrop.errors import LabProblem, NodeDied
 from nodrop.testbed.hosts import ssh
+from nodrop.testbed.hosts.api import SpawnRequest
 from nodrop.testbed.hosts.control_groups import Looks
 from nodrop.testbed.hosts.node import file_sha256, find_node_binary
 from nodrop.testbed.hosts.processes import ended, environment, labelled_processes
@@ -334,7 +335,9 @@ def test_a_program_there_is_what_it_is_here(host: SshHost, label: str, tmp_path:
     out, err = tmp_path / "out", tmp_path / "err"
     words = "grep Cpus_allowed_list /proc/self/status; grep CapEff /proc/self/status; exit 7"
     argv = ["sh", "-c", f"cat /proc/self/timerslack_ns; hostname; {words}"]
-    program = host.spawn(argv, stdout=out, stderr=err, cpus="1", caps=["NET_RAW"])
+    program = host.spawn(
+        SpawnRequest(argv=argv, stdout=out, stderr=err, cpus="1", caps=["NET_RAW"])
+    )
     assert program.wait(END_S) == 7, err.read_text()
     assert out.read_text().split() == [
         *("1", "gen1", "Cpus_allowed_list:", "1", "CapEff:", f"{1 << 13:016x}")
@@ -345,7 +348,9 @@ def test_a_program_there_is_what_it_is_here(host: SshHost, label: str, tmp_path:
 def test_a_program_ends_with_our_ssh_to_it(
     host: SshHost, label: str, tmp_path: Path, end: str
 ) -> None:
-    program = host.spawn(["sleep", "600"], stdout=tmp_path / "out", stderr=tmp_path / "err")
+    program = host.spawn(
+        SpawnRequest(argv=["sleep", "600"], stdout=tmp_path / "out", stderr=tmp_path / "err")
+    )
     while not any("sleep" in argv_of(one.pid) for one in labelled_processes(label)):
         assert program.poll() is None
     if end == "kill":

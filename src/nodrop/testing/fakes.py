@@ -49,6 +49,7 @@ from nodrop.testbed.hosts.api import (
     Json,
     Link,
     Port,
+    SpawnRequest,
     UndoJournal,
 )
 from nodrop.testbed.images.image_tree import Bits
@@ -236,7 +237,7 @@ class FakeHost:
         self._world.say(f"run {argv[0]}")
         return Completed(argv=tuple(argv), returncode=0, stdout="", stderr="", seconds=0.0)
 
-    def spawn(self, *_: Any, **__: Any) -> subprocess.Popen[bytes]:
+    def spawn(self, request: SpawnRequest) -> subprocess.Popen[bytes]:
         raise NotImplementedError("nothing runs in a fake world")
 
     def job(

@@ -14,6 +14,7 @@ import pytest
 
 from nodrop.errors import LabProblem
 from nodrop.testbed.hosts import node
+from nodrop.testbed.hosts.api import SpawnRequest
 from nodrop.testbed.hosts.guest import HEAD, LOST, GuestHost, GuestLine
 from nodrop.testbed.images.guest_assets import cpio, module_depends
 
@@ -106,7 +107,7 @@ def test_a_guest_that_dies_takes_its_programs_along(
 
     one = guest(sleep)
     said = tmp_path / "stdout"
-    child = one.host.spawn(["sleep"], stdout=said, stderr=said)
+    child = one.host.spawn(SpawnRequest(argv=["sleep"], stdout=said, stderr=said))
     assert (child.pid, child.inside_pid) == (4711, 42)
     one.die()
     assert child.wait(5) == LOST
@@ -120,7 +121,9 @@ def test_a_program_that_cannot_start(guest: Callable[[Reply], Guest], tmp_path: 
             guest.say(channel, "f", b'{"message": "cannot run nope: not found"}')
 
     with pytest.raises(LabProblem, match="cannot run nope"):
-        guest(refuse).host.spawn(["nope"], stdout=tmp_path / "o", stderr=tmp_path / "e")
+        guest(refuse).host.spawn(
+            SpawnRequest(argv=["nope"], stdout=tmp_path / "o", stderr=tmp_path / "e")
+        )
 
 
 def test_a_node_job_is_spoken_to_as_anywhere(guest: Callable[[Reply], Guest]) -> None:

@@ -141,6 +141,22 @@ class Surroundings:
 AS_OURS = Surroundings()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpawnRequest:
+    """A long-lived program to be started, and what it gets."""
+
+    argv: Sequence[str]
+    stdout: Path
+    stderr: Path
+    cwd: Path | None = None
+    """Working folder as the program sees it."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    cpus: str | None = None
+    caps: Sequence[str] | None = None
+    """All the capabilities it keeps, and system calls that need others are denied; None = ours."""
+    around: Surroundings = AS_OURS
+
+
 class Host(Protocol):
     """A machine, or a network namespace of this one."""
 
@@ -161,24 +177,11 @@ class Host(Protocol):
         """Runs a program on the host. LabProblem (with the end of stderr) on failure if `check`."""
         ...
 
-    def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        stdout: Path,
-        stderr: Path,
-        cwd: Path | None = None,
-        env: Mapping[str, str] = {},
-        cpus: str | None = None,
-        caps: Sequence[str] | None = None,
-        around: Surroundings = AS_OURS,
-    ) -> Child:
+    def spawn(self, request: SpawnRequest) -> Child:
         """Starts a long-lived program as a direct child, through `nodrop-node enter`.
 
-        `caps` are all the capabilities it keeps, and system calls that need others are denied; None
-        leaves it ours. `cwd` is as the program sees it.
-
         The PID is the program's own, it dies with us, it carries our label in NODROP_LAB.
+        LabProblem if this host cannot give the program what the request has.
         """
         ...
 

@@ -17,7 +17,7 @@ from typing import Any, SupportsIndex
 
 from nodrop.errors import LabProblem
 from nodrop.protocol import ProbeResult
-from nodrop.testbed.hosts.api import AS_OURS, Completed, Json, ProbeJob, Surroundings
+from nodrop.testbed.hosts.api import AS_OURS, Completed, Json, ProbeJob, SpawnRequest
 from nodrop.testbed.hosts.node import NodeProcess, Pipes, start_job
 from nodrop.testbed.hosts.processes import probe_spec
 from nodrop.testbed.hosts.rights import entering, of_job
@@ -332,22 +332,13 @@ class GuestHost:
             raise LabProblem(f"{self.name}: `{words}` failed ({status}): {said}")
         return done
 
-    def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        stdout: Path,
-        stderr: Path,
-        cwd: Path | None = None,
-        env: Mapping[str, str] = {},
-        cpus: str | None = None,
-        caps: Sequence[str] | None = None,
-        around: Surroundings = AS_OURS,
-    ) -> Conversation:
+    def spawn(self, request: SpawnRequest) -> Conversation:
         """Returns once it runs; what it says goes to files of ours, as it says it."""
-        if around != AS_OURS:
+        if request.around != AS_OURS:
             raise LabProblem(f"{self.name}: a guest's program sees the guest's files only")
-        program = self._run(_on(cpus, caps, argv), env, cwd, _File(stdout), _File(stderr))
+        words = _on(request.cpus, request.caps, request.argv)
+        said = _File(request.stdout), _File(request.stderr)
+        program = self._run(words, request.env, request.cwd, *said)
         program.begin(ANSWER_TIMEOUT_S)
         program.end()
         return program

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.api import AS_OURS, Completed, Surroundings
+from nodrop.testbed.hosts.api import AS_OURS, Completed, SpawnRequest, Surroundings
 from nodrop.testbed.hosts.node import NodeProcess, start_job
 from nodrop.testbed.hosts.processes import Looking, Probed
 from nodrop.testbed.hosts.rights import KEPT, KEPT_BY_OURS, entering, environment, of_job
@@ -101,23 +101,20 @@ class LocalHost(Probed):
             stdin=stdin,
         )
 
-    def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        stdout: Path,
-        stderr: Path,
-        cwd: Path | None = None,
-        env: Mapping[str, str] = {},
-        cpus: str | None = None,
-        caps: Sequence[str] | None = None,
-        around: Surroundings = AS_OURS,
-    ) -> subprocess.Popen[bytes]:
-        inside = cwd if around.root else None
-        entering = self._enter(argv, cpus=cpus, caps=caps, cwd=inside, around=around)
+    def spawn(self, request: SpawnRequest) -> subprocess.Popen[bytes]:
+        around, cwd = request.around, request.cwd
+        entering = self._enter(
+            request.argv,
+            cpus=request.cpus,
+            caps=request.caps,
+            cwd=cwd if around.root else None,
+            around=around,
+        )
         ours = self._environment(KEPT if around.private else KEPT_BY_OURS)
         with ExitStack() as files:
-            out, err = (files.enter_context(path.open("ab")) for path in (stdout, stderr))
+            out, err = (
+                files.enter_context(path.open("ab")) for path in (request.stdout, request.stderr)
+            )
 
             def start() -> subprocess.Popen[bytes]:
                 return subprocess.Popen(
@@ -126,7 +123,7 @@ class LocalHost(Probed):
                     stdout=out,
                     stderr=err,
                     cwd=None if around.root else cwd,
-                    env={**ours, **env},
+                    env={**ours, **request.env},
                     process_group=0,
                     pass_fds=around.fds,
                 )
@@ -134,7 +131,7 @@ class LocalHost(Probed):
             try:
                 return in_own_pids(start) if around.private else start()
             except OSError as error:
-                words = f"{self.name}: cannot start {argv[0]}: {error.strerror}"
+                words = f"{self.name}: cannot start {request.argv[0]}: {error.strerror}"
                 raise LabProblem(words) from error
 
     def job(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, Self
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.api import Completed
+from nodrop.testbed.hosts.api import AS_OURS, Completed, SpawnRequest
 from nodrop.testbed.hosts.local import LABEL_VARIABLE
 from nodrop.testbed.hosts.node import (
     PROGRAM,
@@ -212,22 +212,17 @@ class SshHost(Probed):
         """Its connection is gone, or is about to be: what went by it has just ended."""
         return self._connection.gone(within_s=LOST_S)
 
-    def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        stdout: Path,
-        stderr: Path,
-        cpus: str | None = None,
-        caps: Sequence[str] | None = None,
-        **more: Any,
-    ) -> FarProgram:
+    def spawn(self, request: SpawnRequest) -> FarProgram:
         """`Host.spawn` of a program of that host, as it is there. Its PID is that of our ssh."""
-        if more:
-            raise LabProblem(f"{self.name}: {argv[0]} cannot be given {', '.join(more)} there")
+        if request.cwd or request.env or request.around != AS_OURS:
+            raise LabProblem(
+                f"{self.name}: {request.argv[0]} runs there as that host has it: without a folder, "
+                "variables or surroundings of its own"
+            )
         held = ["sh", "-c", HOLD, "nodrop"]
-        words = [*held, *entering(self._node, cpus=cpus, caps=caps), *argv]
-        with stdout.open("ab") as out, stderr.open("ab") as err:
+        entered = entering(self._node, cpus=request.cpus, caps=request.caps)
+        words = [*held, *entered, *request.argv]
+        with request.stdout.open("ab") as out, request.stderr.open("ab") as err:
             return FarProgram(
                 self._connection.shared(self._rooted(words)),
                 stdin=subprocess.PIPE,

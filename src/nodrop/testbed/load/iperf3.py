@@ -23,7 +23,16 @@ from nodrop.config.replay import ANY_CPU, Cpu
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import LoadFailed
 from nodrop.protocol import Counters
-from nodrop.testbed.hosts.api import Child, HostProcess, Json, Link, Port, UndoJournal, rise
+from nodrop.testbed.hosts.api import (
+    Child,
+    HostProcess,
+    Json,
+    Link,
+    Port,
+    SpawnRequest,
+    UndoJournal,
+    rise,
+)
 from nodrop.testbed.hosts.processes import cpu_s as cpu_s_of
 from nodrop.testbed.hosts.processes import ended
 from nodrop.testbed.hosts.waiting import looks
@@ -230,7 +239,9 @@ class _Prepared:
         err = log.with_suffix(".err")
         for old in (log, err):
             old.unlink(missing_ok=True)
-        process = port.host.spawn(words, stdout=log, stderr=err, cpus=cpus, caps=())
+        process = port.host.spawn(
+            SpawnRequest(argv=words, stdout=log, stderr=err, cpus=cpus, caps=())
+        )
         self.processes = (*self.processes[-1:], HostProcess(port.host, process.pid))
         try:
             yield process

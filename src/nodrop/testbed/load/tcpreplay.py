@@ -17,7 +17,7 @@ from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.units import format_cpus
 from nodrop.errors import BadInput, LoadFailed
-from nodrop.testbed.hosts.api import Child, HostProcess, Link, UndoJournal
+from nodrop.testbed.hosts.api import Child, HostProcess, Link, SpawnRequest, UndoJournal
 from nodrop.testbed.hosts.processes import cpu_s as cpu_s_of
 from nodrop.testbed.hosts.processes import ended
 from nodrop.testbed.hosts.rights import GENERATOR
@@ -178,11 +178,13 @@ class _Prepared:
         with _exact_timers():
             processes = [
                 host.spawn(
-                    argv,
-                    stdout=log,
-                    stderr=log.with_suffix(".err"),
-                    cpus=format_cpus(cpus) or None,
-                    caps=GENERATOR,
+                    SpawnRequest(
+                        argv=argv,
+                        stdout=log,
+                        stderr=log.with_suffix(".err"),
+                        cpus=format_cpus(cpus) or None,
+                        caps=GENERATOR,
+                    )
                 )
                 for log in logs
             ]

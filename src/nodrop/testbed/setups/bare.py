@@ -25,6 +25,7 @@ from nodrop.testbed.hosts.api import (
     HostProcess,
     Json,
     Link,
+    SpawnRequest,
     Surroundings,
     UndoJournal,
 )
@@ -295,14 +296,16 @@ class BareProcess(LocalView):
         self.stderr = work / f"{program}.stderr"
         self.launched_mono_ns = time.monotonic_ns()
         self._child: Child = host.spawn(
-            process.argv,
-            stdout=self.stdout,
-            stderr=self.stderr,
-            cwd=Path(WORK_INSIDE) if around.of_host else None,
-            env=process.env,
-            cpus=cpus,
-            caps=process.caps,
-            around=around,
+            SpawnRequest(
+                argv=process.argv,
+                stdout=self.stdout,
+                stderr=self.stderr,
+                cwd=Path(WORK_INSIDE) if around.of_host else None,
+                env=process.env,
+                cpus=cpus,
+                caps=process.caps,
+                around=around,
+            )
         )
         self.root = HostProcess(host, self._child.pid)
 

@@ -15,7 +15,16 @@ from typing import Any, Literal, Self
 from nodrop.errors import LabProblem
 from nodrop.ledger.hops import SOFTNET, Account, Class, Hop, Owner, Place, WaitsFor
 from nodrop.protocol import Counters, ProcessInside, SampleResult
-from nodrop.testbed.hosts.api import AnyJob, Host, HostProcess, Json, Port, SampleJob, rise
+from nodrop.testbed.hosts.api import (
+    AnyJob,
+    Host,
+    HostProcess,
+    Json,
+    Port,
+    SampleJob,
+    SpawnRequest,
+    rise,
+)
 from nodrop.testbed.hosts.guest import GuestHost
 from nodrop.testbed.hosts.processes import Inside, inside, seen_inside
 from nodrop.testbed.hosts.waiting import looks
@@ -193,13 +202,15 @@ class GuestProcess:
         if not process.files:  # which make the folder
             machine.host.run(["mkdir", "-p", WORK_INSIDE])
         self._program = machine.host.spawn(
-            process.argv,
-            stdout=self.stdout,
-            stderr=self.stderr,
-            cwd=Path(WORK_INSIDE),
-            env=process.env,
-            cpus=process.cpus,
-            caps=process.caps,
+            SpawnRequest(
+                argv=process.argv,
+                stdout=self.stdout,
+                stderr=self.stderr,
+                cwd=Path(WORK_INSIDE),
+                env=process.env,
+                cpus=process.cpus,
+                caps=process.caps,
+            )
         )
 
     @property

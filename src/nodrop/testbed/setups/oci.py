@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.api import Action, AnyJob, HostProcess, Json, Link, UndoJournal
+from nodrop.testbed.hosts.api import (
+    Action,
+    AnyJob,
+    HostProcess,
+    Json,
+    Link,
+    SpawnRequest,
+    UndoJournal,
+)
 from nodrop.testbed.hosts.control_groups import oom_events_of, oom_kills
 from nodrop.testbed.hosts.local import LABEL_VARIABLE, LocalHost, run_command
 from nodrop.testbed.hosts.node import start_child
@@ -92,7 +100,7 @@ class OciEnv(ContainedEnv):
         outside = LocalHost(name=self._near.name, node=self._near.node, label=self._journal.label)
         launched, _ = self._run(
             process,
-            start=lambda argv: outside.spawn(argv, stdout=stdout, stderr=stderr),
+            start=lambda argv: outside.spawn(SpawnRequest(argv=argv, stdout=stdout, stderr=stderr)),
             complaint=lambda _: read_end(stderr, bytes_from_end=LONGEST_WORDS),
         )
         return launched

@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.api import Child, Host, Json, Port, Surroundings, UndoJournal
+from nodrop.testbed.hosts.api import (
+    Child,
+    Host,
+    Json,
+    Port,
+    SpawnRequest,
+    Surroundings,
+    UndoJournal,
+)
 from nodrop.testbed.hosts.guest import GuestHost, GuestLine, deadline_left
 from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.hosts.rights import QEMU
@@ -102,13 +110,15 @@ def boot(
             mtu = seen["mtu"]
             nic = _nic(handle, _mac(tap), machine.ring_size)
         qemu = on.spawn(
-            command(machine, line_fd=theirs.fileno(), nic=nic, console=console, mtu=mtu),
-            stdout=work / "qemu.log",
-            stderr=work / "qemu.log",
-            cpus=machine.cpus,
-            # A passed-through device takes more of root, at each reset of the guest.
-            caps=None if machine.devices else QEMU,
-            around=Surroundings(fds=fds),
+            SpawnRequest(
+                argv=command(machine, line_fd=theirs.fileno(), nic=nic, console=console, mtu=mtu),
+                stdout=work / "qemu.log",
+                stderr=work / "qemu.log",
+                cpus=machine.cpus,
+                # A passed-through device takes more of root, at each reset of the guest.
+                caps=None if machine.devices else QEMU,
+                around=Surroundings(fds=fds),
+            )
         )
         failed.pop_all()
     line = GuestLine(ours, pid=qemu.pid)

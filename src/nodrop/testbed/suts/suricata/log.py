@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.ledger.hops import Reason
-from nodrop.testbed.hosts.api import AS_OURS, Surroundings
+from nodrop.testbed.hosts.api import AS_OURS, SpawnRequest, Surroundings
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.images.image_tree import Bits
@@ -335,7 +335,9 @@ def ran(
             host = LocalHost(name="this host", node=find_node_binary(), label="acceptance")
             of_image = Surroundings(root=bits.path, binds={**binds, work: seen, **shown})
             around = of_image if image else AS_OURS
-            child = host.spawn(argv, stdout=stdout, stderr=stderr, caps=(), around=around)
+            child = host.spawn(
+                SpawnRequest(argv=argv, stdout=stdout, stderr=stderr, caps=(), around=around)
+            )
         except LabProblem:
             yield None
             return
