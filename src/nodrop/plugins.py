@@ -59,6 +59,13 @@ class Plugin:
             return self.entry.load()
 
 
+CANNOT_CAPTURE = {
+    "gvisor": "gVisor has no AF_PACKET ring (PACKET_RX_RING, gVisor issue 6699), through which "
+    "Suricata and libpcap read packets"
+}
+"""Setups that others have, and why nodrop has none."""
+
+
 @cache
 def plugins() -> tuple[Plugin, ...]:
     """Every plugin there is, not yet imported. A third party cannot take the name of a built-in.
@@ -132,6 +139,8 @@ def _find(table: str, kind: str, *, key: str) -> Plugin:
 
     known = {p.kind: p for p in of_table(table)}
     if kind not in known:
+        if why := CANNOT_CAPTURE.get(kind, ""):
+            raise BadInput(f"{key} = {shown(kind)}: {why}", hint="use docker or oci")
         near = unknown_key(kind, list(known))
         near = near if "did you mean" in near else ""
         raise BadInput(f"{key} = {shown(kind)}: allowed are {', '.join(known)}{near}")

@@ -221,6 +221,7 @@ def test_a_plan_needs_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("setting", "said"),
     [
         ("sut.kind=snk", '--set sut.kind=snk: sut.kind = "snk": allowed are sink; did you mean'),
+        ("setup.kind=gvisor", '--set setup.kind=gvisor: setup.kind = "gvisor": gVisor has no AF_P'),
         ("sut.service_rate=3", "--set sut.service_rate=3: sut.service_rate: no such key; did you"),
         ("matrix.sut.x=[1]", "--set matrix.sut.x=[1]: sut.x: no such key"),
         (

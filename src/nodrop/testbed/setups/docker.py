@@ -9,11 +9,10 @@ from __future__ import annotations
 import io
 import os
 import re
-import shutil
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,12 +40,9 @@ from nodrop.testbed.images.image_tree import Bits, image_tar
 from nodrop.testbed.labs.netns import MACVTAP, add_macvtap, moved_port, named_namespace
 from nodrop.testbed.setups import contained
 from nodrop.testbed.setups.api import (
-    Env,
     Limits,
     PlaceReading,
     ProcessSpec,
-    cpu_problems,
-    memory_problems,
 )
 from nodrop.testbed.setups.contained import (
     NODE_INSIDE,
@@ -343,34 +339,6 @@ def _empty_tar() -> bytes:
     with tarfile.open(fileobj=packed, mode="w") as tar:
         tar.addfile(folder)
     return packed.getvalue()
-
-
-GVISOR_CANNOT_CAPTURE = (
-    "setup gvisor cannot capture: gVisor has no AF_PACKET ring (PACKET_RX_RING), through which "
-    "Suricata and libpcap read packets; use docker or oci"
-)
-
-
-# gVisor: known, and refused with its reason, because its kernel cannot capture as an IDS does.
-#
-# runsc's own network stack has packet sockets without receive rings (PACKET_RX_RING; gVisor issue
-# 6699), and Suricata and libpcap capture through nothing else. What a gVisor costs in CPU alone can
-# be measured by reading a trace offline, which needs no NIC and no ledger, and is not built here.
-class Gvisor(OnThisKernel):
-    """A Setup (setups/api.py)."""
-
-    name = "gvisor"
-
-    def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
-        del bits
-        absent = "" if shutil.which("runsc") else " (and program runsc is missing)"
-        return [GVISOR_CANNOT_CAPTURE + absent, *memory_problems(limits), *cpu_problems(limits)]
-
-    def provision(
-        self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
-    ) -> AbstractContextManager[Env]:
-        del link, bits, limits, work, journal
-        raise LabProblem(GVISOR_CANNOT_CAPTURE)
 
 
 MACVTAP_HOP = "macvtap"
