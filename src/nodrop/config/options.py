@@ -358,7 +358,7 @@ class Inputs:
 
 
 INPUTS: ContextVar[Inputs] = ContextVar("inputs", default=Inputs())  # noqa: B039  has no state
-"""Others if the experiment was asked on another machine (remote/messages.py)."""
+"""Others if the experiment was asked on another machine (remote/inputs.py)."""
 
 
 def input_path(written: Path, base: Path) -> Path:

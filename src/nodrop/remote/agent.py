@@ -28,12 +28,12 @@ from nodrop.measure.controllers.blocks import May, TrialInput, any_trial
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Plan, Progress
 from nodrop.measure.preflight import doctor
+from nodrop.remote.inputs import Copies
 from nodrop.remote.messages import (
     ALIVE,
     ALIVE_INTERVAL_S,
     LEASE_S,
     OURS,
-    Copies,
     End,
     Heard,
     Next,

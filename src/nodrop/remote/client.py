@@ -38,7 +38,8 @@ from nodrop.measure.manager import (
 )
 from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.measure.preflight import resettable
-from nodrop.remote.messages import Far, Next, Task, copied, copy_of, named_files
+from nodrop.remote.inputs import copied, copy_of, named_files
+from nodrop.remote.messages import Far, Next, Task
 from nodrop.remote.outbox import begun_of, fingerprint
 from nodrop.remote.upload import placed
 from nodrop.results.layout import TrialFolder

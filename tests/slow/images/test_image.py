@@ -12,7 +12,7 @@ import pytest
 
 from nodrop.config.options import INPUTS
 from nodrop.errors import BadInput, LabProblem
-from nodrop.remote.messages import Copies
+from nodrop.remote.inputs import Copies
 from nodrop.testbed.hosts.node import file_sha256
 from nodrop.testbed.images import image
 from nodrop.testbed.images.image import (

@@ -13,7 +13,7 @@ import yaml
 
 from nodrop.config.options import INPUTS
 from nodrop.errors import BadInput
-from nodrop.remote.messages import Copies, Named
+from nodrop.remote.inputs import Copies, Named
 from nodrop.testbed.suts.api import pins_of
 from nodrop.testbed.suts.suricata import Suricata, log
 from nodrop.testbed.suts.suricata.config import (
