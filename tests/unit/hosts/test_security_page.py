@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.protocol import ProbeResult
-from nodrop.remote import messages, outbox, upload
+from nodrop.remote import inputs, outbox, upload
 from nodrop.testbed.hosts.api import Action
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.processes import keep_words
@@ -135,9 +135,9 @@ def test_the_page_says_what_a_keeper_may() -> None:
 def test_the_page_says_where_a_receiver_elsewhere_has_what() -> None:
     assert f"`{upload.CONTROL_FOLDER}/SHA256` | nodrop itself" in PAGE
     assert "chmod 755" in upload.COPY
-    assert f"`{messages.FILES_FOLDER}/SHA256` | the trace, rules" in PAGE
-    assert 'chmod 700 "$1"' in messages.TAKE
-    assert "chmod 644" in messages.TAKE
+    assert f"`{inputs.FILES_FOLDER}/SHA256` | the trace, rules" in PAGE
+    assert 'chmod 700 "$1"' in inputs.TAKE
+    assert "chmod 644" in inputs.TAKE
     assert f"`{outbox.RUNS_FOLDER}/{outbox.RUN}XXXXXX` | the run" in PAGE
     assert f"`{outbox.RUNS_FOLDER}/{outbox.UNTAKEN}` | the last trial" in PAGE
 
