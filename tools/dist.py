@@ -33,16 +33,24 @@ from wheel_node import machine_of_static
 
 ROOT = Path(__file__).parents[1]
 MOST_INSTALLED_BYTES = 120_000_000
-"""Of site-packages with nodrop and what it needs, and pip: what `capacity` takes."""
+"""Of nodrop and what it needs: numpy is 60 % of it."""
+DEMO = ROOT / "experiments/demo-sink.toml"
+COMMANDS_BESIDE = {
+    "nodrop_studies": (0, ["import", "cs590", "--help"]),
+    "nodrop_fleet": (2, ["run", str(DEMO), "--fleet", "none.toml"]),
+}
+"""Package beside nodrop → exit code with it, and a command that it brings."""
 ALLOWED = {
     "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause",
-    "BSL-1.0", "CC0-1.0", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Python-2.0", "Unicode-3.0",
-    "Unlicense", "Zlib",
+    "BSL-1.0", "CC0-1.0", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Python-2.0",
+    "Unicode-3.0", "Unlicense", "Zlib",
 }  # fmt: skip
 """SPDX names that go with Apache-2.0 in one program, or in packages beside it."""
 OLDER_NAMES = {
+    "Apache 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
+    "BSD": "BSD-3-Clause",
     "BSD License": "BSD-3-Clause",
     "ISC License": "ISC",
     "ISC License (ISCL)": "ISC",
@@ -88,14 +96,14 @@ def main() -> None:
             must_be_same(out / name, again / "dist" / name)
         node(wheel, again)
         beside = siblings(out, sources, again, environment)
-        packages = installed(wheel, beside, again / "venv")
+        alone, *_, everything = installed(wheel, beside, again)
     python = Path(sys.executable)
     run(python, "-m", "twine", "check", "--strict", sdist, wheel, *beside)
     run(python.with_name("check-wheel-contents"), wheel, *beside)
     crates = crates_of_node()
-    allowed([*packages, *crates])
+    allowed([*everything, *crates])
     sbom = out / f"{sdist.name.removesuffix('.tar.gz')}.cdx.json"
-    sbom.write_text(bill(packages, crates, wheel, int(epoch)))
+    sbom.write_text(bill(alone, crates, wheel, int(epoch)))
     sums = "".join(f"{sha256(path)}  {path.name}\n" for path in (sdist, wheel, *beside, sbom))
     (out / "SHA256SUMS").write_text(sums)
     print(sums, end="")
@@ -105,9 +113,7 @@ def build(sources: Path, out: Path, environment: dict[str, str]) -> None:
     run(sys.executable, "-m", "hatchling", "build", "-d", out, cwd=sources, env=environment)
 
 
-def siblings(
-    out: Path, sources: Path, scratch: Path, environment: dict[str, str]
-) -> list[Path]:
+def siblings(out: Path, sources: Path, scratch: Path, environment: dict[str, str]) -> list[Path]:
     """Wheels of the packages beside nodrop, each built twice."""
     found = []
     for folder in sorted((ROOT / "packages").iterdir()):
@@ -143,31 +149,44 @@ def node(wheel: Path, scratch: Path) -> None:
     print(f"node: static, {machine}, {program.stat().st_size:,} bytes")
 
 
-def installed(wheel: Path, beside: list[Path], folder: Path) -> list[dict[str, Any]]:
-    """Packages of an environment that the wheel is installed into, alone, as locked. The packages
-    beside it are then added, and make their commands known."""
-    venv.create(folder, with_pip=True)
+def installed(wheel: Path, beside: list[Path], scratch: Path) -> list[list[dict[str, Any]]]:
+    """Packages of the wheel installed as locked: alone, with each package beside it, and with all.
+    Each is weighed; without a package its command names it."""
+    found = []
+    for more in ([], *([one] for one in beside), beside):
+        names = [one.name.partition("-")[0] for one in (wheel, *more)]
+        folder = scratch / "+".join(names)
+        packages = environment(folder, [wheel, *more])
+        (site,) = folder.glob("lib/python3*/site-packages")
+        weight = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+        print(f"{', '.join(names)}: {weight / 1e6:.0f} MB installed, {len(packages)} packages")
+        found.append(packages)
+        if not more:
+            print(run(folder / "bin/nodrop", "--version").strip())
+            if weight > MOST_INSTALLED_BYTES:
+                raise SystemExit(f"more than {MOST_INSTALLED_BYTES / 1e6:.0f} MB")
+        for package, (right, words) in COMMANDS_BESIDE.items():
+            argv = [folder / "bin/nodrop", *words]
+            done = subprocess.run(argv, cwd=scratch, capture_output=True, text=True)
+            missing = package not in names
+            if (package.replace("_", "-") in done.stderr) != missing or done.returncode != (
+                2 if missing else right
+            ):
+                raise SystemExit(f"{names}: {words}: {done.returncode}: {done.stderr}")
+    return found
+
+
+def environment(folder: Path, wheels: list[Path]) -> list[dict[str, Any]]:
+    """A new one, without pip, as pipx and uv make it; what is in it then."""
+    venv.create(folder)
     locked = folder / "locked"
-    names = re.sub(r" *\\\n( +--hash=\S+( \\)?\n)+", "\n", (ROOT / "requirements.lock").read_text())
-    locked.write_text(names)
-    run(folder / "bin/pip", "install", "--quiet", "--constraint", locked, wheel)
-    print(run(folder / "bin/nodrop", "--version").strip())
-    run(folder / "bin/pip", "uninstall", "--quiet", "--yes", "setuptools")
-    found: list[dict[str, Any]] = json.loads(run(folder / "bin/python", "-c", OF_PACKAGES))
-    alone = subprocess.run([folder / "bin/nodrop", "import"], capture_output=True, text=True)
-    if alone.returncode != 2 or "nodrop-studies" not in alone.stderr:
-        raise SystemExit(f"nodrop import without its package: {alone.returncode}: {alone.stderr}")
-    (site,) = folder.glob("lib/python3*/site-packages")
-    weight = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
-    print(f"installed: {weight / 1e6:.0f} MB in {len(found) - 1} packages")
-    if weight > MOST_INSTALLED_BYTES:
-        raise SystemExit(f"more than {MOST_INSTALLED_BYTES / 1e6:.0f} MB")
-    run(folder / "bin/pip", "install", "--quiet", "--constraint", locked, *beside)
-    run(folder / "bin/nodrop", "import", "cs590", "--help")
-    run(folder / "bin/python", "-c", "import nodrop_fleet.run")
-    with_all = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
-    print(f"with {', '.join(w.name.partition('-')[0] for w in beside)}: {with_all / 1e6:.0f} MB")
-    return [one for one in found if one["name"] != "pip"]
+    text = (ROOT / "requirements.lock").read_text()
+    locked.write_text(re.sub(r" *\\\n( +--hash=\S+( \\)?\n)+", "\n", text))
+    python = folder / "bin/python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+    run(*pip, "--constraint", locked, *wheels)
+    found: list[dict[str, Any]] = json.loads(run(python, "-c", OF_PACKAGES))
+    return found
 
 
 def crates_of_node() -> list[dict[str, Any]]:

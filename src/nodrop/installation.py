@@ -10,6 +10,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from nodrop import __version__
 from nodrop.untrusted.json_text import one_line
 
 PACKAGE = Path(__file__).resolve().parent
@@ -29,6 +30,15 @@ def shipped(name: str) -> Path:
     return packaged if packaged.is_dir() else PACKAGE.parents[1] / name
 
 
+def brought(path: Path) -> Path:
+    """The file that was named; if none is there, and nodrop brings one of that path
+    (`experiments/demo.toml`), this one."""
+    folder, *names = path.parts or ("",)
+    ours = shipped(folder).joinpath(*names)
+    known = folder in ("experiments", "labs") and len(names) == 1
+    return ours if known and not path.exists() and ours.is_file() else path
+
+
 def adding(*packages: str) -> str:
     """Command that adds Python packages to this environment."""
     names = shlex.join(packages)
@@ -46,7 +56,8 @@ def sibling(package: str) -> str:
     folder = checkout()
     if folder is not None:
         return adding(str(folder / "packages" / package))
-    return f"{adding(package.replace('-', '_') + '-*.whl')}, with its wheel of this nodrop"
+    wheel = f"./{package.replace('-', '_')}-{__version__}-py3-none-any.whl"
+    return f"{adding(wheel)}, where that wheel of this nodrop is"
 
 
 def getting_a_node(machine: str) -> str:

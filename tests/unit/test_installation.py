@@ -38,6 +38,21 @@ def test_shipped_files_of_a_wheel_are_package_data(site: Path) -> None:
     assert find_lab("mine") == site / "labs" / "mine.toml"
 
 
+def test_an_experiment_that_a_page_names_is_found_from_anywhere(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("experiments/a.toml", "labs/b.toml"):
+        (site / name).parent.mkdir()
+        (site / name).write_text("")
+        assert installation.brought(Path(name)) == site / name
+    for name in ("a.toml", "experiments/../../a.toml", "node/a.toml", "/experiments/a.toml", ""):
+        assert installation.brought(Path(name)) == Path(name)
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "a.toml").write_text("")
+    assert installation.brought(Path("experiments/a.toml")) == Path("experiments/a.toml")
+
+
 def test_shipped_files_of_a_checkout_are_its_folders() -> None:
     assert installation.shipped("experiments") == Path(__file__).parents[2] / "experiments"
 

@@ -31,6 +31,7 @@ from nodrop.config.options import (
 )
 from nodrop.config.search import NumberOrRule, Repetitions, Search
 from nodrop.errors import BadInput
+from nodrop.installation import brought
 
 MATRIX = "matrix."
 CAPACITY = "capacity"
@@ -217,7 +218,7 @@ def load_experiment(
     path: Path, settings: Sequence[str] = (), *, most_trials: int | None = MOST_TRIALS
 ) -> Experiment:
     """The file, checked with each `--set` applied. BadInput in one line; nothing is touched."""
-    parsed = tuple(map(parse_setting, settings))
+    parsed, path = tuple(map(parse_setting, settings)), brought(path)
     table, text = read_toml(path)
     experiment = _blaming(path, parsed, lambda: _build(path, table, text, parsed))
     trials = experiment.trial_count

@@ -18,7 +18,7 @@ from nodrop.config.options import (
     unknown_key,
 )
 from nodrop.errors import BadInput
-from nodrop.installation import shipped
+from nodrop.installation import brought, shipped
 
 DEFAULT_LAB = "netns"
 
@@ -59,7 +59,7 @@ def load_lab(lab: str | None = None) -> LabSource:
 def find_lab(lab: str) -> Path:
     """`netns` → labs/netns.toml as nodrop brings it; what has a dot or a slash is a path."""
     if "/" in lab or "." in lab:
-        return Path(lab)
+        return brought(Path(lab))
     folder = shipped("labs")
     if (folder / f"{lab}.toml").is_file():
         return folder / f"{lab}.toml"
