@@ -149,7 +149,6 @@ MORE: Mapping[str, Sequence[str]] = {
     "nodrop drops --": ("--interval", "500ms", "--for", "1s"),
     "nodrop profile": ("--set", "measure.repetitions=1"),
     "nodrop run": ("--set", "measure.repetitions=2"),
-    "nodrop run experiments/demo.toml": ("--set", "search.budget_s=25"),
     "nodrop tune prove": (*SHORT, "--load", "1", "--most", "12", "--budget", "20s"),
 }
 """Beginning of an example → options that are added to it."""
@@ -168,6 +167,7 @@ ENDS: Mapping[str, set[int]] = {
     "nodrop tune prove": {0, 6},
 }
 """Beginning of an example → exit codes that its help allows; elsewhere 0."""
+SHELL = ("console", "sh")
 DEPTH = (
     "nodrop ab", "nodrop audit --role", "nodrop audit --watch", "nodrop capacity", "nodrop demo",
     "nodrop lab check netns", "nodrop run my.toml --lab", "nodrop sut check ./",
@@ -182,21 +182,25 @@ def of(table: Mapping[str, Any], example: str, default: Any) -> Any:
 
 
 def examples() -> Iterator[str]:
-    def below(command: Any) -> Iterator[str]:
+    """Also of commands that packages beside nodrop bring."""
+
+    def below(command: Any, context: Any) -> Iterator[str]:
         for line in (command.help or "").splitlines():
             if line.strip().startswith("nodrop "):
                 yield line.strip()
-        for name, one in getattr(command, "commands", {}).items():
-            if name not in NODE_JOBS:
-                yield from below(one)
+        if hasattr(command, "list_commands"):
+            for name in command.list_commands(context):
+                if name not in NODE_JOBS:
+                    yield from below(command.get_command(context, name), context)
 
-    yield from below(typer.main.get_command(main.app))
+    command = typer.main.get_command(main.app)
+    yield from below(command, command.context_class(command))
 
 
 def documented() -> Iterator[str]:
     """Commands of blocks, of pages that are not named above."""
     for block in blocks():
-        if block.language in ("console", "sh") and block.page not in PAGES_NOT_RUN:
+        if block.language in SHELL and block.page not in PAGES_NOT_RUN:
             for argv in (argv for line in lines(block) for argv in programs(line)):
                 if argv[0].endswith("nodrop") and "…" not in argv:
                     yield shlex.join(["nodrop", *argv[1:]])
@@ -208,6 +212,21 @@ def cases() -> Iterator[Any]:
         if of(NOT_RUN, command, None) is None:
             further = command.startswith(DEPTH) or command not in shown
             yield depth(command) if further else command
+
+
+def test_every_row_is_of_a_command_and_names_tests_that_are_there() -> None:
+    commands = {*examples(), *documented()}
+    for table in (NOT_RUN, MORE, ENDS):
+        held = {
+            max((k for k in table if c.startswith(k)), key=len)
+            for c in commands
+            if of(table, c, None)
+        }
+        assert {*table} - held == set()
+    for page, why in [*PAGES_NOT_RUN.items(), *NOT_RUN.items()]:
+        for path in re.findall(r"tests/[\w/]+(?:\.py)?", why):
+            assert (ROOT / path).exists(), (page, path)
+    assert {*PAGES_NOT_RUN} <= {block.page for block in blocks() if block.language in SHELL}
 
 
 @pytest.fixture(scope="module")

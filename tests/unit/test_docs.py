@@ -37,7 +37,6 @@ IN_BRACES = re.compile(r"`([\w./-]+/)\{([\w,-]+)\}(/[\w./-]+)`")
 PLACEHOLDERS = {"experiments/X.toml", "labs/Y.toml"}
 
 NOT_RUN: Mapping[str, str] = {
-    "cp": "a step before a command of nodrop",
     "curl": "reads what `nodrop monitor --metrics` serves; tests have a client of their own",
     "cut": "shortens output",
     "dask": "tests/netns/test_fleet.py begins a scheduler and workers with its own names",
@@ -52,10 +51,11 @@ NOT_RUN: Mapping[str, str] = {
     "nodrop-node": "crates/node/tests runs it",
     "python3": "makes a virtual environment: `make dist` does",
     "~/.nodrop/bin/pip": "installs a wheel: `make dist` does",
-    "pip": "installs a wheel: `make dist` does",
     "pipx": "installs a wheel: `make dist` does",
     "sed": "shortens output",
     "tail": "shortens output",
+    "uv": "installs a wheel: `make dist` does",
+    "uvx": "installs a wheel: `make dist` does",
     ".venv/bin/python": "for a machine that no test has (aarch64)",
 }
 """Other programs in command blocks, and why no test runs the line as it stands."""
@@ -174,6 +174,12 @@ def test_every_command_in_a_sentence_parses() -> None:
             if said and "requires an argument" not in said:  # it names the option alone
                 wrong.append(f"{page.relative_to(ROOT)}: {found[1]}: {said}")
     assert wrong == []
+
+
+def test_every_reason_is_needed() -> None:
+    shown = [b for b in blocks() if b.language in ("console", "sh")]
+    names = {argv[0] for b in shown for line in lines(b) for argv in programs(line)}
+    assert {*NOT_RUN} - names == set()
 
 
 def test_a_wrong_command_is_found() -> None:

@@ -113,7 +113,7 @@ class Grouped(TyperGroup):
         others: dict[str, Any] = {}
         for plugin in of_table("command"):
             if plugin.kind not in self.commands:
-                added = typer.Typer(add_completion=False)
+                added = typer.Typer(add_completion=False, rich_markup_mode=None)
                 try:
                     plugin.load()(added)
                 except NodropError as error:
