@@ -128,7 +128,7 @@ image: .make/dist/ready .venv/ready ## A container image with nodrop and Suricat
 	PYTHONPATH=. $(PYTHON) tools/container.py .make/image/*.whl .make/image/nodrop.tar
 
 site: .venv/tests ## The documentation as a site in .make/site, the same bytes each time
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PYTHON) -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PYTHON) -m mkdocs build --quiet --strict
 	@echo .make/site/index.html
 
 release: ## Everything of a release in dist/, checked; nothing is tagged or uploaded
