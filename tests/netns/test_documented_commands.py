@@ -152,21 +152,30 @@ MORE: Mapping[str, Sequence[str]] = {
     "nodrop tune prove": (*SHORT, "--load", "1", "--most", "12", "--budget", "20s"),
 }
 """Beginning of an example → options that are added to it."""
-ENDS: Mapping[str, set[int]] = {
+ENDS: Mapping[str, Mapping[int, str]] = {
+    "nodrop audit": {
+        0: r'(?s)^(?!.*\nNot read:).* 0 findings|"findings": \[\], "missing": \[\]',
+        1: r' [1-9]\d* findings?|"findings": \[\{',
+        6: r'\nNot read:|"missing": \[\{',
+    },
+    "nodrop compare": {6: "(?i)cannot tell"},  # two trials of one run
+    "nodrop doctor": {0: r'Ready|"problems": \[\]', 3: r'to fix|"problems": \["'},
+    "nodrop drops --for 10m --fail-above-level": {6: "no level of a ring is visible"},
+    "nodrop history": {6: "(?i)cannot tell"},  # three runs
+    "nodrop lab check": {0: r'Ready|"problems": \[\]', 3: r'to fix|"problems": \["'},
+    "nodrop plan": {0: r"(?s)^(?!.*stands in the way: )", 3: "stands in the way: "},
+}
+"""Beginning of an example → exit code, and the words that then say why; elsewhere 0. Where there
+are several, a host has one of them: what can be read there, what it lacks."""
+MEASURED: Mapping[str, set[int]] = {
     "nodrop ab": {0, 6},
-    "nodrop audit": {0, 1, 6},
-    "nodrop capacity": {0, 5, 6},
-    "nodrop compare": {0, 5, 6},
+    "nodrop capacity": {0, 6},
+    "nodrop capacity my.pcap --need": {0, 5, 6},
     "nodrop demo": {0, 6},
-    "nodrop doctor": {0, 3},
-    "nodrop drops": {0, 1, 6},
-    "nodrop history": {0, 5, 6},
-    "nodrop lab check": {0, 3},
-    "nodrop lab prepare": {0, 3},
-    "nodrop plan": {0, 3},
     "nodrop tune prove": {0, 6},
 }
-"""Beginning of an example → exit codes that its help allows; elsewhere 0."""
+"""Beginning of an example → exit codes of a verdict: what a few seconds of trials show on a machine
+with other work is different each time."""
 SHELL = ("console", "sh")
 DEPTH = (
     "nodrop ab", "nodrop audit --role", "nodrop audit --watch", "nodrop capacity", "nodrop demo",
@@ -216,12 +225,9 @@ def cases() -> Iterator[Any]:
 
 def test_every_row_is_of_a_command_and_names_tests_that_are_there() -> None:
     commands = {*examples(), *documented()}
-    for table in (NOT_RUN, MORE, ENDS):
-        held = {
-            max((k for k in table if c.startswith(k)), key=len)
-            for c in commands
-            if of(table, c, None)
-        }
+    started = {command for command in commands if of(NOT_RUN, command, None) is None}
+    for table, named in [(NOT_RUN, commands), *((one, started) for one in (MORE, ENDS, MEASURED))]:
+        held = {max((k for k in table if c.startswith(k)), key=len, default="") for c in named}
         assert {*table} - held == set()
     for page, why in [*PAGES_NOT_RUN.items(), *NOT_RUN.items()]:
         for path in re.findall(r"tests/[\w/]+(?:\.py)?", why):
@@ -333,5 +339,9 @@ def test_an_example_runs(
     else:
         done = started(folder, *words, inside=["ip", "netns", "exec", namespace])
         code, out, err = done.returncode, done.stdout, done.stderr
-    assert code in of(ENDS, example, {0}), out + err
+    if example.startswith(tuple(MEASURED)):
+        assert code in of(MEASURED, example, set()), out + err
+    else:
+        ends = of(ENDS, example, {0: ""})
+        assert code in ends and re.search(ends[code], out + err), (code, out + err)
     assert out or err
