@@ -225,6 +225,10 @@ def _need_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+LACKING = re.compile(r"(lib[\w+.-]+\.so[.\d]*): cannot open shared object file")
+"""The loader's words of a library that a minimal system has not got."""
+
+
 def exit_code(argv: Sequence[str]) -> int:
     """Runs a command. What the user did wrong is one line on stderr, not a traceback."""
     given = [*takewhile(lambda word: word.startswith("-"), argv)]
@@ -248,7 +252,7 @@ def exit_code(argv: Sequence[str]) -> int:
     except (Exception, SystemExit) as error:
         if _reader_left(error):
             return READER_LEFT
-        if isinstance(error, SystemExit) and _raised_by_typer(error):
+        if isinstance(error, SystemExit) and _raised_by(error).startswith("typer."):
             return (
                 0 if error.code in (None, 0) else 2
             )  # of completion, which ends the program itself
@@ -289,9 +293,10 @@ def _must_know_the_shell(options: Sequence[str]) -> None:
         )
 
 
-def _raised_by_typer(error: BaseException) -> bool:
+def _raised_by(error: BaseException) -> str:
+    """The module's name."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return str(frames[-1].f_globals.get("__name__")).startswith("typer.")
+    return str(frames[-1].f_globals.get("__name__"))
 
 
 def _reader_left(error: BaseException) -> bool:
@@ -330,6 +335,10 @@ def _complain_of(error: BaseException, argv: Sequence[str]) -> int:
                 "this process may not have the memory that it needs; raise its limit (ulimit -v, "
                 "the control group's memory), or free some"
             )
+            return LabProblem.exit_code
+        case ImportError() if lacks := LACKING.search(str(error)):
+            package = _raised_by(error).partition(".")[0]
+            complain(f"this host lacks {lacks[1]}, which the Python package {package} needs")
             return LabProblem.exit_code
         case OSError():
             if error.filename == "stdout":

@@ -440,6 +440,24 @@ def test_lines_below_a_row_keep_to_its_last_column() -> None:
     assert arguments.laid_out(row, 60) == [row[: at - 1], " " * 27 + row[at:]]
 
 
+def test_a_library_that_the_host_lacks_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """numpy's own words have 20 lines around it."""
+
+    def small(*_: object, **__: object) -> None:
+        raise ImportError(
+            "IMPORTANT: PLEASE READ THIS\n\nOriginal error was: libstdc++.so.6: cannot open shared "
+            "object file: No such file or directory\n"
+        )
+
+    monkeypatch.setattr(main, "_program", lambda: small)
+    assert main.exit_code(["plugins"]) == 3
+    said = capsys.readouterr().err
+    assert "this host lacks libstdc++.so.6, which the Python package" in said
+    assert len(said.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     "error", [MemoryError(), ImportError("libx.so: failed to map segment from shared object")]
 )
