@@ -128,14 +128,34 @@ def test_its_figure_is_a_metric_of_comparisons(
     assert {row["metric"] for row in found["rows"]} >= {"kept_pct"}
 
 
-def test_a_section_that_is_none_is_named(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(
+    ("group", "module", "problem"),
+    [
+        ("sections", "ONE = 7", "plugin section.one of wrong 1.0: 7 is no Section"),
+        ("sections", "import nowhere_at_all", "No module named 'nowhere_at_all'"),
+        ("figures", "from nodrop.report import gone", "cannot import name 'gone'"),
+    ],
+)
+def test_what_cannot_be_used_is_one_note_of_the_report(
+    group: str, module: str, problem: str, run: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     folder = tmp_path / "wrong-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: wrong\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text("[nodrop.sections]\nseven = wrong:SEVEN\n")
-    (tmp_path / "wrong.py").write_text("SEVEN = 7\n")
+    (folder / "entry_points.txt").write_text(f"[nodrop.{group}]\none = wrong:ONE\n")
+    (tmp_path / "wrong.py").write_text(f"{module}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert main.exit_code(["report", str(run), "--out", str(tmp_path / "out")]) == 2
-    assert "plugin section.seven of wrong 1.0: 7 is no Section" in capsys.readouterr().err
+    monkeypatch.delitem(sys.modules, "wrong", raising=False)
+    out = tmp_path / "out"
+    assert main.exit_code(["report", str(run), "--out", str(out), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    notes = [one for one in found["answer"]["cannot_say"] if one["rule"] == "part-missing"]
+    assert len(notes) == 1
+    assert "wrong 1.0" in notes[0]["text"] and problem in notes[0]["text"]
+    assert NAME in found, "the sections of other packages are there"
+    assert "wrong 1.0" in (out / "index.html").read_text()
+    assert "wrong 1.0" in (out / "report.md").read_text()
+    other = make_run(tmp_path, Fake(name="other", repetitions=2, samples=False, seed=8))
+    code = main.exit_code(["compare", str(run), str(other)])
+    assert (code == 2) == (group == "figures"), "no metric is left out in silence"

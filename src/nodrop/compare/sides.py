@@ -19,7 +19,7 @@ from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.costs import DETECTION_FIGURE, DIFFERENCES, Figure, figure
-from nodrop.report.sections import figures_of_others
+from nodrop.report.sections import figures_of_others, unusable
 from nodrop.report.story import UNVALUED, Cell, factor_label, read_story
 from nodrop.report.trials import Trial
 from nodrop.report.trust import FOREIGN_CPU_RATIO
@@ -236,7 +236,10 @@ runs."""
 
 
 def metrics_known() -> tuple[Figure, ...]:
-    """Metrics of a comparison: nodrop's, and the figures of other packages."""
+    """Metrics of a comparison: nodrop's, and the figures of other packages. Raises NotReady if one
+    of those cannot be used: no verdict leaves a metric out in silence."""
+    for error in unusable("figure"):
+        raise error
     return (*METRICS, *figures_of_others())
 
 

@@ -14,7 +14,7 @@ from nodrop.report.comparison import cost_sentences, family_words
 from nodrop.report.direct import direct_sentences
 from nodrop.report.hosts import hosts_between
 from nodrop.report.loads import always_void, ladders, load_words, sentences_of
-from nodrop.report.sections import sections
+from nodrop.report.sections import sections, unusable
 from nodrop.report.sentences import Answer, Sentence, listed, sentence_of
 from nodrop.report.setups import compared_at_once, conditions
 from nodrop.report.story import Cell, Story, by_key, once
@@ -107,6 +107,9 @@ def _books(story: Story) -> Sentence:
 
 
 def _unreadable(story: Story) -> Iterator[Sentence]:
+    for error in unusable():
+        words = escape.plain(error.message, longest=1000)
+        yield sentence_of("part-missing", {"problem": words})
     for source in story.sources:
         for damage in source.run.all_damage:
             where, words = escape.plain(damage.where), escape.plain(damage.words)

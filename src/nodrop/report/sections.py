@@ -26,7 +26,7 @@ from nodrop.capacity.card import aside_words, kicker, lost_words, peak_words
 from nodrop.config.options import shown
 from nodrop.config.units import count_of
 from nodrop.errors import NotReady
-from nodrop.plugins import of_table
+from nodrop.plugins import Plugin, of_table
 from nodrop.report import bounded, escape
 from nodrop.report.chart import Chart, tag
 from nodrop.report.costs import Figure
@@ -96,9 +96,19 @@ def objects(table: Table) -> list[dict[str, Any]]:
     return [dict(zip(names, (v.raw for v in row.values), strict=True)) for row in table.rows]
 
 
+KINDS: Mapping[str, type] = {"section": Section, "figure": Figure}
+
+
 def sections() -> tuple[Section, ...]:
-    """In the order of the page."""
-    return tuple(sorted(_found("section", Section), key=lambda one: one.place))
+    """In the order of the page; `unusable` has those that are not there."""
+    found = map(_found, of_table("section"))
+    return tuple(sorted((s for s in found if isinstance(s, Section)), key=lambda one: one.place))
+
+
+def unusable(*tables: str) -> list[NotReady]:
+    """Sections and figures of other packages that cannot be used, and why."""
+    found = (_found(one) for table in tables or KINDS for one in of_table(table))
+    return [one for one in found if isinstance(one, NotReady)]
 
 
 def verdicts(story: Story) -> tuple[VerdictCard, ...]:
@@ -107,7 +117,7 @@ def verdicts(story: Story) -> tuple[VerdictCard, ...]:
 
 
 def figures_of_others() -> tuple[Figure, ...]:
-    return tuple(_found("figure", Figure))
+    return tuple(one for one in map(_found, of_table("figure")) if isinstance(one, Figure))
 
 
 def sections_of_others() -> Sequence[Section]:
@@ -115,14 +125,15 @@ def sections_of_others() -> Sequence[Section]:
     return [section for section in sections() if section.id not in built_in]
 
 
-def _found(table: str, kind: type) -> list[Any]:
-    """NotReady if an entry point names something else."""
-    found = [(plugin, plugin.load()) for plugin in of_table(table)]
-    for plugin, one in found:
-        if not isinstance(one, kind):
-            words = f"{plugin}: {shown(one)} is no {kind.__name__}"
-            raise NotReady(words, hint="reinstall it, or ask its author")
-    return [one for _, one in found]
+def _found(plugin: Plugin) -> Any:
+    """A section or figure, or why it is none."""
+    try:
+        one = plugin.load()
+    except NotReady as error:
+        return error
+    if isinstance(one, KINDS[plugin.table]):
+        return one
+    return NotReady(f"{plugin}: {shown(one)} is no {KINDS[plugin.table].__name__}")
 
 
 @cache
