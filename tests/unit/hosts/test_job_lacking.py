@@ -1,5 +1,6 @@
 """A node without the job that an experiment needs, because an older Rust built it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,17 @@ def test_a_load_says_what_its_node_lacks(
 def test_no_node_at_all_is_said_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENVIRONMENT, "/nowhere")
     assert job_lacking("attach") == ""
+
+
+def test_a_node_that_does_not_answer_lacks_nothing_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = tmp_path / "node"
+    node.write_text("#!/nowhere/at/all\n")
+    node.chmod(0o755)
+    monkeypatch.setattr("nodrop.testbed.hosts.node.find_node_binary", lambda: node)
+    assert job_lacking("attach") == "", "it cannot be started"
+    node.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr("nodrop.testbed.hosts.node.ANSWERS_WITHIN_S", 0.2)
+    os.utime(node, (1, 1))
+    assert job_lacking("attach") == "", "it is silent"

@@ -70,12 +70,19 @@ def job_lacking(job: str) -> str:
     return _job_lacking(path, path.stat().st_mtime_ns, job)
 
 
+ANSWERS_WITHIN_S = 10.0
+
+
 @cache
 def _job_lacking(path: Path, _stamp: int, job: str) -> str:
     asked = [str(path), job, "--controlled"]
-    done = subprocess.run(
-        asked, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=10, check=False
-    )
+    try:
+        done = subprocess.run(
+            asked, capture_output=True, stdin=subprocess.DEVNULL, text=True,
+            timeout=ANSWERS_WITHIN_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""  # said where the job is started
     if done.stdout:
         return ""  # its hello
     return (
