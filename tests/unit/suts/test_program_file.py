@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, LabProblem
 from nodrop.plugins import build_sut
+from nodrop.testbed.images.image import binary_bits
 from nodrop.testbed.suts.command.description import (
     NoStatement,
     Program,
@@ -21,6 +23,7 @@ from nodrop.testbed.suts.command.description import (
     value_of,
 )
 from nodrop.testbed.suts.command.sut import discard
+from nodrop.untrusted import matching
 
 SAID = {
     "tcpdump": (
@@ -155,6 +158,25 @@ def test_json_lines_and_csv(format_: str, text: str) -> None:
     asked = {"format": format_, "regex": None, "take": "sum", "absent": {"lost": 0}}
     asked["fields"] = {"got": "daq.got", "lost": "daq.lost"}
     assert _statement(**asked).read(text) == {"got": 12, "lost": 1}
+
+
+@pytest.mark.parametrize(
+    ("regex", "text"),
+    [
+        (r"(?P<got>(aa?)+)$", "a" * 60 + "b"),
+        (r"(?P<got>\d*\d*\d*\d*\d*x)", "1" * 4000),
+    ],
+)
+def test_an_expression_that_does_not_end_is_stopped(
+    regex: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its form says nothing: more ways than two choices or two repetitions make it slow."""
+    monkeypatch.setattr(matching, "WITHIN_S", 0.1)
+    with pytest.raises(NoStatement, match=r"takes more than 0\.1 s"):
+        _statement(regex=regex).read(text)
+    with pytest.raises(LabProblem, match=r"version of \w+: its regex takes"):
+        binary_bits(Path("/bin/sh"), (("-c", f"echo {text}"), regex))
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 FILE = """

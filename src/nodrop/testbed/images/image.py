@@ -37,6 +37,7 @@ from nodrop.untrusted.json_text import (
     one_line,
     shown,
 )
+from nodrop.untrusted.matching import TooSlow, matches
 
 APT = Path("/etc/apt")
 PROXY_SETTINGS = ("Acquire::http::", "Acquire::https::")
@@ -673,15 +674,17 @@ def binary_bits(path: Path, version: Version | None = None) -> Bits:
     argv = [str(path), *arguments]
     try:
         said = run_command(argv, where="host", timeout_s=VERSION_TIMEOUT_S, check=False)
+        found = matches(regex, said.stdout + said.stderr)
     except LabProblem as problem:
         ends = "it has to print its version and end (`version` of a program file)"
         raise LabProblem(problem.message, hint=ends) from None
-    found = re.search(regex, said.stdout + said.stderr, re.MULTILINE)
+    except TooSlow as slow:
+        raise LabProblem(f"version of {path.name}: {slow}", hint="see its program file") from None
     return Bits(
         kind="binary",
         path=path,
         sha256=file_sha256(path),
-        version=found[1] if found else None,
+        version=found[0][1] if found else None,
     )
 
 

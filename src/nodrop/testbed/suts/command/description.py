@@ -31,6 +31,7 @@ from nodrop.config.options import (
 from nodrop.errors import BadInput
 from nodrop.ledger.imbalance import Role
 from nodrop.untrusted.json_text import NotJson, decode_object
+from nodrop.untrusted.matching import TooSlow, matches
 
 SHIPPED = Path(__file__).parent / "programs"
 STATEMENT_BYTES = 64 << 10
@@ -292,7 +293,11 @@ class Statement(Options):
 
     def _each(self, text: str) -> Iterable[dict[str, int]]:
         if self.format == "regex":
-            for match in re.compile(self.regex or "", re.MULTILINE).finditer(text):
+            try:
+                statements = matches(self.regex or "", text)
+            except TooSlow as error:
+                raise NoStatement(str(error)) from None
+            for match in statements:
                 yield _counters(match.groupdict())
         elif self.format == "csv":
             for row in csv.DictReader(text.splitlines()):

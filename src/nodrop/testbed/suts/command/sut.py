@@ -4,7 +4,6 @@ rest, ended and read."""
 from __future__ import annotations
 
 import fnmatch
-import re
 import signal
 import sys
 import time
@@ -48,6 +47,7 @@ from nodrop.testbed.suts.command.description import (
 from nodrop.testbed.suts.outside import FROM_OUTSIDE, OutsideSockets
 from nodrop.untrusted.folder import Folder, read_end, read_from
 from nodrop.untrusted.json_text import one_line
+from nodrop.untrusted.matching import TooSlow, matches
 
 POLL_S = 0.02
 DRAIN_POLL_S = 0.05
@@ -262,7 +262,14 @@ class RunningCommand(SinceMark):
 
     def _has_said(self) -> bool:
         line = self._program.ready.line
-        return line is None or re.search(line.regex, self._text(line.source), re.M) is not None
+        if line is None:
+            return True
+        try:
+            return bool(matches(line.regex, self._text(line.source)))
+        except TooSlow as why:
+            raise TrialFailed(
+                f"{self._sut.name}: ready.line: {why}", reason=Reason.SUT_NOT_READY
+            ) from None
 
     def _text(self, source: str) -> str:
         return self._end_of(self._file(source))
