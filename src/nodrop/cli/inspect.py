@@ -306,6 +306,14 @@ def report(
         list[ReportPart] | None,
         typer.Option("--only", metavar="PART", help=f"Write this alone: {PARTS}. Repeatable."),
     ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--columns",
+            metavar="NAME,…",
+            help="Columns of the LaTeX tables, by their names in csv. Default: the first 8.",
+        ),
+    ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -339,7 +347,8 @@ def report(
     chosen = frozenset(Part(part) for part in only) if only else EVERYTHING
     runs = run_directories(directories)
     story = read_story(runs)
-    page = write_report(story, out, only=chosen)
+    named = [name.strip() for each in columns or () for name in each.split(",")]
+    page = write_report(story, out, only=chosen, columns=named)
     if as_json:
         say_json({"page": str(page), **report_json(story)})
     else:

@@ -259,6 +259,32 @@ def comparison_table(found: Sequence[Condition]) -> Table:
     return table_of("setups", "Setups against their base", SIDE_FIELDS, sides)
 
 
+Place = tuple[Condition, Level]
+
+
+def verdicts_table(found: Sequence[Condition]) -> Table:
+    """A row per condition and setup, a column per figure, for a paper: the base's median, then what
+    each setup differs by, with its verdict."""
+
+    def of(figure: Figure) -> Field[Place]:
+        def value(place: Place) -> Value:
+            condition, level = place
+            item = compared(condition.base.cell, level.cell, figure, condition.family)
+            if level is condition.base and item.base_median is not None:
+                return Value(item.base_median, figure.shown(item.base_median))
+            return Value(item.cell_words, item.cell_words)
+
+        return Field(Column(figure.name, f"{figure.title}, {figure.unit}"), value)
+
+    first: Sequence[Field[Place]] = (
+        words("condition", "Condition", lambda x: x[0].label),
+        words("setup", "Setup", lambda x: x[1].name),
+    )
+    places = [(condition, level) for condition in found for level in condition.places]
+    fields = (*first[len(found) == 1 :], *map(of, figures_of(found)))
+    return table_of("setups", "Setups against their base (first row)", fields, places)
+
+
 def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
     """A sentence for each setup that is not the base, under the condition that offered most: first
     what it costs for certain, then what it does not cost, then what more runs would show."""

@@ -43,5 +43,5 @@ def markdown(text: str, *, longest: int = LONGEST) -> str:
     return _BLOCK_START.sub(r"\1&#8203;\2", inline)
 
 
-def latex(text: str) -> str:
-    return "".join(_LATEX.get(c, c) for c in plain(text))
+def latex(text: str, *, longest: int = LONGEST) -> str:
+    return "".join(_LATEX.get(c, c) for c in plain(text, longest=longest))

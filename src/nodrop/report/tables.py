@@ -167,7 +167,10 @@ def table_of(
 
 
 def without(table: Table, names: Collection[str]) -> Table:
-    keep = [n for n, column in enumerate(table.columns) if column.name not in names]
+    return _only(table, [n for n, c in enumerate(table.columns) if c.name not in names])
+
+
+def _only(table: Table, keep: Sequence[int]) -> Table:
     rows = (replace(row, values=tuple(row.values[n] for n in keep)) for row in table.rows)
     return replace(table, columns=tuple(table.columns[n] for n in keep), rows=tuple(rows))
 
@@ -204,10 +207,25 @@ def to_markdown(table: Table) -> str:
     return "\n".join(lines) + "\n" + said
 
 
+MOST_ON_PAPER = 8
+"""Columns that a page of a paper has room for."""
+
+
+def on_paper(table: Table, chosen: Sequence[str] = ()) -> Table:
+    """A table with the chosen columns, in that order. If it has none of them, or none is chosen,
+    its first ones that are not empty."""
+    at = {column.name: n for n, column in enumerate(table.columns)}
+    names = [name for name in dict.fromkeys(chosen) if name in at]
+    if not names:
+        nothing = empty(table)
+        names = [name for name in at if name not in nothing][:MOST_ON_PAPER]
+    return _only(table, [at[name] for name in names])
+
+
 def to_latex(table: Table) -> str:
     """A booktabs tabular, to be put into a table environment by its user."""
     shape = "".join("r" if column.numeric else "l" for column in table.columns)
-    more = [f"% {escape.latex(table.more)}"] if table.more else []
+    more = [f"% {escape.latex(said, longest=1000)}" for said in (table.more, *table.words) if said]
     head = " & ".join(escape.latex(column.title) for column in table.columns)
     body = [
         " & ".join(escape.latex(value.shown) for value in row.values) + r" \\" for row in table.rows

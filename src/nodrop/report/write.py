@@ -20,12 +20,19 @@ from nodrop.capacity.card import card_lines
 from nodrop.capacity.findings import rate_words
 from nodrop.capacity.page import WORDS, capacity_page, card_views, who
 from nodrop.capacity.section import capacity_pictures, capacity_section, capacity_tables
+from nodrop.config.options import unknown_key
 from nodrop.errors import REMEDIES, BadInput
 from nodrop.report import bounded, escape, figures, trust
 from nodrop.report.answer import answer
 from nodrop.report.chart import OUTCOMES, sign
 from nodrop.report.charts import flow, loss_plot, runs_plot, time_chart
-from nodrop.report.comparison import MOST_BASES, compared, comparison_table, family_words
+from nodrop.report.comparison import (
+    MOST_BASES,
+    compared,
+    comparison_table,
+    family_words,
+    verdicts_table,
+)
 from nodrop.report.costs import DIFFERENCES
 from nodrop.report.escape import markdown
 from nodrop.report.repeats import outliers_tables, repeats, repeats_table, repeats_words
@@ -43,7 +50,7 @@ from nodrop.report.sections import (
 from nodrop.report.sentences import Sentence, phrase
 from nodrop.report.setups import compared_at_once, conditions
 from nodrop.report.story import Cell, Source, Story, read_story
-from nodrop.report.tables import Table, to_latex, to_markdown, without, write_csv
+from nodrop.report.tables import Table, on_paper, to_latex, to_markdown, without, write_csv
 from nodrop.report.timeline import numbers_of, timeline
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import Card, CardLoad
@@ -185,21 +192,26 @@ EVERYTHING = frozenset(Part)
 
 
 def write_report(
-    story: Story, out: Path | None = None, *, only: Collection[Part] = EVERYTHING
+    story: Story,
+    out: Path | None = None,
+    *,
+    only: Collection[Part] = EVERYTHING,
+    columns: Sequence[str] = (),
 ) -> Path:
     """Writes the report into the folder `out` (none: `report` in the first run directory) and
-    returns the path of its page, or of the folder if `only` leaves the page out.
+    returns the path of its page, or of the folder if `only` leaves the page out. `columns`: those
+    of the LaTeX tables.
 
     The same run directories give the same bytes.
     """
+    paper = _on_paper(story, columns) if Part.LATEX in only else ()
     folder = _made(story.sources[0].run.path, out)
     if Part.CSV in only:
         whole = (figures.cells_table, figures.trials_table, figures.ledger_table)
         for table in (*(made(story) for made in whole), *_own_tables(story)):
             _write_csv(folder, table.name, table)
-    if Part.LATEX in only:
-        for table in (figures.cells_page_table(story), figures.trials_page_table(story)):
-            _write(folder, f"{table.name}.tex", to_latex(table))
+    for table in paper:
+        _write(folder, f"{table.name}.tex", to_latex(table))
     if Part.MARKDOWN in only:
         _write(folder, "report.md", markdown_report(story))
     if Part.FIGURES in only:
@@ -214,6 +226,31 @@ def write_report(
         return folder.path
     _write(folder, PAGE, page(story))
     return folder.path / PAGE
+
+
+TRIAL_ON_PAPER = (
+    "run", "cell", "outcome", "offered_packets", "lost_packets", "loss_pct", "loss_place",
+    "sut_cpu_s",
+)  # fmt: skip
+
+
+def _on_paper(story: Story, columns: Sequence[str]) -> Sequence[Table]:
+    """LaTeX tables: cells, trials and, of several setups, their verdicts. BadInput if none has a
+    column that was asked for."""
+    setups = conditions(story)
+    trials = figures.trials_page_table(story)
+    if not {*columns} & {column.name for column in trials.columns}:
+        trials = on_paper(trials, TRIAL_ON_PAPER)
+    whole = [figures.cells_page_table(story), trials]
+    if setups:
+        family = family_words(compared_at_once(story), story.cells)
+        whole.append(replace(verdicts_table(setups), words=(family,)))
+    known = dict.fromkeys(column.name for table in whole for column in table.columns)
+    for name in columns:
+        if name not in known:
+            near = unknown_key(name, list(known))
+            raise BadInput(f"--columns: no column {escape.plain(name, longest=60)}{near}")
+    return [on_paper(one, columns) for one in whole]
 
 
 def _made(run_dir: Path, out: Path | None) -> Folder:

@@ -10,6 +10,7 @@ import pytest
 from nodrop.errors import BadInput
 from nodrop.report.answer import answer
 from nodrop.report.story import read_story
+from nodrop.report.tables import MOST_ON_PAPER
 from nodrop.report.write import Part, report_json, write_report
 from tests.made.rundirs import Fake, Trouble, make_run
 from tests.pages import page_of
@@ -109,6 +110,34 @@ def test_only_what_is_asked_for(demo: Path, tmp_path: Path) -> None:
     assert write_report(read_story([demo]), tmp_path, only=[Part.LATEX, Part.MARKDOWN]) == tmp_path
     names = sorted(p.name for p in tmp_path.iterdir())
     assert names == ["cells.tex", "report.md", "trials.tex"]
+
+
+@pytest.mark.parametrize("loads", [(4,), (2, 8)])
+def test_verdicts_of_setups_on_paper(loads: tuple[int, ...], tmp_path: Path) -> None:
+    cells = [{"setup.kind": s, "load.multiplier": n} for n in loads for s in ("docker", "bare")]
+    story = read_story([make_run(tmp_path, Fake(cells=tuple(cells), repetitions=3, samples=False))])
+    write_report(story, tmp_path / "usual", only=[Part.LATEX])
+
+    def rows(folder: str, table: str) -> list[list[str]]:
+        text = (tmp_path / folder / f"{table}.tex").read_text()
+        lines = [line for line in text.splitlines() if line.endswith(r" \\")]
+        return [line.removesuffix(r" \\").split(" & ") for line in lines]
+
+    for table in ("cells", "trials", "setups"):
+        assert {len(row) for row in rows("usual", table)} <= {*range(6, MOST_ON_PAPER + 1)}
+    assert any("Loss" in column for column in rows("usual", "trials")[0])
+    head, *body = rows("usual", "setups")
+    assert len(body) == 2 * len(loads) and ("Condition" in head) == (len(loads) > 1)
+    at = next(n for n, title in enumerate(head) if title.startswith("SUT CPU"))
+    base, docker = body[0], body[1]
+    assert float(base[at]) > 0 and "cannot tell yet" in docker[at], "a verdict, not two numbers"
+    asked = ["void_trials", "setup", "loss_pct", "cell"]
+    write_report(story, tmp_path / "asked", only=[Part.LATEX], columns=asked)
+    assert rows("asked", "cells")[0] == ["Void", "Cell"]
+    assert rows("asked", "setups")[0] == ["Setup", r"Loss, \%"]
+    with pytest.raises(BadInput, match="--columns: no column loss_pc; did you mean loss_pct"):
+        write_report(story, tmp_path / "none", only=[Part.LATEX], columns=["loss_pc"])
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_answer_for_a_machine(mixed: Path) -> None:
