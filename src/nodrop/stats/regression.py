@@ -11,8 +11,9 @@ a creep has only small steps. So everything is held against the best stretch bet
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
@@ -229,7 +230,35 @@ class Judgement:
 
 
 def judge(values: Sequence[float], margin: Margin, *, error: float) -> Judgement:
-    """*Worse* has a probability of at most `error` if nothing ever changed."""
+    """*Worse* has a probability of at most `error` if nothing ever changed, and so has a change."""
+    found = _judged(values, margin, error)
+    begin = found.places[-1] if found.places else 0
+    if _two_apart(values[begin:], margin, error / 2):
+        return replace(found, places=(*found.places, len(values) - 2))
+    return found
+
+
+GAP_EXPONENT = 2.5
+"""Exponent of the chance that two values which lie beyond all others do so by a gap, in ranges of
+those others: simulated, of the worst of six shapes of noise (docs/methodology.md)."""
+LEAST_GAP = 0.25
+
+
+def _two_apart(values: Sequence[float], margin: Margin, error: float) -> bool:
+    """The last two values lie beyond all before them, by more than the margin and by a gap that
+    noise hardly has. Ranks alone show no change of so few values; of one value, no gap does."""
+    n = len(values)
+    if n < FEWEST_ALIKE:
+        return False
+    before, last = values[:-2], values[-2:]
+    low, high = min(before), max(before)
+    gap, level = max(min(last) - high, low - max(last)), median(before)
+    needed = max(LEAST_GAP, math.log(2 / comb(n, 2) / error) / GAP_EXPONENT)
+    beyond = gap > max(needed * (high - low), LEAST_GAP * margin(level))
+    return beyond and abs(median(last) - level) > margin(level)
+
+
+def _judged(values: Sequence[float], margin: Margin, error: float) -> Judgement:
     places = _placed(values, changes(values, error=error / 2))
     bounds = [*pairwise([0, *places, len(values)])]
     begin = bounds[-1][0]

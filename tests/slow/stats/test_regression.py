@@ -6,7 +6,7 @@ import pytest
 
 from nodrop.stats.regression import Verdict, Why, judge
 from tests.depth import depth
-from tools.bench_history import CREEP, regressions, stretches, verdicts
+from tools.bench_history import CREEP, placings, regressions, stretches, verdicts
 
 TIMES = 40
 """Repetitions of each case; `python tools/bench_history.py 1000` is the larger version."""
@@ -40,6 +40,31 @@ def test_twice_the_margin_is_found_within_three_runs(
     assert shares["known"] >= 0.7
     assert shares["found"] >= 0.9  # 95 % are promised: fewer than 26 of 28 has 17 %, here 98 % are
     assert shares["still 3"] == 0 and shares["still 1"] <= 0.1
+
+
+@pytest.mark.parametrize(("runs", "last"), [(8, 2), (12, 3), (20, 2), (30, 2)])
+@pytest.mark.parametrize(("noise", "spread"), [("normal", 0.35), ("heavy", 0.2), ("skewed", 0.2)])
+def test_a_step_near_the_end_has_its_place(noise: str, spread: float, runs: int, last: int) -> None:
+    """Seen: of steps two runs before the end, a third was not shown."""
+    shares = placings(noise, spread, runs, last, TIMES)
+    assert shares["placed"] >= 0.9 and shares["false"] <= 6 / TIMES
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "places"),
+    [
+        ([10.0, 10.4, 9.8, 10.1, 10.2, 9.9], [12.0, 11.8], (6,)),
+        ([10.0, 10.4, 9.8, 10.1, 10.2, 9.9], [8.2, 8.4], (6,)),
+        ([10.0, 10.4, 9.8, 10.1, 10.2, 9.9], [12.0, 10.1], ()),
+        ([10.0, 10.4, 9.8, 10.1, 10.2, 9.9], [10.5, 10.45], ()),
+        ([10.0, 13.0, 9.8, 12.1, 10.2, 11.9], [13.4, 13.3], ()),
+        ([10.0, 10.4, 9.8, 10.1, 10.2], [12.0, 11.8], ()),
+    ],
+)
+def test_two_values_show_a_change_by_their_gap(
+    before: list[float], last: list[float], places: tuple[int, ...]
+) -> None:
+    assert judge([*before, *last], margin, error=0.05).places == places
 
 
 @pytest.mark.parametrize("noise", ["normal", "skewed"])
