@@ -22,6 +22,7 @@ from nodrop.capacity.tried import (
     AT_ANY_LOAD,
     Tried,
     lab_is_out,
+    never_ready,
     no_ratio,
     of_cell_tried,
     of_round,
@@ -220,7 +221,7 @@ class Capacity:
         if no_ratio(of_cell) or any(AT_ANY_LOAD & {*r.invalid_reasons} for r in of_cell):
             return None
         every, tried = of_cell_tried(of_cell), of_round(of_cell, cell.factors, number)
-        if len(tried) >= MOST_TRIALS or _silent(every) or _never_ready(every):
+        if len(tried) >= MOST_TRIALS or _silent(every) or _never_ready(of_cell):
             return None
         need = need_of(cell, self._search)
         unseen = all(t.value == need for t in every)  # the load that is needed comes first
@@ -369,9 +370,9 @@ def _silent(every: Sequence[Tried]) -> bool:
     return len(last) == MOST_SILENT and all(t.outcome == "void" for t in last)
 
 
-def _never_ready(every: Sequence[Tried]) -> bool:
-    last = every[-NEVER_READY:]
-    return len(last) == NEVER_READY and all(t.never_ready for t in last)
+def _never_ready(of_cell: Sequence[TrialRecord]) -> bool:
+    last = of_cell[-NEVER_READY:]
+    return len(last) == NEVER_READY and all(map(never_ready, last))
 
 
 def _beside_s(record: TrialRecord) -> float | None:
@@ -567,8 +568,8 @@ def _start(cell: AskedCell, search: Search) -> float:
     if given:
         return float(given)
     if search.by != "pps":
-        soon = (cell.trace_s or 0.0) / SOON_S if search.by_detections else 1.0
-        return max(1.0, soon)
+        soon = search.by_detections and search.by == "speed"
+        return max(1.0, (cell.trace_s or 0.0) / SOON_S) if soon else 1.0
     if not cell.trace_packets or not cell.trace_s:
         return 1000.0
     packets = cell.trace_packets * cell.load.get("multiplier", 1)

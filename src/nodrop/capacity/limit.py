@@ -52,6 +52,8 @@ def limited_by(
     measured = [t for t in every if t.outcome != "void"]
     if no_ratio(t.record for t in measured):
         return "not_judged"
+    if measured and cut != "lab" and all(t.never_ready for t in measured):
+        return "nothing_measured"  # whatever else ended it, the SUT's own words stand there
     if not measured and cut != "lab":
         return _void_for(every) if every or cut != "budget" else cut
     lower, upper = chosen.lower, chosen.upper

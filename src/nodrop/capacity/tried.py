@@ -199,9 +199,7 @@ class Tried:
 
     @property
     def never_ready(self) -> bool:
-        """The SUT did not get ready, before a packet was sent: no load did that."""
-        not_ready = Reason.SUT_NOT_READY in self.record.invalid_reasons
-        return self.outcome == "failed" and (not_ready or self.record.offered.sent == 0)
+        return never_ready(self.record)
 
     @property
     def far_late(self) -> bool:
@@ -223,6 +221,12 @@ class Tried:
         if self._by_bursts_ratio > NAMED_RATIO:
             return None
         return self.value * self.served_ratio / (1 - goal)
+
+
+def never_ready(record: TrialRecord) -> bool:
+    """The SUT did not get ready, before a packet was sent: no load did that."""
+    not_ready = Reason.SUT_NOT_READY in record.invalid_reasons
+    return record.outcome == "failed" and (not_ready or record.offered.sent == 0)
 
 
 def lab_is_out(records: Iterable[TrialRecord]) -> bool:
