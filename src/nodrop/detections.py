@@ -214,6 +214,16 @@ class Baseline:
         offline = None if self.offline is None else self.offline.without(rules)
         return replace(self, offline=offline, live=[one.without(rules) for one in self.live])
 
+    def timed(self, clocks: Set[str]) -> Baseline | None:
+        """Expected of a trial at the trace's own speed, which its lossless trials need not have:
+        of rules with a clock, what the SUT finds by the times in the file. None if it did not read
+        that."""
+        if self.offline is None:
+            return None
+        own = {unit for unit in self.offline.units if unit[0] in clocks}
+        live = [one.without(clocks) for one in self.live]
+        return replace(self, live=[replace(one, units=one.units | own) for one in live])
+
     @property
     def kind(self) -> Literal["offline", "live"] | None:
         return "live" if self.live else "offline" if self.offline is not None else None
@@ -252,16 +262,19 @@ class Baseline:
             }.get(self.kind or "", "")
             return "; ".join(filter(None, (said, self.why)))
         seen, found = frozenset().union(*(one.units for one in self.live)), self.offline.units
+        trials = count_of(len(self.live), "lossless trial")
         if seen == found and not self.uncertain:
-            return (
-                f"{len(self.live)} lossless trials found the same {len(found):,} units as the SUT "
-                "when it reads the trace itself"
+            said = (
+                f"{trials} found the same {len(found):,} units as the SUT when it reads the trace "
+                "itself"
             )
-        return (
-            f"{len(self.live)} lossless trials: {len(self.expected):,} units in each, "
-            f"{len(self.uncertain):,} in some; {len(seen - found):,} of them the SUT does not find "
-            f"when it reads the trace itself, where it finds {len(found - seen):,} others"
-        )
+        else:
+            said = (
+                f"{trials}: {len(self.expected):,} units in each, {len(self.uncertain):,} in some; "
+                f"{len(seen - found):,} of them the SUT does not find when it reads the trace "
+                f"itself, where it finds {len(found - seen):,} others"
+            )
+        return "; ".join(filter(None, (said, self.why)))
 
     def to_json(self) -> dict[str, Any]:
         return {

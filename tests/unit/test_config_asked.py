@@ -86,7 +86,6 @@ def test_goals_of_detections_make_a_fresh_sut_for_each_trial(tmp_path: Path) -> 
     [
         ('measure.sut="standing"', "a SUT that stays up limits its alerts"),
         ("measure.outcome=[]", "measure.outcome says which"),
-        ('search.by="multiplier"', "other replicas are to bring other detections"),
         ('search.goals_of="packets"', "this search counts packets"),
         ("search.goals=[0.01, 0.01]", "one is given twice"),
     ],

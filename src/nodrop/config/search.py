@@ -102,9 +102,9 @@ class Search(Options):
     """Loss ratios that are tolerated: 0 is the no-drop rate (NDR), others partial-drop rates."""
     goals_of: Of = "packets"
     """The goals are ratios of lost packets or, with "detections", of the expected detections that
-    are missed (docs/methodology.md): then each trial sends the trace's window once, faster or
-    slower, to a SUT of its own, and `goals` is [0.01], `by` is "speed" and `load.window` is "whole"
-    unless the file says otherwise."""
+    are missed (docs/methodology.md): then each trial sends the trace's window once, faster, slower
+    or in several replicas, to a SUT of its own, and `goals` is [0.01], `by` is "speed" and
+    `load.window` is "whole" unless the file says otherwise."""
     exceed_ratio: LossRatio = 0.5
     """A load is carried if no more than this part of its trials lose more than the goal."""
     duration_sum_s: Seconds = 45.0
@@ -134,11 +134,6 @@ class Search(Options):
         if self.by_detections:  # not before: lists would be no tuples then
             left_out = BY_DETECTIONS.keys() - self.model_fields_set
             self.__dict__.update({key: BY_DETECTIONS[key] for key in left_out})
-        if self.by_detections and self.by == "multiplier":
-            raise ValueError(
-                'by = "multiplier": other replicas are to bring other detections; with '
-                'goals_of = "detections" it is "speed" or "pps"'
-            )
         if self.by_detections and self.soak_s is not None:
             raise ValueError(
                 'soak_s: sends the window again and again; with goals_of = "detections" nothing '

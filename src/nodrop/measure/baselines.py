@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from nodrop import plugins
 from nodrop.config.lab_file import LabSource, load_lab
+from nodrop.config.units import count_of
 from nodrop.detections import Baseline, Found, keep
 from nodrop.errors import LabProblem, TrialFailed, interrupts
 from nodrop.ledger.hops import Class
@@ -59,8 +60,13 @@ class Baselines:
         outcome: Sequence[str],
         measurer: Measurer,
         note: Callable[[str], None],
+        *,
+        replicas: bool = False,
     ) -> None:
+        """`replicas`: a search varies their number, so that live trials of each would take longer
+        than the search."""
         self._parts, self._outcome, self._measurer, self._note = parts, outcome, measurer, note
+        self._replicas = replicas
         self._known: dict[str, Baseline] = {}
 
     def of(self, cell: Cell, load: Table, phase: Callable[[str], None]) -> Baseline | None:
@@ -78,7 +84,7 @@ class Baselines:
             phase("baseline")
             self._known[key] = found = self._measured(cell, sut, load)
             self._note(f"baseline: {found.words or found.why}")
-            if found.live and found.offline is not None:
+            if len(found.live) == LIVE_TRIALS and found.offline is not None:
                 keep(path, found.to_json())
         return self._known[key]
 
@@ -106,12 +112,27 @@ class Baselines:
                 offline = sut.offline(self._parts.bits(cell), trace)
         except LabProblem as problem:
             why.append(str(problem))
-        live: list[Found] = []
-        try:
-            live = self._live(cell, sut, load)
-        except (LabProblem, TrialFailed, OSError) as problem:
-            why.append(f"no lossless trial: {problem}")
-        return Baseline(offline=offline, live=live, why="; ".join(why))
+        if offline is not None and self._replicas and load.get("multiplier", 1) != 1:
+            return self._of_replicas(cell, load, offline)
+        found = self.found_by(cell, sut, load, offline)
+        return replace(found, why="; ".join(filter(None, (*why, found.why))))
+
+    def _of_replicas(self, cell: Cell, load: Table, offline: Found) -> Baseline:
+        """The SUT's own reading of so many replicas, without the rules in which its reading of one
+        differs from trials of it."""
+        one = self.of(cell, {**load, "multiplier": 1}, lambda _: None)
+        if one is None or one.offline is None or not one.live:
+            return Baseline(offline=offline, why=one.why if one else "")
+        differing = {sid for sid, _ in one.offline.units ^ one.expected}
+        return Baseline(offline=offline.without(differing), why=f"of one replica: {one.words}")
+
+    def found_by(self, cell: Cell, sut: Detecting, load: Table, offline: Found | None) -> Baseline:
+        """Two trials that lost nothing, beside the SUT's own reading; `why` says what became of the
+        others if there are fewer."""
+        live, spoilt = self._live(cell, sut, load)
+        few = count_of(len(live), "lossless trial") if live else "no lossless trial"
+        why = f"{few}: {'; '.join(dict.fromkeys(spoilt))}" if len(live) < LIVE_TRIALS else ""
+        return Baseline(offline=offline, live=live, why=why)
 
     @contextmanager
     def _as_sent(self, load: Table) -> Iterator[Path]:
@@ -130,26 +151,31 @@ class Baselines:
             run_command(argv, where="measure.outcome", timeout_s=REPLICATE_TIMEOUT_S)
             yield out
 
-    def _live(self, cell: Cell, sut: Detecting, load: Table) -> list[Found]:
+    def _live(self, cell: Cell, sut: Detecting, load: Table) -> tuple[list[Found], list[str]]:
+        """Detections of trials that lost nothing, and in words what became of the others."""
         facts = self._trace(load)
         packets = facts.planned.packets
         pps = min(LOW_PPS, packets / min(LIVE_S, facts.duration_s or LIVE_S))
         if packets / pps > LONGEST_LIVE_S:
-            raise LabProblem(f"it would take {packets / pps:,.0f} s at {pps:,.0f} packets/s")
-        speed = facts.duration_s * pps / packets if facts.duration_s else 1.0
+            return [], [f"it would take {packets / pps:,.0f} s at {pps:,.0f} packets/s"]
         found: list[Found] = []
-        for _ in range(LIVE_TRIALS + 1):
-            one = self._trial(cell, sut, _at_speed(load, speed))
-            if one is None:
-                speed /= 2
+        spoilt: list[str] = []
+        while len(found) < LIVE_TRIALS and len(found) + len(spoilt) <= LIVE_TRIALS:
+            speed = facts.duration_s * pps / packets if facts.duration_s else 1.0
+            try:
+                one = self._trial(cell, sut, _at_speed(load, speed))
+            except (LabProblem, TrialFailed, OSError) as problem:
+                spoilt.append(str(problem))
+                break
+            if isinstance(one, str):
+                spoilt.append(f"at {pps:,.0f} packets/s: {one}")
+                pps /= 2
             else:
                 found.append(one)
-            if len(found) == LIVE_TRIALS:
-                return found
-        raise LabProblem(f"trials at {pps:,.0f} packets/s and at the half lost packets")
+        return found, spoilt
 
-    def _trial(self, cell: Cell, sut: Detecting, load: Table) -> Found | None:
-        """None if it lost something, or its books do not close."""
+    def _trial(self, cell: Cell, sut: Detecting, load: Table) -> Found | str:
+        """Its detections, or its verdict if it lost something, is void or failed."""
         low = replace(cell, load=load, sut={**cell.sut, **sut.roomy}, profile=False)
         with TemporaryDirectory(prefix="nodrop-") as above:
             folder = TrialFolder.within(Path(above), "baseline")
@@ -158,8 +184,9 @@ class Baselines:
                 seen = standing.measure(load, trial)
         ledger, verdict = seen.packets.ledger, seen.verdict
         clean = ledger is not None and ledger.closed and ledger.total(Class.LOST) == 0
-        measured = verdict is not None and verdict.outcome == "measured"
-        return seen.found if clean and measured else None
+        if clean and verdict and verdict.outcome == "measured" and seen.found is not None:
+            return seen.found
+        return verdict.words if verdict and verdict.words else "its books do not close"
 
 
 def _at_speed(load: Table, speed: float) -> Table:

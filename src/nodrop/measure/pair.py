@@ -483,7 +483,9 @@ def at_work(
             _send_files(sender, [parts.load(cell.load) for cell in plan.cells], note)
         measurer = LabMeasurer(parts, measure, journal)
         worlds = stack.enter_context(Worlds(measurer, note))
-        yield Pair(plan, parts, journal, worlds, Baselines(parts, measure.outcome, measurer, note))
+        replicas = plan.searched_by == "multiplier"
+        baselines = Baselines(parts, measure.outcome, measurer, note, replicas=replicas)
+        yield Pair(plan, parts, journal, worlds, baselines)
 
 
 def _send_files(sender: Host, loads: Sequence[LoadGenerator], note: Callable[[str], None]) -> None:

@@ -362,9 +362,13 @@ class World(ABC):
         if outcome and isinstance(sut := self._parts.sut(self._cell), Detecting):
             self.trial.step("read detections")
             logs = [one.process.fetch(sut.event_log) for one in self.each]
-            if not own_speed(load):
-                self.trial.seen.clocks = sut.clocks()
-            self.trial.seen.found = read_found(logs, sut.limits(), with_flows="flows" in outcome)
+            seen, clocks = self.trial.seen, sut.clocks()
+            timed = seen.baseline.timed(clocks) if seen.baseline and own_speed(load) else None
+            if timed is None:
+                seen.clocks = clocks
+            else:
+                seen.baseline = timed
+            seen.found = read_found(logs, sut.limits(), with_flows="flows" in outcome)
 
     def _samplers(self, stack: ExitStack) -> tuple[Sampler, Mapping[str, SamplesInside]]:
         places, first = self.places, self.each[0].process

@@ -172,6 +172,21 @@ def test_rules_with_a_clock_are_left_out_counted_and_named_at_other_speeds(
     assert (more.surplus, more.clocked) == (0, 1)
 
 
+@pytest.mark.parametrize(("in_the_file", "in_its_trials"), [(20, 13), (3, 9), (5, 0)])
+def test_rules_with_a_clock_are_expected_by_the_times_of_the_file(
+    in_the_file: int, in_its_trials: int
+) -> None:
+    """A baseline is measured at up to 5,000 packets/s: realmix at three times its speed."""
+    clocks, plain = {"1:9", "1:10"}, units(range(40))
+    offline = found(plain | units(range(in_the_file), "1:9"))
+    live = [found(plain | units(range(in_its_trials), "1:9"))] * 2
+    timed = Baseline(offline=offline, live=live).timed(clocks)
+    assert timed is not None
+    said = compared(offline, timed, measured=True)
+    assert (said.expected, said.missed, said.surplus) == (40 + in_the_file, 0, 0)
+    assert Baseline(offline=None, live=live).timed(clocks) is None, "left out, as at other speeds"
+
+
 @pytest.mark.parametrize(
     ("load", "own"),
     [

@@ -55,16 +55,17 @@ def test_noise_widens_the_answer_and_never_turns_it(noise: float, seed: int) -> 
     assert one.lower and 7.0 * part * (1 - 3 * noise) <= one.lower.value <= 7.0 * part * 1.0001
 
 
-@pytest.mark.parametrize("given", [{}, {"load": {"speed": 2.0}}, {"by": "pps"}])
+@pytest.mark.parametrize(
+    "given", [{}, {"load": {"speed": 2.0}}, {"by": "pps"}, {"by": "multiplier"}]
+)
 def test_each_trial_sends_the_window_once_to_a_sut_of_its_own(given: dict[str, Any]) -> None:
     search = Search(**ASKED, by=given.get("by", "speed"))
     asked = controller(search, cell(trace_s=60.0, load=given.get("load", {})))
-    done = run(asked, SimulatedSut(capacity=7.0 if search.by == "speed" else 9000.0).measure)
+    done = run(asked, SimulatedSut(capacity=9000.0 if search.by == "pps" else 7.0).measure)
     first = asked.next(())
     assert first and first.searched and first.searched.ramp is None
-    assert first.searched.value == {"speed": given.get("load", {}).get("speed", 3.0)}.get(
-        search.by, 5000.0
-    )
+    begins = {"speed": given.get("load", {}).get("speed", 3.0), "multiplier": 1.0, "pps": 5000.0}
+    assert first.searched.value == begins[search.by]
     sent = load_of(asked._asked.cells[0], search, Ask(value=7.0, seconds=5.0))
     assert not {"loops", "duration_s", "loop_flows"} & {*sent} and sent[search.by] == 7.0
     assert {r.searched.duration_s for r in done if r.searched} == {search.final_trial_s}
@@ -84,7 +85,6 @@ def test_too_few_detections_end_it_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"by": "multiplier"}, "other replicas are to bring other detections"),
         ({"soak_s": 60.0}, "soak_s: sends the window again and again"),
     ],
 )
