@@ -199,23 +199,35 @@ def test_what_is_whole_of_a_cut_packed_file_is_sent_if_that_is_tolerated(
     assert f"the {kind} file is cut" in str(facts.raw["bad_record"]) or facts.captured is not None
 
 
-@pytest.mark.parametrize("later_s", [0, 500_000_000])
-def test_times_after_2106_are_moved_and_say_so(tmp_path: Path, later_s: int) -> None:
-    """A pcapng file holds them; what is prepared of it is a pcap file."""
+def pcapng_at(path: Path, times_s: list[int]) -> Path:
+    """A pcapng file holds times that a pcap file, or nanoseconds, do not."""
     parts = [struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)]
     parts.append(struct.pack("<IIHHII", 1, 20, RAW, 0, 0, 20))
     packet = udp(60)
-    for at_s in (3, 5):
-        ticks = (2**32 + later_s + at_s) * 1_000_000
+    for at_s in times_s:
+        ticks = at_s * 1_000_000
         body = struct.pack("<IIIII", 0, ticks >> 32, ticks & (2**32 - 1), len(packet), len(packet))
         body += packet + bytes(-len(packet) % 4)
         parts.append(
             struct.pack("<II", 6, 12 + len(body)) + body + struct.pack("<I", 12 + len(body))
         )
-    path = tmp_path / "late.pcapng"
     path.write_bytes(b"".join(parts))
+    return path
+
+
+@pytest.mark.parametrize("later_s", [0, 500_000_000])
+def test_times_after_2106_are_moved_and_say_so(tmp_path: Path, later_s: int) -> None:
+    path = pcapng_at(tmp_path / "late.pcapng", [2**32 + later_s + at_s for at_s in (3, 5)])
     assert facts_of(options(path)).duration_s == 2
     assert any("no time after 2106" in words for words in prepared_trace(options(path)).words())
+
+
+@pytest.mark.parametrize("year", [2600, 9000])
+def test_times_after_2554_are_one_time_and_say_so(tmp_path: Path, year: int) -> None:
+    begins = (year - 1970) * 31_557_600
+    path = pcapng_at(tmp_path / "late.pcapng", [begins, begins + 2])
+    (said,) = [w for w in prepared_trace(options(path)).words() if "after the year 2554" in w]
+    assert said.startswith("2 packets have a time") and "all have one time" in said
 
 
 def test_a_reading_line_is_for_terminals(tmp_path: Path) -> None:
