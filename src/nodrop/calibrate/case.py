@@ -19,7 +19,7 @@ from nodrop.calibrate.faults import Fault
 from nodrop.config.lab_file import LabSource
 from nodrop.ledger.hops import Outcome
 from nodrop.report.comparison import compared
-from nodrop.report.costs import DIFFERENCES
+from nodrop.report.costs import differences_of
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import read_story
 from nodrop.results.other_records import Clock, Pace, Spread
@@ -382,7 +382,7 @@ def spread_of(directory: Path, records: Sequence[TrialRecord]) -> Spread:
     story = read_story([directory])
     base, other = story.cells
     family = compared_at_once(story)
-    found = {f.name: compared(base, other, f, family).verdict for f in DIFFERENCES}
+    found = {f.name: compared(base, other, f, family).verdict for f in differences_of(story.cells)}
     return Spread(
         verdicts=found,
         loss_ratio=_range([r.packets.loss_ratio for r in records]),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from nodrop.compare.records import Row, Side, SideCell
 from nodrop.compare.sides import FAILED
 from nodrop.compare.versus import versus
-from nodrop.report.costs import LOSS
+from nodrop.report.costs import FAILURES, LOSS
 from nodrop.results.other_records import Effect, Proved, Together
 
 BASE = "without"
@@ -35,12 +35,12 @@ def effects(cells: Mapping[str, SideCell], metric: str, look: int | None) -> lis
             Side(name=side, identity=side, facts={}, cells=_named(here, cells, only))
             for side, only in (("without", BASE), ("with", None))
         )
-        asked = [name for name in dict.fromkeys((metric, LOSS)) if _anywhere(name, cells)]
+        asked = [name for name in dict.fromkeys((metric, LOSS, FAILURES)) if _anywhere(name, cells)]
         found = versus(*sides, metrics=asked, look=look)
         rows = {row.cell: row for row in found.rows if row.metric == metric}
         # A SUT that loses packets, or dies, has less to do: that is no help.
         for row in found.rows:
-            if row.worse and row.metric in (FAILED, LOSS) and row.metric != metric:
+            if row.worse and row.metric in (FAILED, LOSS, FAILURES) and row.metric != metric:
                 words = "the SUT fails with it" if row.metric == FAILED else LOSES
                 harm[row.cell] = words.format(row.words)
     return [_effect(name, metric, rows.get(name), cells, harm.get(name, "")) for name in names]

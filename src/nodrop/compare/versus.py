@@ -36,7 +36,7 @@ from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.comparison import Compared
-from nodrop.report.costs import LOSS, Figure, minus
+from nodrop.report.costs import FAILURES, LOSS, Figure, minus
 from nodrop.report.story import Gathered, gathered
 from nodrop.stats.comparison import (
     Answer,
@@ -312,7 +312,7 @@ def _card(rows: Sequence[Row], to_do: list[str], *, lacking: bool) -> VersusCard
         headline, where = _headline(sure[0]), f"{sure[0].cell}: {sure[0].words}."
         worse = [row.metric for row in sure if row.worse]
         # What loses packets, or dies, has less to do: that is no gain.
-        if worse and len(worse) < len(sure) and not {LOSS, FAILED} & {*worse}:
+        if worse and len(worse) < len(sure) and not {LOSS, FAILURES, FAILED} & {*worse}:
             where += f" But {_headline(sure[len(worse)])}"
     elif not (lacking or to_do or counts["cannot tell"]):
         headline = "B is the same as A."

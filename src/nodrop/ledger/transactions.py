@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, NonNegativeFloat
 
 from nodrop.config.units import count_of, noun
 from nodrop.ledger.hops import Problem, Reason, outcome_of
@@ -15,16 +18,29 @@ from nodrop.ledger.over_time import LEAST_S
 from nodrop.ledger.sender import Bounds, Sending, problems_of_the_sender
 from nodrop.ledger.verdict import Verdict, percent
 
+MOST = 2**63 - 1
+"""Largest count of a record."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
     """Percentiles of a time, in microseconds."""
 
-    count: int
-    p50_us: float
-    p90_us: float
-    p99_us: float
-    max_us: float
+    # A record holds a table of them.
+    __pydantic_config__: ClassVar = {"strict": False, "allow_inf_nan": False}
+
+    count: Annotated[int, Field(ge=0, le=MOST)]
+    p50_us: NonNegativeFloat
+    p90_us: NonNegativeFloat
+    p99_us: NonNegativeFloat
+    max_us: NonNegativeFloat
+
+    @classmethod
+    def of(cls, *, count: int, p50: float, p90: float, p99: float, max: float) -> Self | None:
+        """Percentiles in microseconds, as a node says them; None of nothing."""
+        if not count:
+            return None
+        return cls(count=count, p50_us=p50, p90_us=p90, p99_us=p99, max_us=max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +88,10 @@ class Transactions:
     """From the first try to the moment when every server of the SUT had taken up its
     association."""
     transport: str = ""
+    retransmits: int | None = None
+    """Chunks that the transport sent again; None if it does not say."""
+    unreleased: int | None = None
+    """Sessions that the SUT did not end in time; None if a transaction leaves none."""
 
     @property
     def failed(self) -> int:

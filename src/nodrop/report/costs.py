@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nodrop.answer.finding import WORDS
@@ -15,8 +15,9 @@ from nodrop.stats.interval import Family, Summary
 RELATIVE_MARGIN = 0.05
 """Share of the base's median: less difference is the same, for figures that are no loss."""
 LOSS = "loss_pct"
+FAILURES = "failures_pct"
 DETECTION_LOSS = "detection_loss_pct"
-MARGINS = {LOSS: 0.1, DETECTION_LOSS: 1.0}
+MARGINS = {LOSS: 0.1, FAILURES: 0.1, DETECTION_LOSS: 1.0}
 """Percentage points: less loss than that is the same. Zero is special for these figures."""
 
 Told = Callable[[Trial], float | None]
@@ -94,6 +95,14 @@ def minus(text: str) -> str:
     return text.replace("-", "−")
 
 
+def _lost(trial: Trial) -> float | None:
+    return trial.loss_ratio if trial.record.transactions is None else None
+
+
+def _failed(trial: Trial) -> float | None:
+    return None if trial.record.transactions is None else trial.loss_ratio
+
+
 def _sure_loss(trial: Trial) -> float | None:
     beyond, sent = trial.record.packets.lost_beyond_bursts_packets, trial.record.offered.sent
     return trial.loss_ratio if beyond is None or not sent else beyond / sent
@@ -112,7 +121,8 @@ def figure(name: str, of: Told) -> Figure:
 
 
 FIGURES = (
-    figure(LOSS, lambda t: t.loss_ratio),
+    figure(LOSS, _lost),
+    figure(FAILURES, _failed),
     figure("host_cpu_pct", lambda t: t.host_cpu_ratio),
     figure("sut_cpu_s", lambda t: t.sut_cpu_s),
     figure("setup_cpu_s", lambda t: t.setup_cpu_s),
@@ -120,13 +130,20 @@ FIGURES = (
     figure("anonymous_mib", lambda t: t.aside.anonymous_bytes),
     figure("activation_s", lambda t: t.activation_s),
 )
-LOSS_FIGURE = FIGURES[0]
+LOSS_FIGURE, FAILURES_FIGURE = FIGURES[:2]
 DETECTION_FIGURE = figure(
     DETECTION_LOSS, lambda t: t.detections.detection_loss_ratio if t.detections else None
 )
 SURE_LOSS = replace(LOSS_FIGURE, of=_sure_loss)
 """Loss that an on-time sender would have suffered too."""
 DIFFERENCES = tuple(
-    f for f in FIGURES if f.name in (LOSS, "sut_cpu_s", "memory_mib", "activation_s")
+    f for f in FIGURES if f.name in (LOSS, FAILURES, "sut_cpu_s", "memory_mib", "activation_s")
 )
 """Figures that are compared between cells that differ in whatever the matrix varies."""
+
+
+def differences_of(cells: Sequence[Cell]) -> tuple[Figure, ...]:
+    """Figures that say something of these cells: loss of packets, failures of transactions."""
+    of = {LOSS: any(not cell.answered for cell in cells)}
+    of[FAILURES] = any(cell.answered for cell in cells)
+    return tuple(figure for figure in DIFFERENCES if of.get(figure.name, True))

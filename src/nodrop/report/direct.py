@@ -20,7 +20,15 @@ from nodrop.findings.weighed import SAME_RATIO, Lack, Span, Weighed, weigh
 from nodrop.ledger.imbalance import over_mean
 from nodrop.report import escape
 from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_words
-from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, figure
+from nodrop.report.costs import (
+    DIFFERENCES,
+    FAILURES,
+    FAILURES_FIGURE,
+    FIGURES,
+    LOSS,
+    LOSS_FIGURE,
+    figure,
+)
 from nodrop.report.hosts import other_hosts
 from nodrop.report.sentences import Sentence, listed, phrase, sentence_of
 from nodrop.report.setups import Contrast, Level, compared_at_once, contrasts, held_words
@@ -283,7 +291,8 @@ def _fixed(
     story: Story, contrast: Contrast, at: str, levels: Sequence[tuple[Level, Cell]]
 ) -> tuple[Direct, Sentence]:
     asked = _metric(story, contrast.source)
-    figure = next((f for f in RANKED if f.name == asked), LOSS_FIGURE)
+    lost = FAILURES_FIGURE if all(cell.answered for _, cell in levels) else LOSS_FIGURE
+    figure = next((f for f in RANKED if f.name == asked and f is not LOSS_FIGURE), lost)
     family = compared_at_once(story)
     if figure not in DIFFERENCES:  # its comparisons are not among those of the report
         measured = sum(1 for cell in story.cells if figure.values(cell))
@@ -353,7 +362,7 @@ def _amount(item: Compared, cell: Cell, base: Cell) -> str:
         return item.but_words
     if item.found.answer is Verdicts.DIFFERENT:
         return item.lossy_words if item.found.by_share else item.shift_words(figure.difference_unit)
-    if figure is LOSS_FIGURE and not cell.lossy and not base.lossy:
+    if figure in (LOSS_FIGURE, FAILURES_FIGURE) and not cell.lossy and not base.lossy:
         trials = count_of(len(cell.valid), "trial")
         what = "had a failure" if cell.answered else "lost a packet"
         return f"0 of {trials} {what}, in the base 0 of {len(base.valid)}"
@@ -363,7 +372,7 @@ def _amount(item: Compared, cell: Cell, base: Cell) -> str:
         for median in (own.median if own else None, item.base_median)
     ]
     seen = f"so far {shown[0]} against {shown[1]} in the median"
-    if figure is LOSS_FIGURE:
+    if figure in (LOSS_FIGURE, FAILURES_FIGURE):
         what = "had failures" if cell.answered else "lost packets"
         seen += f", {len(cell.lossy)} of {count_of(len(cell.valid), 'trial')} {what}, "
         seen += f"in the base {len(base.lossy)} of {len(base.valid)}"
@@ -417,7 +426,7 @@ def _said(
     base: str = "",
 ) -> tuple[Direct, Sentence]:
     source, (first, *others) = story.sources[contrast.source], contrast.levels
-    lost = figure != LOSS_FIGURE.name or any(t.lost_packets or t.loss_ratio for t in trials)
+    lost = figure not in (LOSS, FAILURES) or any(t.lost_packets or t.loss_ratio for t in trials)
     words = _crowded_words(contrast, figure, at, trials) if lost else ""
     before = [source.name] * story.several + [held_words(contrast.held)]
     prefix = "".join(f"{one}: " for one in before if one)

@@ -96,8 +96,9 @@ OF_PACKETS = {"loss_place", "offered_pps_median", "offered_mbps_median"}
 """Columns that the page leaves out if all loads were transactions."""
 TRIAL_COLUMNS_OF_PACKETS = {
     *("captured_packets", "decoded_packets", "merged_packets", "residual_packets", "loss_place"),
-    *("offered_pps", "imbalance_pct"),
+    *("offered_pps", "imbalance_pct", "lost_packets", "loss_pct"),
 }
+TRIAL_COLUMNS_OF_TRANSACTIONS = {"failed_transactions", "failures_pct"}
 ANSWERED_TITLES = {"loss_pct_median": "Failed, %", "lossy_trials": "Trials with failures"}
 
 
@@ -209,6 +210,11 @@ TRIAL_FIELDS: tuple[Field[_Line], ...] = (
            numbers.signed, help="beyond what packets in classes can have had"),
     number("loss_pct", "Loss, %", lambda x: x.r.packets.loss_ratio, numbers.percent, scale=100),
     words("loss_place", "Lost in", lambda x: x.r.packets.loss_place or ""),
+    number("failed_transactions", "Failed", lambda x: x.r.transactions and x.r.transactions.failed,
+           help="rejected, timed out or aborted"),
+    number("failures_pct", "Failed, %",
+           lambda x: x.r.transactions and x.r.transactions.failed_ratio,
+           numbers.percent, scale=100),
     number("ring_peak_pct", "Ring at most, %",
            lambda x: x.queue.highest_ratio if x.queue else None,
            numbers.whole_percent, scale=100, help="the SUT's fullest capture ring at its fullest"),
@@ -243,7 +249,10 @@ def trials_table(story: Story) -> Table:
 
 
 def _trial_fields(story: Story) -> Sequence[Field[_Line]]:
-    return (*TRIAL_FIELDS, PAIR) if _fleet(story) else TRIAL_FIELDS
+    fields = (*TRIAL_FIELDS, PAIR) if _fleet(story) else TRIAL_FIELDS
+    if any(cell.answered for cell in story.cells):
+        return fields
+    return [one for one in fields if one.column.name not in TRIAL_COLUMNS_OF_TRANSACTIONS]
 
 
 def _trials(story: Story, trials: Sequence[Trial], fields: Sequence[Field[_Line]]) -> Table:

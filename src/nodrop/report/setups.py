@@ -9,7 +9,7 @@ from typing import Any
 from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches
 from nodrop.config.matrix import said_by_name
 from nodrop.findings.observations import RATES
-from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS, Figure
+from nodrop.report.costs import DIFFERENCES, FAILURES, FIGURES, LOSS, Figure
 from nodrop.report.story import Cell, Story, by_key, factor_label, once
 from nodrop.report.trials import Trial
 from nodrop.results.trial import accelerator_words
@@ -88,7 +88,7 @@ def compared_at_once(story: Story) -> Family:
     """All that a report compares: medians of each figure and cell, and losses of each pair."""
     figures, cells = figures_compared(story), story.cells
     measured = [f.name for f in figures for cell in cells if f.values(cell)]
-    lossy = measured.count(LOSS)
+    lossy = measured.count(LOSS) + measured.count(FAILURES)
     return Family(parts=max(len(measured) + lossy * (lossy - 1) // 2, 1))
 
 

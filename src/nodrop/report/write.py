@@ -33,7 +33,7 @@ from nodrop.report.comparison import (
     family_words,
     verdicts_table,
 )
-from nodrop.report.costs import DIFFERENCES
+from nodrop.report.costs import differences_of
 from nodrop.report.escape import markdown
 from nodrop.report.repeats import outliers_tables, repeats, repeats_table, repeats_words
 from nodrop.report.sections import (
@@ -96,7 +96,7 @@ def page(story: Story) -> str:
         trust=trust,
         differences=_differences(story, planned[: bounded.MOST_ROWS]),
         planned=planned,
-        figures_compared=DIFFERENCES,
+        figures_compared=differences_of(story.cells),
         family=family_words(compared_at_once(story), story.cells),
         drawn=_drawn(story, 0 if found else MOST_FIGURES[long]),
         flow=flow,
@@ -124,10 +124,10 @@ def commands(source: Source) -> str:
 
 def _differences(story: Story, cells: Sequence[Cell]) -> Sequence[Sequence[Sequence[str]]]:
     """Base → cell → figure → words. Empty if there is one cell alone."""
-    family = compared_at_once(story)
+    family, figures = compared_at_once(story), differences_of(story.cells)
     bases = cells if len(cells) <= MOST_BASES else cells[:1]
     return [
-        [[compared(base, c, f, family).cell_words for f in DIFFERENCES] for c in cells]
+        [[compared(base, c, f, family).cell_words for f in figures] for c in cells]
         for base in bases if len(cells) > 1
     ]  # fmt: skip
 

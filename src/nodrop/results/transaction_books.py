@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
+from nodrop.ledger.transactions import Latency
 from nodrop.results.records import Count, Model, NotNegative, Packets, Seconds, Signed
 
 if TYPE_CHECKING:
     from nodrop.ledger.transactions import Messages, Transactions
-
-
-class Latency(Model):
-    """Percentiles of a time, in microseconds."""
-
-    count: Count
-    p50_us: NotNegative
-    p90_us: NotNegative
-    p99_us: NotNegative
-    max_us: NotNegative
 
 
 class TransactionBooks(Model):
@@ -76,6 +66,10 @@ class TransactionBooks(Model):
     out."""
     setup_s: Seconds | None = None
     """From ready to the moment when every server of the SUT had taken up its association."""
+    retransmits: Count | None = None
+    """Chunks that the transport sent again; null if it does not say."""
+    unreleased: Count | None = None
+    """Sessions that the SUT did not end in time; null if a transaction leaves none."""
     generator_cpu_s: Seconds | None = None
     sut_cpu_per_completed_s: NotNegative | None = None
     memory_per_session_bytes: Packets | None = None
@@ -108,14 +102,16 @@ class TransactionBooks(Model):
             first_completed_s=seen.first_completed_s,
             last_completed_s=seen.last_completed_s,
             resolved_s=seen.resolved_s,
-            latency=None if seen.latency is None else Latency(**asdict(seen.latency)),
-            steps={name: Latency(**asdict(one)) for name, one in seen.steps.items()},
+            latency=seen.latency,
+            steps=dict(seen.steps),
             peak_in_progress=seen.peak_in_progress,
             peak_sessions=seen.peak_sessions,
             sent=_counts(messages, "sent"),
             received=_counts(messages, "received"),
             anomalies={name: count for name, count in seen.anomalies.items() if count},
             setup_s=seen.setup_s,
+            retransmits=seen.retransmits,
+            unreleased=seen.unreleased,
             **beside,
         )
 

@@ -111,9 +111,13 @@ def sentence(cell: Cell) -> str:
 def _sentences(story: Story) -> Iterator[str]:
     cells = _answered(story)
     yield from map(sentence, cells)
-    transports = {books.transport for cell in cells for books in _books(cell)}
-    for transport in sorted(filter(None, transports)):
-        yield f"Transport: {transport}."
+    every = [books for cell in cells for books in _books(cell)]
+    for transport in sorted({books.transport for books in every} - {""}):
+        again = [b.retransmits for b in every if b.transport == transport]
+        known = [count for count in again if count is not None]
+        yield f"Transport: {transport}{f'; {sum(known):,} chunks sent again' if known else ''}."
+    if unreleased := sum(books.unreleased or 0 for books in every):
+        yield f"Sessions that the SUT did not end within 5 s of their detach: {unreleased:,}."
     odd = Counter[str]()
     for cell in cells:
         for books in _books(cell):

@@ -117,13 +117,13 @@ LOAD = 8
 def print_trial(out: Console, number: int, row: Row, *, longest: int = LOAD) -> None:
     """`  9  ▼   5.691X   11,507 packets/s  1.35 % lost  socket ring`: always one line. `longest`:
     columns of the longest name of a cell."""
-    unit = " packets/s" if out.width >= NARROW else "/s"
+    unit = f" {row.unit}/s" if out.width >= NARROW else "/s"
     room = max(LOAD, min(longest, out.width - 41 - len(unit)))
     name, cut = row.name, room // 3
     if len(name) > room:  # cells differ at their end as often as at their beginning
         name = f"{name[:cut]}…{name[cut + 1 - room :]}"
     aligned = f"{name:>{LOAD}}" if longest <= LOAD else f"{name:<{room}}"
-    words = f"  {aligned}  {_rate(row.pps):>9}{unit}  {row.said:<12}  "
+    words = f"  {aligned}  {_rate(row.per_s):>9}{unit}  {row.said:<12}  "
     if out.width < WIDE + room - LOAD or row.mark == "void":
         fits = 6 + len(words) + len(row.why) <= out.width
         words += row.why if fits else row.why.partition(": ")[0]

@@ -117,9 +117,11 @@ class Row:
     mark: str
     name: str
     """Its load if a search chose it, else its cell."""
-    pps: float | None
+    per_s: float | None
+    """Packets or transactions a second."""
+    unit: str
     said: str
-    """`1.59 % lost`, `no loss`, `void`."""
+    """`1.59 % lost`, `no loss`, `0.4 % failed`, `none failed`, `void`."""
     why: str
     """The place that lost most; of a void or failed trial its reason."""
     late_us: float | None
@@ -128,7 +130,7 @@ class Row:
 
     @classmethod
     def of(cls, record: TrialRecord) -> Row:
-        mark, asked, books = mark_of(record), record.searched, record.packets
+        mark, asked, books = mark_of(record), record.searched, record.transactions
         late = record.offered.schedule_error_us
         name = cell_name(record.cell)
         if asked is not None:
@@ -137,13 +139,18 @@ class Row:
                 filter(None, (name, f"to {load}" if asked.ramp is not None else load))
             )
         said, why = mark, record.verdict.partition(": ")[2] or record.verdict
-        if record.outcome == "measured" and books.loss_ratio is not None:
-            said = f"{percent(books.loss_ratio)} lost" if books.loss_ratio else "no loss"
-            why = (books.loss_place or "place not known") if books.loss_ratio else ""
+        ratio = record.loss_ratio if record.outcome == "measured" else None
+        if ratio is not None and books is not None:
+            said = f"{percent(ratio)} failed" if ratio else "none failed"
+            why = why if ratio else ""
+        elif ratio is not None:
+            said = f"{percent(ratio)} lost" if ratio else "no loss"
+            why = (record.packets.loss_place or "place not known") if ratio else ""
         return cls(
             mark=mark,
             name=plain(name or record.run, longest=100),
-            pps=record.offered.pps,
+            per_s=record.offered.per_s,
+            unit=record.offered.unit,
             said=said,
             why=plain(why),
             late_us=late.p99 if late else None,

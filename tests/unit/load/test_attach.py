@@ -1,7 +1,8 @@
 """The load of attaches: its table, and what it makes of what its node job says."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -30,6 +31,7 @@ def load(**options: Any) -> Attach:
         ({"count": 1, "opc": "+d63cb71954a9f4e48a5994e37a02baf"}, "load.opc"),
         ({"count": 1, "first_imsi": "00101000000001"}, "load.first_imsi"),
         ({"count": 2, "first_imsi": "999999999999999"}, "first_imsi has no room for 2 UEs"),
+        ({"count": 5, "subscribers": 4}, "no room for 5 UEs, or subscribers are fewer"),
         ({"count": 1, "mnc": "1"}, "load.mnc"),
         ({"count": 1, "enb_id": 1 << 20}, "load.enb_id"),
         ({"count": 1, "hold_s": -1}, "load.hold_s"),
@@ -48,6 +50,51 @@ def test_a_length_or_a_number_of_ues_is_the_same_load() -> None:
     by_count, by_time = load(count=4000), load(duration_s=10)
     assert by_count.options.ues == by_time.options.ues == 4000
     assert by_count.duration_s() == by_time.duration_s() == 10.0
+
+
+class Said:
+    """A host whose node jobs are as they were asked for, and end at once."""
+
+    name = "here"
+    pid = 1
+
+    def __init__(self) -> None:
+        self.ready = {"setup_ns": [5]}
+        self.specs: list[dict[str, Any]] = []
+
+    def job(self, spec: dict[str, Any], **_: object) -> Any:
+        self.specs.append(spec)
+        return self
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def result(self, **_: object) -> dict[str, Any]:
+        began = {"start_mono_ns": 0, "last_start_ns": 0, "lateness_us": LATENCY, "cpu_s": 0.1}
+        return SAID | began
+
+
+@pytest.mark.parametrize(
+    ("subscribers", "firsts"),
+    [
+        (None, ["001010000000001", "001010000000004", "001010000000007", "001010000000010"]),
+        (7, ["001010000000001", "001010000000004", "001010000000001", "001010000000004"]),
+        (3, ["001010000000001"] * 4),
+    ],
+)
+def test_an_mme_that_stands_is_offered_new_imsis_in_each_trial(
+    subscribers: int | None, firsts: list[str]
+) -> None:
+    host, asked = Said(), load(count=3, subscribers=subscribers)
+    link = cast(Any, SimpleNamespace(tx=SimpleNamespace(host=host), servers=["10.0.0.1:1"]))
+    with asked.prepare(link, work=Path(), journal=cast(Any, None)) as offerer:
+        for _ in range(3):
+            offerer.offer(timeout_s=1, tick=lambda _: None)
+            offerer.aim(asked, work=Path())
+    assert [spec["first_imsi"] for spec in host.specs] == firsts
+    with asked.prepare(link, work=Path(), journal=cast(Any, None)):
+        assert host.specs[-1]["first_imsi"] == firsts[0], "an MME that was started anew knows none"
 
 
 LATENCY = {"count": 3, "p50": 140, "p90": 160, "p99": 180, "max": 200}
@@ -73,6 +120,8 @@ SAID: dict[str, Any] = {
     "sent": {"initial_ue_message": 7},
     "received": {"downlink_nas": 6},
     "anomalies": {"mac_failures": 1, "repeats": 0},
+    "sctp_retransmits": 5,
+    "unreleased": 2,
 }
 
 
@@ -83,4 +132,5 @@ def test_what_the_node_says_becomes_classes_times_and_messages() -> None:
     assert [*seen.steps] == ["authentication", "security mode", "context setup"]
     assert (seen.first_completed_s, seen.last_completed_s, seen.resolved_s) == (0.0014, 2.0, 15.0)
     assert seen.per_s == 1.5
+    assert (seen.retransmits, seen.unreleased) == (5, 2)
     assert (seen.setup_s, seen.peak_sessions, seen.anomalies["mac_failures"]) == (0.25, 3, 1)

@@ -1,17 +1,21 @@
 """A run of transactions in a report's, a terminal's and a machine's words."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nodrop.capacity.answer_cards import given_cards
+from nodrop.compare.sides import read_side
+from nodrop.compare.versus import versus
 from nodrop.report.figures import cells_table, trials_table
 from nodrop.report.sections import objects, verdicts
 from nodrop.report.story import Story, read_story
 from nodrop.report.write import page, report_json
 from nodrop.signalling.section import SECTION
+from nodrop.watch.so_far import Row
 from tests.made.answered import attaches, make_answered
 
 
@@ -58,6 +62,27 @@ def test_no_figure_of_packets_is_made_of_transactions(story: Story) -> None:
     assert [row["loss_pct_median"] for row in rows] == [0, 25.0]
     assert [row["latency_p99_ms_median"] for row in rows] == [4.7, 4.7]
     assert given_cards(story) == ()
+
+
+OF_PACKETS = re.compile(r"\bloss\b|\blos(es|t|sy)\b|packets? (lost|sent)|packets/s", re.IGNORECASE)
+
+
+def test_no_word_of_packets_is_said_of_attaches(story: Story, run: Path) -> None:
+    """But in the glossary, and in what is offered and received on the wire over time."""
+    text = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", page(story), flags=re.DOTALL)
+    told = re.sub(r"(<[^>]+>|\s)+", " ", text.partition('id="words"')[0].partition("<body")[2])
+    assert "none failed" in told and "failures" in told and "Failures, points" in told
+    said = [told[max(0, m.start() - 60) : m.end() + 30] for m in OF_PACKETS.finditer(told)]
+    assert not said, said
+    rows = objects(trials_table(story))
+    assert [row["failed_transactions"] for row in rows] == [0, 0, 2000]
+    assert [row["failures_pct"] for row in rows] == [0, 0, 25.0]
+    a, b = (read_side(f"{run}::load.count={count}") for count in (4000, 8000))
+    metrics = {row.metric for row in versus(a, b, differs=["load"]).rows}
+    assert "failures_pct" in metrics and "loss_pct" not in metrics
+    record = story.trials[-1].record
+    row = Row.of(record)
+    assert (row.said, row.per_s, row.unit) == ("25.00 % failed", 400.0, "transactions")
 
 
 def test_page_and_json_show_it(story: Story) -> None:

@@ -15,7 +15,7 @@ from nodrop.config.subscribers import IMSI_DIGITS, Subscribers
 from nodrop.errors import LabProblem, LoadFailed, NodeRefused, TrialFailed
 from nodrop.ledger.hops import Reason
 from nodrop.ledger.transactions import Latency, Messages, Transactions
-from nodrop.protocol import AttachResult, LatencyUs
+from nodrop.protocol import AttachResult
 from nodrop.testbed.hosts.api import AttachJob, HostProcess, Json, Link, UndoJournal
 from nodrop.testbed.hosts.node import job_lacking
 from nodrop.testbed.load.api import (
@@ -49,6 +49,9 @@ class AttachOptions(Subscribers):
     """UEs."""
     duration_s: Wait | None = None
     """Time in which `rate` begins the UEs, instead of `count`."""
+    subscribers: Annotated[int, Field(ge=1)] | None = None
+    """IMSIs there are. An MME that stands between trials is offered new ones in each, and after
+    the last the first again. None = all from `first_imsi` on."""
     hold_s: Annotated[float, Field(ge=0, le=MOST_S)] = 1.0
     """From Attach Accept to Detach Request."""
     keep: YesNo = False
@@ -73,9 +76,17 @@ class AttachOptions(Subscribers):
             raise ValueError(f"duration_s x rate are {self.ues:,} UEs, more than {MOST_UES:,}")
         if self.ues / self.rate > MOST_S:
             raise ValueError(f"count / rate is longer than a day ({self.ues:,} UEs)")
-        if int(self.first_imsi) + self.ues > 10**IMSI_DIGITS:
-            raise ValueError(f"first_imsi has no room for {self.ues:,} UEs")
+        if self.ues > self.imsis:
+            raise ValueError(
+                f"first_imsi has no room for {self.ues:,} UEs, or subscribers are fewer"
+            )
         return self
+
+    @property
+    def imsis(self) -> int:
+        """All that may be used."""
+        room = 10**IMSI_DIGITS - int(self.first_imsi)
+        return room if self.subscribers is None else min(room, self.subscribers)
 
     @property
     def ues(self) -> int:
@@ -150,6 +161,8 @@ class _Prepared:
     def __init__(self, load: Attach, link: Link, work: Path) -> None:
         self._link = link
         self._job: AttachJob | None = None
+        self._used = 0
+        """IMSIs that were offered: a UE that the MME still knows would attach anew."""
         self.aim(load, work=work)
 
     def aim(self, load: LoadGenerator, *, work: Path) -> None:
@@ -161,11 +174,15 @@ class _Prepared:
         self.intended_packets: int | None = asked.ues
         self.intended_duration_s = load.duration_s()
         host = self._link.tx.host
+        if self._used + asked.ues > asked.imsis:
+            self._used = 0
+        first = f"{int(asked.first_imsi) + self._used:0{IMSI_DIGITS}}"
         spec = {
             "job": "attach",
             "mme": [*self._link.servers] * asked.enodebs,
             "count": asked.ues,
-            **asked.model_dump(exclude={"count", "duration_s", "enodebs", "cpu"}),
+            **asked.model_dump(exclude={"count", "duration_s", "enodebs", "cpu", "subscribers"}),
+            "first_imsi": first,
         }
         cpu = None if asked.cpu in (None, ANY_CPU) else str(asked.cpu)
         try:
@@ -186,6 +203,7 @@ class _Prepared:
         assert job is not None
         ready = job.ready
         job.start()
+        self._used += asked.ues
 
         def tell() -> None:
             samples = job.samples()
@@ -233,7 +251,7 @@ def transactions(said: AttachResult, *, setup_s: float) -> Transactions:
         rejected=said["rejected"],
         timed_out=said["timed_out"],
         aborted=said["aborted"],
-        latency=_latency(said["attach_us"]),
+        latency=Latency.of(**said["attach_us"]),
         steps={
             name: found
             for name, took in (
@@ -242,7 +260,7 @@ def transactions(said: AttachResult, *, setup_s: float) -> Transactions:
                 ("context setup", said["ics_us"]),
                 ("detach", said["detach_us"]),
             )
-            if (found := _latency(took)) is not None
+            if (found := Latency.of(**took)) is not None
         },
         peak_in_progress=said["peak_in_progress"],
         peak_sessions=said["peak_sessions"],
@@ -255,21 +273,10 @@ def transactions(said: AttachResult, *, setup_s: float) -> Transactions:
         anomalies=_numbers(said["anomalies"]),
         setup_s=setup_s,
         transport=said["transport"],
+        retransmits=said["sctp_retransmits"],
+        unreleased=said["unreleased"],
     )
 
 
 def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(count) for name, count in counts.items()}
-
-
-def _latency(said: LatencyUs) -> Latency | None:
-    """None of nothing."""
-    if not said["count"]:
-        return None
-    return Latency(
-        count=said["count"],
-        p50_us=said["p50"],
-        p90_us=said["p90"],
-        p99_us=said["p99"],
-        max_us=said["max"],
-    )
