@@ -702,13 +702,16 @@ class ReferenceMmeResult(TypedDict):
     detached: Count
     dropped: Count
     given_up: Count
+    hss_us: LatencyUs
     mac_failures: Count
     peak_ues: Count
     received: dict[str, Count]
     rejected: Count
     repeats: Count
     sent: dict[str, Count]
+    sgw_us: LatencyUs
     undecodable: Count
+    undecodable_behind: Count
     unknown_ue_ids: Count
 
 
@@ -1092,6 +1095,18 @@ class SpellThread(TypedDict):
     times: list[list[Count]]
 
 
+class StubReady(TypedDict):
+    listen: str
+
+
+class StubResult(TypedDict):
+    cpu_s: float
+    peak_sessions: Count
+    refused: Count
+    requests: dict[str, Count]
+    undecodable: Count
+
+
 class SuricataPortSaid(TypedDict):
     drops: Count
     invalid_checksums: Count
@@ -1260,6 +1275,8 @@ EVENTS: Mapping[str, Mapping[str, type]] = {
     "replay": {"ready": ReplayReady, "result": ReplayResult, "sample": ReplaySample},
     "sample": {"ready": SampleReady, "result": SampleResult, "sample": SampleRow},
     "sink": {"ready": SinkReady, "result": SinkResult, "sample": SinkSample},
+    "stub-hss": {"ready": StubReady, "result": StubResult},
+    "stub-sgw": {"ready": StubReady, "result": StubResult},
     "trace": {"result": TraceResult, "sample": TraceSample},
 }
 """Job → event → its fields; an event that is not here has none."""

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from nodrop.config.lab_file import DEFAULT_LAB
+from tests.depth import depth
 
 KILLS = int(os.environ.get("NODROP_KILLS", "1"))
 """Kills of each mode. SPECIFICATION.md: 50."""
 REPETITIONS = 2 * KILLS
 TRIALS = 2 * REPETITIONS
-EXPERIMENT = f"""
-name = "killed"
+PACKETS = """
 [matrix]
 "load.multiplier" = [1, 2]
 [sut]
@@ -31,6 +31,21 @@ kind = "replay"
 trace = "make:demo"
 pps = 40000
 duration_s = 0.2
+"""
+ATTACHES = """
+[matrix]
+"load.rate" = [200, 400]
+[sut]
+kind = "reference-mme"
+core = "stubs"
+[load]
+kind = "attach"
+count = 40
+hold_s = 0
+"""
+EXPERIMENT = f"""
+name = "killed"
+{{what}}
 [measure]
 repetitions = {REPETITIONS}
 late_p99_us = 60e6 # a busy machine is late; what is left behind is the question
@@ -41,10 +56,12 @@ NODROP = [sys.executable, "-m", "nodrop.cli.main"]
 class Place:
     """A run directory, a journal folder and a label space of this test's own."""
 
-    def __init__(self, tmp_path: Path, sut: str = "fresh", *, lab: str = DEFAULT_LAB) -> None:
+    def __init__(
+        self, tmp_path: Path, sut: str = "fresh", *, what: str = PACKETS, lab: str = DEFAULT_LAB
+    ) -> None:
         self.lab = lab
         self.experiment = tmp_path / "killed.toml"
-        self.experiment.write_text(EXPERIMENT + f'sut = "{sut}"\n')
+        self.experiment.write_text(EXPERIMENT.format(what=what) + f'sut = "{sut}"\n')
         self.out = tmp_path / "results"
         self.environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
         self.labels: set[str] = set()
@@ -128,10 +145,18 @@ class Place:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("sut", ["fresh", "standing"])
-def test_killed_at_random_points(tmp_path: Path, sut: str) -> None:
+@pytest.mark.parametrize(
+    ("sut", "what"),
+    [
+        ("fresh", PACKETS),
+        ("standing", PACKETS),
+        depth("fresh", ATTACHES),
+        depth("standing", ATTACHES),
+    ],
+)
+def test_killed_at_random_points(tmp_path: Path, sut: str, what: str) -> None:
     """One in each equal part of the time that it takes, in any order: few kills miss no part."""
-    place, seed = Place(tmp_path, sut), random.randrange(2**32)
+    place, seed = Place(tmp_path, sut, what=what), random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201  shown if the test fails
     dice, latest_s = random.Random(seed), place.seconds_to_its_journal() + 2.0
     for part in dice.sample(range(KILLS), KILLS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +22,9 @@ kind = "reference-mme"
 work_us = 2000
 [matrix.cells.two]
 "setup.instances" = 2
+[matrix.cells.stubs]
+"sut.core" = "stubs"
+"sut.subscribers" = 190
 [matrix.cells.faults]
 "sut.reject" = 0.3
 "sut.bad_mac" = 0.1
@@ -69,6 +73,21 @@ def test_what_became_of_each_ue_is_in_the_record(tmp_path: Path) -> None:
     assert books.sut_cpu_per_completed_s > WORK_S
     assert [sum(e.values()) > 0 for e in counters(path, two.run)] == [True, True], "in turn"
     assert sum(e["attached"] for e in counters(path, two.run)) == 200
+    assert two.setup_cpu_s is None or two.setup_cpu_s == two.sut_cpu_s, "nothing works for it"
+    stubs = records["stubs"]
+    books = stubs.transactions
+    assert (books.completed, books.rejected) == (190, {"2": 10}), "the HSS knows so many"
+    assert books.steps["HSS, round trip"].count == 200 + 190
+    assert books.steps["SGW, round trip"].count == 3 * 190
+    (counted,) = counters(path, stubs.run)
+    assert counted["hss.authentication_information"] == 200 and counted["hss.refused"] == 10
+    assert counted["sgw.create_session"] == counted["sgw.delete_session"] == 190
+    kept: Any = open_run(path).detail(stubs.run, "trial")
+    servants = kept["details"]["servants"]
+    assert [one["name"] for one in servants] == ["stub-hss", "stub-sgw"]
+    assert stubs.setup_cpu_s >= stubs.sut_cpu_s
+    beside = {one["name"] for row in rows(path, stubs.run) for one in row["beside"]}
+    assert {"stub-hss", "stub-sgw"} <= beside, "rows of their own, in no sum of the SUT"
     books = faults.transactions
     assert books.rejected["22"] > 0 and books.anomalies["mac_failures"] > 0
     assert books.failed == books.timed_out + sum((books.rejected | books.aborted).values())
@@ -120,8 +139,48 @@ def test_an_mme_that_the_user_runs_is_offered_the_load_sampled_and_left_alone(
         assert books.sut_cpu_per_completed_s > WORK_S
 
 
+STANDING = """
+name = "standing"
+[sut]
+kind = "reference-mme"
+subscribers = 50
+[load]
+kind = "attach"
+rate = 400
+count = 50
+hold_s = 0
+cpu = "any" # other tests run beside it
+[measure]
+sut = "standing"
+repetitions = 6 # two trials of each of three starts
+late_p99_us = 1_000_000
+"""
+
+
+def test_an_mme_that_stands_is_offered_new_imsis_in_each_trial(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text(STANDING)
+    outcome = run_experiment(
+        load_experiment(file),
+        load_lab(None),
+        out=tmp_path / "results",
+        resume=False,
+        progress=Progress(),
+    )
+    seen = [(one.transactions.completed, one.transactions.rejected) for one in outcome.records]
+    # It has 50 subscribers: the next fifty are unknown to it.
+    assert seen == [(50, {}), (0, {"2": 50})] * 3
+    assert [one.activation_s is None for one in outcome.records] == [False, True] * 3
+
+
 def counters(path: Path, run: str) -> list[dict[str, int]]:
     found = open_run(path).detail(run, "counters")
     assert isinstance(found, dict)
     each: list[dict[str, int]] = found["each"]
     return each
+
+
+def rows(path: Path, run: str) -> list[dict[str, Any]]:
+    """Rows of the receiving host's sampler."""
+    (file,) = (path / "runs" / run).glob("samples-*.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]

@@ -131,7 +131,7 @@ impl Default for Ledger {
 const MOST_US: u64 = 86_400_000_000;
 
 #[allow(clippy::unwrap_used)] // 3 digits are allowed.
-fn histogram() -> Histogram<u64> {
+pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(MOST_US, 3).unwrap()
 }
 

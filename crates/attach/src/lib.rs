@@ -5,6 +5,8 @@
 
 pub mod address;
 pub mod association;
+pub mod behind;
+pub mod core;
 pub mod enb;
 pub mod framed;
 pub mod ledger;
@@ -12,6 +14,7 @@ pub mod mme;
 pub mod offer;
 pub mod sctp;
 pub mod serve;
+pub mod stubs;
 pub mod ue;
 pub mod wire;
 

@@ -4,10 +4,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use crate::Outgoing;
+use crate::core::{Core, Told};
 use crate::enb::PPID;
-use crate::wire::aka::{Kasme, Network, Subscriber};
+use crate::wire::aka::{Kasme, Network, Subscriber, Vector};
 use crate::wire::nas::{self, Capability, Context, Header, Nas, Way, cause};
 use crate::wire::s1ap::{self, Cell, Ids, S1};
+use crate::wire::s6a::{Answer, Request};
 
 /// T3450, T3460 (TS 24.301, 10.2).
 const RETRY_NS: u64 = 6_000_000_000;
@@ -44,6 +46,18 @@ pub struct Home {
     pub first_imsi: u64,
     /// How many there are.
     pub count: u64,
+}
+
+impl Home {
+    /// Whether it has that subscriber.
+    #[must_use]
+    pub fn has(&self, imsi: &str) -> bool {
+        let at = imsi
+            .parse::<u64>()
+            .ok()
+            .and_then(|imsi| imsi.checked_sub(self.first_imsi));
+        at.is_some_and(|at| at < self.count)
+    }
 }
 
 /// What it counted.
@@ -93,6 +107,33 @@ struct Session {
     kasme: Option<Kasme>,
     context: Option<Context>,
     pending: Option<Pending>,
+    /// Its tunnel end at the SGW.
+    bearer: Option<u32>,
+    leaving: bool,
+}
+
+/// SplitMix64.
+fn random(dice: &mut u64) -> u64 {
+    *dice = dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *dice;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// RAND of a challenge.
+pub(crate) fn challenge(dice: &mut u64) -> [u8; 16] {
+    let mut rand = [0; 16];
+    rand[..8].copy_from_slice(&random(dice).to_be_bytes());
+    rand[8..].copy_from_slice(&random(dice).to_be_bytes());
+    rand
+}
+
+/// What an SGW still has of a UE that is gone.
+fn end_session(core: &mut Option<Core>, id: u32, ue: &Session, now: u64) {
+    if let Some((core, session)) = core.as_mut().zip(ue.bearer).filter(|_| !ue.leaving) {
+        core.delete(id, session, now);
+    }
 }
 
 /// All of its UEs.
@@ -109,6 +150,7 @@ pub struct Mme {
     dice: u64,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     delayed: VecDeque<(u64, Outgoing)>,
+    core: Option<Core>,
     /// The books.
     pub counts: Counts,
 }
@@ -136,6 +178,7 @@ impl Mme {
             faults,
             timers: BinaryHeap::new(),
             delayed: VecDeque::new(),
+            core: None,
             counts: Counts::default(),
         }
     }
@@ -145,6 +188,18 @@ impl Mme {
     pub fn with_network(mut self, mcc: &str, mnc: &str) -> Self {
         (self.cell.mcc, self.cell.mnc) = (mcc.into(), mnc.into());
         self
+    }
+
+    /// It asks an HSS and an SGW; else it is its own home network and has no sessions.
+    #[must_use]
+    pub fn with_core(mut self) -> Self {
+        self.core = Some(Core::new(&self.cell.mcc, &self.cell.mnc));
+        self
+    }
+
+    /// Its links to both, if it has them.
+    pub fn core(&mut self) -> Option<&mut Core> {
+        self.core.as_mut()
     }
 
     /// When [`Self::advance`] has something to do next.
@@ -162,23 +217,19 @@ impl Mme {
     }
 
     /// An association is gone, and its UEs with it.
-    pub fn lose(&mut self, link: usize) {
+    pub fn lose(&mut self, link: usize, now: u64) {
+        let lost = self.ues.iter().filter(|(_, ue)| ue.link == link);
+        for (&id, ue) in lost {
+            end_session(&mut self.core, id, ue, now);
+        }
         self.ues.retain(|_, ue| ue.link != link);
         self.by_imsi.retain(|_, id| self.ues.contains_key(id));
     }
 
-    /// SplitMix64.
-    fn random(&mut self) -> u64 {
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.dice;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
     fn chance(&mut self, ratio: f64) -> bool {
         const BITS: u32 = 53;
-        ratio > 0.0 && ((self.random() >> (64 - BITS)) as f64) < ratio * (1_u64 << BITS) as f64
+        ratio > 0.0
+            && ((random(&mut self.dice) >> (64 - BITS)) as f64) < ratio * (1_u64 << BITS) as f64
     }
 
     /// Sends what is due: delayed messages, repeats.
@@ -303,6 +354,7 @@ impl Mme {
 
     fn release(&mut self, id: u32, now: u64, out: &mut Vec<Outgoing>) {
         if let Some(ue) = self.forget(id) {
+            end_session(&mut self.core, id, &ue, now);
             let stream = u16::try_from(1 + ue.enb % 8).unwrap_or(1);
             self.say(
                 ue.link,
@@ -380,16 +432,16 @@ impl Mme {
             return;
         };
         self.counts.attach_requests += 1;
-        if let Some(before) = self.by_imsi.get(&imsi).copied() {
-            self.forget(before);
+        if let Some(before) = self.by_imsi.get(&imsi).copied()
+            && let Some(ue) = self.forget(before)
+        {
+            end_session(&mut self.core, before, &ue, now);
         }
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
         let full = self.faults.limit.is_some_and(|limit| self.ues() >= limit);
-        let subscribed = imsi.parse::<u64>().is_ok_and(|imsi| {
-            imsi.checked_sub(self.home.first_imsi)
-                .is_some_and(|at| at < self.home.count)
-        });
+        // An HSS says that itself.
+        let subscribed = self.core.is_some() || self.home.has(&imsi);
         let session = Session {
             link,
             enb,
@@ -400,6 +452,8 @@ impl Mme {
             kasme: None,
             context: None,
             pending: None,
+            bearer: None,
+            leaving: false,
         };
         self.ues.insert(id, session);
         self.by_imsi.insert(imsi, id);
@@ -423,7 +477,7 @@ impl Mme {
                 out,
             );
         } else {
-            self.challenge(id, now, out);
+            self.authenticate(id, None, now, out);
         }
     }
 
@@ -433,15 +487,38 @@ impl Mme {
         self.release(id, now, out);
     }
 
-    fn challenge(&mut self, id: u32, now: u64, out: &mut Vec<Outgoing>) {
-        let mut rand = [0; 16];
-        rand[..8].copy_from_slice(&self.random().to_be_bytes());
-        rand[8..].copy_from_slice(&self.random().to_be_bytes());
+    /// `ahead`: AUTS of a USIM whose sequence number is higher.
+    fn authenticate(
+        &mut self,
+        id: u32,
+        ahead: Option<[u8; 14]>,
+        now: u64,
+        out: &mut Vec<Outgoing>,
+    ) {
+        let Some(ue) = self.ues.get_mut(&id) else {
+            return;
+        };
+        ue.pending = None;
+        if let Some(core) = &mut self.core {
+            let imsi = ue.imsi.clone();
+            let ahead = ahead.map(|auts| (ue.rand, auts));
+            core.ask(id, &Request::Vector { imsi, ahead }, now);
+            return;
+        }
+        let subscriber = &self.home.subscriber;
+        match ahead.map(|auts| subscriber.resynchronised(&ue.rand, &auts)) {
+            Some(None) => return self.turn_away(id, &Nas::AuthenticationReject, now, out),
+            Some(Some(highest)) => self.sqn = self.sqn.max(highest),
+            None => {}
+        }
         self.sqn += 32;
-        let vector = self
-            .home
-            .subscriber
-            .vector(rand, self.sqn, self.home.network);
+        let rand = challenge(&mut self.dice);
+        let vector = subscriber.vector(rand, self.sqn, self.home.network);
+        self.challenge(id, vector, now, out);
+    }
+
+    fn challenge(&mut self, id: u32, vector: Vector, now: u64, out: &mut Vec<Outgoing>) {
+        let rand = vector.rand;
         let Some(ue) = self.ues.get_mut(&id) else {
             return;
         };
@@ -496,30 +573,98 @@ impl Mme {
                 self.ask(id, command, 0, now, out);
             }
             (Nas::AuthenticationFailure { auts, .. }, Some(Nas::AuthenticationRequest { .. })) => {
-                let resynchronised =
-                    auts.and_then(|auts| self.home.subscriber.resynchronised(&ue.rand, &auts));
                 ue.pending = None;
-                match resynchronised {
-                    Some(highest) => {
-                        self.sqn = self.sqn.max(highest);
-                        self.challenge(id, now, out);
-                    }
+                match auts {
+                    Some(auts) => self.authenticate(id, Some(auts), now, out),
                     None => self.turn_away(id, &Nas::AuthenticationReject, now, out),
                 }
             }
             (Nas::SecurityModeComplete, Some(Nas::SecurityModeCommand { .. })) => {
-                self.ask(id, Nas::AttachAccept { bearer: 5, pti: 1 }, 0, now, out);
+                ue.pending = None;
+                match &mut self.core {
+                    Some(core) => {
+                        let imsi = ue.imsi.clone();
+                        core.ask(id, &Request::Location { imsi }, now);
+                    }
+                    None => self.accept(id, now, out),
+                }
             }
             (Nas::SecurityModeReject { .. }, Some(_)) => self.release(id, now, out),
             (Nas::AttachComplete, Some(Nas::AttachAccept { .. })) => {
                 ue.pending = None;
                 self.counts.attached += 1;
+                if let Some((core, session)) = self.core.as_mut().zip(ue.bearer) {
+                    core.modify(id, session, ue.enb, now);
+                }
             }
             (Nas::DetachRequest, _) => {
+                ue.pending = None;
                 self.counts.detached += 1;
-                self.release(id, now, out);
+                match self.core.as_mut().zip(ue.bearer) {
+                    // The SGW's answer releases it.
+                    Some((core, session)) if !ue.leaving => {
+                        ue.leaving = true;
+                        core.delete(id, session, now);
+                    }
+                    Some(_) => {}
+                    None => self.release(id, now, out),
+                }
             }
             _ => {}
+        }
+    }
+
+    fn accept(&mut self, id: u32, now: u64, out: &mut Vec<Outgoing>) {
+        self.ask(id, Nas::AttachAccept { bearer: 5, pti: 1 }, 0, now, out);
+    }
+
+    /// Takes a message of its HSS.
+    pub fn from_hss(&mut self, octets: &[u8], now: u64, out: &mut Vec<Outgoing>) {
+        let core = self.core.as_mut();
+        if let Some((id, told)) = core.and_then(|core| core.from_hss(octets, now)) {
+            self.told(id, told, now, out);
+        }
+    }
+
+    /// Takes a message of its SGW.
+    pub fn from_sgw(&mut self, octets: &[u8], now: u64, out: &mut Vec<Outgoing>) {
+        let core = self.core.as_mut();
+        if let Some((id, told)) = core.and_then(|core| core.from_sgw(octets, now)) {
+            self.told(id, told, now, out);
+        }
+    }
+
+    fn told(&mut self, id: u32, told: Told, now: u64, out: &mut Vec<Outgoing>) {
+        let failed = Nas::AttachReject {
+            cause: cause::NETWORK_FAILURE,
+        };
+        let Some(ue) = self.ues.get_mut(&id) else {
+            // It is gone; a session that came too late goes with it.
+            if let (Told::Session(Some(session)), Some(core)) = (told, &mut self.core) {
+                core.delete(id, session, now);
+            }
+            return;
+        };
+        match told {
+            Told::Home(Answer::Vector(vector)) => self.challenge(id, *vector, now, out),
+            Told::Home(Answer::Done) => {
+                if let Some(core) = &mut self.core {
+                    core.create(id, &ue.imsi, now);
+                }
+            }
+            Told::Home(Answer::UserUnknown) => {
+                let cause = cause::IMSI_UNKNOWN;
+                self.turn_away(id, &Nas::AttachReject { cause }, now, out);
+            }
+            Told::Session(Some(session)) => {
+                ue.bearer = Some(session);
+                self.accept(id, now, out);
+            }
+            Told::Home(Answer::Failed) | Told::Session(None) => {
+                self.turn_away(id, &failed, now, out);
+            }
+            Told::Deleted => self.release(id, now, out),
+            Told::Modified => {}
         }
     }
 }

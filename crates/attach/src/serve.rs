@@ -5,6 +5,7 @@ use nodrop_sys::clock::{mono_ns, thread_cpu_ns};
 
 use crate::address::Listener;
 use crate::association::Association;
+use crate::behind::Behind;
 use crate::enb::PPID;
 use crate::mme::Mme;
 use crate::offer::wait;
@@ -12,10 +13,11 @@ use crate::offer::wait;
 /// Serves until stopped. Each Attach Request costs `work_ns` of this thread's CPU time.
 ///
 /// # Errors
-/// If the system refuses the socket.
+/// If the system refuses the socket, or its HSS is gone.
 pub fn serve(
     mme: &mut Mme,
     listener: &Listener,
+    mut behind: Option<Behind>,
     work_ns: u64,
     stopped: &dyn Fn() -> bool,
 ) -> std::io::Result<()> {
@@ -26,6 +28,9 @@ pub fn serve(
             links.push(Some(link));
         }
         mme.advance(mono_ns(), &mut out);
+        if let Some(behind) = &mut behind {
+            behind.exchange(mme, &mut out)?;
+        }
         for index in 0..links.len() {
             let Some(link) = &mut links[index] else {
                 continue;
@@ -43,8 +48,11 @@ pub fn serve(
             }
             if read.is_err() {
                 links[index] = None;
-                mme.lose(index);
+                mme.lose(index, mono_ns());
             }
+        }
+        if let Some(behind) = &mut behind {
+            behind.flush(mme)?;
         }
         send(&mut links, mme, &mut out);
         let mut files: Vec<PollFd<'_>> = links
@@ -60,6 +68,7 @@ pub fn serve(
             })
             .collect();
         files.push(PollFd::new(listener.fd(), PollFlags::POLLIN));
+        files.extend(behind.iter().flat_map(Behind::polled));
         wait(&mut files, mme.next_due().unwrap_or(u64::MAX));
     }
     Ok(())
@@ -77,7 +86,7 @@ fn send(links: &mut [Option<Box<dyn Association>>], mme: &mut Mme, out: &mut Vec
             .is_some_and(|link| link.is_behind() && link.flush().is_err())
         {
             *link = None;
-            mme.lose(index);
+            mme.lose(index, mono_ns());
         }
     }
 }

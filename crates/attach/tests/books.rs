@@ -75,7 +75,7 @@ fn run(enbs: &mut Enbs, mme: &mut Mme, spoil: Spoil<'_>, lose: Option<(u64, usiz
         if let Some((at, link)) = lose.filter(|(at, _)| *at <= now) {
             let _ = at;
             enbs.lose(link, now);
-            mme.lose(link);
+            mme.lose(link, now);
         }
         enbs.advance(now, &mut up);
         mme.advance(now, &mut down);

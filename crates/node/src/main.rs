@@ -42,9 +42,15 @@ enum Command {
     /// An MME of known service time, with faults on order: a yardstick
     #[cfg(feature = "attach")]
     ReferenceMme(ByFlags<job::reference_mme::ReferenceMme>),
+    /// An HSS that knows what an attach takes: Diameter over TCP, beside an MME
+    #[cfg(feature = "attach")]
+    StubHss(ByFlags<job::stubs::StubHss>),
+    /// An SGW that knows what an attach takes: GTPv2-C over UDP, beside an MME
+    #[cfg(feature = "attach")]
+    StubSgw(ByFlags<job::stubs::StubSgw>),
     /// Not in this node: its build needs Rust 1.88
     #[cfg(not(feature = "attach"))]
-    #[command(alias = "reference-mme")]
+    #[command(aliases = ["reference-mme", "stub-hss", "stub-sgw"])]
     Attach(NotBuilt),
     /// Count frames of one EtherType that arrive where they should not
     Overhear(ByFlags<job::overhear::Overhear>),
@@ -158,6 +164,10 @@ fn main() -> ExitCode {
         Command::Attach(job) => job.run(),
         #[cfg(feature = "attach")]
         Command::ReferenceMme(job) => job.run(),
+        #[cfg(feature = "attach")]
+        Command::StubHss(job) => job.run(),
+        #[cfg(feature = "attach")]
+        Command::StubSgw(job) => job.run(),
         Command::Overhear(job) => job.run(),
         Command::Sample(job) => job.run(),
         Command::Probe(job) => job.run(),

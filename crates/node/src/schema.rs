@@ -38,6 +38,7 @@ mod tests {
     use crate::job::sample::Sample;
     use crate::job::sample::output::Line;
     use crate::job::sink::Sink;
+    use crate::job::stubs::{StubHss, StubSgw};
     use crate::job::trace::Trace;
     use crate::progress::Read;
 
@@ -66,6 +67,8 @@ mod tests {
             Sink::NAME: job::<Sink, SinkSample>(&mut read, &mut said),
             Attach::NAME: job::<Attach, AttachSample>(&mut read, &mut said),
             ReferenceMme::NAME: job::<ReferenceMme, ()>(&mut read, &mut said),
+            StubHss::NAME: job::<StubHss, ()>(&mut read, &mut said),
+            StubSgw::NAME: job::<StubSgw, ()>(&mut read, &mut said),
             Overhear::NAME: job::<Overhear, ()>(&mut read, &mut said),
             Sample::NAME: job::<Sample, Line<'static>>(&mut read, &mut said),
             Probe::NAME: job::<Probe, ()>(&mut read, &mut said),

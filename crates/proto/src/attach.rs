@@ -265,6 +265,12 @@ pub struct ReferenceMmeSpec {
     /// Fault: UEs at most
     #[arg(long)]
     pub limit: Option<u64>,
+    /// Address and port of an HSS, Diameter over TCP; it is its own if left out
+    #[arg(long, requires = "sgw")]
+    pub hss: Option<String>,
+    /// Address and port of an SGW, GTPv2-C over UDP
+    #[arg(long, requires = "hss")]
+    pub sgw: Option<String>,
     /// Where the dice of the faults begin
     #[arg(long, default_value_t = 0)]
     #[serde(default)]
@@ -307,8 +313,82 @@ pub struct ReferenceMmeResult {
     pub sent: BTreeMap<String, u64>,
     /// S1AP messages received.
     pub received: BTreeMap<String, u64>,
+    /// Requests to the HSS, to their answer.
+    pub hss_us: LatencyUs,
+    /// Requests to the SGW, to their answer.
+    pub sgw_us: LatencyUs,
+    /// Messages of either that were none, or answered nothing.
+    pub undecodable_behind: u64,
     /// CPU time of the serving thread.
     pub cpu_s: f64,
+}
+
+/// Parameters of `stub-hss`.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize, clap::Args)]
+pub struct StubHssSpec {
+    /// Address and port to listen on, Diameter over TCP; port 0 = any
+    #[arg(long, default_value_t = any_port())]
+    #[serde(default = "any_port")]
+    pub listen: String,
+    /// IMSI of the first subscriber
+    #[arg(long, default_value_t = first_imsi())]
+    #[serde(default = "first_imsi")]
+    pub first_imsi: String,
+    /// Subscribers
+    #[arg(long, default_value_t = 1_000_000)]
+    #[serde(default = "million")]
+    pub subscribers: u64,
+    /// K of each subscriber, 32 hexadecimal digits
+    #[arg(long, default_value_t = k())]
+    #[serde(default = "k")]
+    pub k: String,
+    /// OPc of each subscriber, 32 hexadecimal digits
+    #[arg(long, default_value_t = opc())]
+    #[serde(default = "opc")]
+    pub opc: String,
+    /// Mobile country code
+    #[arg(long, default_value_t = mcc())]
+    #[serde(default = "mcc")]
+    pub mcc: String,
+    /// Mobile network code
+    #[arg(long, default_value_t = mnc())]
+    #[serde(default = "mnc")]
+    pub mnc: String,
+}
+
+/// Parameters of `stub-sgw`.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize, clap::Args)]
+pub struct StubSgwSpec {
+    /// Address and port to listen on, GTPv2-C over UDP; port 0 = any
+    #[arg(long, default_value_t = any_port())]
+    #[serde(default = "any_port")]
+    pub listen: String,
+}
+
+/// `ready` of `stub-hss` and `stub-sgw`: it listens.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct StubReady {
+    /// Address and port.
+    pub listen: String,
+}
+
+/// `result` of `stub-hss` and `stub-sgw`.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct StubResult {
+    /// Requests, by name.
+    pub requests: BTreeMap<String, u64>,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Octets that were no message, or lacked a field.
+    pub undecodable: u64,
+    /// Most sessions at once; an HSS has none.
+    pub peak_sessions: u64,
+    /// CPU time of the serving thread.
+    pub cpu_s: f64,
+}
+
+fn any_port() -> String {
+    "127.0.0.1:0".into()
 }
 
 fn hold_s() -> f64 {

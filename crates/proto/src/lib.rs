@@ -15,7 +15,8 @@ mod trace;
 
 pub use attach::{
     AttachAnomalies, AttachReady, AttachResult, AttachSample, AttachSpec, LatencyUs,
-    ReferenceMmeReady, ReferenceMmeResult, ReferenceMmeSpec,
+    ReferenceMmeReady, ReferenceMmeResult, ReferenceMmeSpec, StubHssSpec, StubReady, StubResult,
+    StubSgwSpec,
 };
 pub use message::{
     ClockAnswer, Hello, JobError, Message, MessageError, PROTOCOL, Tagged, TaiAnswer,

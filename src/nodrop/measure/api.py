@@ -6,7 +6,7 @@ A trial's `Seen` fills step by step: a trial that dies halfway still says what i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -18,7 +18,7 @@ from nodrop.ledger.imbalance import FlowSizes, Running, ThreadBooks
 from nodrop.ledger.level import Level
 from nodrop.ledger.over_time import Busy, Losses, WorkedOff
 from nodrop.ledger.sender import Quota
-from nodrop.ledger.transactions import Messages
+from nodrop.ledger.transactions import Latency, Messages
 from nodrop.ledger.verdict import Verdict
 from nodrop.measure.busy import Tell
 from nodrop.measure.cells import Cell, Table
@@ -113,6 +113,8 @@ class AnswersSeen:
     """Counters of the SUT in each of its places."""
     messages: Messages | None = None
     """Messages of all together; None if it counts none."""
+    round_trips: Mapping[str, Latency] = field(default_factory=dict)
+    """Times from a SUT of one place to the programs behind it, and back."""
     rss_before_bytes: int | None = None
     """Resident memory before the first transaction."""
 

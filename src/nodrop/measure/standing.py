@@ -380,7 +380,7 @@ class World(ABC):
             interval_ms=self._settings.sample_interval_ms,
             levels_path=self.trial.folder.levels(places.link.rx.host.name),
             level_ms=self._settings.level_interval_ms,
-            beside=self._offerer.processes,
+            beside=(*self._offerer.processes, *instances.servants(self.each)),
         )
         stack.enter_context(sampler)
         inside = {n: stack.enter_context(s) for n, s in places.samples_inside().items()}

@@ -93,6 +93,7 @@ pub enum Nas {
 pub mod cause {
     #![allow(missing_docs)]
     pub const IMSI_UNKNOWN: u8 = 2;
+    pub const NETWORK_FAILURE: u8 = 17;
     pub const CONGESTION: u8 = 22;
     pub const MAC_FAILURE: u8 = 20;
     pub const SYNCH_FAILURE: u8 = 21;

@@ -240,7 +240,8 @@ pub fn named<K: ToString>(counts: BTreeMap<K, u64>) -> BTreeMap<String, u64> {
     named.collect()
 }
 
-fn latency(of: &Histogram<u64>) -> LatencyUs {
+/// Percentiles of a histogram.
+pub fn latency(of: &Histogram<u64>) -> LatencyUs {
     LatencyUs {
         count: of.len(),
         p50: of.value_at_quantile(0.5),

@@ -10,6 +10,8 @@ pub mod reference_mme;
 pub mod replay;
 pub mod sample;
 pub mod sink;
+#[cfg(feature = "attach")]
+pub mod stubs;
 pub mod trace;
 
 use std::path::Path;

@@ -3,21 +3,24 @@
 use std::io::ErrorKind;
 
 use nodrop_attach::address::Listener;
+use nodrop_attach::behind::Behind;
 use nodrop_attach::mme::{Faults, Home, Mme};
 use nodrop_attach::serve::serve;
-use nodrop_proto::{JobError, ReferenceMmeReady, ReferenceMmeResult, ReferenceMmeSpec};
+use nodrop_proto::{JobError, LatencyUs, ReferenceMmeReady, ReferenceMmeResult, ReferenceMmeSpec};
 use nodrop_sys::clock::thread_cpu_ns;
 use nodrop_sys::sctp;
 use nodrop_sys::thread::exact_timers;
 
 use crate::job::Job;
-use crate::job::attach::{address, home, imsi, named};
+use crate::job::attach::{address, home, imsi, latency, named};
+use crate::job::stubs::socket_address;
 use crate::session::Session;
 
 /// It listens.
 pub struct ReferenceMme {
     mme: Mme,
     listener: Listener,
+    behind: Option<Behind>,
     work_ns: u64,
 }
 
@@ -72,7 +75,18 @@ impl Job for ReferenceMme {
             JobError::new(kind, format!("listen = {at}: {e}"))
         })?;
         let at = listener.address().unwrap_or(at);
-        let mme = Mme::new(home, faults, spec.eea, spec.eia).with_network(&spec.mcc, &spec.mnc);
+        let mut mme = Mme::new(home, faults, spec.eea, spec.eia).with_network(&spec.mcc, &spec.mnc);
+        let behind = match (&spec.hss, &spec.sgw) {
+            (None, None) => None,
+            (Some(hss), Some(sgw)) => {
+                let (hss, sgw) = (socket_address("hss", hss)?, socket_address("sgw", sgw)?);
+                mme = mme.with_core();
+                Some(Behind::connect(hss, sgw).map_err(|e| {
+                    JobError::new("no_hss", format!("no connection to the HSS at {hss}: {e}"))
+                })?)
+            }
+            _ => return Err(bad("hss, sgw: both, or neither".into())),
+        };
         let ready = ReferenceMmeReady {
             listen: at.to_string(),
         };
@@ -81,6 +95,7 @@ impl Job for ReferenceMme {
             Self {
                 mme,
                 listener,
+                behind,
                 work_ns,
             },
             ready,
@@ -90,11 +105,18 @@ impl Job for ReferenceMme {
     fn run(&mut self, session: &Session) -> Result<ReferenceMmeResult, JobError> {
         exact_timers();
         let before = thread_cpu_ns();
-        serve(&mut self.mme, &self.listener, self.work_ns, &|| {
+        let behind = self.behind.take();
+        serve(&mut self.mme, &self.listener, behind, self.work_ns, &|| {
             session.stopped()
         })
         .map_err(|e| JobError::new("socket", e.to_string()))?;
         let counts = std::mem::take(&mut self.mme.counts);
+        let (mut hss_us, mut sgw_us) = (LatencyUs::default(), LatencyUs::default());
+        let mut undecodable_behind = 0;
+        if let Some(core) = self.mme.core() {
+            (hss_us, sgw_us) = (latency(&core.hss_us), latency(&core.sgw_us));
+            undecodable_behind = core.undecodable;
+        }
         Ok(ReferenceMmeResult {
             attach_requests: counts.attach_requests,
             attached: counts.attached,
@@ -109,6 +131,9 @@ impl Job for ReferenceMme {
             dropped: counts.dropped,
             sent: named(counts.sent),
             received: named(counts.received),
+            hss_us,
+            sgw_us,
+            undecodable_behind,
             cpu_s: (thread_cpu_ns() - before) as f64 / 1e9,
         })
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nodrop.ledger.transactions import sustained, unmatched
 from nodrop.measure.api import Measured
 from nodrop.results.transaction_books import TransactionBooks
@@ -17,7 +19,7 @@ def transaction_books(seen: Measured) -> TransactionBooks:
         lacking = dict(unmatched(found.messages, answers.messages))
     cpu_s = None if usage is None else usage.sut_cpu_s
     return TransactionBooks.of(
-        found,
+        replace(found, steps={**found.steps, **answers.round_trips}),
         sustained=sustained(found, offered.duration_s),
         unmatched=lacking,
         generator_cpu_s=offered.cpu_s,

@@ -167,11 +167,14 @@ class TransactionsWorld(World):
         seen, link = self.trial.seen, self.places.link
         used, answers = seen.resources, seen.answers
         assert seen.offered is not None and answers is not None
-        messages = [one.messages for one in self._answering()]
+        answering = self._answering()
+        messages = [one.messages for one in answering]
         known = [one for one in messages if one is not None]
         # A cold place counted the load that warmed it up, too.
         whole = len(known) == len(messages) and not seen.facts.get("warm_up")
         answers.messages = together(known) if whole else None
+        if len(answering) == 1:
+            answers.round_trips = answering[0].round_trips
         path = self.trial.folder.samples(link.rx.host.name)
         host = read_timeline(path)
         used.sut_cpus = tuple(sorted(self._cpus[0]))

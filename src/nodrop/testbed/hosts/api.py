@@ -26,6 +26,8 @@ from nodrop.protocol import (
     SinkReady,
     SinkResult,
     SinkSample,
+    StubReady,
+    StubResult,
     TraceResult,
 )
 
@@ -111,6 +113,7 @@ SampleJob: TypeAlias = NodeJob[SampleReady, Any, SampleResult]
 SinkJob: TypeAlias = NodeJob[SinkReady, SinkSample, SinkResult]
 AttachJob: TypeAlias = NodeJob[AttachReady, AttachSample, AttachResult]
 ReferenceMmeJob: TypeAlias = NodeJob[ReferenceMmeReady, Any, ReferenceMmeResult]
+StubJob: TypeAlias = NodeJob[StubReady, Any, StubResult]
 OverhearJob: TypeAlias = NodeJob[OverhearReady, Any, OverhearResult]
 ProbeJob: TypeAlias = NodeJob[Any, Any, ProbeResult]
 TraceJob: TypeAlias = NodeJob[Any, Any, TraceResult]

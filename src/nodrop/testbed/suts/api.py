@@ -14,7 +14,7 @@ from nodrop.errors import BadInput
 from nodrop.ledger.hops import Place, Problem
 from nodrop.ledger.imbalance import Role
 from nodrop.ledger.over_time import Served
-from nodrop.ledger.transactions import Messages
+from nodrop.ledger.transactions import Latency, Messages
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process
@@ -174,6 +174,8 @@ class AnsweringSut(Protocol):
     """It is no part of the lab: the load reaches it by this machine's own network."""
     messages: Messages | None
     """Messages that it counted, once it has finished; None if it counts none."""
+    round_trips: Mapping[str, Latency]
+    """From its questions to programs behind it to their answers, by name, once it has finished."""
 
     def server(self, address: str) -> str:
         """The server, for the load, if its place has this address: `sctp:198.18.0.2:36412`."""

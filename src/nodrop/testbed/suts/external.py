@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from nodrop.config.options import Options, check
 from nodrop.errors import TrialFailed
 from nodrop.ledger.imbalance import Role
-from nodrop.ledger.transactions import Messages
+from nodrop.ledger.transactions import Latency, Messages
 from nodrop.testbed.hosts.api import HostProcess, Json
 from nodrop.testbed.hosts.rights import in_user_namespace
 from nodrop.testbed.hosts.sctp import sctp_lacking
@@ -142,6 +142,7 @@ class RunningExternal:
 
     lies_outside = True
     messages: Messages | None = None
+    round_trips: Mapping[str, Latency] = {}
 
     def __init__(self, options: ExternalOptions, root: HostProcess) -> None:
         self._options = options

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from nodrop.config.options import Options, check
+from nodrop.config.options import CpuList, Options, check
 from nodrop.config.subscribers import Subscribers
+from nodrop.config.units import format_cpus
 from nodrop.errors import NodeDied, TrialFailed
 from nodrop.ledger.hops import Place
 from nodrop.ledger.imbalance import Role
-from nodrop.ledger.transactions import Messages
-from nodrop.protocol import ReferenceMmeResult
-from nodrop.testbed.hosts.api import Json, ReferenceMmeJob
+from nodrop.ledger.transactions import Latency, Messages
+from nodrop.protocol import ReferenceMmeResult, StubResult
+from nodrop.testbed.hosts.api import HostProcess, Json, ReferenceMmeJob, StubJob
 from nodrop.testbed.hosts.sctp import sctp_lacking
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process
@@ -26,6 +28,7 @@ from nodrop.testbed.suts.job import JobProcess
 
 SCTP_PREFIX = "sctp:"
 ANY_PORT = "0.0.0.0:0"
+STUBS = ("hss", "sgw")
 """Instances of one network namespace share its address, so each has a port of its own."""
 MOST_WORK_US = 60_000_000
 MOST_SUBSCRIBERS = 1 << 24
@@ -48,6 +51,11 @@ class ReferenceMmeOptions(Subscribers):
     eia: Annotated[int, Field(ge=1, le=3)] = 2
     """Integrity algorithm."""
     subscribers: Annotated[int, Field(ge=1, le=MOST_SUBSCRIBERS)] = 1_000_000
+    core: Literal["inside", "stubs"] = "inside"
+    """Home network and sessions: within the MME itself, or as a real MME has them, behind S6a
+    (Diameter) and S11 (GTPv2-C), by a stub HSS and a stub SGW beside it."""
+    core_cpus: CpuList | None = None
+    """CPUs of the stubs. None = all that the MME does not have."""
     drop: Ratio = 0.0
     """Fault: share of messages that are not sent."""
     delay_ms: Annotated[int, Field(ge=0, le=60_000)] = 0
@@ -101,10 +109,10 @@ class ReferenceMme(Mme):
         return [*filter(None, [sctp_lacking()])] if self.options.transport == "sctp" else ()
 
     def misplaced(self, setup: str, *, mtu: int | None, standing: bool) -> str:
-        del setup, mtu
-        if standing:
+        del mtu, standing
+        if self.options.core == "stubs" and setup != "bare":
             return (
-                'measure.sut = "standing": the reference MME says what it counted only at its end; '
+                f'sut.core = "stubs": not with setup.kind = "{setup}", where the MME alone runs; '
                 "leave it out"
             )
         return ""
@@ -116,13 +124,38 @@ class ReferenceMme(Mme):
         launched_mono_ns = time.monotonic_ns()
         asked = self.options
         listen = SCTP_PREFIX * (asked.transport == "sctp") + ANY_PORT
-        spec = {"job": "reference-mme", "listen": listen}
-        job: ReferenceMmeJob = env.job(spec | asked.model_dump(exclude={"transport"}))
+        own = {"transport", "core", "core_cpus"}
+        spec = {"job": "reference-mme", "listen": listen, **asked.model_dump(exclude=own)}
         with ExitStack() as stack:
+            stubs = [*self._stubs(env, stack)] if asked.core == "stubs" else []
+            behind = dict(zip(STUBS, (one.ready["listen"] for one in stubs), strict=False))
+            job: ReferenceMmeJob = env.job(spec | behind)
             stack.callback(job.close)
-            running = RunningReferenceMme(job, launched_mono_ns, env)
-            stack.pop_all()
+            running = RunningReferenceMme(job, launched_mono_ns, env, stubs)
+            running.close = stack.pop_all().close
         return running
+
+    def _stubs(self, env: Env, stack: ExitStack) -> Iterator[StubJob]:
+        """HSS and SGW, off the CPUs of the MME where there are others."""
+        here = os.sched_getaffinity(0)
+        cpus = self.options.core_cpus or format_cpus((here - env.cpus) or here)
+        env.host.run(["ip", "link", "set", "lo", "up"])  # a new namespace's is down
+        known = {"first_imsi", "subscribers", "k", "opc", "mcc", "mnc"}
+        home = self.options.model_dump(include=known)
+        for spec in ({"job": "stub-hss", **home}, {"job": "stub-sgw"}):
+            job: StubJob = env.host.job(spec, cpus=cpus)
+            stack.enter_context(closing(job))
+            job.start()
+            yield job
+
+
+class JobWithStubs(JobProcess):
+    """The MME's process; HSS and SGW work for it beside it."""
+
+    stubs: Sequence[HostProcess] = ()
+
+    def servants(self) -> Sequence[HostProcess]:
+        return self.stubs
 
 
 class RunningReferenceMme:
@@ -130,13 +163,24 @@ class RunningReferenceMme:
 
     lies_outside = False
 
-    def __init__(self, job: ReferenceMmeJob, launched_mono_ns: int, env: Env) -> None:
-        self.process: Process = JobProcess(env.near, env.host, job, launched_mono_ns)
+    def __init__(
+        self,
+        job: ReferenceMmeJob,
+        launched_mono_ns: int,
+        env: Env,
+        stubs: Sequence[StubJob],
+    ) -> None:
+        process = JobWithStubs(env.near, env.host, job, launched_mono_ns)
+        process.stubs = [HostProcess(env.near, one.pid) for one in stubs]
+        self.process: Process = process
+        self.close: Callable[[], None] = job.close
+        self._stubs = dict(zip(STUBS, stubs, strict=False))
         self._job = job
         self._ready_mono_ns = time.monotonic_ns()
         transport, _, self._port = job.ready["listen"].rpartition(":")
         self._carried_by = SCTP_PREFIX if transport.startswith(SCTP_PREFIX) else ""
         self.messages: Messages | None = None
+        self.round_trips: Mapping[str, Latency] = {}
         job.start()
 
     def server(self, address: str) -> str:
@@ -161,33 +205,47 @@ class RunningReferenceMme:
         """It says nothing before its end."""
 
     def counted(self) -> SutCounters:
+        """Nothing: the MME says what it counted only at its end."""
         return NOTHING_SAID
 
     def mark(self) -> None:
-        """It carries one trial."""
+        """Its counters are of all trials together, so no trial has them."""
 
     def finish(self, *, timeout_s: float) -> SutCounters:
         try:
             self._job.stop()
             said = self._job.result(timeout_s=timeout_s)
+            beside = {name: _ended(job, timeout_s) for name, job in self._stubs.items()}
         except NodeDied as error:
             words = f"the reference MME ended without its counters: {error.message}"
             raise TrialFailed(words) from error
         finally:
             self.process.stop(timeout_s=timeout_s)
         self.messages = Messages(sent=said["sent"], received=said["received"])
-        return _counters(said)
+        took = {"HSS, round trip": said["hss_us"], "SGW, round trip": said["sgw_us"]}
+        self.round_trips = {name: found for name, us in took.items() if (found := Latency.of(**us))}
+        return _counters(said, beside)
 
     def facts(self) -> Json:
         return {**self._job.ready}
 
 
-def _counters(said: ReferenceMmeResult) -> SutCounters:
+def _ended(stub: StubJob, timeout_s: float) -> StubResult:
+    stub.stop()
+    return stub.result(timeout_s=timeout_s)
+
+
+def _counters(said: ReferenceMmeResult, stubs: Mapping[str, StubResult]) -> SutCounters:
     counts: Mapping[str, Any] = said
+    beside = {
+        f"{stub}.{name}": n for stub, one in stubs.items() for name, n in one["requests"].items()
+    }
+    for stub, one in stubs.items():
+        beside |= {f"{stub}.refused": one["refused"], f"{stub}.undecodable": one["undecodable"]}
     return SutCounters(
         captured_packets=None,
         dropped_ring_full_packets=None,
         decoded_packets=None,
-        results={name: counts[name] for name in COUNTS},
+        results={name: counts[name] for name in COUNTS} | beside,
         sources={"results": "reference-mme result"},
     )

@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../properties/gtp.rs"]
+mod property;
+
+libfuzzer_sys::fuzz_target!(|octets: &[u8]| property::holds(octets));
