@@ -228,7 +228,8 @@ proptest! {
                 return None;
             }
             if throw() < damaged {
-                let at = octets.len() - 1 - octets.len().min(seed as usize % 64 + 1) / 2;
+                let back = usize::try_from(seed % 64 + 1).unwrap();
+                let at = octets.len() - 1 - octets.len().min(back) / 2;
                 octets[at] ^= 0x55;
             }
             Some(octets)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nodrop.answer.finding import WORDS, Finding, render, sentence_case, worded
 from nodrop.capacity.findings import rate_words
-from nodrop.config.search import Of
 from nodrop.findings.load_words import goal_words
 from nodrop.ledger.verdict import percent
 from nodrop.results.capacity import Action, Card, CardLoad
@@ -17,14 +16,15 @@ from nodrop.results.capacity import Action, Card, CardLoad
 
 def lost_words(card: Card) -> str:
     """`1.75 to 1.96 % lost in 3 of 3 trials`."""
-    return lost_in(card.lost or (), card.lossy, card.lossy_of, card.goals_of)
+    of = "transactions" if card.by == "rate" else card.goals_of
+    return lost_in(card.lost or (), card.lossy, card.lossy_of, of)
 
 
-def lost_in(losses: Sequence[float], lossy: int, of: int, goals_of: Of) -> str:
-    """Words on losses of trials; empty if there are none."""
+def lost_in(losses: Sequence[float], lossy: int, of: int, what: str) -> str:
+    """Words on what trials lost (packets, transactions, detections); empty if that is nothing."""
     if not losses:
         return ""
-    return worded(f"lost.{goals_of}", span=span_words(min(losses), max(losses)), k=lossy, of=of)
+    return worded(f"lost.{what}", span=span_words(min(losses), max(losses)), k=lossy, of=of)
 
 
 def span_words(low: float, high: float) -> str:
@@ -62,7 +62,7 @@ def breaks_words(
 def kicker(card: Card) -> str:
     """Words above the number."""
     code = "seen" if card.only_seen else "at_least" if _no_end(card) else "carried"
-    return worded(f"kicker.{code}", within=goal_words(card.goal, card.goals_of))
+    return worded(f"kicker.{code}", within=goal_words(card.goal, card.goals_of, card.by))
 
 
 def _no_end(card: Card) -> bool:
@@ -79,7 +79,7 @@ def load_words(load: CardLoad, card: Card) -> str:
         scale = load.shown_value
     goal = "" if card.goal else "without loss"
     if card.goals_of == "detections":
-        goal = goal_words(card.goal, card.goals_of)
+        goal = goal_words(card.goal, card.goals_of, card.by)
     least, sure = "at least " if _no_end(card) else "", card.sure.confidence
     rate = f"{least}{rate_words(load)}" + (f" ({sure.level} confidence)" if sure else "")
     peak = peak_words(card) if load is card.carried else ""

@@ -174,9 +174,12 @@ def _answered(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
     lower, upper = answer.lower, answer.upper
     values = {
         "goal": answer.goal,
-        "within": goal_words(answer.goal, answer.goals_of),
+        "within": goal_words(answer.goal, answer.goals_of, answer.by),
         "of_detections": answer.goals_of == "detections",
-        "met": render(Finding(code="met", values={"goal": bool(answer.goal)}), answer.goals_of),
+        "met": render(
+            Finding(code="met", values={"goal": bool(answer.goal)}),
+            "transactions" if answer.by == "rate" else answer.goals_of,
+        ),
         "rate": "" if lower is None else rate_words(load_of(answer, lower)),
         "lower": None if lower is None else lower.value,
         "upper": None if upper is None else upper.value,

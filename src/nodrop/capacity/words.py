@@ -244,7 +244,8 @@ def bounds_words(answer: Answer) -> str:
 
 
 def goal_name(answer: Answer) -> str:
-    code = f"{answer.goals_of}_{'some' if answer.goal else 'none'}"
+    of = "transactions" if answer.by == "rate" else answer.goals_of
+    code = f"{of}_{'some' if answer.goal else 'none'}"
     return worded(f"goal.{code}", goal=answer.goal)
 
 

@@ -125,10 +125,13 @@ SLACK = Decimal("0.05")
 load: a sender that sent 3,999.96 packets/s sent 4,000, one that sent 14,950 did not send 15,000."""
 
 
-def goal_words(goal: float, of: Of) -> str:
+def goal_words(goal: float, of: Of, by: str) -> str:
+    """`by`: the axis of the search; a rate is of transactions, which fail."""
     if of == "detections":
         few = f"with at most {percent(goal)} of detections missed"
         return few if goal else "without a missed detection"
+    if by == "rate":
+        return f"with at most {percent(goal)} failed" if goal else "without a failure"
     return "without loss" if goal == 0 else f"with at most {percent(goal)} lost"
 
 

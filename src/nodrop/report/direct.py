@@ -190,7 +190,7 @@ def _searched(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
     base = searched.answers[0]
     trials = (*searched.trials, *(trial for _, one in others for trial in one.trials))
     clauses = [_carries(story, contrast, level, base, own) for level, own in others]
-    goal = goal_words(base.goal, base.goals_of)
+    goal = goal_words(base.goal, base.goals_of, base.by)
     same = f"the same within {SAME_RATIO * 100:.0f} %"
     text = _worded(first.name, clauses, CARRIES, goal, same)
     return _said(story, contrast, CAPACITY, "", clauses, text, trials)

@@ -125,7 +125,8 @@ pub fn framed(octets: &[u8]) -> Result<Option<usize>, Undecodable> {
         return Ok(None);
     };
     let length = number(&head[1..]) as usize;
-    if head[0] != VERSION || !(HEADER..=MOST_OCTETS).contains(&length) || length % 4 != 0 {
+    if head[0] != VERSION || !(HEADER..=MOST_OCTETS).contains(&length) || !length.is_multiple_of(4)
+    {
         return Err(Undecodable);
     }
     Ok(Some(length))

@@ -85,7 +85,7 @@ class AttachOptions(Subscribers):
     @property
     def imsis(self) -> int:
         """All that may be used."""
-        room = 10**IMSI_DIGITS - int(self.first_imsi)
+        room: int = 10**IMSI_DIGITS - int(self.first_imsi)
         return room if self.subscribers is None else min(room, self.subscribers)
 
     @property
