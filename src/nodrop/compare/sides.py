@@ -211,9 +211,14 @@ OF_ONE_RUN = (
 )  # fmt: skip
 
 
+def _per_packet(trial: Trial) -> float | None:
+    record = trial.record
+    return None if record.transactions is not None else record.sut_cpu_s_per_packet
+
+
 PER_PACKET = Figure(
     name="cpu_us_per_packet", title="CPU per packet", unit="µs", scale=1e6, digits=3,
-    of=lambda trial: trial.record.sut_cpu_s_per_packet,
+    of=_per_packet,
     help="CPU time of the SUT for each packet that was sent",
     ways=("uses", "use", "more CPU per packet", "less CPU per packet"),
 )  # fmt: skip
