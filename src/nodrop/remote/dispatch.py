@@ -102,6 +102,8 @@ def looked_at(
         problems += plugins.build_lab(lab).problems()
         notes = busy.host_notes()
     setups = {cell.setup["kind"] for cell in plan.cells} if plan else {"bare"}
+    # The SUT's own look at this host may say once more what the rights lack.
+    problems = [*dict.fromkeys(problems)]
     return problems, notes, [] if problems else baselines.standing_here(lab, setups)
 
 

@@ -23,11 +23,19 @@ def test_all_ids_where_the_host_gives_them(
     assert rights.user_namespace_command() == used
 
 
+@pytest.mark.parametrize(
+    ("uid", "words"),
+    [
+        (1000, r"gives normal users no user namespace \(no\)"),
+        (0, r"root here may make no namespace \(no\)"),
+    ],
+)
 def test_without_any_the_words_of_unshare_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, words: str
 ) -> None:
     stand_in(tmp_path, monkeypatch, "--user")
-    with pytest.raises(NotReady, match=r"gives normal users no user namespace \(no\)"):
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    with pytest.raises(NotReady, match=words):
         rights.user_namespace_command()
 
 

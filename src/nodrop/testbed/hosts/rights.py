@@ -106,6 +106,11 @@ def user_namespace_command() -> tuple[str, ...]:
     if _sysctl("user/max_user_namespaces") == "0":
         switches.append("sudo sysctl -w user.max_user_namespaces=10000")
     said = tried.stderr.strip()
+    if os.geteuid() == 0:
+        raise NotReady(
+            f"root here may make no namespace ({said})",
+            hint="of a Docker container: --cap-add SYS_ADMIN --security-opt systempaths=unconfined",
+        )
     raise NotReady(
         f"not root, and this host gives normal users no user namespace ({said})",
         hint="run as root" + "".join(f", or allow it: {switch}" for switch in switches),
