@@ -83,7 +83,7 @@ pub fn build(root: Option<Root>, new_netns: bool, binds: &[Bind]) -> Result<(), 
             bind_whole(folder, folder)
                 .explain(|| format!("cannot show {} to itself", folder.display()))?;
         }
-        fill(folder, new_netns, private)?;
+        fill(folder, new_netns, private, binds)?;
         chroot(folder).explain(|| format!("cannot change root to {}", folder.display()))?;
         chdir("/").explain(|| format!("cannot enter {}", folder.display()))?;
     } else if new_netns {
@@ -134,12 +134,13 @@ fn by_handle(opened: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()))
 }
 
-fn fill(root: &Path, new_netns: bool, private: bool) -> Result<(), Failure> {
+fn fill(root: &Path, new_netns: bool, private: bool, binds: &[Bind]) -> Result<(), Failure> {
     for name in ["proc", "dev", "sys"] {
         let target = root.join(name);
         make_folder(&target)?;
         if private && name == "dev" {
-            own_devices(&target).explain(|| format!("cannot make a /dev in {}", root.display()))?;
+            own_devices(&target, binds)
+                .explain(|| format!("cannot make a /dev in {}", root.display()))?;
             continue;
         }
         // Refused if a host's own /proc is covered in part: then that one is shown.
@@ -191,8 +192,9 @@ fn fresh(kind: &str, target: &Path) -> nix::Result<()> {
     }
 }
 
-/// The host's own nodes, shown one by one: a user namespace may make none.
-fn own_devices(target: &Path) -> nix::Result<()> {
+/// The host's own nodes, shown one by one: a user namespace may make none. Empty folders of it are where `binds` show folders of
+/// devices.
+fn own_devices(target: &Path, binds: &[Bind]) -> nix::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
     mount(
         Some("tmpfs"),
@@ -206,9 +208,13 @@ fn own_devices(target: &Path) -> nix::Result<()> {
         File::create(&place).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or_default()))?;
         bind_whole(Path::new("/dev").join(name), &place)?;
     }
-    // Empty, and where a bind shows the groups of devices that a driver in user space drives.
-    std::fs::create_dir(target.join("vfio"))
-        .map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or_default()))?;
+    for inside in binds
+        .iter()
+        .filter_map(|bind| bind.target.strip_prefix("/dev").ok())
+    {
+        std::fs::create_dir_all(target.join(inside))
+            .map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or_default()))?;
+    }
     make_read_only(target)
 }
 
