@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import fields, replace
@@ -28,8 +29,12 @@ from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.suts.suricata.own_yaml import of_option, read_texts
 
 LOOPBACK = "lo"
-SECTIONS = ("af-packet", "af-xdp", "netmap", "pcap", "pfring")
+SECTIONS = ("af-packet", "af-xdp", "netmap", "pcap", "pfring", "dpdk")
 """Sections of a suricata.yaml that name ports."""
+
+
+DRIVEN = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:|net_")
+"""Beginnings of names that DPDK gives: a PCI address, a driver with a number."""
 
 
 def look(host: Host, *, ports: Sequence[str] = (), files: Sequence[str] = ()) -> Snapshot:
@@ -154,6 +159,8 @@ def _named(given: Settings) -> tuple[str, Sequence[str]]:
     """Section by which Suricata is to capture, and its ports: the first that names any."""
     for section in SECTIONS:
         named = given.document.get(section)
+        if isinstance(named, dict):  # dpdk
+            named = named.get("interfaces")
         entries = [one for one in named if isinstance(one, dict)] if isinstance(named, list) else []
         ports = [str(entry.get("interface", "default")) for entry in entries]
         if real := [name for name in dict.fromkeys(ports) if name != "default"]:
@@ -174,7 +181,14 @@ def _not_judged(given: Settings, seen: Snapshot) -> Iterator[Missing]:
             f"{SECTIONS[0]}",
             f"a section {SECTIONS[0]}: of others the ports alone are judged",
         )
-    lacking = [name for name in names if name not in seen.names]
+    own = [name for name in names if DRIVEN.match(name)]
+    if own:
+        yield Missing(
+            f"{', '.join(own)}, which {given.path} names: DPDK drives it, so no port of the kernel "
+            "has its packets",
+            f"its own counters: suricatasc -c 'iface-stat {own[0]}'",
+        )
+    lacking = [name for name in names if name not in (*seen.names, *own)]
     if lacking:
         there = ", ".join(sorted(seen.names))
         yield Missing(

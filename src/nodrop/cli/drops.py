@@ -419,7 +419,11 @@ def _host(
 
 def _must_see_one(found: Interval, once: bool, where: str | None) -> None:
     if once and not found.balances:
-        raise NotReady(nobody(where), hint="start one, then look again")
+        driven = [
+            one for one in found.not_visible if one["why"].startswith("no port of the kernel")
+        ]
+        hint = "; ".join(f"{one['what']}: {one['needs']}" for one in driven)
+        raise NotReady(nobody(where), hint=hint or "start one, then look again")
 
 
 def nobody(where: str | None) -> str:

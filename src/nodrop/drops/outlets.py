@@ -173,7 +173,7 @@ def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
             f"  nothing lost on {', '.join(found.clear)} at any place that is visible in this watch"
         )
     elif not found.blind:
-        yield "  no program captures packets: nobody would see a loss"
+        yield "  no program captures packets on a port of the kernel: nobody would see a loss there"
     for one in found.balances:
         yield from (f"  {line}" for line in headroom_words(one, found))
         yield from (f"  {line}" for line in before_words(one))
@@ -242,7 +242,7 @@ def view(found: Interval, began_real_ns: int, rates: dict[str, list[float]]) -> 
         ports = ", ".join(found.clear)
         parts.append(Text(f"● nothing is lost on {ports} at any place that is visible"))
     elif not found.blind:
-        parts.append(Text("no program captures packets here; waiting for one"))
+        parts.append(Text("no program captures packets on a port here; waiting for one"))
     parts += [Text(blind_words(one), style="bold red") for one in found.blind]
     for one in found.balances:
         parts += [Text(""), Text(f"{one.reading.port_name}  {one.reading.name}", style="bold")]

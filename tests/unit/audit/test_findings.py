@@ -465,6 +465,15 @@ def test_a_program_on_every_port_is_a_second_listener_where_another_captures(
 SECTION = "%YAML 1.1\n---\n{}:\n  - interface: {}\n  - interface: default\n"
 
 
+OF_DPDK = """%YAML 1.1
+---
+dpdk:
+  eal-params: {proc-type: primary}
+  interfaces:
+  - {interface: '0000:3b:00.0', threads: 4}
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "lacks"),
     [
@@ -473,6 +482,7 @@ SECTION = "%YAML 1.1\n---\n{}:\n  - interface: {}\n  - interface: default\n"
         (SECTION.format("netmap", "eth1"), ["a section netmap"]),
         (SECTION.format("pcap", "enp9s0"), ["a section pcap", "enp9s0, which"]),
         (SECTION.format("af-packet", "default"), ["a port that"]),
+        (OF_DPDK, ["a section dpdk", "0000:3b:00.0, which"]),
         ("%YAML 1.1\n---\nvars: 1\n", ["a port that"]),
     ],
 )

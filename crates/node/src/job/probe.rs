@@ -4,6 +4,7 @@ mod account;
 mod af_packet;
 mod captures;
 mod counters;
+mod driven;
 mod host;
 mod kvm;
 mod process;

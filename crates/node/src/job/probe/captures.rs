@@ -16,6 +16,7 @@ use nodrop_sys::clock::{mono_ns, real_ns};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::driven::{WHY, driven};
 use super::spells::{self, Spells};
 use super::usage::ProcessUsage;
 pub use control::{Control, Said};
@@ -191,6 +192,11 @@ impl CaptureReader {
         } = seen;
         let took_ns = mono_ns() - began_ns;
         self.ports.keep(&self.root, &held, missing);
+        missing.extend(driven(&self.root).into_iter().map(|one| Missing {
+            what: one.what,
+            needs: one.needs,
+            why: WHY.into(),
+        }));
         let sockets = held
             .into_iter()
             .map(|one| {

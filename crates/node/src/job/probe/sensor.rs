@@ -19,6 +19,8 @@ use ports::Port;
 use programs::{Program, Text};
 use spaces::{OURS, Socket, Spaces};
 
+use super::driven::driven;
+
 /// All that one look saw; absent = `None`, and `missing` has the right that would show it.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "SensorLook")]
@@ -51,6 +53,9 @@ pub fn look(asked: &[String], paths: &[String]) -> Look {
     }
     let sockets = spaces.sockets(&files, asked);
     let programs = programs::all(&files, &spaces, &sockets);
+    for one in driven(root) {
+        files.lacks(one.what, &one.needs);
+    }
     if !programs.is_empty() && !nodrop_counters::sees_groups(root) {
         files.lacks(
             "CPU quotas and memory limits of capture programs",
