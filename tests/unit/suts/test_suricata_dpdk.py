@@ -16,7 +16,7 @@ from nodrop.testbed.suts.suricata.capture import Asked, parse_ss
 from nodrop.testbed.suts.suricata.config import Seen, render
 from nodrop.testbed.suts.suricata.counters import SuricataOptions
 from nodrop.testbed.suts.suricata.own_yaml import read_own, template
-from nodrop.testbed.suts.suricata.polling import DeviceQueues, frame_room
+from nodrop.testbed.suts.suricata.polling import DeviceQueues, Emptied, frame_room, xdp_rings
 
 SS = """Netid Recv-Q Send-Q Local Address:Port Peer Address:PortProcess
 p_raw 0      0                  *:vb               *     ino:3818639 sk:1474
@@ -117,7 +117,11 @@ def test_a_users_own_yaml_keeps_what_holds_for_another_port(tmp_path: Path) -> N
         ({"dpdk.interfaces.0.tx-descriptors": 0}, "tx-descriptors = 0"),
         ({"dpdk.interfaces.0.mtu": 9000}, "mtu = 9000"),
         ({"dpdk.interfaces.0.threads": 2}, "threads must be 1"),
+        ({"dpdk.interfaces.0.rx-descriptors": 0}, "rx-descriptors = 0"),
         ({"dpdk.interfaces": []}, "a list of one table"),
+        ({"dpdk.eal-params.no-huge": "no"}, "no-huge: leave it out: nodrop reserves no hugepages"),
+        ({"dpdk.eal-params.no-shconf": "no"}, "two primaries would meet"),
+        ({"dpdk.eal-params.proc-type": "secondary"}, "proc-type = secondary"),
     ],
 )
 def test_what_cannot_start_is_one_line_before_anything_is_touched(
@@ -146,6 +150,12 @@ def test_an_image_without_the_drivers_names_the_one_that_has_them(tmp_path: Path
     assert "librte_mempool_ring.so" in line and "librte_net_af_packet.so" not in line
     (folder / "librte_mempool_ring.so.23").touch()
     assert problems(image) == []
+    ring = folder / "librte_mempool_ring.so.23"
+    ring.write_bytes(b"\0librte_mempool_ring.so.23\0libc.so.6\0librte_ring.so.23\0")
+    (line,) = problems(image)
+    assert "no librte_ring.so.23, without which DPDK ends at librte_mempool_ring.so.23" in line
+    (tmp_path / "usr/lib/x86_64-linux-gnu/librte_ring.so.23").touch()
+    assert problems(image) == []
     program = Bits(kind="binary", path=Path("/usr/bin/suricata"), sha256="0" * 64)
     assert dpdk.lacking_drivers(program, tmp_path / "empty") == (), "they may be built into it"
 
@@ -169,7 +179,9 @@ def test_what_it_has_not_is_refused(given: dict[str, Any]) -> None:
 def test_where_it_runs_and_from_which_image() -> None:
     sut = Suricata({"capture": "dpdk", "ring_size": 64}, base=Path())
     assert sut.needs_bits() == "suricata-dpdk"
-    assert polls(sut) and not polls(Suricata({}, base=Path()))
+    captures = ("af-packet", "pcap", "af-xdp", "dpdk")
+    polled = [polls(Suricata({"capture": capture}, base=Path())) for capture in captures]
+    assert polled == [False, False, True, True]
     assert sut.defrag and sut.holds_packets == 64
     assert sut.misplaced("bare", mtu=9000, standing=False) == ""
     assert 'measure.sut = "fresh"' in sut.misplaced("bare", mtu=9000, standing=True)
@@ -195,3 +207,22 @@ def test_drops_of_its_own_are_told_apart_by_trial() -> None:
 
     assert less(said(7), said(4)).own_dropped_packets == 3
     assert less(said(None), said(None)).own_dropped_packets is None
+
+
+MAPS = """\
+7f10c0000000-7f10c0010000 rw-s 80000000 00:08 9120                       socket:[9120]
+7f10c0010000-7f10c0020000 rw-s 00000000 00:08 9120                       socket:[9120]
+7f10c0020000-7f10c0030000 rw-s 100000000 00:08 9120                      socket:[9120]
+7f10c0030000-7f10c0040000 rw-p 00000000 00:00 0
+7f10c0040000-7f10c0050000 r--p 00000000 08:01 77                         /lib/my socket:[1].so
+"""
+"""/proc/PID/maps of a Suricata by AF_XDP: rings of what was sent, received and filled."""
+
+
+def test_a_worker_that_polls_rests_when_its_ring_is_empty() -> None:
+    assert xdp_rings(MAPS) == [0x7F10C0010000]
+    looks = iter([5, 0, None, 0, 0])
+    rests = Emptied(lambda: next(looks))
+    assert [rests() for _ in range(5)] == [False, False, False, False, True]
+    assert rests.worked_s is not None and rests.since_s is not None
+    assert rests.worked_s <= rests.since_s

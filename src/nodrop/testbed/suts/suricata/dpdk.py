@@ -9,6 +9,7 @@ the ring had no room for, ethdev's `imissed` says 0, and so does Suricata.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -150,18 +151,30 @@ def lacking_drivers(bits: Bits, root: Path = Path("/")) -> Sequence[str]:
     ]
 
 
+def lacking_libraries(bits: Bits, root: Path = Path("/")) -> Mapping[str, str]:
+    """Libraries of DPDK that are not there → a plugin that needs it. EAL loads every plugin of the
+    folder, and ends at the first that it cannot load."""
+    root = bits.path if bits.kind == "image" else root
+    plugins = sorted(root.glob(f"{PLUGINS}/librte_*.so*"))
+    there = {path.name for path in (*plugins, *root.glob("usr/lib/*/librte_*.so.*"))}
+    return {
+        name.decode(): plugin.name
+        for plugin in plugins
+        for name in _LIBRARY.findall(plugin.read_bytes())
+        if name.decode() not in there
+    }
+
+
+_LIBRARY = re.compile(rb"librte_[a-z0-9_]+\.so\.\d+(?=\0)")
+"""Names in the table of strings of a library: its own, and those that it needs (DT_NEEDED)."""
+
+
 def problems(document: Yaml, bits: Bits | None) -> Iterator[str]:
     """Reasons why the yaml, with the user's overrides in it, cannot start here; in words."""
     by = 'sut.capture = "dpdk"'
-    if bits is not None and (lacking := lacking_drivers(bits)):
-        names = ", ".join(f"librte_{driver}.so" for driver in lacking)
-        mend = (
-            "run `nodrop image build suricata --with dpdk`"
-            if bits.kind == "image"
-            else "apt-get install librte-net-af-packet23 librte-mempool-ring23 (the number is that "
-            "of librte-eal)"
-        )
-        yield f"{by}: {bits.path} has no plugin {names} of DPDK: {mend}"
+    if bits is not None:
+        yield from _lacking(bits, by)
+    yield from _of_eal(document, by)
     table = document.get("dpdk")
     entries = table.get("interfaces") if isinstance(table, dict) else None
     if not isinstance(entries, list) or len(entries) != 1:
@@ -177,3 +190,43 @@ def problems(document: Yaml, bits: Bits | None) -> Iterator[str]:
         yield f"{by}: mtu = {str(mtu)[:20]}: DPDK's driver af-packet takes {MTU} at most"
     if str(entry.get("threads")) != "1":
         yield f"{by}: dpdk.interfaces.0.threads must be 1: the driver has one queue here"
+
+
+def _lacking(bits: Bits, by: str) -> Iterator[str]:
+    image = "run `nodrop image build suricata --with dpdk`"
+    if lacking := lacking_drivers(bits):
+        names = ", ".join(f"librte_{driver}.so" for driver in lacking)
+        mend = (
+            image
+            if bits.kind == "image"
+            else "apt-get install librte-net-af-packet23 librte-mempool-ring23 (the number is that "
+            "of librte-eal)"
+        )
+        yield f"{by}: {bits.path} has no plugin {names} of DPDK: {mend}"
+    for library, plugin in list(lacking_libraries(bits).items())[:1]:
+        mend = image if bits.kind == "image" else f"install it, or take {plugin} away"
+        yield f"{by}: {bits.path} has no {library}, without which DPDK ends at {plugin}: {mend}"
+
+
+def _of_eal(document: Yaml, by: str) -> Iterator[str]:
+    """Keys of `eal-params` that would need hugepages or meet another primary: theirs stay. A value
+    beside them goes to EAL, which takes none."""
+    table = document.get("dpdk")
+    given = table.get("eal-params") if isinstance(table, dict) else None
+    if not isinstance(given, dict):
+        yield f"{by}: sut.overrides.dpdk.eal-params: must stay a table"
+        return
+    for key, why in _STAY.items():
+        if key not in given or given[key] not in (None, ""):
+            yield f"{by}: sut.overrides.dpdk.eal-params.{key}: leave it out: {why}"
+    if given.get("proc-type") not in ("primary", "auto"):
+        yield (
+            f"{by}: proc-type = {str(given.get('proc-type'))[:20]}: Suricata is its own primary: "
+            "leave it out"
+        )
+
+
+_STAY = {
+    "no-huge": "nodrop reserves no hugepages, and takes none of a sensor at work",
+    "no-shconf": "two primaries would meet in /run/dpdk",
+}

@@ -1,11 +1,16 @@
-"""Rings that a Suricata by DPDK polls: below DPDK's driver af-packet a socket of the kernel, which
-neither the driver nor Suricata counts; of a device that DPDK drives itself, its queues."""
+"""Rings that a Suricata polls: below DPDK's driver af-packet a socket of the kernel, which neither
+the driver nor Suricata counts; of a device that DPDK drives itself, its queues; of AF_XDP the ring
+of its socket."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import socket
+import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from nodrop.errors import TrialFailed
 from nodrop.ledger.hops import Problem, Reason
@@ -32,17 +37,18 @@ def frame_room(rings: Sequence[Ring]) -> Json | None:
 
 
 class Emptied:
-    """Rest of a ring: nothing waits in it at two looks in a row."""
+    """Rest of a ring: nothing waits in it at two looks in a row. `waiting` looks; None: it could
+    not."""
 
-    def __init__(self, sockets: OutsideSockets) -> None:
-        self._sockets = sockets
+    def __init__(self, waiting: Callable[[], int | None]) -> None:
+        self._waiting = waiting
         self.since_s: float | None = None
         self.worked_s: float | None = None
 
     def __call__(self) -> bool:
-        now_s, seen = time.monotonic(), self._sockets.look()
-        if seen is None or seen.waiting is None or seen.waiting > 0:
-            self.worked_s = now_s if seen is not None and seen.waiting else self.worked_s
+        now_s, waiting = time.monotonic(), self._waiting()
+        if waiting is None or waiting > 0:
+            self.worked_s = now_s if waiting else self.worked_s
             self.since_s = None
             return False
         if self.since_s is None:
@@ -77,7 +83,11 @@ class RingBelowDriver:
             )
 
     def rest(self) -> Rest:
-        return Emptied(self._sockets)
+        return Emptied(self._waiting)
+
+    def _waiting(self) -> int | None:
+        seen = self._sockets.look()
+        return None if seen is None else seen.waiting
 
     def per_port(self, control: ControlSocket) -> counters.PerPort:
         self._own_drops = control.command("iface-stat", iface=dpdk.DEVICE)["drop"]
@@ -174,3 +184,63 @@ class DeviceQueues(OwnCounters):
     def frame_room(self, rings: Sequence[Ring]) -> Json | None:
         del rings
         return None
+
+
+class XdpQueue(OwnCounters):
+    """The ring of an AF_XDP socket, of which Suricata has the counters. Its worker never sleeps, so
+    only the ring itself says when nothing is left: producer and consumer in the memory that the
+    kernel shares with it (struct xdp_ring), read from outside."""
+
+    def rest(self) -> Rest:
+        return Emptied(self._waiting)
+
+    def _waiting(self) -> int | None:
+        program = self._process.inside()
+        try:
+            return None if program is None else xdp_waiting(Path(f"/proc/{program.pid}"))
+        except OSError:
+            return None  # it has ended, or is another user's
+
+
+AF_XDP, SOL_XDP, XDP_MMAP_OFFSETS = 44, 283, 1
+
+
+def xdp_waiting(process: Path) -> int:
+    """Packets in the rings of its AF_XDP sockets that it has not given back. OSError if it has
+    none."""
+    places = xdp_rings((process / "maps").read_text())
+    if not places:
+        raise FileNotFoundError(process / "maps")
+    memory = os.open(process / "mem", os.O_RDONLY)
+    try:
+        return sum(_between(memory, place) for place in places)
+    finally:
+        os.close(memory)
+
+
+def xdp_rings(maps: str) -> Sequence[int]:
+    """Addresses of receive rings in a process's maps: of a socket, at the offset
+    XDP_PGOFF_RX_RING, which is 0."""
+    rows = [line.split(maxsplit=5) for line in maps.splitlines()]
+    return [
+        int(row[0].partition("-")[0], 16)
+        for row in rows
+        if row[5:] and row[5].startswith("socket:[") and int(row[2], 16) == 0
+    ]
+
+
+def _between(memory: int, place: int) -> int:
+    """The consumer first: what comes between the two reads counts as waiting."""
+    producer_at, consumer_at = _xdp_offsets()
+    consumer, producer = (
+        struct.unpack("=I", os.pread(memory, 4, place + at))[0] for at in (consumer_at, producer_at)
+    )
+    return int(producer - consumer) % (1 << 32)
+
+
+def _xdp_offsets() -> tuple[int, int]:
+    """Offsets of producer and consumer in a receive ring of this kernel."""
+    with socket.socket(AF_XDP, socket.SOCK_RAW) as asked:
+        said = asked.getsockopt(SOL_XDP, XDP_MMAP_OFFSETS, 128)
+    producer, consumer = struct.unpack_from("=QQ", said)
+    return producer, consumer

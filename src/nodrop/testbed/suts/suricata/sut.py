@@ -66,7 +66,7 @@ from nodrop.testbed.suts.suricata.own_yaml import (
     replaced,
     template,
 )
-from nodrop.testbed.suts.suricata.polling import DeviceQueues, RingBelowDriver
+from nodrop.testbed.suts.suricata.polling import DeviceQueues, RingBelowDriver, XdpQueue
 from nodrop.testbed.suts.suricata.running import Intake, OwnCounters, RunningSuricata
 from nodrop.untrusted.folder import open_file, read_file
 from nodrop.untrusted.json_text import unpack
@@ -124,6 +124,9 @@ NEEDS = {"af-xdp": XDP_NEEDS, "dpdk": dpdk.NEEDS}
 MOST_XDP_MTU = 3506
 """A page less headroom, Ethernet header and skb_shared_info (veth_xdp_set, Linux 6.18); less by the
 alignment of headers on some CPUs."""
+POLLED = ("af-xdp", "dpdk")
+"""Captures whose workers never wait for a packet. Of af-xdp, Suricata's enable-busy-poll decides,
+which only an entry in `af-xdp:` could switch off, and with one it has no thread on a veth."""
 OFFLINE_TIMEOUT_S = 1200.0
 REST_SEEN_S = 0.15
 """Two looks at its threads, and the first of them late."""
@@ -155,8 +158,9 @@ class Suricata:
         self._rules_lacking = () if self.options.rules else named.lacking
         # Rendered for its errors, and for what overrides make of defrag.
         self._rendered = self._configuration(Seen(interfaces=["eth0"], work="/work"))
-        self.polls = self.options.capture == "dpdk"
-        self.defrag = self.options.merges and (self.polls or defrag_expected(self._rendered))
+        self._by_dpdk = self.options.capture == "dpdk"
+        self.polls = self.options.capture in POLLED
+        self.defrag = self.options.merges and (self._by_dpdk or defrag_expected(self._rendered))
         inline = inline_words(self._base) if own is not None else ""
         self.remarks = (f"sut.config: {own}: {inline}",) if inline else ()
         self.cpus = self.options.pinned_to
@@ -197,7 +201,7 @@ class Suricata:
     def _holds_packets(self) -> int | None:
         """Packets that the rings hold if each has a slot. None if that is not known, and in autofp,
         where more wait between threads."""
-        if self.polls:
+        if self._by_dpdk:
             return self.options.ring_size or dpdk.RING_FRAMES
         entry = self._rendered["af-packet"][0]
         frames, threads = _whole(entry.get("ring-size")), _whole(entry.get("threads"))
@@ -209,7 +213,7 @@ class Suricata:
         return frames * threads * self.options.ports
 
     def needs_bits(self) -> str | None:
-        return variant_of("suricata", dpdk.VARIANT) if self.polls else "suricata"
+        return variant_of("suricata", dpdk.VARIANT) if self._by_dpdk else "suricata"
 
     def problems(self, bits: Bits | None) -> Sequence[str]:
         problems = []
@@ -222,7 +226,7 @@ class Suricata:
             problems.append(
                 f"sut.binary: {bits.path} -V names no version: it is no Suricata that runs here"
             )
-        if self.polls:
+        if self._by_dpdk:
             problems += dpdk.problems(self._rendered, bits)
         for rules in self._rules:
             try:
@@ -408,7 +412,7 @@ class Suricata:
             reads=named_files(document),
             cpus=self.options.pinned_to,
             needs=NEEDS.get(self.options.capture, ()),
-            devices=[dpdk.VFIO] if self.polls and dpdk.is_pci(interfaces[0]) else (),
+            devices=[dpdk.VFIO] if self._by_dpdk and dpdk.is_pci(interfaces[0]) else (),
         )
         entry = document["af-packet"][0]
         own = self.options.config
@@ -419,7 +423,7 @@ class Suricata:
             detect_threads=self.options.detect_threads,
             ring_frames=_whole(entry.get("ring-size")),
             capture=self.options.capture,
-            defrag=self.options.merges and (self.polls or defrag_configured(document)),
+            defrag=self.options.merges and (self._by_dpdk or defrag_configured(document)),
             defrag_named=own is not None or "defrag" in self.options.model_fields_set,
             full_sync_s=full_sync_s(document),
             retire_s=retire_s(document, self.options.capture),
@@ -435,7 +439,9 @@ class Suricata:
         return RunningSuricata(process, env, wanted, self._intake(process, wanted))
 
     def _intake(self, process: Process, asked: Asked) -> Intake:
-        if not self.polls:
+        if asked.capture == "af-xdp":
+            return XdpQueue(process, asked)
+        if not self._by_dpdk:
             return OwnCounters(process, asked)
         by_dpdk = dpdk.is_pci(asked.interfaces[0])
         return DeviceQueues(process, asked) if by_dpdk else RingBelowDriver(process, asked)
