@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,8 @@ def attaches(
     )
 
 
-def make_answered(out: Path, cells: dict[int, list[Transactions]]) -> Path:
-    """`cells`: load.count → the trials of that cell."""
+def make_answered(out: Path, cells: Mapping[int, Sequence[Transactions | None]]) -> Path:
+    """`cells`: load.count → the trials of that cell; None = it ended before its load began."""
     experiment = 'name = "mme"\nquestion = "How many?"\n'
     manifest: dict[str, Any] = {"controller": "blocks", "question": "How many?"}
     writer = RunWriter.create(
@@ -51,15 +52,23 @@ def make_answered(out: Path, cells: dict[int, list[Transactions]]) -> Path:
                 index += 1
                 record = _record(seen, count, repetition, index)
                 folder = writer.trial(record.run)
-                folder.write("transactions", asdict(seen))
+                if seen is not None:
+                    folder.write("transactions", asdict(seen))
                 writer.finish(record, {"readiness": {"phases_s": {"listen": 0.013}}})
     return writer.path
 
 
-def _record(seen: Transactions, count: int, repetition: int, index: int) -> TrialRecord:
-    sending = Sending(
-        unit="attach", intended_packets=count, sent_packets=seen.started, schedule_error_p99_us=90
-    )
+def _record(seen: Transactions | None, count: int, repetition: int, index: int) -> TrialRecord:
+    sending, offered = None, Offered(unit="transactions")
+    if seen is not None:
+        sending = Sending(
+            unit="attach", intended_packets=count, sent_packets=seen.started,
+            schedule_error_p99_us=90,
+        )  # fmt: skip
+        offered = Offered(
+            unit="transactions", intended=count, sent=seen.started, unsent=0,
+            duration_s=count / 400, intended_duration_s=count / 400, per_s=400.0,
+        )  # fmt: skip
     verdict = judge_transactions(seen, sending, bounds=Bounds())
     return TrialRecord.of(
         verdict,
@@ -69,11 +78,8 @@ def _record(seen: Transactions, count: int, repetition: int, index: int) -> Tria
         run=f"{index:04d}-count-{count}-r{repetition:02d}",
         started_utc="2026-11-28T12:00:00+00:00",
         took_s=12.0,
-        offered=Offered(
-            unit="transactions", intended=count, sent=seen.started, unsent=0,
-            duration_s=count / 400, intended_duration_s=count / 400, per_s=400.0,
-        ),
+        offered=offered,
         activation_s=0.013,
-        sut_cpu_s=seen.started * 0.0011,
+        sut_cpu_s=None if seen is None else seen.started * 0.0011,
         body=TransactionBooks.of(seen, sut_cpu_per_completed_s=0.0011, unmatched={}),
     )  # fmt: skip

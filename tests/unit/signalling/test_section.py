@@ -114,3 +114,13 @@ def test_void_trials_alone_say_so(tmp_path: Path) -> None:
     story = read_story([make_answered(tmp_path, {4000: [lost]})])
     assert [*SECTION.sentences(story)] == ["all trials: no trial was measured (1 void)."]
     assert "No trial" in page(story) or "void" in page(story)
+
+
+def test_a_trial_that_ended_before_its_load_began_has_its_place_in_the_report(
+    tmp_path: Path,
+) -> None:
+    story = read_story([make_answered(tmp_path, {4000: [attaches(4000), None], 8000: [None]})])
+    told = page(story)
+    assert told.count("nothing was begun") == 2
+    assert "count 8,000: no trial was measured (1 void)." in told
+    assert [row["failed_transactions"] for row in objects(trials_table(story))] == [0, None, None]
