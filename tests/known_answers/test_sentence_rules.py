@@ -348,7 +348,8 @@ def test_every_rule_happens_and_names_its_evidence_and_trials(tmp_path: Path) ->
         if sentence["rule"] in ("loses", "loses-sometimes"):
             assert sentence["trials"] and sentence["evidence"]["lossy"]
     happened = {sentence["rule"] for sentence in told}
-    assert set(RULES) <= happened
+    # A package that cannot be imported is made in tests/unit/test_toy_question.py.
+    assert set(RULES) - {"part-missing"} <= happened
     assert happened <= {*documented("sentences"), *documented("findings")}
 
 
