@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # plugins are cast to their seams: mypy holds the classes to 
     from nodrop.testbed.load.tcpreplay import Tcpreplay
     from nodrop.testbed.setups.api import Setup
     from nodrop.testbed.setups.bare import Bare
+    from nodrop.testbed.setups.bare_vfio import BareVfio
     from nodrop.testbed.setups.docker import Docker, DockerMacvtap
     from nodrop.testbed.setups.libvirt_guest import Libvirt
     from nodrop.testbed.setups.oci import Oci
@@ -48,7 +49,7 @@ if TYPE_CHECKING:  # plugins are cast to their seams: mypy holds the classes to 
 
     HERE = Path()
     SETUPS: tuple[Setup, ...]
-    SETUPS = (Bare(), Docker(), DockerMacvtap(), Libvirt(), Oci(), Vm(), VmVfio())
+    SETUPS = (Bare(), BareVfio(), Docker(), DockerMacvtap(), Libvirt(), Oci(), Vm(), VmVfio())
     SUTS: tuple[Sut, ...]
     SUTS = (
         Command({}, base=HERE),

@@ -55,7 +55,7 @@ PROGRAMS = (
     "sshd", "sh", "cat", "chmod", "cut", "env", "ethtool", "find", "flock", "gzip", "head",
     "hostname", "id", "ip", "kill", "ls", "mkdir", "mktemp", "mount", "mv",
     "perl", "python3.11", "readlink", "rm", "rmmod", "sha256sum", "sleep", "sort", "stat",
-    "sync", "sysctl", "tar", "tc", "timeout", "tr", "uname", "wc",
+    "sync", "sysctl", "tar", "tc", "timeout", "tr", "true", "uname", "wc",
 )  # fmt: skip
 START = """\
 #!/bin/sh
@@ -110,9 +110,15 @@ mount /dev/vda /root
 exec switch_root /root /start
 """
 """perl is on every Debian, insmod is not."""
+IOMMU = ("-device", "intel-iommu,intremap=on,caching-mode=on")
+"""QEMU puts behind it what comes later."""
+BEHIND_IT = {"virtio_net": ",disable-legacy=on,iommu_platform=on"}
+"""Driver → what its device needs there."""
+VFIO = ("vfio_iommu_type1", "vfio_pci")
 emulated = pytest.mark.skipif(
     os.environ.get("NODROP_GUESTS") != "1", reason="needs NODROP_GUESTS=1: minutes of emulation"
 )
+APPENDED = "console=ttyS0 quiet panic=-1 ipv6.disable=1 net.ifnames=0 rdinit=/init"
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI, IFF_MULTI_QUEUE = 0x2, 0x1000, 0x100
 TUNSETQUEUE, IFF_ATTACH_QUEUE = 0x400454D9, 0x200
@@ -145,14 +151,19 @@ class Guest:
 
 @contextmanager
 def sender_and_guest(
-    folder: Path, *, driver: str = "virtio_net", control_driver: str = "virtio_net"
+    folder: Path,
+    *,
+    driver: str = "virtio_net",
+    control_driver: str = "virtio_net",
+    iommu: bool = False,
 ) -> Iterator[Guest]:
-    """Two machines as in two_machines, but the receiver is a guest."""
+    """Two machines as in two_machines, but the receiver is a guest. `iommu`: the NIC at the cable
+    is behind one, and vfio-pci is loaded."""
     for program in (PROGRAM, "mkfs.ext4", "switch_root", "perl", "python3.11"):
         if shutil.which(program) is None:
             pytest.skip(f"needs {program}")
     # From the network of this host, which we are about to leave.
-    kernel = _kernel(control_driver, driver)
+    kernel = _kernel(control_driver, driver, *(VFIO if iommu else ()))
     with machine_and_control(folder) as gen1, ExitStack() as standing:
         control = standing.enter_context(_tap("ctl1", queues=1))
         for words in ("address add 10.77.1.1/24 dev ctl1", "link set ctl1 up"):
@@ -164,7 +175,7 @@ def sender_and_guest(
             gen1.run("ethtool", "-K", "cab0", name, "off")
         gen1.run("ip", "link", "set", "cab0", "up")
         nics = {"control": (control_driver, control), "cable": (driver, cable)}
-        standing.enter_context(_booted(folder, kernel, nics))
+        standing.enter_context(_booted(folder, kernel, nics, iommu=iommu))
         yield Guest(gen1, folder)
 
 
@@ -173,6 +184,8 @@ def _booted(
     folder: Path,
     kernel: tuple[Path, list[Path]],
     nics: Mapping[str, tuple[str, Sequence[int]]],
+    *,
+    iommu: bool,
 ) -> Iterator[None]:
     """`nics`: name → driver, and an open file per queue."""
     image, modules = kernel
@@ -183,17 +196,28 @@ def _booted(
     argv = [
         PROGRAM,
         *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"),
-        *("-m", "1536M", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *(
+            "-m",
+            "2560M" if iommu else "1536M",
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+        ),
         *("-chardev", f"file,id=console,path={console},append=on", "-serial", "chardev:console"),
         *("-kernel", str(image), "-initrd", str(initramfs)),
-        *("-append", "console=ttyS0 quiet panic=-1 ipv6.disable=1 net.ifnames=0 rdinit=/init"),
+        *("-append", " ".join([APPENDED, *(["intel_iommu=on no_timer_check"] if iommu else [])])),
+        *(IOMMU if iommu else ()),
         *("-drive", f"file={disk},format=raw,if=none,id=disk0,cache=unsafe"),
         *("-device", "virtio-blk-pci,drive=disk0"),
     ]
     handles: list[int] = []
     for number, (name, (driver, queues)) in enumerate(nics.items(), 2):
         argv += ["-netdev", f"tap,id={name},fds={':'.join(map(str, queues))}"]
-        argv += ["-device", f"{NICS[driver]},netdev={name},mac=52:54:00:77:01:{number:02x}"]
+        behind = BEHIND_IT.get(driver, "") if iommu and name == "cable" else ""
+        mac = f"mac=52:54:00:77:01:{number:02x}"
+        argv += ["-device", f"{NICS[driver]},netdev={name},{mac}{behind}"]
         handles += queues
 
     def start() -> subprocess.Popen[bytes]:

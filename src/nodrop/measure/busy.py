@@ -393,7 +393,7 @@ class Feed:
 
     def _received(self) -> int | None:
         links = self._row.get("links", {}) if self._row else {}
-        if not all(nic in links for nic in self._nics):
+        if not self._nics or not all(nic in links for nic in self._nics):
             return None
         return sum(links[nic]["rx_packets"] for nic in self._nics)
 

@@ -45,7 +45,7 @@ from nodrop.measure.packets.reassembly import Room
 from nodrop.measure.queues import forecast, queues
 from nodrop.measure.sampling import Sampler, Usage, by_our_clock, rings_of, rows_of_processes
 from nodrop.protocol import SampleRow
-from nodrop.testbed.hosts.api import HostProcess, Json, counters_of, rise
+from nodrop.testbed.hosts.api import HostProcess, Json, counters_at, rise
 from nodrop.testbed.hosts.control_groups import own_quotas
 from nodrop.testbed.hosts.processes import allowed_cpus, usage
 from nodrop.testbed.load.api import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts
@@ -150,7 +150,7 @@ def observe(
 
 def moved(places: Places, then: Reading) -> Sequence[Problem]:
     """If packets came after the drain."""
-    now = counters_of(places.nics)
+    now = counters_at(places.nic_host, places.nics)
     moving = [nic.name for nic in places.nics if rise(then.nic, now, nic.name, "rx_packets")]
     if not moving:
         return []

@@ -34,8 +34,15 @@ from nodrop.testbed.images.image_tree import Bits, first_difference
 from nodrop.testbed.labs.api import Lab, Receiving
 from nodrop.testbed.labs.bridge import split_problems
 from nodrop.testbed.load.api import BetweenStacks, ByProgram, LoadGenerator
-from nodrop.testbed.setups.api import Setup, missing_cpus, pin_problems
-from nodrop.testbed.suts.api import Detecting, Particular, Sut, must_be_detectable, pins_of
+from nodrop.testbed.setups.api import Setup, gives_device, missing_cpus, pin_problems
+from nodrop.testbed.suts.api import (
+    Detecting,
+    Particular,
+    Sut,
+    drives_device,
+    must_be_detectable,
+    pins_of,
+)
 
 _AGAIN = "make it again with `nodrop image build`"
 
@@ -307,7 +314,7 @@ class Parts:
         """Problems of a load or a SUT that cannot be used in every setup and lab."""
         load, sut, setup = self.load(cell.load), self.sut(cell), self.setup(cell).name
         mtu = self.lab.mtu
-        why = []
+        why = [without_device(self.setup(cell), sut, mtu)]
         if isinstance(load, BetweenStacks):
             alone = cell.instances == 1 and cell.ports == 1
             why.append(load.misplaced(setup, mtu=mtu, alone=alone))
@@ -326,6 +333,23 @@ class Parts:
             self._built[key] = build(table, base=self._base)
         part: PartT = self._built[key]
         return part
+
+
+def without_device(setup: Setup, sut: Sut, mtu: int | None) -> str:
+    """Why this SUT cannot have the receiving NIC to itself, in words; "" if it can, or need not."""
+    if not gives_device(setup):
+        return ""
+    if not drives_device(sut):
+        return (
+            f'setup.kind = "{setup.name}" leaves the receiving NIC to the SUT, and this one drives '
+            'none: use Suricata with sut.capture = "dpdk", or setup.kind = "bare"'
+        )
+    if mtu is not None:
+        return (
+            f'setup.kind = "{setup.name}" needs a lab with real NICs: the ports of this one are no '
+            'PCI devices; use setup.kind = "bare"'
+        )
+    return ""
 
 
 def _receiving_problems(asked: Receiving) -> Sequence[str]:

@@ -72,6 +72,7 @@ class Sampler:
 
     def __init__(
         self,
+        host: Host,
         ports: Sequence[Port],
         roots: Sequence[HostProcess],
         *,
@@ -85,7 +86,7 @@ class Sampler:
         """`level_ms` = 0: no ring is watched."""
         self._path = path
         self._marks: dict[str, int] = {}
-        self._job: SampleJob = ports[0].host.job(
+        self._job: SampleJob = host.job(
             {
                 "job": "sample",
                 "interval_ms": interval_ms,
@@ -96,7 +97,7 @@ class Sampler:
                 "path": str(path),
                 "levels_path": str(levels_path) if levels_path and level_ms else None,
                 "level_ms": level_ms or 1,
-                "speed_cpus": _speed_cpus(ports[0].host, roots),
+                "speed_cpus": _speed_cpus(host, roots),
             }
         )
         self._job.start()

@@ -373,6 +373,7 @@ class World(ABC):
     def _samplers(self, stack: ExitStack) -> tuple[Sampler, Mapping[str, SamplesInside]]:
         places, first = self.places, self.each[0].process
         sampler = Sampler(
+            places.nic_host,
             places.nics,
             instances.roots(self.each),
             own_cgroup=first.own_cgroup and len(self.each) == 1,

@@ -47,6 +47,7 @@ def row(mono_s: float, rx_packets: int, cpu_s: float) -> str:
 def feed(sut: Sut, rows: Path, told: list[Live]) -> Feed:
     host = FakeHost(World(), "rx")
     sampler = Sampler(
+        host,
         [Port(host=host, name="ndrx0")],
         [HostProcess(host, 4)],
         own_cgroup=False,

@@ -119,7 +119,7 @@ def test_a_row_of_slow_sources_alone_is_passed_over(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in [*ROWS[:3], slow, *ROWS[3:], slow]))
     port = Port(host=host, name="rx0")
     roots = [HostProcess(host, 1)]
-    sampler = Sampler([port], roots, own_cgroup=False, path=path, interval_ms=100)
+    sampler = Sampler(host, [port], roots, own_cgroup=False, path=path, interval_ms=100)
     for name, at in MARKS.items():
         sampler._marks[name] = at
     assert sampler.newest() == ROWS[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,7 +10,10 @@ from typing import Any, cast
 import pytest
 
 from nodrop.errors import BadInput
+from nodrop.measure.preflight import without_device
 from nodrop.testbed.images.image_tree import Bits
+from nodrop.testbed.setups.bare import Bare
+from nodrop.testbed.setups.bare_vfio import BareVfio
 from nodrop.testbed.suts.api import SutCounters, less, polls
 from nodrop.testbed.suts.suricata import Suricata, dpdk
 from nodrop.testbed.suts.suricata.capture import Asked, parse_ss
@@ -60,8 +64,11 @@ def test_a_device_of_its_own_has_no_port_of_the_kernel() -> None:
     assert {"no-huge", "no-shconf"} <= set(table["eal-params"])
 
 
-def test_what_a_device_lost_is_in_its_own_packets() -> None:
-    """DPDKDumpCounters: `pkts` is ipackets + imissed + ierrors + rx_nombuf."""
+def test_what_a_device_lost_is_in_its_own_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DPDKDumpCounters: `pkts` is ipackets + imissed + ierrors + rx_nombuf. It is called at each
+    new second in which packets come, so what stands still for longer is at rest."""
+    clock = iter([10.0, 10.5, 11.6, 12.4, 12.6])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     asked = Asked(
         interfaces=("0000:3b:00.0",), capture="dpdk", threads=1, runmode="workers",
         ring_frames=None, defrag=True, full_sync_s=4, retire_s=0, names_rules=False,
@@ -69,14 +76,15 @@ def test_what_a_device_lost_is_in_its_own_packets() -> None:
     )  # fmt: skip
     device = DeviceQueues(cast(Any, None), asked)
     rests = device.rest()
-    said = [(20, 0), (30, 5), (30, 5)]
+    said = [(20, 0), (30, 5), (30, 5), (30, 5), (30, 5)]
     found = []
     for pkts, drop in said:
         control = SimpleNamespace(command=lambda *_, n=pkts, d=drop, **__: {"pkts": n, "drop": d})
         found.append((device.per_port(cast(Any, control)), rests()))
     counted = {"captured_packets": 30, "dropped_ring_full_packets": 5}
     assert found[-1] == ({"0000:3b:00.0": counted}, True)
-    assert [rested for _, rested in found] == [False, False, True]
+    assert [rested for _, rested in found] == [False, False, False, False, True]
+    assert rests.since_s == 11.5, "up to a second after they last moved"
 
 
 @pytest.mark.parametrize(
@@ -188,6 +196,27 @@ def test_where_it_runs_and_from_which_image() -> None:
     for setup, mtu in (("docker", 1500), ("bare", None)):
         found = sut.misplaced(setup, mtu=mtu, standing=False)
         assert "netns" in found and "\n" not in found
+
+
+@pytest.mark.parametrize(
+    ("given", "mtu", "words"),
+    [
+        ({"capture": "dpdk"}, None, ""),
+        ({"capture": "dpdk"}, 9000, "the ports of this one are no PCI devices"),
+        ({}, None, 'use Suricata with sut.capture = "dpdk"'),
+        ({"capture": "af-xdp"}, None, 'use Suricata with sut.capture = "dpdk"'),
+    ],
+)
+def test_a_nic_of_its_own_is_for_dpdk_and_of_a_lab_with_nics(
+    given: dict[str, str], mtu: int | None, words: str
+) -> None:
+    sut, setup = Suricata(given, base=Path()), BareVfio()
+    found = without_device(setup, sut, mtu)
+    assert bool(found) == bool(words) and words in found and "\n" not in found
+    assert without_device(Bare(), sut, mtu) == ""
+    if given.get("capture") == "dpdk":
+        assert sut.misplaced(setup.name, mtu=None, standing=False) == ""
+        assert 'measure.sut = "fresh"' in sut.misplaced(setup.name, mtu=None, standing=True)
 
 
 def test_the_ring_below_the_driver_is_seen() -> None:

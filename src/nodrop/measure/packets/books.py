@@ -160,6 +160,8 @@ class Observed:
     def arrived_packets(self) -> int:
         """At the last place before the capture sockets that can be read."""
         readable = [hop.packets for hop in self.between[0] if hop.packets is not None]
+        if not readable and not self.nic_ports:
+            return self.tx.link(self.tx_ports, "tx_packets")
         return readable[-1] if readable else self.nic.link(self.nic_ports, "rx_packets")
 
 
@@ -213,8 +215,10 @@ def received_hops(seen: Observed) -> list[Hop]:
     return [
         Hop(
             name="rx_nic",
-            packets=seen.nic.link(nics, "rx_packets"),
-            counter=f"rx_packets of {', '.join(nics)} (rtnl_link_stats64)",
+            packets=seen.nic.link(nics, "rx_packets") if nics else None,
+            counter=f"rx_packets of {', '.join(nics)} (rtnl_link_stats64)"
+            if nics
+            else "no driver of the kernel has the NIC, and its own counters are the SUT's",
             wire=True,
             bytes=_bytes_of_veth(seen.nic, nics, "rx_bytes", seen.nic, nics),
         ),
@@ -377,6 +381,8 @@ def into_rx_nic(seen: Observed) -> list[Account]:
     rx_missed_errors: what its own counters have beside that is taken as far as packets are missing.
     """
     ports = seen.nic_ports
+    if not ports:
+        return []
     missed = seen.nic.link(ports, "rx_missed_errors")
     lost = seen.tx.link(seen.tx_ports, "tx_packets") - seen.nic.link(ports, "rx_packets")
     more = min(seen.nic.lost_beyond(ports), max(0, lost - missed))

@@ -23,7 +23,17 @@ from nodrop.ledger.hops import Account, Class, Hop, Place, Reason
 from nodrop.measure.packets import books
 from nodrop.measure.packets.readings import Branched, Reading, Readings, Received
 from nodrop.protocol import Counters
-from nodrop.testbed.hosts.api import HostProcess, Json, Link, Port, UndoJournal, counters_of, rise
+from nodrop.testbed.hosts.api import (
+    Host,
+    HostProcess,
+    Json,
+    Link,
+    Port,
+    UndoJournal,
+    counters_at,
+    counters_of,
+    rise,
+)
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs.bridge import CopySplit, HookSplit, Split, Splitter, split, split_to_ports
 from nodrop.testbed.load.api import OfferedLoad, TraceFacts
@@ -268,15 +278,21 @@ class Places:
     @property
     def nics(self) -> Sequence[Port]:
         """The receiving NICs, ahead of any split, one for each cable; known once the SUT is
-        launched."""
+        launched. () if no driver of the kernel has it."""
         if self.split is not None or self.link.further:
             return self.link.rx_ports
-        return (self.envs[0].nic,)
+        nic = self.envs[0].nic
+        return () if nic is None else (nic,)
+
+    @property
+    def nic_host(self) -> Host:
+        """Where they are, or would be if a driver of the kernel had them."""
+        return next((nic.host for nic in self.nics), self.link.rx.host)
 
     @property
     def capture(self) -> Sequence[Port]:
         """The last ports on the way of all packets: of several instances, the one before them."""
-        if self.ports:
+        if self.ports or not self.nics:
             return self.ports
         return (capture_port(self.envs[0]),) if self.split is None else self.nics
 
@@ -300,7 +316,8 @@ class Places:
         return all(env.delivers_at_once for env in self.envs)
 
     def read(self) -> Reading:
-        tx, nic, split = counters_of(self.link.tx_ports), counters_of(self.nics), self.split
+        tx, split = counters_of(self.link.tx_ports), self.split
+        nic = counters_at(self.nic_host, self.nics)
         return Reading(
             tx=tx,
             nic=nic,
@@ -389,6 +406,7 @@ def capture_port(env: Env) -> Port:
 
 
 def _counted_at(env: Env) -> Received:
+    assert env.nic is not None, "a setup whose places stand alone"
     nic, capture = env.nic.counters(), capture_port(env)
     return Received(
         nic=nic, capture=nic if capture == env.nic else capture.counters(), place=env.read()
@@ -512,7 +530,7 @@ def parts(
         found.append(
             books.Observed(
                 tx_ports=(),
-                nic_ports=(env.nic.name,),
+                nic_ports=[nic.name for nic in (env.nic,) if nic is not None],
                 capture_ports=env.capture_interfaces[:1],
                 offered=_NOTHING_OFFERED,
                 tx=_NOT_READ,

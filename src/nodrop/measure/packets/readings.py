@@ -149,6 +149,12 @@ class Ends:
     """Longest frame of the trace; None = not known."""
 
     @property
+    def cables(self) -> Sequence[tuple[str, str]]:
+        """Sending and receiving port of each; () if no driver of the kernel has those that
+        receive."""
+        return [*zip(self.tx_ports, self.rx_ports, strict=True)] if self.rx_ports else []
+
+    @property
     def kind(self) -> str | None:
         """Kind of all ports, if they are of one kind; else None."""
         kinds = self.tx.kinds(self.tx_ports) | self.rx.kinds(self.rx_ports)
@@ -159,7 +165,7 @@ def nothing_arrived(ends: Ends, *, tx_host: str, rx_host: str) -> Sequence[Probl
     """Problems of cables on which nothing arrived, also if only one of several is out. The cables
     are the user's. Packets that the receiving NIC had no room for did arrive."""
     found = []
-    for tx, rx in zip(ends.tx_ports, ends.rx_ports, strict=True):
+    for tx, rx in ends.cables:
         left = ends.tx.link([tx], "tx_packets")
         missed = ends.rx.link([rx], "rx_missed_errors") + ends.rx.lost_beyond([rx])
         if left > 0 and not ends.rx.link([rx], "rx_packets") and missed <= 0:
@@ -208,8 +214,7 @@ def refused(ends: Ends, packets: int, *, name: str, counter: str) -> Account:
 
 def too_small_mtu(ends: Ends) -> str:
     """In words, if a receiving port takes no frames as long as those that were sent."""
-    cables = zip(ends.tx_ports, ends.rx_ports, strict=True)
-    return "; ".join(filter(None, (_too_small_mtu(ends, tx, rx) for tx, rx in cables)))
+    return "; ".join(filter(None, (_too_small_mtu(ends, tx, rx) for tx, rx in ends.cables)))
 
 
 def _too_small_mtu(ends: Ends, tx_port: str, rx_port: str) -> str:

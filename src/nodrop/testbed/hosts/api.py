@@ -232,7 +232,12 @@ class Port:
 
 def counters_of(ports: Sequence[Port]) -> Counters:
     """Current counters of several ports of one network namespace."""
-    return ports[0].host.probe("counters", ports=[port.name for port in ports])["counters"]
+    return counters_at(ports[0].host, ports)
+
+
+def counters_at(host: Host, ports: Sequence[Port]) -> Counters:
+    """Current counters of a host's network namespace, and of these ports of it, if any."""
+    return host.probe("counters", ports=[port.name for port in ports])["counters"]
 
 
 def rise(before: Counters, after: Counters, port: str, counter: str) -> int:

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.api import Action, UndoJournal
+from nodrop.testbed.hosts.api import Action, Port, UndoJournal
 from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.labs.nic import COMMAND_TIMEOUT_S, ONCE_BACK, ipv6_off, must, set_ipv6_off
@@ -226,9 +226,10 @@ def load_anew(port: str, journal: UndoJournal) -> None:
 
 
 def bring_back(port: str, module: str, mtu: str, before: str, ipv6: str) -> None:
-    """Loads the driver and restores the port's settings; it may be repeated. `before`: the words
-    that `settings` gave."""
-    must(["modprobe", module], timeout_s=LOAD_TIMEOUT_S)
+    """Loads the driver, if it is a module, and restores the port's settings; it may be repeated.
+    `before`: the words that `settings` gave."""
+    if module:
+        must(["modprobe", module], timeout_s=LOAD_TIMEOUT_S)
     if not any((NICS / port).exists() for _ in looks(BACK_TIMEOUT_S)):
         raise LabProblem(f"{port} is not back {BACK_TIMEOUT_S:g} s after {module} was loaded")
     must(["ip", "link", "set", port, "mtu", mtu])
@@ -303,8 +304,20 @@ def _ethtool(option: str, port: str, *more: str) -> str:
     return run_command(argv, where="lab", timeout_s=COMMAND_TIMEOUT_S, check=False).stdout
 
 
-if __name__ == "__main__":  # of `nodrop undo` (hosts/reversal.py)
+def pci_address(port: Port) -> str | None:
+    """None for a virtual one. A driver knows it wherever the port is; sysfs only in its network
+    namespace."""
+    shown = port.host.run(["ethtool", "-i", port.name], check=False).stdout
+    found = re.search(r"^bus-info: ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])$", shown, re.M)
+    return found and found[1]
+
+
+if __name__ == "__main__":  # of `nodrop undo` (hosts/reversal.py), and in a port's own namespace
     try:
-        bring_back(*sys.argv[1:])
+        match sys.argv[1:]:
+            case ["settings", port]:
+                print(settings(port))  # noqa: T201
+            case arguments:
+                bring_back(*arguments)
     except LabProblem as problem:
         sys.exit(f"{problem}")

@@ -189,8 +189,9 @@ class Env(Protocol):
     """The link's receiving host: it is charged for what runs here, and its node sees it."""
 
     @property
-    def nic(self) -> Port:
-        """The receiving NIC, in whichever namespace this place has put it; known once launched."""
+    def nic(self) -> Port | None:
+        """The receiving NIC, in whichever namespace this place has put it; known once launched.
+        None: no driver of the kernel has it, so nothing but the SUT counts there."""
         ...
 
     capture_interfaces: Sequence[str]
@@ -268,6 +269,12 @@ class Setup(Protocol):
     ) -> AbstractContextManager[Env]:
         """Untimed; undone on exit. `work` is an empty folder for this trial."""
         ...
+
+
+def gives_device(setup: Setup) -> bool:
+    """Its places leave the receiving NIC to the SUT's own driver; a setup that has no
+    `gives_device` shows it a port of the kernel."""
+    return bool(getattr(setup, "gives_device", False))
 
 
 def cpu_problems(limits: Limits) -> Sequence[str]:

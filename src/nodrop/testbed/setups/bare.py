@@ -25,6 +25,7 @@ from nodrop.testbed.hosts.api import (
     HostProcess,
     Json,
     Link,
+    Port,
     SpawnRequest,
     Surroundings,
     UndoJournal,
@@ -184,7 +185,7 @@ class BareEnv(OnTheNic):
         journal: UndoJournal,
     ) -> None:
         self.near = self.host = link.rx.host
-        self.nic = link.rx
+        self.nic: Port | None = link.rx
         self.capture_interfaces: Sequence[str] = link.capture_ports or (link.rx.name,)
         self.bits = bits
         self.cpus = host_cpus(limits)
@@ -199,6 +200,11 @@ class BareEnv(OnTheNic):
         self._user = sut_user()
         self.work_inside = WORK_INSIDE
         self._processes: list[BareProcess] = []
+
+    def give_device(self, address: str) -> None:
+        """The SUT drives the receiving NIC itself, by its PCI address; its queues are on no way
+        that this kernel sees the end of."""
+        self.nic, self.capture_interfaces, self.delivers_at_once = None, (address,), False
 
     def launch(self, process: ProcessSpec) -> BareProcess:
         binds = self._places() if self._image else self._places_of_host(process)

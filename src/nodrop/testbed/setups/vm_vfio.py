@@ -48,6 +48,11 @@ class PciDevice:
         link = self.folder / "driver"
         return link.resolve().name if link.is_symlink() else None
 
+    def module(self) -> str:
+        """Its driver's; "" if it is built into the kernel."""
+        link = self.folder / "driver" / "module"
+        return link.resolve().name if link.exists() else ""
+
     def group(self) -> str | None:
         link = self.folder / "iommu_group"
         return link.resolve().name if link.is_symlink() else None

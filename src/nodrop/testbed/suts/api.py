@@ -306,6 +306,12 @@ def polls(sut: Sut) -> bool:
     return bool(getattr(sut, "polls", False))
 
 
+def drives_device(sut: Sut) -> bool:
+    """It can have a NIC to itself, by its PCI address; a SUT that has no `drives_device` captures
+    on ports of the kernel."""
+    return bool(getattr(sut, "drives_device", False))
+
+
 def pins_of(sut: Sut) -> Mapping[str, str]:
     """Key of the experiment → CPU list that it pins to: its roles' (`cpu_sets`, which a SUT may
     lack) or, without these, all of it."""

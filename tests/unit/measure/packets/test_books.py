@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -335,3 +336,19 @@ def test_veth_ports_are_held_against_the_bytes_that_were_sent(wrong: int, hop: s
     residual = {"tx": 0, "rx": -wrong, "napi": None}[hop]
     assert ledger.residual_bytes == residual
     assert ledger.closed is (hop == "napi")
+
+
+@pytest.mark.parametrize(("captured", "dropped"), [(SENT, 0), (SENT, 700)])
+def test_a_nic_that_the_sut_drives_itself_is_no_hop_of_the_kernel(
+    captured: int, dropped: int
+) -> None:
+    """Its own counters have what it was sent and what it had no room for; the books begin with the
+    sender's port, and no port of this host is asked."""
+    seen = replace(observed(captured=captured, dropped=dropped), nic_ports=(), capture_ports=())
+    ledger = closed(seen)
+    hops = {hop.name: hop.packets for hop in ledger.hops}
+    assert hops["rx_nic"] is None
+    assert (hops["tx_nic"], hops["socket"]) == (SENT, captured)
+    assert moved(ledger) == ({"rx_dropped_ring_full": dropped} if dropped else {})
+    assert seen.expected_captured_packets == SENT
+    assert nothing_arrived(seen.ends, tx_host="gen1", rx_host="sensor1") == []

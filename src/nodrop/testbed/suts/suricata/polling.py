@@ -61,6 +61,7 @@ class RingBelowDriver:
     """An Intake (running.py) that is read from outside."""
 
     sockets = True
+    rests_alone = False
     sources: Mapping[str, str] = {
         "captured_packets": f"tp_packets + tp_drops, {FROM_OUTSIDE}",
         "dropped_ring_full_packets": f"tp_drops, {FROM_OUTSIDE}",
@@ -147,8 +148,13 @@ class RingBelowDriver:
         self._sockets.close()
 
 
+COUNTS_EVERY_S = 1.0
+"""A worker that takes packets reads the device's counters at each new second, and no other does."""
+
+
 class Unmoved:
-    """Rest of a device: its counters are the same at two looks in a row."""
+    """Rest of a device: its counters stand still for longer than a worker at work would let them.
+    It may have worked on for as long after they last moved."""
 
     worked_s: float | None = None
 
@@ -158,12 +164,11 @@ class Unmoved:
         self.since_s: float | None = None
 
     def __call__(self) -> bool:
-        seen, before = self._device.seen, self._seen
+        now_s, seen, before = time.monotonic(), self._device.seen, self._seen
         self._seen = seen
-        if seen is None or seen != before:
-            self.since_s = time.monotonic()
-            return False
-        return True
+        if seen is None or seen != before or self.since_s is None:
+            self.since_s = now_s + COUNTS_EVERY_S
+        return now_s > self.since_s + COUNTS_EVERY_S
 
 
 class DeviceQueues(OwnCounters):
@@ -172,6 +177,7 @@ class DeviceQueues(OwnCounters):
     come, and at its end."""
 
     sockets = False
+    rests_alone = True
     seen: counters.PerPort | None = None
 
     def rest(self) -> Rest:

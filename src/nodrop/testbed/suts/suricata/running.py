@@ -122,6 +122,8 @@ class Intake(Protocol):
 
     sockets: bool
     """Whether its threads take packets from sockets of the kernel."""
+    rests_alone: bool
+    """Whether its rest means that nothing is left, whatever the counters say by then."""
     sources: Mapping[str, str]
     """Counters that replace those which Suricata names, by the field of SutCounters."""
 
@@ -148,6 +150,7 @@ class OwnCounters:
     """An Intake that Suricata itself counts."""
 
     sockets = True
+    rests_alone = False
     sources: Mapping[str, str] = {}
 
     def __init__(self, process: Process, asked: Asked) -> None:
@@ -324,7 +327,7 @@ class RunningSuricata(SinceMark):
         wanted = None if expected_packets is None else expected_packets + self._base_packets()
         self._wanted, self._rested = wanted, None
         unchanged_since, last, sync_s = began, None, self._asked.full_sync_s
-        delivered = wanted is not None and self._env.delivers_at_once
+        delivered = wanted is not None and (self._env.delivers_at_once or self._intake.rests_alone)
         asleep = self._intake.rest()
         all_captured = False
         with self._control() as control:

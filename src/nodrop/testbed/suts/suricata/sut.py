@@ -160,6 +160,7 @@ class Suricata:
         self._rendered = self._configuration(Seen(interfaces=["eth0"], work="/work"))
         self._by_dpdk = self.options.capture == "dpdk"
         self.polls = self.options.capture in POLLED
+        self.drives_device = self._by_dpdk
         self.defrag = self.options.merges and (self._by_dpdk or defrag_expected(self._rendered))
         inline = inline_words(self._base) if own is not None else ""
         self.remarks = (f"sut.config: {own}: {inline}",) if inline else ()
@@ -177,11 +178,11 @@ class Suricata:
                 f'sut.capture = "{capture}": Suricata counts only while packets come, so its '
                 'counters cannot be read between trials: set measure.sut = "fresh"'
             )
-        if capture == "dpdk" and (setup != "bare" or mtu is None):
+        if capture == "dpdk" and setup != dpdk.SETUP and (setup != "bare" or mtu is None):
             return (
                 'sut.capture = "dpdk": its driver sets the MTU of the port and takes '
                 'CAP_NET_ADMIN: only of setup.kind = "bare" in the lab netns, whose ports are made '
-                "anew"
+                f'anew; setup.kind = "{dpdk.SETUP}" gives it a NIC of its own'
             )
         if capture != "af-xdp":
             return ""
@@ -423,7 +424,7 @@ class Suricata:
             detect_threads=self.options.detect_threads,
             ring_frames=_whole(entry.get("ring-size")),
             capture=self.options.capture,
-            defrag=self.options.merges and (self._by_dpdk or defrag_configured(document)),
+            defrag=self._merges(document, interfaces[0]),
             defrag_named=own is not None or "defrag" in self.options.model_fields_set,
             full_sync_s=full_sync_s(document),
             retire_s=retire_s(document, self.options.capture),
@@ -437,6 +438,12 @@ class Suricata:
         )
         process = env.launch(spec)
         return RunningSuricata(process, env, wanted, self._intake(process, wanted))
+
+    def _merges(self, document: Yaml, interface: str) -> bool:
+        """Whether the kernel is asked to put fragments together, which it does on its ports."""
+        if self._by_dpdk:
+            return not dpdk.is_pci(interface)
+        return self.options.merges and defrag_configured(document)
 
     def _intake(self, process: Process, asked: Asked) -> Intake:
         if asked.capture == "af-xdp":
