@@ -7,6 +7,7 @@ and a package registry, as `make build` does.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
@@ -78,11 +79,23 @@ def install(wheel: Path, image: Image, tree: Path) -> None:
     shutil.rmtree(packages / "bin", ignore_errors=True)  # they name the builder's own Python
     for made_here in packages.glob("*.dist-info/direct_url.json"):
         made_here.unlink()
+    record_what_is_there(packages)
     program = tree / "usr/local/bin/nodrop"
     program.parent.mkdir(parents=True)
     program.write_text(PROGRAM)
     program.chmod(0o755)
     (tree / "work").mkdir()
+
+
+def record_what_is_there(packages: Path) -> None:
+    """Programs and addresses that went had hashes of this machine's paths."""
+    for record in packages.glob("*.dist-info/RECORD"):
+        lines = record.read_text().splitlines(keepends=True)
+        named = (row[0] for row in csv.reader(lines))
+        there = [
+            line for line, name in zip(lines, named, strict=True) if (packages / name).exists()
+        ]
+        record.write_text("".join(there))
 
 
 def pack(tree: Path, to: BinaryIO, mtime: int) -> None:

@@ -62,3 +62,15 @@ def test_a_layer_has_roots_files_of_one_time(tmp_path: Path) -> None:
 def test_two_have_the_same_bytes(tmp_path: Path) -> None:
     one = archive(tmp_path / "one")
     assert one.read_bytes() == archive(tmp_path / "other").read_bytes()
+
+
+def test_records_name_only_what_is_there(tmp_path: Path) -> None:
+    """Seen: two clones made images that differed in the hash of pip's direct_url.json alone."""
+    (tmp_path / "a-1.dist-info").mkdir()
+    (tmp_path / "a.py").touch()
+    record = tmp_path / "a-1.dist-info/RECORD"
+    record.write_text(
+        '../../bin/a,sha256=x,9\na-1.dist-info/RECORD,,\n"a.py",,\na-1.dist-info/direct_url.json,,\n'
+    )
+    container.record_what_is_there(tmp_path)
+    assert record.read_text() == 'a-1.dist-info/RECORD,,\n"a.py",,\n'
