@@ -85,11 +85,12 @@ def _suricata_is_there() -> bool:
 
     if find_bits("suricata"):
         return True
+    if in_user_namespace():
+        return False  # there it begins again: it has tried, and said so
     if not can_build("suricata"):
         line = installing(image_programs() if default_release() else {"suricata"})
         install = f"; {line}, then `nodrop demo`, measures one" if line else ""
-        if not in_user_namespace():  # there it begins again, and has said it
-            say(f"no Suricata is here, so the demo measures nodrop's own sink{install}")
+        say(f"no Suricata is here, so the demo measures nodrop's own sink{install}")
         return False
     say("no Suricata is here: an image of one is made (1 to 2 minutes)")
     try:

@@ -9,6 +9,7 @@ import pytest
 
 from nodrop.cli.measure import _suricata_is_there
 from nodrop.testbed.hosts.packages import DEBIAN, ELSEWHERE, installing
+from nodrop.testbed.hosts.rights import USERNS_VARIABLE
 from nodrop.testbed.images.image import image_programs
 from nodrop.testbed.labs.netns import PROGRAMS
 
@@ -87,6 +88,15 @@ def test_a_demo_without_suricata_says_what_would_bring_one(
     said = " ".join(capsys.readouterr().out.split())
     assert "so the demo measures nodrop's own sink" in said
     assert "apt-get install --no-install-recommends mmdebstrap" in said
+
+
+def test_a_demo_that_begins_again_in_its_namespace_makes_no_second_image(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(path, "mmdebstrap")
+    monkeypatch.setenv(USERNS_VARIABLE, "1")
+    assert _suricata_is_there() is False
+    assert capsys.readouterr().out == ""
 
 
 def test_a_demo_takes_the_suricata_of_the_host(path: Path) -> None:

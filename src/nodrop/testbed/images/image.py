@@ -161,7 +161,7 @@ LEAN = (
 )
 NOT_IN_THE_HASH = ("etc/apt/sources.list", "etc/apt/apt.conf.d/99mmdebstrap")
 """Name the mirror and proxy of the host that built it; the packages are the same without."""
-NO_BYTECODE = 'find "$1/usr" -name __pycache__ -prune -exec rm -r {} +'
+NO_BYTECODE = 'cd "$1/usr" && find . -name __pycache__ -prune -exec rm -r {} +'
 """Command that removes what Python compiles at installation: it depends on the environment of the
 build (seen)."""
 
