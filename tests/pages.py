@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from nodrop.report.story import read_story
-from nodrop.report.write import Part, write_report
+from nodrop.report.write import WrittenPart, write_report
 
 
 def page_of(*runs: Path, out: Path | None = None) -> str:
     """Without the figures and tables beside it, which take as long."""
-    return write_report(read_story(runs), out, only={Part.HTML}).read_text(encoding="utf-8")
+    return write_report(read_story(runs), out, only={WrittenPart.HTML}).read_text(encoding="utf-8")

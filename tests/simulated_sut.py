@@ -11,7 +11,7 @@ from nodrop.capacity.answering import answers
 from nodrop.capacity.controller import Capacity
 from nodrop.capacity.search_answer import Answer
 from nodrop.config.search import Search
-from nodrop.ledger.over_time import Busy, Watched, shown
+from nodrop.ledger.over_time import Busy, WatchedRamp, shown
 from nodrop.measure.controllers.blocks import Asked, AskedCell, Controller, TrialInput
 from nodrop.results.trial import Ramp, Searched, TrialRecord
 from tests.made import outcome_runs
@@ -144,7 +144,7 @@ class SimulatedSut:
         step_ns = round(interval_s * 1e9)
         first = 0 if self.path_loss else sum(value < served for value in values)
         found = shown(
-            Watched(
+            WatchedRamp(
                 first_ns=0,
                 interval_ns=step_ns,
                 sent=[round(n) for n in sent],

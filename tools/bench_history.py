@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nodrop.stats.regression import Verdict, judge
+from nodrop.stats.regression import RegressionVerdict, judge
 
 LEVEL, MARGIN = 100.0, 0.05
 ERROR = 0.05
@@ -45,16 +45,16 @@ def series(
     return found
 
 
-def verdict(values: Sequence[float], *, lines: int = 1) -> Verdict:
+def verdict(values: Sequence[float], *, lines: int = 1) -> RegressionVerdict:
     return judge(values, lambda level: MARGIN * abs(level), error=ERROR / lines).verdict
 
 
 def verdicts(
     noise: str, spread: float, levels: Sequence[float], times: int, *, lines: int = 1
-) -> Mapping[Verdict, float]:
+) -> Mapping[RegressionVerdict, float]:
     rng = np.random.default_rng([*noise.encode(), round(spread * 100), len(levels)])
     found = Counter(verdict(series(rng, noise, spread, levels), lines=lines) for _ in range(times))
-    return {one: found[one] / times for one in Verdict}
+    return {one: found[one] / times for one in RegressionVerdict}
 
 
 def regressions(
@@ -66,11 +66,12 @@ def regressions(
     found = Counter[str]()
     for _ in range(times):
         values = series(rng, noise, spread, stretches((before, 0), (3, size)))
-        if verdict(values[:before], lines=lines) is not Verdict.NO_WORSE:
+        if verdict(values[:before], lines=lines) is not RegressionVerdict.NO_WORSE:
             continue
         told = [verdict(values[: before + n], lines=lines) for n in (1, 2, 3)]
-        found.update(["known", *(["found"] if Verdict.WORSE in told else [])])
-        found.update(f"still {n}" for n, one in enumerate(told, 1) if one is Verdict.NO_WORSE)
+        found.update(["known", *(["found"] if RegressionVerdict.WORSE in told else [])])
+        no_worse = [n for n, one in enumerate(told, 1) if one is RegressionVerdict.NO_WORSE]
+        found.update(f"still {n}" for n in no_worse)
     known = max(found["known"], 1)
     shares = {name: found[name] / known for name in ("found", "still 1", "still 2", "still 3")}
     return {"known": found["known"] / times, **shares}
@@ -110,7 +111,7 @@ def main() -> int:
         for noise in NOISES:
             for spread in (0.05, 0.2, 0.5, 1.0, 3.0):
                 shares = verdicts(noise, spread, levels, times)
-                worst = max(worst, shares[Verdict.WORSE])
+                worst = max(worst, shares[RegressionVerdict.WORSE])
                 print(f"{title}: {noise} {spread}: {said(shares)}")
     missed = 0.0
     for noise in NOISES:

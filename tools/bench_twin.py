@@ -90,7 +90,7 @@ def nodrop(arguments: Sequence[str], **environment: str) -> bytes:
 def noting() -> int:
     """Runs nodrop; each trial's twin adds its limit with each ring of RINGS to the file TWINS."""
     from nodrop.cli.main import main as command
-    from nodrop.ledger.queue import Observation, limit_times
+    from nodrop.ledger.twin import RingObservation, limit_times
     from nodrop.measure import offering
     from nodrop.measure import queues as measured
 
@@ -99,7 +99,7 @@ def noting() -> int:
     def forecast(seen, queues, *, faster):  # type: ignore[no-untyped-def]
         found = real(seen, queues, faster=faster)
         if TWINS in os.environ:
-            one = Observation(load=1.0, queues=queues, faster=faster)
+            one = RingObservation(load=1.0, queues=queues, faster=faster)
             rings = [None, *map(int, os.environ[RINGS].split(","))] if found.fits_times else []
             said = [limit_times(one, ring) for ring in rings]
             with Path(os.environ[TWINS]).open("a") as file:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.testbed.hosts import node
-from nodrop.testbed.hosts.api import Link, Port
+from nodrop.testbed.hosts.api import LabPort, Link
 from nodrop.testbed.hosts.journal import DiskJournal
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.rights import SUT_USER
@@ -88,7 +88,7 @@ def launched(device: PciDevice, work: Path) -> Iterator[RunningSuricata]:
         LocalHost(name="rx", node=Path("/run/nodrop-node"), label=journal.label) as host,
         handed_over(device, journal, user=SUT_USER),
     ):
-        port = Port(host=host, name=device.address)
+        port = LabPort(host=host, name=device.address)
         place = Bare().provision(
             Link(tx=port, rx=port), bits=bits, limits=Limits(), work=work, journal=journal
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nodrop.ledger.hops import ON_EVERY_HOST, Owner, Place, places_of
 from nodrop.plugins import Plugin, plugins
-from nodrop.testbed.labs.bridge import LINUX_BRIDGE
+from nodrop.testbed.labs.split import LINUX_BRIDGE
 
 SPLITTER = 'splitter = "bridge"'
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.testbed.hosts import guest, node
-from nodrop.testbed.hosts.api import Link, Port
+from nodrop.testbed.hosts.api import LabPort, Link
 from nodrop.testbed.hosts.journal import DiskJournal
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.setups import vm
@@ -58,7 +58,7 @@ def main() -> int:
 def hand_over(setup: VmVfio, device: PciDevice) -> None:
     with DiskJournal.create() as journal:
         host = LocalHost(name="rx", node=NODE, label=journal.label)
-        port = Port(host=host, name=PORT)
+        port = LabPort(host=host, name=PORT)
         place = setup.provision(
             Link(tx=port, rx=port), bits=None, limits=LIMITS, work=Path("/tmp"), journal=journal
         )
@@ -111,7 +111,7 @@ def hand_over_and_die() -> int:
     address = device_of_port(PORT)
     journal = DiskJournal.create()
     host = LocalHost(name="rx", node=NODE, label=journal.label)
-    port = Port(host=host, name=PORT)
+    port = LabPort(host=host, name=PORT)
     setup = VmVfio({"device": address})
     with setup.provision(
         Link(tx=port, rx=port), bits=None, limits=LIMITS, work=Path("/tmp"), journal=journal

@@ -114,7 +114,7 @@ Unit = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundDetections:
     """Detections of one trial, or of the SUT's own reading of the trace."""
 
     units: frozenset[Unit]
@@ -131,20 +131,20 @@ class Found:
     unread: Mapping[str, int] = field(default_factory=dict)
     """Lines that cannot be used, by why; those that are 0 left out."""
 
-    def without(self, rules: Set[str]) -> Found:
+    def without(self, rules: Set[str]) -> FoundDetections:
         return replace(self, units=frozenset(u for u in self.units if u[0] not in rules))
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "units": sorted(map(list, self.units))}
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Found:
+    def from_json(cls, said: Mapping[str, Any]) -> FoundDetections:
         return cls(**{**said, "units": frozenset((sid, where) for sid, where in said["units"])})
 
 
 def read_found(
     files: Sequence[Path], limits: Mapping[str, By], *, with_flows: bool = False
-) -> Found:
+) -> FoundDetections:
     """The event logs of one SUT, or of its instances. LabProblem if one cannot be read."""
     node = find_node_binary()
     with NamedTemporaryFile("w", prefix="nodrop-", suffix=".limits") as rules:
@@ -171,9 +171,9 @@ def read_found(
         return _found(said)
 
 
-def _found(said: Mapping[str, Any]) -> Found:
+def _found(said: Mapping[str, Any]) -> FoundDetections:
     signatures = said["signatures"]
-    return Found(
+    return FoundDetections(
         units=frozenset((sid, unit) for sid, one in signatures.items() for unit in one["units"]),
         classes={sid: one["class"] for sid, one in signatures.items()},
         names={sid: one["name"] for sid, one in signatures.items()},
@@ -203,9 +203,9 @@ def keep(path: Path, content: Mapping[str, Any]) -> None:
 class Baseline:
     """Units that the SUT finds if nothing is lost."""
 
-    offline: Found | None
+    offline: FoundDetections | None
     """Detections of the SUT's own reading of the trace; None if it did not read it."""
-    live: Sequence[Found] = ()
+    live: Sequence[FoundDetections] = ()
     """Detections of lossless trials at a low load."""
     why: str = ""
     """The missing parts of the baseline, and why they are missing, in words."""
@@ -229,7 +229,7 @@ class Baseline:
         return "live" if self.live else "offline" if self.offline is not None else None
 
     @property
-    def _each(self) -> Sequence[Found]:
+    def _each(self) -> Sequence[FoundDetections]:
         return self.live or ([] if self.offline is None else [self.offline])
 
     @property
@@ -287,14 +287,14 @@ class Baseline:
     def from_json(cls, said: Mapping[str, Any]) -> Baseline:
         offline = said["offline"]
         return cls(
-            offline=None if offline is None else Found.from_json(offline),
-            live=[Found.from_json(one) for one in said["live"]],
+            offline=None if offline is None else FoundDetections.from_json(offline),
+            live=[FoundDetections.from_json(one) for one in said["live"]],
             why=said["why"],
         )
 
 
 def compared(
-    found: Found, baseline: Baseline, *, measured: bool, clocks: Set[str] = frozenset()
+    found: FoundDetections, baseline: Baseline, *, measured: bool, clocks: Set[str] = frozenset()
 ) -> Detections:
     """A trial with what was to be expected; `measured`: its books stand; `clocks`: rules left out,
     as the trial had another speed than the trace."""
@@ -340,7 +340,7 @@ def compared(
 
 
 def flows_of_missed(
-    found: Found, baseline: Baseline, missed: Iterable[Unit]
+    found: FoundDetections, baseline: Baseline, missed: Iterable[Unit]
 ) -> Mapping[Unit, FlowOfMissed]:
     """The state of each missed unit's flow, as far as both logs have flows."""
     usual = baseline.flows if found.flows else {}
@@ -365,7 +365,7 @@ def _by_flow(said: Mapping[Unit, FlowOfMissed]) -> MissedByFlow:
     )
 
 
-def differences(found: Found, baseline: Baseline) -> dict[str, Any]:
+def differences(found: FoundDetections, baseline: Baseline) -> dict[str, Any]:
     """Every unit that is not as expected, for detections.json."""
     expected, uncertain = baseline.expected, baseline.uncertain
     units = {
@@ -380,7 +380,7 @@ def differences(found: Found, baseline: Baseline) -> dict[str, Any]:
     }
 
 
-def _no_ratio(found: Found, expected: frozenset[Unit], *, measured: bool) -> str:
+def _no_ratio(found: FoundDetections, expected: frozenset[Unit], *, measured: bool) -> str:
     if not measured:
         return "the trial was not measured"
     if left_out := found.unread.get("left_out"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodrop.results.writer import RunWriter
-from nodrop.watch.follow import Follower
+from nodrop.watch.follow import RunFollower
 from nodrop.watch.serve import ServedPage, serve_page
 from tests.browser.test_page import CHROMIUM, axe, browser
 from tests.depth import depth
@@ -63,7 +63,7 @@ def reading(n: int) -> dict[str, Any]:
 
 @pytest.fixture
 def served(to: RunWriter) -> Iterator[ServedPage]:
-    with serve_page(Follower.of(to.path)) as found:
+    with serve_page(RunFollower.of(to.path)) as found:
         looking = threading.Thread(target=found.until_over)
         looking.start()
         yield found

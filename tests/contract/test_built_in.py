@@ -22,7 +22,7 @@ from nodrop.testing.contracts import (
     check_setup,
     check_sut,
 )
-from nodrop.testing.fakes import FakeLab, FakeLoad, FakeSetup, FakeSut, World
+from nodrop.testing.fakes import FakeLab, FakeLoad, FakeSetup, FakeSut, FakeWorld
 
 if TYPE_CHECKING:  # plugins are cast to their seams: mypy holds the classes to them here
     from nodrop.testbed.labs import netns, ssh
@@ -151,7 +151,7 @@ def _measured(trial: TrialInput) -> TrialRecord:
 
 
 def test_the_fakes_keep_them_too() -> None:
-    world = World()
+    world = FakeWorld()
     check_setup(FakeSetup(world))
     check_sut(FakeSut(world))
     check_load(FakeLoad(world))
@@ -181,7 +181,7 @@ def test_what_is_broken_is_named() -> None:
             Forgetful.asked_for += 1
             return super().next(done[: Forgetful.asked_for // 3])
 
-    world = World()
+    world = FakeWorld()
     with pytest.raises(AssertionError, match="stands there twice"):
         check_setup(Twice(world))
     with pytest.raises(AssertionError, match="what counts its losses"):

@@ -20,7 +20,7 @@ from nodrop.ledger.hops import Hop
 from nodrop.measure.packets import instances as shared
 from nodrop.measure.packets.reassembly import STACK_COUNTERS
 from nodrop.testbed.hosts.api import Link
-from nodrop.testbed.labs.bridge import Split, SplitCounters
+from nodrop.testbed.labs.split import Split, SplitCounters
 from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, namespace, xdp_drops

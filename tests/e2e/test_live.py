@@ -14,7 +14,7 @@ from nodrop.report.story import read_story
 from nodrop.report.timeline import timeline
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import Live
-from nodrop.watch.follow import Follower, View
+from nodrop.watch.follow import RunFollower, View
 
 EXPERIMENT = """
 name = "live"
@@ -40,7 +40,7 @@ class Listening(Progress):
     def live(self, reading: Live) -> None:
         self.readings.append(reading)
         (directory,) = self._results.iterdir()
-        self.views.append(Follower.of(directory).look())
+        self.views.append(RunFollower.of(directory).look())
 
 
 @pytest.mark.alone  # twice a second is the promise
@@ -72,7 +72,7 @@ def test_a_run_tells_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert {view.trial for view in heard.views} == {record.run}
     assert all(view.goes_on and not view.over for view in heard.views)
     assert heard.views[-2].reading == offering[-1]
-    assert Follower.of(outcome.directory).look().finished
+    assert RunFollower.of(outcome.directory).look().finished
 
     run = open_run(outcome.directory)
     assert run.manifest["undo"]["left"] == []

@@ -14,12 +14,12 @@ import pytest
 
 from nodrop.audit.audit_answer import findings
 from nodrop.audit.reading import judged, look
-from nodrop.audit.world import Finding
-from nodrop.drops.places import ANALYSIS, Row
+from nodrop.audit.world import AuditFinding
+from nodrop.drops.places import ANALYSIS, PlaceTotal
 from nodrop.drops.watching import Watch
 from nodrop.protocol import Captures
 from nodrop.sensor.suricata_counters import matches, suricata_counters
-from nodrop.testbed.hosts.control_groups import Looks
+from nodrop.testbed.hosts.control_groups import SocketLooks
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.images.image_tree import Bits
@@ -48,9 +48,9 @@ class Reached:
     version: int
     counters: Mapping[str, int]
     memcaps: Mapping[str, str]
-    rows: Sequence[Row]
+    rows: Sequence[PlaceTotal]
     """Places of `nodrop drops`."""
-    findings: Sequence[Finding]
+    findings: Sequence[AuditFinding]
     """Findings of `nodrop audit` about it."""
 
 
@@ -74,12 +74,12 @@ def reached(bits: Bits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Re
         with launched(bits, work, config=str(yaml)) as (running, link):
             running.wait_ready(timeout_s=60)
             pid, watch, deadline = running.process.root.pid, Watch(), time.monotonic() + DEADLINE_S
-            with closing(Looks(here, only=[pid])) as looks:
+            with closing(SocketLooks(here, only=[pid])) as looks:
                 while not counters(seen := looks()) and time.monotonic() < deadline:
                     pass
                 watch.look(seen)
                 replay(link, trace, "-M", "100")
-                rows: Sequence[Row] = ()
+                rows: Sequence[PlaceTotal] = ()
                 while not rows and time.monotonic() < deadline:
                     interval = watch.look(seen := looks())
                     assert interval is not None

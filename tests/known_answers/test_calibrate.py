@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.calibrate import faults
-from nodrop.calibrate.case import Answer, Case, Expected, Site, Tried, steady_load
+from nodrop.calibrate.case import Case, CaseOutcome, CaseResult, Expected, Site, steady_load
 from nodrop.calibrate.cases import calibrate, known_answers, try_case
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
@@ -52,7 +52,7 @@ class Nobody:
     def begins(self, case: Case, ahead: Sequence[Case]) -> None:
         pass
 
-    def ended(self, tried: Tried) -> None:
+    def ended(self, tried: CaseResult) -> None:
         pass
 
 
@@ -81,7 +81,7 @@ def test_what_is_lost_on_egress_is_named_to_the_packet(site: Site) -> None:
         not_possible=site.no_filter(),
     )  # type: ignore[arg-type]
     tried = try_case(site, case)
-    assert tried.answer is Answer.CAUGHT, tried.why
+    assert tried.answer is CaseOutcome.CAUGHT, tried.why
 
 
 def test_what_an_xdp_program_drops_is_named_to_the_packet(site: Site) -> None:
@@ -96,9 +96,9 @@ def test_what_an_xdp_program_drops_is_named_to_the_packet(site: Site) -> None:
         not_possible=site.no_xdp(),
     )  # type: ignore[arg-type]
     tried = try_case(site, case)
-    if tried.answer is Answer.NOT_POSSIBLE:
+    if tried.answer is CaseOutcome.NOT_POSSIBLE:
         pytest.skip("gives normal users no user namespace that may attach XDP programs")
-    assert tried.answer is Answer.CAUGHT, tried.why
+    assert tried.answer is CaseOutcome.CAUGHT, tried.why
 
 
 def test_a_false_expectation_is_missed(site: Site) -> None:
@@ -109,7 +109,7 @@ def test_a_false_expectation_is_missed(site: Site) -> None:
         faults={"read counters": faults.egress_drops(site.tx, 6)},
     )  # type: ignore[arg-type]
     tried = try_case(site, case)
-    assert tried.answer is Answer.MISSED
+    assert tried.answer is CaseOutcome.MISSED
     assert "lost 6, not 5" in tried.why
     assert "place 'path'" in tried.why
 
@@ -127,7 +127,7 @@ def test_foreign_frames_void_a_trial(site: Site, frames: int, threads: int) -> N
             faults={"drain": faults.injected(site.tx, frames)},
         ),
     )
-    assert tried.answer is Answer.CAUGHT, tried.why
+    assert tried.answer is CaseOutcome.CAUGHT, tried.why
 
 
 def test_a_run_stands_on_the_certificate_that_was_made(site: Site, tmp_path: Path) -> None:

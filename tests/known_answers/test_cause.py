@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from nodrop.ledger import hops
-from nodrop.ledger.cause import Cause, causes_of
+from nodrop.ledger.cause import ThreadCause, causes_of
 from nodrop.ledger.imbalance import Running
 from nodrop.measure.offering import foreign_ratio, of_rows, steal_ratio
 from nodrop.testbed.setups.guest_process import MACVTAP_QUEUE
@@ -21,14 +21,14 @@ from tests.made.threads import BEGIN_NS, Made, Queue, World, bursts
 W = "W#01-ndrx0"
 
 
-def ring(running: Running) -> tuple[Cause, ...]:
+def ring(running: Running) -> tuple[ThreadCause, ...]:
     found = causes_of(RING, running)
     assert all(cause.words and cause.evidence for cause in found if cause.rule != "not_known")
     assert "sut.ring_size" not in found[0].knob or found[0].rule == "burst"
     return found
 
 
-def rules(found: Sequence[Cause]) -> list[str]:
+def rules(found: Sequence[ThreadCause]) -> list[str]:
     return [str(cause.rule) for cause in found]
 
 
@@ -184,7 +184,7 @@ def of_a_queue(
     waited: float = 0.0,
     steady: bool = False,
     peaks: Sequence[tuple[int, int]] = (),
-) -> tuple[Cause, ...]:
+) -> tuple[ThreadCause, ...]:
     """It sleeps between packets, at the pace that it was given: its CPU time is next to nothing."""
     sink = "sink-0"
     world = World(

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from nodrop.ledger.cause import Cause, causes_of
-from nodrop.ledger.imbalance import FlowSizes, Role, Running
-from nodrop.ledger.worker_threads import Peer, Peers
+from nodrop.ledger.cause import ThreadCause, causes_of
+from nodrop.ledger.imbalance import FlowSizes, Running, ThreadRole
+from nodrop.ledger.worker_threads import Peers, PeerThread
 from nodrop.testbed.suts.suricata.sut import RING
 from tests.made.threads import Made, World
 
@@ -18,14 +18,16 @@ RX = "RX#01-ndrx0"
 
 def autofp(
     receive: Made, *workers: Made, seconds: float = 3.0, lost: int = 900
-) -> tuple[Cause, ...]:
+) -> tuple[ThreadCause, ...]:
     threads = {RX: [receive], **{f"W#{n:02}": [made] for n, made in enumerate(workers, 1)}}
     world = World(seconds=seconds, threads=threads, cpus=16)
     return causes_of(RING, running(world, lost, {RX: 20_000}))
 
 
 def running(world: World, lost: int, served: Mapping[str, int]) -> Running:
-    roles = {name: Role.RECEIVE if name[0] == "R" else Role.WORKER for name in world.threads}
+    roles = {
+        name: ThreadRole.RECEIVE if name[0] == "R" else ThreadRole.WORKER for name in world.threads
+    }
     thread = next(iter(world.threads))
     return world.running((thread, 0.5, world.seconds - 0.5, lost), served=dict(served), roles=roles)
 
@@ -78,7 +80,7 @@ def test_one_worker_that_is_busy_and_not_full_is_named_beside_own_pace(
     works: float, said: bool
 ) -> None:
     """A worker of 90 us a packet was seen at 77 %: to be woken takes time as well."""
-    found = peers_of(Peer(name="w", ran=works, taken=0.0)).asleep_as_well
+    found = peers_of(PeerThread(name="w", ran=works, taken=0.0)).asleep_as_well
     assert found == (
         f"; or it waits for its worker: worker w used {works * 100:.0f} % of one CPU"
         if said
@@ -86,8 +88,8 @@ def test_one_worker_that_is_busy_and_not_full_is_named_beside_own_pace(
     )
 
 
-def peers_of(*workers: Peer) -> Peers:
-    return Peers(role=Role.RECEIVE, workers=workers)
+def peers_of(*workers: PeerThread) -> Peers:
+    return Peers(role=ThreadRole.RECEIVE, workers=workers)
 
 
 @pytest.mark.parametrize("waits", [0.3, 0.5])
@@ -114,7 +116,7 @@ def test_a_full_worker_beside_idle_ones(idle: float) -> None:
     assert f"the other workers had at most {idle * 100:.0f} %" in found[0].words
 
 
-def with_flows(world: World, lost: int, sizes: FlowSizes) -> tuple[Cause, ...]:
+def with_flows(world: World, lost: int, sizes: FlowSizes) -> tuple[ThreadCause, ...]:
     return causes_of(RING, replace(running(world, lost, {}), flow_sizes=sizes))
 
 
@@ -170,7 +172,9 @@ def test_workers_that_sleep_behind_a_receive_thread_that_sleeps(
 ) -> None:
     workers = {f"W#{n:02}": [Made(ran=ran, cpu=n)] for n, ran in enumerate(busy, 1)}
     world = World(threads={RX: [Made(ran=1 - slept)], **workers}, cpus=8)
-    roles = {name: Role.RECEIVE if name == RX else Role.WORKER for name in world.threads}
+    roles = {
+        name: ThreadRole.RECEIVE if name == RX else ThreadRole.WORKER for name in world.threads
+    }
     ran = world.running((RX, 0.5, 2.5, 9000), steady=True, served={RX: 20_000}, roles=roles)
     first = causes_of(RING, ran)[0]
     assert (first.rule, first.thread) == ("own_pace", RX)

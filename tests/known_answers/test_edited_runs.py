@@ -22,7 +22,7 @@ from nodrop.results.export import write_parquet
 from nodrop.results.records import FLAT
 from nodrop.results.rundir import open_run
 from nodrop.results.writer import RunWriter
-from nodrop.watch.follow import Follower
+from nodrop.watch.follow import RunFollower
 from tests.made.outcome_runs import Load, outcome_run
 from tests.made.rundirs import Fake, make_run
 
@@ -281,7 +281,7 @@ def test_a_field_that_no_later_reader_can_parse_costs_its_line_alone(
     write_report(read_story([run]), tmp_path / "report")
     read_side(str(run))
     write_parquet([run], tmp_path / "trials.parquet")
-    assert Follower.of(run).look().unread_lines == lines
+    assert RunFollower.of(run).look().unread_lines == lines
     damaged = open_run(run).trials.damage
     assert [d.where for d in damaged] == [f"trials.jsonl:{n}" for n in range(3, 3 + lines)]
     assert all(d.words.startswith(f"{name}: {why}") for d in damaged)

@@ -24,9 +24,9 @@ from nodrop.testbed.images.image import list_images, unusable_images
 from nodrop.testbed.load.tcpreplay import Tcpreplay
 from nodrop.testbed.suts.suricata.sut import plain_rules
 from nodrop.untrusted import json_text
-from nodrop.untrusted.folder import Folder, Refused, read_file
+from nodrop.untrusted.folder import Folder, RefusedFile, read_file
 from nodrop_studies import importer
-from nodrop_studies.dataset import Cell, Dataset, discover
+from nodrop_studies.dataset import Dataset, DatasetCell, discover
 from nodrop_studies.paper_tables import CellResult
 from nodrop_studies.samples import parse_folder_name
 from nodrop_studies.workbooks import UnsafeArchiveError, check_archive
@@ -142,7 +142,7 @@ def test_resuming_deletes_nothing_outside(run: Path, tmp_path: Path) -> None:
     (outside / "precious").mkdir(parents=True)
     shutil.rmtree(run / "runs")
     (run / "runs").symlink_to(outside)
-    with pytest.raises(Refused, match="is a link"):
+    with pytest.raises(RefusedFile, match="is a link"):
         _resumed(run)
     assert (outside / "precious").is_dir()
 
@@ -164,7 +164,7 @@ def test_resuming_changes_nothing_through_a_link(
 ) -> None:
     (run / name).unlink(missing_ok=True)
     link(run / name, secret)
-    with pytest.raises((Refused, BadInput)):
+    with pytest.raises((RefusedFile, BadInput)):
         _resumed(run)
     assert secret.read_text() == SECRET
 
@@ -208,9 +208,9 @@ def test_resuming_finds_the_run_of_this_name(
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "a\0b"])
 def test_a_name_is_one_step_down(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedFile):
         Folder(tmp_path).read(name)
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedFile):
         Folder(tmp_path).write(name, b"")
 
 
@@ -219,7 +219,7 @@ def test_a_file_has_a_bound_and_the_bound_a_key(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "f").write_bytes(b"x" * size)
-    with pytest.raises(Refused, match=json_text.KEY):
+    with pytest.raises(RefusedFile, match=json_text.KEY):
         Folder(tmp_path).read("f", most_bytes=size // 2)
     monkeypatch.setenv(json_text.KEY, "3")
     assert len(Folder(tmp_path).read("f", most_bytes=size // 2)) == size
@@ -365,7 +365,7 @@ def test_root_runs_nothing_out_of_another_users_cache(cache: Path, owner: int, m
 LOGS = "logs,vm,1460678849,bigFlows.pcap,4,em2,enp34s0,4,2g,4,1,3,5,suricata-vm,dhcp,eth1,1"
 
 
-def read_or_die(cell: Cell, **_: object) -> CellResult:
+def read_or_die(cell: DatasetCell, **_: object) -> CellResult:
     if cell.part.startswith("deadly"):
         os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does for want of memory
     return CellResult(cell=cell, window=(0, 1))
@@ -380,7 +380,7 @@ def test_a_file_that_kills_its_reader_costs_its_own_cell(
     monkeypatch.setattr(importer, "_read_cell", read_or_die)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     condition, _ = parse_folder_name(LOGS)
-    cells = tuple(Cell(part=part, condition=condition) for part in parts)
+    cells = tuple(DatasetCell(part=part, condition=condition) for part in parts)
     dataset = Dataset(folder=Path(), cells=cells, skips=())
     found = importer.read_cells(dataset, mode="sound", window=None)
     reasons = [[skip.reason for skip in result.skips] for result in found]

@@ -7,7 +7,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nodrop.stats.comparison import MOST_APART, Answer, Comparison, Question, compare, median_ends
+from nodrop.stats.comparison import (
+    MOST_APART,
+    Comparison,
+    ComparisonRule,
+    Relation,
+    compare,
+    median_ends,
+)
 from nodrop.stats.interval import Family, median_rank, summarize
 from tests.known_answers.worlds import (
     ALONE,
@@ -27,11 +34,11 @@ from tests.known_answers.worlds import (
 SIZES = ((4, 4), (6, 6), (8, 8), (8, 40), (12, 9), (20, 8), (20, 20), (40, 13), (40, 40))
 
 
-def losses(family: Family = ALONE, margin: float = 0.1) -> Question:
-    return Question(absolute=margin, losses=True, family=family)
+def losses(family: Family = ALONE, margin: float = 0.1) -> ComparisonRule:
+    return ComparisonRule(absolute=margin, losses=True, family=family)
 
 
-def found(base: list[float], other: list[float], asked: Question) -> Comparison:
+def found(base: list[float], other: list[float], asked: ComparisonRule) -> Comparison:
     comparison = compare(base, other, asked)
     assert comparison is not None
     return comparison
@@ -59,27 +66,27 @@ class TestSame:
     ) -> None:
         comparison = found(base, other, losses())
         assert comparison.shift == 0
-        assert comparison.answer is not Answer.SAME
+        assert comparison.answer is not Relation.SAME
         assert comparison.apart > MOST_APART
 
     @pytest.mark.parametrize("n", [20, 40, 200])
     def test_enough_runs_that_agree_are_the_same(self, n: int) -> None:
-        assert found([0.0] * n, [0.0] * n, losses()).answer is Answer.SAME
-        assert found([10.0] * n, [10.2] * n, Question(relative=0.05, family=ALONE)).answer is (
-            Answer.SAME
-        )
+        assert found([0.0] * n, [0.0] * n, losses()).answer is Relation.SAME
+        assert found(
+            [10.0] * n, [10.2] * n, ComparisonRule(relative=0.05, family=ALONE)
+        ).answer is (Relation.SAME)
 
     @pytest.mark.parametrize("n", [4, 6, 10, 16])
     def test_few_runs_without_loss_may_hide_many_that_lose(self, n: int) -> None:
         comparison = found([0.0] * n, [0.0] * n, losses())
-        assert comparison.answer is Answer.CANNOT_TELL
+        assert comparison.answer is Relation.CANNOT_TELL
         assert comparison.apart == pytest.approx(1 - (1 - 0.95**0.5) ** (1 / n))
 
     @pytest.mark.parametrize("n", [40, 100])
     def test_runs_that_lose_often_enough_differ_though_their_medians_agree(self, n: int) -> None:
         lossy = [50.0] * (3 * n // 10) + [0.0] * (n - 3 * n // 10)
         for comparison in (found([0.0] * n, lossy, losses()), found(lossy, [0.0] * n, losses())):
-            assert (comparison.shift, comparison.answer) == (0, Answer.DIFFERENT)
+            assert (comparison.shift, comparison.answer) == (0, Relation.DIFFERENT)
             assert comparison.by_share
 
     @pytest.mark.parametrize("n", [17, 20, 30, 40, 80])
@@ -106,9 +113,9 @@ class TestSame:
         b = np.sort(rng.normal(10, spread, (times, n)), axis=1)
         o = np.sort(rng.normal(10.501, spread, (times, n)), axis=1)
         asked = (
-            Question(absolute=0.5, family=ALONE)
+            ComparisonRule(absolute=0.5, family=ALONE)
             if absolute
-            else Question(relative=0.05, family=ALONE)
+            else ComparisonRule(relative=0.05, family=ALONE)
         )
         assert rate("false same, medians", judged(b, o, asked) == SAME) <= 0.05
 
@@ -144,7 +151,7 @@ class TestInterval:
             for b, o in zip(
                 drawn(world, rng, times, n) + middle, drawn(other, rng, times, n) + 30, strict=True
             ):
-                interval = found(b.tolist(), o.tolist(), Question(family=ALONE)).relative
+                interval = found(b.tolist(), o.tolist(), ComparisonRule(family=ALONE)).relative
                 missing += interval is None
                 hits += interval is not None and interval.low <= truth <= interval.high
             assert missing < times or world == "wide"
@@ -173,7 +180,7 @@ class TestInterval:
                 assert one.interval is not None
                 assert one.interval.low == ends_o[0][row] - ends_b[1][row]
                 assert one.interval.high == ends_o[1][row] - ends_b[0][row]
-                assert tuple(Answer)[told[row]] is one.answer
+                assert tuple(Relation)[told[row]] is one.answer
 
 
 def _report(
@@ -201,7 +208,9 @@ def _any_different(told: list[list[Runs]], family: Family, bases: int) -> float:
     for base in range(bases):
         for other in range(base + 1, len(told)):
             for figure in range(len(told[0])):
-                asked = Question(relative=0.05, losses=figure == len(told[0]) - 1, family=family)
+                asked = ComparisonRule(
+                    relative=0.05, losses=figure == len(told[0]) - 1, family=family
+                )
                 wrong |= judged(told[base][figure], told[other][figure], asked) == DIFFERENT
     return rate("reports with a false different", wrong)
 
@@ -234,7 +243,7 @@ class TestManyFigures:
     def test_what_is_far_apart_is_still_seen(self, setups: int, figures: int, n: int) -> None:
         told = _report(seeded("apart", n), setups, figures, 200, n, 0.5)
         for figure in range(figures):
-            asked = Question(relative=0.05, family=_family(setups, figures))
+            asked = ComparisonRule(relative=0.05, family=_family(setups, figures))
             moved = told[1][figure] + 100.0
             assert np.all(judged(told[0][figure], moved, asked) == DIFFERENT)
 

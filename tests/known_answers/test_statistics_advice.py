@@ -7,7 +7,7 @@ import pytest
 
 from nodrop.stats.comparison import (
     POWER,
-    Question,
+    ComparisonRule,
     detectable,
     earlier_needed,
     more_runs,
@@ -98,14 +98,14 @@ class TestFurtherRuns:
 
     @pytest.mark.parametrize("have", [2, 5, 7])
     def test_with_too_few_runs_it_only_says_how_many_it_takes(self, have: int) -> None:
-        advice = more_runs([1.0] * have, [9.0] * have, Question(family=ALONE))
+        advice = more_runs([1.0] * have, [9.0] * have, ComparisonRule(family=ALONE))
         assert (advice.more_runs, advice.only_least) == (8 - have, True)
 
     @pytest.mark.parametrize("n", [8, 12, 30])
     def test_no_number_is_named_for_what_runs_cannot_answer(self, n: int) -> None:
         """Nothing between two cells that are alike, and no margin."""
         values = [float(k) for k in range(n)]
-        assert more_runs(values, values, Question(family=ALONE)).more_runs is None
+        assert more_runs(values, values, ComparisonRule(family=ALONE)).more_runs is None
 
 
 def _followed(
@@ -120,7 +120,7 @@ def _followed(
     n: int = 8,
 ) -> list[int]:
     """Answers look by look, until one decides or no more runs are advised."""
-    asked = Question(absolute=margin, losses=world == "mostly zero", family=Family(parts=3))
+    asked = ComparisonRule(absolute=margin, losses=world == "mostly zero", family=Family(parts=3))
     b, o = np.empty((1, 0)), np.empty((1, 0))
     said, wanted = [], n
     for _ in range(looks):
@@ -153,7 +153,7 @@ class TestWhatCanBeSeen:
         b, o = drawn(world, rng, times, n), drawn(world, rng, times, n)
         known = [k for k, x in enumerate(sees) if x is not None]
         apart = np.array([[sees[k]] for k in known], dtype=np.float64) * (1 + 1e-9)
-        told = judged(b[known], o[known] + apart, Question(family=family))
+        told = judged(b[known], o[known] + apart, ComparisonRule(family=family))
         assert rate("power", told == DIFFERENT) >= POWER - 3 * (0.16 / len(known)) ** 0.5
 
     @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ class TestWhatAPlanWouldShow:
         b, o = drawn(world, rng, times, n), drawn(world, rng, times, n)
         known = [k for k, x in enumerate(said) if x is not None]
         apart = np.array([[said[k]] for k in known], dtype=np.float64) * (1 + 1e-9)
-        told = judged(b[known], o[known] + apart, Question(family=family))
+        told = judged(b[known], o[known] + apart, ComparisonRule(family=family))
         assert rate("power, planned", told == DIFFERENT) >= POWER - 3 * (0.16 / len(known)) ** 0.5
 
     @pytest.mark.parametrize("parts", [2, 35, 300])

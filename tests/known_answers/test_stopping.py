@@ -19,7 +19,7 @@ from nodrop.config.search import FEWEST, UNITS, Repetitions
 from nodrop.measure.controllers.blocks import Asked, AskedCell, Blocks, Controller, TrialInput
 from nodrop.results.summary import METRICS, known, looks
 from nodrop.results.trial import TrialRecord
-from nodrop.stats.interval import Looks, median_rank, runs_needed
+from nodrop.stats.interval import LookPlan, median_rank, runs_needed
 from nodrop.testing.contracts import check_controller
 from tests.known_answers.worlds import WORLDS, rate, repeated, seeded
 from tests.made import outcome_runs
@@ -47,7 +47,7 @@ def covered(runs: Runs, ranks: Sequence[int], truth: Sequence[float], width: flo
     return float(np.mean(right))
 
 
-def ranks_of(looks: Looks) -> list[int]:
+def ranks_of(looks: LookPlan) -> list[int]:
     return [looks.rank(n) for n in range(looks.last + 1)]
 
 
@@ -60,7 +60,7 @@ class TestCoverage:
         runs = WORLDS[world][0](rng, (repeated(500), last))
         truth = [WORLDS[world][1]] * (last + 1)
         for width in (-1.0, 0.2, 0.6, 2.0):
-            found = covered(runs, ranks_of(Looks(first=first, last=last)), truth, width)
+            found = covered(runs, ranks_of(LookPlan(first=first, last=last)), truth, width)
             rate(f"coverage, {world}, {plan}, until {width}", found)
             assert found >= 0.94 - 3 * (0.05 * 0.95 / len(runs)) ** 0.5 * (len(runs) < 2000)
 
@@ -76,7 +76,7 @@ class TestCoverage:
         runs = rng.normal(0, 1, (repeated(500), last)) + whole * np.arange(1, last + 1) / last
         truth = [whole * (n + 1) / 2 / last for n in range(last + 1)]
         for width in (-1.0, 0.2, 0.6, 2.0):
-            found = covered(runs, ranks_of(Looks(first=first, last=last)), truth, width)
+            found = covered(runs, ranks_of(LookPlan(first=first, last=last)), truth, width)
             assert rate(f"coverage, drift of {whole}, {plan}, until {width}", found) >= 0.94 - (
                 0.03 if len(runs) < 2000 else 0
             )
@@ -89,7 +89,9 @@ class TestCoverage:
         each = rng.normal(0, within, (*shape, trials))
         starts = rng.normal(0, 1, shape) + np.median(each, axis=2)
         for width in (-1.0, 0.5, 1.0):
-            found = covered(starts, ranks_of(Looks(first=6, last=last)), [0.0] * (last + 1), width)
+            found = covered(
+                starts, ranks_of(LookPlan(first=6, last=last)), [0.0] * (last + 1), width
+            )
             assert rate(f"coverage, starts {within}, {trials}, until {width}", found) >= 0.92
 
     @pytest.mark.parametrize(("world", "width"), [("normal", 0.6), ("skewed", 0.8), ("wide", 5.0)])
@@ -108,7 +110,7 @@ class TestCoverage:
     @pytest.mark.parametrize("error", [0.05, 0.2])
     def test_the_error_is_exact(self, first: int, last: int, error: float) -> None:
         """Each way in which the runs may lie about the median, one by one."""
-        looks = Looks(first=first, last=last, error=error)
+        looks = LookPlan(first=first, last=last, error=error)
         signs = np.array(list(itertools.product((0, 1), repeat=last)))
         below = np.cumsum(signs, axis=1)
         wrong = np.zeros(len(signs), dtype=bool)
@@ -122,14 +124,14 @@ class TestCoverage:
 
     @pytest.mark.parametrize("n", [6, 9, 17, 40, 200])
     def test_a_single_look_is_the_plain_interval(self, n: int) -> None:
-        assert Looks(first=n, last=n).rank(n) == median_rank(n, 0.05)[0]
+        assert LookPlan(first=n, last=n).rank(n) == median_rank(n, 0.05)[0]
 
     @pytest.mark.parametrize("plan", [(6, 40), (6, 1000), (13, 90)])
     def test_more_runs_never_leave_out_less(self, plan: tuple[int, int]) -> None:
-        ranks = ranks_of(Looks(first=plan[0], last=plan[1]))
+        ranks = ranks_of(LookPlan(first=plan[0], last=plan[1]))
         assert ranks == sorted(ranks)
         assert ranks[plan[0] - 1] == 0 < ranks[plan[0]]
-        assert Looks(first=plan[0], last=plan[1]).rank(plan[1] + 50) == ranks[-1]
+        assert LookPlan(first=plan[0], last=plan[1]).rank(plan[1] + 50) == ranks[-1]
 
 
 # --- who stops when -------------------------------------------------------------------------------

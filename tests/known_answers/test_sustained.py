@@ -12,7 +12,14 @@ import pytest
 from nodrop.ledger import hops as places
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.over_time import LEAST_S, TOLERANCE, Pace, WorkedOff, least_duration_s, pace
+from nodrop.ledger.over_time import (
+    LEAST_S,
+    TOLERANCE,
+    ServicePace,
+    WorkedOff,
+    least_duration_s,
+    pace,
+)
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import judge
 
@@ -109,7 +116,7 @@ def test_a_small_ring_shows_the_pace_without_a_look_at_the_end(
 )
 def test_nothing_is_said_of_nothing(packets: int, offered_s: float, evidence: str) -> None:
     found = pace(WorkedOff(packets=packets, offered_s=offered_s, drain_at_most_s=0.1))
-    assert found == Pace(sustained=None, service_pps_at_least=None, evidence=evidence)
+    assert found == ServicePace(sustained=None, service_pps_at_least=None, evidence=evidence)
 
 
 def lossless(packets: int) -> Ledger:

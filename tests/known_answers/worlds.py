@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from nodrop.stats.comparison import Question, answers, apart_bounds
+from nodrop.stats.comparison import ComparisonRule, answers, apart_bounds
 from nodrop.stats.interval import Family
 
 Runs = NDArray[np.float64]
@@ -73,5 +73,5 @@ def drawn(world: str, rng: np.random.Generator, repetitions: int, n: int) -> Run
     return np.sort(WORLDS[world][0](rng, (repetitions, n)), axis=1)
 
 
-def judged(base: Runs, other: Runs, asked: Question) -> NDArray[np.int64]:
+def judged(base: Runs, other: Runs, asked: ComparisonRule) -> NDArray[np.int64]:
     return answers(base, other, asked, apart_bounds(base, other, asked))

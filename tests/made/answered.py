@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nodrop.ledger.sender import Bounds, Sending
+from nodrop.ledger.sender import SenderLimits, Sending
 from nodrop.ledger.transactions import Latency, Messages, Transactions, judge_transactions
 from nodrop.results.transaction_books import TransactionBooks
 from nodrop.results.trial import Offered, TrialRecord
@@ -69,7 +69,7 @@ def _record(seen: Transactions | None, count: int, repetition: int, index: int) 
             unit="transactions", intended=count, sent=seen.started, unsent=0,
             duration_s=count / 400, intended_duration_s=count / 400, per_s=400.0,
         )  # fmt: skip
-    verdict = judge_transactions(seen, sending, bounds=Bounds())
+    verdict = judge_transactions(seen, sending, bounds=SenderLimits())
     return TrialRecord.of(
         verdict,
         cell={"load.count": count},

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from nodrop.ledger.level import Look
-from nodrop.ledger.queue import Observation, Queue, Reader, Sends
+from nodrop.ledger.level import RingLook
+from nodrop.ledger.twin import Queue, Reader, RingObservation, Sends
 
 MS = 1_000_000
 Cost = Callable[[float], float]
@@ -97,7 +97,7 @@ def arrivals(packets: Sequence[float], cost: Cost, times: int) -> list[tuple[flo
     return [(at, cost(at)) for at in packets for _ in range(times)]
 
 
-def looks(served: Served, *, every_ms: float = 1.0, block: int = 1) -> list[Look]:
+def looks(served: Served, *, every_ms: float = 1.0, block: int = 1) -> list[RingLook]:
     """Looks at the ring, until it is empty."""
     found = []
     for n in range(int((max(served.back) + 0.02) * 1e3 / every_ms)):
@@ -106,7 +106,7 @@ def looks(served: Served, *, every_ms: float = 1.0, block: int = 1) -> list[Look
         back = bisect_right(served.back, at)
         waiting = bisect_right(served.closed, at) - back
         found.append(
-            Look(int(at * 1e9), accepted - back, -(-waiting // block), accepted + lost, lost)
+            RingLook(int(at * 1e9), accepted - back, -(-waiting // block), accepted + lost, lost)
         )
     return found
 
@@ -175,9 +175,9 @@ def trial(
     every_ms: float = 1.0,
     block: int = 1,
     away: Sequence[tuple[float, float]] = (),
-) -> Observation:
+) -> RingObservation:
     made = queue(arrivals(packets, cost, times), slots, every_ms=every_ms, block=block, away=away)
-    return Observation(load=float(times), queues=[made])
+    return RingObservation(load=float(times), queues=[made])
 
 
 def highest(packets: Sequence[float], cost: Cost, times: int) -> int:

@@ -19,7 +19,7 @@ from nodrop.ledger.hops import Class, Problem, Reason
 from nodrop.ledger.imbalance import BusyThread, Running
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.sender import Sending
-from nodrop.ledger.thread_times import Interval, ThreadTime, Timeline
+from nodrop.ledger.thread_times import ThreadInterval, ThreadTime, ThreadTimeline
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.results.layout import TrialFolder
 from nodrop.results.records import PacketBooks
@@ -388,11 +388,11 @@ def _running(busiest: BusyThread, ledger: Ledger) -> Running:
     time = ThreadTime(
         ran_ns=busiest.cpu_ratio * 1e9, waited_ns=0, came_on=True, states=("R", "R"), cpu=0
     )
-    interval = Interval(begin_ns=0, end_ns=10**9, threads={1: time}, sender={}, cpus={})
+    interval = ThreadInterval(begin_ns=0, end_ns=10**9, threads={1: time}, sender={}, cpus={})
     lost = ledger.total(Class.LOST)
     return Running(
         offered_ns=span_ns,
-        timeline=Timeline(intervals=(interval,), names={1: busiest.name}),
+        timeline=ThreadTimeline(intervals=(interval,), names={1: busiest.name}),
         losses=(Losses(thread=busiest.name, begin_mono_ns=0, end_mono_ns=10**9, packets=lost),),
     )
 

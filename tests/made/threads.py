@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, cast
 
-from nodrop.ledger.imbalance import Arrivals, FlowSizes, Role, Running
+from nodrop.ledger.imbalance import Arrivals, FlowSizes, Running, ThreadRole
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.thread_times import timeline
 from nodrop.protocol import SampleRow
@@ -105,7 +105,7 @@ class World:
         ring_packets: int | None = 1000,
         over_time: Mapping[str, Sequence[Served]] | None = None,
         peaks: Sequence[tuple[int, int]] = (),
-        roles: Mapping[str, Role] | None = None,
+        roles: Mapping[str, ThreadRole] | None = None,
         flow_sizes: FlowSizes | None = None,
     ) -> Running:
         """`losses`: (thread, from, to, packets); `pps`: a rate, or packets per 0.1 s; `throttled`:

@@ -17,9 +17,9 @@ import pytest
 
 from nodrop.audit.audit_answer import findings
 from nodrop.audit.reading import here, judged, look, peer_of
-from nodrop.audit.world import World
+from nodrop.audit.world import JudgedSnapshot
 from nodrop.sensor.snapshot import HASH, Feature
-from nodrop.testbed.hosts.control_groups import Looks
+from nodrop.testbed.hosts.control_groups import SocketLooks
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
 from tests.netns.made_sensor import made_sensor
@@ -46,7 +46,7 @@ def captured_port() -> Iterator[tuple[int, Callable[[str], str]]]:
         to.close()
 
 
-def read_world() -> World:
+def read_world() -> JudgedSnapshot:
     with here() as host:
         return judged(look(host))
 
@@ -109,7 +109,7 @@ def test_whoever_looks_on_the_owner_of_a_socket_counts_every_packet(packets: int
     with (
         captured_port() as (pid, asked),
         closing(LocalHost(name="here", node=find_node_binary(), label="looks")) as host,
-        closing(Looks(host)) as looks,
+        closing(SocketLooks(host)) as looks,
     ):
         looks()
         watching = threading.Thread(target=look_on)
@@ -140,7 +140,7 @@ def test_a_spell_looks_at_every_ring_and_resets_no_counter() -> None:
     with (
         captured_port() as (pid, asked),
         closing(LocalHost(name="here", node=find_node_binary(), label="spells")) as host,
-        closing(Looks(host)) as looks,
+        closing(SocketLooks(host)) as looks,
     ):
         looks()
         assert looks.spells()["spells"] == []

@@ -14,9 +14,9 @@ import pytest
 
 from nodrop.audit.audit_answer import AuditAnswer, answer
 from nodrop.audit.reading import here, judged, look, peer_of
-from nodrop.drops.places import Cause
-from nodrop.drops.watching import Interval, Watch, written
-from nodrop.testbed.hosts.control_groups import Looks
+from nodrop.drops.places import DropCause
+from nodrop.drops.watching import DropsInterval, Watch, written
+from nodrop.testbed.hosts.control_groups import SocketLooks
 from tests.netns.made_sensor import Made, made_sensor
 
 pytestmark = [
@@ -71,23 +71,23 @@ def losses(packets: int, length: int) -> dict[str, Loss]:
         "mtu": Loss(
             programs=("mtu plain",), mtu=1400, sent_mtu=8000,
             during=all_of(sent(packets // 2), sent(packets, 2000)),
-            drops=Cause.MTU, audit="frames-refused",
+            drops=DropCause.MTU, audit="frames-refused",
         ),
         "down": Loss(programs=("down plain",), during=ip_link("", "down"),
                      drops="down", audit="blind-sensor"),
         "cable": Loss(programs=("cable plain",), during=ip_link("x", "down"),
                       drops="no_carrier", audit="blind-sensor"),
         "idle": Loss(programs=("idle v3",), during=sent(packets, length),
-                     drops=Cause.NOT_READING, audit="socket-drops"),
+                     drops=DropCause.NOT_READING, audit="socket-drops"),
         "stop": Loss(programs=("stop v3",), before=asked("stop stop"),
-                     during=sent(packets, length), drops=Cause.STOPPED, audit="socket-drops"),
+                     during=sent(packets, length), drops=DropCause.STOPPED, audit="socket-drops"),
         "short": Loss(programs=("short v2:2048",), mtu=length + 3000, sent_mtu=length + 3000,
                       during=sent(20, length + 2500), drops="frames_cut", audit="frames-cut"),
         "clash": Loss(programs=("clash plain 7", "other plain 7"), during=sent(200),
                       drops="fanout group", audit="fanout-clash"),
         "workers": Loss(
             programs=("zeek-1 v3 9", "zeek-2 v3 9"), before=asked("stop zeek-2"),
-            during=sent(packets, length), drops=Cause.STOPPED, audit="socket-drops",
+            during=sent(packets, length), drops=DropCause.STOPPED, audit="socket-drops",
         ),
         "queues": Loss(programs=("queues v3 5:5",) * 3, before=queues, drops="",
                        audit="readers-and-queues"),
@@ -97,11 +97,11 @@ def losses(packets: int, length: int) -> dict[str, Loss]:
     }  # fmt: skip
 
 
-def said_by_drops(found: Interval, port: str) -> set[str]:
+def said_by_drops(found: DropsInterval, port: str) -> set[str]:
     rows = [row for row in found.rows if row.loss.where.endswith(port)]
     blind = {str(one.why) for one in found.blind if one.port == port}
-    causes = {str(row.loss.cause) for row in rows if row.loss.cause is not Cause.PLACE}
-    return causes | {row.loss.place for row in rows if row.loss.cause is Cause.PLACE} | blind
+    causes = {str(row.loss.cause) for row in rows if row.loss.cause is not DropCause.PLACE}
+    return causes | {row.loss.place for row in rows if row.loss.cause is DropCause.PLACE} | blind
 
 
 def said_by_audit(found: AuditAnswer, port: str) -> set[str]:
@@ -112,7 +112,7 @@ def said_by_audit(found: AuditAnswer, port: str) -> set[str]:
 PROGRAM = re.compile(r"(nsenter|ip|ethtool|kill|cat|ps) ")
 
 
-def commands(found: Interval, audited: AuditAnswer, made: Made) -> list[str]:
+def commands(found: DropsInterval, audited: AuditAnswer, made: Made) -> list[str]:
     """Commands that were printed for this host alone; what both say of others is left alone."""
     printed = [row.loss.do for row in found.rows]
     printed += [one.change for one in audited.findings]
@@ -135,7 +135,7 @@ def test_each_loss_is_said_by_both(own_sys: bool, packets: int, length: int) -> 
     with (
         made_sensor(own_sys=own_sys) as made,
         here() as host,
-        closing(Looks(host)) as looks,
+        closing(SocketLooks(host)) as looks,
     ):
         for name, one in made_losses.items():
             made.link(ports[name], f"x{ports[name]}", mtu=one.mtu, other_mtu=one.sent_mtu)
@@ -168,7 +168,7 @@ def test_each_loss_is_said_by_both(own_sys: bool, packets: int, length: int) -> 
 
     # Each process of a shared group has its own line, and its own cause.
     workers = [row for row in found.rows if row.loss.where.endswith(ports["workers"])]
-    assert {row.loss.cause for row in workers} == {Cause.STOPPED, Cause.NOT_READING}
+    assert {row.loss.cause for row in workers} == {DropCause.STOPPED, DropCause.NOT_READING}
     (refused,) = (row for row in found.rows if row.loss.where == ports["mtu"])
     assert refused.total == packets
     (seen,) = (one for one in audited.findings if one.where.startswith(ports["mtu"]))

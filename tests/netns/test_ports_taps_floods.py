@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.testbed.hosts.api import Json, Link, Port
+from nodrop.testbed.hosts.api import Json, LabPort, Link
 from tests.netns.replays import (
     DEADLINE_S,
     FLOWS,
@@ -32,10 +32,10 @@ def second(link: Link, label: str) -> Link:
     pair = ["mtu", "3000", "type", "veth", "peer", "name", rx, "mtu", "3000"]
     argv = ["ip", "link", "add", tx, *pair, "netns", f"nodrop-{label}-rcv"]
     link.tx.host.run(argv)
-    for port in (Port(host=link.tx.host, name=tx), Port(host=link.rx.host, name=rx)):
+    for port in (LabPort(host=link.tx.host, name=tx), LabPort(host=link.rx.host, name=rx)):
         port.host.run(["ethtool", "-K", port.name, "gro", "off", "gso", "off", "tso", "off"])
         port.host.run(["ip", "link", "set", port.name, "arp", "off", "up"])
-    return Link(tx=Port(host=link.tx.host, name=tx), rx=Port(host=link.rx.host, name=rx))
+    return Link(tx=LabPort(host=link.tx.host, name=tx), rx=LabPort(host=link.rx.host, name=rx))
 
 
 def over_both(first: Link, second: Link, replay: Json) -> tuple[Json, list[Json]]:
@@ -148,7 +148,7 @@ def _tun() -> None:
 
 @pytest.mark.usefixtures("_tun")
 def test_frames_written_to_a_tap_are_received_on_it(link: Link, trace: Path) -> None:
-    tap = Port(host=link.rx.host, name="ndtap0")
+    tap = LabPort(host=link.rx.host, name="ndtap0")
     tap.host.run(["ip", "tuntap", "add", tap.name, "mode", "tap"])
     tap.host.run(["ip", "link", "set", tap.name, "mtu", "3000", "arp", "off", "up"])
     for load in ({"speed": 20}, {"top_speed": True}):

@@ -11,13 +11,13 @@ import sys
 
 from nodrop.errors import NodropError
 from nodrop.tune.applying import parse, plan
-from nodrop.tune.device import Live, Piece, see_own_ports
+from nodrop.tune.device import LiveDevice, Piece, see_own_ports
 from nodrop.tune.kept import apply_and_keep
 
 PORT = "eth1"
 
 
-class Dying(Live):
+class Dying(LiveDevice):
     def __init__(self, after: int) -> None:
         super().__init__()
         self.after = after
@@ -30,7 +30,7 @@ class Dying(Live):
 
 
 def show() -> None:
-    live = Live()
+    live = LiveDevice()
     state = {str(one): live.read(one) for one in live.pieces(PORT)}
     sys.stdout.write(json.dumps(state) + "\n")
     sys.stdout.flush()

@@ -10,8 +10,8 @@ import pytest
 from nodrop_studies.samples import (
     BadNameError,
     Channel,
-    Condition,
     FigureName,
+    StudyCondition,
     WorkbookName,
     parse_folder_name,
     parse_memory,
@@ -19,7 +19,7 @@ from nodrop_studies.samples import (
 )
 from tests.slow.import_fixtures import published_data
 
-VM_1_3 = Condition(
+VM_1_3 = StudyCondition(
     engine="vm",
     trace="bigFlows.pcap",
     workers=4,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop_studies.check import Entry, check, read_entries
+from nodrop_studies.check import ExpectedFigure, check, read_entries
 from tests.slow.import_fixtures import EVE, SYSSTAT, published_data, write_workbook
 
 RECEIVER = "data/bm,t.pcap,1,em2,enp34s0,4,5,1,receiver,sysstat.xlsx"
@@ -141,7 +141,7 @@ samples  %        linenr info                 app name                 symbol na
 def test_an_operation_gives_what_its_definition_says(
     folder: Path, recipe: Mapping[str, Any], expected: float
 ) -> None:
-    entry = Entry.model_validate(
+    entry = ExpectedFigure.model_validate(
         {"id": "x", "recipe": {"file": RECEIVER, **recipe}, "expected": expected, "tolerance": 0}
     )
     (outcome,) = check([entry], folder).outcomes
@@ -167,7 +167,7 @@ def test_an_operation_gives_what_its_definition_says(
 def test_what_cannot_be_computed_is_a_miss_with_a_reason(
     folder: Path, recipe: Mapping[str, Any], words: str
 ) -> None:
-    entry = Entry.model_validate(
+    entry = ExpectedFigure.model_validate(
         {"id": "x", "recipe": {"file": RECEIVER, **recipe}, "expected": 0, "tolerance": 1e9}
     )
     (outcome,) = check([entry], folder).outcomes
@@ -179,9 +179,9 @@ def test_what_cannot_be_computed_is_a_miss_with_a_reason(
 def test_a_published_figure_that_disagrees_is_flagged_and_no_miss(folder: Path) -> None:
     recipe = {"op": "record", "file": RECEIVER, "column": "%CPU", "record": 2}
     made = {"id": "x", "recipe": recipe, "expected": 12, "tolerance": 0, "published": 12.3}
-    loose = Entry.model_validate({**made, "published_tolerance": 0.5})
-    tight = Entry.model_validate({**made, "published_tolerance": 0.2})
-    wrong = Entry.model_validate({**made, "expected": 12.1})
+    loose = ExpectedFigure.model_validate({**made, "published_tolerance": 0.5})
+    tight = ExpectedFigure.model_validate({**made, "published_tolerance": 0.2})
+    wrong = ExpectedFigure.model_validate({**made, "expected": 12.1})
     outcomes = check([loose, tight, wrong], folder).outcomes
     assert [(o.hit, o.published_disagrees) for o in outcomes] == [
         (True, False),

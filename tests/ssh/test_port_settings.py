@@ -10,7 +10,7 @@ import pytest
 from nodrop import plugins
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem, NotReady
-from nodrop.testbed.hosts.api import Action
+from nodrop.testbed.hosts.api import UndoAction
 from nodrop.testbed.hosts.journal import DiskJournal
 from nodrop.testbed.labs.nic import put_back, settings_of
 from nodrop.testbed.labs.ssh import SshLab
@@ -77,4 +77,4 @@ def test_a_journal_names_settings_and_nothing_else(
     with no_settings if fails else nullcontext(), DiskJournal.create() as journal:
         netns = f"nodrop-{journal.label}-rcv"  # it is not there: nothing is to be done
         home = [netns, "x", "1", settings]
-        journal.push(what="port x at home", action=Action.RETURN_PORT, arguments=home)
+        journal.push(what="port x at home", action=UndoAction.RETURN_PORT, arguments=home)

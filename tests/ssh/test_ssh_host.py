@@ -18,7 +18,7 @@ import pytest
 from nodrop.errors import LabProblem, NodeDied
 from nodrop.testbed.hosts import ssh
 from nodrop.testbed.hosts.api import SpawnRequest
-from nodrop.testbed.hosts.control_groups import Looks
+from nodrop.testbed.hosts.control_groups import SocketLooks
 from nodrop.testbed.hosts.node import file_sha256, find_node_binary
 from nodrop.testbed.hosts.processes import ended, environment, labelled_processes
 from nodrop.testbed.hosts.ssh import NODE_FOLDER, SshHost
@@ -97,7 +97,7 @@ def test_a_look_at_captures_knows_programs_by_the_pids_of_that_host(
     ):
         assert program.stdin is not None and program.stdout is not None
         pid = int(program.stdout.readline())
-        with closing(Looks(host)) as looks:
+        with closing(SocketLooks(host)) as looks:
             seen = looks()
         program.stdin.close()
         program.wait(END_S)

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.config.asked import AbQuestion, CapacityQuestion, Sensor, goal_ratio, resumed_command
+from nodrop.config.asked import (
+    AbQuestion,
+    CapacityQuestion,
+    UserSensor,
+    goal_ratio,
+    resumed_command,
+)
 from nodrop.config.experiment import asked_experiment
 from nodrop.config.units import time_s
 from nodrop.errors import BadInput
@@ -98,7 +104,7 @@ def test_what_a_search_by_detections_cannot_have(tmp_path: Path, setting: str, w
 
 @pytest.mark.parametrize("threads", ["3", "auto", None])
 def test_the_users_own_sensor_is_in_the_table(tmp_path: Path, threads: str | None) -> None:
-    sensor = Sensor(config="my.yaml", binary="/opt/suricata", threads=threads)
+    sensor = UserSensor(config="my.yaml", binary="/opt/suricata", threads=threads)
     expected = {"config": str(tmp_path / "my.yaml"), "binary": "/opt/suricata"}
     expected |= {} if threads is None else {"threads": 3 if threads == "3" else "auto"}
     capacity = CapacityQuestion(trace="x", sensor=sensor).table(tmp_path)

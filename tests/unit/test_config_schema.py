@@ -18,7 +18,7 @@ from nodrop.errors import BadInput
 from nodrop.testbed.labs.netns import NetnsFile
 from nodrop.testbed.labs.ssh import SshFile
 from nodrop.testbed.suts.sink import SinkOptions
-from nodrop.testbed.suts.suricata.counters import SuricataOptions
+from nodrop.testbed.suts.suricata.sut_options import SuricataOptions
 from tools.schemas import schemas
 
 ROOT = Path(__file__).parents[2]

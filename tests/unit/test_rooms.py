@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from collections import Counter
@@ -92,6 +93,25 @@ def test_every_room_stands_on_one_of_eight_floors() -> None:
 def test_a_modules_name_stands_in_one_room() -> None:
     names = Counter(path.stem for path in (ROOT / "src/nodrop").rglob("*.py"))
     assert {name for name, n in names.items() if n > 1} == {"__init__"} | SAME_PART | SAME_SUBJECT
+
+
+TWICE = {
+    "Asked", "FlowSizes", "Knob", "LateBurst", "Line", "Loss", "Program", "Ramp", "Row",
+}  # fmt: skip
+"""Names that two classes have: take some away, add none."""
+
+
+def test_a_class_name_stands_once() -> None:
+    """Generated types of events (protocol.py) are named as their structs are, in Rust."""
+    files = [*ROOT.glob("src/**/*.py"), *ROOT.glob("packages/*/src/**/*.py")]
+    names = Counter(
+        node.name
+        for file in files
+        if file.name != "protocol.py"
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, times in names.items() if times > 1} == TWICE
 
 
 @pytest.mark.parametrize(("patterns", "most"), MOST_LINES)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.untrusted.folder import Refused, _whole
+from nodrop.untrusted.folder import RefusedFile, _whole
 
 
 def test_a_regular_file_that_has_nothing_to_read_now_is_refused() -> None:
@@ -14,7 +14,7 @@ def test_a_regular_file_that_has_nothing_to_read_now_is_refused() -> None:
     try:
         with (
             os.fdopen(reading, "rb") as file,
-            pytest.raises(Refused, match="nothing to read"),
+            pytest.raises(RefusedFile, match="nothing to read"),
         ):
             _whole(file, Path("kmsg"), 100)
     finally:

@@ -18,7 +18,7 @@ from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.images.guest_assets import make_assets
 from nodrop.testbed.setups import qemu
-from nodrop.testing.fakes import FakeJournal, World
+from nodrop.testing.fakes import FakeJournal, FakeWorld
 
 pytestmark = pytest.mark.timeout(240)
 COUNT, RATE = 2000, 400
@@ -37,7 +37,7 @@ def guest(tmp_path: Path) -> Iterator[GuestHost]:
         ring_size=256,
     )
     here = LocalHost(name="here", node=find_node_binary(), label="sctp")
-    journal = FakeJournal(World())
+    journal = FakeJournal(FakeWorld())
     running = qemu.boot(machine, None, on=here, work=tmp_path, journal=journal, timeout_s=BOOT_S)
     yield running.host
     running.close()

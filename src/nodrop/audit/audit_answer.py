@@ -16,7 +16,7 @@ from nodrop.audit import reading
 from nodrop.audit import spread_kinds as spread
 from nodrop.audit.port_kinds import not_parted
 from nodrop.audit.real_flows import Watching
-from nodrop.audit.world import Costs, Finding, Kind, Role, World
+from nodrop.audit.world import AuditFinding, Costs, JudgedSnapshot, Kind, PortRole
 from nodrop.errors import NodropError
 from nodrop.results.records import Model, NotNegative
 from nodrop.sensor.snapshot import Missing
@@ -43,9 +43,9 @@ KINDS: tuple[Kind, ...] = (
 )
 
 
-def findings(world: World) -> tuple[Finding, ...]:
+def findings(world: JudgedSnapshot) -> tuple[AuditFinding, ...]:
     return tuple(
-        Finding(kind=kind, seen=seen)
+        AuditFinding(kind=kind, seen=seen)
         for kind in KINDS
         if world.role in kind.roles
         for seen in kind.look(world)
@@ -118,13 +118,13 @@ def audited(host: Host, asked: Asked) -> AuditAnswer:
     config = None if asked.config is None else Path(asked.config)
     files = [] if config is None else [str(config.absolute())]
     seen = reading.look(host, ports=asked.ports, files=files)
-    world = reading.judged(seen, role=Role(asked.role), config=config, ports=asked.ports)
+    world = reading.judged(seen, role=PortRole(asked.role), config=config, ports=asked.ports)
     if asked.watch_s is not None:
         world = Watching().watched(world, asked.watch_s)
     return answer(world, took_s=time.monotonic() - began)
 
 
-def answer(world: World, *, took_s: float) -> AuditAnswer:
+def answer(world: JudgedSnapshot, *, took_s: float) -> AuditAnswer:
     found = findings(world)
     missing = (*world.missing, *not_parted(world), *capture.not_counted(world))
     return AuditAnswer(
@@ -139,13 +139,13 @@ def answer(world: World, *, took_s: float) -> AuditAnswer:
     )
 
 
-def _exit_code(found: Sequence[Finding], missing: Sequence[Missing]) -> int:
+def _exit_code(found: Sequence[AuditFinding], missing: Sequence[Missing]) -> int:
     if any(not is_note(one.kind) for one in found):
         return FOUND
     return CANNOT_TELL if missing else 0
 
 
-def _finding(found: Finding) -> FindingAnswer:
+def _finding(found: AuditFinding) -> FindingAnswer:
     kind, seen = found.kind, found.seen
     return FindingAnswer(
         id=kind.id,

@@ -8,10 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nodrop.audit.world import Costs, Kind, Read, Role, Seen, Settings, World, matters, share
+from nodrop.audit.world import (
+    Costs,
+    FindingEvidence,
+    JudgedSnapshot,
+    Kind,
+    PortRole,
+    Read,
+    Settings,
+    matters,
+    share,
+)
 from nodrop.config.units import count_of, format_cpus
 from nodrop.sensor.slots import slot_needed
-from nodrop.sensor.snapshot import FANOUT, QUEUE, Missing, Port, Program, Socket
+from nodrop.sensor.snapshot import FANOUT, QUEUE, CapturingProgram, Missing, SnapshotPort, Socket
 from nodrop.sensor.suricata_counters import lost_analysis
 
 STALL_MS = 200
@@ -32,12 +42,12 @@ def tolerance_ms(one: Socket) -> int | None:
     return one.blocks * one.retire_ms
 
 
-def _short_rings(world: World) -> Iterator[Seen]:
+def _short_rings(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port, program, held in world.captures():
         known = [ms for one in held if (ms := tolerance_ms(one)) is not None]
         if known and min(known) < STALL_MS:
             one = next(one for one in held if tolerance_ms(one) == min(known))
-            yield Seen(
+            yield FindingEvidence(
                 where=f"{program}, {port}",
                 says=f"its ring holds {min(known)} ms, however few packets come",
                 read=(
@@ -51,7 +61,7 @@ def _short_rings(world: World) -> Iterator[Seen]:
             )
 
 
-def _clashes(world: World) -> Iterator[Seen]:
+def _clashes(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     groups: dict[tuple[int, int], list[Socket]] = {}
     for one in world.sockets:
         if one.fanout_id is not None:
@@ -62,7 +72,7 @@ def _clashes(world: World) -> Iterator[Seen]:
         one_by_design = len(names) == 1 and (names.pop() or "").startswith(SEVERAL_PROCESSES)
         if len(owners) > 1 and not one_by_design:
             who = " and ".join(owners.values())
-            yield Seen(
+            yield FindingEvidence(
                 where=members[0].port or f"port {members[0].index}",
                 says=f"{who} share one fanout group: each sees only a part of the packets",
                 read=(Read(f"id {number}, {count_of(len(members), 'socket')}", DIAG),),
@@ -71,7 +81,7 @@ def _clashes(world: World) -> Iterator[Seen]:
     for port, program, held in world.captures():
         loose = [one for one in held if one.described and one.fanout_id is None]
         if len(held) > 1 and loose and (program.suricata or len(loose) > 1):
-            yield Seen(
+            yield FindingEvidence(
                 where=f"{program}, {port}",
                 says=f"{count_of(len(loose), 'socket')} of {len(held)} in no fanout group: each "
                 "takes every packet",
@@ -88,7 +98,7 @@ def _clashes(world: World) -> Iterator[Seen]:
             and loose
             and len(program.capturing) < _wants(world, program, port)
         ):
-            yield Seen(
+            yield FindingEvidence(
                 where=f"{program}, {port}",
                 says=f"one socket in no fanout group where {_wants(world, program, port)} threads "
                 "are asked for: it was refused its group, and works with one thread",
@@ -100,7 +110,7 @@ def _clashes(world: World) -> Iterator[Seen]:
         for entry in entries(settings):
             cluster, name = str(entry.get("cluster-id", "")), str(entry.get("interface", ""))
             if cluster and taken.get(cluster, name) != name and name != "default":
-                yield Seen(
+                yield FindingEvidence(
                     where=settings.path,
                     says=f"{taken[cluster]} and {name} have one cluster-id: the second port is "
                     "refused (EINVAL)",
@@ -116,7 +126,9 @@ def entries(settings: Settings) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def entry_of(world: World, program: Program, port: Port) -> Mapping[str, Any]:
+def entry_of(
+    world: JudgedSnapshot, program: CapturingProgram, port: SnapshotPort
+) -> Mapping[str, Any]:
     """Settings of a port; empty if they are not known."""
     settings = world.settings.get(program.pid)
     for entry in entries(settings) if settings else ():
@@ -125,31 +137,31 @@ def entry_of(world: World, program: Program, port: Port) -> Mapping[str, Any]:
     return {}
 
 
-def _wants(world: World, program: Program, port: Port) -> int:
+def _wants(world: JudgedSnapshot, program: CapturingProgram, port: SnapshotPort) -> int:
     """Threads that the file asks for; 0: as many as there are CPUs, or not known."""
     said = str(entry_of(world, program, port).get("threads", ""))
     return int(said) if said.isdecimal() else 0
 
 
-def _seconds(world: World) -> Iterator[Seen]:
+def _seconds(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.ports:
         takers = [program for at, program, _ in world.captures() if at is port]
         main = [program for program in takers if program.suricata] or takers
-        first = main[0].pid if main and world.role is Role.SENSOR else None
+        first = main[0].pid if main and world.role is PortRole.SENSOR else None
         groups = {one.fanout_id for one in world.listening(port) if one.pid == first} - {None}
         for one in world.listening(port):
-            if world.role is Role.SENSOR and one.pid in (first, None):
+            if world.role is PortRole.SENSOR and one.pid in (first, None):
                 continue
             if one.fanout_id in groups:  # it takes a part away: fanout-clash
                 continue
-            if one.filtered is not False or (first is None and world.role is Role.SENSOR):
+            if one.filtered is not False or (first is None and world.role is PortRole.SENSOR):
                 continue
             same = [s for s in world.listening(port) if s.pid == one.pid]
             if one is not same[0] and one.pid is not None:
                 continue
             end = f"end it (kill {one.pid}), or give it a filter" if one.pid else "end it"
             every = "" if one.index else ", and each packet of every other port"
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says=f"{one.owner} takes each packet as well{every}",
                 read=(Read(f"inode {one.inode}, no filter", DIAG),),
@@ -157,7 +169,7 @@ def _seconds(world: World) -> Iterator[Seen]:
             )
 
 
-def _readers(world: World) -> Iterator[Seen]:
+def _readers(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port, program, held in world.captures():
         members = [one for one in held if one.fanout_type == QUEUE]
         queues, readers = port.queues, len(members)
@@ -170,7 +182,7 @@ def _readers(world: World) -> Iterator[Seen]:
             else f"{queues} queues for {readers} readers: {queues % readers} of them have one "
             "queue more"
         )
-        yield Seen(
+        yield FindingEvidence(
             where=f"{program}, {port}",
             says=says,
             read=(
@@ -181,12 +193,12 @@ def _readers(world: World) -> Iterator[Seen]:
         )
 
 
-def _crowded(world: World) -> Iterator[Seen]:
+def _crowded(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for program in world.programs:
         workers = program.capturing
         cpus = {cpu for thread in workers for cpu in thread.allowed}
         if workers and len(workers) > len(cpus):
-            yield Seen(
+            yield FindingEvidence(
                 where=str(program),
                 says=f"{count_of(len(workers), 'capture thread')} on {count_of(len(cpus), 'CPU')}",
                 read=(
@@ -206,7 +218,7 @@ def _crowded(world: World) -> Iterator[Seen]:
                 pinned[thread.allowed] = pinned.get(thread.allowed, 0) + 1
         for (cpu,), number in pinned.items():
             if number > 1 and len(workers) <= len(cpus):
-                yield Seen(
+                yield FindingEvidence(
                     where=str(program),
                     says=f"{number} capture threads are pinned to CPU {cpu}",
                     read=(Read(f"Cpus_allowed_list {cpu}", f"/proc/{program.pid}/task/*/status"),),
@@ -214,13 +226,13 @@ def _crowded(world: World) -> Iterator[Seen]:
                 )
 
 
-def _isolated(world: World) -> Iterator[Seen]:
+def _isolated(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for program in world.programs:
         workers = program.capturing
         cpus = {cpu for thread in workers for cpu in thread.allowed}
         if workers and world.isolated and not cpus & {*world.isolated}:
             isolated = format_cpus(world.isolated)
-            yield Seen(
+            yield FindingEvidence(
                 where=str(program),
                 says=f"CPUs {isolated} are kept free for it, and none of its capture threads may "
                 "run there",
@@ -236,11 +248,11 @@ def _isolated(world: World) -> Iterator[Seen]:
             )
 
 
-def _large_rings(world: World) -> Iterator[Seen]:
+def _large_rings(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for program in world.programs:
         total = sum(one.ring_bytes for one in world.sockets if one.pid == program.pid)
         if world.memory_bytes and total * MEMORY_SHARE > world.memory_bytes:
-            yield Seen(
+            yield FindingEvidence(
                 where=str(program),
                 says=f"its rings take {total / MIB:,.0f} MiB, {share(total, world.memory_bytes)} "
                 "of the memory",
@@ -252,7 +264,7 @@ def _large_rings(world: World) -> Iterator[Seen]:
             )
 
 
-def _cut(world: World) -> Iterator[Seen]:
+def _cut(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port, program, held in world.captures():
         one = held[0]
         needs = slot_needed(
@@ -262,7 +274,7 @@ def _cut(world: World) -> Iterator[Seen]:
             suricata=program.suricata,
         )
         if needs is not None:
-            yield Seen(
+            yield FindingEvidence(
                 where=f"{program}, {port}",
                 says=f"slots of {one.frame_bytes:,} bytes, and frames of an MTU of "
                 f"{port.mtu:,} need {needs:,}: longer ones are cut",
@@ -277,10 +289,10 @@ def _cut(world: World) -> Iterator[Seen]:
             )
 
 
-def not_counted(world: World) -> Iterator[Missing]:
+def not_counted(world: JudgedSnapshot) -> Iterator[Missing]:
     """Losses of programs whose counters say nothing of what came: they began just now, or read them
     again and again, which sets them to zero."""
-    for port, program, held in world.captures() if world.role is Role.SENSOR else ():
+    for port, program, held in world.captures() if world.role is PortRole.SENSOR else ():
         came = port.statistics.get("rx_packets", 0)
         empty = all((one.packets, one.drops) == (0, 0) and one.filtered is False for one in held)
         if came and empty and not program.suricata:
@@ -291,14 +303,14 @@ def not_counted(world: World) -> Iterator[Missing]:
             )
 
 
-def _dropped(world: World) -> Iterator[Seen]:
+def _dropped(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for program in world.programs:
         held = [one for one in world.sockets if one.pid == program.pid and one.captures]
         lost = sum(one.drops or 0 for one in held)
         arrived = lost + sum(one.packets or 0 for one in held)
         if not program.suricata and matters(lost, arrived):
             ports = ", ".join(sorted({one.port or "every port" for one in held}))
-            yield Seen(
+            yield FindingEvidence(
                 where=f"{program}, {ports}",
                 says=f"{lost:,} of {arrived:,} packets that came to its sockets were lost there "
                 f"({share(lost, arrived)}) since it was started, or last read its counters",
@@ -315,7 +327,7 @@ def _dropped(world: World) -> Iterator[Seen]:
             lost, arrived = counts.drops, counts.packets
             if matters(lost, arrived):
                 since = f" in {program.uptime_s:,.0f} s" if program.uptime_s else ""
-                yield Seen(
+                yield FindingEvidence(
                     where=f"{program}, {name}",
                     says=f"{lost:,} of {arrived:,} packets that came to its rings were lost there"
                     f"{since} ({share(lost, arrived)} = dropped / arrived; arrived includes the "
@@ -326,11 +338,11 @@ def _dropped(world: World) -> Iterator[Seen]:
                 )
 
 
-def _lost_analysis(finding: str, world: World) -> Iterator[Seen]:
+def _lost_analysis(finding: str, world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for program in world.programs:
         for row, counter in lost_analysis(program.counters):
             if row.finding == finding and (times := program.counters[counter]):
-                yield Seen(
+                yield FindingEvidence(
                     where=str(program),
                     says=f"{row.loses} ({row.setting}): {count_of(times, 'time')}, and no packet "
                     "counts as lost",
@@ -340,12 +352,12 @@ def _lost_analysis(finding: str, world: World) -> Iterator[Seen]:
                 )
 
 
-def _checksums(world: World) -> Iterator[Seen]:
+def _checksums(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for program in world.programs:
         for name, counts in program.answers.ports.items() if program.answers else ():
             bad, arrived = counts.invalid_checksums, counts.packets
             if bad * 100 > arrived:
-                yield Seen(
+                yield FindingEvidence(
                     where=f"{program}, {name}",
                     says=f"{bad:,} of {arrived:,} packets have a wrong checksum and are not "
                     f"looked at ({share(bad, arrived)})",
@@ -359,7 +371,7 @@ SLACK_S = 10
 """Suricata's counts of one snapshot differ in age by up to 3 s."""
 
 
-def _stolen(world: World) -> Iterator[Seen]:
+def _stolen(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for program in world.programs:
         said = program.counters
         if not program.uptime_s or "capture.kernel_packets" not in said:
@@ -368,7 +380,7 @@ def _stolen(world: World) -> Iterator[Seen]:
         decoded = said.get("decoder.pkts", 0)
         slack = max(decoded / 100, SLACK_S * decoded / max(program.uptime_s, SLACK_S))
         if decoded - read > slack:
-            yield Seen(
+            yield FindingEvidence(
                 where=str(program),
                 says=f"it decoded {decoded - read:,} packets more than its sockets say they gave: "
                 "somebody else read, and so reset, their counts",
@@ -381,11 +393,11 @@ def _stolen(world: World) -> Iterator[Seen]:
             )
 
 
-def _not_the_file(world: World) -> Iterator[Seen]:
+def _not_the_file(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for program in world.programs:
         settings = world.settings.get(program.pid)
         if settings and settings.newer:
-            yield Seen(
+            yield FindingEvidence(
                 where=str(program),
                 says=f"{settings.path} was written after Suricata was started: what runs "
                 "is another configuration",
@@ -394,11 +406,11 @@ def _not_the_file(world: World) -> Iterator[Seen]:
             )
 
 
-def _memory_limits(world: World) -> Iterator[Seen]:
+def _memory_limits(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for program in world.programs:
         for hits in program.memory_hits:
             if hits.times:
-                yield Seen(
+                yield FindingEvidence(
                     where=str(program),
                     says=f"its control group reached the memory limit "
                     f"{count_of(hits.times, 'time')}",
@@ -407,8 +419,8 @@ def _memory_limits(world: World) -> Iterator[Seen]:
                 )
 
 
-def _quotas(world: World) -> Iterator[Seen]:
-    sensor = world.role is Role.SENSOR
+def _quotas(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
+    sensor = world.role is PortRole.SENSOR
     held = [(str(p), p.quotas, len(p.capturing)) for p in world.programs] if sensor else []
     seen = set()
     for who, quotas, threads in held or [("nodrop and what it starts", world.own_quotas, 0)]:
@@ -416,7 +428,7 @@ def _quotas(world: World) -> Iterator[Seen]:
             tight = quota.throttled_periods or quota.cpus < max(threads, 1)
             if tight and (who, quota.group) not in seen and (held or not sensor):
                 seen.add((who, quota.group))
-                yield Seen(
+                yield FindingEvidence(
                     where=who,
                     says=f"it may use {quota.cpus:g} CPUs, and stands still for the rest of each "
                     f"period: {quota.throttled_words}",
@@ -440,9 +452,9 @@ def _file(group: str) -> str:
     return "cpu.cfs_quota_us" if group.startswith("/sys/fs/cgroup/cpu") else "cpu.max"
 
 
-def _blind(world: World) -> Iterator[Seen]:
+def _blind(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     if not world.ports and not world.missing:
-        yield Seen(
+        yield FindingEvidence(
             where="this host",
             says="no program captures packets on any port",
             read=(Read("no socket that takes each packet of a port", DIAG),),
@@ -450,21 +462,21 @@ def _blind(world: World) -> Iterator[Seen]:
         )
     for port in world.ports:
         if port.up is False:
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says="it is down: no packet comes in",
                 read=(Read("no UP", port.state_at),),
                 change=f"{port.enter}ip link set {port} up; then restart what captures there",
             )
         elif port.carrier is False:
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says="it has no carrier: its cable, or the port at its other end, is off",
                 read=(Read("NO-CARRIER", port.state_at),),
                 change=f"{port.enter}ethtool {port}   # the cable, and the port at its other end",
             )
         if not any(one.captures for one in world.listening(port)):
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says="no program captures there: nothing that comes in is looked at",
                 read=(Read("no socket that takes each packet of it", DIAG),),
@@ -504,7 +516,7 @@ FIRST = (
         source="Linux Documentation/scheduler/sched-bwc.rst; kubeshark #1477",
         not_when="The quota is larger than its capture threads, and no period was throttled.",
         change="systemctl set-property UNIT CPUQuota=; docker update --cpus 0 NAME",
-        roles=(Role.SENSOR, Role.GENERATOR),
+        roles=(PortRole.SENSOR, PortRole.GENERATOR),
         look=_quotas,
     ),
     Kind(
@@ -623,7 +635,7 @@ SECONDS = (
         source="nodrop: 12 alternating blocks of 101,171 packets on veth",
         not_when="It has a filter (53 ns, which cannot be told from 0).",
         change="kill PID, or give it a filter",
-        roles=(Role.SENSOR, Role.GENERATOR),
+        roles=(PortRole.SENSOR, PortRole.GENERATOR),
         look=_seconds,
     ),
     Kind(

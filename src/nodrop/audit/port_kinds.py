@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nodrop.audit.world import Costs, Kind, Read, Role, Seen, World, matters
+from nodrop.audit.world import Costs, FindingEvidence, JudgedSnapshot, Kind, PortRole, Read, matters
 from nodrop.config.units import count_of
 from nodrop.ledger.hops import Beside, counter_of
 from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED, RxDropped, refused_frames
-from nodrop.sensor.snapshot import Missing, Port
+from nodrop.sensor.snapshot import Missing, SnapshotPort
 
 MERGE = {
     "rx-gro": ("gro", "Suricata switches it off when it starts"),
@@ -28,11 +28,11 @@ SENT_PAUSES = re.compile(r"tx_flow_control_xoff|tx_pause(_ctrl_phy)?|tx_xoff|por
 GOT_PAUSES = re.compile(r"rx_flow_control_xoff|rx_pause(_ctrl_phy)?|rx_xoff|port\.rx_xoff.*")
 
 
-def _arrived(port: Port) -> int:
+def _arrived(port: SnapshotPort) -> int:
     return port.statistics.get("rx_packets", 0)
 
 
-def _merging(world: World) -> Iterator[Seen]:
+def _merging(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.captured():
         on = [name for name in MERGE if name in port.features and port.features[name].on]
         if not on:
@@ -40,7 +40,7 @@ def _merging(world: World) -> Iterator[Seen]:
         says = "; ".join(f"{MERGE[name][0]} is on: {MERGE[name][1]}" for name in on)
         switches = [MERGE[name][0] for name in on if not port.features[name].fixed]
         change = f"{port.enter}ethtool -K {port} {' '.join(f'{name} off' for name in switches)}"
-        yield Seen(
+        yield FindingEvidence(
             where=port.where,
             says=says,
             read=tuple(Read(f"{name}: on", f"ethtool -k {port}") for name in on),
@@ -48,7 +48,7 @@ def _merging(world: World) -> Iterator[Seen]:
         )
 
 
-def _nic_lost(world: World) -> Iterator[Seen]:
+def _nic_lost(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.ports:
         missed = port.statistics.get("rx_missed_errors", 0)
         known = _driver_lost(port)
@@ -61,7 +61,7 @@ def _nic_lost(world: World) -> Iterator[Seen]:
         if port.ring and port.ring[0] < port.ring[1]:
             read.append(Read(f"ring {port.ring[0]} of {port.ring[1]}", f"ethtool -g {port}"))
             change = f"{port.enter}ethtool -G {port} rx {port.ring[1]}; else more queues or CPUs"
-        yield Seen(
+        yield FindingEvidence(
             where=port.where,
             says=f"at least {count_of(lost, 'packet')} died in the NIC since it came up: no "
             "capture program counts those",
@@ -70,7 +70,7 @@ def _nic_lost(world: World) -> Iterator[Seen]:
         )
 
 
-def _driver_lost(port: Port) -> dict[str, int]:
+def _driver_lost(port: SnapshotPort) -> dict[str, int]:
     return {
         name: value
         for name, value in port.driver_counters.items()
@@ -78,12 +78,12 @@ def _driver_lost(port: Port) -> dict[str, int]:
     }
 
 
-def _backlog(world: World) -> Iterator[Seen]:
+def _backlog(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     lost = {cpu: number for cpu, number in world.softnet_dropped.items() if number}
     through = [port for port in world.ports if port.rps or port.driver in BACKLOG_DRIVERS]
     if lost and through:
         cpus = ", ".join(f"CPU {cpu}: {number:,}" for cpu, number in lost.items())
-        yield Seen(
+        yield FindingEvidence(
             where=", ".join(port.where for port in through),
             says=f"{count_of(sum(lost.values()), 'packet')} of some port died since boot in the "
             "backlog that its packets go through",
@@ -92,11 +92,11 @@ def _backlog(world: World) -> Iterator[Seen]:
         )
 
 
-def _too_long(world: World) -> Iterator[Seen]:
+def _too_long(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.ports:
         lost = port.statistics.get("rx_length_errors", 0)
         if matters(lost, _arrived(port)):
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says=f"{count_of(lost, 'frame')} thrown away for the length: the port takes what "
                 f"its MTU of {port.mtu} allows",
@@ -109,12 +109,12 @@ def _too_long(world: World) -> Iterator[Seen]:
             )
 
 
-def _damaged(world: World) -> Iterator[Seen]:
+def _damaged(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.ports:
         for name in ("rx_crc_errors", "rx_frame_errors"):
             lost = port.statistics.get(name, 0)
             if matters(lost, _arrived(port)):
-                yield Seen(
+                yield FindingEvidence(
                     where=port.where,
                     says=f"{count_of(lost, 'frame')} came damaged and were thrown away",
                     read=(Read(f"{name} {lost}", port.files(f"statistics/{name}")),),
@@ -122,14 +122,14 @@ def _damaged(world: World) -> Iterator[Seen]:
                 )
 
 
-def _slow(world: World) -> Iterator[Seen]:
+def _slow(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.ports:
         half = port.duplex == "half"
         if port.node is not None and (
             half or (port.speed_mbit or SLOWEST_MBIT + 1) <= SLOWEST_MBIT
         ):
             duplex = f", {port.duplex} duplex" if port.duplex else ""
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says=f"its link runs at {port.speed_mbit} Mbit/s{duplex}",
                 read=(
@@ -140,13 +140,13 @@ def _slow(world: World) -> Iterator[Seen]:
             )
 
 
-def _narrow(world: World) -> Iterator[Seen]:
+def _narrow(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.ports if not world.hypervisor else ():
         for what in ("width", "speed"):
             now, most = (port.pcie.get(f"{when}_link_{what}") for when in ("current", "max"))
             values = [re.match(r"[\d.]+", one or "") for one in (now, most)]
             if all(values) and float(values[0][0]) < float(values[1][0]):  # type: ignore[index]
-                yield Seen(
+                yield FindingEvidence(
                     where=port.where,
                     says=f"its slot gives a link {what} of {now}, and the NIC has {most}",
                     read=tuple(
@@ -160,8 +160,8 @@ def _narrow(world: World) -> Iterator[Seen]:
                 )
 
 
-def _pauses(world: World) -> Iterator[Seen]:
-    sensor = world.role is Role.SENSOR
+def _pauses(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
+    sensor = world.role is PortRole.SENSOR
     names, says = (
         (SENT_PAUSES, "it told its switch to wait {}: losses happen there, where nobody counts")
         if sensor
@@ -170,7 +170,7 @@ def _pauses(world: World) -> Iterator[Seen]:
     for port in world.ports:
         found = {n: v for n, v in port.driver_counters.items() if v and names.fullmatch(n)}
         if found:
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says=says.format(count_of(max(found.values()), "time")),
                 read=tuple(Read(f"{n} {v}", f"ethtool -S {port}") for n, v in found.items()),
@@ -178,11 +178,11 @@ def _pauses(world: World) -> Iterator[Seen]:
             )
 
 
-def _only_its_own(world: World) -> Iterator[Seen]:
+def _only_its_own(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     watched = {port.where: port for port, program, _ in world.captures() if program.watches}
     for port in watched.values():
         if port.promiscuous is False:
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says="it is not promiscuous: frames to other addresses do not reach the sensor",
                 read=(Read("promiscuity 0", port.state_at),),
@@ -191,10 +191,10 @@ def _only_its_own(world: World) -> Iterator[Seen]:
             )
 
 
-def _refused(world: World) -> Iterator[Seen]:
+def _refused(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.ports:
         if lost := port.statistics.get("tx_dropped", 0):
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says=f"{count_of(lost, 'packet')} that a program sent did not leave",
                 read=(Read(f"tx_dropped {lost}", port.files("statistics/tx_dropped")),),
@@ -202,7 +202,7 @@ def _refused(world: World) -> Iterator[Seen]:
             )
 
 
-def rx_dropped(world: World, port: Port) -> RxDropped:
+def rx_dropped(world: JudgedSnapshot, port: SnapshotPort) -> RxDropped:
     """Since the port is there. Those that no protocol wanted are in rx_packets as well."""
     number = port.statistics.get("rx_dropped", 0)
     backlog = sum(world.softnet_dropped.values())
@@ -223,7 +223,7 @@ def rx_dropped(world: World, port: Port) -> RxDropped:
     return RxDropped(lost=lost, unknown=0, no_loss=number - lost)
 
 
-def _refused_frames(world: World) -> Iterator[Seen]:
+def _refused_frames(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.captured():
         lost, peer = rx_dropped(world, port).lost, port.peer
         if not matters(lost, _arrived(port)):
@@ -244,7 +244,7 @@ def _refused_frames(world: World) -> Iterator[Seen]:
             if peer.mtu and port.mtu and peer.mtu > port.mtu:
                 why = f"its MTU is {port.mtu}, and its peer {peer.where} sends up to {peer.mtu}"
                 change = f"{port.enter}ip link set {port} mtu {peer.mtu}"
-        yield Seen(
+        yield FindingEvidence(
             where=port.where,
             says=f"it refused {count_of(lost, 'packet')} that no capture program had: {why}",
             read=tuple(read),
@@ -252,9 +252,9 @@ def _refused_frames(world: World) -> Iterator[Seen]:
         )
 
 
-def not_parted(world: World) -> Iterator[Missing]:
+def not_parted(world: JudgedSnapshot) -> Iterator[Missing]:
     """Packets in rx_dropped that may be lost or not: no counter parts them."""
-    for port in world.captured() if world.role is Role.SENSOR else ():
+    for port in world.captured() if world.role is PortRole.SENSOR else ():
         if unknown := rx_dropped(world, port).unknown:
             needs = (
                 "tx_dropped of its peer, whose namespace no process is in that may be read"
@@ -266,10 +266,10 @@ def not_parted(world: World) -> Iterator[Missing]:
             yield Missing(what, needs)
 
 
-def _not_for_us(world: World) -> Iterator[Seen]:
+def _not_for_us(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.captured():
         if number := rx_dropped(world, port).no_loss:
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says=f"rx_dropped {number:,} is no loss of the sensor: it had these packets "
                 "before the stack found nobody else for them",
@@ -278,7 +278,7 @@ def _not_for_us(world: World) -> Iterator[Seen]:
             )
 
 
-def _driver(world: World) -> Iterator[Seen]:
+def _driver(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.captured():
         if port.driver in LOSE_IN_RX_DROPPED:
             says = f"{port.driver} counts what it lost in rx_dropped: libpcap shows none of it"
@@ -289,7 +289,7 @@ def _driver(world: World) -> Iterator[Seen]:
             )
         else:
             continue
-        yield Seen(
+        yield FindingEvidence(
             where=port.where,
             says=says,
             read=(Read(f"driver {port.driver}", f"ethtool -i {port}"),),
@@ -297,7 +297,7 @@ def _driver(world: World) -> Iterator[Seen]:
         )
 
 
-BOTH = (Role.SENSOR, Role.GENERATOR)
+BOTH = (PortRole.SENSOR, PortRole.GENERATOR)
 FIRST = (
     Kind(
         id="merged-frames",
@@ -403,7 +403,7 @@ SENDING = (
         source="Linux rtnl_link_stats64",
         not_when="The counter is 0.",
         change="ip link set PORT txqueuelen 10000, or a lower load",
-        roles=(Role.GENERATOR,),
+        roles=(PortRole.GENERATOR,),
         look=_refused,
     ),
     Kind(

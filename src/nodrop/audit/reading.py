@@ -10,17 +10,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nodrop.audit.world import Role, Settings, World
+from nodrop.audit.world import JudgedSnapshot, PortRole, Settings
 from nodrop.errors import BadInput
 from nodrop.sensor.snapshot import (
     OURS,
+    CapturingProgram,
     Missing,
-    Peer,
-    Port,
-    Program,
+    ShownSetting,
     Snapshot,
+    SnapshotPort,
     Socket,
-    Value,
+    VethPeer,
     YamlText,
 )
 from nodrop.testbed.hosts.api import Host
@@ -49,10 +49,10 @@ def here() -> closing[LocalHost]:
 def judged(
     seen: Snapshot,
     *,
-    role: Role = Role.SENSOR,
+    role: PortRole = PortRole.SENSOR,
     config: Path | None = None,
     ports: Sequence[str] = (),
-) -> World:
+) -> JudgedSnapshot:
     """BadInput if `config` is no suricata.yaml, or a port is not there."""
     for port in ports:
         if port not in seen.names:
@@ -76,10 +76,10 @@ def judged(
         "missing": tuple(dict.fromkeys(missing)),
         "settings": {one.pid: settings[one.pid] for one in kept if one.pid in settings},
     }
-    return World(role=role, given=given, **made)
+    return JudgedSnapshot(role=role, given=given, **made)
 
 
-def peer_of(host: Host, pid: int, index: int, name: str) -> Peer | None:
+def peer_of(host: Host, pid: int, index: int, name: str) -> VethPeer | None:
     """Other end of a veth on which a process captures. None: not a veth's, or it is not known which
     port that is."""
     seen = look(host)
@@ -97,7 +97,7 @@ def _given(config: Path, text: YamlText) -> Settings:
         raise of_option(error) from None
 
 
-def _settings(programs: Sequence[Program]) -> Iterator[tuple[int, Settings | None]]:
+def _settings(programs: Sequence[CapturingProgram]) -> Iterator[tuple[int, Settings | None]]:
     for one in programs:
         with suppress(BadInput):
             if one.yaml:
@@ -107,7 +107,7 @@ def _settings(programs: Sequence[Program]) -> Iterator[tuple[int, Settings | Non
 
 
 def _at(
-    program: Program, seen: Snapshot, ports: Sequence[str], settings: dict[int, Settings]
+    program: CapturingProgram, seen: Snapshot, ports: Sequence[str], settings: dict[int, Settings]
 ) -> bool:
     """Whether a program captures at one of the ports, or is a Suricata that its file names. A file
     that cannot be read may name any."""
@@ -128,7 +128,7 @@ def _at_ports(sockets: Sequence[Socket], ports: Sequence[str]) -> Iterator[Socke
             yield one
 
 
-def _of_ports(program: Program, ports: Sequence[str]) -> Program:
+def _of_ports(program: CapturingProgram, ports: Sequence[str]) -> CapturingProgram:
     if not ports or program.answers is None:
         return program
     mine = {name: one for name, one in program.answers.ports.items() if name in ports}
@@ -136,14 +136,14 @@ def _of_ports(program: Program, ports: Sequence[str]) -> Program:
 
 
 def _wanted(
-    seen: Snapshot, role: Role, asked: Sequence[str], given: Settings | None
+    seen: Snapshot, role: PortRole, asked: Sequence[str], given: Settings | None
 ) -> set[tuple[int, int]]:
     """Space and index of ports that are judged: those that are asked for, else those that somebody
     captures on or that --config names; of a generator, each physical port that is up."""
     ours = [one for one in seen.ports if one.space == OURS]
     if asked:
         return {(OURS, one.index) for one in ours if one.name in asked}
-    if role is Role.GENERATOR:
+    if role is PortRole.GENERATOR:
         up = [one for one in ours if one.physical and one.up]
         return {(OURS, one.index) for one in up}
     found = {
@@ -197,14 +197,16 @@ def _not_judged(given: Settings, seen: Snapshot) -> Iterator[Missing]:
         )
 
 
-def _port_values(ports: Sequence[Port]) -> Iterator[Value]:
+def _port_values(ports: Sequence[SnapshotPort]) -> Iterator[ShownSetting]:
     for port in ports:
         if port.driver:
             firmware = f", firmware {port.firmware}" if port.firmware else ""
-            yield Value(f"{port} driver", f"{port.driver}{firmware}", f"ethtool -i {port}")
+            yield ShownSetting(f"{port} driver", f"{port.driver}{firmware}", f"ethtool -i {port}")
         if port.ring:
-            yield Value(f"{port} ring", f"{port.ring[0]} of {port.ring[1]}", f"ethtool -g {port}")
+            yield ShownSetting(
+                f"{port} ring", f"{port.ring[0]} of {port.ring[1]}", f"ethtool -g {port}"
+            )
         if port.queues:
-            yield Value(f"{port} receive queues", str(port.queues), port.files("queues"))
+            yield ShownSetting(f"{port} receive queues", str(port.queues), port.files("queues"))
         if port.promiscuous:
-            yield Value(f"{port} promiscuous", "yes", port.state_at)
+            yield ShownSetting(f"{port} promiscuous", "yes", port.state_at)

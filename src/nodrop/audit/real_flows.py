@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from nodrop.audit.symmetry import Dealt, Meeting, group, mask_for, watch
-from nodrop.audit.world import World
-from nodrop.sensor.snapshot import CPU, QUEUE, Missing, Port, Value
+from nodrop.audit.world import JudgedSnapshot
+from nodrop.sensor.snapshot import CPU, QUEUE, Missing, ShownSetting, SnapshotPort
 
 RATE_S = 0.3
 """Time over which the rate of a port is read, before a part of its flows is chosen."""
@@ -23,7 +23,7 @@ RX_PACKETS = 1
 """Column of /proc/net/dev."""
 CLONE_NEWNET = 0x40000000
 Made = TypeVar("Made")
-Listeners = Callable[[Port, int, int, int], list[socket.socket]]
+Listeners = Callable[[SnapshotPort, int, int, int], list[socket.socket]]
 """Port, kind, members, mask → a fanout group of our own there; OSError if it may not be."""
 
 
@@ -36,7 +36,7 @@ class Watching:
         port.pid, lambda: group(port.name, kind, members, mask)
     )
 
-    def watched(self, world: World, seconds: float) -> World:
+    def watched(self, world: JudgedSnapshot, seconds: float) -> JudgedSnapshot:
         """World with what real flows show at the ports that somebody captures on."""
         groups: dict[str, list[tuple[Meeting, list[socket.socket]]]] = {}
         missing: list[Missing] = []
@@ -66,7 +66,7 @@ class Watching:
         seen = replace(world, dealt=dealt, missing=(*world.missing, *missing))
         return replace(seen, values=(*world.values, *_flow_values(seen)))
 
-    def _received(self, port: Port) -> int | None:
+    def _received(self, port: SnapshotPort) -> int | None:
         try:
             rows = (self.root / f"proc/{port.pid or 'self'}/net/dev").read_text().splitlines()
         except OSError:
@@ -76,7 +76,7 @@ class Watching:
         return int(found[0][RX_PACKETS]) if found else None
 
 
-def _groups(world: World, port: Port) -> set[tuple[int, int]]:
+def _groups(world: JudgedSnapshot, port: SnapshotPort) -> set[tuple[int, int]]:
     """Kind and members of the groups that show how this port's packets are dealt: its queues, and
     what its capture programs deal by. Where nothing splits a flow, one member sees all: a mirror
     may have one direction alone."""
@@ -88,13 +88,13 @@ def _groups(world: World, port: Port) -> set[tuple[int, int]]:
     return {(kind, members) for kind, members in found if members} or {(QUEUE, 1)}
 
 
-def _flow_values(world: World) -> Iterator[Value]:
+def _flow_values(world: JudgedSnapshot) -> Iterator[ShownSetting]:
     for port in world.ports:
         for one in world.flows(port):
             if one.members == 1:
                 yield _unsplit(port, one)
                 continue
-            yield Value(
+            yield ShownSetting(
                 f"flows at {port.where} whose directions meet, dealt by "
                 f"{'queue' if one.kind == QUEUE else 'CPU'} to {one.members}",
                 f"{one.together} of {one.both_ways} "
@@ -103,8 +103,8 @@ def _flow_values(world: World) -> Iterator[Value]:
             )
 
 
-def _unsplit(port: Port, dealt: Dealt) -> Value:
-    return Value(
+def _unsplit(port: SnapshotPort, dealt: Dealt) -> ShownSetting:
+    return ShownSetting(
         f"flows at {port.where}",
         f"{dealt.both_ways} of {dealt.seen} seen in both directions; "
         f"{'one queue, and ' if port.queues == 1 else ''}no program there deals packets by queue "

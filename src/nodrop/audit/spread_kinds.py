@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from nodrop.audit.world import Costs, Kind, Read, Seen, World
+from nodrop.audit.world import Costs, FindingEvidence, JudgedSnapshot, Kind, Read
 from nodrop.config.units import count_of, format_cpus
-from nodrop.sensor.snapshot import CPU, FANOUT, HASH, QUEUE, Port
+from nodrop.sensor.snapshot import CPU, FANOUT, HASH, QUEUE, SnapshotPort
 
 FEW_FLOWS = 20
 ONE_WAY_RATIO = 0.02
@@ -15,7 +15,7 @@ SPLIT_RATIO = 0.05
 """Fragments and flows whose addresses changed are split on any host."""
 
 
-def _asymmetric(world: World) -> Iterator[Seen]:
+def _asymmetric(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port, program, held in world.captures():
         spread = port.spread
         if spread is None or len(spread.queues) < 2 or spread.symmetric or not spread.key:
@@ -35,7 +35,7 @@ def _asymmetric(world: World) -> Iterator[Seen]:
             continue
         key = f"{spread.key_bytes[:4].hex(':')}… ({len(spread.key_bytes)} bytes)"
         fit = ":".join(("6d:5a",) * (len(spread.key) // 4))
-        yield Seen(
+        yield FindingEvidence(
             where=f"{program}, {port}",
             says=says,
             read=(
@@ -46,7 +46,7 @@ def _asymmetric(world: World) -> Iterator[Seen]:
         )
 
 
-def _split_flows(world: World) -> Iterator[Seen]:
+def _split_flows(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.ports:
         for dealt in world.flows(port):
             split = dealt.both_ways - dealt.together
@@ -68,7 +68,7 @@ def _split_flows(world: World) -> Iterator[Seen]:
             else:
                 why = "who spreads them is not symmetric (a NIC's hash fields, a switch, a TAP)"
                 change = f"one queue: {port.with_queues(1)}; or cluster_flow"
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says=f"of {dealt.both_ways} flows that were seen in both directions, {split} came "
                 f"to two of {dealt.members} threads or CPUs, dealt by {by}; {why}",
@@ -82,18 +82,18 @@ def _split_flows(world: World) -> Iterator[Seen]:
             )
 
 
-def _by_queue_split(world: World, port: Port) -> bool:
+def _by_queue_split(world: JudgedSnapshot, port: SnapshotPort) -> bool:
     by_queue = [one for one in world.flows(port) if one.kind == QUEUE]
     return any(one.both_ways - one.together > SPLIT_RATIO * one.both_ways for one in by_queue)
 
 
-def _one_way(world: World) -> Iterator[Seen]:
+def _one_way(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.ports:
         for dealt in world.flows(port)[:1]:
             tcp = [one for name, one in dealt.met.items() if name.startswith("tcp")]
             seen, both = sum(one.seen for one in tcp), sum(one.flows for one in tcp)
             if seen >= FEW_FLOWS and both <= ONE_WAY_RATIO * seen:
-                yield Seen(
+                yield FindingEvidence(
                     where=port.where,
                     says=f"of {seen} TCP flows, {both} were seen in both directions",
                     read=(
@@ -103,12 +103,12 @@ def _one_way(world: World) -> Iterator[Seen]:
                 )
 
 
-def _one_cpu(world: World) -> Iterator[Seen]:
+def _one_cpu(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.captured():
         fired = [line for line in port.lines if line.fired and line.effective]
         cpus = {cpu for line in fired for cpu in line.effective}
         if len(fired) > 1 and len(cpus) == 1 and not port.rps and len(world.online) > 1:
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says=f"CPU {format_cpus(cpus)} receives all {len(fired)} queues",
                 read=tuple(
@@ -130,14 +130,14 @@ def _round(cpus: tuple[int, ...]) -> Iterator[int]:
         yield from cpus
 
 
-def _balanced(world: World) -> Iterator[Seen]:
+def _balanced(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.captured():
         for pid, arguments in world.balancers.items():
             lines = [line for line in port.lines if not _banned(line.number, arguments)]
             if not lines:
                 continue
             bans = " ".join(f"--banirq={line.number}" for line in lines)
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says=f"irqbalance (pid {pid}) moves {len(lines)} of its "
                 f"{count_of(len(port.lines), 'line')} when it likes",
@@ -162,7 +162,7 @@ def _banned(line: int, arguments: tuple[str, ...]) -> bool:
     )
 
 
-def _remote(world: World) -> Iterator[Seen]:
+def _remote(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.captured():
         near = world.nodes.get(port.node if port.node is not None else -1, ())
         lines = [line for line in port.lines if line.fired and line.effective]
@@ -171,7 +171,7 @@ def _remote(world: World) -> Iterator[Seen]:
         far = [line for line in lines if not {*line.effective} & {*near}]
         if far:
             cpus = format_cpus(cpu for line in far for cpu in line.effective)
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says=f"{len(far)} of its {count_of(len(lines), 'line')} on CPUs of another node "
                 f"({cpus}): each packet crosses between the nodes",
@@ -189,10 +189,10 @@ def _remote(world: World) -> Iterator[Seen]:
             )
 
 
-def _no_node(world: World) -> Iterator[Seen]:
+def _no_node(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.captured():
         if port.node == -1 and len(world.nodes) > 1:
-            yield Seen(
+            yield FindingEvidence(
                 where=port.where,
                 says=f"the firmware does not say on which of {len(world.nodes)} nodes it sits",
                 read=(Read("-1", f"{port.files('device')}/numa_node"),),

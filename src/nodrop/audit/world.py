@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 from nodrop.audit.symmetry import Dealt
-from nodrop.sensor.snapshot import Port, Snapshot
+from nodrop.sensor.snapshot import Snapshot, SnapshotPort
 
 
-class Role(StrEnum):
+class PortRole(StrEnum):
     SENSOR = "sensor"
     GENERATOR = "generator"
 
@@ -27,10 +27,10 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World(Snapshot):
+class JudgedSnapshot(Snapshot):
     """A snapshot whose ports are those that are judged."""
 
-    role: Role = Role.SENSOR
+    role: PortRole = PortRole.SENSOR
     given: Settings | None = None
     """The file of --config, which stands for those of all programs."""
     settings: Mapping[int, Settings] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class World(Snapshot):
     def configurations(self) -> list[Settings]:
         return [*self.settings.values()] if self.given is None else [self.given]
 
-    def flows(self, port: Port) -> tuple[Dealt, ...]:
+    def flows(self, port: SnapshotPort) -> tuple[Dealt, ...]:
         return self.dealt.get(port.where, ())
 
 
@@ -69,7 +69,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class FindingEvidence:
     """A finding's evidence on this host."""
 
     where: str
@@ -90,14 +90,14 @@ class Kind:
     not_when: str
     """When it does not apply."""
     change: str
-    roles: tuple[Role, ...] = (Role.SENSOR,)
-    look: Callable[[World], Iterator[Seen]]
+    roles: tuple[PortRole, ...] = (PortRole.SENSOR,)
+    look: Callable[[JudgedSnapshot], Iterator[FindingEvidence]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class AuditFinding:
     kind: Kind
-    seen: Seen
+    seen: FindingEvidence
 
 
 def share(part: int, whole: int) -> str:

@@ -92,7 +92,7 @@ Judge = Callable[[Path, Sequence[TrialRecord]], Sequence[str]]
 """The directory and records of a whole run → what is false in it, in words."""
 
 
-class Answer(StrEnum):
+class CaseOutcome(StrEnum):
     CAUGHT = "caught"
     MISSED = "missed"
     NOT_POSSIBLE = "not possible here"
@@ -190,11 +190,11 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class CaseResult:
     """Result of a case that was tried."""
 
     case: Case
-    answer: Answer
+    answer: CaseOutcome
     seen: str
     """The trials as nodrop judged them, in words."""
     why: str = ""

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 import nodrop
 from nodrop.calibrate import faults
 from nodrop.calibrate.case import (
-    Answer,
     Case,
+    CaseOutcome,
+    CaseResult,
     Expected,
     Site,
     Timed,
-    Tried,
     bursts,
     clocks_of,
     every,
@@ -69,7 +69,7 @@ class Watcher(Protocol):
     """Called as every case begins and ends, by the thread that runs them."""
 
     def begins(self, case: Case, ahead: Sequence[Case]) -> None: ...
-    def ended(self, tried: Tried) -> None: ...
+    def ended(self, tried: CaseResult) -> None: ...
 
 
 def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool) -> Certificate:
@@ -77,13 +77,13 @@ def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool
     began = time.monotonic()
     made = datetime.now(UTC)
     host = probe_here("host")["host"]
-    found: list[Tried] = []
+    found: list[CaseResult] = []
     with interrupts() as gate:
         for number, case in enumerate(cases):
             gate.check()
             watcher.begins(case, cases[number + 1 :])
             tried = try_case(site, case)
-            if tried.directory and (keep or tried.answer is Answer.MISSED):
+            if tried.directory and (keep or tried.answer is CaseOutcome.MISSED):
                 tried = replace(tried, directory=_kept(tried, site, made))
             found.append(tried)
             watcher.ended(tried)
@@ -106,24 +106,26 @@ def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool
     )
 
 
-def try_case(site: Site, case: Case) -> Tried:
+def try_case(site: Site, case: Case) -> CaseResult:
     """Runs it; a host that makes the sender late is given further attempts."""
     began = time.monotonic()
     if case.not_possible:
-        return Tried(case=case, answer=Answer.NOT_POSSIBLE, seen="", why=case.not_possible)
+        return CaseResult(
+            case=case, answer=CaseOutcome.NOT_POSSIBLE, seen="", why=case.not_possible
+        )
     for _ in range(ATTEMPTS):
         try:
             outcome = _run(site, case)
         except NotReady:
             raise
         except LabProblem as problem:
-            answer, seen, why = Answer.NOT_POSSIBLE, "", str(problem)
-            return Tried(case=case, answer=answer, seen=seen, why=why, took_s=_since(began))
+            answer, seen, why = CaseOutcome.NOT_POSSIBLE, "", str(problem)
+            return CaseResult(case=case, answer=answer, seen=seen, why=why, took_s=_since(began))
         if not case.disturbed(outcome.records):
             return _judged(case, outcome, _since(began))
-    return Tried(
+    return CaseResult(
         case=case,
-        answer=Answer.NOT_POSSIBLE,
+        answer=CaseOutcome.NOT_POSSIBLE,
         seen=seen_words(outcome.records),
         why=f"the host made the sender late in {ATTEMPTS} of {ATTEMPTS} attempts",
         took_s=_since(began),
@@ -132,14 +134,14 @@ def try_case(site: Site, case: Case) -> Tried:
     )
 
 
-def _judged(case: Case, outcome: RunOutcome, took_s: float) -> Tried:
+def _judged(case: Case, outcome: RunOutcome, took_s: float) -> CaseResult:
     misses = case.misses(outcome.directory, outcome.records)
     spread = None
     if case.name == "a-a" and all(record.valid for record in outcome.records):
         spread = spread_of(outcome.directory, outcome.records)
-    return Tried(
+    return CaseResult(
         case=case,
-        answer=Answer.MISSED if misses else Answer.CAUGHT,
+        answer=CaseOutcome.MISSED if misses else CaseOutcome.CAUGHT,
         seen=seen_words(outcome.records),
         why="; ".join(misses),
         took_s=took_s,
@@ -187,7 +189,7 @@ def _run(site: Site, case: Case) -> RunOutcome:
     return outcome
 
 
-def smallest_loss(found: Sequence[Tried]) -> SmallestLoss | None:
+def smallest_loss(found: Sequence[CaseResult]) -> SmallestLoss | None:
     """Smallest share that was named to the packet, of losses of known size; None if none was."""
     named = [
         (record.packets.lost_packets, record.offered.sent)
@@ -202,8 +204,8 @@ def smallest_loss(found: Sequence[Tried]) -> SmallestLoss | None:
     return SmallestLoss(packets=packets, of_packets=of_packets)
 
 
-def _known(tried: Tried, *, keep: bool) -> KnownAnswer:
-    kept = tried.directory if keep or tried.answer is Answer.MISSED else None
+def _known(tried: CaseResult, *, keep: bool) -> KnownAnswer:
+    kept = tried.directory if keep or tried.answer is CaseOutcome.MISSED else None
     trials: list[dict[str, Any]] = [r.model_dump(mode="json") for r in tried.records]
     return KnownAnswer(
         name=tried.case.name,
@@ -212,12 +214,12 @@ def _known(tried: Tried, *, keep: bool) -> KnownAnswer:
         seen=tried.seen,
         why=tried.why,
         took_s=round(tried.took_s, 1),
-        trials=trials if tried.answer is Answer.MISSED else [],
+        trials=trials if tried.answer is CaseOutcome.MISSED else [],
         run_directory=None if kept is None else str(kept),
     )
 
 
-def _kept(tried: Tried, site: Site, made: datetime) -> Path:
+def _kept(tried: CaseResult, site: Site, made: datetime) -> Path:
     """Beside the certificates, for whoever looks into what was missed."""
     assert tried.directory is not None
     folder = certificate_folder() / f"{site.setup}-{made:%Y%m%dT%H%M%SZ}"

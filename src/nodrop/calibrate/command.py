@@ -16,7 +16,7 @@ from nodrop.terminal.arguments import AsJson, LabName, say, say_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nodrop.calibrate.case import Case, Site, Tried
+    from nodrop.calibrate.case import Case, CaseResult, Site
     from nodrop.calibrate.cases import Watcher
 
 
@@ -118,7 +118,7 @@ def _shown(*, as_json: bool) -> Iterator[Watcher]:
         yield Lines(err, silent=as_json)
         return
     with Display(console=err, auto_refresh=False, transient=True) as display:
-        yield OnTerminal(display)
+        yield CasesOnTerminal(display)
 
 
 class Ahead:
@@ -153,13 +153,13 @@ class Lines:
     def begins(self, case: Case, ahead: Sequence[Case]) -> None:
         self._now = self._ahead.begins(case, ahead).partition(" · ")[0]
 
-    def ended(self, tried: Tried) -> None:
+    def ended(self, tried: CaseResult) -> None:
         if not self._silent:
             words = f"[{self._now}] {tried.case.name}: {tried.answer}, {tried.took_s:.1f} s"
             self._out.print(words, markup=False)
 
 
-class OnTerminal:
+class CasesOnTerminal:
     """Drawn on events only: a thread that redraws would take time from what is measured."""
 
     def __init__(self, display: object) -> None:
@@ -178,5 +178,5 @@ class OnTerminal:
         said = [f"{done}/{total}", *words.split(" · ")[1:]]
         self._display.update(bar_line(done / max(total, 1), said), refresh=True)
 
-    def ended(self, tried: Tried) -> None:
+    def ended(self, tried: CaseResult) -> None:
         pass

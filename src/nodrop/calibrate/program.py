@@ -21,7 +21,7 @@ from nodrop.config.lab_file import find_lab, load_lab
 from nodrop.errors import LabProblem, NotReady, TrialFailed, interrupts
 from nodrop.plugins import build_lab
 from nodrop.testbed.hosts.api import Link
-from nodrop.testbed.hosts.control_groups import Watched
+from nodrop.testbed.hosts.control_groups import SocketLook
 from nodrop.testbed.hosts.journal import DiskJournal
 from nodrop.testbed.images.image import resolve_bits
 from nodrop.testbed.setups.api import Limits
@@ -39,7 +39,7 @@ READY_TIMEOUT_S = DRAIN_TIMEOUT_S = STOP_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class AnswerOfProgram:
     """A known answer: what was put in, by the lab and by the kernel's counters, and what the
     program said of it."""
 
@@ -51,10 +51,10 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class ProgramProof:
     program: str
     version: str | None
-    answers: Sequence[Answer]
+    answers: Sequence[AnswerOfProgram]
     wrong: Sequence[str]
     notes: Sequence[str]
 
@@ -63,7 +63,7 @@ class Proof:
         return not self.wrong
 
 
-def prove(options: Mapping[str, Any], *, base: Path, work: Path) -> Proof:
+def prove(options: Mapping[str, Any], *, base: Path, work: Path) -> ProgramProof:
     """Both answers in a lab of namespaces on this host. BadInput if the description is wrong."""
     sut = Command(options, base=base)
     small = Command({**options, **_smallest(sut)}, base=base)
@@ -74,7 +74,7 @@ def prove(options: Mapping[str, Any], *, base: Path, work: Path) -> Proof:
         work / "known.pcap",
         ((n * 1e-4, case.datagram(n % 64, FRAME_BYTES)) for n in range(PACKETS)),
     )
-    answers: list[Answer] = []
+    answers: list[AnswerOfProgram] = []
     wrong: list[str] = []
     notes: list[str] = []
     try:
@@ -87,7 +87,9 @@ def prove(options: Mapping[str, Any], *, base: Path, work: Path) -> Proof:
         wrong, notes = judge(sut.program, answers)
     except TrialFailed as failed:
         wrong.append(str(failed))
-    return Proof(program=sut.name, version=bits.version, answers=answers, wrong=wrong, notes=notes)
+    return ProgramProof(
+        program=sut.name, version=bits.version, answers=answers, wrong=wrong, notes=notes
+    )
 
 
 def _smallest(sut: Command) -> Mapping[str, int]:
@@ -114,7 +116,7 @@ def _launched(sut: Command, bits: Any, work: Path) -> Iterator[tuple[RunningComm
             running.process.stop(timeout_s=STOP_TIMEOUT_S)
 
 
-def _answer(running: RunningCommand, link: Link, trace: Path, *, stopped: bool) -> Answer:
+def _answer(running: RunningCommand, link: Link, trace: Path, *, stopped: bool) -> AnswerOfProgram:
     seen = _must_see(running.sockets.look())
     put_in = "slowly"
     if stopped:
@@ -140,7 +142,7 @@ def _answer(running: RunningCommand, link: Link, trace: Path, *, stopped: bool) 
     running.drain(expected_packets=sent, timeout_s=DRAIN_TIMEOUT_S)
     said = running.finish(timeout_s=STOP_TIMEOUT_S).results
     captured = sent + running.nudged
-    return Answer(
+    return AnswerOfProgram(
         put_in=put_in,
         truth={
             "captured": captured,
@@ -151,7 +153,7 @@ def _answer(running: RunningCommand, link: Link, trace: Path, *, stopped: bool) 
     )
 
 
-def _must_see(seen: Watched | None) -> Watched:
+def _must_see(seen: SocketLook | None) -> SocketLook:
     if seen is None:
         raise TrialFailed("it ended before it was stopped")
     if seen.arrived is None:
@@ -161,7 +163,7 @@ def _must_see(seen: Watched | None) -> Watched:
     return seen
 
 
-def _signal(seen: Watched, number: int) -> None:
+def _signal(seen: SocketLook, number: int) -> None:
     """To each process that holds a socket; its own parent waits for it."""
     for pid in {socket["pid"] for socket in seen.sockets} - {None}:
         assert pid is not None
@@ -183,7 +185,7 @@ def _replay(link: Link, trace: Path, pps: float) -> int:
         job.close()
 
 
-def judge(program: Program, answers: Sequence[Answer]) -> tuple[list[str], list[str]]:
+def judge(program: Program, answers: Sequence[AnswerOfProgram]) -> tuple[list[str], list[str]]:
     """Faults of a description, with what would hold instead, and notes; both in words."""
     if program.exit is None:
         return [], ["it says nothing: its figures are the kernel's counters of its sockets"]
@@ -218,7 +220,7 @@ def judge(program: Program, answers: Sequence[Answer]) -> tuple[list[str], list[
     return wrong, notes
 
 
-def _holding(answers: Sequence[Answer], at: str) -> list[str]:
+def _holding(answers: Sequence[AnswerOfProgram], at: str) -> list[str]:
     """Sums of its counters that have the true value in both answers, the shortest first."""
     names = sorted(set.intersection(*(set(one.said) for one in answers)))
     tried = [

@@ -28,8 +28,8 @@ from nodrop.ledger.level import ROOMY_SLOTS
 from nodrop.report import escape
 from nodrop.report.loads import Ladder, always_void, ladders, places_of, share
 from nodrop.report.sentences import hop_title
-from nodrop.report.story import Cell, Source, Story, once, starts_of
-from nodrop.report.trials import Trial
+from nodrop.report.story import RunCell, Story, StorySource, once, starts_of
+from nodrop.report.trials import StoredTrial
 from nodrop.results.capacity import (
     Action,
     Breaks,
@@ -66,7 +66,7 @@ class _Limit:
     """The limit, by the trials above it."""
 
     by: LimitedBy
-    above: Sequence[Trial]
+    above: Sequence[StoredTrial]
     place: str | None
     knob: str
     sut: str
@@ -81,7 +81,7 @@ class _Limit:
     """In the place of the usual reason."""
     with_room: tuple[float, str] | None = None
     """The load that a larger ring is predicted to hold, and how that is known; None = not known."""
-    lost: Sequence[Trial] = ()
+    lost: Sequence[StoredTrial] = ()
     """Measured trials that lost packets, of a search that its budget ended."""
 
 
@@ -134,7 +134,7 @@ def _card(story: Story, searched: SearchedCell) -> Card:
     )  # fmt: skip
 
 
-def _predicted(source: Source, answer: Answer) -> str:
+def _predicted(source: StorySource, answer: Answer) -> str:
     """The limit that `search.predicted` names, beside the measured one."""
     said = value_in(source.run.manifest, "search", "predicted")
     if not isinstance(said, (int, float)):
@@ -175,7 +175,7 @@ Ends = tuple[CardLoad | None, CardLoad | None]
 
 
 def _made(
-    story: Story, source: Source, limit: _Limit, again: float | None, more: Iterable[Action],
+    story: Story, source: StorySource, limit: _Limit, again: float | None, more: Iterable[Action],
     ends: Ends, losses: Sequence[float], **own: Any,
 ) -> Card:  # fmt: skip
     """`losses`: of the trials above the limit; `more`: actions beside those against it."""
@@ -214,14 +214,14 @@ def _given(story: Story, ladder: Ladder) -> Card:
     )  # fmt: skip
 
 
-def _given_loads(top: Cell | None, bad: Cell | None) -> Ends:
+def _given_loads(top: RunCell | None, bad: RunCell | None) -> Ends:
     ends = [None if cell is None else cell.offered_pps for cell in (top, bad)]
     low, high = ends
     shown = ["" if pps is None else written(pps, KNOWN) for pps in ends]
     if low is not None and high is not None and low < high and shown[0] == shown[1]:
         shown = [*apart(low, high, KNOWN)]
 
-    def load(cell: Cell | None, said: str) -> CardLoad | None:
+    def load(cell: RunCell | None, said: str) -> CardLoad | None:
         if cell is None:
             return None
         bits, label = cell.summary("offered_bps"), cell.load_label
@@ -262,7 +262,9 @@ def _given_limit(sut: str, ladder: Ladder) -> _Limit:
     )  # fmt: skip
 
 
-def _given_sure(trials: Sequence[Trial], top: Cell | None, ends: Ends, *, kept: bool) -> Sure:
+def _given_sure(
+    trials: Sequence[StoredTrial], top: RunCell | None, ends: Ends, *, kept: bool
+) -> Sure:
     counted, words, sure = _counted(trials), [], None
     busy = [t.record.host_was_busy for t in (top.trials if top else trials)]
     at = f" at {rate}" if ends[0] and (rate := rate_words(ends[0])) else ""
@@ -291,7 +293,7 @@ def _given_sure(trials: Sequence[Trial], top: Cell | None, ends: Ends, *, kept: 
 
 
 def _given_more(
-    source: Source, ladder: Ladder, again: float | None, *, only_seen: bool
+    source: StorySource, ladder: Ladder, again: float | None, *, only_seen: bool
 ) -> Iterator[Action]:
     """Ways to see more by more trials."""
     if only_seen:
@@ -305,7 +307,7 @@ def _given_more(
         yield _action("repeat", repeated, longer, n=needed)
 
 
-def _search_from(source: Source, top: Cell) -> str:
+def _search_from(source: StorySource, top: RunCell) -> str:
     """The command that searches in a given load's own cell; empty if none does."""
     try:
         asked = tomllib.loads(source.run.experiment)
@@ -316,7 +318,7 @@ def _search_from(source: Source, top: Cell) -> str:
     return shlex.join(escape.plain(word, longest=200) for word in found)
 
 
-def _took_s(trials: Sequence[Trial]) -> float | None:
+def _took_s(trials: Sequence[StoredTrial]) -> float | None:
     return sum(t.record.took_s or 0.0 for t in trials) or None
 
 
@@ -389,7 +391,7 @@ def _cpus(record: TrialRecord | None) -> list[int]:
     return sorted(parse_cpus(record.sut_cpus)) if record and record.sut_cpus else []
 
 
-def _sure(searched: SearchedCell, answer: Answer, source: Source, ends: Ends) -> Sure:
+def _sure(searched: SearchedCell, answer: Answer, source: StorySource, ends: Ends) -> Sure:
     found, odd = answer.confidence, [*disagreeing(searched, answer)]
     asked = table_in(source.run.manifest, "search").get("rounds")
     rounds = asked if isinstance(asked, int) else len(answer.rounds)
@@ -406,7 +408,7 @@ def _sure(searched: SearchedCell, answer: Answer, source: Source, ends: Ends) ->
     )  # fmt: skip
 
 
-def _counted(trials: Sequence[Trial]) -> dict[str, Any]:
+def _counted(trials: Sequence[StoredTrial]) -> dict[str, Any]:
     outcomes = Counter(trial.outcome for trial in trials)
     counted = {outcome: outcomes[outcome] for outcome in OUTCOMES}
     closed = sum(bool(t.record.packets.books_closed) for t in trials)
@@ -457,13 +459,15 @@ def _margin(fullest: float | None) -> Iterator[str]:
         yield worded("card-margin", fullest=fullest)
 
 
-def ordered(searched: SearchedCell) -> list[Trial]:
+def ordered(searched: SearchedCell) -> list[StoredTrial]:
     """Every trial in the order measured, ramps and soaks too."""
     every = (*searched.ramps, *searched.trials, *searched.soaks)
     return sorted(every, key=lambda t: t.record.index)
 
 
-def _ways_out(story: Story, source: Source, limit: _Limit, again: float | None) -> Iterator[Action]:
+def _ways_out(
+    story: Story, source: StorySource, limit: _Limit, again: float | None
+) -> Iterator[Action]:
     """The cheapest first; each is a hypothesis that its state tells."""
     proofs, above = states(source.run), limit.above or limit.lost
     lossy = limit.by == "sut" or bool(limit.lost)
@@ -529,7 +533,7 @@ def _action(name: str, command: str = "", cost_s: float | None = None, **words: 
 
 
 def _allowed(
-    story: Story, source: Source, limit: _Limit, again: float | None, more: Iterable[Action]
+    story: Story, source: StorySource, limit: _Limit, again: float | None, more: Iterable[Action]
 ) -> list[Action]:
     """The first few; none sets what the experiment varies, but for a search from its own cell."""
     searching, varied = (SEARCHING, "nodrop capacity "), [f"{one}=" for one in story.factors]
@@ -545,7 +549,7 @@ EVEN = 2.0
 """A ramp that went so many times higher shows that bursts made the sender late, not packets/s."""
 
 
-def _search_more(one: SearchedCell, source: Source, again: float | None) -> Iterator[Action]:
+def _search_more(one: SearchedCell, source: StorySource, again: float | None) -> Iterator[Action]:
     """Ways to see more by a longer search; of a sender that was late, by another sender."""
     answer, search = one.answers[0], table_in(source.run.manifest, "search")
     budget, needed = search.get("budget_s"), runs_needed()
@@ -572,12 +576,12 @@ def _search_more(one: SearchedCell, source: Source, again: float | None) -> Iter
         yield _action("rounds", source.command_with(*settings), longer, n=needed)
 
 
-def _mostly(above: Sequence[Trial], *rules: str) -> bool:
+def _mostly(above: Sequence[StoredTrial], *rules: str) -> bool:
     """Most of the trials lost packets for one of these causes."""
     found = [any(c.rule in rules for c in t.record.packets.loss_causes) for t in above]
     return 2 * sum(found) > len(found)
 
 
-def _crowded(trials: Sequence[Trial]) -> bool:
+def _crowded(trials: Sequence[StoredTrial]) -> bool:
     """Other programs had much of the CPUs in most trials that say something, or were to."""
     return 2 * sum(trial.record.host_was_busy for trial in trials) > len(trials)

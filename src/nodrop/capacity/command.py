@@ -127,7 +127,7 @@ def capacity(
     is too much; 6: no load is shown to be carried for one of the goals, or it is not shown of
     --need's.
     """
-    from nodrop.config.asked import CapacityQuestion, Sensor
+    from nodrop.config.asked import CapacityQuestion, UserSensor
     from nodrop.config.experiment import asked_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.measure.plan import make_plan
@@ -140,7 +140,7 @@ def capacity(
         rules=rules or (),
         setup=setup,
         sut=sut,
-        sensor=Sensor(config=config, binary=binary, image=image, threads=threads),
+        sensor=UserSensor(config=config, binary=binary, image=image, threads=threads),
         goals=goals or (),
         goals_of_detections=goals_of_detections or (),
         budget=budget,

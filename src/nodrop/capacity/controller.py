@@ -17,7 +17,7 @@ from typing import Any
 from nodrop.answer.finding import worded
 from nodrop.capacity.answering import answers
 from nodrop.capacity.forecast import RAMP_TRIALS, deciding_s, ramp_s
-from nodrop.capacity.methods import Ask, Field, Method, bisection, own
+from nodrop.capacity.next_load import Ask, Method, MethodInput, bisection, own
 from nodrop.capacity.tried import (
     AT_ANY_LOAD,
     Tried,
@@ -52,7 +52,7 @@ class _NotTried(Exception):
         self.value, self.seconds = value, seconds
 
 
-def mlrsearch(field: Field) -> Ask | None:
+def mlrsearch(field: MethodInput) -> Ask | None:
     # Imported where it is used: 60 modules that no other method needs.
     import MLRsearch
 
@@ -239,10 +239,10 @@ class Capacity:
 
     def _field(
         self, cell: AskedCell, tried: Sequence[Tried], of_cell: Sequence[TrialRecord]
-    ) -> Field:
+    ) -> MethodInput:
         lowest, highest = _limits(cell, self._search)
         ramps = [r for r in of_cell if r.searched and r.searched.ramp is not None]
-        return Field(
+        return MethodInput(
             search=self._search,
             start=_begin(cell, self._search)[0],
             lowest=lowest,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from nodrop.answer.finding import WORDS
 from nodrop.capacity.tried import by_detections, judged_ratio
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.report import escape, numbers
 from nodrop.results.trial import TrialRecord, mark_of
 
@@ -24,7 +24,7 @@ class Worker:
 
 def workers_of(record: TrialRecord) -> list[Worker]:
     """Capture threads, the one that lost most first."""
-    found = [t for t in record.threads if t.role in (Role.WORKER, Role.RECEIVE)]
+    found = [t for t in record.threads if t.role in (ThreadRole.WORKER, ThreadRole.RECEIVE)]
     found.sort(key=lambda t: (t.dropped_packets or 0, t.cpu_ratio or 0.0), reverse=True)
     return [
         Worker(name=escape.plain(t.name, longest=60), cpu_ratio=t.cpu_ratio,

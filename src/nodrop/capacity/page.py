@@ -28,7 +28,7 @@ from nodrop.report.charts import flow, time_chart
 from nodrop.report.loads import Ladder, ladders
 from nodrop.report.story import Story
 from nodrop.report.timeline import timeline
-from nodrop.report.trials import Trial
+from nodrop.report.trials import StoredTrial
 from nodrop.results.capacity import Card, Sure
 from nodrop.stats.loss_curve import LossCurve, NoCurve
 
@@ -40,7 +40,7 @@ WORDS: Mapping[str, tuple[str, str]] = TABLES["glossary"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRow:
-    trial: Trial
+    trial: StoredTrial
     number: int
     round: int | None
     mark: str
@@ -61,10 +61,10 @@ class TrialRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class DecidingTrial:
     """A trial that decides, drawn."""
 
-    trial: Trial
+    trial: StoredTrial
     head: Markup
     words: str
     flow: Chart
@@ -88,7 +88,7 @@ class CapacityPage:
     bounds: tuple[tuple[str, str, str, str], ...]
     """Lost at most, carried, too much, apart: one row per goal."""
     answers: tuple[Answer, ...]
-    sides: tuple[Side, ...]
+    sides: tuple[DecidingTrial, ...]
     over_time: Chart
     rows: tuple[TrialRow, ...]
     more: str
@@ -141,12 +141,12 @@ def card_views(story: Story) -> Iterator[CardView]:
         )
 
 
-def _broke(story: Story, card: Card, trials: Sequence[Trial]) -> str:
+def _broke(story: Story, card: Card, trials: Sequence[StoredTrial]) -> str:
     found = (t.anchor for t in trials if t.name == card.breaks.run and t.anchor in told(story))
     return next(found, "")
 
 
-def _deciding(searched: SearchedCell, card: Card) -> list[tuple[Trial, str, str]]:
+def _deciding(searched: SearchedCell, card: Card) -> list[tuple[StoredTrial, str, str]]:
     """The trial that was carried and the one that was too much, as far as there are such."""
     trials = {t.name: t for t in searched.trials}
     carried = [trials[r] for r in (card.carried.runs if card.carried else ()) if r in trials]
@@ -160,14 +160,14 @@ def _deciding(searched: SearchedCell, card: Card) -> list[tuple[Trial, str, str]
     return found
 
 
-def _side(trial: Trial, mark: str, words: str, most: int) -> Side:
+def _side(trial: StoredTrial, mark: str, words: str, most: int) -> DecidingTrial:
     sent = numbers.count_of(trial.record.offered.sent, "packet")
     drawn = flow(trial.ledger, f"Packets of {trial.name}", most) if trial.ledger else Chart()
     said, head = f"{sent} at {_load(trial)} · {trial.name}", sign(*OUTCOMES[mark][:2])
-    return Side(trial=trial, head=head + f" {words}", words=said, flow=drawn)
+    return DecidingTrial(trial=trial, head=head + f" {words}", words=said, flow=drawn)
 
 
-def _load(trial: Trial) -> str:
+def _load(trial: StoredTrial) -> str:
     asked = trial.record.searched
     if asked is None:
         return ""
@@ -176,7 +176,7 @@ def _load(trial: Trial) -> str:
     return grows + f"{asked.value:,.4g}" + unit
 
 
-def _over_time(story: Story, sides: Sequence[tuple[Trial, str, str]]) -> Chart:
+def _over_time(story: Story, sides: Sequence[tuple[StoredTrial, str, str]]) -> Chart:
     lines, heads = [], []
     for trial, mark, words in sides:
         if found := timeline(story.sources[trial.source], trial):
@@ -338,7 +338,7 @@ def _pct(ratio: float | None) -> float | None:
     return None if ratio is None else ratio * 100
 
 
-def _says(trial: Trial, card: Card, decides: str) -> str:
+def _says(trial: StoredTrial, card: Card, decides: str) -> str:
     """At most 8 words of exception."""
     record = trial.record
     if record.searched is not None and record.searched.ramp is not None:

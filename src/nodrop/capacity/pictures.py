@@ -25,11 +25,11 @@ from nodrop.report import numbers
 from nodrop.report.chart import (
     OUTCOMES,
     Bar,
+    BarPart,
     Chart,
     KeyEntry,
     Mark,
     Pane,
-    Part,
     Plot,
     Scale,
     outcome_key,
@@ -208,7 +208,7 @@ NEAR = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knee:
+class KneePicture:
     title: str
     dots: tuple[Dot, ...]
     voids: tuple[Dot, ...] = ()
@@ -236,12 +236,12 @@ class Knee:
         return tuple(d for d in self.dots if low - room <= d.pps <= high + room) or self.dots
 
 
-def knee_of(searched: SearchedCell) -> Knee:
+def knee_of(searched: SearchedCell) -> KneePicture:
     """Every trial of it, where its first goal's answer lies, and the loss curve of its trials."""
     records = Records(trial.packed for trial in searched.trials)
     curve = tuple(_curve(searched))
     first = searched.answers[0] if searched.answers else None
-    return Knee(
+    return KneePicture(
         title=f"The knee of {searched.subject}",
         dots=dots(records, stand_apart(searched)),
         voids=voids(records),
@@ -277,7 +277,7 @@ def _held(searched: SearchedCell) -> Iterator[Held]:
             yield Held(offered, lost * 100, (1 - served) * 100)
 
 
-def knee_plot(knee: Knee) -> Chart:
+def knee_plot(knee: KneePicture) -> Chart:
     """Loss near the answer over its zones, the busiest worker below it, and all loads, small."""
     if not knee.dots:
         return Chart(knee.title, tuple(_all_loads(knee, None)), outcome_key(["void"]))
@@ -365,7 +365,7 @@ def _workers(near: Sequence[Dot], x: Scale) -> Iterator[Pane]:
     yield Pane((plot,), "The worker that lost most", "% of the trial, same loads", tuple(key))
 
 
-def _all_loads(knee: Knee, shown: Scale | None) -> Iterator[Pane]:
+def _all_loads(knee: KneePicture, shown: Scale | None) -> Iterator[Pane]:
     """Every trial, void ones above the others; none if all are drawn already."""
     every = [*knee.dots, *knee.voids]
     if not every or (shown is not None and all(shown.holds(d.pps) for d in every)
@@ -418,7 +418,7 @@ def _interval_pps(answer: Answer) -> tuple[float, float] | None:
     return None if low is None or high is None else (min(low, high), max(low, high))
 
 
-def caption_of(searched: SearchedCell, knee: Knee) -> str:
+def caption_of(searched: SearchedCell, knee: KneePicture) -> str:
     parts: Mapping[str, object] = {
         "every": True,
         "void": knee.voids,
@@ -454,7 +454,7 @@ def _bar(searched: SearchedCell, answer: Answer) -> Bar:
         words = f"at least {words}"
     if answer.between is not None and answer.between.n > 1:
         words += f"; {between_words(answer)}"
-    part = Part(kind="carried", value=pps or 0.0, says=f"{cell}, {goal}: {words}", style=STYLE)
+    part = BarPart(kind="carried", value=pps or 0.0, says=f"{cell}, {goal}: {words}", style=STYLE)
     several = len(searched.answers) > 1
     return Bar(
         name=goal if several else cell,

@@ -14,8 +14,8 @@ from nodrop.capacity.search_answer import Answer
 from nodrop.config.search import Search
 from nodrop.findings.observations import RATES
 from nodrop.report import escape
-from nodrop.report.story import Cell, Source, Story, by_key, factor_label, once
-from nodrop.report.trials import Trial
+from nodrop.report.story import RunCell, Story, StorySource, by_key, factor_label, once
+from nodrop.report.trials import StoredTrial
 from nodrop.results.capacity import Forecast
 from nodrop.results.records import LoadWindow
 from nodrop.results.rundir import Records
@@ -30,13 +30,13 @@ class SearchedCell:
     """Words that sentences about the cell begin with."""
     label: str
     """Words that distinguish it from the other cells; empty if nothing does."""
-    cells: tuple[Cell, ...]
+    cells: tuple[RunCell, ...]
     """One per load."""
-    trials: tuple[Trial, ...]
+    trials: tuple[StoredTrial, ...]
     """In the order in which they were measured, but for its ramps."""
-    ramps: tuple[Trial, ...]
+    ramps: tuple[StoredTrial, ...]
     """Trials under a growing load, which decide nothing."""
-    soaks: tuple[Trial, ...]
+    soaks: tuple[StoredTrial, ...]
     """Long trials at the load that was carried, after the search."""
     answers: tuple[Answer, ...]
     """One per goal."""
@@ -61,7 +61,7 @@ class SearchedCell:
 
 
 @once
-def given_cells(story: Story) -> tuple[Cell, ...]:
+def given_cells(story: Story) -> tuple[RunCell, ...]:
     """Cells whose load no search chose: a search says what its loads mean."""
     of_searches = {cell for one in searches(story) for cell in one.cells}
     return tuple(cell for cell in story.cells if cell not in of_searches)
@@ -82,7 +82,7 @@ def searches(story: Story) -> tuple[SearchedCell, ...]:
     return tuple(found)
 
 
-def _search(source: Source) -> Search | None:
+def _search(source: StorySource) -> Search | None:
     said = source.run.manifest.get("search")
     if not isinstance(said, dict):
         return None
@@ -92,14 +92,14 @@ def _search(source: Source) -> Search | None:
         return None
 
 
-def _forecast(source: Source) -> Forecast | None:
+def _forecast(source: StorySource) -> Forecast | None:
     try:
         return Forecast.model_validate_json(json.dumps(source.run.manifest.get("forecast")))
     except (ValidationError, TypeError, ValueError):
         return None
 
 
-def _searched(story: Story, source: int, cells: Sequence[Cell], search: Search) -> SearchedCell:
+def _searched(story: Story, source: int, cells: Sequence[RunCell], search: Search) -> SearchedCell:
     trials = sorted((t for cell in cells for t in cell.trials), key=lambda t: t.record.index)
     label = _label(story, cells[0])
     return SearchedCell(
@@ -115,24 +115,24 @@ def _searched(story: Story, source: int, cells: Sequence[Cell], search: Search) 
     )
 
 
-def _grows(trial: Trial) -> bool:
+def _grows(trial: StoredTrial) -> bool:
     searched = trial.record.searched
     return searched is not None and searched.ramp is not None
 
 
-def _soaks(trial: Trial) -> bool:
+def _soaks(trial: StoredTrial) -> bool:
     searched = trial.record.searched
     return searched is not None and searched.soak is not None
 
 
-def _label(story: Story, cell: Cell) -> str:
+def _label(story: Story, cell: RunCell) -> str:
     """Its group, and the factors of its load that were not searched."""
     own = cell.trials[0].record.cell
     rates = [factor_label(f, own[f]) for f in story.factors if f in RATES and f in own]
     return " · ".join(filter(None, [cell.group, *rates]))
 
 
-def subject(story: Story, cell: Cell) -> str:
+def subject(story: Story, cell: RunCell) -> str:
     """Words that a sentence about a cell begins with."""
     if cell.group:
         return cell.group

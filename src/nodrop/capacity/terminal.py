@@ -55,7 +55,7 @@ def ends_with(searches: Sequence[SearchedCell]) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class AnswerLine:
     """A line of the answer, and how much of the terminal it may take."""
 
     key: str
@@ -79,7 +79,9 @@ class Line:
         return lines
 
 
-def fitted(lines: Sequence[Line], columns: int, most: int = MOST_ROWS) -> list[tuple[Line, str]]:
+def fitted(
+    lines: Sequence[AnswerLine], columns: int, most: int = MOST_ROWS
+) -> list[tuple[AnswerLine, str]]:
     """Each row with its line: no more than `most`."""
     lines = [*lines]
     while True:
@@ -113,34 +115,36 @@ def print_answers(story: Story, page: Path) -> None:
         out.print(text, soft_wrap=True, highlight=False)
 
 
-def answer_lines(story: Story, searched: SearchedCell, card: Card, page: Path) -> Iterator[Line]:
+def answer_lines(
+    story: Story, searched: SearchedCell, card: Card, page: Path
+) -> Iterator[AnswerLine]:
     """Lines in the order of the page's card."""
-    yield Line(key="", words=" ", rank=9)
-    yield Line(key="answer", words=card.headline, style="bold")
-    yield Line(key="", words=_beside(searched, card), rows=3)
+    yield AnswerLine(key="", words=" ", rank=9)
+    yield AnswerLine(key="answer", words=card.headline, style="bold")
+    yield AnswerLine(key="", words=_beside(searched, card), rows=3)
     if card.tolerated:
-        yield Line(key="", words=card.tolerated, rank=2)
+        yield AnswerLine(key="", words=card.tolerated, rank=2)
     if card.needed:
-        yield Line(key="need", words=card.needed, style="bold")
+        yield AnswerLine(key="need", words=card.needed, style="bold")
     if card.predicted:
-        yield Line(key="predicted", words=card.predicted)
+        yield AnswerLine(key="predicted", words=card.predicted)
     if card.too_much is not None:
         words = ", ".join(filter(None, (rate_words(card.too_much), lost_words(card))))
-        yield Line(key="too much", words=words)
-    yield Line(key="breaks", words=" ".join((card.breaks.verdict, *card.breaks.why)))
+        yield AnswerLine(key="too much", words=words)
+    yield AnswerLine(key="breaks", words=" ".join((card.breaks.verdict, *card.breaks.why)))
     for action in card.actions[:1]:
-        yield Line(key="do", words=f"{action.text} {aside_words(action)}")
+        yield AnswerLine(key="do", words=f"{action.text} {aside_words(action)}")
         if action.command:
-            yield Line(key="", words=one_line(action.command), rows=4, rank=1, command=True)
+            yield AnswerLine(key="", words=one_line(action.command), rows=4, rank=1, command=True)
     sure = card.sure.confidence
     said = [f"{sure.level}: {sure.why}."] if sure else []
-    yield Line(key="sure", words=" ".join((*said, *card.sure.words)), rows=3)
+    yield AnswerLine(key="sure", words=" ".join((*said, *card.sure.words)), rows=3)
     for soak in searched.soaks:
-        yield Line(key="soak", words=soak_words(soak.record), rows=1)
+        yield AnswerLine(key="soak", words=soak_words(soak.record), rows=1)
     if beside := _left_to_the_report(story, searched, card):
-        yield Line(key="but", words=beside, rows=1)
-    yield Line(key="report", words=str(page), rows=9)
-    yield Line(key="carried", words=_again(card), rows=1, style="bold")
+        yield AnswerLine(key="but", words=beside, rows=1)
+    yield AnswerLine(key="report", words=str(page), rows=9)
+    yield AnswerLine(key="carried", words=_again(card), rows=1, style="bold")
 
 
 def _beside(searched: SearchedCell, card: Card) -> str:

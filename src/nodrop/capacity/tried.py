@@ -189,7 +189,7 @@ class Tried:
         return None if beyond and found < 1 else found
 
     def fits(self, goal: float) -> float | None:
-        """Load that its ring just holds, as its twin says (ledger/queue.py); None if it has none,
+        """Load that its ring just holds, as its twin says (ledger/twin.py); None if it has none,
         or what waited in it says too little of a fuller one."""
         queue, excess = self.record.packets.queue, self.excess(goal)
         if goal or queue is None or queue.fits_times is None or excess is None:

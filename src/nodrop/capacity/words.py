@@ -16,7 +16,7 @@ from nodrop.config.units import count_of
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import Sentence
 from nodrop.report.tables import LOWER_END, UPPER_END, Field, Table, number, own, table_of, words
-from nodrop.report.trials import Trial
+from nodrop.report.trials import StoredTrial
 from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import outliers
 from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
@@ -292,7 +292,7 @@ def fitted(searched: SearchedCell) -> LossCurve | NoCurve:
     return loss_curve(list(_offers(searched)))
 
 
-def disagreeing(searched: SearchedCell, answer: Answer) -> Iterator[tuple[Trial, bool]]:
+def disagreeing(searched: SearchedCell, answer: Answer) -> Iterator[tuple[StoredTrial, bool]]:
     """Trials that met the goal (True) at the load that is too much or above, or missed it below."""
     low, high = answer.lower, answer.upper
     for trial, asked in ((t, asked) for t in searched.trials if (asked := t.record.searched)):

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from nodrop.audit.audit_answer import Asked, AuditAnswer, FindingAnswer
     from nodrop.drops.openmetrics import Metrics
-    from nodrop.drops.recording import Record
-    from nodrop.drops.watching import Interval
+    from nodrop.drops.recording import RecordedWatch
+    from nodrop.drops.watching import DropsInterval
     from nodrop.results.other_records import WatchedInterval
     from nodrop.testbed.hosts.local import LocalHost
     from nodrop.testbed.hosts.ssh import SshHost
@@ -295,7 +295,7 @@ def drops(
     from nodrop.audit.reading import peer_of
     from nodrop.drops.watching import intervals, written
     from nodrop.results.writer import must_be_new
-    from nodrop.testbed.hosts.control_groups import Looks
+    from nodrop.testbed.hosts.control_groups import SocketLooks
 
     interval_s = time_s("--interval", interval, least=LEAST_S, most=MOST_S)
     for_s = time_s("--for", for_, least=interval_s) if for_ is not None else None
@@ -305,7 +305,7 @@ def drops(
     with (
         interrupts(),  # also SIGTERM ends with the totals, and with a whole record
         _host(where, become, ssh_config, "drops") as host,
-        closing(Looks(host, root=None if where else Path("/"))) as looks,
+        closing(SocketLooks(host, root=None if where else Path("/"))) as looks,
         _outlets(host, record, metrics) as outlets,
     ):
         levels = HighestLevel()
@@ -320,7 +320,7 @@ def drops(
             ),
             [*outlets, levels],
         )
-        last: Interval | None = None
+        last: DropsInterval | None = None
         if as_json:
             for last in found:
                 _must_see_one(last, once, where)
@@ -364,24 +364,24 @@ def share(option: str, text: str) -> float:
 @contextmanager
 def _outlets(
     host: LocalHost | SshHost, record: Path | None, metrics: Path | None
-) -> Iterator[Sequence[Record | Metrics]]:
+) -> Iterator[Sequence[RecordedWatch | Metrics]]:
     from nodrop.drops.openmetrics import Metrics
-    from nodrop.drops.recording import Record
+    from nodrop.drops.recording import RecordedWatch
 
     with ExitStack() as open_ones:
-        found: list[Record | Metrics] = []
+        found: list[RecordedWatch | Metrics] = []
         if metrics is not None:
             found.append(open_ones.enter_context(closing(Metrics(metrics))))
         if record is not None:
             facts = host.probe("host")["host"]
-            made = Record(record, host=facts, command=sys.argv)
+            made = RecordedWatch(record, host=facts, command=sys.argv)
             found.append(open_ones.enter_context(closing(made)))
         yield found
 
 
 def _passed_on(
-    found: Iterator[Interval], outlets: Sequence[Record | Metrics | HighestLevel]
-) -> Iterator[Interval]:
+    found: Iterator[DropsInterval], outlets: Sequence[RecordedWatch | Metrics | HighestLevel]
+) -> Iterator[DropsInterval]:
     from nodrop.drops.watching import written
 
     for one in found:
@@ -417,7 +417,7 @@ def _host(
             yield far
 
 
-def _must_see_one(found: Interval, once: bool, where: str | None) -> None:
+def _must_see_one(found: DropsInterval, once: bool, where: str | None) -> None:
     if once and not found.balances:
         driven = [
             one for one in found.not_visible if one["why"].startswith("no port of the kernel")
@@ -430,14 +430,14 @@ def nobody(where: str | None) -> str:
     return f"no program captures packets on {where or 'this host'}"
 
 
-def _show(found: Iterator[Interval], once: bool, where: str | None) -> Interval | None:
+def _show(found: Iterator[DropsInterval], once: bool, where: str | None) -> DropsInterval | None:
     """The last interval."""
     from nodrop.drops.outlets import ending, lines
     from nodrop.terminal.console import console
 
     out = console()
     began: int | None = None
-    last: Interval | None = None
+    last: DropsInterval | None = None
     try:
         if out.is_terminal and not once:
             for last in _live(found):
@@ -459,7 +459,7 @@ def _show(found: Iterator[Interval], once: bool, where: str | None) -> Interval 
     return last
 
 
-def _live(found: Iterator[Interval]) -> Iterator[Interval]:
+def _live(found: Iterator[DropsInterval]) -> Iterator[DropsInterval]:
     from rich.live import Live as Display
 
     from nodrop.drops.outlets import view

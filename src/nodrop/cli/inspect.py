@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from nodrop.compare.versus import Detectable
-    from nodrop.watch.follow import Follower, View
+    from nodrop.watch.follow import RunFollower, View
 
 
 LOOK_S = 0.5
@@ -73,7 +73,7 @@ def watch(
     from nodrop.results.layout import MANIFEST
     from nodrop.results.rundir import run_directories
     from nodrop.terminal.console import console
-    from nodrop.watch.follow import Follower
+    from nodrop.watch.follow import RunFollower
     from nodrop.watch.serve import serve_page
 
     if not 0 <= port <= MOST_PORT:
@@ -82,7 +82,7 @@ def watch(
     newest = max(runs, key=lambda run: (run / MANIFEST).stat().st_mtime_ns, default=directories[0])
     if [newest] != directories:
         complain(f"the newest run there is {newest.name}")
-    follower = Follower.of(newest)
+    follower = RunFollower.of(newest)
     if serve:
         with serve_page(follower, port=port) as page:
             say_json({"address": page.address}) if as_json else say(page.address)
@@ -95,7 +95,7 @@ def watch(
         _plainly(follower)
 
 
-def _on_terminal(follower: Follower) -> None:
+def _on_terminal(follower: RunFollower) -> None:
     from rich.console import Group
     from rich.live import Live as Display
     from rich.text import Text
@@ -132,7 +132,7 @@ def _on_terminal(follower: Follower) -> None:
     out.print(closing_words(view), markup=False)
 
 
-def _plainly(follower: Follower) -> None:
+def _plainly(follower: RunFollower) -> None:
     from nodrop.results.trial import MARKS
 
     while True:
@@ -147,7 +147,7 @@ def _plainly(follower: Follower) -> None:
         _pause(view)
 
 
-def _as_json(follower: Follower) -> None:
+def _as_json(follower: RunFollower) -> None:
     before: dict[str, Any] = {}
     while True:
         view = follower.look()
@@ -330,7 +330,7 @@ def report(
     from nodrop.report.story import read_story
     from nodrop.report.write import (
         EVERYTHING,
-        Part,
+        WrittenPart,
         report_json,
         write_folder_page,
         write_report,
@@ -344,7 +344,7 @@ def report(
         if show:
             webbrowser.open(page.absolute().as_uri())
         return
-    chosen = frozenset(Part(part) for part in only) if only else EVERYTHING
+    chosen = frozenset(WrittenPart(part) for part in only) if only else EVERYTHING
     runs = run_directories(directories)
     story = read_story(runs)
     named = [name.strip() for each in columns or () for name in each.split(",")]

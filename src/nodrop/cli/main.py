@@ -29,7 +29,7 @@ from nodrop.compare import commands as compare
 from nodrop.errors import REMEDIES, BadInput, Interrupted, LabProblem, NodropError, NotReady
 from nodrop.installation import sibling
 from nodrop.terminal.arguments import complain, go_on, say
-from nodrop.untrusted.folder import Refused
+from nodrop.untrusted.folder import RefusedFile
 from nodrop.untrusted.json_text import one_line
 
 UNEXPECTED = 4
@@ -324,7 +324,7 @@ def _complain_of(error: BaseException, argv: Sequence[str]) -> int:
             complain(error)
             go_on(argv, error.ended_run)
             return error.exit_code
-        case Refused() | IsADirectoryError() | NotADirectoryError():
+        case RefusedFile() | IsADirectoryError() | NotADirectoryError():
             complain(f"{error.filename}: {error.strerror}")
             return BadInput.exit_code
         case PermissionError() if error.filename:

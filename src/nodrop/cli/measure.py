@@ -253,9 +253,9 @@ def profile(
     nodrop profile my.toml
     nodrop profile experiments/thread-models.toml --cell cell=autofp-1x1
     """
-    from nodrop.config.asked import Sensor
+    from nodrop.config.asked import UserSensor
 
-    sensor = Sensor(config=config, binary=binary, image=image, threads=threads)
+    sensor = UserSensor(config=config, binary=binary, image=image, threads=threads)
     asked = [*(settings or ()), *sensor.settings(Path.cwd()), "measure.profile=true"]
     return run(experiment, lab=lab, out=out, resume=resume, settings=asked, yes=yes, quiet=quiet)
 

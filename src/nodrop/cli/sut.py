@@ -15,7 +15,7 @@ from nodrop.errors import BadInput
 from nodrop.terminal.arguments import AsJson, Settings, complain, say, say_json
 
 if TYPE_CHECKING:
-    from nodrop.calibrate.program import Proof
+    from nodrop.calibrate.program import ProgramProof
     from nodrop.testbed.images.image import Image
 
 
@@ -265,7 +265,7 @@ def check(
     return 0 if proof.holds else 1
 
 
-def _say(proof: Proof, took_s: float, *, as_json: bool) -> None:
+def _say(proof: ProgramProof, took_s: float, *, as_json: bool) -> None:
     if as_json:
         say_json(_table(proof))
         return
@@ -286,5 +286,5 @@ def _say(proof: Proof, took_s: float, *, as_json: bool) -> None:
         say(f"the description holds ({took_s:.0f} s)")
 
 
-def _table(proof: Proof) -> dict[str, object]:
+def _table(proof: ProgramProof) -> dict[str, object]:
     return {**asdict(proof), "holds": proof.holds}

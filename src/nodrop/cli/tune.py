@@ -14,7 +14,7 @@ from nodrop.errors import BadInput
 from nodrop.terminal.arguments import AsJson, complain, say, say_indented, say_json
 
 if TYPE_CHECKING:
-    from nodrop.tune.applying import Applied, Step
+    from nodrop.tune.applying import Applied, KnobStep
     from nodrop.tune.device import Knob
     from nodrop.tune.kept import Tuning
 
@@ -76,13 +76,13 @@ def plan(
     Exit code 0; 2: bad input. Nothing is changed.
     """
     from nodrop.tune.applying import values
-    from nodrop.tune.device import Live, session_ports, some_port
+    from nodrop.tune.device import LiveDevice, session_ports, some_port
 
     if config is not None:
         return _yaml_plan(config, knobs or (), ports or (), write=write)
     if write:
         raise BadInput("--write: is for --config FILE")
-    device, known = Live(), _known()
+    device, known = LiveDevice(), _known()
     if not knobs:
         found = [
             (port, knob, value)
@@ -145,7 +145,7 @@ def apply(
     Exit code 0: all values are set; 1: a value was accepted and ignored, or rounded; 2: bad input,
     no rights, or a value that the driver refuses, and nothing was changed; 3: the host failed.
     """
-    from nodrop.tune.device import Live, session_ports
+    from nodrop.tune.device import LiveDevice, session_ports
     from nodrop.tune.kept import apply_and_keep
 
     if not knobs:
@@ -161,7 +161,7 @@ def apply(
     for step in steps if not as_json else ():
         if step.flaps and step.now != step.then:
             say(f"{step.where}: {step.knob.id} takes the link down and up")
-    applied = apply_and_keep(Live(), steps)
+    applied = apply_and_keep(LiveDevice(), steps)
     if as_json:
         say_json(_applied_json(applied))
     else:
@@ -284,14 +284,14 @@ def _known() -> tuple[Knob, ...]:
     return (*KNOBS, *plugins.knobs())
 
 
-def _steps(knobs: Sequence[str], ports: Sequence[str] | None) -> tuple[Step, ...]:
+def _steps(knobs: Sequence[str], ports: Sequence[str] | None) -> tuple[KnobStep, ...]:
     from nodrop.tune.applying import parse
     from nodrop.tune.applying import plan as planned
-    from nodrop.tune.device import Live
+    from nodrop.tune.device import LiveDevice
 
     asked = parse(knobs, _known())
     needed = any(not knob.of_host for knob, _ in asked)
-    return planned(Live(), asked, _ports(ports, required=True) if needed else ())
+    return planned(LiveDevice(), asked, _ports(ports, required=True) if needed else ())
 
 
 def _ports(given: Sequence[str] | None, *, required: bool) -> list[str]:
@@ -317,7 +317,7 @@ def _short(verdict: str) -> bool:
     return verdict in ("accepted and ignored", "set otherwise")
 
 
-def _step_words(step: Step, over: bool) -> str:
+def _step_words(step: KnobStep, over: bool) -> str:
     flap = ""
     if step.flaps and step.now != step.then:
         flap = ": the link goes down and up"
@@ -344,7 +344,7 @@ def _say_applied(applied: Applied) -> None:
         say("`nodrop tune restore` puts it back")
 
 
-def _step_json(step: Step) -> dict[str, object]:
+def _step_json(step: KnobStep) -> dict[str, object]:
     return {
         "port": step.port,
         "knob": step.knob.id,
@@ -368,9 +368,9 @@ def _applied_json(applied: Applied) -> dict[str, object]:
 
 def _rows(tuning: Tuning) -> Iterator[tuple[str, str, str, str, str]]:
     from nodrop.tune.applying import differences
-    from nodrop.tune.device import Live, own_space
+    from nodrop.tune.device import LiveDevice, own_space
 
-    state, device = tuning.state, Live()
+    state, device = tuning.state, LiveDevice()
     here = state.space == own_space()
     left = state.left
     present = {one: device.read(one) for one in state.before} if here else {}
@@ -392,7 +392,7 @@ def _rows(tuning: Tuning) -> Iterator[tuple[str, str, str, str, str]]:
             yield port or "host", name, was, was, value
 
 
-def _persistent(steps: Sequence[Step]) -> Iterator[str]:
+def _persistent(steps: Sequence[KnobStep]) -> Iterator[str]:
     """A .link file for what systemd-udevd sets itself, a unit for the rest."""
     yield ""
     yield "# /etc/systemd/system/nodrop-tune.service (nodrop installs nothing)"

@@ -364,7 +364,7 @@ def ab(
     --budget; 1: a build has no trial that is not void; 2: bad input; 3: the lab failed.
     """
     from nodrop.compare.near_limit import given_load, kept_load, names_its_load
-    from nodrop.config.asked import AbQuestion, Sensor
+    from nodrop.config.asked import AbQuestion, UserSensor
     from nodrop.config.lab_file import load_lab
     from nodrop.config.replay import BUSIEST
     from nodrop.measure.controllers.blocks import UntilTold
@@ -378,7 +378,7 @@ def ab(
     _must_be_pairs(most)
     one_way(as_json=as_json, markdown=markdown)
     _must_be_metrics(metrics or [])
-    sensor = Sensor(config=config, binary=binary, image=image, threads=threads)
+    sensor = UserSensor(config=config, binary=binary, image=image, threads=threads)
     question = AbQuestion(
         a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, sensor=sensor, most=most,
         window=window or BUSIEST, load={} if load is None else given_load(load),

@@ -39,7 +39,7 @@ from nodrop.stats.regression import (
     NEWEST,
     TIMES,
     Judgement,
-    Verdict,
+    RegressionVerdict,
     Why,
     judge,
     values_needed,
@@ -50,10 +50,10 @@ MAY_CHANGE = (
     "host.cpu.boost", "host.cpu.smt", "node.sha256",
 )  # fmt: skip
 """A history is made to see what these do."""
-VERDICTS: Mapping[Verdict, Literal["no worse", "worse", "cannot tell"]] = {
-    Verdict.WORSE: "worse",
-    Verdict.NO_WORSE: "no worse",
-    Verdict.CANNOT_TELL: "cannot tell",
+VERDICTS: Mapping[RegressionVerdict, Literal["no worse", "worse", "cannot tell"]] = {
+    RegressionVerdict.WORSE: "worse",
+    RegressionVerdict.NO_WORSE: "no worse",
+    RegressionVerdict.CANNOT_TELL: "cannot tell",
 }
 MAY_CHANGE_THERE = ("kernel", "governor", "boost", "smt")
 FEWEST_RUNS = 2
@@ -66,21 +66,21 @@ MOST_WEAK = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ReadRun:
     side: Side
     started_utc: str
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> ReadRun:
     manifest = open_run(path).manifest
-    return Run(
+    return ReadRun(
         side=read_side(str(path)),
         started_utc=escape.plain(manifest.get("started_utc") or "", longest=40),
     )
 
 
 def history(
-    given: Sequence[Run], *, differs: Sequence[str] = (), metrics: Sequence[str] = ()
+    given: Sequence[ReadRun], *, differs: Sequence[str] = (), metrics: Sequence[str] = ()
 ) -> History:
     """BadInput if the runs cannot stand in one line: `differs` names facts that may differ."""
     runs = sorted(given, key=lambda run: run.started_utc)
@@ -120,7 +120,7 @@ def history(
     )
 
 
-def _of_far_hosts(runs: Sequence[Run]) -> Iterator[str]:
+def _of_far_hosts(runs: Sequence[ReadRun]) -> Iterator[str]:
     """Keys of the facts that may change, as a lab over ssh saw them on its hosts."""
     tables = [run.side.facts for run in runs]
     tables += [cell.facts for run in runs for cell in run.side.cells]
@@ -129,7 +129,7 @@ def _of_far_hosts(runs: Sequence[Run]) -> Iterator[str]:
             yield key
 
 
-def _each_once(runs: Sequence[Run]) -> None:
+def _each_once(runs: Sequence[ReadRun]) -> None:
     seen: dict[str, str] = {}
     for run in runs:
         if run.side.identity in seen:
@@ -139,7 +139,7 @@ def _each_once(runs: Sequence[Run]) -> None:
         seen[run.side.identity] = run.side.name
 
 
-def _refuse(runs: Sequence[Run], allowed: set[str]) -> None:
+def _refuse(runs: Sequence[ReadRun], allowed: set[str]) -> None:
     first = runs[0].side
     cells: dict[str, SideCell] = {}
     """Each as it was first measured: a run need not have all cells."""
@@ -173,7 +173,7 @@ def _by_factors(side: Side) -> Mapping[str, SideCell]:
     return {repr(sorted((k, repr(v)) for k, v in c.factors.items())): c for c in side.cells}
 
 
-def _cells(runs: Sequence[Run]) -> Iterator[list[SideCell | None]]:
+def _cells(runs: Sequence[ReadRun]) -> Iterator[list[SideCell | None]]:
     """Each cell as all runs have it; None if one has not."""
     by_run = [_by_factors(run.side) for run in runs]
     for key in dict.fromkeys(key for cells in by_run for key in cells):
@@ -211,7 +211,7 @@ def _line(
     if judged.newest:
         newest = _stretch(len(values) - judged.newest, len(values), counted, values)
     unknown = ""
-    if judged.verdict is Verdict.NO_WORSE:
+    if judged.verdict is RegressionVerdict.NO_WORSE:
         unknown = _without_value(len(points) - 1 - counted[-1]) or (
             _behind(cells, runs) if name == LOSS else ""
         )
@@ -219,7 +219,7 @@ def _line(
         cell=next(cell.label for cell in cells if cell),
         metric=name,
         unit=figure.unit,
-        verdict=VERDICTS[Verdict.CANNOT_TELL if unknown else judged.verdict],
+        verdict=VERDICTS[RegressionVerdict.CANNOT_TELL if unknown else judged.verdict],
         words=unknown or _judged_words(figure, judged, best, newest, runs),
         best=best,
         newest=newest,
@@ -273,13 +273,13 @@ def _judged_words(
         )
     level = f"{figure.shown(best.level)} {figure.unit}".rstrip()
     place = f"the best stretch ({runs[best.first].name} to {runs[best.last].name})"
-    if judged.verdict is Verdict.NO_WORSE:
+    if judged.verdict is RegressionVerdict.NO_WORSE:
         return f"no worse than {level} in {place}; a regression of {twice} would be found {within}"
     shift = f"{figure.signed(newest.level - best.level)} {figure.difference_unit}".rstrip()
     of = "the newest run" if newest.runs == 1 else f"the newest {newest.runs} runs"
     now = f"{figure.shown(newest.level)} {figure.unit}".rstrip()
     said = f"{now} in {of}, {level} in {place} ({shift})"
-    if judged.verdict is Verdict.WORSE:
+    if judged.verdict is RegressionVerdict.WORSE:
         return f"worse: {said}"
     return f"cannot tell yet: {said}, which chance can do; further runs tell"
 
@@ -367,7 +367,7 @@ def _verdict(lines: Sequence[Line]) -> tuple[Literal["no worse", "worse", "canno
     return "no worse", NO_WORSE
 
 
-def _weak(runs: Sequence[Run]) -> Iterator[str]:
+def _weak(runs: Sequence[ReadRun]) -> Iterator[str]:
     """Runs to be believed less, the newest ones first: it is they that a verdict judges."""
     weak = [run for run in reversed(runs) if run.side.weak]
     for run in weak[:MOST_WEAK]:
@@ -376,7 +376,7 @@ def _weak(runs: Sequence[Run]) -> Iterator[str]:
         yield f"{count_of(len(more), 'older run')} with like reasons to be believed less"
 
 
-def _crowded(runs: Sequence[Run]) -> Iterator[str]:
+def _crowded(runs: Sequence[ReadRun]) -> Iterator[str]:
     for run in runs:
         for cell in run.side.cells:
             if words := cell.crowded_words():

@@ -110,7 +110,7 @@ def prove(
     void; 2: bad input; 3: the lab failed.
     """
     from nodrop.compare import proving
-    from nodrop.config.asked import Sensor
+    from nodrop.config.asked import UserSensor
     from nodrop.config.lab_file import load_lab
     from nodrop.results.other_records import NAME
 
@@ -126,7 +126,7 @@ def prove(
     for word, key, value in map(_setting, knobs):
         cells[word] = {key: value}
         setting_of[word] = f"{key}={value}"
-    sensor = Sensor(config=config, binary=binary, image=image, threads=threads)
+    sensor = UserSensor(config=config, binary=binary, image=image, threads=threads)
     seconds = None if budget is None else time_s("--budget", budget)
     where = load_lab(lab)
 

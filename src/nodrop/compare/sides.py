@@ -20,8 +20,8 @@ from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.costs import DETECTION_FIGURE, DIFFERENCES, Figure, figure
 from nodrop.report.sections import figures_of_others, unusable
-from nodrop.report.story import UNVALUED, Cell, factor_label, read_story
-from nodrop.report.trials import Trial
+from nodrop.report.story import UNVALUED, RunCell, factor_label, read_story
+from nodrop.report.trials import StoredTrial
 from nodrop.report.trust import FOREIGN_CPU_RATIO
 from nodrop.results.layout import MANIFEST
 from nodrop.results.rundir import RunDir, identity, pack, unread
@@ -211,7 +211,7 @@ OF_ONE_RUN = (
 )  # fmt: skip
 
 
-def _per_packet(trial: Trial) -> float | None:
+def _per_packet(trial: StoredTrial) -> float | None:
     record = trial.record
     return None if record.transactions is not None else record.sut_cpu_s_per_packet
 
@@ -224,7 +224,7 @@ PER_PACKET = Figure(
 )  # fmt: skip
 
 
-def _ring_ratio(trial: Trial) -> float | None:
+def _ring_ratio(trial: StoredTrial) -> float | None:
     queue = trial.record.packets.queue
     return None if queue is None else queue.highest_ratio
 
@@ -299,7 +299,7 @@ def _of_run(path: Path) -> Side:
     )
 
 
-def _weak(run: RunDir, cells: Sequence[Cell], searched: Sequence[SearchedCell]) -> Iterator[str]:
+def _weak(run: RunDir, cells: Sequence[RunCell], searched: Sequence[SearchedCell]) -> Iterator[str]:
     """Reasons to believe the run less; one of several cells is named."""
     if not {"finished_utc", "imported_from"} & run.manifest.keys():
         yield f"the run is unfinished, and has {count_of(len(run.trials.records), 'trial')}"
@@ -354,14 +354,14 @@ def side_of_records(name: str, records: Sequence[TrialRecord]) -> Side:
     """Side of a run that still goes on: its records speak for themselves, and nothing else is
     asked."""
     factors = records[0].factors if records else {}
-    trials = tuple(Trial.of(record, pack(record), source=0) for record in records)
-    cell = Cell(
+    trials = tuple(StoredTrial.of(record, pack(record), source=0) for record in records)
+    cell = RunCell(
         source=0, factors=factors, label="", group="", load_label="", rank=(), trials=trials
     )
     return Side(name=name, identity=name, facts={}, cells=[_cell(cell, {})])
 
 
-def _cell(cell: Cell, pairs: Pairs) -> SideCell:
+def _cell(cell: RunCell, pairs: Pairs) -> SideCell:
     figures = {
         figure.name: repeats
         for figure in metrics_known()
@@ -382,7 +382,7 @@ def _cell(cell: Cell, pairs: Pairs) -> SideCell:
     return _side_cell(cell.factors, figures, cell.trials, pairs).model_copy(update=counts)
 
 
-def _repeats(trials: Sequence[Trial], figure: Figure) -> Repeats | None:
+def _repeats(trials: Sequence[StoredTrial], figure: Figure) -> Repeats | None:
     having = [trial for trial in trials if figure.of(trial) is not None]
     if not having:
         return None
@@ -391,7 +391,7 @@ def _repeats(trials: Sequence[Trial], figure: Figure) -> Repeats | None:
     return Repeats(values=values, starts=_starts(having), hosts=hosts)
 
 
-def _starts(trials: Sequence[Trial]) -> list[int]:
+def _starts(trials: Sequence[StoredTrial]) -> list[int]:
     numbers: dict[Any, int] = {}
     return [numbers.setdefault(trial.start, len(numbers)) for trial in trials]
 
@@ -437,7 +437,7 @@ def unfound(matched: Sequence[tuple[SideCell, SideCell]], metrics: Sequence[str]
 def _side_cell(
     factors: Mapping[str, Any],
     figures: dict[str, Repeats],
-    trials: Sequence[Trial],
+    trials: Sequence[StoredTrial],
     pairs: Pairs,
 ) -> SideCell:
     outcomes = Counter(trial.outcome for trial in trials)
@@ -452,7 +452,7 @@ def _side_cell(
     )
 
 
-def _of_pairs(trials: Sequence[Trial], pairs: Pairs) -> Iterator[tuple[str, Any]]:
+def _of_pairs(trials: Sequence[StoredTrial], pairs: Pairs) -> Iterator[tuple[str, Any]]:
     """Facts of the hosts that measured these trials. Void trials are in no figure, and add no
     host."""
     for name in sorted({t.pair for t in trials if t.pair and t.outcome != "void"} if pairs else ()):

@@ -39,8 +39,8 @@ from nodrop.report.comparison import Compared
 from nodrop.report.costs import FAILURES, LOSS, Figure, minus
 from nodrop.report.story import Gathered, gathered
 from nodrop.stats.comparison import (
-    Answer,
-    Question,
+    ComparisonRule,
+    Relation,
     compare,
     detectable,
     earlier_needed,
@@ -244,9 +244,9 @@ def figure_named(name: str) -> Figure:
     raise BadInput(f"{escape.plain(name)}: no metric that nodrop knows")
 
 
-def _asked(figure: Figure, family: Family) -> Question:
+def _asked(figure: Figure, family: Family) -> ComparisonRule:
     if figure.name == FAILED:
-        return Question(losses=True, family=family)
+        return ComparisonRule(losses=True, family=family)
     return figure.asked(family)
 
 
@@ -268,9 +268,9 @@ def _row(pair: _Pair, family: Family) -> Row | None:
     if pair.figure.name == FAILED and not any((*a, *b)):
         return None
     item = _compared(pair, family)
-    answer = item.found.answer if item.found else Answer.CANNOT_TELL
+    answer = item.found.answer if item.found else Relation.CANNOT_TELL
     between = item.found.interval if item.found and not pair.figure.of_trials else None
-    unsure = item.found is not None and answer is Answer.CANNOT_TELL
+    unsure = item.found is not None and answer is Relation.CANNOT_TELL
     a_level, b_level = (
         _level(pair.figure, each) for each in (item.base.by_start, item.own.by_start)
     )
@@ -289,7 +289,7 @@ def _row(pair: _Pair, family: Family) -> Row | None:
         a_median=a_level,
         b_median=b_level,
         answer=answer.value,
-        worse=_worse(item) if answer is Answer.DIFFERENT else None,
+        worse=_worse(item) if answer is Relation.DIFFERENT else None,
         difference=shift,
         interval=(between.low, between.high) if between else None,
         margin="0" if pair.figure.name == FAILED else pair.figure.margin_words,
@@ -394,7 +394,7 @@ def _words(item: Compared) -> str:
     if item.found is None:
         return "cannot tell: one side has not measured it"
     by_share = item.found.by_share or item.figure.of_trials
-    if item.found.answer is Answer.DIFFERENT and not by_share and item.found.interval:
+    if item.found.answer is Relation.DIFFERENT and not by_share and item.found.interval:
         low, high = item.found.interval.low, item.found.interval.high
         signed, unit = item.figure.signed, item.figure.difference_unit
         return f"different by [{signed(low)}, {signed(high)}] {unit}".rstrip()
@@ -417,7 +417,7 @@ def _verdict(rows: Sequence[Row], missing: Sequence[str]) -> tuple[Verdict, int]
     """A cell that is not compared may be the one that is worse."""
     if any(row.worse for row in rows):
         return "worse", WORSE
-    if missing or any(row.answer == Answer.CANNOT_TELL.value for row in rows):
+    if missing or any(row.answer == Relation.CANNOT_TELL.value for row in rows):
         return "cannot tell", CANNOT_TELL
     return "no worse", NO_WORSE
 

@@ -22,7 +22,7 @@ ROUNDS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sensor:
+class UserSensor:
     """The user's own: configuration, program and threads. None = as the SUT has it."""
 
     config: str | None = None
@@ -52,7 +52,7 @@ class _Question:
     rules: Sequence[str] = ()
     setup: str = "bare"
     sut: str = "suricata"
-    sensor: Sensor = field(default_factory=Sensor)
+    sensor: UserSensor = field(default_factory=UserSensor)
     window: str | None = None
 
     def _table(self, folder: Path, *, command: str, question: str) -> dict[str, Any]:

@@ -31,26 +31,26 @@ READERS = ("PCAP_DEV",)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class AccountRange:
     """An account that lies between two readings."""
 
     low: int
     high: int
 
-    def __add__(self, other: Bounds) -> Bounds:
-        return Bounds(self.low + other.low, self.high + other.high)
+    def __add__(self, other: AccountRange) -> AccountRange:
+        return AccountRange(self.low + other.low, self.high + other.high)
 
-    def __sub__(self, other: Bounds) -> Bounds:
-        return Bounds(self.low - other.high, self.high - other.low)
+    def __sub__(self, other: AccountRange) -> AccountRange:
+        return AccountRange(self.low - other.high, self.high - other.low)
 
-    def times(self, factor: int) -> Bounds:
-        return Bounds(self.low * factor, self.high * factor)
+    def times(self, factor: int) -> AccountRange:
+        return AccountRange(self.low * factor, self.high * factor)
 
     def holds(self, value: int) -> bool:
         return self.low <= value <= self.high
 
 
-NOTHING = Bounds(0, 0)
+NOTHING = AccountRange(0, 0)
 
 
 def rise(before: int, after: int) -> int:
@@ -62,7 +62,7 @@ def rise(before: int, after: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class CaptureKey:
     """One program on one port. With another start, port or socket it is another capture."""
 
     namespace: int
@@ -73,20 +73,20 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class CaptureReading:
     """One capture at one look. None = not visible."""
 
-    key: Key
+    key: CaptureKey
     mono_ns: int
     port: CapturePort | None
     program: CaptureProgram | None
     sockets: Sequence[CaptureSocket]
     copies: int
     """Times that the program has each packet: fanout groups, and sockets that stand alone."""
-    arrived: Bounds | None
+    arrived: AccountRange | None
     dropped: int | None
-    waiting: Bounds | None
-    taken: Bounds | None
+    waiting: AccountRange | None
+    taken: AccountRange | None
     """Packets that reassembly took out ahead of the sockets of the namespace; None: no defrag."""
     at_least: bool = False
     """The owner reads the sockets' counters itself and does not say them."""
@@ -97,8 +97,8 @@ class Reading:
     """When its threads and control groups were read: behind all counters of the look."""
 
     @property
-    def offered(self) -> Bounds | None:
-        return None if self.port is None else Bounds(*self.port["rx_packets"])
+    def offered(self) -> AccountRange | None:
+        return None if self.port is None else AccountRange(*self.port["rx_packets"])
 
     @property
     def name(self) -> str:
@@ -120,27 +120,27 @@ class Reading:
 class Balance:
     """The books of one capture since it was first seen."""
 
-    reading: Reading
-    before: Reading
+    reading: CaptureReading
+    before: CaptureReading
     """At the look before: what an interval is."""
-    offered: Bounds | None
-    arrived: Bounds | None
-    merged: Bounds
+    offered: AccountRange | None
+    arrived: AccountRange | None
+    merged: AccountRange
     dropped: int | None
     dropped_now: int | None
     """Within this interval."""
-    waiting: Bounds | None
-    waited_before: Bounds | None
+    waiting: AccountRange | None
+    waited_before: AccountRange | None
     """In its rings when the books began, and so not among those that arrived."""
-    read: Bounds | None
-    residual: Bounds | None
+    read: AccountRange | None
+    residual: AccountRange | None
     """None: one side is not visible."""
     at_least: bool
     """Arrived and dropped may be more: the owner reads the counters, and does not say them."""
     seconds: float
     ended_real_ns: int | None = None
     """When a look first missed it; None: it is there."""
-    unsaid_offered: Bounds | None = None
+    unsaid_offered: AccountRange | None = None
     """Came to its port after these books and until the last look that saw it: it ended, and did not
     say what it did with them. None: its last answer has all, or the port is not visible."""
     unsaid_dropped: int = 0
@@ -202,14 +202,14 @@ class Balance:
 
 
 @dataclass(slots=True)
-class Books:
+class CaptureBooks:
     """From look to look. A look goes in, balances of what is there now come out."""
 
-    _first: dict[Key, Reading] = field(default_factory=dict)
-    _last: dict[Key, Reading] = field(default_factory=dict)
+    _first: dict[CaptureKey, CaptureReading] = field(default_factory=dict)
+    _last: dict[CaptureKey, CaptureReading] = field(default_factory=dict)
     _counts: dict[int, SocketSums] = field(default_factory=dict)
-    _offered: dict[Key, list[tuple[int, int]]] = field(default_factory=dict)
-    _said: dict[Key, int] = field(default_factory=dict)
+    _offered: dict[CaptureKey, list[tuple[int, int]]] = field(default_factory=dict)
+    _said: dict[CaptureKey, int] = field(default_factory=dict)
 
     def look(self, seen: Captures) -> Sequence[Balance]:
         """Balances of the captures that the look before has seen as well."""
@@ -240,7 +240,7 @@ class Books:
         self._counts = {inode: one for inode, one in self._counts.items() if inode in inodes}
         return balances
 
-    def _readings(self, seen: Captures) -> Sequence[Reading]:
+    def _readings(self, seen: Captures) -> Sequence[CaptureReading]:
         ports = {(port["namespace"], port["index"]): port for port in seen["ports"]}
         by_capture: dict[tuple[int, int, int | None], list[CaptureSocket]] = {}
         owners = _owners(seen["sockets"])
@@ -254,7 +254,7 @@ class Books:
             for at, sockets in by_capture.items()
         ]
 
-    def _members(self, seen: Captures, group: Reading) -> Iterator[Reading]:
+    def _members(self, seen: Captures, group: CaptureReading) -> Iterator[CaptureReading]:
         """Processes that share its fanout group; none if it has the group alone."""
         if group.others:
             by_pid: dict[int | None, list[CaptureSocket]] = {}
@@ -269,10 +269,10 @@ class Books:
         port: CapturePort | None,
         pid: int | None,
         sockets: Sequence[CaptureSocket],
-    ) -> Reading:
+    ) -> CaptureReading:
         program = seen["programs"].get(str(pid))
         first = sockets[0]
-        key = Key(
+        key = CaptureKey(
             namespace=first["namespace"],
             ifindex=first["ifindex"],
             pid=pid,
@@ -282,7 +282,7 @@ class Books:
         arrived, dropped, at_least = self._arrived(key, port, program, sockets, seen["mono_ns"])
         lone = sum(socket["fanout"] is None for socket in sockets)
         groups = {socket["fanout"]["id"] for socket in sockets if socket["fanout"]}
-        return Reading(
+        return CaptureReading(
             key=key,
             mono_ns=seen["mono_ns"],
             port=port,
@@ -302,12 +302,12 @@ class Books:
 
     def _arrived(
         self,
-        key: Key,
+        key: CaptureKey,
         port: CapturePort | None,
         program: CaptureProgram | None,
         sockets: Sequence[CaptureSocket],
         mono_ns: int,
-    ) -> tuple[Bounds | None, int | None, bool]:
+    ) -> tuple[AccountRange | None, int | None, bool]:
         """Arrived, dropped ones included; dropped; whether more may have."""
         said = program["suricata"] if program else None
         own = said["ports"].get(port["name"]) if said and port else None
@@ -334,7 +334,7 @@ class Books:
             unheard = bool(said and said["silent"] and program and not program["stopped"])
             at_least = unheard or any(one.taken for one in sums)
             if said is None or own is None or port is None:
-                return Bounds(total, total), drops, at_least
+                return AccountRange(total, total), drops, at_least
             # It may read its counters meanwhile: its later sums have them, and the sockets not.
             ahead = own if said["silent"] else said["ports_before"].get(port["name"])
             if ahead is None:
@@ -344,18 +344,18 @@ class Books:
                 drops = max(drops, last.dropped)
             if said["mode"] in READERS:
                 waiting = _waiting(sockets)
-                read = Bounds(ahead["packets"], own["packets"]) + Bounds(drops, drops)
+                read = AccountRange(ahead["packets"], own["packets"]) + AccountRange(drops, drops)
                 return (waiting + read if waiting else None), drops, at_least
             low, high = sorted((total + ahead["packets"], total + own["packets"]))
-            return Bounds(low, high), drops, at_least
+            return AccountRange(low, high), drops, at_least
         if own is None or port is None:
             return None, None, False
         for socket in sockets:  # what was seen there is in the owner's sums by now
             self._counts.pop(socket["inode"], None)
         # Heard after the port was read: what it said a look before is what it had by then at least.
-        return Bounds(earlier, own["packets"] + late), own["drops"], False
+        return AccountRange(earlier, own["packets"] + late), own["drops"], False
 
-    def _late(self, key: Key, port: CapturePort | None, mono_ns: int) -> int:
+    def _late(self, key: CaptureKey, port: CapturePort | None, mono_ns: int) -> int:
         """Packets that came to the port within the last steps of its owner's sums: they may not be
         in them."""
         offered = self._offered.setdefault(key, [])
@@ -393,30 +393,32 @@ def _owners(sockets: Sequence[CaptureSocket]) -> Mapping[int, int | None]:
     return owners
 
 
-def _waiting(sockets: Sequence[CaptureSocket]) -> Bounds | None:
+def _waiting(sockets: Sequence[CaptureSocket]) -> AccountRange | None:
     total = NOTHING
     for socket in sockets:
         fills = socket["waiting"]
         if fills is None:
             return None
         held = [fill["packets"] for fill in fills]
-        total += Bounds(min(held), max(held))
+        total += AccountRange(min(held), max(held))
     return total
 
 
 def _taken(
     reassembly: Sequence[Reassembled] | None, sockets: Sequence[CaptureSocket]
-) -> Bounds | None:
+) -> AccountRange | None:
     if not any(socket["fanout"] and socket["fanout"]["defrag"] for socket in sockets):
         return None
     if reassembly is None:
         return None
     net = [one["requests"] - one["oks"] for one in reassembly]
-    return Bounds(min(net), max(net))
+    return AccountRange(min(net), max(net))
 
 
-def _balance(first: Reading, before: Reading, now: Reading, *, member: bool = False) -> Balance:
-    def since(then: Bounds | None, at: Bounds | None) -> Bounds | None:
+def _balance(
+    first: CaptureReading, before: CaptureReading, now: CaptureReading, *, member: bool = False
+) -> Balance:
+    def since(then: AccountRange | None, at: AccountRange | None) -> AccountRange | None:
         return None if then is None or at is None else at - then
 
     offered = None if member else since(first.offered, now.offered)
@@ -426,12 +428,12 @@ def _balance(first: Reading, before: Reading, now: Reading, *, member: bool = Fa
     read = residual = None
     at_least = now.at_least
     if arrived and now.waiting and first.waiting and dropped is not None:
-        read = arrived - Bounds(dropped, dropped) - (now.waiting - first.waiting)
-        read = Bounds(max(0, read.low), max(0, read.high))
+        read = arrived - AccountRange(dropped, dropped) - (now.waiting - first.waiting)
+        read = AccountRange(max(0, read.low), max(0, read.high))
     selective = any(socket["selective"] for socket in now.sockets)
     if offered and arrived and not (at_least or selective) and now.port and first.port:
         sent = now.port["tx_packets"][1] - first.port["tx_packets"][0]
-        offered_here = offered + Bounds(0, sent)
+        offered_here = offered + AccountRange(0, sent)
         residual = (offered_here - merged).times(now.copies) - arrived
         if residual.low > 0 and not (now.program and now.program["suricata"]):
             # Its owner may read the counters more often than we look, and no fall is seen then.

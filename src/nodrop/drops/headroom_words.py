@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from nodrop.drops.capture_books import Balance
-from nodrop.drops.watching import Interval
-from nodrop.ledger.headroom import Bound, Headroom
-from nodrop.ledger.queue import Reason, Refusal
+from nodrop.drops.watching import DropsInterval
+from nodrop.ledger.headroom import ForecastSense, Headroom
+from nodrop.ledger.twin import Refusal, TwinRefusal
 
 WITHHELD: Mapping[str | None, str] = {
     None: "no spell of 250 looks a second has ended in which its reader was not stopped",
-    Reason.NO_QUEUE: "packets never waited long enough to tell what one costs, and the time of the "
-    "reader does not tell it either",
-    Reason.NOT_REPRODUCED: "a queue with the costs that were seen does not show the level that was "
-    "seen",
-    Reason.TOO_FAR: "the limit is too far away",
+    TwinRefusal.NO_QUEUE: "packets never waited long enough to tell what one costs, and the "
+    "time of the reader does not tell it either",
+    TwinRefusal.NOT_REPRODUCED: "a queue with the costs that were seen does not show the level "
+    "that was seen",
+    TwinRefusal.TOO_FAR: "the limit is too far away",
     "lost": "packets were lost while its reader was kept off its CPU, or between two spells of "
     "looks",
 }
@@ -31,7 +31,7 @@ def percent(ratio: float) -> str:
     return f"{ratio * 100:.0f} %" if ratio == 0 or ratio >= 0.005 else "< 1 %"
 
 
-def headroom_words(one: Balance, found: Interval) -> Iterator[str]:
+def headroom_words(one: Balance, found: DropsInterval) -> Iterator[str]:
     """Highest level and the forecast, or why there is none."""
     reading = one.reading
     level = found.levels.get(reading.key.inodes)
@@ -53,7 +53,7 @@ def forecast_words(
         return f"no forecast: {WITHHELD[forecast.reason]}"
     if lost and missed:
         return f"no forecast: {lost:,} {WITHHELD['lost']}"
-    if forecast.bound is Bound.AT_LEAST:
+    if forecast.bound is ForecastSense.AT_LEAST:
         return (
             f"forecast: at least {times(forecast.times)} times this traffic fits before the ring "
             "overflows"

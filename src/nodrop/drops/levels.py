@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from nodrop.drops.capture_books import Balance
 from nodrop.ledger.headroom import Headroom, Spell, busiest, headroom, spell_of
-from nodrop.ledger.level import Look, Ring, level
-from nodrop.ledger.queue import QUEUED, Queue, Reader, Refusal, gaps
+from nodrop.ledger.level import RingLook, RingLooks, level
+from nodrop.ledger.twin import QUEUED, Queue, Reader, Refusal, gaps
 from nodrop.protocol import Captures, RingSpell, RingSpells, SpellThread
 
 FRAME_BYTES = 1518
@@ -168,13 +168,15 @@ def _queues(spell: RingSpell, inodes: frozenset[int], frame_bytes: float) -> lis
         if ring["inode"] not in inodes:
             continue
         looks = tuple(
-            Look(at_ns, packets, full, arrived, dropped)
+            RingLook(at_ns, packets, full, arrived, dropped)
             for at_ns, of, packets, full, arrived, dropped in spell["looks"]
             if of == n
         )
         if len(looks) > 1:
             shape = (ring["slots"], ring["blocks"], ring["block_bytes"])
-            rings.append(Ring(slots=shape[0], blocks=shape[1], block_bytes=shape[2], looks=looks))
+            rings.append(
+                RingLooks(slots=shape[0], blocks=shape[1], block_bytes=shape[2], looks=looks)
+            )
             pids.append(ring["pid"])
     ends = (spell["mono_ns"], max((ring.looks[-1].at_ns for ring in rings), default=0))
     seen = level(rings, span_ns=ends, dropped=None, mean_frame_bytes=frame_bytes)
@@ -217,7 +219,7 @@ def _idle_ratio(queue: Queue) -> float:
     return idle_ns / max(1, sum(gap.ns for gap in waited))
 
 
-def _readers(rings: Sequence[Ring], threads: Sequence[SpellThread]) -> list[Sequence[Reader]]:
+def _readers(rings: Sequence[RingLooks], threads: Sequence[SpellThread]) -> list[Sequence[Reader]]:
     """Times of the thread that reads each ring: the more came, the more its thread ran."""
     busy = sorted(threads, key=_ran, reverse=True)[: len(rings)]
     by_packets = sorted(range(len(rings)), key=lambda n: -_came(rings[n]))
@@ -239,5 +241,5 @@ def _ran(thread: SpellThread) -> int:
     return thread["times"][-1][1] - thread["times"][0][1]
 
 
-def _came(ring: Ring) -> int:
+def _came(ring: RingLooks) -> int:
     return ring.looks[-1].arrived - ring.looks[0].arrived

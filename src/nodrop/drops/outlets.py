@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from nodrop.config.units import count_of
-from nodrop.drops.capture_books import Balance, Bounds
+from nodrop.drops.capture_books import AccountRange, Balance
 from nodrop.drops.headroom_words import before_words, headroom_words, percent
-from nodrop.drops.places import ANALYSIS, BLIND, Row, thread_shares
-from nodrop.drops.watching import Interval, oldest_ms
+from nodrop.drops.places import ANALYSIS, BLIND, PlaceTotal, thread_shares
+from nodrop.drops.watching import DropsInterval, oldest_ms
 from nodrop.results.other_records import BlindPort
 
 NOT_VISIBLE = "not visible"
@@ -21,7 +21,7 @@ SPARKS = "▁▂▃▄▅▆▇█"
 MOST_THREADS = 3
 
 
-def number(bounds: Bounds | None) -> str:
+def number(bounds: AccountRange | None) -> str:
     """One number where both readings agree."""
     if bounds is None:
         return NOT_VISIBLE
@@ -34,7 +34,7 @@ def clock(real_ns: int) -> str:
     return datetime.fromtimestamp(real_ns / 1e9).strftime("%H:%M:%S")
 
 
-def lines(found: Interval) -> Iterator[str]:
+def lines(found: DropsInterval) -> Iterator[str]:
     """An interval for a pipe: one line a program, one a place that lost, one a note."""
     at = clock(found.real_ns)
     for note in found.notes:
@@ -50,7 +50,7 @@ def lines(found: Interval) -> Iterator[str]:
             yield f"{at} {row_line(row)}"
 
 
-def capture_line(one: Balance, found: Interval) -> str:
+def capture_line(one: Balance, found: DropsInterval) -> str:
     reading = one.reading
     words = [
         f"{reading.port_name}: {number(one.offered)} came",
@@ -68,7 +68,7 @@ def capture_line(one: Balance, found: Interval) -> str:
     return ", ".join(words)
 
 
-def member_line(one: Balance, found: Interval) -> str:
+def member_line(one: Balance, found: DropsInterval) -> str:
     """Packets of one process of a fanout group: those of its own sockets."""
     words = [
         f"{one.reading.name}: {'at least ' if one.at_least else ''}{number(one.arrived)} arrived",
@@ -92,7 +92,7 @@ def waited_before(one: Balance) -> str:
     return f" (+{number(before)} that waited before)" if before and before.high else ""
 
 
-def filled(one: Balance, found: Interval) -> str:
+def filled(one: Balance, found: DropsInterval) -> str:
     """` (76 of 76 blocks, oldest 721 ms, full in 0 ms)` if any block waits."""
     fills = [socket["waiting"][1] for socket in one.reading.sockets if socket["waiting"]]
     full, of = (sum(fill[key] for fill in fills) for key in ("full", "of"))
@@ -108,7 +108,7 @@ def filled(one: Balance, found: Interval) -> str:
     return f" ({', '.join(words)})"
 
 
-def level_words(one: Balance, found: Interval) -> Iterator[str]:
+def level_words(one: Balance, found: DropsInterval) -> Iterator[str]:
     """`level 31 % (highest 84 % at 14:02:11)`; nothing of a capture without a visible ring."""
     if (level := found.levels.get(one.reading.key.inodes)) is not None:
         highest = f"{percent(level.highest_ratio)} at {clock(level.highest_real_ns)}"
@@ -143,7 +143,7 @@ def cpu_words(one: Balance) -> str:
     )
 
 
-def unit(row: Row) -> str:
+def unit(row: PlaceTotal) -> str:
     return "times" if row.loss.place == ANALYSIS else "packets"
 
 
@@ -155,14 +155,14 @@ def unsaid(one: Balance) -> str:
     return f"; then {number(one.unsaid_offered)} came{dropped}: it ended, and said no more"
 
 
-def row_line(row: Row) -> str:
+def row_line(row: PlaceTotal) -> str:
     return (
         f"▼ {row.loss.place}, {row.loss.where}: {row.rate_pps:,.0f} {unit(row)}/s "
         f"({row.total:,} in all): {row.loss.why}; do: {row.loss.do}"
     )
 
 
-def ending(found: Interval, began_real_ns: int) -> Iterator[str]:
+def ending(found: DropsInterval, began_real_ns: int) -> Iterator[str]:
     """Once, behind the last interval: the answer, the losses, then the books."""
     yield f"since {clock(began_real_ns)}:"
     if worst := max(found.rows, key=lambda row: row.total, default=None):
@@ -200,7 +200,7 @@ def blind_words(one: BlindPort) -> str:
     return f"blind at {one.port} since {clock(one.since_real_ns)}: {BLIND[one.why]}"
 
 
-def hidden(found: Interval) -> Iterator[str]:
+def hidden(found: DropsInterval) -> Iterator[str]:
     for one in found.not_visible:
         yield f"{NOT_VISIBLE}: {one['what']} (needs {one['needs']}; {one['why']})"
 
@@ -214,7 +214,7 @@ def sparkline(rates: Sequence[float]) -> str:
     )
 
 
-def view(found: Interval, began_real_ns: int, rates: dict[str, list[float]]) -> RenderableType:
+def view(found: DropsInterval, began_real_ns: int, rates: dict[str, list[float]]) -> RenderableType:
     """For a terminal of 80 columns: the worst place on top, then the books of each program."""
     parts: list[RenderableType] = [
         Text(f"since {clock(began_real_ns)}, now {clock(found.real_ns)}; Ctrl-C ends", style="dim"),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from nodrop.drops.capture_books import Balance, Key, Reading, rise
+from nodrop.drops.capture_books import Balance, CaptureKey, CaptureReading, rise
 from nodrop.ledger import hops
 from nodrop.ledger.hops import KERNEL, NIC, RECEIVING_PORT, SOCKET_RING, SOFTNET
 from nodrop.protocol import (
@@ -20,7 +20,7 @@ from nodrop.protocol import (
     ThreadReading,
 )
 from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED, RxDropped, refused_frames
-from nodrop.sensor.snapshot import Peer
+from nodrop.sensor.snapshot import VethPeer
 from nodrop.sensor.suricata_counters import lost_analysis
 
 BAD_FRAMES = "bad frames"
@@ -42,7 +42,7 @@ SUSTAINED_INTERVALS = 3
 """A reader whose level is not visible is too slow after so many intervals with loss in a row."""
 
 
-class Cause(StrEnum):
+class DropCause(StrEnum):
     """Causes of a loss: stable codes, whatever the sentence."""
 
     PLACE = "place"
@@ -69,7 +69,7 @@ class Cause(StrEnum):
 class Because:
     """Why packets died, and the command that changes it."""
 
-    cause: Cause
+    cause: DropCause
     why: str
     do: str
 
@@ -97,7 +97,7 @@ BLIND = {
     "them",
 }
 """Reasons why a port is blind: no loss there would be seen."""
-PeerOf = Callable[[int, int, str], Peer | None]
+PeerOf = Callable[[int, int, str], VethPeer | None]
 """Process in a port's namespace, index and name of the port → the veth's other end."""
 PortAt = tuple[int, int]
 """Namespace and index of a port."""
@@ -107,7 +107,7 @@ PortAt = tuple[int, int]
 class Refusing:
     """Other end of a veth that captures, over one interval."""
 
-    peer: Peer
+    peer: VethPeer
     refused: int
     """Frames in its tx_dropped that no interval has counted yet."""
     whole: bool
@@ -125,11 +125,11 @@ class Loss:
     why: str = ""
     do: str = ""
     """A command to paste, or words if there is none."""
-    cause: Cause = Cause.PLACE
+    cause: DropCause = DropCause.PLACE
 
 
 @dataclass(slots=True, kw_only=True)
-class Row:
+class PlaceTotal:
     """A place since the watch began."""
 
     loss: Loss
@@ -142,7 +142,7 @@ class Row:
     last_real_ns: int | None = None
     bursts: int = 0
     """Intervals with loss that followed one without."""
-    _by_cause: dict[Cause, tuple[int, Loss]] = field(default_factory=dict)
+    _by_cause: dict[DropCause, tuple[int, Loss]] = field(default_factory=dict)
     """Packets, and the worst interval."""
 
     def add(self, loss: Loss) -> None:
@@ -159,19 +159,19 @@ class Row:
 
 
 @dataclass(slots=True)
-class Table:
+class PlaceTotals:
     """All places, kept from interval to interval."""
 
-    rows: dict[tuple[str, str, str], Row] = field(default_factory=dict)
+    rows: dict[tuple[str, str, str], PlaceTotal] = field(default_factory=dict)
 
-    def add(self, losses: Sequence[Loss], *, seconds: float, real_ns: int) -> Sequence[Row]:
+    def add(self, losses: Sequence[Loss], *, seconds: float, real_ns: int) -> Sequence[PlaceTotal]:
         """The rows that lost something ever, the worst now on top."""
         now = {(loss.place, loss.where, loss.counter): loss for loss in losses}
         for at, row in self.rows.items():
             if at not in now:
                 row.rate_pps = 0.0
         for at, loss in now.items():
-            row = self.rows.setdefault(at, Row(loss=loss))
+            row = self.rows.setdefault(at, PlaceTotal(loss=loss))
             quiet = row.rate_pps == 0.0
             row.rate_pps = loss.packets / seconds if seconds else 0.0
             if loss.packets:
@@ -190,7 +190,7 @@ def losses(
     now: Captures,
     balances: Sequence[Balance],
     *,
-    overloads: Mapping[Key, Overload],
+    overloads: Mapping[CaptureKey, Overload],
     dropped: Mapping[PortAt, RxDropped] | None,
     peers: Mapping[PortAt, Refusing],
 ) -> list[Loss]:
@@ -260,7 +260,7 @@ def _of_refusals(
         if (one := dropped.get(at)) is None:
             continue
         why = f"frames longer than its MTU of {mtu}, or it was down: no capture ever had them"
-        reason = Cause.PLACE
+        reason = DropCause.PLACE
         enter = entering(now, port)
         do = (
             f"{enter}ip -d link show {name}   # its peer; then: {enter}ip link set {name} mtu N, "
@@ -272,7 +272,7 @@ def _of_refusals(
             if longest is not None and isinstance(mtu, int) and longest > mtu:
                 why = f"its MTU is {mtu}, and its peer sends up to {longest}: no capture had them"
                 do = f"{enter}ip link set {name} mtu {longest}"
-                reason = Cause.MTU
+                reason = DropCause.MTU
         yield Loss(
             place=str(RECEIVING_PORT),
             where=name,
@@ -423,7 +423,7 @@ def _of_groups(before: Captures, now: Captures) -> Iterator[Loss]:
             )
 
 
-def _of_ring(balance: Balance, overloads: Mapping[Key, Overload]) -> Iterator[Loss]:
+def _of_ring(balance: Balance, overloads: Mapping[CaptureKey, Overload]) -> Iterator[Loss]:
     now = balance.reading
     if balance.dropped_now is None:
         return
@@ -449,11 +449,17 @@ def cause(balance: Balance, overload: Overload) -> Because:
     if now.quotas_known or found.cause not in MAY_BE_A_QUOTA:
         return found
     why = f"not known which: {found.why}, or {HIDDEN_QUOTA}"
-    return Because(cause=Cause.NOT_KNOWN, why=why, do=OUTSIDE)
+    return Because(cause=DropCause.NOT_KNOWN, why=why, do=OUTSIDE)
 
 
 MAY_BE_A_QUOTA = frozenset(
-    {Cause.WAITED_FOR_CPU, Cause.NOT_READING, Cause.TOO_SLOW, Cause.FEW_BLOCKS, Cause.BURST}
+    {
+        DropCause.WAITED_FOR_CPU,
+        DropCause.NOT_READING,
+        DropCause.TOO_SLOW,
+        DropCause.FEW_BLOCKS,
+        DropCause.BURST,
+    }
 )
 """Causes that a CPU quota that is not visible would look like."""
 
@@ -470,13 +476,13 @@ def overloaded(balance: Balance, overload: Overload) -> Because | None:
     room = "ring" if any(one["ring"] for one in balance.reading.sockets) else "buffer"
     if not taken:
         return Because(
-            cause=Cause.NOT_READING,
+            cause=DropCause.NOT_READING,
             why=f"it took no packet in {balance.seconds:.1f} s, and its {room} stayed full",
             do=f"ps -o pid,stat,wchan:30,comm -p {balance.reading.key.pid}   # what it waits for",
         )
     rates = (f"{number / balance.seconds:,.0f}" for number in (taken, came))
     return Because(
-        cause=Cause.TOO_SLOW,
+        cause=DropCause.TOO_SLOW,
         why="too slow: it takes {} of {} packets/s, and its {} stays full".format(*rates, room),
         do=f"{_more_threads(balance.reading)}; a larger {room} only delays the loss",
     )
@@ -489,10 +495,10 @@ def _too_short(balance: Balance) -> Because:
         why = (
             f"its rings bridge {bridges_ms} ms ({ring['blocks']} blocks of {ring['retire_ms']} ms)"
         )
-        return Because(cause=Cause.FEW_BLOCKS, why=why, do=_larger_ring(now, ring, lost))
+        return Because(cause=DropCause.FEW_BLOCKS, why=why, do=_larger_ring(now, ring, lost))
     room = "ring" if ring else "buffer"
     why = f"a burst, or a stall of its reader, was longer than the {room} holds"
-    return Because(cause=Cause.BURST, why=why, do=_larger_ring(now, ring, lost))
+    return Because(cause=DropCause.BURST, why=why, do=_larger_ring(now, ring, lost))
 
 
 def held_back(balance: Balance) -> Because | None:
@@ -501,10 +507,10 @@ def held_back(balance: Balance) -> Because | None:
     pid = now.key.pid
     if program is None:
         why = "not visible: who reads it"
-        return Because(cause=Cause.NOT_VISIBLE, why=why, do="run as root")
+        return Because(cause=DropCause.NOT_VISIBLE, why=why, do="run as root")
     if program["stopped"] or all(thread["state"] in "Tt" for thread in program["threads"]):
         why = "it is stopped (SIGSTOP, a debugger or a frozen group)"
-        return Because(cause=Cause.STOPPED, why=why, do=f"kill -CONT {pid}")
+        return Because(cause=DropCause.STOPPED, why=why, do=f"kill -CONT {pid}")
     if throttled := _throttled(balance):
         file, ratio = throttled
         why = f"its CPU quota held it back {ratio * 100:.0f} % of the time"
@@ -517,20 +523,20 @@ def held_back(balance: Balance) -> Because | None:
         folder = shlex.quote(file.rpartition("/")[0])
         version1 = "/cpu/" in file or "cpu,cpuacct" in file
         do = f"echo -1 > {folder}/cpu.cfs_quota_us" if version1 else f"echo max > {folder}/cpu.max"
-        return Because(cause=Cause.QUOTA, why=why, do=do)
+        return Because(cause=DropCause.QUOTA, why=why, do=do)
     threads = {one.name: one for one in thread_shares(balance)}
     captures = [one for name, one in threads.items() if name.startswith(("W#", "RX#"))]
     busiest = max(captures or threads.values(), key=lambda one: one.ran, default=None)
     waits = max(captures or threads.values(), key=lambda one: one.waited, default=None)
     if waits and waits.waited >= WAITED_RATIO:
         return Because(
-            cause=Cause.WAITED_FOR_CPU,
+            cause=DropCause.WAITED_FOR_CPU,
             why=f"{waits.name} waited for a CPU {waits.waited * 100:.0f} % of the time",
             do=f"ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head   # who has CPU {waits.cpu}",
         )
     if busiest and busiest.ran >= BUSY_RATIO:
         return Because(
-            cause=Cause.NO_TIME_LEFT,
+            cause=DropCause.NO_TIME_LEFT,
             why=f"{busiest.name} had no time left ({busiest.ran * 100:.0f} % of a CPU)",
             do=_more_threads(now),
         )
@@ -592,17 +598,17 @@ def thread_shares(balance: Balance) -> list[Share]:
     return sorted(found, key=lambda one: -one.ran - one.waited)
 
 
-def _is_suricata(reading: Reading) -> bool:
+def _is_suricata(reading: CaptureReading) -> bool:
     return bool(reading.program and reading.program["name"].startswith("Suricata"))
 
 
-def _more_threads(reading: Reading) -> str:
+def _more_threads(reading: CaptureReading) -> str:
     if _is_suricata(reading):
         return _in_yaml(reading, "threads", len(reading.sockets) + 1) + "; or fewer rules"
     return "less work per packet, or a filter (BPF) in front of it"
 
 
-def _in_yaml(reading: Reading, setting: str, value: int) -> str:
+def _in_yaml(reading: CaptureReading, setting: str, value: int) -> str:
     """A service has its arguments from systemd, and its settings from its file."""
     return (
         f"suricata.yaml, af-packet, interface {reading.port_name}: {setting}: {value}; then "
@@ -617,7 +623,7 @@ LARGEST_PACKET_BYTES = 1664
 """Room in a ring for a packet of 1,500 bytes and its header."""
 
 
-def _larger_ring(reading: Reading, ring: RingShape | None, lost: int) -> str:
+def _larger_ring(reading: CaptureReading, ring: RingShape | None, lost: int) -> str:
     """A ring that would have held what was lost too, and at least twice as large."""
     name = reading.program["name"] if reading.program else ""
     if _is_suricata(reading):

@@ -22,7 +22,7 @@ MOST_NOTES = 40
 """Notes of an interval that was joined of several: the first ones."""
 
 
-class Record:
+class RecordedWatch:
     """A run directory that `nodrop report` makes a page of. To be closed."""
 
     def __init__(

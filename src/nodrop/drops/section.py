@@ -21,10 +21,10 @@ from nodrop.report.chart import Chart
 from nodrop.report.charts import time_chart
 from nodrop.report.direct import VerdictCard
 from nodrop.report.sections import Picture, Section, rendered
-from nodrop.report.sentences import Answer, Sentence, sentence_of
+from nodrop.report.sentences import AnswerText, Sentence, sentence_of
 from nodrop.report.story import Story, by_key, once
 from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
-from nodrop.report.timeline import Panel, Point, Series, Timeline, series_of
+from nodrop.report.timeline import Panel, Point, TimelineSeries, TrialTimeline, series_of
 from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedPlace
 from nodrop.untrusted.json_text import value_in
 
@@ -39,7 +39,7 @@ Pair = tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchedHost:
     host: str
     intervals: Sequence[WatchedInterval]
     unread: int
@@ -95,7 +95,7 @@ class Watched:
         lines = {title: by_key(points) for title, points in found.items()}
         panels = (Panel(title, UNITS[title], _series(lines.get(title, {}))) for title in UNITS)
         drawn = tuple(panel for panel in panels if panel.series)
-        return time_chart([Timeline(drawn, ())], "Over time")
+        return time_chart([TrialTimeline(drawn, ())], "Over time")
 
     def _points(self) -> Iterator[tuple[str, str, Point]]:
         """All that is drawn: panel, series, and the point."""
@@ -118,7 +118,7 @@ class Watched:
 
 
 @once
-def watched(story: Story) -> tuple[Watched, ...]:
+def watched(story: Story) -> tuple[WatchedHost, ...]:
     found = []
     for source in story.sources:
         intervals, unread = [], 0
@@ -130,7 +130,7 @@ def watched(story: Story) -> tuple[Watched, ...]:
         host = escape.plain(value_in(source.run.manifest, "host", "hostname") or "a host")
         suffix = f"-{source.name}" if story.several else ""
         if intervals:
-            found.append(Watched(host=host, intervals=intervals, unread=unread, suffix=suffix))
+            found.append(WatchedHost(host=host, intervals=intervals, unread=unread, suffix=suffix))
     return tuple(found)
 
 
@@ -156,7 +156,7 @@ def _cards(story: Story) -> Iterator[VerdictCard]:
         )  # fmt: skip
 
 
-def _sentences(found: Sequence[Watched]) -> Iterator[Sentence]:
+def _sentences(found: Sequence[WatchedHost]) -> Iterator[Sentence]:
     """Losses, the largest first, with their place and cause; or that nothing was lost."""
     for one in found:
         for place in one.worst_first:
@@ -178,7 +178,7 @@ def _sentences(found: Sequence[Watched]) -> Iterator[Sentence]:
             yield sentence_of("watched-nothing", evidence, host=one.host)
 
 
-def _lost_words(one: Watched, place: WatchedPlace) -> tuple[str, str]:
+def _lost_words(one: WatchedHost, place: WatchedPlace) -> tuple[str, str]:
     """In all, and at the most."""
     share, unit = "", _unit(place)
     theirs = (capture for capture in one.captures if place.where == capture_name(capture))
@@ -201,7 +201,7 @@ def _tables(story: Story) -> Iterator[Table]:
             yield one.places()
 
 
-def _answer(story: Story) -> Answer | None:
+def _answer(story: Story) -> AnswerText | None:
     """Losses of each watch, the share of its books that closed, and what it could not read."""
     if not (found := watched(story)):
         return None
@@ -216,7 +216,7 @@ def _answer(story: Story) -> Answer | None:
             plain = escape.plain(said, longest=400)
             hidden.append(Sentence("watched-hidden", plain, what.model_dump()))
     sentences = tuple(_sentences(found))
-    return Answer(sentences=sentences, rests_on=tuple(words), cannot_say=tuple(hidden))
+    return AnswerText(sentences=sentences, rests_on=tuple(words), cannot_say=tuple(hidden))
 
 
 def between(pair: Pair) -> Value:
@@ -303,7 +303,7 @@ def clock(real_ns: int | None) -> str:
     return datetime.fromtimestamp(real_ns / 1e9, UTC).strftime("%H:%M:%S")
 
 
-def _series(named: Mapping[str, Sequence[Point]]) -> tuple[Series, ...]:
+def _series(named: Mapping[str, Sequence[Point]]) -> tuple[TimelineSeries, ...]:
     """Lines by how high they rise, the highest first."""
     highest = sorted(named.items(), key=lambda item: -max(value for _, value in item[1]))
     shown = ((escape.plain(name), tuple(_thinned(points))) for name, points in highest)

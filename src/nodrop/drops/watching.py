@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nodrop.drops.capture_books import STEP_NS, Balance, Books, Bounds, Key
+from nodrop.drops.capture_books import STEP_NS, AccountRange, Balance, CaptureBooks, CaptureKey
 from nodrop.drops.levels import CaptureLevel, CaptureLevels
 from nodrop.drops.places import (
     Loss,
     Overload,
     PeerOf,
+    PlaceTotal,
+    PlaceTotals,
     PortAt,
     Refusing,
-    Row,
-    Table,
     held_back,
     losses,
     pids_of,
@@ -23,7 +23,7 @@ from nodrop.drops.places import (
     thread_shares,
 )
 from nodrop.ledger.headroom import Headroom
-from nodrop.ledger.queue import Refusal
+from nodrop.ledger.twin import Refusal
 from nodrop.protocol import CapturePort, Captures, NotVisible, RingLevels, RingSpells
 from nodrop.results.other_records import (
     Blind,
@@ -114,7 +114,7 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class DropsInterval:
     """One interval: balances, what died where, and what nobody can see."""
 
     real_ns: int
@@ -122,13 +122,13 @@ class Interval:
     seconds: float
     balances: Sequence[Balance]
     losses: Sequence[Loss]
-    rows: Sequence[Row]
+    rows: Sequence[PlaceTotal]
     """Places that lost something since the watch began, the worst now on top."""
     ended: Sequence[Balance]
     """Captures that ended since the watch began, with their last books before they fell silent and
     with what came after these."""
     not_for_us: int | None
-    overflow_ms: Mapping[Key, int]
+    overflow_ms: Mapping[CaptureKey, int]
     """Time until a ring of the capture is full, if its reader stays away; of those that fill up."""
     levels: Mapping[frozenset[int], CaptureLevel]
     """Levels of the captures whose level is visible, by the sockets of each."""
@@ -160,22 +160,22 @@ class Watch:
     """Veth → frames in its peer's tx_dropped that are counted, those before the watch included."""
     _asked: set[PortAt] = field(default_factory=set)
     """Veths whose other end was looked for: each look is a probe of the host."""
-    _books: Books = field(default_factory=Books)
-    _table: Table = field(default_factory=Table)
+    _books: CaptureBooks = field(default_factory=CaptureBooks)
+    _table: PlaceTotals = field(default_factory=PlaceTotals)
     _levels: Levels = field(default_factory=Levels)
     _highest: CaptureLevels = field(default_factory=CaptureLevels)
-    _announced: dict[Key, int] = field(default_factory=dict)
+    _announced: dict[CaptureKey, int] = field(default_factory=dict)
     """Captures whose rings filled up → the last look at which they did, by CLOCK_MONOTONIC."""
     _ports: dict[tuple[int, int], CapturePort] = field(default_factory=dict)
     """Ports that were captured on since the watch began, as they were seen last."""
     _blind: dict[tuple[int, int], BlindPort] = field(default_factory=dict)
-    _losing: dict[Key, int] = field(default_factory=dict)
+    _losing: dict[CaptureKey, int] = field(default_factory=dict)
     """Intervals with loss in a row."""
     _before: Captures | None = None
-    _latest: dict[Key, Balance] = field(default_factory=dict)
-    _silent: dict[Key, Balance] = field(default_factory=dict)
+    _latest: dict[CaptureKey, Balance] = field(default_factory=dict)
+    _silent: dict[CaptureKey, Balance] = field(default_factory=dict)
     """The last balances of those that answer no more."""
-    _ended: dict[Key, int] = field(default_factory=dict)
+    _ended: dict[CaptureKey, int] = field(default_factory=dict)
     _unknown: dict[tuple[int, int], int] = field(default_factory=dict)
     """Packets in a port's rx_dropped that may be lost or not: no counter parts them."""
 
@@ -189,7 +189,7 @@ class Watch:
     def spells(self, seen: RingSpells) -> None:
         self._highest.spells(seen)
 
-    def look(self, seen: Captures) -> Interval | None:
+    def look(self, seen: Captures) -> DropsInterval | None:
         """None of the first look: an interval has two."""
         before, self._before = self._before, seen
         balances = self._books.look(seen)
@@ -259,7 +259,7 @@ class Watch:
         processes = {one.reading.key for one in every}
         self._announced = {key: at for key, at in self._announced.items() if key in processes}
         last_books = [self._last_books(key) for key in gone]
-        return Interval(
+        return DropsInterval(
             real_ns=seen["real_ns"],
             seconds=seconds,
             balances=balances,
@@ -310,12 +310,12 @@ class Watch:
         self._blind = found
         return [*found.values()]
 
-    def _last_books(self, key: Key) -> Balance:
+    def _last_books(self, key: CaptureKey) -> Balance:
         books, end = self._latest[key], self._silent.get(key)
         if end is not None and end.offered and books.offered:
             late = end.offered - books.offered
             dropped = max(0, (end.dropped or 0) - (books.dropped or 0))
-            late = Bounds(max(0, late.low), late.high)
+            late = AccountRange(max(0, late.low), late.high)
             books = replace(books, unsaid_offered=late, unsaid_dropped=dropped)
         if not (books.reading.program and books.reading.program["suricata"]):
             # Its sockets went with their counters, at some moment after the look before.
@@ -363,7 +363,9 @@ class Watch:
                 "those that no protocol wanted after every capture had them count there alike",
             )
 
-    def _overloads(self, balances: Sequence[Balance], before: Captures) -> Mapping[Key, Overload]:
+    def _overloads(
+        self, balances: Sequence[Balance], before: Captures
+    ) -> Mapping[CaptureKey, Overload]:
         unannounced = self._unannounced(balances, before)
         self._losing = {
             one.reading.key: self._losing.get(one.reading.key, 0) + 1
@@ -387,7 +389,9 @@ class Watch:
             for one in balances
         }
 
-    def _unannounced(self, balances: Sequence[Balance], before: Captures) -> Mapping[Key, str]:
+    def _unannounced(
+        self, balances: Sequence[Balance], before: Captures
+    ) -> Mapping[CaptureKey, str]:
         """Why nothing announced a loss of this interval."""
         found = {}
         for one in balances:
@@ -417,7 +421,7 @@ def intervals(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     peer_of: PeerOf | None = None,
-) -> Iterator[Interval]:
+) -> Iterator[DropsInterval]:
     """One each `interval_s`, until `for_s` has passed, and one more when `levels` has a ring that
     begins to fill up. A late one is not made up for."""
     watch = Watch(peer_of=peer_of)
@@ -531,7 +535,7 @@ def overflow_ms(balance: Balance, levels: Levels) -> int | None:
     return min(found, default=None)
 
 
-def _filling(one: Balance, left_ms: Mapping[Key, int]) -> str:
+def _filling(one: Balance, left_ms: Mapping[CaptureKey, int]) -> str:
     reading = one.reading
     left = left_ms[reading.key]
     when = f"it is full in {left} ms" if left else "it is full"
@@ -552,7 +556,7 @@ def oldest_ms(balance: Balance, real_ns: int) -> int | None:
     return max(0, max(ages) // 1_000_000) if ages else None
 
 
-def written(found: Interval) -> WatchedInterval:
+def written(found: DropsInterval) -> WatchedInterval:
     """The interval as `--json` and `--record` have it."""
     return WatchedInterval(
         real_ns=found.real_ns,
@@ -586,7 +590,7 @@ def written(found: Interval) -> WatchedInterval:
     )
 
 
-def _capture(one: Balance, found: Interval) -> WatchedCapture:
+def _capture(one: Balance, found: DropsInterval) -> WatchedCapture:
     reading = one.reading
     program = reading.program
     said = program["suricata"] if program else None
@@ -623,7 +627,7 @@ def _capture(one: Balance, found: Interval) -> WatchedCapture:
     )
 
 
-def _level(one: Balance, found: Interval) -> WatchedLevel | None:
+def _level(one: Balance, found: DropsInterval) -> WatchedLevel | None:
     level = found.levels.get(one.reading.key.inodes)
     if level is None:
         return None
@@ -653,5 +657,5 @@ def _level(one: Balance, found: Interval) -> WatchedLevel | None:
     )
 
 
-def _pair(bounds: Bounds | None) -> tuple[int, int] | None:
+def _pair(bounds: AccountRange | None) -> tuple[int, int] | None:
     return None if bounds is None else (bounds.low, bounds.high)

@@ -1,4 +1,4 @@
-"""Runs as findings see them: one `Observation` each, measured or imported; and what loads say."""
+"""Runs as findings see them, measured or imported: one `RunObservation` each."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def suspicion_json(finding: Finding) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class RunObservation:
     """One run, as far as findings look at it. None = not measured."""
 
     run: str
@@ -136,7 +136,7 @@ class SpreadClaim:
     between_runs: float
 
 
-Cells = Mapping[str, Sequence[Observation]]
+Cells = Mapping[str, Sequence[RunObservation]]
 """Cell → its runs."""
 
 
@@ -150,9 +150,9 @@ def rates_of(cell: Mapping[str, Any]) -> tuple[float, ...]:
     return tuple(float(v) if isinstance(v, int | float) else 0.0 for v in found)
 
 
-def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
+def observations_of(records: Iterable[TrialRecord]) -> list[RunObservation]:
     """Trials of a run directory, as findings see them."""
-    found: list[Observation] = []
+    found: list[RunObservation] = []
     for record in records:
         factors = record.factors
         rest = {k: v for k, v in factors.items() if k != "load.multiplier"}
@@ -160,7 +160,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
         load = factors.get("load.multiplier")
         setup = str(factors.get("setup.kind", ""))
         found.append(
-            Observation(
+            RunObservation(
                 run=record.run,
                 cell=intern(_words(factors)),
                 group=intern(_words(rest)),
@@ -205,25 +205,25 @@ def _epoch_s(iso: str | None) -> float | None:
         return None
 
 
-def load_groups(cells: Cells) -> dict[str, dict[float, list[Observation]]]:
-    groups: dict[str, dict[float, list[Observation]]] = {}
+def load_groups(cells: Cells) -> dict[str, dict[float, list[RunObservation]]]:
+    groups: dict[str, dict[float, list[RunObservation]]] = {}
     for runs in cells.values():
         for run in runs:
             groups.setdefault(run.group, {}).setdefault(run.load or 0.0, []).append(run)
     return {group: dict(sorted(by_load.items())) for group, by_load in groups.items()}
 
 
-def cell_names(by_load: Mapping[float, Sequence[Observation]]) -> tuple[str, ...]:
+def cell_names(by_load: Mapping[float, Sequence[RunObservation]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run.cell for runs in by_load.values() for run in runs))
 
 
-def missing_packets(run: Observation) -> float | None:
+def missing_packets(run: RunObservation) -> float | None:
     if run.sent_packets is None or run.arrived_packets is None:
         return None
     return run.sent_packets - run.arrived_packets
 
 
-def arrived_ratio(run: Observation) -> float | None:
+def arrived_ratio(run: RunObservation) -> float | None:
     if not run.sent_packets or run.arrived_packets is None:
         return None
     return run.arrived_packets / run.sent_packets
@@ -243,7 +243,7 @@ def by_load_words(by_load: Mapping[float, float], form: str) -> str:
     return ", ".join(f"{load:g}X " + form.format(value) for load, value in by_load.items())
 
 
-def channels(runs: Sequence[Observation]) -> list[str]:
+def channels(runs: Sequence[RunObservation]) -> list[str]:
     return list(dict.fromkeys(channel for run in runs for channel in run.rows))
 
 
@@ -312,7 +312,7 @@ def start_up_race(cells: Cells) -> Iterator[Finding]:
         )
 
 
-def _was_whole(run: Observation) -> bool:
+def _was_whole(run: RunObservation) -> bool:
     """It listened with all it has before the first packet came."""
     threads = run.threads_at_first_packet
     return run.ready_proved or (threads is not None and threads == run.threads_final)
@@ -413,7 +413,7 @@ def no_schedule(cells: Cells) -> Iterator[Finding]:
     yield from found("no-schedule", evidence.values(), evidence)
 
 
-def _unscheduled(loads: Sequence[Unscheduled], runs: Sequence[Observation]) -> Iterator[str]:
+def _unscheduled(loads: Sequence[Unscheduled], runs: Sequence[RunObservation]) -> Iterator[str]:
     one = loads[0]
     yield f"{one.generator}, {count_of(one.flows, 'flow')}"
     means = [run.offered_pps for run in runs if run.offered_pps]

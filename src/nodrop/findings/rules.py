@@ -1,6 +1,6 @@
 """Rules that find what is suspicious in a set of runs.
 
-Measured runs and imported ones are judged by the same rules. Every rule looks at `Observation`s
+Measured runs and imported ones are judged by the same rules. Every rule looks at `RunObservation`s
 only; a rule that needs a figure that was not measured stays silent.
 """
 
@@ -17,7 +17,7 @@ from nodrop.findings.load_words import Contradiction, LoadResult, contradiction,
 from nodrop.findings.observations import (
     SEVERITIES,
     Cells,
-    Observation,
+    RunObservation,
     SpreadClaim,
     alert_explosion,
     captured_below_decoded,
@@ -170,12 +170,12 @@ def spread_over_time(spreads: Iterable[SpreadClaim]) -> Iterator[Finding]:
     )
 
 
-def _timed(cells: Cells) -> list[Observation]:
+def _timed(cells: Cells) -> list[RunObservation]:
     every = [run for runs in cells.values() for run in runs if run.started_s is not None]
     return sorted(every, key=lambda run: run.started_s or 0.0)
 
 
-def _fixed_successors(timed: Sequence[Observation]) -> list[str]:
+def _fixed_successors(timed: Sequence[RunObservation]) -> list[str]:
     """The cycle of cells, if nearly always the same other one follows each."""
     after: dict[str, Counter[str]] = defaultdict(Counter)
     for a, b in pairwise(timed):
@@ -279,7 +279,7 @@ def idle_ports(cells: Cells) -> Iterator[Finding]:
 
 
 def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
-    curves: dict[str, list[tuple[Sequence[Observation], LoadResult]]] = {}
+    curves: dict[str, list[tuple[Sequence[RunObservation], LoadResult]]] = {}
     for cell, runs in cells.items():
         told = [run for run in runs if run.outcome != "void"]
         if not told:
@@ -296,7 +296,7 @@ def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
 
 
 def _rising(
-    found: Sequence[tuple[Sequence[Observation], LoadResult]],
+    found: Sequence[tuple[Sequence[RunObservation], LoadResult]],
 ) -> Iterator[LoadResult]:
     """By what was offered in packets/s. If that is not known of all: by the one setting that makes
     the load larger, if there is one; else they are not compared."""
@@ -349,14 +349,14 @@ OF_MEASURED: tuple[Rule, ...] = (
 
 
 def find(
-    observations: Iterable[Observation],
+    observations: Iterable[RunObservation],
     *,
     planned: Mapping[str, int] | None = None,
     spreads: Iterable[SpreadClaim] = (),
 ) -> list[Finding]:
     """All findings, the serious first. `planned`: cell → runs there should be."""
     runs = list(observations)
-    by_cell: dict[str, list[Observation]] = defaultdict(list)
+    by_cell: dict[str, list[RunObservation]] = defaultdict(list)
     for run in runs:
         by_cell[run.cell].append(run)
     # What was void, or what a dead SUT left behind, is no figure to be judged.

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from nodrop.capacity.search_answer import Answer, Bound
-from nodrop.stats.comparison import Advice, Question, more_runs
-from nodrop.stats.comparison import Answer as Verdict
+from nodrop.stats.comparison import Advice, ComparisonRule, more_runs
+from nodrop.stats.comparison import Relation as Verdict
 from nodrop.stats.interval import Family, median_rank
 
 SAME_RATIO = 0.1
@@ -39,7 +39,7 @@ class Lack(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class RatioSpan:
     """A ratio lies between these; None = open on that side."""
 
     low: float | None
@@ -63,10 +63,10 @@ class Weighed:
     """How many times as much as the base another cell carries."""
 
     verdict: Verdict
-    between: Span
+    between: RatioSpan
     """Bounds by the median rounds, with the confidence of the family; open on both sides if there
     is no such interval."""
-    within: Span
+    within: RatioSpan
     """By the bounds within the searches of the two median rounds: what was seen, no more."""
     lack: Lack | None
     """Reason for the verdict "cannot tell"; None with any other verdict."""
@@ -80,11 +80,11 @@ def weigh(
     """`by_rate`: in packets/s, for 4X of one trace is another load than 4X of another."""
     if by_rate:
         base, other = _in_packets(base), _in_packets(other)
-    within = Span(low=_low(base, other), high=_high(base, other))
+    within = RatioSpan(low=_low(base, other), high=_high(base, other))
     ends = [None if hosts else median_bounds(one, family) for one in (base, other)]
-    between = Span(low=None, high=None)
+    between = RatioSpan(low=None, high=None)
     if ends[0] is not None and ends[1] is not None:
-        between = Span(
+        between = RatioSpan(
             low=_ratio(ends[1].low, ends[0].high), high=_ratio(ends[1].high, ends[0].low)
         )
     verdict = _verdict(between)
@@ -109,7 +109,7 @@ def _in_packets(answer: Answer) -> Answer:
     return replace(answer, lower=rate(answer.lower), upper=rate(answer.upper), rounds=rounds)
 
 
-def median_bounds(answer: Answer, family: Family) -> Span | None:
+def median_bounds(answer: Answer, family: Family) -> RatioSpan | None:
     """Bounds on what the median start of the SUT carries; None with too few rounds. Every round
     that was begun counts: one that was cut has bounds far apart, or open."""
     n = len(answer.rounds)
@@ -119,10 +119,10 @@ def median_bounds(answer: Answer, family: Family) -> Span | None:
     lows = sorted(r.lower.value if r.lower else 0.0 for r in answer.rounds)
     highs = sorted(r.upper.value if r.upper else math.inf for r in answer.rounds)
     low, high = lows[rank - 1], highs[n - rank]
-    return Span(low=low or None, high=None if math.isinf(high) else high)
+    return RatioSpan(low=low or None, high=None if math.isinf(high) else high)
 
 
-def _verdict(between: Span) -> Verdict:
+def _verdict(between: RatioSpan) -> Verdict:
     low, high = between.low, between.high
     if low is not None and high is not None and low >= 1 - SAME_RATIO and high <= 1 + SAME_RATIO:
         return Verdict.SAME
@@ -135,7 +135,7 @@ def _lack(base: Answer, other: Answer, family: Family, hosts: bool) -> Lack:
         return Lack.NOTHING
     if hosts:
         return Lack.HOSTS
-    within = Span(low=_low(base, other), high=_high(base, other))
+    within = RatioSpan(low=_low(base, other), high=_high(base, other))
     if any(one.upper is None for one in both) and not (within.above or within.below):
         return Lack.NO_END
     if min(len(one.rounds) for one in both) < family.runs_needed():
@@ -149,7 +149,7 @@ def _advice(base: Answer, other: Answer, family: Family, lack: Lack | None) -> A
         fewest = min(len(base.rounds), len(other.rounds))
         return Advice(more_runs=family.runs_needed() - fewest, only_least=True)
     if lack is Lack.SPREAD:
-        asked = Question(relative=SAME_RATIO, family=family)
+        asked = ComparisonRule(relative=SAME_RATIO, family=family)
         return more_runs(_middles(base), _middles(other), asked)
     return None
 

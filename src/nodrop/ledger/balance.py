@@ -146,7 +146,7 @@ def _bytes(account: Account, longest: int | None) -> tuple[int, int | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class HopStep:
     """The way from one readable hop to the next."""
 
     start: Hop
@@ -165,7 +165,7 @@ class Ledger:
     hops: tuple[Hop, ...]
     accounts: tuple[Account, ...]
     """Given and derived, those in no balance included."""
-    steps: tuple[Step, ...]
+    steps: tuple[HopStep, ...]
     unplaced: tuple[Account, ...] = ()
     """Accounts no step could carry, because the hop they lead into cannot be read on both sides."""
     byte_steps: tuple[ByteStep, ...] = ()
@@ -234,7 +234,7 @@ def balance(
 ) -> Ledger:
     """Balances the books hop by hop. Pure; ValueError only if the books make no sense."""
     _check(hops, accounts)
-    steps: list[Step] = []
+    steps: list[HopStep] = []
     derived: list[Account] = []
     carried: set[str] = set()
     start: Hop | None = None
@@ -285,7 +285,7 @@ def _check(hops: Sequence[Hop], accounts: Sequence[Account]) -> None:
 
 def _step(
     start: Hop, end: Hop, over: Sequence[Hop], accounts: Sequence[Account]
-) -> tuple[Step, list[Account]]:
+) -> tuple[HopStep, list[Account]]:
     assert start.packets is not None and end.packets is not None
     signed = sum(-a.packets if a.kind in ADDING else a.packets for a in accounts)
     missing = start.packets - end.packets - signed
@@ -293,7 +293,7 @@ def _step(
     if missing and (end.wire or any(hop.wire for hop in over)):
         derived.append(_of_the_wire(start, end, missing))
         missing = 0
-    step = Step(
+    step = HopStep(
         start=start,
         end=end,
         over=tuple(hop.name for hop in over),

@@ -14,7 +14,7 @@ from itertools import groupby
 from nodrop.config.units import noun
 from nodrop.ledger.filling import Filler, Filling, Moment
 from nodrop.ledger.hops import NEUTRAL, Knobs, Place, WaitsFor
-from nodrop.ledger.imbalance import Role, Running
+from nodrop.ledger.imbalance import Running, ThreadRole
 from nodrop.ledger.thread_times import (
     TAKEN,
     Shares,
@@ -27,9 +27,9 @@ from nodrop.ledger.thread_times import (
 from nodrop.ledger.worker_threads import (
     SATURATED_SHARE,
     SLEEPS_SHARE,
-    Pace,
-    Peer,
     Peers,
+    PeerThread,
+    ThreadPace,
     ThreadQueue,
     peers,
 )
@@ -57,7 +57,7 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class ThreadCause:
     rule: Rule
     words: str
     share: float | None
@@ -119,7 +119,7 @@ def knob_of(rule: Rule, knobs: Knobs = NEUTRAL) -> str:
     }[rule]
 
 
-def causes_of(place: Place | None, running: Running | None) -> tuple[Cause, ...]:
+def causes_of(place: Place | None, running: Running | None) -> tuple[ThreadCause, ...]:
     """Causes of losses inside the SUT's reach, the largest share first."""
     if running is None or place is None:
         return ()
@@ -143,7 +143,7 @@ def lost_to_steal(
     )
 
 
-def _of_the_emulator(running: Running) -> tuple[Cause, ...]:
+def _of_the_emulator(running: Running) -> tuple[ThreadCause, ...]:
     """QEMU does not fetch for a slow guest either: what it and others used is no cause."""
     whole = (running.offered_ns,)
     tid = running.timeline.ran_most(whole)
@@ -155,7 +155,7 @@ def _of_the_emulator(running: Running) -> tuple[Cause, ...]:
     return tuple(cause for cause in causes if cause.rule in outright)
 
 
-def _of_a_thread(running: Running, knobs: Knobs) -> tuple[Cause, ...]:
+def _of_a_thread(running: Running, knobs: Knobs) -> tuple[ThreadCause, ...]:
     if running.filling is not None and (causes := _of_a_filling(running, running.filling, knobs)):
         return causes
     if not running.losses:
@@ -174,7 +174,7 @@ def _of_a_thread(running: Running, knobs: Knobs) -> tuple[Cause, ...]:
     return _Case(queue=queue, knobs=knobs).causes(spans)
 
 
-def _of_a_filling(running: Running, filling: Filling, knobs: Knobs) -> tuple[Cause, ...]:
+def _of_a_filling(running: Running, filling: Filling, knobs: Knobs) -> tuple[ThreadCause, ...]:
     """Causes by what filled the ring; () if the thread that reads it was not watched."""
     tid = running.timeline.find(filling.thread) if filling.thread else None
     found = _shares(running, tid, _union(filling.spans))
@@ -199,10 +199,10 @@ class _Case:
     def thread(self) -> str:
         return self.queue.thread
 
-    def by_filling(self, filling: Filling, found: Shares) -> tuple[Cause, ...]:
+    def by_filling(self, filling: Filling, found: Shares) -> tuple[ThreadCause, ...]:
         """A cause for each part of what filled the ring, the largest first."""
         beside = peers(self.running, self.queue.tid, _union(filling.spans))
-        every: list[tuple[float, Cause]] = []
+        every: list[tuple[float, ThreadCause]] = []
         for filler, part in filling.parts.items():
             if part < NAMED_SHARE:
                 continue
@@ -226,13 +226,13 @@ class _Case:
             every = [*((first + (c.share or 0.0) * first, c) for c in away), *every]
         every.sort(key=lambda one: -one[0])
         shares = {f"filled_by_{name}_ratio": round(p, 3) for name, p in filling.parts.items() if p}
-        causes: dict[Rule, Cause] = {}
+        causes: dict[Rule, ThreadCause] = {}
         for _, cause in every:
             evidence = {**cause.evidence, **shares}
             causes.setdefault(cause.rule, replace(cause, evidence=evidence))
         return tuple(causes.values())
 
-    def _who_took_it(self, found: Shares) -> list[Cause]:
+    def _who_took_it(self, found: Shares) -> list[ThreadCause]:
         causes = _taken(self.running, self.thread, found, self.knobs)
         if causes:
             return causes[:1]
@@ -240,7 +240,7 @@ class _Case:
         most = max(TAKEN, key=lambda went: found.of[went])
         return [_taken_by(self.running, self.thread, found, self.knobs, most)]
 
-    def _costly(self, filling: Filling, moment: Moment, found: Shares) -> Cause:
+    def _costly(self, filling: Filling, moment: Moment, found: Shares) -> ThreadCause:
         words = (
             f"packets of a moment cost thread {self.thread} {moment.each_us:,.0f} us each, "
             f"{moment.each_us / moment.usual_us:.1f} times the {moment.usual_us:,.0f} us of this "
@@ -258,7 +258,7 @@ class _Case:
         cause = self._cause(Rule.COSTLY, words, share, found)
         return replace(cause, evidence={**cause.evidence, **numbers})
 
-    def _polled(self, filling: Filling, part: float, found: Shares) -> Cause:
+    def _polled(self, filling: Filling, part: float, found: Shares) -> ThreadCause:
         words = (
             f"thread {self.thread} served {filling.serves_pps:,.0f} packets/s while packets "
             f"waited, of {filling.mean_pps:,.0f}/s that came; it {POLLS}"
@@ -270,7 +270,7 @@ class _Case:
         cause = self._cause(Rule.SATURATED, words, part, found)
         return replace(cause, evidence={**cause.evidence, **numbers})
 
-    def _burst_of(self, filling: Filling, found: Shares) -> Cause:
+    def _burst_of(self, filling: Filling, found: Shares) -> ThreadCause:
         words = (
             f"a burst brought thread {self.thread} {filling.burst_packets:,} packets more than "
             f"usually come meanwhile, and its ring holds {filling.slots:,}"
@@ -284,7 +284,7 @@ class _Case:
         cause = self._cause(Rule.BURST, words, filling.parts[Filler.BURST], found)
         return replace(cause, evidence={**cause.evidence, **numbers})
 
-    def _asleep(self, filling: Filling, found: Shares, beside: Peers) -> Cause:
+    def _asleep(self, filling: Filling, found: Shares, beside: Peers) -> ThreadCause:
         if beside.full is not None:
             return self._workers_full(beside, beside.full, found)
         if beside.locked:
@@ -296,7 +296,7 @@ class _Case:
         )
         return self._own_pace(words, slept, found, beside)
 
-    def causes(self, spans: Spans) -> tuple[Cause, ...]:
+    def causes(self, spans: Spans) -> tuple[ThreadCause, ...]:
         whole, spans = spans, self._kept_off(spans) or spans
         found = _shares(self.running, self.queue.tid, spans)
         assert found is not None, "it was seen there"
@@ -319,8 +319,13 @@ class _Case:
         return tuple(sorted(causes, key=lambda cause: -(cause.share or 0.0)))
 
     def _with_its_own(
-        self, causes: Sequence[Cause], anyway: float, serves: float, found: Shares, spans: Spans
-    ) -> tuple[Cause, ...]:
+        self,
+        causes: Sequence[ThreadCause],
+        anyway: float,
+        serves: float,
+        found: Shares,
+        spans: Spans,
+    ) -> tuple[ThreadCause, ...]:
         """Causes with the thread's own pace added: loss that a quiet host would have too is the
         thread's own. The larger part comes first, and only its knob is named if the thread's own is
         nearly all."""
@@ -340,7 +345,7 @@ class _Case:
         own = self._cause(rule, words, found.of[Went.SLEPT if sleeps else Went.RAN], found)
         if not sleeps:
             beside = peers(self.running, self.queue.tid, spans)
-            one_flow = beside.role is Role.WORKER and beside.one_flow
+            one_flow = beside.role is ThreadRole.WORKER and beside.one_flow
             own = replace(own, knob=beside.relief(self.knobs) if one_flow else own.knob)
         numbers = {"lost_anyway_ratio": round(anyway, 3), "serves_pps": round(serves)}
         own = replace(own, evidence={**own.evidence, **numbers})
@@ -394,7 +399,7 @@ class _Case:
         came = self.queue.share * sum(arrivals.within(b, e) for b, e in spans)
         return came * found.taken / self.queue.lost
 
-    def _of_its_own(self, found: Shares, spans: Spans) -> Cause:
+    def _of_its_own(self, found: Shares, spans: Spans) -> ThreadCause:
         """Nothing kept it from its packets for long."""
         beside = peers(self.running, self.queue.tid, spans)
         if beside.full is not None and found.of[Went.SLEPT] >= SLEEPS_SHARE:
@@ -431,7 +436,7 @@ class _Case:
                     return self._own_pace(words, slept, found, beside)
         return self._not_known(found, pace, more)
 
-    def _not_known(self, found: Shares, pace: Pace | None, more: float | None) -> Cause:
+    def _not_known(self, found: Shares, pace: ThreadPace | None, more: float | None) -> ThreadCause:
         ran, slept = found.of[Went.RAN], found.of[Went.SLEPT]
         words = (
             f"thread {self.thread} ran {ran * 100:.0f} % and slept {slept * 100:.0f} % of the time "
@@ -446,30 +451,30 @@ class _Case:
             )
         return self._cause(Rule.NOT_KNOWN, f"cause not known: {words}", None, found)
 
-    def _saturated(self, found: Shares, beside: Peers) -> Cause:
+    def _saturated(self, found: Shares, beside: Peers) -> ThreadCause:
         ran = found.of[Went.RAN]
-        called = "receive thread" if beside.role is Role.RECEIVE else "thread"
+        called = "receive thread" if beside.role is ThreadRole.RECEIVE else "thread"
         words = f"{called} {self.thread} used {ran * 100:.0f} % of one CPU while it lost"
         cause = self._cause(Rule.SATURATED, words + beside.beside_saturated(), ran, found)
-        one_flow = beside.role is Role.WORKER and beside.one_flow
+        one_flow = beside.role is ThreadRole.WORKER and beside.one_flow
         knob = beside.relief(self.knobs) if one_flow else cause.knob
         return replace(cause, evidence={**cause.evidence, **beside.evidence()}, knob=knob)
 
-    def _own_pace(self, words: str, slept: float, found: Shares, beside: Peers) -> Cause:
+    def _own_pace(self, words: str, slept: float, found: Shares, beside: Peers) -> ThreadCause:
         cause = self._cause(Rule.OWN_PACE, words + beside.asleep_as_well, slept, found)
         if not beside.asleep_as_well:
             return cause
         knob = f"{cause.knob}; nodrop profile says where its threads wait (locks and conditions)"
         return replace(cause, evidence={**cause.evidence, **beside.evidence()}, knob=knob)
 
-    def _workers_full(self, beside: Peers, full: Peer, found: Shares) -> Cause:
+    def _workers_full(self, beside: Peers, full: PeerThread, found: Shares) -> ThreadCause:
         slept = found.of[Went.SLEPT]
         words = beside.waiting_for(full, self.thread, slept)
         cause = self._cause(Rule.WORKERS_FULL, words, slept, found)
         evidence = {**cause.evidence, **beside.evidence()}
         return replace(cause, evidence=evidence, knob=beside.relief(self.knobs))
 
-    def _lock(self, beside: Peers, found: Shares) -> Cause:
+    def _lock(self, beside: Peers, found: Shares) -> ThreadCause:
         slept = found.of[Went.SLEPT]
         words = (
             f"thread {self.thread} slept {slept * 100:.0f} % of the time in which it lost; "
@@ -478,7 +483,7 @@ class _Case:
         cause = self._cause(Rule.LOCK, words, slept, found)
         return replace(cause, evidence={**cause.evidence, **beside.evidence()})
 
-    def _burst(self, more: float, pace: Pace, found: Shares) -> Cause:
+    def _burst(self, more: float, pace: ThreadPace, found: Shares) -> ThreadCause:
         ring = self.running.ring_packets
         assert ring is not None, "it does not hold them"
         words = (
@@ -494,8 +499,8 @@ class _Case:
         cause = self._cause(Rule.BURST, words, None, found)
         return replace(cause, evidence={**cause.evidence, **numbers})
 
-    def _cause(self, rule: Rule, words: str, share: float | None, found: Shares) -> Cause:
-        return Cause(
+    def _cause(self, rule: Rule, words: str, share: float | None, found: Shares) -> ThreadCause:
+        return ThreadCause(
             rule=rule,
             words=words,
             share=share,
@@ -505,12 +510,14 @@ class _Case:
         )
 
 
-def _taken(running: Running, thread: str, found: Shares, knobs: Knobs) -> list[Cause]:
+def _taken(running: Running, thread: str, found: Shares, knobs: Knobs) -> list[ThreadCause]:
     named = sorted((w for w in TAKEN if found.of[w] >= NAMED_SHARE), key=lambda w: -found.of[w])
     return [_taken_by(running, thread, found, knobs, went) for went in named]
 
 
-def _taken_by(running: Running, thread: str, found: Shares, knobs: Knobs, went: Went) -> Cause:
+def _taken_by(
+    running: Running, thread: str, found: Shares, knobs: Knobs, went: Went
+) -> ThreadCause:
     share, had = found.of[went], _HAD[went]
     if went is Went.OTHERS and not any(i.sender for i in running.timeline.intervals):
         had = "it waited for its CPU, which the sender or other programs had,"
@@ -523,7 +530,7 @@ def _taken_by(running: Running, thread: str, found: Shares, knobs: Knobs, went: 
             f"the SUT was throttled for {seconds:.2f} s, summed over CPUs, by its CPU quota: "
             f"{share * 100:.0f} % of the time in which thread {thread} lost"
         )
-    return Cause(
+    return ThreadCause(
         rule=Rule(went.value),
         words=words,
         share=share,
@@ -533,7 +540,7 @@ def _taken_by(running: Running, thread: str, found: Shares, knobs: Knobs, went: 
     )
 
 
-def _beside_its_own(cause: Cause, found: Shares) -> Cause:
+def _beside_its_own(cause: ThreadCause, found: Shares) -> ThreadCause:
     """Its share, and that of the thread itself, whose pace is not known."""
     ran = found.of[Went.RAN]
     if ran < NAMED_SHARE:
@@ -542,8 +549,8 @@ def _beside_its_own(cause: Cause, found: Shares) -> Cause:
     return replace(cause, words=f"{cause.words}; {words}")
 
 
-def _unknown(thread: str, why: str) -> Cause:
-    return Cause(
+def _unknown(thread: str, why: str) -> ThreadCause:
+    return ThreadCause(
         rule=Rule.NOT_KNOWN,
         words=f"cause not known: {why}",
         share=None,

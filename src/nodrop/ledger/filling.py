@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 
-from nodrop.ledger.queue import Gap, Queue
+from nodrop.ledger.twin import Gap, Queue
 
 EMPTY = 1 / 32
 """A ring of which less is in use is as good as empty."""

@@ -1,5 +1,5 @@
 """Headroom of a capture at work: the multiple of the traffic seen that its rings just hold, as the
-twins of a few spells of looks forecast it (ledger/queue.py).
+twins of a few spells of looks forecast it (ledger/twin.py).
 
 Nobody sends a load here: traffic differs from spell to spell, and the busiest is what counts. Each
 spell's twin says which multiple of its own traffic brings the level of the busiest, and which
@@ -17,12 +17,12 @@ from enum import StrEnum
 from math import inf
 from statistics import median
 
-from nodrop.ledger.queue import (
+from nodrop.ledger.twin import (
     FURTHEST,
-    Observation,
     Queue,
-    Reason,
     Refusal,
+    RingObservation,
+    TwinRefusal,
     fill,
     limit_times,
     reproduced,
@@ -35,7 +35,7 @@ LARGER = (65_536, 4)
 """Packets that the larger ring of a forecast holds, or so many times this one, if that is more."""
 
 
-class Bound(StrEnum):
+class ForecastSense(StrEnum):
     """Sense in which a forecast is meant."""
 
     ABOUT = "about"
@@ -48,7 +48,7 @@ class Headroom:
     """Multiples of the busiest traffic seen that fit before a ring overflows."""
 
     times: float
-    bound: Bound
+    bound: ForecastSense
     slots: int
     """Packets that the ring holds."""
     larger_slots: int
@@ -73,28 +73,28 @@ class Spell:
     slots: int
 
     @property
-    def observation(self) -> Observation:
-        return Observation(load=1.0, queues=self.queues)
+    def observation(self) -> RingObservation:
+        return RingObservation(load=1.0, queues=self.queues)
 
 
 def spell_of(real_ns: int, queues: Sequence[Queue]) -> Spell:
     """A spell with what its twin says of its own traffic."""
-    one = Observation(load=1.0, queues=queues)
+    one = RingObservation(load=1.0, queues=queues)
     nearest = max(queues, key=lambda queue: (queue.highest + queue.lost) / queue.slots)
     found = reproduced(one)
     fits: float | Refusal
     if found is None:
-        fits, undisturbed = Refusal(reason=Reason.NO_QUEUE), 0.0
+        fits, undisturbed = Refusal(reason=TwinRefusal.NO_QUEUE), 0.0
     else:
         undisturbed = fill(nearest.steps, inf).highest_packets
         times = _fits(one) if found.close else None
         if times is not None:
             fits = times
         elif found.close:
-            fits = Refusal(reason=Reason.TOO_FAR)
+            fits = Refusal(reason=TwinRefusal.TOO_FAR)
         else:
             fits = Refusal(
-                reason=Reason.NOT_REPRODUCED, measured=found.measured, reproduced=found.twin
+                reason=TwinRefusal.NOT_REPRODUCED, measured=found.measured, reproduced=found.twin
             )
     return Spell(
         real_ns=real_ns,
@@ -130,24 +130,24 @@ def headroom(spells: Sequence[Spell]) -> Headroom | Refusal:
         if found:
             return Headroom(
                 times=median(found),
-                bound=Bound.ABOUT,
+                bound=ForecastSense.ABOUT,
                 slots=top.slots,
                 larger_slots=larger,
                 larger_times=median(more) if more else None,
                 spells=len(found),
             )
     why = next((one.fits for one in near if isinstance(one.fits, Refusal)), None)
-    why = why or Refusal(reason=Reason.TOO_FAR)
-    if why.reason is Reason.TOO_FAR:
+    why = why or Refusal(reason=TwinRefusal.TOO_FAR)
+    if why.reason is TwinRefusal.TOO_FAR:
         return _at_least(FURTHEST, top.slots, larger, len(near))
-    if why.reason is Reason.NO_QUEUE:
+    if why.reason is TwinRefusal.NO_QUEUE:
         least = min((_least(queue) for one in near for queue in one.queues), default=0.0)
         if least >= 1:
             return _at_least(min(FURTHEST, least), top.slots, larger, len(near))
     return why
 
 
-def _fits(one: Observation, slots: int | None = None) -> float | None:
+def _fits(one: RingObservation, slots: int | None = None) -> float | None:
     found = min(limit_times(one, slots) or inf, *map(_no_time_left, one.queues), inf)
     return found if found < FURTHEST else None
 
@@ -162,7 +162,7 @@ def _no_time_left(queue: Queue) -> float:
 def _at_least(times: float, slots: int, larger: int, spells: int) -> Headroom:
     return Headroom(
         times=times,
-        bound=Bound.AT_LEAST,
+        bound=ForecastSense.AT_LEAST,
         slots=slots,
         larger_slots=larger,
         larger_times=None,

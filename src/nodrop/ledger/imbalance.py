@@ -12,7 +12,7 @@ from statistics import median
 from nodrop.config.units import noun
 from nodrop.ledger.filling import Filling
 from nodrop.ledger.over_time import Losses, Served
-from nodrop.ledger.thread_times import Spans, ThreadTime, Timeline
+from nodrop.ledger.thread_times import Spans, ThreadTime, ThreadTimeline
 
 # The reason why work falls unevenly to threads that share it by flow, judged from the flows'
 # sizes.
@@ -139,7 +139,7 @@ class _Spread:
         return Imbalance(makes=Makes.NOT_THE_SIZES, words=words)
 
 
-class Role(StrEnum):
+class ThreadRole(StrEnum):
     """A thread's part in the handling of packets."""
 
     RECEIVE = "receive"
@@ -158,7 +158,7 @@ class ThreadBooks:
 
     name: str
     """The SUT's name for the thread; with several instances `0:W#01`."""
-    role: Role | None
+    role: ThreadRole | None
     captured_packets: int | None
     """The kernel had for its socket, those that found no room included."""
     dropped_packets: int | None
@@ -191,7 +191,7 @@ def unexplained_packets(threads: Sequence[ThreadBooks], whole: Mapping[str, int 
     return found
 
 
-def times(seen: Timeline, span: tuple[int, int]) -> Mapping[int, tuple[float, float]]:
+def times(seen: ThreadTimeline, span: tuple[int, int]) -> Mapping[int, tuple[float, float]]:
     """Thread id → parts of the span that it ran, and that it waited for a CPU."""
     ran: dict[int, float] = {}
     waited: dict[int, float] = {}
@@ -272,7 +272,7 @@ class Running:
     """How the SUT ran while the load was offered. None = not measured."""
 
     offered_ns: tuple[int, int]
-    timeline: Timeline
+    timeline: ThreadTimeline
     losses: Sequence[Losses] | None = None
     served: Mapping[str, int] = field(default_factory=dict)
     """Packets by thread, as the SUT names it."""
@@ -284,7 +284,7 @@ class Running:
     arrivals: Arrivals | None = None
     ring_packets: int | None = None
     """Packets that the ring of one thread holds."""
-    roles: Mapping[int, Role] = field(default_factory=dict)
+    roles: Mapping[int, ThreadRole] = field(default_factory=dict)
     """Thread id → what it is for, as the SUT says."""
     flow_sizes: FlowSizes | None = None
     """Flow sizes of the load."""
@@ -321,7 +321,11 @@ class Running:
         if self.arrivals is None or self.losses:
             return None
         begin_ns, end_ns = self.arrivals.first_ns, self.offered_ns[1]
-        needed = [tid for tid, role in self.roles.items() if role in (Role.RECEIVE, Role.WORKER)]
+        needed = [
+            tid
+            for tid, role in self.roles.items()
+            if role in (ThreadRole.RECEIVE, ThreadRole.WORKER)
+        ]
         for interval in reversed(self.timeline.intervals):
             if interval.end_ns > end_ns or not needed:
                 continue
@@ -358,7 +362,7 @@ while the ring empties."""
 
 
 def lost_beyond_steal(
-    running: Running, host: Timeline, cpus: frozenset[int], until_ns: int
+    running: Running, host: ThreadTimeline, cpus: frozenset[int], until_ns: int
 ) -> int | None:
     """Packets that the SUT lost at moments at which none of these CPUs of the host was taken, or
     more than came at the load's mean rate in `TIMES` the time that was. The kernel counts that time

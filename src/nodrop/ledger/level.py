@@ -18,7 +18,7 @@ HALF, NINETY = 0.5, 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RingLook:
     """One ring at one moment."""
 
     at_ns: int
@@ -33,14 +33,14 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ring:
+class RingLooks:
     """A capture ring and all looks at it, in the order of time."""
 
     slots: int | None
     """Packets that fit; None = packets share blocks (TPACKET_V3)."""
     blocks: int
     block_bytes: int
-    looks: Sequence[Look] = field(default_factory=tuple)
+    looks: Sequence[RingLook] = field(default_factory=tuple)
     counted: bool = True
     """The kernel counted arrivals and drops at each look. False = their looks have none of them."""
 
@@ -58,7 +58,7 @@ ROOMY_SLOTS = 32_768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class FullestLevel:
     """Level of the ring that came nearest to its limit, or went furthest beyond it."""
 
     rings: int
@@ -86,12 +86,12 @@ class Level:
 
 
 def level(
-    rings: Sequence[Ring],
+    rings: Sequence[RingLooks],
     *,
     span_ns: tuple[int, int],
     dropped: int | None,
     mean_frame_bytes: float,
-) -> Level | None:
+) -> FullestLevel | None:
     """Level within a span of time; None if no look fell into it. `dropped`: packets that found any
     ring full, as the SUT counts them at rest. The looks share them out, as a ring's own count lacks
     what came just before its owner read it."""
@@ -105,13 +105,13 @@ def level(
     return max(found, key=lambda one: one.excess, default=None)
 
 
-def _within(ring: Ring, span_ns: tuple[int, int]) -> Ring:
+def _within(ring: RingLooks, span_ns: tuple[int, int]) -> RingLooks:
     begin_ns, end_ns = span_ns
     looks = tuple(look for look in ring.looks if begin_ns <= look.at_ns <= end_ns)
     return replace(ring, looks=looks)
 
 
-def _shared(rings: Sequence[Ring], dropped: int | None) -> list[int]:
+def _shared(rings: Sequence[RingLooks], dropped: int | None) -> list[int]:
     own = [ring.looks[-1].dropped - ring.looks[0].dropped for ring in rings]
     if dropped is None or not rings:
         return own
@@ -122,16 +122,18 @@ def _shared(rings: Sequence[Ring], dropped: int | None) -> list[int]:
     return [round(dropped * mine / sum(own)) for mine in own]
 
 
-def _peak(ring: Ring) -> Look:
+def _peak(ring: RingLooks) -> RingLook:
     return max(ring.looks, key=lambda look: (look.full, look.packets))
 
 
-def _of_ring(ring: Ring, lost: int, rings: int, begin_ns: int, mean_frame_bytes: float) -> Level:
+def _of_ring(
+    ring: RingLooks, lost: int, rings: int, begin_ns: int, mean_frame_bytes: float
+) -> FullestLevel:
     peak, looks = _peak(ring), ring.looks
     slots = ring.slots or _slots_of_blocks(ring, peak, mean_frame_bytes)
     highest = max(peak.packets, 1 if peak.full else 0)
     used = peak.full / ring.places
-    return Level(
+    return FullestLevel(
         rings=rings,
         slots=slots,
         highest_packets=highest,
@@ -146,7 +148,7 @@ def _of_ring(ring: Ring, lost: int, rings: int, begin_ns: int, mean_frame_bytes:
     )
 
 
-def _slots_of_blocks(ring: Ring, peak: Look, mean_frame_bytes: float) -> int:
+def _slots_of_blocks(ring: RingLooks, peak: RingLook, mean_frame_bytes: float) -> int:
     """Packets that a ring of shared blocks holds: so many as its full blocks had when it was
     fullest, since a block closes before it is full if packets come slowly."""
     if peak.full > 1:
@@ -154,7 +156,7 @@ def _slots_of_blocks(ring: Ring, peak: Look, mean_frame_bytes: float) -> int:
     return ring.slots_of_full_blocks(mean_frame_bytes)
 
 
-def _above(ring: Ring, share: float) -> float:
+def _above(ring: RingLooks, share: float) -> float:
     """Seconds from each look above that share to the next one."""
     pairs = pairwise(ring.looks)
     return sum(b.at_ns - a.at_ns for a, b in pairs if a.full > share * ring.places) / 1e9

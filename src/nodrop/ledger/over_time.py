@@ -60,7 +60,7 @@ class WorkedOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class ServicePace:
     """The evidence that a trial gives of how fast the SUT serves."""
 
     sustained: bool | None
@@ -70,11 +70,11 @@ class Pace:
     evidence: str
 
 
-def pace(seen: WorkedOff) -> Pace:
+def pace(seen: WorkedOff) -> ServicePace:
     """Pure: the rule above. The evidence says which bound decided, in figures."""
     if not seen.packets or seen.offered_s <= 0:
         lasted_nothing = "the load lasted no time" if seen.packets else ""
-        return Pace(sustained=None, service_pps_at_least=None, evidence=lasted_nothing)
+        return ServicePace(sustained=None, service_pps_at_least=None, evidence=lasted_nothing)
     least, most = _kept_at_least(seen), _kept_at_most(seen)
     long = seen.offered_s >= LEAST_S
     sustained: bool | None = None
@@ -85,7 +85,7 @@ def pace(seen: WorkedOff) -> Pace:
     elif long and least is not None and least >= 1 - TOLERANCE:
         sustained = True if most >= 1 - SEEN_BEHIND or _rested_late(seen) else None
     served = None if least is None else least * seen.packets / seen.offered_s
-    return Pace(
+    return ServicePace(
         sustained=sustained,
         service_pps_at_least=served,
         evidence=_evidence(seen, sustained, served),
@@ -320,7 +320,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchedRamp:
     """A trial under a growing load."""
 
     first_ns: int
@@ -354,7 +354,7 @@ class Shown:
     by: Literal["served", "cpu"] | None
 
 
-def shown(seen: Watched) -> Shown:
+def shown(seen: WatchedRamp) -> Shown:
     first = next((one for one in seen.busy if one.cpu_ratio >= FULL), None)
     full_ns = None if first is None else first.mono_ns
     begins = [ns for ns in (full_ns, seen.lossy_ns and seen.lossy_ns[0]) if ns is not None]
@@ -370,19 +370,19 @@ def shown(seen: Watched) -> Shown:
     )
 
 
-def _pps(seen: Watched, at_ns: int) -> float:
+def _pps(seen: WatchedRamp, at_ns: int) -> float:
     end = min(len(seen.sent), max(0, (at_ns - seen.first_ns) // seen.interval_ns))
     begin = max(0, end - max(1, AROUND_NS // seen.interval_ns))
     return sum(seen.sent[begin:end]) / ((end - begin) * seen.interval_ns / 1e9) if end else 0.0
 
 
-def _sender(seen: Watched) -> float | None:
+def _sender(seen: WatchedRamp) -> float | None:
     ends = (seen.first_ns + n * seen.interval_ns for n in range(1, len(seen.sent) + 1))
     most = max((_pps(seen, end_ns) for end_ns in ends), default=0.0)
     return most if 0 < most < SHORT * seen.end_pps else None
 
 
-def _served(seen: Watched) -> float | None:
+def _served(seen: WatchedRamp) -> float | None:
     """C, if all that came above it within an interval was too much."""
     if not seen.lost or not seen.sent or seen.lossy_ns is None:
         return None
@@ -396,7 +396,7 @@ def _served(seen: Watched) -> float | None:
     return high / (seen.interval_ns / 1e9)
 
 
-def _by_cpu(seen: Watched) -> float | None:
+def _by_cpu(seen: WatchedRamp) -> float | None:
     says = [
         _pps(seen, one.mono_ns + AROUND_NS // 2) / one.cpu_ratio
         for one in seen.busy

@@ -90,7 +90,7 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class SenderLimits:
     """How far the sender may stray before the trial says more of it than of the SUT."""
 
     schedule_error_p99_us: float = 5_000
@@ -122,7 +122,7 @@ STOLEN = 0.01
 def problems_of_the_sender(
     ledger: Ledger | None,
     sending: Sending | None,
-    bounds: Bounds,
+    bounds: SenderLimits,
     losses: Sequence[Losses] | None = None,
 ) -> list[Problem]:
     """`losses`: when packets were lost; None if that is not known."""
@@ -147,7 +147,7 @@ def problems_of_the_sender(
     return found
 
 
-def _lateness(sending: Sending, bounds: Bounds) -> str:
+def _lateness(sending: Sending, bounds: SenderLimits) -> str:
     p99 = sending.schedule_error_p99_us
     if p99 is not None and p99 > bounds.schedule_error_p99_us:
         return (

@@ -65,7 +65,7 @@ class CpuTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class ThreadInterval:
     begin_ns: int
     end_ns: int
     threads: Mapping[int, ThreadTime]
@@ -84,8 +84,8 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
-    intervals: Sequence[Interval] = ()
+class ThreadTimeline:
+    intervals: Sequence[ThreadInterval] = ()
     names: Mapping[int, str] = field(default_factory=dict)
     """Names of the SUT's threads, in the order of its processes."""
     processes: Mapping[int, int] = field(default_factory=dict)
@@ -120,11 +120,11 @@ class Timeline:
         return max(self.names, key=ran, default=None)
 
 
-def timeline(rows: Sequence[SampleRow]) -> Timeline:
+def timeline(rows: Sequence[SampleRow]) -> ThreadTimeline:
     """From rows that list processes."""
     names = {t["tid"]: str(t["name"]) for row in rows for t in _threads(_sut(row))}
     intervals = [
-        Interval(
+        ThreadInterval(
             begin_ns=before["mono_ns"],
             end_ns=after["mono_ns"],
             threads=dict(_times(before, after, _sut)),
@@ -135,7 +135,9 @@ def timeline(rows: Sequence[SampleRow]) -> Timeline:
         if after["mono_ns"] > before["mono_ns"]
     ]
     processes = {t["tid"]: p["pid"] for row in rows for p in _sut(row) for t in p["threads"]}
-    return Timeline(intervals=_waits_where_they_were(intervals), names=names, processes=processes)
+    return ThreadTimeline(
+        intervals=_waits_where_they_were(intervals), names=names, processes=processes
+    )
 
 
 def _sut(row: SampleRow) -> Sequence[ProcessReading]:
@@ -204,7 +206,7 @@ def _by_softirqs(cpu: CpuTimes) -> int:
     return cpu["softirq_ns"] + cpu["irq_ns"]
 
 
-def _waits_where_they_were(intervals: Sequence[Interval]) -> Sequence[Interval]:
+def _waits_where_they_were(intervals: Sequence[ThreadInterval]) -> Sequence[ThreadInterval]:
     """The kernel adds a wait when it is over: what an interval cannot hold was before it. One that
     is not over at the last row is not added at all; the state of the thread shows it."""
     found = [dict(interval.threads) for interval in intervals]
@@ -281,7 +283,7 @@ class _Sums:
     sut: float = 0.0
 
 
-def shares(timeline: Timeline, tid: int, spans: Spans, throttled_ns: float) -> Shares | None:
+def shares(timeline: ThreadTimeline, tid: int, spans: Spans, throttled_ns: float) -> Shares | None:
     """None if the thread was not seen in that time."""
     still = _still(timeline, tid)
     sums = _Sums()
@@ -297,8 +299,8 @@ def shares(timeline: Timeline, tid: int, spans: Spans, throttled_ns: float) -> S
 
 
 def each_interval(
-    timeline: Timeline, tid: int, throttled_ns: Callable[[Spans], float]
-) -> Iterator[tuple[Interval, Shares]]:
+    timeline: ThreadTimeline, tid: int, throttled_ns: Callable[[Spans], float]
+) -> Iterator[tuple[ThreadInterval, Shares]]:
     """Shares of each interval in which the thread was seen."""
     still = _still(timeline, tid)
     for interval in timeline.intervals:
@@ -313,7 +315,7 @@ def each_interval(
             )
 
 
-def not_running_ns(interval: Interval, tid: int, still: frozenset[int]) -> float:
+def not_running_ns(interval: ThreadInterval, tid: int, still: frozenset[int]) -> float:
     """The part of an interval in which the thread was kept from its packets (softirqs and steal
     left out)."""
     time = interval.threads.get(tid)
@@ -324,14 +326,14 @@ def not_running_ns(interval: Interval, tid: int, still: frozenset[int]) -> float
     return time.waited_ns + (rest if held else 0.0)
 
 
-def still_intervals(timeline: Timeline, tid: int) -> frozenset[int]:
+def still_intervals(timeline: ThreadTimeline, tid: int) -> frozenset[int]:
     """By their beginnings: part of a long time in which the thread was never on a CPU."""
     return _still(timeline, tid)
 
 
-def _still(timeline: Timeline, tid: int) -> frozenset[int]:
+def _still(timeline: ThreadTimeline, tid: int) -> frozenset[int]:
     found: set[int] = set()
-    current: list[Interval] = []
+    current: list[ThreadInterval] = []
     for interval in [*timeline.intervals, None]:
         time = interval.threads.get(tid) if interval else None
         if interval and time and not time.came_on and time.waited_ns < interval.ns / 2:
@@ -347,7 +349,9 @@ def _is_stopped(time: ThreadTime) -> bool:
     return bool(STOPPED_STATES & set(time.states))
 
 
-def _add(sums: _Sums, interval: Interval, time: ThreadTime, part: float, *, still: bool) -> None:
+def _add(
+    sums: _Sums, interval: ThreadInterval, time: ThreadTime, part: float, *, still: bool
+) -> None:
     rest = max(0.0, interval.ns - time.ran_ns - time.waited_ns) * part
     sums.ns += interval.ns * part
     sums.ran += time.ran_ns * part

@@ -15,7 +15,7 @@ from pydantic import Field, NonNegativeFloat
 from nodrop.config.units import count_of, noun
 from nodrop.ledger.hops import Problem, Reason, outcome_of
 from nodrop.ledger.over_time import LEAST_S
-from nodrop.ledger.sender import Bounds, Sending, problems_of_the_sender
+from nodrop.ledger.sender import SenderLimits, Sending, problems_of_the_sender
 from nodrop.ledger.verdict import Verdict, percent
 
 MOST = 2**63 - 1
@@ -148,7 +148,7 @@ def judge_transactions(
     seen: Transactions | None,
     sending: Sending | None,
     *,
-    bounds: Bounds,
+    bounds: SenderLimits,
     problems: Sequence[Problem] = (),
     of_sut: Messages | None = None,
 ) -> Verdict:

@@ -8,13 +8,13 @@ from typing import Literal
 
 from nodrop.config.units import count_of, noun
 from nodrop.ledger.balance import Ledger
-from nodrop.ledger.cause import Cause, causes_of, lost_to_steal
+from nodrop.ledger.cause import ThreadCause, causes_of, lost_to_steal
 from nodrop.ledger.hops import CUT, Account, Class, Outcome, Place, Problem, Reason, outcome_of
 from nodrop.ledger.imbalance import Running
-from nodrop.ledger.over_time import Losses, Pace, WorkedOff, pace
+from nodrop.ledger.over_time import Losses, ServicePace, WorkedOff, pace
 from nodrop.ledger.sender import (
     NAMED_RATIO,
-    Bounds,
+    SenderLimits,
     Sending,
     lost_by_bursts,
     problems_of_the_sender,
@@ -26,7 +26,7 @@ mention them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
+class DecoderRemark:
     """Packets that the decoder has, but not whole, or not in order."""
 
     about: Literal["cut", "invalid", "checksum"]
@@ -54,15 +54,15 @@ class Verdict:
     """The counter that shows it."""
     cause: str = ""
     """Further evidence of the cause, in words: what the thread that lost did meanwhile."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[ThreadCause, ...] = ()
     """The causes in `cause`, with rules and evidence, the largest share first."""
     knob: str = ""
     words: str = ""
-    pace: Pace | None = None
+    pace: ServicePace | None = None
     """How fast it was seen to serve; None if nothing watched it."""
     lost_at: Mapping[Place, int] = field(default_factory=dict)
     """Lost packets per place, the most first."""
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[DecoderRemark, ...] = ()
     """Remarks on packets beside the loss, which are no loss."""
 
     @property
@@ -74,7 +74,7 @@ def judge(
     ledger: Ledger | None,
     sending: Sending | None,
     *,
-    bounds: Bounds | None = None,
+    bounds: SenderLimits | None = None,
     problems: Sequence[Problem] = (),
     running: Running | None = None,
     worked_off: WorkedOff | None = None,
@@ -87,15 +87,15 @@ def judge(
     """
     found = [
         *problems,
-        *problems_of_the_sender(ledger, sending, bounds or Bounds(), losses),
+        *problems_of_the_sender(ledger, sending, bounds or SenderLimits(), losses),
         *_of_the_books(ledger, explained=bool(problems)),
     ]
     ratio = _loss_ratio(ledger, sending)
     places = _lost_at(ledger) if ratio else {}
     sent = sending.sent_packets if sending else 0
-    heeded = (bounds or Bounds()).late_burst_ratio < 1
+    heeded = (bounds or SenderLimits()).late_burst_ratio < 1
     beyond = _beyond_bursts(ratio, ledger, sending, losses) if heeded else None
-    if stolen := lost_to_steal(places, sent, running, (bounds or Bounds()).steal_ratio):
+    if stolen := lost_to_steal(places, sent, running, (bounds or SenderLimits()).steal_ratio):
         found.append(Problem(code=Reason.CPU_STOLEN, words=stolen))
     place = next(iter(places), None)
     worst = _largest_account(ledger, place)
@@ -175,7 +175,7 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
     return found
 
 
-def _remarks(ledger: Ledger) -> Iterator[Remark]:
+def _remarks(ledger: Ledger) -> Iterator[DecoderRemark]:
     decoded = next((hop for hop in ledger.hops if hop.name == "decoded"), None)
     for account in ledger.accounts if decoded and decoded.packets else ():
         assert decoded is not None and decoded.packets
@@ -190,16 +190,16 @@ def _remarks(ledger: Ledger) -> Iterator[Remark]:
                 lacks = f"between {least:,} and {most:,}" if at_least else f"{least:,}"
                 share = percent(least / (decoded.bytes + least))
                 words += f", which took {lacks} bytes ({at_least}{share})"
-            yield Remark(about="cut", words=words, knob=account.knob)
+            yield DecoderRemark(about="cut", words=words, knob=account.knob)
         if account.kind is Class.INVALID and account.packets:
             words = f"the decoder calls {of_decoded} invalid{evidence}"
-            yield Remark(about="invalid", words=words, knob=account.knob)
+            yield DecoderRemark(about="invalid", words=words, knob=account.knob)
         if account.kind is Class.CHECKSUM and account.packets >= INVALID_NAMED * decoded.packets:
             words = f"{of_decoded} had a wrong TCP checksum"
-            yield Remark(about="checksum", words=words, knob=account.knob)
+            yield DecoderRemark(about="checksum", words=words, knob=account.knob)
 
 
-def _of_the_trial(remark: Remark, ledger: Ledger | None) -> bool:
+def _of_the_trial(remark: DecoderRemark, ledger: Ledger | None) -> bool:
     """A few packets that the decoder calls invalid are in every real trace, and in every trial of
     it: the answer says so once, and so of wrong checksums."""
     decoded = next((h.packets for h in ledger.hops if h.name == "decoded"), 0) if ledger else 0
@@ -283,7 +283,7 @@ def _words(ratio: float | None, place: Place | None, evidence: str, knob: str, p
     return f"{percent(ratio)} lost {mostly} the {place} ({evidence}){tail}"
 
 
-def _burst_words(ratio: float | None, shown: Pace | None) -> str:
+def _burst_words(ratio: float | None, shown: ServicePace | None) -> str:
     """If nothing was lost: the rings may still have held what the SUT could not carry."""
     if ratio != 0 or shown is None or shown.sustained:
         return ""

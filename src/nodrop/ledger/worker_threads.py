@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from nodrop.ledger.hops import Knobs
-from nodrop.ledger.imbalance import Arrivals, FlowSizes, Imbalance, Makes, Role, Running, what_makes
+from nodrop.ledger.imbalance import (
+    Arrivals,
+    FlowSizes,
+    Imbalance,
+    Makes,
+    Running,
+    ThreadRole,
+    what_makes,
+)
 from nodrop.ledger.over_time import Served
-from nodrop.ledger.thread_times import Asleep, Interval, Shares, Spans, Went, shares
+from nodrop.ledger.thread_times import Asleep, Shares, Spans, ThreadInterval, Went, shares
 
 SHORTEST_NS = 50_000_000
 """Packets are counted some at a time: a shorter interval says little."""
@@ -19,7 +27,7 @@ between as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class ThreadPace:
     """Served per second."""
 
     at_least_pps: float
@@ -39,7 +47,7 @@ def fastest_pps(readings: Sequence[Served]) -> float | None:
     return max(rates, default=None)
 
 
-def pace_of(readings: Sequence[Served], ring_packets: int) -> Pace | None:
+def pace_of(readings: Sequence[Served], ring_packets: int) -> ThreadPace | None:
     """None if nothing was read over time."""
     fastest = served = ns = 0.0
     for n, (then, now) in enumerate(pairwise(readings)):
@@ -54,8 +62,8 @@ def pace_of(readings: Sequence[Served], ring_packets: int) -> Pace | None:
         if later.lost > then.lost and waiting >= max(2, WAITING_PART * ring_packets):
             served, ns = served + packets, ns + took_ns
     if ns:
-        return Pace(at_least_pps=served / ns * 1e9, at_most_pps=served / ns * 1e9)
-    return Pace(at_least_pps=fastest, at_most_pps=None) if fastest else None
+        return ThreadPace(at_least_pps=served / ns * 1e9, at_most_pps=served / ns * 1e9)
+    return ThreadPace(at_least_pps=fastest, at_most_pps=None) if fastest else None
 
 
 SATURATED_SHARE = 0.9
@@ -90,7 +98,7 @@ class ThreadQueue:
         arrivals = self.running.arrivals
         return self.share * arrivals.mean_pps if arrivals else 0.0
 
-    def holds(self, together: Sequence[Interval]) -> float | None:
+    def holds(self, together: Sequence[ThreadInterval]) -> float | None:
         """Packets that the ring holds of those that come meanwhile; None if that could be all."""
         if self.running.ring_packets is not None:
             return self.running.ring_packets
@@ -109,14 +117,18 @@ class ThreadQueue:
         served = self.running.served.get(self.thread)
         return served / ran_s if served and ran_s and ran_s >= least_ran_s else None
 
-    def pace(self) -> Pace | None:
+    def pace(self) -> ThreadPace | None:
         """Measured; of a SUT that is not read often enough, by the CPU time that a packet takes:
         then it must not sleep while packets wait."""
         readings, ring = self.running.over_time.get(self.thread), self.running.ring_packets
         if readings:
             return pace_of(readings, ring) if ring is not None else None
         capacity = self.capacity_pps(least_ran_s=0.0)
-        return Pace(at_least_pps=SATURATED_SHARE * capacity, at_most_pps=None) if capacity else None
+        return (
+            ThreadPace(at_least_pps=SATURATED_SHARE * capacity, at_most_pps=None)
+            if capacity
+            else None
+        )
 
     def alone_pps(self, found: Shares) -> float | None:
         """Packets/s that the thread would serve if nothing kept it off its CPU, rather too many
@@ -151,7 +163,7 @@ class ThreadQueue:
             waiting = min(waiting, ring)
         return overflow
 
-    def more_at_once(self, pace: Pace, spans: Spans) -> float | None:
+    def more_at_once(self, pace: ThreadPace, spans: Spans) -> float | None:
         """By so many packets more came than it serves meanwhile, if its ring does not hold them."""
         arrivals, ring = self.running.arrivals, self.running.ring_packets
         if arrivals is None or ring is None or arrivals.steady:
@@ -175,7 +187,7 @@ IDLE_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class PeerThread:
     name: str
     ran: float
     """Share of the time of loss in which the thread ran."""
@@ -196,9 +208,9 @@ class Peer:
 class Peers:
     """Workers of the same process, without the thread itself, the busiest first."""
 
-    role: Role | None
+    role: ThreadRole | None
     """Role of the thread that lost."""
-    workers: Sequence[Peer]
+    workers: Sequence[PeerThread]
     own_ran: float = 0.0
     """Share of the time of loss in which the thread that lost ran itself."""
     own_asleep: Asleep = NOT_SEEN
@@ -206,9 +218,9 @@ class Peers:
     flow_sizes: FlowSizes | None = None
 
     @property
-    def full(self) -> Peer | None:
+    def full(self) -> PeerThread | None:
         """A worker without time left, if the thread that lost hands its packets to workers."""
-        if self.role is not Role.RECEIVE or not self.workers:
+        if self.role is not ThreadRole.RECEIVE or not self.workers:
             return None
         return self.workers[0] if self.workers[0].busy >= SATURATED_SHARE else None
 
@@ -233,7 +245,7 @@ class Peers:
         it."""
         if self.flow_sizes is None:
             return None
-        own = [self.own_ran] if self.role is Role.WORKER else []
+        own = [self.own_ran] if self.role is ThreadRole.WORKER else []
         cpu = [*own, *(one.ran for one in self.workers)]
         found = what_makes((), cpu, self.flow_sizes)
         by_flows = (Makes.ONE_FLOW, Makes.SAME_FLOWS, Makes.FEW_FLOWS)
@@ -244,7 +256,7 @@ class Peers:
         """Beside a worker that is full, or is the thread itself, which has no worker behind it."""
         return self.uneven is not None and self.uneven.makes is Makes.ONE_FLOW
 
-    def waiting_for(self, full: Peer, thread: str, slept: float) -> str:
+    def waiting_for(self, full: PeerThread, thread: str, slept: float) -> str:
         words = (
             f"{full} while receive thread {thread}, which lost, slept {slept * 100:.0f} % of the "
             "time: it waits until workers give packets back"
@@ -264,7 +276,7 @@ class Peers:
         if not (own.enough and own.for_others) or self.full is not None:
             return ""
         slept = f"{own.in_futex} of {own.looks} looks found it asleep in a futex"
-        if self.role is not Role.RECEIVE:
+        if self.role is not ThreadRole.RECEIVE:
             return f"{slept}: it waits for another thread, as for a lock, and not for packets"
         together = sum((one.asleep for one in self.workers), NOT_SEEN)
         waiting = together.enough and all(one.asleep.for_others for one in self.workers)
@@ -279,7 +291,7 @@ class Peers:
     @property
     def asleep_as_well(self) -> str:
         """Workers behind a receive thread that sleeps, and none of them is full."""
-        if self.role is not Role.RECEIVE or not self.workers or self.full is not None:
+        if self.role is not ThreadRole.RECEIVE or not self.workers or self.full is not None:
             return ""
         if len(self.workers) == 1:
             busy = self.workers[0].busy >= IDLE_SHARE
@@ -315,9 +327,9 @@ class Peers:
         empty if one of them was full too."""
         if not self.workers or self.workers[0].busy >= SATURATED_SHARE:
             return ""
-        whose = "its workers" if self.role is Role.RECEIVE else "the other workers"
+        whose = "its workers" if self.role is ThreadRole.RECEIVE else "the other workers"
         words = f"; {whose} had at most {self.workers[0].busy * 100:.0f} % of one CPU to do"
-        one_has_it = self.role is Role.WORKER and self.workers[0].busy < IDLE_SHARE
+        one_has_it = self.role is ThreadRole.WORKER and self.workers[0].busy < IDLE_SHARE
         return words + self._by_flows() if one_has_it else words
 
     def evidence(self) -> Mapping[str, float]:
@@ -335,7 +347,7 @@ def peers(running: Running, tid: int, spans: Spans) -> Peers:
     found = []
     for other, role in running.roles.items():
         same = seen.processes.get(other) == seen.processes.get(tid)
-        if other == tid or role is not Role.WORKER or not same:
+        if other == tid or role is not ThreadRole.WORKER or not same:
             continue
         went = shares(seen, other, spans, running.throttled_ns(spans))
         if went is not None:
@@ -343,7 +355,7 @@ def peers(running: Running, tid: int, spans: Spans) -> Peers:
             # A worker without work does not run at all either: nothing holds that one.
             taken = went.taken - went.of[Went.STILL]
             found.append(
-                Peer(
+                PeerThread(
                     name=seen.names[other],
                     ran=ran,
                     taken=taken,

@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nodrop.detections import Baseline, Found
+from nodrop.detections import Baseline, FoundDetections
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Problem
 from nodrop.ledger.imbalance import FlowSizes, Running, ThreadBooks
-from nodrop.ledger.level import Level
+from nodrop.ledger.level import FullestLevel
 from nodrop.ledger.over_time import Busy, Losses, WorkedOff
 from nodrop.ledger.sender import Quota
 from nodrop.ledger.transactions import Latency, Messages
@@ -95,7 +95,7 @@ class PacketsSeen:
     window: LoadWindow | None = None
     """Window of the trace that was sent; None if the load names none."""
     running: Running | None = None
-    level: Level | None = None
+    level: FullestLevel | None = None
     """Level of the SUT's fullest capture ring; None = no ring could be read."""
     ledger: Ledger | None = None
     instances: Sequence[Instance] = ()
@@ -181,7 +181,7 @@ class Measured:
     packets: PacketsSeen = field(default_factory=PacketsSeen)
     answers: AnswersSeen | None = None
     """None of a load of packets."""
-    found: Found | None = None
+    found: FoundDetections | None = None
     """Detections of the SUT; None if nobody asked."""
     clocks: frozenset[str] = frozenset()
     """Rules whose detections depend on the trace's own speed, if the load has another one."""

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from nodrop import plugins
 from nodrop.config.lab_file import LabSource, load_lab
 from nodrop.config.units import count_of
-from nodrop.detections import Baseline, Found, keep
+from nodrop.detections import Baseline, FoundDetections, keep
 from nodrop.errors import LabProblem, TrialFailed, interrupts
 from nodrop.ledger.hops import Class
 from nodrop.measure.api import Measurer, Trial
@@ -117,7 +117,7 @@ class Baselines:
         found = self.found_by(cell, sut, load, offline)
         return replace(found, why="; ".join(filter(None, (*why, found.why))))
 
-    def _of_replicas(self, cell: Cell, load: Table, offline: Found) -> Baseline:
+    def _of_replicas(self, cell: Cell, load: Table, offline: FoundDetections) -> Baseline:
         """The SUT's own reading of so many replicas, without the rules in which its reading of one
         differs from trials of it."""
         one = self.of(cell, {**load, "multiplier": 1}, lambda _: None)
@@ -126,7 +126,9 @@ class Baselines:
         differing = {sid for sid, _ in one.offline.units ^ one.expected}
         return Baseline(offline=offline.without(differing), why=f"of one replica: {one.words}")
 
-    def found_by(self, cell: Cell, sut: Detecting, load: Table, offline: Found | None) -> Baseline:
+    def found_by(
+        self, cell: Cell, sut: Detecting, load: Table, offline: FoundDetections | None
+    ) -> Baseline:
         """Two trials that lost nothing, beside the SUT's own reading; `why` says what became of the
         others if there are fewer."""
         live, spoilt = self._live(cell, sut, load)
@@ -151,14 +153,16 @@ class Baselines:
             run_command(argv, where="measure.outcome", timeout_s=REPLICATE_TIMEOUT_S)
             yield out
 
-    def _live(self, cell: Cell, sut: Detecting, load: Table) -> tuple[list[Found], list[str]]:
+    def _live(
+        self, cell: Cell, sut: Detecting, load: Table
+    ) -> tuple[list[FoundDetections], list[str]]:
         """Detections of trials that lost nothing, and in words what became of the others."""
         facts = self._trace(load)
         packets = facts.planned.packets
         pps = min(LOW_PPS, packets / min(LIVE_S, facts.duration_s or LIVE_S))
         if packets / pps > LONGEST_LIVE_S:
             return [], [f"it would take {packets / pps:,.0f} s at {pps:,.0f} packets/s"]
-        found: list[Found] = []
+        found: list[FoundDetections] = []
         spoilt: list[str] = []
         while len(found) < LIVE_TRIALS and len(found) + len(spoilt) <= LIVE_TRIALS:
             speed = facts.duration_s * pps / packets if facts.duration_s else 1.0
@@ -174,7 +178,7 @@ class Baselines:
                 found.append(one)
         return found, spoilt
 
-    def _trial(self, cell: Cell, sut: Detecting, load: Table) -> Found | str:
+    def _trial(self, cell: Cell, sut: Detecting, load: Table) -> FoundDetections | str:
         """Its detections, or its verdict if it lost something, is void or failed."""
         low = replace(cell, load=load, sut={**cell.sut, **sut.roomy}, profile=False)
         with TemporaryDirectory(prefix="nodrop-") as above:

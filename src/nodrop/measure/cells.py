@@ -18,7 +18,7 @@ from nodrop.ledger.over_time import least_duration_s
 from nodrop.measure.controllers.blocks import Factors
 from nodrop.results.records import LoadWindow
 from nodrop.testbed.labs.api import Receiving
-from nodrop.testbed.labs.bridge import Splitter
+from nodrop.testbed.labs.split import Splitter
 from nodrop.testbed.load.api import LoadGenerator, Planned, TraceFacts
 from nodrop.testbed.setups.api import Limits, Setup, missing_cpus
 from nodrop.testbed.suts.api import Sut, unit_of

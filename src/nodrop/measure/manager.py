@@ -42,7 +42,7 @@ from nodrop.testbed.labs.api import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class MeasuredTrial:
     """A trial that was measured; its files are in the run directory."""
 
     asked: TrialInput
@@ -56,7 +56,7 @@ class Crew(Protocol):
         """Begins what can begin now; False when nothing is under way and nothing is to be added."""
         ...
 
-    def ended(self) -> Sequence[Ended]:
+    def ended(self) -> Sequence[MeasuredTrial]:
         """Waits for the next. Nothing, if there is another reason to look again."""
         ...
 
@@ -80,7 +80,7 @@ class Here:
         self._next = asked, self._pair.plan.asks_tsc(asked, done)
         return True
 
-    def ended(self) -> Sequence[Ended]:
+    def ended(self) -> Sequence[MeasuredTrial]:
         assert self._next is not None
         asked, asks_tsc = self._next
         record, details = self._pair.measure(
@@ -91,7 +91,7 @@ class Here:
             live=self._progress.live,
         )
         record = record.model_copy(update={"host": self._host})
-        return [Ended(asked=asked, record=record, details=details)]
+        return [MeasuredTrial(asked=asked, record=record, details=details)]
 
 
 def manifest(

@@ -19,14 +19,17 @@ from nodrop.measure.cells import Cell
 from nodrop.measure.packets import instances
 from nodrop.measure.packets.capturing import PacketsWorld
 from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
-from nodrop.measure.standing import World
+from nodrop.measure.standing import StandingWorld
 from nodrop.measure.transactions.exchange import TransactionsWorld
 from nodrop.testbed.hosts.api import Link, UndoJournal
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.images.image import must_be_there
 from nodrop.tune.applying import tuned
 
-WORLDS: Mapping[str, type[World]] = {"packets": PacketsWorld, "transactions": TransactionsWorld}
+WORLDS: Mapping[str, type[StandingWorld]] = {
+    "packets": PacketsWorld,
+    "transactions": TransactionsWorld,
+}
 """Unit of a load → what stands up to be offered it."""
 
 

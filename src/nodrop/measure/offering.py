@@ -21,16 +21,16 @@ from nodrop.ledger.hops import Problem, Reason, places_of, ring_of
 from nodrop.ledger.imbalance import (
     Arrivals,
     FlowSizes,
-    Role,
     Running,
     ThreadBooks,
+    ThreadRole,
     lost_beyond_steal,
     times,
 )
-from nodrop.ledger.level import Ring, level
+from nodrop.ledger.level import RingLooks, level
 from nodrop.ledger.over_time import Losses, WorkedOff
-from nodrop.ledger.sender import Bounds, Quota, Sending
-from nodrop.ledger.thread_times import CpuTime, Timeline, timeline
+from nodrop.ledger.sender import Quota, SenderLimits, Sending
+from nodrop.ledger.thread_times import CpuTime, ThreadTimeline, timeline
 from nodrop.ledger.verdict import judge
 from nodrop.measure.api import Measured, Servants, Trial
 from nodrop.measure.busy import Feed, Others
@@ -237,8 +237,8 @@ def _must_not_fall(before: int | None, at_rest: SutCounters | None) -> None:
         raise ValueError(f"the SUT had decoded {before} packets, and at rest {decoded}")
 
 
-def _bounds(measure: Measure, load: LoadGenerator) -> Bounds:
-    return Bounds(
+def _bounds(measure: Measure, load: LoadGenerator) -> SenderLimits:
+    return SenderLimits(
         schedule_error_p99_us=measure.late_p99_us,
         late_burst_ratio=measure.late_burst_max_ratio,
         steal_ratio=measure.steal_max_ratio,
@@ -280,7 +280,9 @@ STEADY_ROOM = 0.5
 """A sender that catches up with no more than this part of what the ring holds makes no burst."""
 
 
-def choose(host: Timeline, inside: Iterable[Timeline], threads: Iterable[str]) -> Timeline:
+def choose(
+    host: ThreadTimeline, inside: Iterable[ThreadTimeline], threads: Iterable[str]
+) -> ThreadTimeline:
     """Timeline of the machine in which these threads run. A guest's own kernel has their time; this
     host has it as its emulator's."""
     seen = [one for one in inside if any(one.find(thread) is not None for thread in threads)]
@@ -288,7 +290,7 @@ def choose(host: Timeline, inside: Iterable[Timeline], threads: Iterable[str]) -
 
 
 def running(
-    seen: Timeline,
+    seen: ThreadTimeline,
     offered: OfferedLoad,
     *,
     offered_ns: tuple[int, int],
@@ -299,7 +301,7 @@ def running(
     constant_rate: bool,
     clock_offset_ns: int,
     steal_ratio: float | None,
-    role: Callable[[str], Role | None],
+    role: Callable[[str], ThreadRole | None],
     flow_sizes: FlowSizes | None,
     peaks: Sequence[tuple[int, int]] = (),
     polls: bool = False,
@@ -359,14 +361,14 @@ def _arrivals(
     )
 
 
-def steal_ratio(host: Timeline, span: tuple[int, int], *cpus: frozenset[int]) -> float | None:
+def steal_ratio(host: ThreadTimeline, span: tuple[int, int], *cpus: frozenset[int]) -> float | None:
     """Part of the CPU time that the hypervisor gave to others: the most of these sets of CPUs."""
     found = [_part(host, span, some, lambda cpu: cpu.stolen_ns) for some in cpus]
     return max((ratio for ratio in found if ratio is not None), default=None)
 
 
 def foreign_ratio(
-    host: Timeline, span: tuple[int, int], cpus: frozenset[int], sender_cpu_s: float | None
+    host: ThreadTimeline, span: tuple[int, int], cpus: frozenset[int], sender_cpu_s: float | None
 ) -> float | None:
     """Part of the time of these CPUs that threads other than the SUT's and the sender's used. A
     softirq is no other program: it does the receive half of the SUT's own packets, in the time of
@@ -388,7 +390,7 @@ def foreign_ratio(
 
 
 def _part(
-    host: Timeline,
+    host: ThreadTimeline,
     span: tuple[int, int],
     cpus: frozenset[int],
     of: Callable[[CpuTime], float],
@@ -402,13 +404,13 @@ def _part(
     return used / time if time else None
 
 
-def read_timeline(path: Path, clock_offset_ns: int = 0) -> Timeline:
+def read_timeline(path: Path, clock_offset_ns: int = 0) -> ThreadTimeline:
     """Timeline from a sampler's file, by the controller's clock."""
     with making_sense(str(path)):
         return of_rows(rows_of_processes(path), clock_offset_ns)
 
 
-def of_rows(rows: Sequence[SampleRow], clock_offset_ns: int = 0) -> Timeline:
+def of_rows(rows: Sequence[SampleRow], clock_offset_ns: int = 0) -> ThreadTimeline:
     return timeline(by_our_clock(rows, clock_offset_ns))
 
 
@@ -423,7 +425,7 @@ _COUNTERS = {
 def thread_books(
     sut: Sut,
     counters: SutCounters,
-    seen: Timeline,
+    seen: ThreadTimeline,
     span: tuple[int, int],
     polls: bool = False,
 ) -> Sequence[ThreadBooks]:
@@ -441,7 +443,7 @@ def thread_books(
         counted = counters.per_thread.get(name, {})
         time = None if tid is None else took.get(tid)
         role = sut.role(_of_instance(name))
-        spins = polls and role in (Role.RECEIVE, Role.WORKER)
+        spins = polls and role in (ThreadRole.RECEIVE, ThreadRole.WORKER)
         found.append(
             ThreadBooks(
                 name=name,
@@ -574,7 +576,9 @@ class Offering:
             counted.running, host, frozenset().union(*cpus), until_ns
         )
 
-    def _look_at_rings(self, rings: Sequence[Ring], drained_ns: int, load: LoadGenerator) -> None:
+    def _look_at_rings(
+        self, rings: Sequence[RingLooks], drained_ns: int, load: LoadGenerator
+    ) -> None:
         """Level of the SUT's rings, from the first packet until it was at rest; what filled the one
         that lost most, and how much more they would hold."""
         counted, offered = self._trial.seen.packets, self._trial.seen.offered

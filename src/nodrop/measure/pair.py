@@ -26,7 +26,7 @@ from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.cause import POLLS
 from nodrop.ledger.hops import Class, Problem, Reason
 from nodrop.ledger.imbalance import ThreadBooks, unexplained_packets
-from nodrop.ledger.over_time import Watched, shown
+from nodrop.ledger.over_time import WatchedRamp, shown
 from nodrop.ledger.verdict import judge
 from nodrop.measure.api import (
     AnswersSeen,
@@ -197,12 +197,12 @@ def _value(pps: float | None, per_value: float) -> float | None:
     return None if pps is None else float(f"{pps / per_value:.4g}")
 
 
-def _watched(seen: Measured, *, end_pps: float) -> Watched:
+def _watched(seen: Measured, *, end_pps: float) -> WatchedRamp:
     packets, offered = seen.packets, seen.offered
     sent = None if offered is None else offered.achieved
     lost = None if packets.ledger is None else packets.ledger.total(Class.LOST)
     first = next((one for one in packets.losses or () if one.packets), None)
-    return Watched(
+    return WatchedRamp(
         first_ns=(offered and offered.first_sent_mono_ns) or 0,
         interval_ns=sent["interval_ns"] if sent else 1,
         sent=_whole(sent, offered.duration_s) if sent and offered else (),

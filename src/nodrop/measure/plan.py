@@ -49,14 +49,14 @@ from nodrop.measure.controllers.blocks import (
 from nodrop.results.capacity import Forecast
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.testbed.labs.api import Receiving
-from nodrop.testbed.labs.bridge import Splitter
+from nodrop.testbed.labs.split import Splitter
 from nodrop.testbed.load.api import LoadGenerator, PeakDemand
 from nodrop.testbed.setups.api import Limits, Setup, pins_within_limits
 from nodrop.testbed.suts.api import Sut, pins_of, ports_of
 from nodrop.tune.applying import asked as asked_knobs
 
 if TYPE_CHECKING:
-    from nodrop.stats.interval import Looks
+    from nodrop.stats.interval import LookPlan
 
 
 FEW_FLOWS = 5.0
@@ -130,7 +130,7 @@ class Plan:
     """In words, if a search sends its window several times; empty if it does not."""
     rule: Repetitions | None = None
     """When a cell has been repeated often enough."""
-    looks: Looks | None = None
+    looks: LookPlan | None = None
     """With a rule: how often a cell may be looked at."""
     parted_senders: tuple[int, ...] = ()
     """Senders of each cell that names no CPUs; 0 for any other cell, which is left as it is."""
@@ -402,7 +402,7 @@ def independent_runs(experiment: Experiment) -> int:
     return n if measure.sut == "fresh" else min(n, WORLDS)
 
 
-def _looks(measure: Measure) -> Looks | None:
+def _looks(measure: Measure) -> LookPlan | None:
     if measure.rule is None:
         return None
     from nodrop.results.summary import looks  # statistics, which a far control plane has not

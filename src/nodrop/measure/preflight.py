@@ -32,7 +32,7 @@ from nodrop.testbed.images.image import (
 )
 from nodrop.testbed.images.image_tree import Bits, first_difference
 from nodrop.testbed.labs.api import Lab, Receiving
-from nodrop.testbed.labs.bridge import split_problems
+from nodrop.testbed.labs.split import split_problems
 from nodrop.testbed.load.api import BetweenStacks, ByProgram, LoadGenerator
 from nodrop.testbed.setups.api import Setup, gives_device, missing_cpus, pin_problems
 from nodrop.testbed.suts.api import (
@@ -50,7 +50,7 @@ PartT = TypeVar("PartT")
 
 
 @dataclass(slots=True)
-class Found:
+class PreflightFindings:
     """Findings of several checks, each of them once."""
 
     problems: dict[str, None] = field(default_factory=dict)
@@ -231,10 +231,10 @@ class Parts:
             raise found.refused[0]
         return [*found.problems]
 
-    def look(self, *, reads_images: bool) -> Found:
+    def look(self, *, reads_images: bool) -> PreflightFindings:
         """Every check is made, whatever the others say. To compare an image with its hash takes
         seconds."""
-        found = Found()
+        found = PreflightFindings()
         found.ask(self._reset_problems)
         of_lab = found.ask(self.lab.problems)
         in_common = self.lab.cpus_in_common()
@@ -258,7 +258,7 @@ class Parts:
                 found.problems[words] = None
         return found
 
-    def _bits_of(self, cell: Cell, found: Found) -> Bits | None:
+    def _bits_of(self, cell: Cell, found: PreflightFindings) -> Bits | None:
         def bits() -> list[str]:
             must_be_there(self.bits(cell))
             return [*filter(None, [script_problem(self.bits(cell))])]

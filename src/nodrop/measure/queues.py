@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from nodrop.ledger.level import ROOMY_SLOTS, Level, Look, Ring
-from nodrop.ledger.queue import (
+from nodrop.ledger.level import ROOMY_SLOTS, FullestLevel, RingLook, RingLooks
+from nodrop.ledger.thread_times import TAKEN, Spans, ThreadTimeline, Went, each_interval
+from nodrop.ledger.twin import (
     QUEUED,
-    Observation,
     Queue,
     Reader,
+    RingObservation,
     Sends,
     limit_times,
     reproduced,
 )
-from nodrop.ledger.thread_times import TAKEN, Spans, Timeline, Went, each_interval
 from nodrop.protocol import SentProfile
 from nodrop.testbed.suts.api import SutCounters
 
@@ -35,12 +35,12 @@ before it works on them. As many come meanwhile, and more, without a queue."""
 
 
 def queues(
-    rings: Sequence[Ring],
+    rings: Sequence[RingLooks],
     *,
     span_ns: tuple[int, int],
     slots: int,
     mean_frame_bytes: float,
-    seen: Timeline,
+    seen: ThreadTimeline,
     counters: SutCounters,
     sent: SentProfile | None,
     clock_offset_ns: int,
@@ -86,13 +86,15 @@ def queues(
     return found
 
 
-def _lacks(looks: Sequence[Look], came: int) -> bool:
+def _lacks(looks: Sequence[RingLook], came: int) -> bool:
     """Whether the looks have fewer arrivals than the SUT counted at rest."""
     seen = looks[-1].arrived - looks[0].arrived if looks else 0
     return came - seen > max(UNSEEN_PACKETS, UNSEEN_RATIO * came)
 
 
-def by_sends(ring: Ring, looks: Sequence[Look], sends: Sends | None, lost: int) -> list[Look]:
+def by_sends(
+    ring: RingLooks, looks: Sequence[RingLook], sends: Sends | None, lost: int
+) -> list[RingLook]:
     """Looks at the only ring, whose arrivals could not be counted beside its owner, with what the
     sender sent until then: a veth delivers at once. Lost packets fall into the times in which the
     ring was full, by what came in them. Empty without the times of the sender."""
@@ -119,7 +121,9 @@ def by_sends(ring: Ring, looks: Sequence[Look], sends: Sends | None, lost: int) 
     ]
 
 
-def _threads(rings: Sequence[Ring], counters: SutCounters, seen: Timeline) -> Sequence[str | None]:
+def _threads(
+    rings: Sequence[RingLooks], counters: SutCounters, seen: ThreadTimeline
+) -> Sequence[str | None]:
     """Names of the threads that read the rings: the more packets came to a ring, the more its
     thread had. Where the SUT does not count by thread, the thread that ran most reads the only
     ring."""
@@ -140,12 +144,12 @@ def _threads(rings: Sequence[Ring], counters: SutCounters, seen: Timeline) -> Se
     return found
 
 
-def _arrived(ring: Ring) -> int:
+def _arrived(ring: RingLooks) -> int:
     return ring.looks[-1].arrived if ring.looks else 0
 
 
 def _reader(
-    seen: Timeline, thread: str | None, throttled_ns: Callable[[Spans], float], *, polls: bool
+    seen: ThreadTimeline, thread: str | None, throttled_ns: Callable[[Spans], float], *, polls: bool
 ) -> Sequence[Reader]:
     tid = None if thread is None else seen.find(thread)
     if tid is None:
@@ -161,11 +165,11 @@ def _reader(
     ]
 
 
-def forecast(seen: Level, queues: Sequence[Queue], *, faster: bool) -> Level:
+def forecast(seen: FullestLevel, queues: Sequence[Queue], *, faster: bool) -> FullestLevel:
     """The level with the multiples of the load that its rings, and larger ones, just hold on an
     undisturbed host, as the trial's own twin says. Without them if the twin does not reproduce the
     trial, or nothing waited."""
-    one = Observation(load=1.0, queues=queues, faster=faster)
+    one = RingObservation(load=1.0, queues=queues, faster=faster)
     found = reproduced(one) if queues else None
     if found is None or not found.close:
         return seen

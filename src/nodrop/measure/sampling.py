@@ -13,9 +13,9 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from nodrop.ledger.hops import Problem, Reason
 from nodrop.ledger.imbalance import BusyThread
-from nodrop.ledger.level import Look, Ring
+from nodrop.ledger.level import RingLook, RingLooks
 from nodrop.protocol import CpuTimes, SampleRow, WatchedRing
-from nodrop.testbed.hosts.api import Host, HostProcess, Json, Port, SampleJob
+from nodrop.testbed.hosts.api import Host, HostProcess, Json, LabPort, SampleJob
 from nodrop.testbed.hosts.node import ClockFix, fit
 from nodrop.testbed.hosts.processes import allowed_cpus
 from nodrop.testbed.setups.api import SamplesInside
@@ -46,7 +46,7 @@ class Usage:
     host_cpu_s: float | None
     """All CPUs, while the load was offered."""
     host_busy_s: float | None
-    cgroup: Cgroup | None
+    cgroup: CgroupSample | None
     """Usage of the SUT's own control group; None if it has none to itself."""
     stolen_ratios: dict[int, float] = field(default_factory=dict)
     """By CPU: what the hypervisor gave to others of it while the load was offered."""
@@ -56,7 +56,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cgroup:
+class CgroupSample:
     """Memory apart: anonymous pages are the SUT's; the page cache is charged to whoever touched a
     file first, and so varies with what ran before. None = the kernel does not say."""
 
@@ -73,7 +73,7 @@ class Sampler:
     def __init__(
         self,
         host: Host,
-        ports: Sequence[Port],
+        ports: Sequence[LabPort],
         roots: Sequence[HostProcess],
         *,
         own_cgroup: bool,
@@ -135,21 +135,21 @@ def _speed_cpus(host: Host, roots: Sequence[HostProcess]) -> list[int]:
     return cpus if len(cpus) <= MOST_SPEED_CPUS else []
 
 
-def rings_of(path: Path) -> list[Ring]:
+def rings_of(path: Path) -> list[RingLooks]:
     """Capture rings that a sampler watched, with the looks at them; empty if it watched none."""
     if not path.exists():
         return []
     with making_sense(str(path)), path.open(encoding="utf-8") as file:
         head: Any = decode_object(next(file, "{}"))
         watched = [fit(WatchedRing, ring) for ring in head["rings"]]
-        looks: list[list[Look]] = [[] for _ in watched]
+        looks: list[list[RingLook]] = [[] for _ in watched]
         uncounted: set[int] = set()
         for line in file:
             at_ns, ring, packets, full, arrived, dropped = json.loads(line)
             uncounted |= {ring} if arrived is None else set()
-            looks[ring].append(Look(at_ns, packets, full, arrived or 0, dropped or 0))
+            looks[ring].append(RingLook(at_ns, packets, full, arrived or 0, dropped or 0))
         return [
-            Ring(
+            RingLooks(
                 slots=ring["slots"],
                 blocks=ring["blocks"],
                 block_bytes=ring["block_bytes"],
@@ -280,7 +280,7 @@ def _rss_peak(rows: Sequence[SampleRow]) -> int | None:
     return sum(peaks.values()) if peaks else None
 
 
-def _cgroup(rows: Sequence[SampleRow]) -> Cgroup | None:
+def _cgroup(rows: Sequence[SampleRow]) -> CgroupSample | None:
     read = [group for row in rows if (group := row.get("cgroup")) is not None]
     if not read:
         return None
@@ -288,7 +288,7 @@ def _cgroup(rows: Sequence[SampleRow]) -> Cgroup | None:
     def peak(name: Literal["anon_bytes", "file_bytes"]) -> int | None:
         return max((held for group in read if (held := group[name]) is not None), default=None)
 
-    return Cgroup(
+    return CgroupSample(
         anon_peak_bytes=peak("anon_bytes"),
         file_peak_bytes=peak("file_bytes"),
         memory_limit_hits=read[-1]["memory_limit_hits"],

@@ -19,7 +19,7 @@ from nodrop.config.experiment import Measure
 from nodrop.detections import read_found
 from nodrop.errors import NodeRefused, NodropError
 from nodrop.ledger.hops import Problem, Reason
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.measure import sampling
 from nodrop.measure.api import Measured, Trial
 from nodrop.measure.cells import Cell, Table, core_of, may_spin
@@ -152,7 +152,7 @@ class Profiling:
         the drain."""
         self._job.stop()
 
-    def found(self, role: Callable[[str], Role | None]) -> Json:
+    def found(self, role: Callable[[str], ThreadRole | None]) -> Json:
         """The profile between `begin` and `stop`, each thread with its role; times by our clock."""
         found: Json = dict(self._job.result(timeout_s=RESULT_TIMEOUT_S))
         found.pop("type", None)
@@ -174,7 +174,7 @@ STOP_TIMEOUT_S = 30.0
 TSC_TIMEOUT_S = 30.0
 
 
-class World(ABC):
+class StandingWorld(ABC):
     """A `Standing`."""
 
     provision: Callable[..., AbstractContextManager[Places]]

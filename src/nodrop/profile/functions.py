@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 
 from nodrop.report import numbers
 from nodrop.report.chart import LETTER, Chart, Pane, Plot, Scale, cut, number, tag
-from nodrop.report.story import Cell, Story, once
+from nodrop.report.story import RunCell, Story, once
 from nodrop.report.tables import Field, Table, table_of, words
 from nodrop.report.tables import number as of_number
-from nodrop.report.trials import Trial
+from nodrop.report.trials import StoredTrial
 from nodrop.results.layout import PROFILE
 from nodrop.results.rundir import Damage
 from nodrop.results.trial import TrialRecord
-from nodrop.stats.comparison import Answer, Comparison, Question, compare
+from nodrop.stats.comparison import Comparison, ComparisonRule, Relation, compare
 from nodrop.stats.interval import Family, Summary, by_start, summarize
 
 OTHER = "other"
@@ -35,7 +35,7 @@ HARDWARE = ("cycles", "instructions", "cache_misses")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class NamedFunctions:
     module: str
     function: str
 
@@ -44,7 +44,7 @@ class Named:
 class Stack:
     """The outermost caller first."""
 
-    frames: tuple[Named, ...]
+    frames: tuple[NamedFunctions, ...]
     group: str
 
 
@@ -78,9 +78,9 @@ class RoleProfile:
             found["misses"] = 1000 * counted["cache_misses"] / counted["instructions"]
         return found
 
-    def shares(self) -> dict[Named, float]:
+    def shares(self) -> dict[NamedFunctions, float]:
         """Shares of the samples, by the function that ran."""
-        found: Counter[Named] = Counter()
+        found: Counter[NamedFunctions] = Counter()
         for stack, samples in self.running.items():
             found[stack.frames[-1]] += samples
         return _of_total(found)
@@ -193,18 +193,18 @@ def _counted(thread: Mapping[str, Any]) -> CountedThread:
     return CountedThread(name=name, role=role, hardware=_hardware([thread]))
 
 
-def _named(function: Mapping[str, Any]) -> Named:
+def _named(function: Mapping[str, Any]) -> NamedFunctions:
     module, name, begins = str(function["module"]), function["name"], function["begins"]
     if name is None:
         name = "" if begins is None else f"+{int(begins):#x}"
-    return Named(module=module, function=str(name) or NO_SYMBOL)
+    return NamedFunctions(module=module, function=str(name) or NO_SYMBOL)
 
 
-def _stack(frames: tuple[Named, ...]) -> Stack | None:
+def _stack(frames: tuple[NamedFunctions, ...]) -> Stack | None:
     return Stack(frames=frames, group=group_of(frames)) if frames else None
 
 
-def group_of(frames: Sequence[Named]) -> str:
+def group_of(frames: Sequence[NamedFunctions]) -> str:
     """Group of the innermost function that a pattern names."""
     for frame in reversed(frames):
         if (group := _group(frame.module, frame.function)) is not None:
@@ -299,13 +299,13 @@ def profiled(story: Story) -> list[Profiled]:
     return found[:MOST_CELLS]
 
 
-def _trials(story: Story, cell: Cell) -> Iterator[tuple[Trial, TrialProfile]]:
+def _trials(story: Story, cell: RunCell) -> Iterator[tuple[StoredTrial, TrialProfile]]:
     for trial in cell.valid:
         if (found := profile_of(story, trial)) is not None:
             yield trial, found
 
 
-def profile_of(story: Story, trial: Trial) -> TrialProfile | None:
+def profile_of(story: Story, trial: StoredTrial) -> TrialProfile | None:
     """None if it has none, or a damaged one."""
     said = story.sources[trial.source].run.detail(trial.name, PROFILE)
     if said is None or isinstance(said, Damage):
@@ -379,7 +379,7 @@ def _shifted(
     before, after = base.by_start(role, shares), other.by_start(role, shares)
     keys = sorted({*before, *after})
     family = Family(parts=max(1, 2 * len(keys)))
-    asked = Question(absolute=MARGIN, family=family)
+    asked = ComparisonRule(absolute=MARGIN, family=family)
     none_before, none_after = ([0.0] * len(next(iter(one.values()), ())) for one in (before, after))
     found = []
     for key in keys:
@@ -391,9 +391,9 @@ def _shifted(
 
 
 def _verdict(compared: Comparison, family: Family) -> str:
-    if compared.answer is Answer.DIFFERENT:
+    if compared.answer is Relation.DIFFERENT:
         return "more" if compared.shift > 0 else "less"
-    if compared.answer is Answer.SAME:
+    if compared.answer is Relation.SAME:
         return f"same within {MARGIN * 100:g} points"
     if compared.interval is None:
         return f"cannot tell: needs {family.runs_needed()} runs of each"
@@ -412,7 +412,7 @@ GREY, MORE, LESS = 6, 1, 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighed:
+class WidthBy:
     """By what the widths are."""
 
     of: str
@@ -422,8 +422,8 @@ class Weighed:
     divisor: int = 1
 
 
-SAMPLES = Weighed(of="of the samples", shown="{} samples")
-WAITS = Weighed(of="of the waits", shown="{} ms", divisor=1_000_000)
+SAMPLES = WidthBy(of="of the samples", shown="{} samples")
+WAITS = WidthBy(of="of the waits", shown="{} ms", divisor=1_000_000)
 Stacks = Mapping[tuple[str, ...], tuple[int, str]]
 """Weight and group by frames, the outermost first."""
 
@@ -443,7 +443,7 @@ class _Frame:
 
 
 def flame(title: str, stacks: Stacks, *, largest: Sequence[str] = (),
-          weighed: Weighed = SAMPLES) -> Chart:  # fmt: skip
+          weighed: WidthBy = SAMPLES) -> Chart:  # fmt: skip
     """Each function as wide as its part, above its caller. Empty without samples.
 
     `largest`: groups by size, the same for all pictures that are compared.
@@ -481,7 +481,7 @@ def _tree(stacks: Stacks) -> _Frame:
 
 
 class _Flame:
-    def __init__(self, root: _Frame, largest: Sequence[str], weighed: Weighed) -> None:
+    def __init__(self, root: _Frame, largest: Sequence[str], weighed: WidthBy) -> None:
         self._root, self._total, self._weighed = root, root.weight, weighed
         own = [group for group in largest if group != OTHER]
         self._styles = dict(zip(own, OWN_STYLES, strict=False))

@@ -18,7 +18,7 @@ from nodrop.stats.special import stdtrit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class ThreadModelRun:
     """One thread model as it ran, under one load or as a search found it."""
 
     label: str
@@ -61,7 +61,7 @@ class Model:
         return self.cpus is not None and self.threads > self.cpus
 
 
-def time_sharing(models: Sequence[Model]) -> str:
+def time_sharing(models: Sequence[ThreadModelRun]) -> str:
     """In words, if models had more threads than CPUs; else empty."""
     over = [model for model in models if model.shares_cpus]
     if not over:
@@ -80,13 +80,13 @@ def time_sharing(models: Sequence[Model]) -> str:
     )
 
 
-def differing(models: Sequence[Model]) -> tuple[str, ...]:
+def differing(models: Sequence[ThreadModelRun]) -> tuple[str, ...]:
     """Keys beside threads and load that not all of these models agree in."""
     keys = dict.fromkeys(key for model in models for key, _ in model.rest)
     return tuple(k for k in keys if len({dict(m.rest).get(k) for m in models}) > 1)
 
 
-def not_compared(models: Sequence[Model]) -> tuple[str, ...]:
+def not_compared(models: Sequence[ThreadModelRun]) -> tuple[str, ...]:
     """Models of a run mode that are laid against no other, for they differ in more than threads."""
     found = []
     for runmode in dict.fromkeys(model.runmode for model in models):
@@ -101,7 +101,7 @@ def not_compared(models: Sequence[Model]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _has_partner(one: Model, models: Sequence[Model]) -> bool:
+def _has_partner(one: ThreadModelRun, models: Sequence[ThreadModelRun]) -> bool:
     return any((m.rest, m.load) == (one.rest, one.load) and m.shape != one.shape for m in models)
 
 
@@ -164,10 +164,10 @@ def _law(n: Numbers, alpha: float, beta: float, gamma: float) -> Numbers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ScalingStep:
     """One count of threads, as a search found its capacity."""
 
-    model: Model
+    model: ThreadModelRun
     speedup: tuple[float, float] | None
     """Against the fewest threads of its row of models, by the bounds of both searches; None if
     either took turns on CPUs."""
@@ -186,23 +186,23 @@ class Scaling:
     """Models that differ in the number of one kind of thread alone."""
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[ScalingStep, ...]
     """From few threads to many; the first has one."""
     law: Law | None
     why_no_law: str
 
 
-def growing(model: Model) -> int:
+def growing(model: ThreadModelRun) -> int:
     """The threads that grow: behind receive threads, those that detect."""
     return model.detect_threads or model.capture_threads
 
 
-def scalings(models: Iterable[Model]) -> tuple[Scaling, ...]:
+def scalings(models: Iterable[ThreadModelRun]) -> tuple[Scaling, ...]:
     """One scaling for each group of searched models that differ only in threads, if their thread
     counts begin at one and include another."""
     searched = [m for m in models if m.capacity is not None and m.runmode != "single"]
     keys = differing(searched)
-    rows: dict[tuple[object, ...], dict[int, Model]] = {}
+    rows: dict[tuple[object, ...], dict[int, ThreadModelRun]] = {}
     for model in searched:
         row = rows.setdefault((model.runmode, model.ports, _receive(model), model.rest), {})
         row.setdefault(growing(model), model)
@@ -213,15 +213,15 @@ def scalings(models: Iterable[Model]) -> tuple[Scaling, ...]:
     )
 
 
-def _receive(model: Model) -> int:
+def _receive(model: ThreadModelRun) -> int:
     return model.capture_threads if model.detect_threads else 0
 
 
-def _scaling(name: str, models: Sequence[Model]) -> Scaling:
+def _scaling(name: str, models: Sequence[ThreadModelRun]) -> Scaling:
     real = [model for model in models if model.cpus is not None and not model.shares_cpus]
     first = real[0] if real and growing(real[0]) == 1 else None
     steps = tuple(
-        Step(model=m, speedup=_ratio(m, first) if first is not None and m in real else None)
+        ScalingStep(model=m, speedup=_ratio(m, first) if first is not None and m in real else None)
         for m in models
     )
     known = [(growing(m), sum(m.capacity) / 2) for m in real if m.capacity is not None]
@@ -229,7 +229,7 @@ def _scaling(name: str, models: Sequence[Model]) -> Scaling:
     return Scaling(name=name, steps=steps, law=law, why_no_law="" if law else _why(models, real))
 
 
-def _why(models: Sequence[Model], real: Sequence[Model]) -> str:
+def _why(models: Sequence[ThreadModelRun], real: Sequence[ThreadModelRun]) -> str:
     if len(real) < LEAST_COUNTS <= len(models):
         return "more threads than the SUT had CPUs of its own: time-sharing, not scaling"
     if len(real) < LEAST_COUNTS:
@@ -244,14 +244,14 @@ def _has_scipy() -> bool:
     return importlib.util.find_spec("scipy") is not None
 
 
-def _ratio(more: Model, fewer: Model) -> tuple[float, float]:
+def _ratio(more: ThreadModelRun, fewer: ThreadModelRun) -> tuple[float, float]:
     assert more.capacity is not None and fewer.capacity is not None
     if more is fewer:
         return 1.0, 1.0
     return more.capacity[0] / fewer.capacity[1], more.capacity[1] / fewer.capacity[0]
 
 
-def _name(model: Model, keys: Sequence[str]) -> str:
+def _name(model: ThreadModelRun, keys: Sequence[str]) -> str:
     """`keys`: what tells the rows apart beside threads."""
     receive, rest = _receive(model), dict(model.rest)
     behind = "" if not receive else f", {count_of(receive, 'receive thread')}"
@@ -275,12 +275,12 @@ def scaling_section(found: Sequence[Scaling]) -> ScalingSection | None:
     return ScalingSection(table=_table(found), laws=tuple(map(_words, found)))
 
 
-Grown = tuple[str, Step]
+Grown = tuple[str, ScalingStep]
 """Name of the models, and one of them."""
 
 
 def _end(
-    of: Callable[[Step], tuple[float, float] | None], n: int
+    of: Callable[[ScalingStep], tuple[float, float] | None], n: int
 ) -> Callable[[Grown], float | None]:
     def end(grown: Grown) -> float | None:
         found = of(grown[1])
@@ -289,11 +289,11 @@ def _end(
     return end
 
 
-def _capacity(step: Step) -> tuple[float, float] | None:
+def _capacity(step: ScalingStep) -> tuple[float, float] | None:
     return step.model.capacity
 
 
-def _speedup(step: Step) -> tuple[float, float] | None:
+def _speedup(step: ScalingStep) -> tuple[float, float] | None:
     return step.speedup
 
 

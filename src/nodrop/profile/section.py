@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from nodrop.profile.functions import (
     WAITS,
-    Named,
+    NamedFunctions,
     Profiled,
     RoleProfile,
     Stack,
@@ -211,7 +211,7 @@ def _site(stack: Stack) -> Site | None:
     return own[-1].function, own[-2].function if len(own) > 1 else ""
 
 
-def _in_library(frame: Named) -> bool:
+def _in_library(frame: NamedFunctions) -> bool:
     return any(fnmatchcase(frame.module, pattern) for pattern in LIBRARY)
 
 
@@ -430,7 +430,7 @@ def _groups_table(cells: Sequence[Profiled]) -> Table:
     return table_of("profile-groups", "What the time went to", GROUP_FIELDS, spent())
 
 
-Ran = tuple[str, str, Named, Summary]
+Ran = tuple[str, str, NamedFunctions, Summary]
 FUNCTION_FIELDS: tuple[Field[Ran], ...] = (
     words("cell", "Cell", lambda x: x[0]),
     words("role", "Role", lambda x: x[1]),

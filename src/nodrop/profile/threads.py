@@ -12,29 +12,29 @@ from nodrop.capacity.searched_cells import searches
 from nodrop.config.matrix import NAMED
 from nodrop.config.units import parse_cpus
 from nodrop.findings.observations import RATES, known_median
-from nodrop.ledger.imbalance import FlowSizes, Role, gini, over_mean, what_makes
+from nodrop.ledger.imbalance import FlowSizes, ThreadRole, gini, over_mean, what_makes
 from nodrop.profile.functions import profile_of
 from nodrop.profile.scaling import (
-    Model,
     ScalingSection,
+    ThreadModelRun,
     not_compared,
     scaling_section,
     scalings,
     time_sharing,
 )
 from nodrop.report import escape, numbers
-from nodrop.report.chart import MOST_BARS, Bar, Chart, Part, stacked_bars
+from nodrop.report.chart import MOST_BARS, Bar, BarPart, Chart, stacked_bars
 from nodrop.report.sections import Section, rendered
-from nodrop.report.story import Cell, Story, once
+from nodrop.report.story import RunCell, Story, once
 from nodrop.report.tables import Column, Field, Table, Value, number, own, table_of, words
-from nodrop.report.trials import Trial, threads_of, work_of
+from nodrop.report.trials import StoredTrial, threads_of, work_of
 from nodrop.results.records import Port
 from nodrop.results.rundir import Records
 from nodrop.results.trial import SutThread, TrialRecord
 from nodrop.stats.interval import Summary, summarize
 
 TITLE = "How the load falls on the threads"
-DREW = (Role.RECEIVE, Role.WORKER)
+DREW = (ThreadRole.RECEIVE, ThreadRole.WORKER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def _bar(one: ThreadLoad) -> Bar:
     return Bar(
         name=f"{one.role} {one.name}",
         parts=tuple(
-            Part(
+            BarPart(
                 kind=kind,
                 value=ratio * 100,
                 says=f"{one.model}: {one.role} {one.name} {kind} "
@@ -149,7 +149,7 @@ COORDINATION = ("locks and conditions", "poll")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadModels:
-    models: tuple[Model, ...]
+    models: tuple[ThreadModelRun, ...]
     table: Table
     picture: Chart
     """How the load falls on the threads."""
@@ -168,8 +168,8 @@ class ThreadModels:
 class _Ran:
     """A model and the measured trials in which it ran so."""
 
-    model: Model
-    trials: tuple[Trial, ...]
+    model: ThreadModelRun
+    trials: tuple[StoredTrial, ...]
 
 
 @once
@@ -229,7 +229,7 @@ def _ran(story: Story) -> Iterator[_Ran]:
             yield one
 
 
-def _rest(story: Story, cells: Sequence[Cell]) -> tuple[tuple[str, str], ...]:
+def _rest(story: Story, cells: Sequence[RunCell]) -> tuple[tuple[str, str], ...]:
     """Factors of a cell, or of those of one search, beside threads and load. More threads want more
     CPUs, so whether CPUs are named is one, and not which: how many they are is known of each model.
     Nobody has seen that several run directories are alike."""
@@ -250,7 +250,7 @@ def _one(
     story: Story,
     label: str,
     load: str,
-    trials: Sequence[Trial],
+    trials: Sequence[StoredTrial],
     *,
     rest: tuple[tuple[str, str], ...],
     capacity: tuple[float, float] | None = None,
@@ -261,7 +261,7 @@ def _one(
     if not known or len({_shape(t.record) for t in known}) > 1:
         return None
     runmode, capture, detect, ports = _shape(known[0].record)
-    model = Model(
+    model = ThreadModelRun(
         label=label,
         runmode=runmode,
         capture_threads=capture,
@@ -279,11 +279,13 @@ def _one(
     return _Ran(model=model, trials=known)
 
 
-def _coordination(story: Story, trials: Sequence[Trial]) -> tuple[float, float] | None:
+def _coordination(story: Story, trials: Sequence[StoredTrial]) -> tuple[float, float] | None:
     profiles = [found for trial in trials if (found := profile_of(story, trial)) is not None]
 
     def middle(groups: Sequence[str]) -> float | None:
-        return known_median(p.share((Role.RECEIVE, Role.WORKER), groups) for p in profiles)
+        return known_median(
+            p.share((ThreadRole.RECEIVE, ThreadRole.WORKER), groups) for p in profiles
+        )
 
     alone, whole = middle(COORDINATION), middle((*COORDINATION, "switching"))
     return None if alone is None or whole is None else (alone, whole)
@@ -303,8 +305,8 @@ def _own_cpus(record: TrialRecord) -> int | None:
 
 def _shape(record: TrialRecord) -> tuple[str, int, int, int]:
     """By what ran: run mode, threads that capture, threads that only work, ports."""
-    receive = len(threads_of(record, Role.RECEIVE))
-    workers = len(threads_of(record, Role.WORKER))
+    receive = len(threads_of(record, ThreadRole.RECEIVE))
+    workers = len(threads_of(record, ThreadRole.WORKER))
     capture, detect = (receive, workers) if receive else (workers, 0)
     return str(record.effective["runmode"]), capture, detect, len(record.packets.ports) or 1
 
@@ -316,12 +318,14 @@ def _cpu_s_per_million(record: TrialRecord) -> float | None:
     return cpu_s / decoded * MILLION
 
 
-def _over(trials: Sequence[Trial], figure: Callable[[TrialRecord], float | None]) -> Summary | None:
+def _over(
+    trials: Sequence[StoredTrial], figure: Callable[[TrialRecord], float | None]
+) -> Summary | None:
     found = [(value, t.start) for t in trials if (value := figure(t.record)) is not None]
     return summarize([value for value, _ in found], starts=[start for _, start in found])
 
 
-def _busiest(role: Role, name: str) -> Callable[[TrialRecord], float | None]:
+def _busiest(role: ThreadRole, name: str) -> Callable[[TrialRecord], float | None]:
     """A function that reads a figure of the thread of that role that ran most."""
 
     def figure(record: TrialRecord) -> float | None:
@@ -334,18 +338,18 @@ def _busiest(role: Role, name: str) -> Callable[[TrialRecord], float | None]:
 
 
 def _worker_cpu(record: TrialRecord) -> list[float]:
-    workers = threads_of(record, Role.WORKER)
+    workers = threads_of(record, ThreadRole.WORKER)
     return [t.cpu_ratio for t in workers if t.cpu_ratio is not None]
 
 
-def _what_makes(trials: Sequence[Trial]) -> str:
+def _what_makes(trials: Sequence[StoredTrial]) -> str:
     """Words for what makes the load uneven, from the trial that is the median by how uneven it
     is."""
     found = []
     for record in (trial.record for trial in trials):
         work, cpu, sizes = work_of(record), _worker_cpu(record), record.flow_sizes
         # Behind receive threads flows are counted by worker, and packets are not.
-        packets = () if threads_of(record, Role.RECEIVE) else work
+        packets = () if threads_of(record, ThreadRole.RECEIVE) else work
         over = over_mean(packets or cpu)
         if sizes is None or over is None:
             continue
@@ -361,25 +365,25 @@ _FIGURES: Sequence[tuple[str, str, str, Callable[[TrialRecord], float | None]]] 
         "receive_cpu_pct",
         "Receive: CPU, %",
         "of one CPU, the receive thread that ran most; workers without receive threads have none",
-        _busiest(Role.RECEIVE, "cpu_ratio"),
+        _busiest(ThreadRole.RECEIVE, "cpu_ratio"),
     ),
     (
         "receive_wait_pct",
         "Receive: wait, %",
         "the same thread was ready, and its CPU had other work",
-        _busiest(Role.RECEIVE, "wait_ratio"),
+        _busiest(ThreadRole.RECEIVE, "wait_ratio"),
     ),
     (
         "worker_cpu_pct",
         "Worker: CPU, %",
         "of one CPU, the worker that ran most",
-        _busiest(Role.WORKER, "cpu_ratio"),
+        _busiest(ThreadRole.WORKER, "cpu_ratio"),
     ),
     (
         "worker_wait_pct",
         "Worker: wait, %",
         "the same thread was ready, and its CPU had other work",
-        _busiest(Role.WORKER, "wait_ratio"),
+        _busiest(ThreadRole.WORKER, "wait_ratio"),
     ),
     (
         "over_mean_pct",
@@ -462,7 +466,7 @@ SECTION = Section(
 )  # fmt: skip
 
 
-PortRow = tuple[str, Trial, Port]
+PortRow = tuple[str, StoredTrial, Port]
 PORT_FIELDS: tuple[Field[PortRow], ...] = (
     words("cell", "Cell", lambda x: x[0]),
     words("run", "Run", lambda x: x[1].name),
@@ -478,7 +482,7 @@ PORT_FIELDS: tuple[Field[PortRow], ...] = (
 )
 
 
-def ports_table(models: Mapping[str, Trial]) -> Table:
+def ports_table(models: Mapping[str, StoredTrial]) -> Table:
     """By the names of the models, each with a trial of its own."""
     rows = [(name, trial, p) for name, trial in models.items() for p in trial.record.packets.ports]
     named = any(port.trace for _, _, port in rows)
@@ -487,6 +491,6 @@ def ports_table(models: Mapping[str, Trial]) -> Table:
     return table_of("ports", title, fields, rows, anchor=lambda x: x[1].anchor)
 
 
-def _port_share(port: Port, trial: Trial) -> float:
+def _port_share(port: Port, trial: StoredTrial) -> float:
     every = sum(one.received_packets for one in trial.record.packets.ports)
     return port.received_packets / every if every else 0.0

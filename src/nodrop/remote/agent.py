@@ -34,7 +34,7 @@ from nodrop.remote.messages import (
     ALIVE_INTERVAL_S,
     LEASE_S,
     OURS,
-    End,
+    EndOrder,
     Heard,
     Next,
     Order,
@@ -119,7 +119,7 @@ class Told:
                     continue
                 elif (content := heard.word(frame)) is not None:
                     order = cast(Order, order_of(content))
-                    if isinstance(order, End):
+                    if isinstance(order, EndOrder):
                         os.kill(os.getpid(), order.signal)
                     else:
                         self._orders.put(order)

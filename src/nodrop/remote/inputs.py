@@ -42,7 +42,7 @@ mv -f "$new" "$1/$2/$3"
 
 
 @dataclass(slots=True)
-class Named(Inputs):
+class NamedInputs(Inputs):
     """Here: what the tables of an experiment name, while they are checked."""
 
     found: dict[str, Path] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Copies(Inputs):
 
 def named_files(experiment: Experiment, plan: Plan) -> Mapping[str, Path]:
     """Files that the plan's cells name: path as written → the file here."""
-    named = Named()
+    named = NamedInputs()
     before = INPUTS.set(named)
     try:
         for cell in plan.cells:

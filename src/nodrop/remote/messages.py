@@ -72,13 +72,13 @@ class Next:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class EndOrder:
     """The user ends the run: what was begun is to be undone."""
 
     signal: int
 
 
-Order = Task | Next | End
+Order = Task | Next | EndOrder
 
 
 def command(frames: Frames, order: Order) -> None:
@@ -186,7 +186,7 @@ class Far:
     def end(self, number: int) -> None:
         """It is to end by this signal, and to undo. If it hangs, it may not even take the word."""
         self._end_by_s = time.monotonic() + UNDO_S
-        threading.Thread(target=self.order, args=(End(signal=number),), daemon=True).start()
+        threading.Thread(target=self.order, args=(EndOrder(signal=number),), daemon=True).start()
 
     def word(self) -> Json:
         """The next one. LabProblem if it has ended, or is stuck."""

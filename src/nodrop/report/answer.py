@@ -15,18 +15,18 @@ from nodrop.report.direct import direct_sentences
 from nodrop.report.hosts import hosts_between
 from nodrop.report.loads import always_void, ladders, load_words, sentences_of
 from nodrop.report.sections import sections, unusable
-from nodrop.report.sentences import Answer, Sentence, listed, sentence_of
+from nodrop.report.sentences import AnswerText, Sentence, listed, sentence_of
 from nodrop.report.setups import compared_at_once, conditions
-from nodrop.report.story import Cell, Story, by_key, once
+from nodrop.report.story import RunCell, Story, by_key, once
 from nodrop.report.trust import decoder_sentences, flows_differ, other_programs, without_work
 from nodrop.stats.interval import runs_needed
 from nodrop.untrusted.json_text import tables_in
 
-NO_TRIAL = Answer(sentences=(sentence_of("no-trial"),))
+NO_TRIAL = AnswerText(sentences=(sentence_of("no-trial"),))
 
 
 @once
-def answer(story: Story) -> Answer:
+def answer(story: Story) -> AnswerText:
     """The direct answer, and cells that are always void; what each search found; what each setup
     costs against the base; then those of each group of cells that differ in only in how much load
     there is. Without a trial, what a section says."""
@@ -53,7 +53,7 @@ def answer(story: Story) -> Answer:
     for n, sentence in enumerate(said):  # a knob that touches several losses is named once
         said[n] = replace(sentence, knob="" if sentence.knob in knobs else sentence.knob)
         knobs.add(sentence.knob)
-    return Answer(
+    return AnswerText(
         sentences=tuple(said),
         rests_on=tuple(_rests_on(story, found)),
         cannot_say=(*_unreadable(story), *_cannot_say(story, planned)),
@@ -163,7 +163,7 @@ def _too_few(story: Story) -> Iterator[Sentence]:
     """Cells of which no interval of a median exists."""
     needed = runs_needed()
     together = [c for c in story.cells if c.starts < needed <= len(c.valid)]
-    found: tuple[tuple[str, list[Cell], str, Callable[[Cell], object]], ...] = (
+    found: tuple[tuple[str, list[RunCell], str, Callable[[RunCell], object]], ...] = (
         ("too-few-for-an-interval", [c for c in story.cells if 0 < len(c.valid) < needed],
          "cells", lambda c: len(c.valid)),
         ("too-few-hosts", [c for c in together if len(c.pairs) > 1],

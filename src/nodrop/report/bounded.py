@@ -12,9 +12,9 @@ from itertools import islice
 from typing import TypeVar
 
 from nodrop.report.sentences import phrase
-from nodrop.report.story import Cell, Story, once
+from nodrop.report.story import RunCell, Story, once
 from nodrop.report.tables import Table
-from nodrop.report.trials import Trial
+from nodrop.report.trials import StoredTrial
 
 Item = TypeVar("Item")
 
@@ -41,7 +41,7 @@ def more_words(left_out: int, file: str) -> str:
 
 
 @once
-def leading(story: Story) -> list[tuple[Cell, Trial]]:
+def leading(story: Story) -> list[tuple[RunCell, StoredTrial]]:
     """The typical trial of each cell, then failed and void ones, then the others."""
     typical = [(cell, cell.typical) for cell in story.cells]
     first = {t.anchor for _, t in typical}

@@ -353,7 +353,7 @@ def outcome_key(marks: Iterable[str], *, detections: bool = False) -> tuple[KeyE
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarPart:
     kind: str
     """Parts of one kind have one colour, and one name in the key."""
     value: float
@@ -365,7 +365,7 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Bar:
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[BarPart, ...]
     words: str
     interval: tuple[float, float] | None = None
     group: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from nodrop.ledger.balance import Ledger, Step
+from nodrop.ledger.balance import HopStep, Ledger
 from nodrop.ledger.hops import ADDING, Account, Hop
 from nodrop.report import chart, numbers
 from nodrop.report.chart import Chart, Mark, Pane, Plot, Scale, cut, number, tag, ticks
@@ -13,8 +13,8 @@ from nodrop.report.costs import LOSS_FIGURE, minus
 from nodrop.report.loads import percent_with_interval
 from nodrop.report.repeats import MOST_CELLS, Repeated, outlying_in
 from nodrop.report.sentences import TITLES, definition, hop_title
-from nodrop.report.story import Cell
-from nodrop.report.timeline import Panel, Timeline
+from nodrop.report.story import RunCell
+from nodrop.report.timeline import Panel, TrialTimeline
 
 STREAM, TOP, ROW = 56.0, 34, 30
 """Height of the widest stream; room for the hops' texts; height of a branch's label, in px."""
@@ -35,7 +35,7 @@ def flow(ledger: Ledger, title: str, most: int | None = None) -> Chart:
     return Chart(title, (Pane((plot,)),), (), "route", other=tuple(_route_list(ledger, seen)))
 
 
-def _leaving(step: Step) -> list[Account]:
+def _leaving(step: HopStep) -> list[Account]:
     """Accounts that change the stream on the way to the next hop, the least first."""
     return sorted((a for a in step.accounts if a.packets), key=lambda a: a.packets)
 
@@ -83,7 +83,7 @@ class _Route:
     def _high(self, packets: int | None) -> float:
         return max((packets or 0) * self._scale, THINNEST)
 
-    def _branch(self, plot: Plot, y: float, step: Step, own: Sequence[Account], n: int) -> None:
+    def _branch(self, plot: Plot, y: float, step: HopStep, own: Sequence[Account], n: int) -> None:
         """The n-th of those that leave at a step, from the stream down to its label."""
         x0, x1 = self._x[step.start.name], self._x[step.end.name]
         x = x0 + (x1 - x0) * (0.12 + 0.1 * (len(own) - 1 - n))
@@ -153,7 +153,7 @@ QUIET = 5.0
 """Threads that never ran more (% of a CPU) are counted, not drawn, beside busier ones."""
 
 
-def time_chart(timelines: Sequence[Timeline], title: str, heads: Sequence[str] = ()) -> Chart:
+def time_chart(timelines: Sequence[TrialTimeline], title: str, heads: Sequence[str] = ()) -> Chart:
     """A row per figure and a column per trial: one scale per row, one axis of time. Empty if no
     trial left two points."""
     times = [at for t in timelines for p in t.panels for s in p.series for at, _ in s.points]
@@ -171,7 +171,7 @@ def time_chart(timelines: Sequence[Timeline], title: str, heads: Sequence[str] =
     return Chart(title, panes, key, "times", tuple(heads))
 
 
-def _time_row(name: str, timelines: Sequence[Timeline], x: Scale, *, final: bool) -> Pane:
+def _time_row(name: str, timelines: Sequence[TrialTimeline], x: Scale, *, final: bool) -> Pane:
     panels = [next((p for p in t.panels if p.title == name), None) for t in timelines]
     known = [p for p in panels if p is not None]
     tops = [v for p in known for points in p.lines for _, v in points]
@@ -220,7 +220,7 @@ def _plain(value: float) -> str:
     return minus(f"{value:,.6g}")
 
 
-def loss_plot(cells: Sequence[Cell]) -> Chart:
+def loss_plot(cells: Sequence[RunCell]) -> Chart:
     """Loss over offered load. Empty unless some measured trial has both."""
     shown = [c for c in cells if c.loss is not None and c.offered_pps is not None]
     if not shown:
@@ -246,7 +246,7 @@ def loss_plot(cells: Sequence[Cell]) -> Chart:
     return Chart(plot.says, (Pane((plot,), "Lost", "% of sent"),), tuple(key))
 
 
-def _series(plot: Plot, group: Sequence[Cell], n: int, aside: float, *, strips: int) -> None:
+def _series(plot: Plot, group: Sequence[RunCell], n: int, aside: float, *, strips: int) -> None:
     shape, style = chart.series_of(n)
     medians = []
     known = [(c, c.loss, c.offered_pps + aside) for c in group if c.loss and c.offered_pps]

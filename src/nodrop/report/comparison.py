@@ -13,10 +13,10 @@ from nodrop.report.costs import FIGURES, LOSS_FIGURE, SURE_LOSS, Figure, minus
 from nodrop.report.hosts import other_hosts
 from nodrop.report.numbers import between
 from nodrop.report.sentences import Sentence, phrase
-from nodrop.report.setups import Condition, Level
-from nodrop.report.story import Cell, Gathered
+from nodrop.report.setups import SetupCondition, SetupLevel
+from nodrop.report.story import Gathered, RunCell
 from nodrop.report.tables import Column, Field, Table, Value, number, own, table_of, words
-from nodrop.stats.comparison import Advice, Answer, Comparison, compare, more_runs
+from nodrop.stats.comparison import Advice, Comparison, Relation, compare, more_runs
 from nodrop.stats.interval import CONFIDENCE, Family, Interval
 
 NO_NUMBER = "no number of further runs can be promised"
@@ -41,7 +41,7 @@ class Compared:
     family: Family
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> Relation | None:
         return self.found.answer if self.found else None
 
     @property
@@ -104,15 +104,15 @@ class Compared:
     def _judged(self, found: Comparison) -> str:
         by_share = self.figure.of_trials
         match found.answer:
-            case Answer.DIFFERENT:
+            case Relation.DIFFERENT:
                 both = by_share or found.by_share
                 return f"different: {self.lossy_words}" if both else "different"
-            case Answer.SAME if by_share:
+            case Relation.SAME if by_share:
                 most = math.ceil(found.apart * 100)
                 return f"same: {self.lossy_words}; the shares are at most {most} points apart"
-            case Answer.SAME:
+            case Relation.SAME:
                 return f"same within {self.figure.margin_words}, {self.but_words}"
-            case Answer.CANNOT_TELL if by_share:
+            case Relation.CANNOT_TELL if by_share:
                 return f"cannot tell yet: {self.lossy_words} ({self.advice_words})"
             case _:
                 beyond = f"; so far {self.beyond_words}" if self.beyond_words else ""
@@ -148,7 +148,7 @@ class Compared:
     @property
     def evidence(self) -> dict[str, Any]:
         """Plain JSON, in the figure's unit."""
-        found, unsure = self.found, self.answer is Answer.CANNOT_TELL
+        found, unsure = self.found, self.answer is Relation.CANNOT_TELL
         return {
             "answer": found.answer.value if found else None,
             "difference": found.shift if found else None,
@@ -168,10 +168,10 @@ class Compared:
         if self.found is None:
             return self.verdict
         worst = f"; {self.worst_words}" if self.worst_words else ""
-        if self.answer is Answer.SAME:
+        if self.answer is Relation.SAME:
             return f"{self.verdict}{worst}"
         worst += f"; other hosts: {self.other_hosts}" if self.other_hosts else ""
-        if self.answer is Answer.CANNOT_TELL:
+        if self.answer is Relation.CANNOT_TELL:
             return f"{self.shift_words()}: cannot tell yet{worst}"
         by_share = f": {self.lossy_words}" if self.found.by_share else ""
         return f"{self.shift_words()}{by_share}{worst}"
@@ -181,7 +181,7 @@ def _percent(ratio: float) -> str:
     return minus(f"{ratio * 100:+,.0f}" if abs(ratio) >= 0.1 else f"{ratio * 100:+.1f}")
 
 
-def figures_of(found: Sequence[Condition]) -> tuple[Figure, ...]:
+def figures_of(found: Sequence[SetupCondition]) -> tuple[Figure, ...]:
     """Figures that at least two places of a condition have measured."""
     return tuple(
         figure
@@ -198,31 +198,31 @@ def more_runs_words(advice: Advice, counted: str = "run") -> str:
     return f"at least {runs}" if advice.only_least else f"about {runs}, a guess from these"
 
 
-def family_words(family: Family, cells: Iterable[Cell]) -> str:
+def family_words(family: Family, cells: Iterable[RunCell]) -> str:
     counted = "runs (of several hosts: hosts)" if any(len(c.pairs) > 1 for c in cells) else "runs"
     words = {"n": family.parts, "sure": CONFIDENCE, "runs": f"{family.runs_needed()} {counted}"}
     return phrase("at-once", **words)
 
 
-def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared:
+def compared(base: RunCell, cell: RunCell, figure: Figure, family: Family) -> Compared:
     of_base, of_cell, asked = figure.gathered(base), figure.gathered(cell), figure.asked(family)
     left, right = of_base.by_start, of_cell.by_start
     found = None if cell is base else compare(left, right, asked)
-    if figure is LOSS_FIGURE and found is not None and found.answer is Answer.DIFFERENT:
+    if figure is LOSS_FIGURE and found is not None and found.answer is Relation.DIFFERENT:
         # It must differ without what late bursts of the sender can explain of it as well.
         if sum(right) / len(right) > sum(left) / len(left):
             sure = compare(left, SURE_LOSS.gathered(cell).by_start, asked)
         else:
             sure = compare(SURE_LOSS.gathered(base).by_start, right, asked)
-        if sure is None or sure.answer is not Answer.DIFFERENT:
-            found = replace(found, answer=Answer.CANNOT_TELL)
+        if sure is None or sure.answer is not Relation.DIFFERENT:
+            found = replace(found, answer=Relation.CANNOT_TELL)
     return Compared(
         figure=figure, own=of_cell, base=of_base, found=found, family=family,
         hosts=any(len(one.pairs) > 1 for one in (base, cell)), other_hosts=other_hosts(base, cell),
     )  # fmt: skip
 
 
-Side = tuple[Condition, Level, Compared]
+Side = tuple[SetupCondition, SetupLevel, Compared]
 
 
 def _signed(name: str, title: str, of: Callable[[Compared], float | None]) -> Field[Side]:
@@ -248,7 +248,7 @@ SIDE_FIELDS: tuple[Field[Side], ...] = (
 )  # fmt: skip
 
 
-def comparison_table(found: Sequence[Condition]) -> Table:
+def comparison_table(found: Sequence[SetupCondition]) -> Table:
     """A row per condition, setup and figure: for files."""
     sides = (
         (c, place, compared(c.base.cell, place.cell, figure, c.family))
@@ -259,10 +259,10 @@ def comparison_table(found: Sequence[Condition]) -> Table:
     return table_of("setups", "Setups against their base", SIDE_FIELDS, sides)
 
 
-Place = tuple[Condition, Level]
+Place = tuple[SetupCondition, SetupLevel]
 
 
-def verdicts_table(found: Sequence[Condition]) -> Table:
+def verdicts_table(found: Sequence[SetupCondition]) -> Table:
     """A row per condition and setup, a column per figure, for a paper: the base's median, then what
     each setup differs by, with its verdict."""
 
@@ -285,7 +285,7 @@ def verdicts_table(found: Sequence[Condition]) -> Table:
     return table_of("setups", "Setups against their base (first row)", fields, places)
 
 
-def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
+def cost_sentences(found: Sequence[SetupCondition]) -> Iterator[Sentence]:
     """A sentence for each setup that is not the base, under the condition that offered most: first
     what it costs for certain, then what it does not cost, then what more runs would show."""
     if not (figures := figures_of(found)):
@@ -311,8 +311,8 @@ def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
 
 
 def _verdicts(items: Sequence[Compared]) -> Iterator[str]:
-    told = {answer: [i for i in items if i.answer is answer] for answer in Answer}
-    if different := told[Answer.DIFFERENT]:
+    told = {answer: [i for i in items if i.answer is answer] for answer in Relation}
+    if different := told[Relation.DIFFERENT]:
         each = (
             _with(
                 i,
@@ -323,11 +323,11 @@ def _verdicts(items: Sequence[Compared]) -> Iterator[str]:
             for i in different
         )
         yield f"different in {', '.join(each)}"
-    if same := told[Answer.SAME]:
+    if same := told[Relation.SAME]:
         most = max(same, key=lambda i: i.found.apart if i.found else 0.0)
         names = ", ".join(_with(i, i.figure.margin_words) for i in same)
         yield f"the same, {most.but_words}, in {names}"
-    if unsure := told[Answer.CANNOT_TELL]:
+    if unsure := told[Relation.CANNOT_TELL]:
         names = ", ".join(_with(i, i.beyond_words) for i in unsure)
         # The advice that names the most runs, for readers who want all answers.
         named = [i for i in unsure if i.advice.more_runs is not None]

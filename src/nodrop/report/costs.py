@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nodrop.answer.finding import WORDS
-from nodrop.report.story import Cell, Gathered
-from nodrop.report.trials import Trial
-from nodrop.stats.comparison import Question
+from nodrop.report.story import Gathered, RunCell
+from nodrop.report.trials import StoredTrial
+from nodrop.stats.comparison import ComparisonRule
 from nodrop.stats.interval import Family, Summary
 
 RELATIVE_MARGIN = 0.05
@@ -20,7 +20,7 @@ DETECTION_LOSS = "detection_loss_pct"
 MARGINS = {LOSS: 0.1, FAILURES: 0.1, DETECTION_LOSS: 1.0}
 """Percentage points: less loss than that is the same. Zero is special for these figures."""
 
-Told = Callable[[Trial], float | None]
+Told = Callable[[StoredTrial], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,22 +59,22 @@ class Figure:
     def margin(self, level: float) -> float:
         return MARGINS[self.name] if self.loses else RELATIVE_MARGIN * abs(level)
 
-    def asked(self, family: Family) -> Question:
+    def asked(self, family: Family) -> ComparisonRule:
         """Differences up to the margin count as the same."""
         if self.loses:
-            return Question(absolute=MARGINS[self.name], losses=True, family=family)
-        return Question(relative=RELATIVE_MARGIN, family=family)
+            return ComparisonRule(absolute=MARGINS[self.name], losses=True, family=family)
+        return ComparisonRule(relative=RELATIVE_MARGIN, family=family)
 
-    def gathered(self, cell: Cell) -> Gathered:
+    def gathered(self, cell: RunCell) -> Gathered:
         return cell.gathered(self, self.of, self.scale)
 
-    def values(self, cell: Cell) -> tuple[float, ...]:
+    def values(self, cell: RunCell) -> tuple[float, ...]:
         return self.gathered(cell).values
 
-    def summary(self, cell: Cell) -> Summary | None:
+    def summary(self, cell: RunCell) -> Summary | None:
         return self.gathered(cell).summary
 
-    def median(self, cell: Cell) -> float | None:
+    def median(self, cell: RunCell) -> float | None:
         return found.median if (found := self.summary(cell)) else None
 
     def shown(self, value: float) -> str:
@@ -95,15 +95,15 @@ def minus(text: str) -> str:
     return text.replace("-", "−")
 
 
-def _lost(trial: Trial) -> float | None:
+def _lost(trial: StoredTrial) -> float | None:
     return trial.loss_ratio if trial.record.transactions is None else None
 
 
-def _failed(trial: Trial) -> float | None:
+def _failed(trial: StoredTrial) -> float | None:
     return None if trial.record.transactions is None else trial.loss_ratio
 
 
-def _sure_loss(trial: Trial) -> float | None:
+def _sure_loss(trial: StoredTrial) -> float | None:
     beyond, sent = trial.record.packets.lost_beyond_bursts_packets, trial.record.offered.sent
     return trial.loss_ratio if beyond is None or not sent else beyond / sent
 
@@ -142,7 +142,7 @@ DIFFERENCES = tuple(
 """Figures that are compared between cells that differ in whatever the matrix varies."""
 
 
-def differences_of(cells: Sequence[Cell]) -> tuple[Figure, ...]:
+def differences_of(cells: Sequence[RunCell]) -> tuple[Figure, ...]:
     """Figures that say something of these cells: loss of packets, failures of transactions."""
     of = {LOSS: any(not cell.answered for cell in cells)}
     of[FAILURES] = any(cell.answered for cell in cells)

@@ -16,7 +16,7 @@ from nodrop.capacity.words import limit_words
 from nodrop.config.matrix import NAMED
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import Writing, goal_words
-from nodrop.findings.weighed import SAME_RATIO, Lack, Span, Weighed, weigh
+from nodrop.findings.weighed import SAME_RATIO, Lack, RatioSpan, Weighed, weigh
 from nodrop.ledger.imbalance import over_mean
 from nodrop.report import escape
 from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_words
@@ -31,14 +31,14 @@ from nodrop.report.costs import (
 )
 from nodrop.report.hosts import other_hosts
 from nodrop.report.sentences import Sentence, listed, phrase, sentence_of
-from nodrop.report.setups import Contrast, Level, compared_at_once, contrasts, held_words
-from nodrop.report.story import Cell, Source, Story, by_key, once
-from nodrop.report.trials import Trial, work_of
+from nodrop.report.setups import Contrast, SetupLevel, compared_at_once, contrasts, held_words
+from nodrop.report.story import RunCell, Story, StorySource, by_key, once
+from nodrop.report.trials import StoredTrial, work_of
 from nodrop.report.trust import FOREIGN_CPU_RATIO
 from nodrop.results.capacity import Direct
 from nodrop.results.capacity import Level as Said
 from nodrop.results.trial import SIGNS
-from nodrop.stats.comparison import Answer as Verdicts
+from nodrop.stats.comparison import Relation as Verdicts
 from nodrop.stats.interval import Family
 from nodrop.untrusted.json_text import value_in
 
@@ -130,7 +130,7 @@ def _verdict_card(direct: Direct) -> VerdictCard:
             so_far = "" if direct.figure == CAPACITY else one.words
             seen = f"{so_far[:1].upper()}{so_far[1:]}." if so_far else ""
             if one.seen_ratio is not None:
-                seen = f"So far {times(Span(low=one.seen_ratio[0], high=one.seen_ratio[1]))}."
+                seen = f"So far {times(RatioSpan(low=one.seen_ratio[0], high=one.seen_ratio[1]))}."
         said = ": ".join(filter(None, (ways[one.verdict], words)))
         rows.append((kind, SIGNS[kind][0], escape.plain(one.name, longest=80), said, seen))
     kinds = [kind for kind, *_ in rows]
@@ -197,7 +197,7 @@ def _searched(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
 
 
 def _carries(
-    story: Story, contrast: Contrast, level: Level, base: Answer, searched: SearchedCell
+    story: Story, contrast: Contrast, level: SetupLevel, base: Answer, searched: SearchedCell
 ) -> Clause:
     # One median for each cell that was searched.
     cells = {id(lv.searched) for c in contrasts(story) for lv in c.levels if lv.searched}
@@ -226,7 +226,7 @@ def _carries(
     return said, to_do
 
 
-def times(span: Span) -> str:
+def times(span: RatioSpan) -> str:
     """`1.21 to 1.34 times as much`, rounded outwards."""
     low = "" if span.low is None else f"{math.floor(span.low * 100 + 1e-9) / 100:.2f}"
     high = "" if span.high is None else f"{math.ceil(span.high * 100 - 1e-9) / 100:.2f}"
@@ -272,7 +272,7 @@ def _needed(
             return f"{more_runs_words(advice, 'round')} of each would be needed", command
 
 
-def _beyond(source: Source, reason: str) -> tuple[str, str]:
+def _beyond(source: StorySource, reason: str) -> tuple[str, str]:
     """Remedy that lets a search find a load that is too much, in words, and its command if any."""
     had = value_in(source.run.manifest, "search", "budget_s")
     if reason == "generator":
@@ -288,7 +288,7 @@ def _beyond(source: Source, reason: str) -> tuple[str, str]:
 
 
 def _fixed(
-    story: Story, contrast: Contrast, at: str, levels: Sequence[tuple[Level, Cell]]
+    story: Story, contrast: Contrast, at: str, levels: Sequence[tuple[SetupLevel, RunCell]]
 ) -> tuple[Direct, Sentence]:
     asked = _metric(story, contrast.source)
     lost = FAILURES_FIGURE if all(cell.answered for _, cell in levels) else LOSS_FIGURE
@@ -313,7 +313,7 @@ def _fixed(
     return _said(story, contrast, figure.name, at, clauses, text, trials, base=base.name)
 
 
-def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[Level, Cell]]] | None:
+def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[SetupLevel, RunCell]]] | None:
     """The heaviest load at which most levels were measured, the base first if it was; None if no
     two levels had a load in common."""
     cells = ((level, cell) for level in contrast.levels for cell in level.cells)
@@ -329,7 +329,7 @@ def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[Level, Cell]]] | None
     return label, [one for one in loads[label] if one[1].valid] or loads[label][:1]
 
 
-def _costs(source: Source, name: str, cell: Cell, base: Cell, item: Compared) -> Clause:
+def _costs(source: StorySource, name: str, cell: RunCell, base: RunCell, item: Compared) -> Clause:
     verdict: Verdict = "cannot tell"
     why = needed = to_do = ""
     more: int | None = None
@@ -354,7 +354,7 @@ def _costs(source: Source, name: str, cell: Cell, base: Cell, item: Compared) ->
     return said, to_do
 
 
-def _amount(item: Compared, cell: Cell, base: Cell) -> str:
+def _amount(item: Compared, cell: RunCell, base: RunCell) -> str:
     figure = item.figure
     if item.found is None:
         return "not measured"
@@ -421,7 +421,7 @@ def _said(
     at: str,
     clauses: Sequence[Clause],
     text: str,
-    trials: tuple[Trial, ...],
+    trials: tuple[StoredTrial, ...],
     *,
     base: str = "",
 ) -> tuple[Direct, Sentence]:
@@ -457,7 +457,7 @@ def _said(
     return direct, Sentence(rule, text, direct.model_dump(), trials, to_do=to_do)
 
 
-def _crowded_words(contrast: Contrast, figure: str, at: str, trials: Sequence[Trial]) -> str:
+def _crowded_words(contrast: Contrast, figure: str, at: str, trials: Sequence[StoredTrial]) -> str:
     """If other programs had the CPUs in most trials of any level: that, and no rank."""
     measured, crowded = {*trials}, list[float]()
     known, most = 0, False

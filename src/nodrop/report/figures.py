@@ -13,7 +13,7 @@ from nodrop.report.costs import DETECTION_FIGURE
 from nodrop.report.repeats import outlying
 from nodrop.report.sections import figures_of_others
 from nodrop.report.sentences import counted
-from nodrop.report.story import Cell, Story, by_key, once
+from nodrop.report.story import RunCell, Story, by_key, once
 from nodrop.report.tables import (
     Column,
     Field,
@@ -31,18 +31,18 @@ from nodrop.report.tables import (
     without,
     words,
 )
-from nodrop.report.trials import Trial
+from nodrop.report.trials import StoredTrial
 from nodrop.results.records import Detections, QueueLevel
 from nodrop.results.trial import TrialRecord
 
 
 def _median(
     name: str, title: str, figure: str, shown: numbers.Shown, scale: float = 1, help: str = ""
-) -> Field[Cell]:
+) -> Field[RunCell]:
     return number(name, title, lambda c: c.median(figure), shown, scale=scale, help=help)
 
 
-CELL_FIELDS: tuple[Field[Cell], ...] = (
+CELL_FIELDS: tuple[Field[RunCell], ...] = (
     words("cell", "Cell", lambda c: c.label),
     number("valid_trials", "n", lambda c: len(c.valid),
            help="measured trials; only these enter the figures"),
@@ -81,7 +81,7 @@ CELL_FIELDS: tuple[Field[Cell], ...] = (
             numbers.mebibytes, 2**-20),
 )  # fmt: skip
 ON = "of the fleet, or the host: which measured it"
-PAIRS: Field[Cell] = words("pairs", "Pair", lambda c: escape.plain(", ".join(c.pairs)), ON)
+PAIRS: Field[RunCell] = words("pairs", "Pair", lambda c: escape.plain(", ".join(c.pairs)), ON)
 
 CELL_PAGE_COLUMNS = (
     "cell", "loss_pct_median", "interval", "loss_place", "lossy_trials", "valid_trials",
@@ -106,7 +106,7 @@ ANSWERED_TITLES = {"loss_pct_median": "Failed, %", "lossy_trials": "Trials with 
 def cells_table(story: Story) -> Table:
     fields = (*CELL_FIELDS, *([PAIRS] if _fleet(story) else []), *_of_others(story))
 
-    def mark(cell: Cell) -> str:
+    def mark(cell: RunCell) -> str:
         worst = "failed" if cell.failed else "loss" if cell.lossy else ""
         return worst or ("good" if cell.valid else "void")
 
@@ -116,7 +116,7 @@ def cells_table(story: Story) -> Table:
     )  # fmt: skip
 
 
-def _of_others(story: Story) -> Iterator[Field[Cell]]:
+def _of_others(story: Story) -> Iterator[Field[RunCell]]:
     """Figures that some cell has: one of transactions says nothing of packets."""
     for one in figures_of_others():
         if not any(one.summary(cell) for cell in story.cells):
@@ -132,7 +132,7 @@ def _again(table: Table, name: str, other: str) -> set[str]:
     return {name} if same else set()
 
 
-def _codes(trials: Sequence[Trial]) -> str:
+def _codes(trials: Sequence[StoredTrial]) -> str:
     found = counted(trials)
     if set(found.values()) == {len(trials)}:
         return ", ".join(sorted(found))  # each of them
@@ -171,7 +171,7 @@ def cells_page_table(story: Story) -> Table:
 class _Line:
     """A trial beside its run directory and its cell; its record is unpacked once."""
 
-    trial: Trial
+    trial: StoredTrial
     r: TrialRecord
     source: str
     label: str
@@ -256,7 +256,7 @@ def _trial_fields(story: Story) -> Sequence[Field[_Line]]:
     return [one for one in fields if one.column.name not in TRIAL_COLUMNS_OF_TRANSACTIONS]
 
 
-def _trials(story: Story, trials: Sequence[Trial], fields: Sequence[Field[_Line]]) -> Table:
+def _trials(story: Story, trials: Sequence[StoredTrial], fields: Sequence[Field[_Line]]) -> Table:
     labels = {t.anchor: cell.label for cell in story.cells for t in cell.trials}
 
     def lines() -> Iterator[_Line]:
@@ -402,11 +402,11 @@ def detection_tables(story: Story) -> Sequence[Table]:
     return first, table_of("detection-classes", title, CLASS_FIELDS, classes)
 
 
-def _known(cell: Cell) -> Iterator[Detections]:
+def _known(cell: RunCell) -> Iterator[Detections]:
     yield from (trial.detections for trial in cell.valid if trial.detections)
 
 
-def _classes(cells: Sequence[Cell]) -> Iterator[SignatureClass]:
+def _classes(cells: Sequence[RunCell]) -> Iterator[SignatureClass]:
     """Most missed first; by the signatures' own classes."""
     for cell in cells:
         kinds = (kind for one in _known(cell) for kind in one.classes)
@@ -424,17 +424,17 @@ Of = Callable[[Detections], float | None]
 
 def _over(
     name: str, title: str, whole: Callable[[Sequence[float]], float], of: Of, help: str = ""
-) -> Field[Cell]:
+) -> Field[RunCell]:
     """The middle or the largest of all trials of a cell."""
 
-    def value(cell: Cell) -> float | None:
+    def value(cell: RunCell) -> float | None:
         known = [value for one in _known(cell) if (value := of(one)) is not None]
         return whole(known) if known else None
 
     return number(name, title, value, help=help)
 
 
-DETECTION_FIELDS: tuple[Field[Cell], ...] = (
+DETECTION_FIELDS: tuple[Field[RunCell], ...] = (
     words("cell", "Cell", lambda cell: cell.label),
     number("valid_trials", "n", lambda cell: len([*_known(cell)]),
            help="measured trials with detections"),
@@ -469,7 +469,7 @@ DETECTION_FIELDS: tuple[Field[Cell], ...] = (
     words("no_ratio", "Why no ratio", lambda cell: "; ".join(
         dict.fromkeys(one.no_ratio for one in _known(cell) if one.no_ratio))),
 )  # fmt: skip
-SignatureClass = tuple[Cell, str, Sequence[tuple[int, int]]]
+SignatureClass = tuple[RunCell, str, Sequence[tuple[int, int]]]
 """Expected and missed units of a class of signatures, trial by trial."""
 CLASS_FIELDS: tuple[Field[SignatureClass], ...] = (
     words("cell", "Cell", lambda x: x[0].label),

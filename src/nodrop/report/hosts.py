@@ -10,7 +10,7 @@ from nodrop.report import numbers
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.escape import plain
 from nodrop.report.sentences import Sentence, first_of, sentence_of
-from nodrop.report.story import Cell, Story, by_key, once
+from nodrop.report.story import RunCell, Story, by_key, once
 from nodrop.report.tables import Field, Table, own, table_of, words
 from nodrop.results.summary import measured_on
 from nodrop.stats.comparison import HostSpread, host_spread
@@ -25,7 +25,7 @@ MOST_NAMED = 6
 class OnHosts:
     """One figure of one cell."""
 
-    cell: Cell
+    cell: RunCell
     figure: Figure
     values: Mapping[str, Sequence[float]]
     """Pair → of its measured trials."""
@@ -55,7 +55,7 @@ def on_hosts(story: Story) -> tuple[OnHosts, ...]:
     return tuple(OnHosts(*one, bool(one[-1] and one[-1].apart(error))) for one in found)
 
 
-def other_hosts(base: Cell, cell: Cell) -> str:
+def other_hosts(base: RunCell, cell: RunCell) -> str:
     """`b against a`, the pairs that measured them; empty if those are one, or without a fleet."""
     if not base.pairs or not cell.pairs or base.pairs == cell.pairs:
         return ""

@@ -22,13 +22,13 @@ from nodrop.findings.observations import RATES
 from nodrop.ledger.hops import Reason
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import Sentence, counted, phrase, reason_words, sentence_of, why
-from nodrop.report.story import Cell, Story, by_key, once, starts_of
-from nodrop.report.trials import Trial
+from nodrop.report.story import RunCell, Story, by_key, once, starts_of
+from nodrop.report.trials import StoredTrial
 from nodrop.stats.interval import Summary, share_interval, upper_bound
 from nodrop.untrusted.json_text import table_in, tables_in
 
 
-def places_words(cell: Cell) -> str:
+def places_words(cell: RunCell) -> str:
     """` in the socket ring`, ` mostly in the socket ring in 4 of 6 lossy trials, …`."""
     places = places_of(cell)
     if not places:
@@ -41,13 +41,13 @@ def places_words(cell: Cell) -> str:
     return f" {first} of {len(cell.lossy)} lossy trials, {', '.join(others)}"
 
 
-def places_of(cell: Cell) -> dict[str, int]:
+def places_of(cell: RunCell) -> dict[str, int]:
     """Lossy trials by the place where each lost most, the commonest first."""
     places = (trial.record.packets.loss_place for trial in cell.lossy)
     return dict(Counter(place for place in places if place).most_common())
 
 
-def pointers(cell: Cell) -> list[tuple[str, list[tuple[str, Trial]]]]:
+def pointers(cell: RunCell) -> list[tuple[str, list[tuple[str, StoredTrial]]]]:
     """Rules that point at a cause, the commonest first: their words in each lossy trial."""
     causes = (
         (cause.rule, (cause.words, t)) for t in cell.lossy for cause in t.record.packets.loss_causes
@@ -55,7 +55,7 @@ def pointers(cell: Cell) -> list[tuple[str, list[tuple[str, Trial]]]]:
     return sorted(by_key(causes).items(), key=lambda found: -len(found[1]))
 
 
-def causes_words(cell: Cell) -> str:
+def causes_words(cell: RunCell) -> str:
     """`; what points at the cause in 5 of 6 lossy trials: …; in 1 nothing does`."""
     found = pointers(cell)
     if not found:
@@ -71,7 +71,7 @@ def causes_words(cell: Cell) -> str:
     return "; what points at the cause" + (" " if lossy > 1 else ": ") + "; ".join(parts)
 
 
-def knob_words(cell: Cell) -> str:
+def knob_words(cell: RunCell) -> str:
     """The commonest knob of the lossy trials, with their number; empty without one."""
     every = len(cell.lossy)
     knobs = Counter(knob for trial in cell.lossy if (knob := trial.record.packets.knob))
@@ -80,7 +80,7 @@ def knob_words(cell: Cell) -> str:
     return ""
 
 
-def rising(cells: Sequence[Cell]) -> list[Cell]:
+def rising(cells: Sequence[RunCell]) -> list[RunCell]:
     """By what was offered in packets/s, or, of void loads, asked for: 4X and twice the speed have
     no other scale in common. By the factor that makes the load larger if some have no rate."""
     by_rate = all(_pps(cell) is not None for cell in cells)
@@ -92,25 +92,25 @@ def rising(cells: Sequence[Cell]) -> list[Cell]:
 class Ladder:
     """Cells that differ only in how much load there is, the least first."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[RunCell, ...]
     """In the order of the experiment."""
-    loads: tuple[Cell, ...]
-    told: tuple[Cell, ...]
+    loads: tuple[RunCell, ...]
+    told: tuple[RunCell, ...]
     """Loads that say something."""
-    bad: Cell | None
+    bad: RunCell | None
     """The first that lost packets or failed."""
     clash: Contradiction | None
     subject: str
     """Words that a sentence about it begins with."""
 
     @property
-    def top(self) -> Cell | None:
+    def top(self) -> RunCell | None:
         """The highest load below the first bad one."""
         below = self.told[: self.told.index(self.bad)] if self.bad else self.told
         return below[-1] if below else None
 
     @property
-    def nothing_above(self) -> Cell | None:
+    def nothing_above(self) -> RunCell | None:
         """The highest load if none lost or failed: no higher one was asked for, even in vain."""
         return self.loads[-1] if self.loads[-1].known and not self.bad else None
 
@@ -131,8 +131,8 @@ def ladders(story: Story) -> tuple[Ladder, ...]:
     return tuple(found)
 
 
-def _results(cells: Sequence[Cell]) -> list[LoadResult]:
-    def loss_ratio(trial: Trial) -> float:
+def _results(cells: Sequence[RunCell]) -> list[LoadResult]:
+    def loss_ratio(trial: StoredTrial) -> float:
         """The counted loss, a lower bound, if the books do not close."""
         if trial.loss_ratio is not None:
             return trial.loss_ratio
@@ -163,7 +163,7 @@ def sentences_of(ladder: Ladder) -> Iterator[Sentence]:
     yield from _not_told(subject, ladder.loads)
 
 
-def _bad(subject: str, told: Sequence[Cell]) -> Iterator[Sentence]:
+def _bad(subject: str, told: Sequence[RunCell]) -> Iterator[Sentence]:
     """The lowest lossy load and all under which the SUT failed, the lower first."""
     lossy = next((c for c in told if c.lossy), None)
     failing = [c for c in told if c.failed]
@@ -174,7 +174,7 @@ def _bad(subject: str, told: Sequence[Cell]) -> Iterator[Sentence]:
             yield _lost(subject, cell, lowest=cell is told[0] and len(told) > 1)
 
 
-def load_words(cell: Cell, *, asked: bool = False, known: float = numbers.SMALL_RATE) -> str:
+def load_words(cell: RunCell, *, asked: bool = False, known: float = numbers.SMALL_RATE) -> str:
     """`99,970 packets/s (4X)`; in a void cell, as `asked` for: `5,000,000 packets/s`."""
     pps = cell.asked_pps if asked else _pps(cell)
     rate = "" if pps is None else f"{numbers.rate(pps, known)} packets/s"
@@ -183,7 +183,7 @@ def load_words(cell: Cell, *, asked: bool = False, known: float = numbers.SMALL_
     return rate or "the load"
 
 
-def _pps(cell: Cell) -> float | None:
+def _pps(cell: RunCell) -> float | None:
     return cell.asked_pps if cell.offered_pps is None else cell.offered_pps
 
 
@@ -196,7 +196,7 @@ def share(ratio: float) -> str:
     return f"{ratio * 100:.0f} %" if ratio >= 0.1 else f"{ratio * 100:.2g} %"
 
 
-def _not_lost(subject: str, cell: Cell) -> Sentence:
+def _not_lost(subject: str, cell: RunCell) -> Sentence:
     n, unknown = len(cell.known), len(cell.unknown)
     # Each of those may have lost some.
     bound = upper_bound(starts_of(cell.unknown), starts_of((*cell.known, *cell.unknown)))
@@ -232,7 +232,7 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
     )  # fmt: skip
 
 
-def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
+def _lost(subject: str, cell: RunCell, *, lowest: bool) -> Sentence:
     loss, n, k = cell.loss, len(cell.known), len(cell.lossy)
     at = f"at {load_words(cell)}" + (", the lowest load measured" if lowest else "")
     words: dict[str, Any] = {
@@ -258,7 +258,7 @@ def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
     return sentence_of(rule, evidence, cell.known, subject, knob_words(cell), **words)
 
 
-def _failed(subject: str, cells: Sequence[Cell]) -> Sentence:
+def _failed(subject: str, cells: Sequence[RunCell]) -> Sentence:
     parts = []
     for cell in cells:
         lossy, known = len(cell.lossy), len(cell.known)
@@ -274,7 +274,7 @@ def _failed(subject: str, cells: Sequence[Cell]) -> Sentence:
     return Sentence("failed", text, {"loads": [*map(_facts, cells)]}, trials, subject)
 
 
-def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Sentence:
+def _clash(subject: str, clash: Contradiction, cells: dict[str, RunCell]) -> Sentence:
     lower, higher = cells[clash.lower.name], cells[clash.higher.name]
     low, high, known = load_words(lower), load_words(higher), numbers.SMALL_RATE
     while low == high and known > LEAST_KNOWN:  # as many digits as tell them apart
@@ -295,10 +295,10 @@ def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Senten
     return sentence_of(rule, evidence, trials, subject, seen=seen)
 
 
-def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
+def _not_told(subject: str, loads: Sequence[RunCell]) -> Iterator[Sentence]:
     """Loads, or trials, that say nothing, and why."""
 
-    def said(rule: str, load: str, trials: tuple[Trial, ...]) -> Sentence:
+    def said(rule: str, load: str, trials: tuple[StoredTrial, ...]) -> Sentence:
         reasons = {escape.plain(code): n for code, n in counted(trials).items()}
         return sentence_of(
             rule, {**_facts(cell), "reasons": reasons}, trials, subject,
@@ -316,7 +316,7 @@ def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
             yield said("loss-not-known", load_words(cell), cell.unknown)
 
 
-def _facts(cell: Cell) -> dict[str, Any]:
+def _facts(cell: RunCell) -> dict[str, Any]:
     return {
         "load": cell.load_label,
         "offered_pps": cell.offered_pps,
@@ -348,7 +348,7 @@ def always_void(story: Story) -> tuple[Sentence, ...]:
 
 
 def _always_void(
-    story: Story, cell: Cell, name: str, trials: Sequence[Trial], at: str
+    story: Story, cell: RunCell, name: str, trials: Sequence[StoredTrial], at: str
 ) -> Iterator[Sentence]:
     void = tuple(t for t in trials if t.outcome == "void")
     code, n = next(iter(counted(void).most_common(1)), ("", 0))
@@ -374,7 +374,7 @@ Change = tuple[str, str]
 """In words, and as a setting; empty without one."""
 
 
-def _change(story: Story, cell: Cell, code: str, trials: Sequence[Trial]) -> str:
+def _change(story: Story, cell: RunCell, code: str, trials: Sequence[StoredTrial]) -> str:
     """The first as a command to paste, the others as settings of the same."""
     changes = CHANGES.get(code)
     if changes is None:
@@ -389,7 +389,7 @@ def _change(story: Story, cell: Cell, code: str, trials: Sequence[Trial]) -> str
     return "; or ".join(said)
 
 
-def _less_load(story: Story, cell: Cell) -> str:
+def _less_load(story: Story, cell: RunCell) -> str:
     """Half of what was asked for, as a setting; the other loads of a matrix stay. A search ends at
     half of its lowest void load."""
     if cell.searched:
@@ -408,7 +408,7 @@ def _less_load(story: Story, cell: Cell) -> str:
     return "load.speed=0.5"
 
 
-def _late(story: Story, cell: Cell, trials: Sequence[Trial]) -> list[Change]:
+def _late(story: Story, cell: RunCell, trials: Sequence[StoredTrial]) -> list[Change]:
     found = [("less load", _less_load(story, cell))]
     errors = [e.p99 for t in trials if (e := t.record.offered.schedule_error_us) and e.p99]
     worst = max(errors, default=None)
@@ -421,7 +421,7 @@ def _late(story: Story, cell: Cell, trials: Sequence[Trial]) -> list[Change]:
     return found
 
 
-def _burst(story: Story, cell: Cell, trials: Sequence[Trial]) -> list[Change]:
+def _burst(story: Story, cell: RunCell, trials: Sequence[StoredTrial]) -> list[Change]:
     found = [("less load", _less_load(story, cell))]
     bursts = [b.sent or 0 for t in trials if (b := t.record.offered.largest_late_burst)]
     if (largest := max(bursts, default=0)) and "sut.ring_size" not in story.factors:
@@ -431,7 +431,7 @@ def _burst(story: Story, cell: Cell, trials: Sequence[Trial]) -> list[Change]:
     return [*found, (lax, "measure.late_burst_max_ratio=1")]
 
 
-def _stolen(_story: Story, _cell: Cell, trials: Sequence[Trial]) -> list[Change]:
+def _stolen(_story: Story, _cell: RunCell, trials: Sequence[StoredTrial]) -> list[Change]:
     worst = max((t.record.steal_ratio or 0.0 for t in trials), default=0.0)
     bound = min(1.0, math.ceil(worst * 20 + 1) / 20)
     return [
@@ -440,7 +440,7 @@ def _stolen(_story: Story, _cell: Cell, trials: Sequence[Trial]) -> list[Change]
     ]
 
 
-CHANGES: Mapping[str, Callable[[Story, Cell, Sequence[Trial]], list[Change]]] = {
+CHANGES: Mapping[str, Callable[[Story, RunCell, Sequence[StoredTrial]], list[Change]]] = {
     Reason.SENDER_LATE: _late,
     Reason.SENDER_BURST: _burst,
     Reason.SENDER_SHORT: lambda story, cell, _: [("less load", _less_load(story, cell))],

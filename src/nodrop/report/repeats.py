@@ -11,9 +11,9 @@ from nodrop.config.units import count_of
 from nodrop.report.costs import DIFFERENCES, FIGURES, Figure
 from nodrop.report.sentences import Sentence, first_of, phrase, sentence_of
 from nodrop.report.setups import compared_at_once, conditions, figures_compared
-from nodrop.report.story import Cell, Story, by_key, once
+from nodrop.report.story import RunCell, Story, by_key, once
 from nodrop.report.tables import Field, Made, Table, number, own, table_of, words
-from nodrop.report.trials import Trial
+from nodrop.report.trials import StoredTrial
 from nodrop.results.rundir import Records
 from nodrop.results.summary import Known, Sut, known, rule_of
 from nodrop.stats.comparison import POWER, resolution, runs_to_see
@@ -28,7 +28,7 @@ MOST_NAMED = 20
 class Repeated:
     """One figure of one cell: how far each run lies from the cell's median."""
 
-    cell: Cell
+    cell: RunCell
     figure: Figure
     runs: tuple[str, ...]
     values: tuple[float, ...]
@@ -137,7 +137,7 @@ def stopped(story: Story) -> Iterator[Sentence]:
             yield from _said(cells, *found)
 
 
-def _said(cells: Sequence[Cell], rule: Repetitions, sut: Sut) -> Iterator[Sentence]:
+def _said(cells: Sequence[RunCell], rule: Repetitions, sut: Sut) -> Iterator[Sentence]:
     told = [(cell, known(Records(t.packed for t in cell.trials), rule, sut)) for cell in cells]
     for reached in (True, False):
         these = [(cell, of) for cell, of in told if all(one.reached for one in of) == reached]
@@ -153,7 +153,7 @@ def _said(cells: Sequence[Cell], rule: Repetitions, sut: Sut) -> Iterator[Senten
         yield sentence_of(name, evidence, asked=" and ".join(rule.until), n=len(these), each=each)
 
 
-def _words(cell: Cell, told: Sequence[Known]) -> str:
+def _words(cell: RunCell, told: Sequence[Known]) -> str:
     said = [
         f"{one.until.metric} ± {one.half_width:.3g} {one.until.unit}"
         if one.half_width is not None
@@ -165,9 +165,9 @@ def _words(cell: Cell, told: Sequence[Known]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlying:
-    cell: Cell
+    cell: RunCell
     figure: Figure
-    trial: Trial
+    trial: StoredTrial
     found: Outlier
 
     @property
@@ -190,7 +190,7 @@ def outlying(story: Story) -> tuple[Outlying, ...]:
     )
 
 
-def outlying_in(cell: Cell, figure: Figure) -> Iterator[Outlying]:
+def outlying_in(cell: RunCell, figure: Figure) -> Iterator[Outlying]:
     """Trials that stand apart, among the measured ones that have the figure."""
     known = [(trial, value) for trial in cell.valid if (value := figure.of(trial)) is not None]
     for found in outliers([value * figure.scale for _, value in known]):

@@ -32,7 +32,7 @@ from nodrop.report.chart import Chart, tag
 from nodrop.report.costs import Figure
 from nodrop.report.direct import VerdictCard, verdict_cards
 from nodrop.report.hosts import hosts_between, hosts_tables
-from nodrop.report.sentences import SHOWN, Answer, phrase
+from nodrop.report.sentences import SHOWN, AnswerText, phrase
 from nodrop.report.story import Story
 from nodrop.report.tables import Table, empty, without
 
@@ -62,7 +62,7 @@ class Section:
     """They stand first on the page."""
     lines: Callable[[Story], Iterable[str]] = lambda _: ()
     """Lines for a terminal when a run has ended; `--json` then has its tables."""
-    answer: Callable[[Story], Answer | None] = lambda _: None
+    answer: Callable[[Story], AnswerText | None] = lambda _: None
     """Its answer to a run without trials; None if it has none."""
     page: Callable[[Story], Markup] | None = None
     """HTML of its own; None: sentences, pictures, then tables."""

@@ -15,18 +15,18 @@ from typing import Any
 from nodrop.answer.finding import WORDS, filled
 from nodrop.report import escape, numbers
 from nodrop.report.story import Story
-from nodrop.report.trials import Trial
+from nodrop.report.trials import StoredTrial
 
 
-class Part(StrEnum):
+class AnswerPart(StrEnum):
     ANSWER = "answer"
     RESTS_ON = "it rests on"
     CANNOT_SAY = "it cannot say"
     TRUST = "trust"
 
 
-RULES: Mapping[str, Part] = {
-    code: Part(part) for part, codes in WORDS["rules"].items() for code in codes
+RULES: Mapping[str, AnswerPart] = {
+    code: AnswerPart(part) for part, codes in WORDS["rules"].items() for code in codes
 }
 GOOD = frozenset(WORDS["trust"]["good"])
 """Rules under *Trust* that speak for the run."""
@@ -39,7 +39,7 @@ class Sentence:
     text: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     """Plain JSON. None = not measured."""
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[StoredTrial, ...] = ()
     """On which it rests."""
     subject: str = ""
     """Subject of the sentence, if several must be distinguished at a glance."""
@@ -56,8 +56,8 @@ class Sentence:
             raise ValueError(f"{self.rule}: no rule of a sentence")
 
     @property
-    def part(self) -> Part:
-        return Part.TRUST if self.finding else RULES[self.rule]
+    def part(self) -> AnswerPart:
+        return AnswerPart.TRUST if self.finding else RULES[self.rule]
 
     @property
     def good(self) -> bool:
@@ -75,7 +75,7 @@ class Sentence:
             "subject": self.subject,
             "knob": self.knob,
             "to_do": self.to_do,
-            "good": self.good if self.part is Part.TRUST else None,
+            "good": self.good if self.part is AnswerPart.TRUST else None,
         }
 
 
@@ -95,7 +95,7 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class AnswerText:
     sentences: tuple[Sentence, ...]
     rests_on: tuple[Sentence, ...] = ()
     cannot_say: tuple[Sentence, ...] = ()
@@ -107,7 +107,7 @@ def phrase(name: str, /, **words: Any) -> str:
 
 
 def sentence_of(
-    rule: str, evidence: Mapping[str, Any] = {}, trials: Iterable[Trial] = (), /,
+    rule: str, evidence: Mapping[str, Any] = {}, trials: Iterable[StoredTrial] = (), /,
     subject: str = "", knob: str = "", to_do: str = "", **words: Any,
 ) -> Sentence:  # fmt: skip
     """In the words that words.toml has for its rule. `words`: what they need beside the
@@ -149,16 +149,16 @@ def reason_words(code: str) -> str:
     return REASON_WORDS.get(code, escape.plain(code))
 
 
-def reasons_of(trial: Trial) -> list[str]:
+def reasons_of(trial: StoredTrial) -> list[str]:
     """For a failed trial, what the SUT did. What follows from that is no reason of its own."""
     return trial.record.failures or [*trial.invalid_reasons]
 
 
-def counted(trials: Iterable[Trial]) -> Counter[str]:
+def counted(trials: Iterable[StoredTrial]) -> Counter[str]:
     return Counter(code for trial in trials for code in dict.fromkeys(reasons_of(trial)))
 
 
-def why(trials: Iterable[Trial]) -> str:
+def why(trials: Iterable[StoredTrial]) -> str:
     """`the sender was late in 2, nothing was sent in 1`; without numbers if it is always so."""
     listed = list(trials)
     found = counted(listed)

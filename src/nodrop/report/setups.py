@@ -10,8 +10,8 @@ from nodrop.capacity.searched_cells import SearchedCell, given_cells, searches
 from nodrop.config.matrix import said_by_name
 from nodrop.findings.observations import RATES
 from nodrop.report.costs import DIFFERENCES, FAILURES, FIGURES, LOSS, Figure
-from nodrop.report.story import Cell, Story, by_key, factor_label, once
-from nodrop.report.trials import Trial
+from nodrop.report.story import RunCell, Story, by_key, factor_label, once
+from nodrop.report.trials import StoredTrial
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Family
 
@@ -22,14 +22,14 @@ Factor = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class SetupLevel:
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[RunCell, ...]
     """By load, the least first."""
     searched: SearchedCell | None = None
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> RunCell:
         """Its only one, under one condition."""
         return self.cells[0]
 
@@ -38,7 +38,7 @@ class Level:
         return any(t.accelerator == "tcg" for t in self.trials)
 
     @property
-    def trials(self) -> tuple[Trial, ...]:
+    def trials(self) -> tuple[StoredTrial, ...]:
         return tuple(t for cell in self.cells for t in cell.trials)
 
     @property
@@ -50,22 +50,22 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class SetupCondition:
     """Setups that have the load and every other factor in common."""
 
     label: str
-    places: tuple[Level, ...]
+    places: tuple[SetupLevel, ...]
     """A cell each, the base first; the name of a guest always says what ran it."""
     family: Family
     """All that its report compares."""
 
     @property
-    def base(self) -> Level:
+    def base(self) -> SetupLevel:
         return self.places[0]
 
 
 @once
-def conditions(story: Story) -> tuple[Condition, ...]:
+def conditions(story: Story) -> tuple[SetupCondition, ...]:
     """Empty if nothing varies between setups. Instances are compared within their kind: what
     is asked of them is what a second one adds."""
     compared = _compared(story.factors)
@@ -74,7 +74,7 @@ def conditions(story: Story) -> tuple[Condition, ...]:
     return tuple(_condition(story, found, compared) for found in alike.values() if len(found) > 1)
 
 
-def _others(cell: Cell, left_out: Sequence[str]) -> str:
+def _others(cell: RunCell, left_out: Sequence[str]) -> str:
     """Factors but for some, as a key."""
     return repr(sorted((k, repr(v)) for k, v in cell.factors.items() if k not in left_out))
 
@@ -98,7 +98,7 @@ def _compared(factors: Sequence[str]) -> Factor:
     return tuple(f for f in factors if f == "setup" or f.startswith("setup."))
 
 
-def _condition(story: Story, cells: Sequence[Cell], compared: Factor) -> Condition:
+def _condition(story: Story, cells: Sequence[RunCell], compared: Factor) -> SetupCondition:
     first = cells[0]
     same = [f for f in story.factors if f not in compared and f in first.factors]
     same.sort(key=lambda f: f.startswith("load."))
@@ -107,8 +107,8 @@ def _condition(story: Story, cells: Sequence[Cell], compared: Factor) -> Conditi
         words.insert(0, story.sources[first.source].name)
     if INSTANCES in compared and (accelerator := accelerator_words(first.trials)):
         words.append(accelerator)
-    places = tuple(_base_first([Level("", (cell,)) for cell in cells], compared, guests=True))
-    return Condition(label=" · ".join(words), places=places, family=compared_at_once(story))
+    places = tuple(_base_first([SetupLevel("", (cell,)) for cell in cells], compared, guests=True))
+    return SetupCondition(label=" · ".join(words), places=places, family=compared_at_once(story))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class Contrast:
     """Keys that differ together."""
     held: Mapping[str, Any]
     """The other factors of the run, which are the same here."""
-    levels: tuple[Level, ...]
+    levels: tuple[SetupLevel, ...]
     """The base first; two at least."""
 
 
@@ -135,12 +135,12 @@ def contrasts(story: Story) -> tuple[Contrast, ...]:
         by_load = by_key((_others(c, LOADS), c) for c in given).values()
         fixed = [tuple(sorted(cells, key=lambda c: c.rank)) for cells in by_load]
         searched = [one for one in searches(story) if one.source == source]
-        found += _contrasts(source, [Level("", cells) for cells in fixed])
-        found += _contrasts(source, [Level("", tuple(one.cells), one) for one in searched])
+        found += _contrasts(source, [SetupLevel("", cells) for cells in fixed])
+        found += _contrasts(source, [SetupLevel("", tuple(one.cells), one) for one in searched])
     return tuple(found)
 
 
-def _contrasts(source: int, levels: Sequence[Level]) -> Iterator[Contrast]:
+def _contrasts(source: int, levels: Sequence[SetupLevel]) -> Iterator[Contrast]:
     factors = _factors([level.asked for level in levels])
     for factor in factors:
         others = [f for one in factors if one != factor for f in one]
@@ -166,11 +166,13 @@ def _factors(asked: Sequence[Mapping[str, Any]]) -> list[Factor]:
     return [together.get(key, (key,)) for key in alone if key not in setups[1:]]
 
 
-def _base_first(levels: Sequence[Level], factor: Factor, guests: bool = False) -> Iterator[Level]:
+def _base_first(
+    levels: Sequence[SetupLevel], factor: Factor, guests: bool = False
+) -> Iterator[SetupLevel]:
     """Named, all `guests` by what ran them too; the host itself, or no rules at all, before what
     comes first."""
 
-    def rank(level: Level) -> tuple[bool, bool, int]:
+    def rank(level: SetupLevel) -> tuple[bool, bool, int]:
         lists = [v for f in factor if isinstance(v := level.asked.get(f), list)]
         proved = level.asked.get("cell") != "without"  # of a proof, compare/proving.py
         return proved, level.asked.get(KIND) != BASE_KIND, sum(map(len, lists))

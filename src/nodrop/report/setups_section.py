@@ -17,8 +17,8 @@ from nodrop.report.comparison import comparison_table, family_words
 from nodrop.report.costs import minus
 from nodrop.report.sections import Picture, Section
 from nodrop.report.sentences import phrase
-from nodrop.report.setups import KIND, Condition, Level, conditions
-from nodrop.report.story import Cell, Story, by_key, factor_label, once
+from nodrop.report.setups import KIND, SetupCondition, SetupLevel, conditions
+from nodrop.report.story import RunCell, Story, by_key, factor_label, once
 from nodrop.report.tables import (
     Field,
     Table,
@@ -30,7 +30,7 @@ from nodrop.report.tables import (
     words,
 )
 from nodrop.report.timeline import numbers_of, timeline
-from nodrop.report.trials import Trial, count_once
+from nodrop.report.trials import StoredTrial, count_once
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Summary, of_hosts, summarize
 
@@ -38,7 +38,7 @@ DECODED, MERGED, HELD, RESIDUAL = "decoded", "merged", "held, never whole", "res
 
 
 @once
-def shares(cell: Cell) -> dict[str, int]:
+def shares(cell: RunCell) -> dict[str, int]:
     """Packets of all measured trials by what became of them; empty if no books closed."""
     total: Counter[str] = Counter()
     for packets, sent in ((t.record.packets, t.record.offered.sent) for t in cell.valid):
@@ -52,7 +52,7 @@ def shares(cell: Cell) -> dict[str, int]:
     return {name: n for name, n in total.items() if n}
 
 
-Fate = tuple[Condition, Level, str, int]
+Fate = tuple[SetupCondition, SetupLevel, str, int]
 FATE_FIELDS: tuple[Field[Fate], ...] = (
     words("condition", "Condition", lambda x: x[0].label),
     words("setup", "Setup", lambda x: x[1].name),
@@ -66,7 +66,7 @@ FATE_FIELDS: tuple[Field[Fate], ...] = (
 Told = Mapping[str, Any]
 
 
-def clock_costs(found: Sequence[Condition]) -> dict[str, Told]:
+def clock_costs(found: Sequence[SetupCondition]) -> dict[str, Told]:
     """Setup → what the first of its trials says that was asked and has an answer, else the last
     that was asked."""
     places = [place for condition in found for place in condition.places]
@@ -90,7 +90,7 @@ def _best_and_median(ns: object) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _setup(place: Level) -> str:
+def _setup(place: SetupLevel) -> str:
     """By kind if instances are compared as well: they share one CPU."""
     cell = place.cell
     if KIND not in cell.factors:
@@ -134,7 +134,7 @@ Phase = tuple[str, str, Summary]
 """Setup, phase and its seconds."""
 
 
-def activations(found: Sequence[Condition]) -> Iterator[Phase]:
+def activations(found: Sequence[SetupCondition]) -> Iterator[Phase]:
     """Activation of each setup, all of it and by phase, all conditions together: it does not depend
     on the load."""
     measured = by_key((p.name, p.cell.valid) for c in found for p in c.places)
@@ -144,14 +144,14 @@ def activations(found: Sequence[Condition]) -> Iterator[Phase]:
             yield from ((name, *one) for one in (("all", whole), *_phases(trials).items()))
 
 
-def _summarized(told: Iterable[tuple[float | None, Trial]]) -> Summary | None:
+def _summarized(told: Iterable[tuple[float | None, StoredTrial]]) -> Summary | None:
     """Each activation is a start of its own; of several hosts each host's count once."""
     known = [(value, trial) for value, trial in told if value is not None]
     starts = count_once([trial for _, trial in known])
     return summarize([value for value, _ in known], starts=starts if of_hosts(starts) else None)
 
 
-def _phases(trials: Sequence[Trial]) -> dict[str, Summary]:
+def _phases(trials: Sequence[StoredTrial]) -> dict[str, Summary]:
     """A phase that a trial lacks took no time; trials that are not split do not count."""
     split = [(parts, trial) for trial in trials if (parts := phases_of(trial))]
     names = dict.fromkeys((*dict(PHASES), *(n for parts, _ in split for n in parts)))
@@ -159,7 +159,7 @@ def _phases(trials: Sequence[Trial]) -> dict[str, Summary]:
     return {name: s for name, s in found.items() if s is not None and s.high > 0}
 
 
-def phases_of(trial: Trial) -> dict[str, float]:
+def phases_of(trial: StoredTrial) -> dict[str, float]:
     """Seconds by phase, and as `not split` what no phase explains; empty if nothing was split."""
     told, whole = trial.aside.phases_s, trial.activation_s
     if whole is None:
@@ -186,7 +186,7 @@ PHASE_FIELDS: tuple[Field[Phase], ...] = (
 COUNTED = ("received", "captured", "decoded", "lost", "residual")
 
 
-InstancePart = tuple[Cell, int, Mapping[str, int], int]
+InstancePart = tuple[RunCell, int, Mapping[str, int], int]
 """Cell, number of the instance, its packets by those names of COUNTED that it reported, and what
 all instances received."""
 

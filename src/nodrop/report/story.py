@@ -15,16 +15,16 @@ from nodrop.config.matrix import NAMED, said_by_name
 from nodrop.config.units import noun
 from nodrop.findings.observations import RATES, rates_of
 from nodrop.report import escape, numbers
-from nodrop.report.trials import Trial, read_trial
+from nodrop.report.trials import StoredTrial, read_trial
 from nodrop.results.rundir import RunDir, command_in, must_be_each_once, open_run
 from nodrop.results.summary import by_size, looks, rule_of
 from nodrop.results.trial import accelerator_words
-from nodrop.stats.interval import Looks, Summary, by_start, summarize
+from nodrop.stats.interval import LookPlan, Summary, by_start, summarize
 
 KeyT = TypeVar("KeyT")
 ItemT = TypeVar("ItemT")
 MadeT = TypeVar("MadeT")
-WholeT = TypeVar("WholeT", "Cell", "Story")
+WholeT = TypeVar("WholeT", "RunCell", "Story")
 
 UNVALUED = "all trials"
 
@@ -47,7 +47,7 @@ class Gathered:
 
 
 def gathered(
-    told: Iterable[tuple[float | None, Hashable]], looks: Looks | None = None, scale: float = 1.0
+    told: Iterable[tuple[float | None, Hashable]], looks: LookPlan | None = None, scale: float = 1.0
 ) -> Gathered:
     """Values, each with the unit that inferences count once; without those not measured."""
     known = [(value * scale, start) for value, start in told if value is not None]
@@ -60,7 +60,7 @@ def gathered(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Cell:
+class RunCell:
     """One combination of the matrix in one run directory."""
 
     source: int
@@ -71,22 +71,22 @@ class Cell:
     load_label: str
     rank: tuple[float, ...]
     """Values of the factors by which a load only grows (`RATES`)."""
-    trials: tuple[Trial, ...]
-    looks: Looks | None = None
+    trials: tuple[StoredTrial, ...]
+    looks: LookPlan | None = None
     """Looks that decided, by what was seen, how often it was repeated; None: a number did."""
     kept: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
     """Results made from its trials, kept by figure (report/costs.py)."""
 
     @cached_property
-    def valid(self) -> tuple[Trial, ...]:
+    def valid(self) -> tuple[StoredTrial, ...]:
         return self._of("measured")
 
     @cached_property
-    def failed(self) -> tuple[Trial, ...]:
+    def failed(self) -> tuple[StoredTrial, ...]:
         return self._of("failed")
 
     @cached_property
-    def void(self) -> tuple[Trial, ...]:
+    def void(self) -> tuple[StoredTrial, ...]:
         return self._of("void")
 
     @property
@@ -100,17 +100,17 @@ class Cell:
         """Whether the load was transactions, which have a section of their own."""
         return self.trials[0].record.transactions is not None
 
-    def _of(self, outcome: str) -> tuple[Trial, ...]:
+    def _of(self, outcome: str) -> tuple[StoredTrial, ...]:
         return tuple(t for t in self.trials if t.outcome == outcome)
 
     @cached_property
-    def known(self) -> tuple[Trial, ...]:
+    def known(self) -> tuple[StoredTrial, ...]:
         """Measured trials of which it is known whether they lost something: books that do not close
         (of imported runs) may hide a loss, but not undo one that was counted."""
         return tuple(t for t in self.valid if t.loss_ratio is not None or _is_lossy(t))
 
     @cached_property
-    def unknown(self) -> tuple[Trial, ...]:
+    def unknown(self) -> tuple[StoredTrial, ...]:
         return tuple(t for t in self.valid if t.loss_ratio is None and not _is_lossy(t))
 
     @cached_property
@@ -131,7 +131,7 @@ class Cell:
         return "runs" if self.starts == len(self.valid) else "starts of the SUT"
 
     def gathered(
-        self, key: object, of: Callable[[Trial], float | None], scale: float = 1.0
+        self, key: object, of: Callable[[StoredTrial], float | None], scale: float = 1.0
     ) -> Gathered:
         """Values of the measured trials that have one, made once for this key: tables, drawings and
         sentences ask for the same ones."""
@@ -149,7 +149,7 @@ class Cell:
         return self.summary("loss_ratio")
 
     @cached_property
-    def lossy(self) -> tuple[Trial, ...]:
+    def lossy(self) -> tuple[StoredTrial, ...]:
         return tuple(t for t in self.valid if _is_lossy(t))
 
     def median(self, figure: str) -> float | None:
@@ -180,7 +180,7 @@ class Cell:
         return places.most_common(1)[0][0] if places.total() else None
 
     @cached_property
-    def typical(self) -> Trial:
+    def typical(self) -> StoredTrial:
         """The measured trial whose loss is nearest to the median, with books if there is one;
         the first of several, to make the choice depend on nothing else."""
         loss = self.loss
@@ -189,22 +189,22 @@ class Cell:
             return self.trials[0]
         middle = loss.median
 
-        def distance(trial: Trial) -> tuple[bool, float]:
+        def distance(trial: StoredTrial) -> tuple[bool, float]:
             return not trial.has_books, abs((trial.loss_ratio or 0.0) - middle)
 
         return min(measured, key=distance)
 
 
-def starts_of(trials: Iterable[Trial]) -> int:
+def starts_of(trials: Iterable[StoredTrial]) -> int:
     return len({t.start for t in trials})
 
 
-def _is_lossy(trial: Trial) -> bool:
+def _is_lossy(trial: StoredTrial) -> bool:
     return bool(trial.lost_packets or trial.loss_ratio)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class StorySource:
     run: RunDir
     name: str
 
@@ -228,10 +228,10 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    sources: tuple[Source, ...]
-    cells: tuple[Cell, ...]
+    sources: tuple[StorySource, ...]
+    cells: tuple[RunCell, ...]
     """In the order of the factors' values."""
-    trials: tuple[Trial, ...]
+    trials: tuple[StoredTrial, ...]
     """In the order in which they were measured."""
     factors: tuple[str, ...]
     kept: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -265,7 +265,9 @@ def read_story(paths: Sequence[Path]) -> Story:
     """Opens run directories; BadInput only if one is no run directory at all."""
     runs = [open_run(path) for path in paths]
     must_be_each_once(runs)
-    sources = tuple(Source(run=run, name=escape.plain(run.path.resolve().name)) for run in runs)
+    sources = tuple(
+        StorySource(run=run, name=escape.plain(run.path.resolve().name)) for run in runs
+    )
     trials, gathered = _gathered(
         read_trial(index, run, packed)
         for index, run in enumerate(runs)
@@ -280,7 +282,9 @@ def read_story(paths: Sequence[Path]) -> Story:
     )
 
 
-def _gathered(found: Iterable[Trial]) -> tuple[tuple[Trial, ...], Sequence[Sequence[Trial]]]:
+def _gathered(
+    found: Iterable[StoredTrial],
+) -> tuple[tuple[StoredTrial, ...], Sequence[Sequence[StoredTrial]]]:
     """All trials, and those of each cell. They know if several hosts measured theirs."""
     trials = [*found]
     keys = ((t.source, repr(sorted(t.record.factors.items()))) for t in trials)
@@ -293,8 +297,10 @@ def _gathered(found: Iterable[Trial]) -> tuple[tuple[Trial, ...], Sequence[Seque
 
 
 def _cells(
-    gathered: Sequence[Sequence[Trial]], factors: Sequence[str], sources: Sequence[Source]
-) -> tuple[Cell, ...]:
+    gathered: Sequence[Sequence[StoredTrial]],
+    factors: Sequence[str],
+    sources: Sequence[StorySource],
+) -> tuple[RunCell, ...]:
     loads = [f for f in factors if f in (*RATES, "load.ramp", "load.soak_s")]
     others = [f for f in factors if f not in loads]
     by_name = said_by_name(others, [found[0].record.factors for found in gathered])
@@ -310,7 +316,7 @@ def _cells(
         load = " · ".join(labels[f] for f in loads if f in cell)
         rule = rule_of(sources[source].run.manifest)
         cells.append(
-            Cell(
+            RunCell(
                 source=source,
                 factors=cell,
                 label=" · ".join(filter(None, (group, load))) or UNVALUED,
@@ -322,14 +328,14 @@ def _cells(
             )
         )
 
-    def order(cell: Cell) -> tuple[Any, ...]:
+    def order(cell: RunCell) -> tuple[Any, ...]:
         """By run directory, then by the factors: numbers by size, before words by alphabet."""
         return (cell.source, *by_size(cell.factors.get(f) for f in (*others, *loads)))
 
     return tuple(sorted(cells, key=order))
 
 
-def _really(factor: str, asked: Any, found: Sequence[Trial]) -> str:
+def _really(factor: str, asked: Any, found: Sequence[StoredTrial]) -> str:
     """A cell is called by what ran: `threads 4 (really 2)`."""
     table, _, name = factor.partition(".")
     if table != "sut" or asked == "auto":

@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from nodrop.report import escape
-from nodrop.report.story import Source
+from nodrop.report.story import StorySource
 from nodrop.report.tables import Field, Table, number, table_of, words
-from nodrop.report.trials import Trial
+from nodrop.report.trials import StoredTrial
 from nodrop.untrusted.json_text import table_in, value_in
 
 RECEIVED, OFFERED = "Offered and received", "offered"
@@ -28,7 +28,7 @@ LARGEST = 2.0**64
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class TimelineSeries:
     name: str
     points: tuple[Point, ...]
     """Seconds since the first packet, value."""
@@ -44,7 +44,7 @@ class Series:
 class Panel:
     title: str
     unit: str
-    series: tuple[Series, ...]
+    series: tuple[TimelineSeries, ...]
     stacked: bool = False
     high: float | None = None
     """Upper end of the axis, if it is known beforehand."""
@@ -65,26 +65,26 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class TrialTimeline:
     panels: tuple[Panel, ...]
     marks: tuple[tuple[str, float], ...]
     """Moments of the trial, in seconds since the first packet."""
 
     @property
-    def under_load(self) -> Timeline:
+    def under_load(self) -> TrialTimeline:
         """Without what came before the load: a guest's discarded one, which others have not."""
 
-        def since(one: Series) -> Series:
+        def since(one: TimelineSeries) -> TimelineSeries:
             return replace(one, points=tuple(point for point in one.points if point[0] >= FROM_S))
 
         panels = (replace(one, series=tuple(map(since, one.series))) for one in self.panels)
-        return Timeline(tuple(panels), tuple(mark for mark in self.marks if mark[1] >= FROM_S))
+        return TrialTimeline(tuple(panels), tuple(mark for mark in self.marks if mark[1] >= FROM_S))
 
 
-Drawn = tuple[str, Panel, Series, float, float]
+Drawn = tuple[str, Panel, TimelineSeries, float, float]
 
 
-def numbers_of(lines: Mapping[str, Timeline]) -> Table:
+def numbers_of(lines: Mapping[str, TrialTimeline]) -> Table:
     """The numbers that are drawn, of each trial by its name."""
     points = (
         (name, panel, series, *point)
@@ -208,10 +208,12 @@ def levels_over_time(looks: Iterable[tuple[int, int, float]], start_ns: int) -> 
 
 def series_of(
     told: Mapping[str, Sequence[Point]], first: int = 0, least: int = 2
-) -> tuple[Series, ...]:
+) -> tuple[TimelineSeries, ...]:
     """Lines of at least so many points, in the styles from `first` on."""
     numbered = enumerate(told.items(), first)
-    return tuple(Series(k, tuple(p), style) for style, (k, p) in numbered if len(p) >= least)
+    return tuple(
+        TimelineSeries(k, tuple(p), style) for style, (k, p) in numbered if len(p) >= least
+    )
 
 
 Json = dict[str, Any]
@@ -234,7 +236,7 @@ MEMORY_TITLE = "Memory"
 RESIDENT, USED = "SUT resident", "used"
 
 
-def timeline(source: Source, trial: Trial) -> Timeline | None:
+def timeline(source: StorySource, trial: StoredTrial) -> TrialTimeline | None:
     """Timeline of the first host that left rows; None if there are none, or they cannot be read."""
     # Machines in the SUT's place that were sampled by their own kernels.
     inside = sorted(table_in(trial.details, "inside"))
@@ -268,10 +270,12 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
         for panel in _drawn(INSIDE, seen[name]):
             others.append(replace(panel, title=f"{panel.title} inside ({where})"))
     moments = ((said, (marks[name] - start) / 1e9) for name, said in MARKS.items() if name in marks)
-    return Timeline((*received, *late, *filled, *counted, *others), tuple(moments))
+    return TrialTimeline((*received, *late, *filled, *counted, *others), tuple(moments))
 
 
-def _rows(source: Source, trial: Trial, host: str) -> tuple[Sequence[Json], Sequence[int]]:
+def _rows(
+    source: StorySource, trial: StoredTrial, host: str
+) -> tuple[Sequence[Json], Sequence[int]]:
     """Rows of a host, and when each was read, by our clock."""
     rows = thinned(source.run.samples(trial.name, host))
     offset = value_in(trial.details, "clock_offsets_ns", host)
@@ -320,7 +324,7 @@ class _Sampled:
                 points.append((at, max(after - before, 0) / (at - begun)))
         return points
 
-    def series(self, named: Mapping[str, Rising], first: int = 0) -> tuple[Series, ...]:
+    def series(self, named: Mapping[str, Rising], first: int = 0) -> tuple[TimelineSeries, ...]:
         return series_of({name: self.rates(one) for name, one in named.items()}, first, least=0)
 
 
@@ -389,7 +393,9 @@ def _threads(of: _Sampled) -> Iterable[Panel]:
         return lambda row: at[id(row)].get(tid)
 
     series = (
-        Series(escape.plain(spent[tid][0], longest=24), tuple(of.rates(percent(tid))), style)
+        TimelineSeries(
+            escape.plain(spent[tid][0], longest=24), tuple(of.rates(percent(tid))), style
+        )
         for style, tid in enumerate(busiest)
     )
     yield Panel("SUT threads", "% of one CPU", tuple(series), high=100)

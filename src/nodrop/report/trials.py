@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, ledger_from_json
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.report import escape
 from nodrop.results.records import Detections, counted_in
 from nodrop.results.rundir import Damage, RunDir, pack, unpack
 from nodrop.results.summary import first_host
 from nodrop.results.trial import SutThread, TrialRecord
-from nodrop.stats.interval import Host
+from nodrop.stats.interval import HostCluster
 from nodrop.untrusted.json_text import list_in, table_in, tables_in, value_in
 
 Json = dict[str, Any]
@@ -40,7 +40,7 @@ KEPT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trial:
+class StoredTrial:
     """A trial record beside what its run folder says of it. A long run has no room for all records,
     books and details at once: here are the figures that are asked of every trial, and the others
     are made or read again when they are shown."""
@@ -72,7 +72,7 @@ class Trial:
     """Why there are no books to show; empty if there are."""
     closed: bool = False
     """Its books were balanced again, and closed."""
-    aside: Aside = field(default_factory=lambda: Aside())
+    aside: TrialDetails = field(default_factory=lambda: TrialDetails())
     among_hosts: bool = False
     """Several hosts of a fleet measured its cell."""
 
@@ -85,7 +85,7 @@ class Trial:
         source: int,
         first_host: str | None = None,
         **more: Any,
-    ) -> Trial:
+    ) -> StoredTrial:
         """`packed`: the record. `first_host`: of trials that name none, if others name one."""
         return cls(
             source=source,
@@ -102,7 +102,7 @@ class Trial:
         return unpack(self.packed)
 
     def figure(self, name: str) -> Any:
-        return getattr(self, name) if name in Trial.__slots__ else self.record.figure(name)
+        return getattr(self, name) if name in StoredTrial.__slots__ else self.record.figure(name)
 
     @property
     def valid(self) -> bool:
@@ -126,11 +126,11 @@ class Trial:
         return f"t{self.source}-{self.name}"
 
     @property
-    def start(self) -> tuple[int, int | str] | Host:
+    def start(self) -> tuple[int, int | str] | HostCluster:
         """The unit that inferences count once: the start of the SUT, among all run directories; for
         a cell that several hosts measured, the host."""
         if self.among_hosts:
-            return Host(self.source, self.pair or "")
+            return HostCluster(self.source, self.pair or "")
         return self.source, self.name if self.world is None else self.world
 
     @property
@@ -141,16 +141,16 @@ class Trial:
         return "loss" if self.lost_packets else "good"
 
 
-def count_once(trials: Sequence[Trial]) -> list[Hashable]:
+def count_once(trials: Sequence[StoredTrial]) -> list[Hashable]:
     """The unit that inferences count once, for each of the trials of several cells together: its
     start, or its host if there are several."""
     if len({trial.pair for trial in trials}) > 1:
-        return [Host(trial.source, trial.pair or "") for trial in trials]
+        return [HostCluster(trial.source, trial.pair or "") for trial in trials]
     return [trial.start for trial in trials]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aside:
+class TrialDetails:
     """Values read from every trial's details; None = not measured."""
 
     anonymous_bytes: int | None = None
@@ -163,13 +163,13 @@ class Aside:
     """The cost of reading a clock was asked for: the answer is among the facts of its details."""
     warm_up: Mapping[str, Any] | None = None
     """Facts on the load that was sent to warm the SUT up and discarded; None if there was none."""
-    sensor: Sensor | None = None
+    sensor: ReportedSensor | None = None
     """Rules and configuration as the SUT took them; None without rules and without a configuration
     of the user's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sensor:
+class ReportedSensor:
     """Rules as the SUT reported them, and keys that nodrop replaced in a user's yaml."""
 
     rules_loaded: int | None
@@ -182,7 +182,7 @@ class Sensor:
     """Key, what it was, what it was run with; None = not there."""
 
 
-def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
+def read_trial(source: int, run: RunDir, packed: bytes) -> StoredTrial:
     record = found = unpack(packed)
     if record.transactions is not None:
         return _read_answered(source, run, record, packed)
@@ -193,7 +193,7 @@ def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
     elif not imported and record.outcome == "measured":
         # The record alone proves no figure.
         record = _void(record, BOOKS_MISSING, f"its books are not there: {problem}")
-    return Trial.of(
+    return StoredTrial.of(
         record,
         packed if record is found else pack(record),
         source=source,
@@ -205,13 +205,13 @@ def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
     )
 
 
-def _read_answered(source: int, run: RunDir, record: TrialRecord, packed: bytes) -> Trial:
+def _read_answered(source: int, run: RunDir, record: TrialRecord, packed: bytes) -> StoredTrial:
     """A trial whose load was transactions: its books are their classes."""
     found, problem = record, _transactions_problem(run, record)
     if record.outcome == "measured" and problem:
         found = _void(record, BOOKS_DIFFER, problem)
     kept = table_in(run.detail(record.run, "trial"))
-    return Trial.of(
+    return StoredTrial.of(
         found,
         packed if record is found else pack(found),
         source=source,
@@ -240,12 +240,12 @@ def _transactions_problem(run: RunDir, record: TrialRecord) -> str:
     return ""
 
 
-def _aside(run: RunDir, record: TrialRecord, details: Json) -> Aside:
+def _aside(run: RunDir, record: TrialRecord, details: Json) -> TrialDetails:
     facts, phases = table_in(details, "facts"), table_in(details, "readiness", "phases_s")
     anonymous = value_in(details, "usage", "cgroup", "anon_peak_bytes")
     cpus = value_in(details, "usage", "sampler", "first", "cpus")
     warm_up = table_in(facts, "warm_up")
-    return Aside(
+    return TrialDetails(
         anonymous_bytes=anonymous if isinstance(anonymous, int) else None,
         cpus=len(cpus) if isinstance(cpus, list) else None,
         foreign_cpu_ratio=_foreign_cpu_ratio(run, record, details),
@@ -256,8 +256,8 @@ def _aside(run: RunDir, record: TrialRecord, details: Json) -> Aside:
     )
 
 
-def _sensor(said: Json) -> Sensor | None:
-    found = Sensor(
+def _sensor(said: Json) -> ReportedSensor | None:
+    found = ReportedSensor(
         rules_loaded=_count(said.get("rules_loaded")),
         rules_failed=_count(said.get("rules_failed")),
         rules_skipped=_count(said.get("rules_skipped")),
@@ -274,7 +274,7 @@ def _sensor(said: Json) -> Sensor | None:
 
 
 @lru_cache(maxsize=256)
-def _shared(sensor: Sensor) -> Sensor:
+def _shared(sensor: ReportedSensor) -> ReportedSensor:
     """One object for all trials that say the same."""
     return sensor
 
@@ -342,14 +342,14 @@ def _ledger(run: RunDir, record: TrialRecord) -> tuple[Ledger | None, str]:
         return None, escape.plain(f"ledger.json makes no sense: {failed}")
 
 
-def threads_of(record: TrialRecord, role: Role) -> list[SutThread]:
+def threads_of(record: TrialRecord, role: ThreadRole) -> list[SutThread]:
     return [thread for thread in record.threads if thread.role == role]
 
 
 def work_of(record: TrialRecord) -> list[float]:
     """Work of each of the threads that do the same: packets that it captured, or, if they are
     workers behind receive threads, flows that it began."""
-    workers = threads_of(record, Role.WORKER)
-    if threads_of(record, Role.RECEIVE):
+    workers = threads_of(record, ThreadRole.WORKER)
+    if threads_of(record, ThreadRole.RECEIVE):
         return [float(t.flows) for t in workers if t.flows is not None]
     return [float(t.captured_packets) for t in workers if t.captured_packets is not None]

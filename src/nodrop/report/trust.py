@@ -25,8 +25,8 @@ from nodrop.report.sentences import (
     reasons_of,
     sentence_of,
 )
-from nodrop.report.story import Source, Story, by_key, once
-from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Sensor, Trial
+from nodrop.report.story import Story, StorySource, by_key, once
+from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, ReportedSensor, StoredTrial
 from nodrop.results.rundir import Records
 from nodrop.results.summary import cell_key, idle_ports, measured_on, not_whole
 from nodrop.untrusted.json_text import list_in, table_in, tables_in
@@ -80,7 +80,7 @@ def trace_changes(story: Story) -> Iterator[Sentence]:
         yield Sentence("trace-changed", said, {"trace": trace})
 
 
-def _unloaded(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:
+def _unloaded(sensor: ReportedSensor, trials: tuple[StoredTrial, ...]) -> Iterator[Sentence]:
     loaded, failed, skipped = sensor.rules_loaded, sensor.rules_failed, sensor.rules_skipped
 
     def said(words: str, **evidence: object) -> Sentence:
@@ -132,7 +132,7 @@ def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
     return tuple(said)
 
 
-def _denied(whose: str, trials: Sequence[Trial]) -> Iterator[Sentence]:
+def _denied(whose: str, trials: Sequence[StoredTrial]) -> Iterator[Sentence]:
     """Losses in a ring that the SUT does not see, beside the drops that it counts itself."""
     books = {trial: trial.record.packets for trial in trials}
     lost = {
@@ -171,7 +171,7 @@ def without_work(story: Story) -> Iterator[Sentence]:
         yield sentence_of("idle-port", evidence, without, ports=words, n=len(found))
 
 
-def calibration_words(source: Source) -> list[tuple[bool, str]]:
+def calibration_words(source: StorySource) -> list[tuple[bool, str]]:
     """Per setup, and per host if there are several, whether all is well, and a sentence. Empty if
     the manifest does not say: the run was made before there were certificates, or by another
     program."""
@@ -182,7 +182,7 @@ def calibration_words(source: Source) -> list[tuple[bool, str]]:
     ]
 
 
-def _hosts(source: Source) -> Mapping[str, Mapping[str, Any]]:
+def _hosts(source: StorySource) -> Mapping[str, Mapping[str, Any]]:
     """Manifests by what stands before their words: of each host, or of a run that names none."""
     manifest = source.run.manifest
     hosts = {f"{escape.plain(name)}: ": host for name, host in measured_on(manifest).items()}
@@ -348,7 +348,7 @@ def _starts(story: Story) -> Iterator[Sentence]:
         yield sentence_of("reset", evidence, every=len(story.trials))
 
 
-def self_test_words(source: Source) -> str:
+def self_test_words(source: StorySource) -> str:
     """A sentence for each host on what the probe proved on its kernel, if it is recorded."""
     said, names = [], ("sent_packets", "readable_packets", "tp_packets", "tp_drops")
     for host, manifest in _hosts(source).items():
@@ -360,7 +360,7 @@ def self_test_words(source: Source) -> str:
     return " ".join(said)
 
 
-def undone(source: Source) -> tuple[list[str], list[str]] | None:
+def undone(source: StorySource) -> tuple[list[str], list[str]] | None:
     """Changes of the host, and those that could not be put back. None = not recorded."""
     if not isinstance(found := source.run.manifest.get("undo"), dict):
         return None
@@ -370,8 +370,8 @@ def undone(source: Source) -> tuple[list[str], list[str]] | None:
 
 def cpus_of_both(story: Story) -> Iterator[Sentence]:
     """Whether the generator and the SUT could use the same CPUs."""
-    shared: list[Trial] = []
-    apart: dict[Trial, str] = {}
+    shared: list[StoredTrial] = []
+    apart: dict[StoredTrial, str] = {}
     for trial in (one for one in story.trials if one.record.sut_cpus):
         record, sut = trial.record, trial.record.sut_cpus or ""
         own, elsewhere = record.generator_cpus, record.cpus_in_common is False
@@ -414,7 +414,7 @@ FOREIGN_CPU_RATIO = 0.25
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherPrograms:
     ratios: tuple[float, ...]
-    crowded: tuple[Trial, ...]
+    crowded: tuple[StoredTrial, ...]
     words: str
 
 

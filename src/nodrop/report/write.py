@@ -49,10 +49,10 @@ from nodrop.report.sections import (
 )
 from nodrop.report.sentences import Sentence, phrase
 from nodrop.report.setups import compared_at_once, conditions
-from nodrop.report.story import Cell, Source, Story, read_story
+from nodrop.report.story import RunCell, Story, StorySource, read_story
 from nodrop.report.tables import Table, on_paper, to_latex, to_markdown, without, write_csv
 from nodrop.report.timeline import numbers_of, timeline
-from nodrop.report.trials import Trial
+from nodrop.report.trials import StoredTrial
 from nodrop.results.capacity import Card, CardLoad
 from nodrop.results.layout import PAGE
 from nodrop.results.trial import MARKS
@@ -111,7 +111,7 @@ def page(story: Story) -> str:
     )
 
 
-def commands(source: Source) -> str:
+def commands(source: StorySource) -> str:
     """The command line that made the run, and the one that writes this report; empty if it is
     not recorded."""
     if not source.command:
@@ -122,7 +122,7 @@ def commands(source: Source) -> str:
     return f"{shlex.join(source.command)}\nnodrop report {shlex.quote(str(run))}"
 
 
-def _differences(story: Story, cells: Sequence[Cell]) -> Sequence[Sequence[Sequence[str]]]:
+def _differences(story: Story, cells: Sequence[RunCell]) -> Sequence[Sequence[Sequence[str]]]:
     """Base → cell → figure → words. Empty if there is one cell alone."""
     family, figures = compared_at_once(story), differences_of(story.cells)
     bases = cells if len(cells) <= MOST_BASES else cells[:1]
@@ -132,7 +132,9 @@ def _differences(story: Story, cells: Sequence[Cell]) -> Sequence[Sequence[Seque
     ]  # fmt: skip
 
 
-def _over_time(story: Story, chosen: Sequence[tuple[Cell, Trial]]) -> list[Mapping[str, Any]]:
+def _over_time(
+    story: Story, chosen: Sequence[tuple[RunCell, StoredTrial]]
+) -> list[Mapping[str, Any]]:
     found = ((c, t, timeline(story.sources[t.source], t)) for c, t in chosen)
     drawn = ((c, t, time_chart([line], f"{t.name} over time")) for c, t, line in found if line)
     return [
@@ -142,14 +144,14 @@ def _over_time(story: Story, chosen: Sequence[tuple[Cell, Trial]]) -> list[Mappi
     ]
 
 
-def _elsewhere(story: Story, chosen: Sequence[tuple[Cell, Trial]]) -> str:
+def _elsewhere(story: Story, chosen: Sequence[tuple[RunCell, StoredTrial]]) -> str:
     """How to fetch samples that are not here."""
     for command in filter(None, (story.sources[t.source].run.elsewhere(t.name) for _, t in chosen)):
         return escape.plain(phrase("elsewhere", command=command), longest=1000)
     return ""
 
 
-def _drawn(story: Story, most: int) -> frozenset[Trial]:
+def _drawn(story: Story, most: int) -> frozenset[StoredTrial]:
     """So many trials, the typical ones first."""
     told = bounded.told(story)
     typical = dict.fromkeys(c.typical for c in story.cells[: bounded.most_told(story)])
@@ -168,7 +170,7 @@ def _own_pictures(story: Story) -> Iterator[Picture]:
         yield from _of_typical(story, cell.typical)
 
 
-def _of_typical(story: Story, trial: Trial) -> Iterator[Picture]:
+def _of_typical(story: Story, trial: StoredTrial) -> Iterator[Picture]:
     # Run names are safe as file names: the trial record allows no other.
     name = f"{trial.source}-{trial.name}" if story.several else trial.name
     if ledger := trial.ledger:
@@ -180,7 +182,7 @@ def _of_typical(story: Story, trial: Trial) -> Iterator[Picture]:
         yield Picture(f"time-{name}", drawn, numbers_of({trial.name: found}))
 
 
-class Part(StrEnum):
+class WrittenPart(StrEnum):
     HTML = "html"
     CSV = "csv"
     MARKDOWN = "markdown"
@@ -188,14 +190,14 @@ class Part(StrEnum):
     FIGURES = "figures"
 
 
-EVERYTHING = frozenset(Part)
+EVERYTHING = frozenset(WrittenPart)
 
 
 def write_report(
     story: Story,
     out: Path | None = None,
     *,
-    only: Collection[Part] = EVERYTHING,
+    only: Collection[WrittenPart] = EVERYTHING,
     columns: Sequence[str] = (),
 ) -> Path:
     """Writes the report into the folder `out` (none: `report` in the first run directory) and
@@ -204,17 +206,17 @@ def write_report(
 
     The same run directories give the same bytes.
     """
-    paper = _on_paper(story, columns) if Part.LATEX in only else ()
+    paper = _on_paper(story, columns) if WrittenPart.LATEX in only else ()
     folder = _made(story.sources[0].run.path, out)
-    if Part.CSV in only:
+    if WrittenPart.CSV in only:
         whole = (figures.cells_table, figures.trials_table, figures.ledger_table)
         for table in (*(made(story) for made in whole), *_own_tables(story)):
             _write_csv(folder, table.name, table)
     for table in paper:
         _write(folder, f"{table.name}.tex", to_latex(table))
-    if Part.MARKDOWN in only:
+    if WrittenPart.MARKDOWN in only:
         _write(folder, "report.md", markdown_report(story))
-    if Part.FIGURES in only:
+    if WrittenPart.FIGURES in only:
         drawn, style = folder.folder("figures"), resource("chart.css")
         with _into(drawn):
             drawn.make(exist_ok=True)
@@ -222,7 +224,7 @@ def write_report(
             for picture in (one for one in pictures(story) if one.chart):
                 _write(drawn, f"{picture.name}.svg", picture.chart.saved(style))
                 _write_csv(drawn, picture.name, picture.table)
-    if Part.HTML not in only:
+    if WrittenPart.HTML not in only:
         return folder.path
     _write(folder, PAGE, page(story))
     return folder.path / PAGE

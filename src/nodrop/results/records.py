@@ -302,7 +302,7 @@ class QueueLevel(Model):
     """Longest time between two looks."""
     fits_times: NotNegative | None = None
     """Multiple of this load that the rings just hold on an undisturbed host, as a queue with the
-    costs of this trial's packets predicts it (ledger/queue.py); null if that queue does not show
+    costs of this trial's packets predicts it (ledger/twin.py); null if that queue does not show
     what the trial showed."""
     roomy_fits_times: NotNegative | None = None
     """Multiple of this load that a ring of 32,768 packets just holds."""

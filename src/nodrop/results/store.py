@@ -62,7 +62,7 @@ class StoreLost(LabProblem):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoredObject:
     """An object, as a store lists it."""
 
     size: int
@@ -125,7 +125,7 @@ class Store:
             raise
         return sorted(_last(one["name"]) for one in found if one["type"] == "directory")
 
-    def files(self, below: str = "") -> dict[str, Entry]:
+    def files(self, below: str = "") -> dict[str, StoredObject]:
         with self._asking():
             root = f"{self._root}/{below}".rstrip("/")
             found = _within(ANSWERS_S, lambda: self._system.find(root, detail=True))
@@ -136,7 +136,7 @@ class Store:
             path = f"{self._root}/{name}"
             return bool(_within(ANSWERS_S, lambda: self._system.isfile(path)))
 
-    def file(self, name: str) -> Entry:
+    def file(self, name: str) -> StoredObject:
         with self._asking():
             return _entry(self._system.info(f"{self._root}/{name}"))
 
@@ -221,11 +221,11 @@ def _within(seconds: float, ask: Callable[[], Any]) -> Any:
     return found
 
 
-def _entry(of: Mapping[str, Any]) -> Entry:
+def _entry(of: Mapping[str, Any]) -> StoredObject:
     size = int(of.get("size") or 0)
     when = of.get("mtime") or of.get("LastModified") or of.get("created")
     stamp = next((str(of[name]) for name in STAMPS if of.get(name)), f"{size} {when}")
-    return Entry(size, stamp)
+    return StoredObject(size, stamp)
 
 
 def _last(name: str) -> str:

@@ -18,7 +18,7 @@ from nodrop.ledger.over_time import duration
 from nodrop.ledger.verdict import INVALID_NAMED, percent
 from nodrop.results.trial import TrialRecord, accelerator_words, count_once
 from nodrop.stats.interval import (
-    Looks,
+    LookPlan,
     Summary,
     by_start,
     half_width,
@@ -211,9 +211,9 @@ def settled(records: Sequence[TrialRecord], asked: Repetitions, sut: Sut) -> boo
     return all(one.reached for one in known(records, asked, sut))
 
 
-def looks(asked: Repetitions, sut: Sut) -> Looks:
+def looks(asked: Repetitions, sut: Sut) -> LookPlan:
     each = asked.each_start(sut)
-    return Looks(first=asked.min // each, last=-(-asked.max // each))
+    return LookPlan(first=asked.min // each, last=-(-asked.max // each))
 
 
 def rule_of(manifest: Mapping[str, Any]) -> tuple[Repetitions, Sut] | None:
@@ -229,7 +229,7 @@ def rule_of(manifest: Mapping[str, Any]) -> tuple[Repetitions, Sut] | None:
         return None
 
 
-def _known(records: Sequence[TrialRecord], until: Until, looks: Looks) -> Known:
+def _known(records: Sequence[TrialRecord], until: Until, looks: LookPlan) -> Known:
     measured = [record for record in records if record.valid]
     found = zip(map(METRICS[until.metric], measured), count_once(measured), strict=True)
     having = [(value, start) for value, start in found if value is not None]
@@ -278,7 +278,7 @@ class CellSummary:
 
 
 def summarize_cells(
-    records: Iterable[TrialRecord], looks: Looks | None = None
+    records: Iterable[TrialRecord], looks: LookPlan | None = None
 ) -> tuple[CellSummary, ...]:
     """One row per cell, in the order of the cells' values and not in that of the trials. `looks`:
     what was seen decided how often they were repeated."""
@@ -373,7 +373,7 @@ def idle_ports(records: Sequence[TrialRecord]) -> Sequence[str]:
     return idle if len(idle) < len(received) else []
 
 
-def _summary(records: Sequence[TrialRecord], looks: Looks | None) -> CellSummary:
+def _summary(records: Sequence[TrialRecord], looks: LookPlan | None) -> CellSummary:
     measured = [r for r in records if r.valid]
     return CellSummary(
         cell=records[0].factors,
@@ -401,7 +401,7 @@ def _beside_loss(measured: Sequence[TrialRecord]) -> dict[str, float]:
 
 
 def _ratios(
-    measured: Sequence[TrialRecord], ratios: Sequence[float | None], looks: Looks | None
+    measured: Sequence[TrialRecord], ratios: Sequence[float | None], looks: LookPlan | None
 ) -> Summary | None:
     found = zip(ratios, count_once(measured), strict=True)
     known = [(ratio, start) for ratio, start in found if ratio is not None]

@@ -36,7 +36,7 @@ from nodrop.results.records import (
     current,
 )
 from nodrop.results.transaction_books import TransactionBooks
-from nodrop.stats.interval import Host
+from nodrop.stats.interval import HostCluster
 from nodrop.untrusted.json_text import NotJson, decode_object, shown
 
 if TYPE_CHECKING:
@@ -586,7 +586,7 @@ def count_once(records: Sequence[TrialRecord]) -> list[Hashable]:
     """The unit that the inferences of a cell count once, for each of its trials: the start of the
     SUT; the host, if several pairs of a fleet measured them."""
     if len({record.measured_on for record in records if record.valid}) > 1:
-        return [Host(0, record.measured_on or "") for record in records]
+        return [HostCluster(0, record.measured_on or "") for record in records]
     return [record.start for record in records]
 
 

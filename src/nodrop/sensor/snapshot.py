@@ -39,7 +39,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ShownSetting:
     """A setting that is shown and not judged."""
 
     what: str
@@ -48,7 +48,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class InterruptLine:
     """An interrupt line of a port's receive queue."""
 
     number: int
@@ -60,7 +60,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class RssSpread:
     """How a NIC chooses the queue of a packet (struct ethtool_rxfh)."""
 
     queues: tuple[int, ...]
@@ -90,7 +90,7 @@ class Feature:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class VethPeer:
     """The other end of a veth."""
 
     name: str
@@ -106,7 +106,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
+class SnapshotPort:
     name: str
     space: int = OURS
     pid: int | None = None
@@ -132,17 +132,17 @@ class Port:
     """Receive queues."""
     combined: bool | None = None
     """A queue that receives sends too, and `ethtool -L` sets both at once."""
-    spread: Spread | None = None
+    spread: RssSpread | None = None
     pauses: tuple[bool, bool] | None = None
     """Obeys pause frames, sends them."""
-    lines: tuple[Line, ...] = ()
+    lines: tuple[InterruptLine, ...] = ()
     rps: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Queue → the CPUs that RPS hands its packets to; queues without are left out."""
     node: int | None = None
     """NUMA node of its slot; -1: the firmware did not say. None: it has no slot."""
     speed_mbit: int | None = None
     duplex: str | None = None
-    peer: Peer | None = None
+    peer: VethPeer | None = None
     """The other end of a veth that somebody captures on; None: it is not known which port that
     is."""
     pcie: Mapping[str, str] = field(default_factory=dict)
@@ -250,7 +250,7 @@ class MemoryHits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class CapturingThread:
     tid: int
     name: str
     allowed: tuple[int, ...]
@@ -302,14 +302,14 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class CapturingProgram:
     """A process that holds packet sockets, or a Suricata."""
 
     pid: int
     name: str
     space: int | None = OURS
     """None: no packet socket is in its namespace."""
-    threads: tuple[Thread, ...] = ()
+    threads: tuple[CapturingThread, ...] = ()
     quotas: tuple[Quota, ...] = ()
     memory_hits: tuple[MemoryHits, ...] = ()
     yaml: Yaml | None = None
@@ -331,7 +331,7 @@ class Program:
         return self.name.lower().startswith(WATCHERS)
 
     @property
-    def capturing(self) -> tuple[Thread, ...]:
+    def capturing(self) -> tuple[CapturingThread, ...]:
         """Suricata's threads that own a capture socket: RX# in autofp, where W# only work."""
         found = [thread for thread in self.threads if thread.captures]
         receivers = [thread for thread in found if thread.name.startswith("RX#")]
@@ -346,10 +346,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    ports: tuple[Port, ...] = ()
+    ports: tuple[SnapshotPort, ...] = ()
     """All of the node's own namespace; of others those that somebody captures on."""
     sockets: tuple[Socket, ...] = ()
-    programs: tuple[Program, ...] = ()
+    programs: tuple[CapturingProgram, ...] = ()
     own_quotas: tuple[Quota, ...] = ()
     """Around the node itself."""
     names: tuple[str, ...] = ()
@@ -367,7 +367,7 @@ class Snapshot:
     """The host is a virtual machine: its PCIe links are emulated."""
     files: Mapping[str, YamlText] = field(default_factory=dict)
     """Configurations that were asked for."""
-    values: tuple[Value, ...] = ()
+    values: tuple[ShownSetting, ...] = ()
     missing: tuple[Missing, ...] = ()
 
     @staticmethod
@@ -375,23 +375,23 @@ class Snapshot:
         """A node's answer, field by field."""
         return _reader().validate_python(look)
 
-    def captures(self) -> Iterator[tuple[Port, Program, Sequence[Socket]]]:
+    def captures(self) -> Iterator[tuple[SnapshotPort, CapturingProgram, Sequence[Socket]]]:
         """Each port with each program that takes all of its packets by sockets of its own, else
         with those that take each packet of every port (tcpdump -i any). One that may not be seen
         has a ring, or it is not known to capture."""
         for port in self.ports:
-            held: dict[Program, list[Socket]] = {}
+            held: dict[CapturingProgram, list[Socket]] = {}
             for one in self.listening(port):
                 known = next((p for p in self.programs if p.pid == one.pid), None)
                 if known is None and one.pid is None and one.blocks:
-                    known = Program(pid=UNSEEN, name=one.owner, space=one.space)
+                    known = CapturingProgram(pid=UNSEEN, name=one.owner, space=one.space)
                 if known is not None and one.captures:
                     held.setdefault(known, []).append(one)
             own = {one: its for one, its in held.items() if any(each.index for each in its)}
             for program, sockets in (own or held).items():
                 yield port, program, sockets
 
-    def listening(self, port: Port) -> list[Socket]:
+    def listening(self, port: SnapshotPort) -> list[Socket]:
         """Sockets that are given every packet of this port."""
         return [
             one
@@ -399,7 +399,7 @@ class Snapshot:
             if one.takes_all and one.space == port.space and one.index in (0, port.index)
         ]
 
-    def captured(self) -> Iterator[Port]:
+    def captured(self) -> Iterator[SnapshotPort]:
         """Ports that a capture program listens on."""
         for port in self.ports:
             if any(found is port for found, _, _ in self.captures()):

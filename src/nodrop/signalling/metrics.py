@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodrop.report.costs import Figure
-from nodrop.report.trials import Trial
+from nodrop.report.trials import StoredTrial
 from nodrop.results.transaction_books import TransactionBooks
 
 Of = Callable[[TransactionBooks], float | None]
 
 
 def _figure(name: str, title: str, unit: str, digits: int, of: Of, help: str) -> Figure:
-    def told(trial: Trial) -> float | None:
+    def told(trial: StoredTrial) -> float | None:
         books = trial.record.transactions
         return None if books is None else of(books)
 

@@ -12,9 +12,9 @@ from nodrop.ledger.verdict import percent
 from nodrop.report import numbers
 from nodrop.report.direct import VerdictCard, VerdictRow
 from nodrop.report.sections import Section
-from nodrop.report.story import Cell, Story
+from nodrop.report.story import RunCell, Story
 from nodrop.report.tables import Field, Table, number, table_of, words
-from nodrop.report.trials import Trial
+from nodrop.report.trials import StoredTrial
 from nodrop.results.transaction_books import TransactionBooks
 from nodrop.signalling.metrics import (
     COMPLETED_PER_S,
@@ -41,21 +41,21 @@ EMM_CAUSES = {
 """Causes of a reject by TS 24.301, 9.9.3.9; 0 is nodrop's own."""
 
 
-def _answered(story: Story) -> list[Cell]:
+def _answered(story: Story) -> list[RunCell]:
     return [cell for cell in story.cells if cell.trials[0].record.transactions is not None]
 
 
-def _books(cell: Cell) -> list[TransactionBooks]:
+def _books(cell: RunCell) -> list[TransactionBooks]:
     """Books of its measured trials."""
     return [books for t in cell.valid if (books := t.record.transactions) is not None]
 
 
-def _median(cell: Cell, name: str) -> float | None:
+def _median(cell: RunCell, name: str) -> float | None:
     known = [value for books in _books(cell) if (value := getattr(books, name)) is not None]
     return median(known) if known else None
 
 
-def _asked_per_s(cell: Cell) -> float | None:
+def _asked_per_s(cell: RunCell) -> float | None:
     known = [
         offered.intended / offered.intended_duration_s
         for trial in cell.trials
@@ -64,13 +64,13 @@ def _asked_per_s(cell: Cell) -> float | None:
     return median(known) if known else None
 
 
-def _least_s(cell: Cell) -> float | None:
+def _least_s(cell: RunCell) -> float | None:
     """The load's own length: no SUT is done sooner."""
     known = [s for trial in cell.trials if (s := trial.record.offered.intended_duration_s)]
     return median(known) if known else None
 
 
-def classes_words(cell: Cell) -> str:
+def classes_words(cell: RunCell) -> str:
     """Failed transactions of all its measured trials, by class."""
     found = Counter[str]()
     for books in _books(cell):
@@ -83,7 +83,7 @@ def classes_words(cell: Cell) -> str:
     return "; ".join(f"{count:,} {name}" for name, count in found.most_common() if count)
 
 
-def sentence(cell: Cell) -> str:
+def sentence(cell: RunCell) -> str:
     """A cell's answer: how many completed, in what time, at what CPU."""
     books = _books(cell)
     if not books:
@@ -127,7 +127,7 @@ def _sentences(story: Story) -> Iterator[str]:
         yield f"Messages of the SUT that it should not have sent: {listed}."
 
 
-CELL_FIELDS: tuple[Field[Cell], ...] = (
+CELL_FIELDS: tuple[Field[RunCell], ...] = (
     words("cell", "Cell", lambda c: c.label),
     number("trials", "n", lambda c: len(c.valid), help="measured trials"),
     number("asked_per_s", "Asked, /s", _asked_per_s, numbers.rate),
@@ -159,7 +159,7 @@ CELL_FIELDS: tuple[Field[Cell], ...] = (
 class _Step:
     """One step of a cell: medians over its trials."""
 
-    def __init__(self, cell: Cell, name: str) -> None:
+    def __init__(self, cell: RunCell, name: str) -> None:
         self.cell, self.name = cell, name
         self._found = [b.steps[name] for b in _books(cell) if name in b.steps]
 
@@ -168,7 +168,7 @@ class _Step:
         return median(known) / 1e3 if known else None
 
 
-def _steps(cell: Cell) -> list[_Step]:
+def _steps(cell: RunCell) -> list[_Step]:
     names = dict.fromkeys(name for books in _books(cell) for name in books.steps)
     return [_Step(cell, name) for name in names]
 
@@ -183,17 +183,17 @@ STEP_FIELDS: tuple[Field[_Step], ...] = (
 )
 
 
-def _phase(trial: Trial, name: str) -> float | None:
+def _phase(trial: StoredTrial, name: str) -> float | None:
     found = trial.aside.phases_s.get(name)
     return float(found) if isinstance(found, int | float) else None
 
 
-def _of_trials(cell: Cell, of: str) -> float | None:
+def _of_trials(cell: RunCell, of: str) -> float | None:
     known = [value for trial in cell.valid if (value := _phase(trial, of)) is not None]
     return median(known) if known else None
 
 
-ACTIVATION_FIELDS: tuple[Field[Cell], ...] = (
+ACTIVATION_FIELDS: tuple[Field[RunCell], ...] = (
     words("cell", "Cell", lambda c: c.label),
     number("boot_s", "Boot, s", lambda c: _of_trials(c, "boot"), numbers.seconds,
            help="until the place runs programs"),
@@ -245,7 +245,7 @@ def _headline(good: int, cells: int) -> str:
     return f"In {good} of {cells} cells every transaction completed."
 
 
-def _row_words(cell: Cell) -> str:
+def _row_words(cell: RunCell) -> str:
     if not _books(cell):
         return "no trial was measured"
     failed, started = _median(cell, "failed") or 0, _median(cell, "started") or 0

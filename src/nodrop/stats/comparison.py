@@ -38,14 +38,14 @@ Runs = NDArray[np.float64]
 """One sorted sample per row."""
 
 
-class Answer(StrEnum):
+class Relation(StrEnum):
     DIFFERENT = "different"
     SAME = "same"
     CANNOT_TELL = "cannot tell"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ComparisonRule:
     """The margins within which two cells are the same, and the family of the comparison."""
 
     absolute: float = 0.0
@@ -67,7 +67,7 @@ class Question:
 class Comparison:
     """`other` against `base`."""
 
-    answer: Answer
+    answer: Relation
     shift: float
     """Median of other − median of base."""
     interval: Interval | None
@@ -83,10 +83,12 @@ class Comparison:
         """Different in how often runs lose: the medians alone would not show it."""
         between = self.interval
         holds_zero = between is not None and between.low <= 0 <= between.high
-        return self.answer is Answer.DIFFERENT and holds_zero
+        return self.answer is Relation.DIFFERENT and holds_zero
 
 
-def compare(base: Sequence[float], other: Sequence[float], asked: Question) -> Comparison | None:
+def compare(
+    base: Sequence[float], other: Sequence[float], asked: ComparisonRule
+) -> Comparison | None:
     """None without values."""
     if not base or not other:
         return None
@@ -94,7 +96,7 @@ def compare(base: Sequence[float], other: Sequence[float], asked: Question) -> C
     apart = apart_bounds(b, o, asked)
     medians = asked.family.median(base), asked.family.median(other)
     return Comparison(
-        answer=tuple(Answer)[int(answers(b, o, asked, apart)[0])],
+        answer=tuple(Relation)[int(answers(b, o, asked, apart)[0])],
         shift=float(median(other)) - float(median(base)),
         interval=_shift(*medians),
         relative=_relative(*medians),
@@ -102,9 +104,9 @@ def compare(base: Sequence[float], other: Sequence[float], asked: Question) -> C
     )
 
 
-def answers(base: Runs, other: Runs, asked: Question, apart: Runs) -> NDArray[np.int64]:
-    """For each row the place of its answer among `Answer`."""
-    different, same, cannot_tell = range(len(Answer))
+def answers(base: Runs, other: Runs, asked: ComparisonRule, apart: Runs) -> NDArray[np.int64]:
+    """For each row the place of its answer among `Relation`."""
+    different, same, cannot_tell = range(len(Relation))
     found = np.full(len(base), cannot_tell)
     b, o = (median_ends(runs, asked.family) for runs in (base, other))
     if b is not None and o is not None:
@@ -118,7 +120,7 @@ def answers(base: Runs, other: Runs, asked: Question, apart: Runs) -> NDArray[np
     return found
 
 
-def apart_bounds(base: Runs, other: Runs, asked: Question) -> Runs:
+def apart_bounds(base: Runs, other: Runs, asked: ComparisonRule) -> Runs:
     """How far the shares of runs above any one value can differ, once the base was moved by the
     margin. Every value has its own test, and all of them must pass, so each may use the whole
     error."""
@@ -296,7 +298,7 @@ class Advice:
     """Fewer cannot answer whatever they show; whether so many do is not known."""
 
 
-def more_runs(base: Sequence[float], other: Sequence[float], asked: Question) -> Advice:
+def more_runs(base: Sequence[float], other: Sequence[float], asked: ComparisonRule) -> Advice:
     """Further runs after which a comparison answers, with a probability of `POWER`.
 
     It leads to the next look that the family has kept some of its error for, and to no other.
@@ -305,7 +307,7 @@ def more_runs(base: Sequence[float], other: Sequence[float], asked: Question) ->
 
 
 @lru_cache(maxsize=4096)
-def _more_runs(base: tuple[float, ...], other: tuple[float, ...], asked: Question) -> Advice:
+def _more_runs(base: tuple[float, ...], other: tuple[float, ...], asked: ComparisonRule) -> Advice:
     have = min(len(base), len(other))
     needed = asked.family.runs_needed()
     if have < needed:
@@ -319,13 +321,13 @@ def _more_runs(base: tuple[float, ...], other: tuple[float, ...], asked: Questio
 
 
 def _answered(
-    base: tuple[float, ...], other: tuple[float, ...], asked: Question, total: int
+    base: tuple[float, ...], other: tuple[float, ...], asked: ComparisonRule, total: int
 ) -> float:
     """How often `total` runs of each cell give an answer."""
     rng = np.random.default_rng(SEED)
     b, o = _drawn(rng, base, total), _drawn(rng, other, total)
     found = answers(b, o, asked, apart_bounds(b, o, asked))
-    return float(np.mean(found != tuple(Answer).index(Answer.CANNOT_TELL)))
+    return float(np.mean(found != tuple(Relation).index(Relation.CANNOT_TELL)))
 
 
 def resolution(values: Sequence[float], family: Family) -> float | None:

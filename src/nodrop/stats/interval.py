@@ -26,7 +26,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Host:
+class HostCluster:
     """If a start of the SUT is asked for, all values of this host count once."""
 
     source: int
@@ -61,7 +61,7 @@ def summarize(
     values: Sequence[float],
     *,
     starts: Sequence[Hashable] | None = None,
-    looks: Looks | None = None,
+    looks: LookPlan | None = None,
 ) -> Summary | None:
     """None if there is nothing to summarize. `starts` names the start of the SUT that each value is
     of, or its host if several measured it; None: each is of its own. `looks`: what was seen decided
@@ -92,7 +92,7 @@ def summarize(
 
 
 def of_hosts(starts: Sequence[Hashable]) -> bool:
-    return any(isinstance(start, Host) for start in starts)
+    return any(isinstance(start, HostCluster) for start in starts)
 
 
 def by_start(values: Sequence[float], starts: Sequence[Hashable]) -> list[float]:
@@ -143,7 +143,7 @@ AT_FIRST = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looks:
+class LookPlan:
     """A figure of a cell may be looked at with `first` runs, with `last`, and any number between.
     More than `last` are allowed and use the bounds of the last look."""
 

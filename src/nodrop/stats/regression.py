@@ -197,7 +197,7 @@ Margin = Callable[[float], float]
 """Level → how much more than it does not matter."""
 
 
-class Verdict(StrEnum):
+class RegressionVerdict(StrEnum):
     WORSE = "worse"
     NO_WORSE = "no worse"
     CANNOT_TELL = "cannot tell"
@@ -215,7 +215,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    verdict: Verdict
+    verdict: RegressionVerdict
     why: Why
     best: tuple[int, int] | None
     """The first value of the best stretch, and the first after it; None of too few values."""
@@ -264,7 +264,7 @@ def _judged(values: Sequence[float], margin: Margin, error: float) -> Judgement:
     begin = bounds[-1][0]
     if not values:
         return Judgement(
-            verdict=Verdict.CANNOT_TELL, why=Why.FEW, best=None, newest=0,
+            verdict=RegressionVerdict.CANNOT_TELL, why=Why.FEW, best=None, newest=0,
             found_ratio=None, places=(), more=values_needed(error / 2),
         )  # fmt: skip
     lasts = [n for n in NEWEST if n <= len(values) - begin]
@@ -278,7 +278,7 @@ def _judged(values: Sequence[float], margin: Margin, error: float) -> Judgement:
         least = min(now, median(values[-NEWEST[-1] :])) if newest > NEWEST[-1] else now
         if least - level > margin(level) and _above(values, bounds, newest) <= error / 2:
             return Judgement(
-                verdict=Verdict.WORSE, why=Why.SEEN, best=best, newest=newest,
+                verdict=RegressionVerdict.WORSE, why=Why.SEEN, best=best, newest=newest,
                 found_ratio=None, places=_with_the_last(values, places), more=0,
             )  # fmt: skip
     return _not_worse(values, places, margin, error)
@@ -346,7 +346,7 @@ def _not_worse(
     else:
         why = Why.SEEN
     return Judgement(
-        verdict=Verdict.NO_WORSE if why is Why.SEEN else Verdict.CANNOT_TELL,
+        verdict=RegressionVerdict.NO_WORSE if why is Why.SEEN else RegressionVerdict.CANNOT_TELL,
         why=why, best=best, newest=highest,
         found_ratio=found, places=places, more=few,
     )  # fmt: skip

@@ -31,7 +31,7 @@ from nodrop.results.records import Detections
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import outcomes, record_words, summarize_cells
 from nodrop.results.trial import MARKS, Live, TrialRecord
-from nodrop.stats.interval import Looks
+from nodrop.stats.interval import LookPlan
 from nodrop.terminal.arguments import laid_out, say, say_json
 from nodrop.terminal.console import (
     cells_table,
@@ -43,7 +43,7 @@ from nodrop.terminal.console import (
     timings_table,
 )
 from nodrop.watch.follow import GrowingRun, search_of
-from nodrop.watch.so_far import Gathered, Row, SoFar, cell_name
+from nodrop.watch.so_far import CellsSoFar, SoFar, SoFarRow, cell_name
 
 UNKNOWN = "–"
 BUSY_RATIO = 0.95
@@ -114,7 +114,7 @@ LOAD = 8
 """Columns of a load that a search chose."""
 
 
-def print_trial(out: Console, number: int, row: Row, *, longest: int = LOAD) -> None:
+def print_trial(out: Console, number: int, row: SoFarRow, *, longest: int = LOAD) -> None:
     """`  9  ▼   5.691X   11,507 packets/s  1.35 % lost  socket ring`: always one line. `longest`:
     columns of the longest name of a cell."""
     unit = f" {row.unit}/s" if out.width >= NARROW else "/s"
@@ -256,7 +256,7 @@ class OnTerminal(PlainLines):
     def __init__(self, out: Console) -> None:
         super().__init__(out)
         self.display = Display(console=out, auto_refresh=False, transient=True)
-        self.gathered = Gathered(None)
+        self.gathered = CellsSoFar(None)
         self.now = ""
         self.reading: Live | None = None
         self.longest = LOAD
@@ -267,7 +267,7 @@ class OnTerminal(PlainLines):
         super().plan_started(plan, directory=directory, earlier=earlier)
         self.longest = max(LOAD, *(len(cell_name(cell.factors)) for cell in plan.cells))
         if plan.searched_by is not None:
-            self.gathered = Gathered(search_of(GrowingRun.open(directory).manifest()))
+            self.gathered = CellsSoFar(search_of(GrowingRun.open(directory).manifest()))
         for record in earlier:
             self.gathered.add(record)
         self.begin = []
@@ -325,7 +325,7 @@ class OnTerminal(PlainLines):
 
     def _tell(self, trial: TrialInput, record: TrialRecord) -> None:
         del trial
-        row = Row.of(record)
+        row = SoFarRow.of(record)
         self.longest = max(self.longest, len(row.name))
         print_trial(self.out, len(self.done), row, longest=self.longest)
 
@@ -342,7 +342,7 @@ class JsonLines(Progress):
 
     def __init__(self, out: TextIO) -> None:
         self.out = out
-        self.looks: Looks | None = None
+        self.looks: LookPlan | None = None
 
     def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
         self.looks = plan.looks
@@ -389,7 +389,7 @@ class JsonLines(Progress):
         self.out.flush()
 
 
-def print_cells(records: Sequence[TrialRecord], looks: Looks | None) -> None:
+def print_cells(records: Sequence[TrialRecord], looks: LookPlan | None) -> None:
     """The table a run ends with, on stdout."""
     rows = summarize_cells(records, looks)
     console().print(cells_table(rows))

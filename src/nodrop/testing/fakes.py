@@ -4,7 +4,7 @@
     ... run a trial with FakeLab(world), FakeSetup(world), FakeSut(world), FakeLoad(world) ...
     assert world.words == ["lab up", "provision", "prepare load", "launch", ...]
 
-The packets go the whole way: intended → sent → arrived → captured → decoded, as `World` says.
+The packets go the whole way: intended → sent → arrived → captured → decoded, as `FakeWorld` says.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from typing_extensions import is_typeddict
 
 from nodrop.errors import TrialFailed
 from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.protocol import ProbeResult, SampleRow, TraceResult
 from nodrop.testbed.hosts.api import (
-    Action,
     AnyJob,
     Completed,
     Host,
     HostProcess,
     Json,
+    LabPort,
     Link,
-    Port,
     SpawnRequest,
+    UndoAction,
     UndoJournal,
 )
 from nodrop.testbed.images.image_tree import Bits
@@ -77,7 +77,7 @@ from nodrop.testbed.setups.api import (
 from nodrop.testbed.setups.contained import LocalView
 from nodrop.testbed.suts.api import Drained, Readiness, Sut, SutCounters
 
-# A lab, its hosts and their jobs without a machine, all of one `World` that notes each step.
+# A lab, its hosts and their jobs without a machine, all of one `FakeWorld` that notes each step.
 
 Event = TypeVar("Event")
 
@@ -121,7 +121,7 @@ TX_PORT, RX_PORT = "ndtx0", "ndrx0"
 
 
 @dataclass(slots=True, kw_only=True)
-class World:
+class FakeWorld:
     """State that the fakes share."""
 
     intended_packets: int = 1000
@@ -157,11 +157,11 @@ class FakeJournal:
 
     label = "fake"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakeWorld) -> None:
         self._world = world
         self.entries: list[tuple[str, tuple[str, ...]]] = []
 
-    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
+    def push(self, *, what: str, action: UndoAction, arguments: Sequence[str] = ()) -> None:
         self.entries.append((what, (action, *arguments)))
 
     def process(self, pid: int, what: str) -> None:
@@ -177,7 +177,7 @@ class FakeJob:
 
     pid = far_pid = 0
 
-    def __init__(self, world: World, spec: Mapping[str, Any]) -> None:
+    def __init__(self, world: FakeWorld, spec: Mapping[str, Any]) -> None:
         self.ready: Json = {}
         self._world = world
         self._spec = dict(spec)
@@ -224,7 +224,7 @@ class FakeHost:
     clock_offset_ns = 0
     here = True
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: FakeWorld, name: str) -> None:
         self.name = name
         self._world = world
 
@@ -283,7 +283,7 @@ class FakeLab(Lab):
     name = "fake"
     ports = (TX_PORT, RX_PORT)
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakeWorld) -> None:
         self._world = world
 
     def carrying(self, frame_bytes: int) -> FakeLab:
@@ -300,8 +300,8 @@ class FakeLab(Lab):
         self._world.say("lab up")
         try:
             yield Link(
-                tx=Port(host=FakeHost(self._world, "tx"), name=TX_PORT),
-                rx=Port(host=FakeHost(self._world, "rx"), name=RX_PORT),
+                tx=LabPort(host=FakeHost(self._world, "tx"), name=TX_PORT),
+                rx=LabPort(host=FakeHost(self._world, "rx"), name=RX_PORT),
             )
         finally:
             self._world.say("lab down")
@@ -311,8 +311,8 @@ class FakeLab(Lab):
 
 
 if TYPE_CHECKING:  # mypy holds the fakes to the seams they stand in for
-    _LAB: Lab = FakeLab(World())
-    _JOURNAL: UndoJournal = FakeJournal(World())
+    _LAB: Lab = FakeLab(FakeWorld())
+    _JOURNAL: UndoJournal = FakeJournal(FakeWorld())
 
 
 FRAME_BYTES = 100
@@ -322,7 +322,7 @@ NO_FRAGMENTS = Fragments(offered_packets=0, absorbed_packets=0, datagrams=0, hel
 class FakeProcess(LocalView):
     """A Process; its PID is the test's own."""
 
-    def __init__(self, world: World, near: Host, work: Path) -> None:
+    def __init__(self, world: FakeWorld, near: Host, work: Path) -> None:
         self.root = HostProcess(near, os.getpid())
         self.work = work
         self.own_cgroup = False
@@ -359,7 +359,7 @@ class FakeEnv:
     capture_interfaces: Sequence[str] = (RX_PORT,)
     work_inside = "/run/nodrop"
 
-    def __init__(self, world: World, nic: Port, bits: Bits | None, work: Path) -> None:
+    def __init__(self, world: FakeWorld, nic: LabPort, bits: Bits | None, work: Path) -> None:
         self.nic = nic
         self.near = self.host = nic.host
         self.bits = bits
@@ -397,7 +397,7 @@ class FakeSetup:
     heeds_cpus = True
     several_ports = False
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakeWorld) -> None:
         self._world = world
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
@@ -420,7 +420,7 @@ class FakeSetup:
 class FakeRunning:
     """A RunningSut that sees what arrived."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: FakeWorld, process: Process) -> None:
         self.process = process
         self._world = world
         self._marked_offers = 0
@@ -473,7 +473,7 @@ class FakeSut:
     holds_packets: int | None = None
     rest_seen_s: float | None = None
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakeWorld) -> None:
         self._world = world
 
     def needs_bits(self) -> str | None:
@@ -485,7 +485,7 @@ class FakeSut:
     def files(self) -> Mapping[str, Path]:
         return {}
 
-    def role(self, thread: str) -> Role | None:
+    def role(self, thread: str) -> ThreadRole | None:
         return None
 
     def launch(self, env: Env) -> FakeRunning:
@@ -502,7 +502,7 @@ class FakeOfferer:
     processes: Sequence[HostProcess] = ()
     flows: OfferedFlows = "new"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakeWorld) -> None:
         self.intended_packets = world.intended_packets
         self._world = world
 
@@ -537,7 +537,7 @@ class FakeLoad:
     writes_dst_macs = False
     senders = 0
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakeWorld) -> None:
         self._world = world
 
     def problems(self) -> Sequence[str]:
@@ -586,6 +586,6 @@ class FakeLoad:
 
 
 if TYPE_CHECKING:  # mypy holds the fakes to the seams they stand in for
-    _SETUP: Setup = FakeSetup(World())
-    _SUT: Sut = FakeSut(World())
-    _LOAD: LoadGenerator = FakeLoad(World())
+    _SETUP: Setup = FakeSetup(FakeWorld())
+    _SUT: Sut = FakeSut(FakeWorld())
+    _LOAD: LoadGenerator = FakeLoad(FakeWorld())

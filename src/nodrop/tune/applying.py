@@ -21,7 +21,7 @@ from typing import Any
 from nodrop import plugins
 from nodrop.config.options import shown
 from nodrop.errors import BadInput, LabProblem, NodropError
-from nodrop.testbed.hosts.api import Action, UndoJournal
+from nodrop.testbed.hosts.api import UndoAction, UndoJournal
 from nodrop.testbed.hosts.local import run_command
 from nodrop.tune import device as kernel
 from nodrop.tune.device import HOST, Device, Knob, Piece, Raw, rank
@@ -39,7 +39,7 @@ States = dict[Piece, Raw]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class KnobStep:
     """A knob of one port, or of the host."""
 
     knob: Knob
@@ -59,7 +59,7 @@ class Step:
 class Done:
     """A step that was taken."""
 
-    step: Step
+    step: KnobStep
     found: str
     """The value that was read back."""
     left: Sequence[Raw] = ()
@@ -114,7 +114,7 @@ class State:
         )
 
 
-class Refused(BadInput):
+class RefusedValue(BadInput):
     """The kernel or the driver does not take a value. What was set before it is put back."""
 
 
@@ -159,7 +159,7 @@ def parse(words: Sequence[str], knobs: Sequence[Knob] = KNOBS) -> list[tuple[Kno
 
 def plan(
     device: Device, asked: Sequence[tuple[Knob, str]], ports: Sequence[str]
-) -> tuple[Step, ...]:
+) -> tuple[KnobStep, ...]:
     """In the order of writing. BadInput if a knob is not there, or a value cannot be right."""
     found = [
         _step(device, knob, value, port)
@@ -172,7 +172,7 @@ def plan(
     )
 
 
-def _step(device: Device, knob: Knob, value: str, port: str) -> Step:
+def _step(device: Device, knob: Knob, value: str, port: str) -> KnobStep:
     pieces = knob.pieces(device, port)
     driver = device.driver(port) if port else ""
     if not pieces:
@@ -185,7 +185,7 @@ def _step(device: Device, knob: Knob, value: str, port: str) -> Step:
         then = knob.shown(knob.edit(raw, value) for raw in raws)
     except ValueError as error:
         raise BadInput(f"{knob.id}={value}: {error}") from None
-    return Step(
+    return KnobStep(
         knob=knob,
         port=port,
         value=value,
@@ -206,7 +206,7 @@ def values(device: Device, port: str, knobs: Sequence[Knob] = KNOBS) -> Iterator
 # --- apply ----------------------------------------------------------------------------------------
 
 
-def snapshot(device: Device, steps: Sequence[Step]) -> States:
+def snapshot(device: Device, steps: Sequence[KnobStep]) -> States:
     """All of each port, and the host's pieces that are to change."""
     ports = dict.fromkeys(step.port for step in steps if step.port)
     pieces = [one for port in ports for one in device.pieces(port)]
@@ -215,7 +215,7 @@ def snapshot(device: Device, steps: Sequence[Step]) -> States:
     return {one: raw for one, raw in pairs if raw is not None}
 
 
-def apply(device: Device, steps: Sequence[Step]) -> Applied:
+def apply(device: Device, steps: Sequence[KnobStep]) -> Applied:
     """Writes and reads back. The caller has journaled what stood there, and puts it back if this
     raises."""
     applied = Applied()
@@ -235,7 +235,7 @@ def apply(device: Device, steps: Sequence[Step]) -> Applied:
     return applied
 
 
-def _write(device: Device, step: Step) -> None:
+def _write(device: Device, step: KnobStep) -> None:
     for piece in step.pieces:
         raw = device.read(piece)
         if raw is None:
@@ -246,19 +246,19 @@ def _write(device: Device, step: Step) -> None:
         try:
             device.write(piece, wanted)
         except PermissionError:
-            raise Refused(
+            raise RefusedValue(
                 f"{step.where}: {step.knob.id}: this user may not set it",
                 hint="run as root, or with CAP_NET_ADMIN; nothing was changed",
             ) from None
         except OSError as error:
             words = _words(step) or error.strerror or str(error)
-            raise Refused(
+            raise RefusedValue(
                 f"{step.where}: {step.knob.id}={step.value} is refused: {words}",
                 hint="nothing was changed",
             ) from None
 
 
-def _words(step: Step) -> str:
+def _words(step: KnobStep) -> str:
     """The driver's words on a value that it has just refused, from the program that asks for it by
     hand: an ioctl and a file of /sys answer by number alone."""
     by_hand = step.knob.by_hand(step.port, step.value).split()
@@ -269,7 +269,7 @@ def _words(step: Step) -> str:
     return next((line.partition(": ")[2] or line for line in lines if line), "")
 
 
-def _along(before: States, after: States, steps: Sequence[Step]) -> Iterator[str]:
+def _along(before: States, after: States, steps: Sequence[KnobStep]) -> Iterator[str]:
     asked = {(step.port, step.knob.id) for step in steps}
     for port, knob, was, now in differences(before, after):
         if (port, knob.id) not in asked:
@@ -370,7 +370,7 @@ def settle(device: Device, goal: Mapping[Piece, Raw]) -> dict[Piece, str]:
 # --- identity -------------------------------------------------------------------------------------
 
 
-def state_of(steps: Sequence[Step], before: States, earlier: State | None = None) -> State:
+def state_of(steps: Sequence[KnobStep], before: States, earlier: State | None = None) -> State:
     """State to be journaled ahead of these steps. With an earlier tuning of the same namespace,
     what that has left counts as set by us, and its originals stay the originals."""
     originals = dict(before)
@@ -457,12 +457,12 @@ def tuned(
     if not of_host:
         yield again
         return
-    live = kernel.Live()
+    live = kernel.LiveDevice()
     steps = plan(live, of_host, [HOST])
     before = snapshot(live, steps)
     journal.push(
         what=f"{', '.join(step.knob.id for step in steps)} of the host",
-        action=Action.RESTORE_SETTINGS,
+        action=UndoAction.RESTORE_SETTINGS,
         arguments=[state_of(steps, before).text()],
     )
     try:
@@ -473,7 +473,7 @@ def tuned(
 
 
 def _set(wanted: Asked, ports: Sequence[str]) -> None:
-    live = kernel.Live()
+    live = kernel.LiveDevice()
     _must_hold(apply(live, plan(live, wanted, ports)).done)
 
 

@@ -168,7 +168,7 @@ OWN_SPACE = Path("/proc/thread-self/ns/net")
 PORTS = Path("/sys/class/net")
 
 
-class Live:
+class LiveDevice:
     """A `Device`: the network namespace of this thread."""
 
     def __init__(self, root: Path = Path("/")) -> None:

@@ -13,15 +13,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 from nodrop.errors import LabProblem, NodropError, signals_held
-from nodrop.testbed.hosts.api import Action
+from nodrop.testbed.hosts.api import UndoAction
 from nodrop.testbed.hosts.journal import DiskJournal, journals, new_label, tuned_folder
 from nodrop.testbed.hosts.local import run_command
 from nodrop.tune import device as kernel
 from nodrop.tune.applying import (
     Applied,
+    KnobStep,
     Restored,
     State,
-    Step,
     apply,
     renamed,
     restore,
@@ -78,7 +78,7 @@ def tunings(*, killed: bool = False) -> Tunings:
 def _read(journal: DiskJournal) -> Tuning | None:
     with suppress(FileNotFoundError):
         changes = journal.changes()
-        found = [one for one in changes if one.action == Action.RESTORE_SETTINGS]
+        found = [one for one in changes if one.action == UndoAction.RESTORE_SETTINGS]
         if not found:  # it went with the last boot, or nothing was written yet
             journal.remove()
             return None
@@ -86,7 +86,7 @@ def _read(journal: DiskJournal) -> Tuning | None:
     return None
 
 
-def apply_and_keep(device: Device, steps: Sequence[Step]) -> Applied:
+def apply_and_keep(device: Device, steps: Sequence[KnobStep]) -> Applied:
     """Journals, writes, reads back. Whatever goes wrong, all is as before."""
     earlier = next((one for one in tunings().whole if one.state.space == kernel.own_space()), None)
     before = snapshot(device, steps)
@@ -99,7 +99,9 @@ def apply_and_keep(device: Device, steps: Sequence[Step]) -> Applied:
             hint="run `nodrop tune restore`",
         ) from None
     with journal:
-        journal.push(what=_what(state), action=Action.RESTORE_SETTINGS, arguments=[state.text()])
+        journal.push(
+            what=_what(state), action=UndoAction.RESTORE_SETTINGS, arguments=[state.text()]
+        )
         try:
             applied = apply(device, steps)
         except NodropError:
@@ -118,7 +120,7 @@ def apply_and_keep(device: Device, steps: Sequence[Step]) -> Applied:
 
 def _keep(state: State) -> None:
     journal = DiskJournal.create(f"tuned-{new_label()}", folder=tuned_folder())
-    journal.push(what=_what(state), action=Action.RESTORE_SETTINGS, arguments=[state.text()])
+    journal.push(what=_what(state), action=UndoAction.RESTORE_SETTINGS, arguments=[state.text()])
     journal.close()
 
 
@@ -158,7 +160,7 @@ def main(text: str, *flags: str) -> int:
             restored = Restored(done=["its network namespace is gone, and its settings with it"])
         else:
             state, gone = renamed(state)
-            restored = restore(kernel.Live(), state, overwrite=OVERWRITE in flags)
+            restored = restore(kernel.LiveDevice(), state, overwrite=OVERWRITE in flags)
             restored.done += gone
     except (NotJson, ValueError, TypeError, OSError, NodropError) as error:
         restored = Restored(failed=[str(error)])

@@ -26,7 +26,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WRITABLE_BY_OTHERS = 0o022
 
 
-class Refused(OSError):
+class RefusedFile(OSError):
     """Something is there and is not used; `strerror` says why."""
 
     def __init__(self, path: Path, why: str) -> None:
@@ -57,7 +57,7 @@ class Folder:
                 for entry in entries:
                     found.append(entry.name)
                     if len(found) > most:
-                        raise Refused(self.path, f"has more than {most:,} entries{_more()}")
+                        raise RefusedFile(self.path, f"has more than {most:,} entries{_more()}")
         except FileNotFoundError:
             return []
         return sorted(found)
@@ -156,7 +156,7 @@ class Folder:
         if found.st_nlink > 1 or found.st_uid != os.geteuid():
             os.close(descriptor)
             whose = "has a second name" if found.st_nlink > 1 else f"belongs to user {found.st_uid}"
-            raise Refused(self.path / name, f"{whose}: it is not written to")
+            raise RefusedFile(self.path / name, f"{whose}: it is not written to")
         return os.fdopen(descriptor, "rb+", buffering=0)
 
     def rename(self, old: str, new: str) -> None:
@@ -224,7 +224,7 @@ class Folder:
                     inner = os.open(step, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
                 except OSError as error:
                     if stat.S_ISLNK(_mode_at(name, handle)):
-                        raise Refused(where, "is a link, which is not followed") from None
+                        raise RefusedFile(where, "is a link, which is not followed") from None
                     raise OSError(error.errno, error.strerror, str(where)) from None
                 os.close(handle)
                 handle = inner
@@ -287,9 +287,9 @@ def bounded_lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
     while line := file.readline(most + 1):
         left -= len(line)
         if len(line) > most:
-            raise Refused(path, f"has a line of more than {json_text.said(most)}{_more()}")
+            raise RefusedFile(path, f"has a line of more than {json_text.said(most)}{_more()}")
         if left < 0:
-            raise Refused(
+            raise RefusedFile(
                 path, f"has more than {json_text.said(json_text.LINES_FILE_BYTES)}{_more()}"
             )
         yield line
@@ -301,9 +301,9 @@ def _opened(name: str, flags: int, path: Path, *, within: int, mode: int = 0o666
         descriptor = os.open(name, flags | _PLAIN, mode, dir_fd=within)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise Refused(path, "is a link, which is not followed") from None
+            raise RefusedFile(path, "is a link, which is not followed") from None
         if error.errno == errno.ENXIO:
-            raise Refused(path, "is no regular file") from None  # a FIFO or socket, for writing
+            raise RefusedFile(path, "is no regular file") from None  # a FIFO or socket, for writing
         raise OSError(error.errno, error.strerror, str(path)) from None
     _must_be_regular(descriptor, path)
     return descriptor
@@ -316,16 +316,16 @@ def _must_be_regular(descriptor: int, path: Path) -> None:
     os.close(descriptor)
     if stat.S_ISDIR(kind):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise Refused(path, "is no regular file")
+    raise RefusedFile(path, "is no regular file")
 
 
 def _whole(file: BinaryIO, path: Path, most_bytes: int) -> bytes:
     most = json_text.raised(most_bytes)
     content: bytes | None = file.read(most + 1)
     if content is None:  # /proc/kmsg is a regular file, and nothing is waited for
-        raise Refused(path, "has nothing to read now")
+        raise RefusedFile(path, "has nothing to read now")
     if len(content) > most:
-        raise Refused(path, f"is larger than {json_text.said(most)}{_more()}")
+        raise RefusedFile(path, f"is larger than {json_text.said(most)}{_more()}")
     return content
 
 
@@ -343,5 +343,5 @@ def _mode_at(name: str, handle: int) -> int:
 def _component(name: str) -> str:
     """One step down and nothing else."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise Refused(Path(name.replace("\0", "\\0")), "is no name of a file")
+        raise RefusedFile(Path(name.replace("\0", "\\0")), "is no name of a file")
     return name

@@ -22,7 +22,7 @@ from nodrop.results.summary import Eta, Remaining, record_words
 from nodrop.results.trial import MARKS, Live, RecordError, TrialRecord, mark_of
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member, plain
-from nodrop.watch.so_far import Gathered, Row, SoFar
+from nodrop.watch.so_far import CellsSoFar, SoFar, SoFarRow
 
 TAIL_BYTES = 64 * 1024
 """A reading is half a kilobyte."""
@@ -164,14 +164,14 @@ _CELL = re.compile(r"^\d+-(?:(.*)-)?r\d+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedTrial:
     """A trial that has ended."""
 
     run: str
     mark: str
     """`good`, `loss`, `failed` or `void`, as in the report."""
     words: str
-    row: Row
+    row: SoFarRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +192,9 @@ class View:
     search."""
     counts: Mapping[str, int]
     """Trials that have ended, by mark."""
-    ended: tuple[Ended, ...]
+    ended: tuple[EndedTrial, ...]
     """The last ones, in the order in which they were measured."""
-    new: tuple[Ended, ...]
+    new: tuple[EndedTrial, ...]
     """All that ended since the last look."""
     goes_on: bool
     """A process holds the lock of the run directory."""
@@ -263,14 +263,14 @@ class View:
 
 
 @dataclass(slots=True)
-class Follower:
+class RunFollower:
     """Looks at one run directory again and again; each look reads what is new."""
 
     run: GrowingRun
     _marks: dict[str, str] = field(default_factory=dict)
     """Run → mark, of every trial that has ended."""
     _counts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(MARKS, 0)))
-    _last: tuple[Ended, ...] = ()
+    _last: tuple[EndedTrial, ...] = ()
     _eta: Eta = field(default_factory=lambda: Eta(guess_s=GUESS_S))
     _order: object = field(default_factory=object)
     """Order of the manifest when it was last read."""
@@ -286,10 +286,10 @@ class Follower:
     _round: int = 1
     _spent_s: dict[str, float] = field(default_factory=dict)
     """Run → seconds that the trial took, in a search."""
-    _gathered: Gathered = field(default_factory=lambda: Gathered(None))
+    _gathered: CellsSoFar = field(default_factory=lambda: CellsSoFar(None))
 
     @classmethod
-    def of(cls, path: Path) -> Follower:
+    def of(cls, path: Path) -> RunFollower:
         return cls(GrowingRun.open(path))
 
     def look(self) -> View:
@@ -348,7 +348,7 @@ class Follower:
         most = None if self._search else _most_trials(manifest)
         self._most = most if most is not None and most > self._total else None
 
-    def _end(self, record: TrialRecord) -> Ended:
+    def _end(self, record: TrialRecord) -> EndedTrial:
         run, mark = record.run, mark_of(record)
         if run in self._marks:
             self._counts[self._marks[run]] -= 1  # repeated: the last one counts
@@ -362,8 +362,8 @@ class Follower:
             self._cells[cell_of(run)] -= 1
         self._gathered.add(record)
         words = plain(record_words(record), longest=1000)
-        row = Row.of(record)
-        return Ended(run=plain(run), mark=mark, words=words, row=row)
+        row = SoFarRow.of(record)
+        return EndedTrial(run=plain(run), mark=mark, words=words, row=row)
 
     def _time(self, run: str) -> None:
         took_s = None if run in self._marks else self.run.took_s(run)

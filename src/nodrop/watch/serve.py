@@ -22,7 +22,7 @@ from importlib.resources import files
 from typing import Any
 
 from nodrop.errors import BadInput
-from nodrop.watch.follow import Follower, View
+from nodrop.watch.follow import RunFollower, View
 
 LOOPBACK = "127.0.0.1"
 LOOK_S = 0.5
@@ -44,7 +44,7 @@ END_S = 0.1
 class Board:
     """The newest view, for every viewer at once: the run directory is read by one thread."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: RunFollower) -> None:
         self._follower = follower
         self._changed = threading.Condition()
         self._event = event_of(follower.look())
@@ -250,7 +250,7 @@ class ServedPage:
 
 
 @contextmanager
-def serve_page(follower: Follower, *, port: int = 0) -> Iterator[ServedPage]:
+def serve_page(follower: RunFollower, *, port: int = 0) -> Iterator[ServedPage]:
     """Serves while the context lasts."""
     token = secrets.token_urlsafe(16)
     board = Board(follower)

@@ -111,7 +111,7 @@ class _Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class SoFarRow:
     """One trial that has ended, in the columns of a terminal."""
 
     mark: str
@@ -129,7 +129,7 @@ class Row:
     sut_cpu_s: float | None
 
     @classmethod
-    def of(cls, record: TrialRecord) -> Row:
+    def of(cls, record: TrialRecord) -> SoFarRow:
         mark, asked, books = mark_of(record), record.searched, record.transactions
         late = record.offered.schedule_error_us
         name = cell_name(record.cell)
@@ -158,7 +158,7 @@ class Row:
         )
 
 
-class Gathered:
+class CellsSoFar:
     """The trials of a run by cell. What was looked at is not worked out again."""
 
     def __init__(self, search: Search | None) -> None:

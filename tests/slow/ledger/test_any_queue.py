@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodrop.ledger.filling import filling
-from nodrop.ledger.level import Look
-from nodrop.ledger.queue import Observation, Queue, Reader, Sends, limit_times, reproduced
+from nodrop.ledger.level import RingLook
+from nodrop.ledger.twin import Queue, Reader, RingObservation, Sends, limit_times, reproduced
 
 COUNTS = st.integers(0, 5000)
 
@@ -23,7 +23,7 @@ def queues(draw: st.DrawFn) -> Queue:
         at_ns += draw(st.sampled_from([0, 1, 1_000, 1_000_000, 4_000_000, 300_000_000]))
         arrived += draw(st.sampled_from([0, 0, 1, 3, 40, 4_000]))
         dropped = min(arrived, dropped + draw(st.sampled_from([0, 0, 0, 2, 700])))
-        looks.append(Look(at_ns, draw(COUNTS), draw(st.integers(0, 200)), arrived, dropped))
+        looks.append(RingLook(at_ns, draw(COUNTS), draw(st.integers(0, 200)), arrived, dropped))
     step_ns = max(1, at_ns // 3)
     times = st.integers(0, step_ns)
     readers = [
@@ -49,7 +49,7 @@ def queues(draw: st.DrawFn) -> Queue:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(queues(), min_size=1, max_size=3), st.booleans())
 def test_any_looks_have_an_answer(several: list[Queue], faster: bool) -> None:
-    one = Observation(load=1.0, queues=several, faster=faster)
+    one = RingObservation(load=1.0, queues=several, faster=faster)
     found = reproduced(one)
     assert found is None or found.twin >= 0
     times = limit_times(one)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop.testbed.hosts.api import Link, Port
+from nodrop.testbed.hosts.api import LabPort, Link
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
-from nodrop.testbed.labs.bridge import addresses
+from nodrop.testbed.labs.split import addresses
 from nodrop.testbed.load.api import LoadGenerator
 from nodrop.testbed.load.replay import Replay
 from nodrop.testbed.load.tcpreplay import Tcpreplay
@@ -83,7 +83,7 @@ def test_another_file_of_that_name_is_another_trace(tmp_path: Path) -> None:
 def test_the_sender_writes_no_addresses_over_those(tmp_path: Path) -> None:
     north = capture(tmp_path / "a.pcap", begins_s=1, sizes=[10])
     host = LocalHost(name="here", node=find_node_binary(), label="t")
-    port = Port(host=host, name="lo")
+    port = LabPort(host=host, name="lo")
     link = Link(tx=port, rx=port, dst_macs=addresses(2))
     for trace, written in ((str(north), addresses(2)), ([str(north), str(north)], [])):
         assert Replay({"trace": trace}, base=tmp_path).spec(link)["dst_macs"] == list(written)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nodrop.errors import BadInput
 from nodrop.report.story import read_story
-from nodrop.report.write import Part, write_report
+from nodrop.report.write import WrittenPart, write_report
 from nodrop.untrusted.folder import Folder
 from tests.made.rundirs import Fake, make_run
 
@@ -57,7 +57,7 @@ def test_any_value_may_be_anything(
     container[key] = data.draw(JSON, label="value")
     lines[number] = json.dumps(found)
     path.write_text("\n".join(lines) + "\n")
-    assert write_report(read_story([spoilt]), spoilt / "report", only=[Part.HTML]).is_file()
+    assert write_report(read_story([spoilt]), spoilt / "report", only=[WrittenPart.HTML]).is_file()
 
 
 @pytest.mark.parametrize("value", [[], {}, "x", [7]], ids=str)
@@ -72,7 +72,7 @@ def test_a_number_of_the_books_that_is_none(
         found["accounts"][-1][name] = value
         path.write_text(json.dumps(found))
     assert "ledger.json makes no sense" in write_report(
-        read_story([spoilt]), tmp_path / "out", only=[Part.HTML]
+        read_story([spoilt]), tmp_path / "out", only=[WrittenPart.HTML]
     ).read_text(encoding="utf-8")
 
 
@@ -88,7 +88,7 @@ def test_any_byte_may_be_any_other(
     at = data.draw(st.integers(0, len(content) - 1))
     content[at : at + data.draw(st.integers(0, 30))] = data.draw(st.binary(max_size=9))
     path.write_bytes(content)
-    assert write_report(read_story([spoilt]), spoilt / "report", only=[Part.HTML]).is_file()
+    assert write_report(read_story([spoilt]), spoilt / "report", only=[WrittenPart.HTML]).is_file()
 
 
 def test_rows_that_cannot_be_read_are_named_and_left_out(small: Path, tmp_path: Path) -> None:

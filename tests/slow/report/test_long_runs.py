@@ -16,7 +16,7 @@ import pytest
 
 from nodrop.report import bounded, write
 from nodrop.report.story import read_story
-from nodrop.report.write import Part, write_report
+from nodrop.report.write import WrittenPart, write_report
 from nodrop.results.rundir import made
 from nodrop.untrusted.folder import Folder
 from tests.made.long_runs import make_long_run
@@ -47,18 +47,20 @@ def long_run(out: Path, repetitions: int, cells: int = 3, *, samples: bool = Tru
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize(
     ("short", "repetitions", "cells", "part"),
-    [((12, 3), 30, 3, Part.FIGURES), ((2, 10), 2, 30, Part.CSV)],
+    [((12, 3), 30, 3, WrittenPart.FIGURES), ((2, 10), 2, 30, WrittenPart.CSV)],
 )
 def test_the_page_is_bounded_and_the_csv_is_whole(
-    short: tuple[int, int], repetitions: int, cells: int, part: Part, tmp_path: Path
+    short: tuple[int, int], repetitions: int, cells: int, part: WrittenPart, tmp_path: Path
 ) -> None:
     shorter = page_of(long_run(tmp_path / "a", *short))
     run = long_run(tmp_path / "b", repetitions, cells)
-    found = write_report(read_story([run]), only={Part.HTML, Part.MARKDOWN, part})
+    found = write_report(read_story([run]), only={WrittenPart.HTML, WrittenPart.MARKDOWN, part})
     html, n = found.read_text(encoding="utf-8"), repetitions * cells
     assert len(html) <= len(shorter) * 1.3
     assert f"{n - 12} more in trials.csv" in html
-    for name in {Part.CSV: ("trials.csv",), Part.FIGURES: ("figures/loss.csv",)}[part]:
+    for name in {WrittenPart.CSV: ("trials.csv",), WrittenPart.FIGURES: ("figures/loss.csv",)}[
+        part
+    ]:
         with (found.parent / name).open(encoding="utf-8", newline="") as file:
             assert len(list(csv.DictReader(file))) == n
     markdown = (found.parent / "report.md").read_text(encoding="utf-8")
@@ -107,7 +109,7 @@ def test_the_work_grows_with_the_trials_and_no_faster(tmp_path: Path) -> None:
 def called(run: Path) -> int:
     profile = Profile()
     profile.enable()
-    write_report(read_story([run]), only={Part.HTML, Part.CSV, Part.MARKDOWN})
+    write_report(read_story([run]), only={WrittenPart.HTML, WrittenPart.CSV, WrittenPart.MARKDOWN})
     profile.disable()
     return sum(function.callcount for function in profile.getstats())
 

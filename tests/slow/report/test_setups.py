@@ -14,7 +14,7 @@ import pytest
 from nodrop.report.answer import answer
 from nodrop.report.comparison import compared
 from nodrop.report.costs import FIGURES
-from nodrop.report.setups import Condition, conditions
+from nodrop.report.setups import SetupCondition, conditions
 from nodrop.report.setups_section import (
     SECTION,
     activations,
@@ -24,11 +24,11 @@ from nodrop.report.setups_section import (
     setups_pictures,
     shares,
 )
-from nodrop.report.story import Cell, Story, read_story
-from nodrop.report.trials import Trial
-from nodrop.report.write import Part, report_json, write_report
+from nodrop.report.story import RunCell, Story, read_story
+from nodrop.report.trials import StoredTrial
+from nodrop.report.write import WrittenPart, report_json, write_report
 from nodrop.results.rundir import RunDir, pack
-from nodrop.stats.comparison import Answer
+from nodrop.stats.comparison import Relation
 from nodrop.stats.interval import Family
 from nodrop_studies.study_2016 import studies_table, studies_words, study_figures
 from tests.made.rundirs import SETUPS, Fake, make_run
@@ -41,11 +41,11 @@ def rows(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
 
 
-def at(found: tuple[Condition, ...], label: str) -> Condition:
+def at(found: tuple[SetupCondition, ...], label: str) -> SetupCondition:
     return next(c for c in found if c.label == label)
 
 
-def verdict(condition: Condition, setup: str, figure: str) -> str:
+def verdict(condition: SetupCondition, setup: str, figure: str) -> str:
     place = next(p for p in condition.places if p.name == setup)
     known = next(f for f in FIGURES if f.name == figure)
     return compared(condition.base.cell, place.cell, known, condition.family).verdict
@@ -69,7 +69,7 @@ def written(isolation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(read_story([isolation]), tmp_path_factory.mktemp("written")).parent
 
 
-def names_of(found: tuple[Condition, ...]) -> list[str]:
+def names_of(found: tuple[SetupCondition, ...]) -> list[str]:
     """Setups in the order in which they are drawn."""
     return [*dict.fromkeys(place.name for one in found for place in one.places)]
 
@@ -135,22 +135,22 @@ def test_no_sentence_hides_that_some_runs_lose_half(n: int, lossy: int, story: S
     item = compared(never, some, FIGURES[0], Family(parts=3))
     assert item.found is not None and item.found.shift == 0
     assert item.worst_words == "worst run 50.00 %"
-    if item.found.answer is Answer.SAME:
+    if item.found.answer is Relation.SAME:
         assert f"but for at most {math.ceil(item.found.apart * 100)} % of the runs" in item.verdict
         assert lossy / n < 0.1
     if item.found.by_share:
         assert item.verdict == f"different: {lossy} of {n} runs lose, in the base 0 of {n}"
 
 
-def _losing(cell: Cell, ratios: list[float]) -> tuple[Trial, ...]:
+def _losing(cell: RunCell, ratios: list[float]) -> tuple[StoredTrial, ...]:
     like = cell.valid[0]
     bodies = [like.record.body.model_copy(update={"loss_ratio": r}) for r in ratios]
     records = [like.record.model_copy(update={"body": body}) for body in bodies]
-    return tuple(Trial.of(record, pack(record), source=0, run=like.run) for record in records)
+    return tuple(StoredTrial.of(record, pack(record), source=0, run=like.run) for record in records)
 
 
 def test_differences_are_absolute_and_relative_for_machines(enough: Story, tmp_path: Path) -> None:
-    write_report(enough, tmp_path, only=[Part.CSV])
+    write_report(enough, tmp_path, only=[WrittenPart.CSV])
     found = {
         (row["condition"], row["setup"], row["figure"]): row
         for row in rows(tmp_path / "setups.csv")
@@ -264,7 +264,7 @@ def test_instances_are_compared_within_their_kind(scale_out: Path, tmp_path: Pat
     found = conditions(story)
     assert [c.label for c in found] == ["1X", "8X"]
     assert names_of(found) == ["1 instance", "2 instances", "4 instances"]
-    write_report(read_story([scale_out]), tmp_path, only=[Part.CSV, Part.HTML])
+    write_report(read_story([scale_out]), tmp_path, only=[WrittenPart.CSV, WrittenPart.HTML])
     listed = [r for r in rows(tmp_path / "instances.csv") if r["cell"] == "4 instances · 8X"]
     assert [r["instance"] for r in listed] == ["1", "2", "3", "4"]
     assert sum(float(r["share_pct"]) for r in listed) == pytest.approx(100)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nodrop.report.charts import time_chart
 from nodrop.report.story import read_story
-from nodrop.report.timeline import Timeline, timeline
+from nodrop.report.timeline import TrialTimeline, timeline
 from tests.made.rundirs import Fake, make_run
 
 OFFSET_NS = 3_000_000_000
@@ -26,7 +26,7 @@ def with_a_guest(run: Path) -> None:
         (folder / "trial.json").write_text(json.dumps(trial))
 
 
-def drawn(run: Path) -> Timeline:
+def drawn(run: Path) -> TrialTimeline:
     story = read_story([run])
     found = timeline(story.sources[0], story.trials[0])
     assert found is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.stats.regression import Verdict, Why, judge
+from nodrop.stats.regression import RegressionVerdict, Why, judge
 from tests.depth import depth
 from tools.bench_history import CREEP, placings, regressions, stretches, verdicts
 
@@ -26,9 +26,9 @@ def test_nothing_is_called_worse_that_never_changed(
 ) -> None:
     shares = verdicts(noise, spread, levels, TIMES)
     # More than 6 of 40 has a probability of 0.3 % at 5 %; most cases are far below that.
-    assert shares[Verdict.WORSE] <= 6 / TIMES
-    assert spread < 3 or not shares[Verdict.NO_WORSE], "the spread hides a regression"
-    assert spread > 0.05 or len(levels) < 10 or shares[Verdict.NO_WORSE] >= 0.8
+    assert shares[RegressionVerdict.WORSE] <= 6 / TIMES
+    assert spread < 3 or not shares[RegressionVerdict.NO_WORSE], "the spread hides a regression"
+    assert spread > 0.05 or len(levels) < 10 or shares[RegressionVerdict.NO_WORSE] >= 0.8
 
 
 @pytest.mark.parametrize(("before", "lines"), [(10, 1), depth(12, 1), (20, 4)])
@@ -70,27 +70,27 @@ def test_two_values_show_a_change_by_their_gap(
 @pytest.mark.parametrize("noise", ["normal", "skewed"])
 def test_up_and_down_again_is_no_regression_and_a_creep_is_one(noise: str) -> None:
     there_and_back = stretches((12, 0), (12, 2), (12, 0))
-    assert verdicts(noise, 0.2, there_and_back, TIMES)[Verdict.WORSE] <= 3 / TIMES
-    assert verdicts(noise, 0.2, CREEP, TIMES)[Verdict.WORSE] >= 0.95
+    assert verdicts(noise, 0.2, there_and_back, TIMES)[RegressionVerdict.WORSE] <= 3 / TIMES
+    assert verdicts(noise, 0.2, CREEP, TIMES)[RegressionVerdict.WORSE] >= 0.95
 
 
 @pytest.mark.parametrize(
     ("values", "verdict", "why"),
     [
-        ([10.0] * 8 + [50.0] * 8 + [49.0] * 8, Verdict.WORSE, Why.SEEN),
-        ([3.0] * 12 + [9.0] * 12 + [8.5] * 3, Verdict.WORSE, Why.SEEN),
-        ([10.0] * 12, Verdict.NO_WORSE, Why.SEEN),
-        ([10.0] * 12 + [11.0], Verdict.CANNOT_TELL, Why.NEWEST),
-        ([10.0] * 12 + [11.0] * 3, Verdict.WORSE, Why.SEEN),
-        ([10.0] * 9 + [40.0], Verdict.CANNOT_TELL, Why.NEWEST),
-        ([10.0, 10.2] * 7 + [30.0], Verdict.CANNOT_TELL, Why.NEWEST),
-        ([10.0] * 12 + [10.3] * 12, Verdict.NO_WORSE, Why.SEEN),
-        ([10.0, 14.0] * 10, Verdict.CANNOT_TELL, Why.SPREAD),
-        ([10.0] * 6, Verdict.CANNOT_TELL, Why.FEW),
-        ([], Verdict.CANNOT_TELL, Why.FEW),
+        ([10.0] * 8 + [50.0] * 8 + [49.0] * 8, RegressionVerdict.WORSE, Why.SEEN),
+        ([3.0] * 12 + [9.0] * 12 + [8.5] * 3, RegressionVerdict.WORSE, Why.SEEN),
+        ([10.0] * 12, RegressionVerdict.NO_WORSE, Why.SEEN),
+        ([10.0] * 12 + [11.0], RegressionVerdict.CANNOT_TELL, Why.NEWEST),
+        ([10.0] * 12 + [11.0] * 3, RegressionVerdict.WORSE, Why.SEEN),
+        ([10.0] * 9 + [40.0], RegressionVerdict.CANNOT_TELL, Why.NEWEST),
+        ([10.0, 10.2] * 7 + [30.0], RegressionVerdict.CANNOT_TELL, Why.NEWEST),
+        ([10.0] * 12 + [10.3] * 12, RegressionVerdict.NO_WORSE, Why.SEEN),
+        ([10.0, 14.0] * 10, RegressionVerdict.CANNOT_TELL, Why.SPREAD),
+        ([10.0] * 6, RegressionVerdict.CANNOT_TELL, Why.FEW),
+        ([], RegressionVerdict.CANNOT_TELL, Why.FEW),
     ],
 )
-def test_known_answers(values: list[float], verdict: Verdict, why: Why) -> None:
+def test_known_answers(values: list[float], verdict: RegressionVerdict, why: Why) -> None:
     found = judge(values, margin, error=0.05)
     assert (found.verdict, found.why) == (verdict, why)
 
@@ -98,5 +98,9 @@ def test_known_answers(values: list[float], verdict: Verdict, why: Why) -> None:
 @pytest.mark.parametrize("n", [1, 5, 8])
 def test_with_as_many_values_as_it_asks_for_it_can_tell(n: int) -> None:
     more = judge([4.0] * n, margin, error=0.05).more
-    assert more and judge([4.0] * (n + more), margin, error=0.05).verdict is Verdict.NO_WORSE
-    assert judge([4.0] * (n + more - 1), margin, error=0.05).verdict is Verdict.CANNOT_TELL
+    assert (
+        more and judge([4.0] * (n + more), margin, error=0.05).verdict is RegressionVerdict.NO_WORSE
+    )
+    assert (
+        judge([4.0] * (n + more - 1), margin, error=0.05).verdict is RegressionVerdict.CANNOT_TELL
+    )

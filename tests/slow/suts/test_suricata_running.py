@@ -24,13 +24,13 @@ from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.setups.contained import LocalView
 from nodrop.testbed.suts.suricata import log
-from nodrop.testbed.suts.suricata.capture import Asked, Effective, Ring
-from nodrop.testbed.suts.suricata.config import ControlSocket, Refused
+from nodrop.testbed.suts.suricata.capture import CaptureSettings, Effective, SocketRing
+from nodrop.testbed.suts.suricata.config import ControlSocket, RefusedBySuricata
 from nodrop.testbed.suts.suricata.running import OwnCounters, RunningSuricata
 from tests.depth import depth
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "suricata"
-ASKED = Asked(
+ASKED = CaptureSettings(
     interfaces=("ndsurr0",),
     threads=2,
     runmode="workers",
@@ -79,9 +79,9 @@ def process(tmp_path: Path) -> Iterator[Process]:
 
 
 def running(process: Process, *, at_once: bool = False, **changed: Any) -> RunningSuricata:
-    asked = {name: getattr(ASKED, name) for name in Asked.__slots__} | changed
+    asked = {name: getattr(ASKED, name) for name in CaptureSettings.__slots__} | changed
     env: Any = SimpleNamespace(host=None, delivers_at_once=at_once)
-    has = Asked(**asked)
+    has = CaptureSettings(**asked)
     return RunningSuricata(process, env, has, OwnCounters(process, has))
 
 
@@ -260,7 +260,7 @@ def test_a_refusal_is_not_silence(
 ) -> None:
     suricata_socket(counting(0, 0, None))
     with ControlSocket(lambda: process.connect("suricata.socket", timeout_s=5)) as control:
-        with pytest.raises(Refused, match="not yet synchronized"):
+        with pytest.raises(RefusedBySuricata, match="not yet synchronized"):
             control.command("dump-counters")
         assert control.command("iface-stat", iface="ndsurr0") == {"pkts": 0, "drop": 0}
 
@@ -376,9 +376,9 @@ def test_a_log_that_gets_too_large_is_of_the_rules_before_the_engine_starts(
     assert large.value.reason == reason
 
 
-def ring(frames: int, fanout: str | None) -> Ring:
+def ring(frames: int, fanout: str | None) -> SocketRing:
     nothing = dict.fromkeys(("tpacket_version", "block_bytes", "blocks", "frame_bytes"))
-    return Ring(**nothing, frames=frames, fanout_id=None, fanout_type=fanout)
+    return SocketRing(**nothing, frames=frames, fanout_id=None, fanout_type=fanout)
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_what_was_effective_is_what_is_seen(
     process: Process,
     asked: dict[str, Any],
     threads: tuple[str, ...],
-    rings: list[Ring],
+    rings: list[SocketRing],
     effective: dict[str, Any],
 ) -> None:
     sut = running(process, **asked)

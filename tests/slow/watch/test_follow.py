@@ -10,7 +10,7 @@ import pytest
 
 from nodrop.results.writer import RunWriter
 from nodrop.watch import follow
-from nodrop.watch.follow import MOST_ENDED, Follower
+from nodrop.watch.follow import MOST_ENDED, RunFollower
 from nodrop.watch.serve import event_of
 from tests.made.outcome_runs import trial
 from tests.unit.watch.test_follow import planned, writer
@@ -34,7 +34,7 @@ def test_a_look_touches_only_what_is_new(
         fill(to, order[:n])
         to.trial(order[n])
         os.utime(to.path / "runs", ns=(0, 10**18))  # long ago: a young folder is listed again
-        follower = Follower.of(to.path)
+        follower = RunFollower.of(to.path)
         view = follower.look()
         assert (view.done, view.trial, len(view.new)) == (n, order[n], n)
         did = counted(monkeypatch)
@@ -71,9 +71,9 @@ def test_a_view_of_a_long_run_is_no_larger(n: int, tmp_path: Path) -> None:
     order = planned(n)
     with writer(tmp_path, order=order) as to:
         fill(to, order[:MOST_ENDED])
-        short = event_of(Follower.of(to.path).look())
+        short = event_of(RunFollower.of(to.path).look())
         fill(to, order[MOST_ENDED:])
-        follower = Follower.of(to.path)
+        follower = RunFollower.of(to.path)
         view = follower.look()
         while view.is_behind:
             view = follower.look()

@@ -16,7 +16,7 @@ import pytest
 
 from nodrop.errors import BadInput
 from nodrop.results.writer import RunWriter
-from nodrop.watch.follow import Follower
+from nodrop.watch.follow import RunFollower
 from nodrop.watch.serve import MOST_CONNECTIONS, MOST_VIEWERS, ServedPage, serve_page
 
 TIMEOUT_S = 10.0
@@ -32,7 +32,7 @@ def to(tmp_path: Path) -> Iterator[RunWriter]:
 
 @pytest.fixture
 def page(to: RunWriter) -> Iterator[ServedPage]:
-    with serve_page(Follower.of(to.path)) as found:
+    with serve_page(RunFollower.of(to.path)) as found:
         yield found
 
 
@@ -142,5 +142,5 @@ def test_a_viewer_is_not_pushed_out_by_who_has_no_token(page: ServedPage, word: 
 def test_a_port_that_is_taken(page: ServedPage, to: RunWriter) -> None:
     port = urlsplit(page.address).port
     assert port is not None
-    with pytest.raises(BadInput, match="--port"), serve_page(Follower.of(to.path), port=port):
+    with pytest.raises(BadInput, match="--port"), serve_page(RunFollower.of(to.path), port=port):
         pass

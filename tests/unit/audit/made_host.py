@@ -11,7 +11,7 @@ from typing import Any
 from nodrop.audit.audit_answer import AuditAnswer, answer, findings
 from nodrop.audit.reading import judged
 from nodrop.audit.symmetry import Dealt
-from nodrop.audit.world import Role, World
+from nodrop.audit.world import JudgedSnapshot, PortRole
 from nodrop.sensor.snapshot import Snapshot, Socket
 
 Json = dict[str, Any]
@@ -169,11 +169,13 @@ class MadeHost:
             "missing": self.missing,
         }
 
-    def world(self, *, role: Role = Role.SENSOR, ports: Sequence[str] = ()) -> World:
+    def world(
+        self, *, role: PortRole = PortRole.SENSOR, ports: Sequence[str] = ()
+    ) -> JudgedSnapshot:
         found = judged(Snapshot.of(self.look()), role=role, ports=ports)
         return replace(found, dealt={"eth1": tuple(self.dealt)})
 
-    def configured(self, path: Path, text: str | None) -> World:
+    def configured(self, path: Path, text: str | None) -> JudgedSnapshot:
         """World with --config; None: no such file."""
         self.files[str(path.absolute())] = texts(text, str(path.absolute()))
         return judged(Snapshot.of(self.look()), config=path)
@@ -181,7 +183,7 @@ class MadeHost:
     def answer(self, **asked: Any) -> AuditAnswer:
         return answer(self.world(**asked), took_s=0.1)
 
-    def ids(self, role: Role = Role.SENSOR) -> list[str]:
+    def ids(self, role: PortRole = PortRole.SENSOR) -> list[str]:
         return [one.kind.id for one in findings(self.world(role=role))]
 
 

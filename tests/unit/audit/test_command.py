@@ -11,7 +11,7 @@ import pytest
 from nodrop.audit import reading
 from nodrop.audit.audit_answer import Asked, AuditAnswer
 from nodrop.audit.audit_answer import main as far_end
-from nodrop.audit.world import Role
+from nodrop.audit.world import PortRole
 from nodrop.cli import main
 from nodrop.cli.drops import HostRole
 from nodrop.sensor.snapshot import Snapshot
@@ -36,7 +36,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> MadeHost:
 
 
 def test_a_role_has_one_name() -> None:
-    assert [*HostRole] == [*Role]
+    assert [*HostRole] == [*PortRole]
 
 
 def test_a_pipe_gets_a_line_per_finding(host: MadeHost, capsys: Given) -> None:

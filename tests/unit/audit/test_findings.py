@@ -13,9 +13,9 @@ from nodrop.audit import capture_kinds
 from nodrop.audit.audit_answer import KINDS, answer
 from nodrop.audit.real_flows import Watching
 from nodrop.audit.symmetry import Dealt, Met
-from nodrop.audit.world import Role
+from nodrop.audit.world import PortRole
 from nodrop.errors import BadInput
-from nodrop.sensor.snapshot import QUEUE, Port
+from nodrop.sensor.snapshot import QUEUE, SnapshotPort
 from tests.unit.audit.made_changes import (
     Change,
     after,
@@ -424,7 +424,7 @@ def test_one_way_mirrors_are_found_where_nothing_splits_a_flow(
     port(queues=1)(host)
     asked: list[tuple[int, int]] = []
 
-    def listeners(_: Port, kind: int, members: int, __: int) -> list[socket.socket]:
+    def listeners(_: SnapshotPort, kind: int, members: int, __: int) -> list[socket.socket]:
         asked.append((kind, members))
         return []
 
@@ -507,7 +507,7 @@ def watching(root: Path, table: str) -> Watching:
 
 
 def test_every_kind_for_a_sensor_has_a_case() -> None:
-    for_a_sensor = {kind.id for kind in KINDS if Role.SENSOR in kind.roles}
+    for_a_sensor = {kind.id for kind in KINDS if PortRole.SENSOR in kind.roles}
     assert {kind for kind, _, _ in CASES} == for_a_sensor
 
 
@@ -529,9 +529,9 @@ def test_ids_are_unique_and_each_kind_says_all(host: MadeHost) -> None:
 )
 def test_a_generator_has_findings_of_its_own(host: MadeHost, change: Change, kind: str) -> None:
     host.sockets.clear()
-    assert host.ids(Role.GENERATOR) == []
+    assert host.ids(PortRole.GENERATOR) == []
     change(host)
-    assert kind in host.ids(Role.GENERATOR)
+    assert kind in host.ids(PortRole.GENERATOR)
 
 
 # --- ten mistakes of public threads (reference/tuning.md, section 8) ----------------------------

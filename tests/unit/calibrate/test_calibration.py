@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodrop.calibrate import cases
-from nodrop.calibrate.case import Answer, Case, Expected, Site, Tried, pace_of, seen_words
+from nodrop.calibrate.case import Case, CaseOutcome, CaseResult, Expected, Site, pace_of, seen_words
 from nodrop.calibrate.cases import smallest_loss, try_case
 from nodrop.calibrate.faults import at_once
 from nodrop.config.lab_file import load_lab
@@ -74,7 +74,7 @@ def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[
 def test_what_is_true_is_caught(site: Site, said: Any) -> None:
     said([record()])
     tried = try_case(site, CASE)
-    assert (tried.answer, tried.why) == (Answer.CAUGHT, "")
+    assert (tried.answer, tried.why) == (CaseOutcome.CAUGHT, "")
     assert tried.seen == "lost 100 of 100,000, path"
 
 
@@ -100,7 +100,7 @@ def test_what_is_true_is_caught(site: Site, said: Any) -> None:
 def test_what_is_false_is_missed(site: Site, said: Any, broken: dict[str, Any], words: str) -> None:
     said([record(**broken)])
     tried = try_case(site, CASE)
-    assert tried.answer is Answer.MISSED
+    assert tried.answer is CaseOutcome.MISSED
     assert tried.why == words
 
 
@@ -128,7 +128,7 @@ def test_void_for_another_reason_is_missed(site: Site, said: Any, reasons: tuple
     wanted = Expected(outcome=Outcome.VOID, reasons=frozenset({"received_more_than_sent"}))
     said([void(*reasons)])
     tried = try_case(site, Case(name="c", put_in="", settings=[], expected=[wanted]))
-    assert tried.answer is Answer.MISSED
+    assert tried.answer is CaseOutcome.MISSED
     assert "not received_more_than_sent" in tried.why
 
 
@@ -145,13 +145,13 @@ def test_a_host_that_makes_the_sender_late_is_no_false_sentence(
     site: Site, said: Any, reason: str
 ) -> None:
     said([void(reason)], [void(reason)], [record()])
-    assert try_case(site, CASE).answer is Answer.CAUGHT
+    assert try_case(site, CASE).answer is CaseOutcome.CAUGHT
     said([void(reason)])
     tried = try_case(site, CASE)
-    assert tried.answer is Answer.NOT_POSSIBLE
+    assert tried.answer is CaseOutcome.NOT_POSSIBLE
     assert "3 of 3 attempts" in tried.why
     said([void(reason, "residual")])
-    assert try_case(site, CASE).answer is Answer.MISSED
+    assert try_case(site, CASE).answer is CaseOutcome.MISSED
 
 
 def test_a_fault_that_cannot_be_put_in(site: Site, said: Any) -> None:
@@ -165,7 +165,7 @@ def test_a_fault_that_cannot_be_put_in(site: Site, said: Any) -> None:
     with pytest.raises(LabProblem):  # what the trial itself would do with it
         cases._run(site, faulty)
     tried = try_case(site, faulty)
-    assert (tried.answer, tried.why) == (Answer.NOT_POSSIBLE, "fault: no nft here")
+    assert (tried.answer, tried.why) == (CaseOutcome.NOT_POSSIBLE, "fault: no nft here")
 
 
 def test_a_lab_that_cannot_be_used_ends_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,9 +185,11 @@ def test_what_was_said_in_a_line() -> None:
     assert seen_words(mixed) == "no loss in 100,000; 2 x void: residual"
 
 
-def tried(*pairs: tuple[TrialRecord, Expected]) -> Tried:
+def tried(*pairs: tuple[TrialRecord, Expected]) -> CaseResult:
     case = Case(name="c", put_in="", settings=[], expected=[wanted for _, wanted in pairs])
-    return Tried(case=case, answer=Answer.CAUGHT, seen="", records=tuple(r for r, _ in pairs))
+    return CaseResult(
+        case=case, answer=CaseOutcome.CAUGHT, seen="", records=tuple(r for r, _ in pairs)
+    )
 
 
 def test_the_smallest_loss_is_one_that_was_named_to_the_packet() -> None:

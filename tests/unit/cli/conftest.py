@@ -12,7 +12,7 @@ import pytest
 
 from nodrop import plugins
 from nodrop.testbed.load.api import TraceFacts
-from nodrop.testing.fakes import FakeLoad, World
+from nodrop.testing.fakes import FakeLoad, FakeWorld
 from tests.unit.cli.program import EXPERIMENT
 
 
@@ -30,7 +30,7 @@ class AnyPlugin:
         return 9.0
 
     def trace_facts(self) -> TraceFacts:
-        return FakeLoad(World()).trace_facts()
+        return FakeLoad(FakeWorld()).trace_facts()
 
     def mean_pps(self) -> float:
         return 1000.0

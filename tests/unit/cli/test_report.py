@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.cli import main
 from nodrop.cli.inspect import ReportPart
-from nodrop.report.write import Part
+from nodrop.report.write import WrittenPart
 from nodrop.results.writer import RunWriter
 from tests.made.outcome_runs import trial
 from tests.made.rundirs import Fake, make_run
@@ -117,7 +117,7 @@ def test_a_baseline_takes_the_place_of_a_baseline_alone(
 
 
 def test_the_parts_are_those_of_the_report() -> None:
-    assert [part.value for part in ReportPart] == [part.value for part in Part]
+    assert [part.value for part in ReportPart] == [part.value for part in WrittenPart]
 
 
 def test_a_report_of_no_run_is_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

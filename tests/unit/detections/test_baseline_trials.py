@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.detections import Baseline, Found
+from nodrop.detections import Baseline, FoundDetections
 from nodrop.errors import TrialFailed
 from nodrop.ledger.hops import Outcome
 from nodrop.ledger.verdict import Verdict
@@ -21,7 +21,7 @@ from nodrop.testbed.setups.api import Limits
 LOST = "12.40 % lost (620 of 5,000), socket ring"
 LATE = "void: the sender was late (p99 9.1 ms)"
 OPEN = "void: 3 packets are in no class"
-FOUND = Found(units=frozenset({("1:7", "tcp 10.0.0.1:1 10.0.0.2:80")}), alerts=1)
+FOUND = FoundDetections(units=frozenset({("1:7", "tcp 10.0.0.1:1 10.0.0.2:80")}), alerts=1)
 
 
 class Standing:
@@ -84,8 +84,8 @@ def test_each_trial_that_is_no_baseline_has_its_own_words(
 def test_a_search_by_replicas_expects_what_the_sut_reads_of_them(differs: bool) -> None:
     """Trials of one replica say which rules its reading tells, whatever their number is."""
     others = frozenset({("1:8", "tcp 10.0.0.3:1 10.0.0.4:80")})
-    offline = Found(units=FOUND.units | others, alerts=2) if differs else FOUND
-    many = Found(units=frozenset((sid, f"{where}{n}") for sid, where in offline.units
+    offline = FoundDetections(units=FOUND.units | others, alerts=2) if differs else FOUND
+    many = FoundDetections(units=frozenset((sid, f"{where}{n}") for sid, where in offline.units
                                  for n in range(4)), alerts=8)  # fmt: skip
 
     class Held(Baselines):

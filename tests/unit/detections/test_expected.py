@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.detections import Baseline, Found, Unit, compared, differences
+from nodrop.detections import Baseline, FoundDetections, Unit, compared, differences
 from nodrop.errors import BadInput
 from nodrop.measure.standing import own_speed
 from nodrop.plugins import build_sut
@@ -19,10 +19,10 @@ def units(numbers: Iterable[int], sid: str = "1:7") -> set[Unit]:
     return {(sid, f"tcp 10.0.0.1:{n} 10.0.0.2:80") for n in numbers}
 
 
-def found(some: Iterable[Unit], **more: object) -> Found:
+def found(some: Iterable[Unit], **more: object) -> FoundDetections:
     given = frozenset(some)
     classes = {sid: f"class {sid}" for sid, _ in given}
-    return Found(units=given, alerts=len(given), classes=classes, **more)  # type: ignore[arg-type]
+    return FoundDetections(units=given, alerts=len(given), classes=classes, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("all_units", "seen"), [(40, 30), (100, 99)])

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nodrop.drops.capture_books import Balance, Books, Bounds, rise
+from nodrop.drops.capture_books import AccountRange, Balance, CaptureBooks, rise
 from nodrop.drops.outlets import closing, ending, lines
-from nodrop.drops.watching import Interval, Watch, intervals, written
+from nodrop.drops.watching import DropsInterval, Watch, intervals, written
 
 NS = 4026531840
 
@@ -125,13 +125,13 @@ def look(at_s: float, **more: Any) -> Any:
 
 
 def balance(*looks: Any) -> Balance:
-    books = Books()
+    books = CaptureBooks()
     for one in looks[:-1]:
         books.look(one)
     return books.look(looks[-1])[0]
 
 
-def watched(*looks: Any) -> Interval:
+def watched(*looks: Any) -> DropsInterval:
     watch = Watch()
     found = [watch.look(one) for one in looks]
     assert found[-1] is not None
@@ -168,10 +168,10 @@ def test_whoever_has_the_counts_the_sum_is_the_same(owner: int, kernel: tuple[in
         programs={"7": program(suricata=said(owner, drops_read))},
     )
     found = balance(first, last)
-    assert found.arrived == Bounds(1000, 1000)
+    assert found.arrived == AccountRange(1000, 1000)
     assert found.dropped == found.dropped_now == 300
-    assert found.read == Bounds(590, 610)
-    assert found.residual == Bounds(-2, 3) and found.closed
+    assert found.read == AccountRange(590, 610)
+    assert found.residual == AccountRange(-2, 3) and found.closed
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_packets_that_are_nowhere_keep_the_books_open() -> None:
         programs={"7": program(suricata=said(20, 0))},
     )
     found = balance(first, last)
-    assert found.residual == Bounds(20, 21) and found.closed is False
+    assert found.residual == AccountRange(20, 21) and found.closed is False
 
 
 def test_an_owner_that_reads_its_counters_unheard_closes_nothing() -> None:
@@ -226,10 +226,10 @@ def test_an_owner_that_reads_its_counters_unheard_closes_nothing() -> None:
         for n, (counts, rx) in enumerate([((0, 0), 0), ((80, 20), 100), ((10, 0), 150)])
     ]
     exact = balance(*looks[:2])
-    assert exact.closed and exact.arrived == Bounds(100, 100) and not exact.at_least
+    assert exact.closed and exact.arrived == AccountRange(100, 100) and not exact.at_least
     found = balance(*looks)
     assert found.residual is None and found.at_least and found.read is None
-    assert found.arrived == Bounds(110, 110) and found.dropped == 20
+    assert found.arrived == AccountRange(110, 110) and found.dropped == 20
     # Read so often that no fall is seen: fewer than came, and not open.
     often = balance(
         looks[0], look(1, **{**looks[1], "ports": [port((500, 500))], "mono_ns": 10**9})
@@ -253,9 +253,9 @@ def test_a_silent_suricata_keeps_what_it_said_and_says_at_least() -> None:
     heard = at(3, (5, 0), 205, None, 200)
     assert balance(start, stopped).closed
     unheard = balance(start, stopped, blocked)
-    assert unheard.residual is None and unheard.arrived == Bounds(105, 105)
+    assert unheard.residual is None and unheard.arrived == AccountRange(105, 105)
     again = balance(start, stopped, blocked, heard)
-    assert again.closed and again.arrived == Bounds(200, 200)
+    assert again.closed and again.arrived == AccountRange(200, 200)
 
 
 @pytest.mark.parametrize(("left", "drops_left"), [(400, 50), (0, 0), (900, 90)])
@@ -279,7 +279,9 @@ def test_a_look_in_which_the_owner_reads_its_counters_is_bounded_by_its_sums_aro
         )
     ]  # fmt: skip
     found = balance(*looks)
-    assert found.residual == Bounds(0, 900 - left) and found.arrived == Bounds(1000 + left, 1900)
+    assert found.residual == AccountRange(0, 900 - left) and found.arrived == AccountRange(
+        1000 + left, 1900
+    )
     assert found.dropped == 100 + drops_left <= 190
 
 
@@ -304,9 +306,9 @@ def test_one_that_answers_and_then_falls_silent_is_not_counted_twice(
         )
     ]
     silent = balance(*looks[:3])
-    assert silent.at_least and silent.arrived == Bounds(rx, rx)
+    assert silent.at_least and silent.arrived == AccountRange(rx, rx)
     again = balance(*looks)
-    assert again.closed and again.arrived == Bounds(rx, rx) and again.dropped == counted[1]
+    assert again.closed and again.arrived == AccountRange(rx, rx) and again.dropped == counted[1]
 
 
 @pytest.mark.parametrize(("read", "drops", "waits"), [(700, 250, 50), (0, 990, 10)])
@@ -323,8 +325,8 @@ def test_by_libpcap_what_suricata_counts_is_what_it_read(read: int, drops: int, 
         for n in (0, 1)
     ]
     found = balance(*looks)
-    assert found.closed and found.residual == Bounds(0, 0)
-    assert found.dropped == drops and found.read == Bounds(read, read)
+    assert found.closed and found.residual == AccountRange(0, 0)
+    assert found.dropped == drops and found.read == AccountRange(read, read)
 
 
 def test_books_begin_when_the_owner_has_begun() -> None:
@@ -386,7 +388,7 @@ def test_bounds_too_far_apart_do_not_close(
             for n in (0, 1)
         )
     )
-    assert found.residual == Bounds(*residual)
+    assert found.residual == AccountRange(*residual)
     assert found.closed is closed and closing(found).startswith(words)
 
 
@@ -405,7 +407,7 @@ def test_what_reassembly_merged_is_no_residual(defrag: bool, closed: bool) -> No
 
     found = balance(at(0, 0, 0, 900, 300), at(1, 1000, 986, 930, 316))
     assert found.closed is closed
-    assert found.merged == (Bounds(14, 14) if defrag else Bounds(0, 0))
+    assert found.merged == (AccountRange(14, 14) if defrag else AccountRange(0, 0))
 
 
 def test_threads_of_a_group_share_and_lone_sockets_each_have_all() -> None:
@@ -443,7 +445,7 @@ def test_a_filter_or_no_counters_is_said_and_not_guessed() -> None:
 
 
 def test_without_ring_counters_the_owners_steps_close_at_rest_and_meanwhile() -> None:
-    books = Books()
+    books = CaptureBooks()
     closed = []
     # 1,000 a second until 4 s; the owner's sum is a second late.
     for n in range(9):
@@ -459,7 +461,7 @@ def test_without_ring_counters_the_owners_steps_close_at_rest_and_meanwhile() ->
         )
         closed += [(one.closed, one.residual) for one in found]
     assert all(residual and residual.holds(0) for _, residual in closed)
-    assert closed[-1] == (True, Bounds(0, 0))
+    assert closed[-1] == (True, AccountRange(0, 0))
 
 
 def test_a_restart_begins_new_books_and_keeps_what_was_lost() -> None:
@@ -518,8 +520,8 @@ def test_the_last_books_of_one_that_ends_are_those_before_it_fell_silent(
     gone = watch.look(look(3))
     assert gone is not None
     (last,) = gone.ended
-    assert last.closed and last.arrived == last.offered == Bounds(heard, heard)
-    assert last.unsaid_offered == Bounds(202, 202), "what came after its last answer"
+    assert last.closed and last.arrived == last.offered == AccountRange(heard, heard)
+    assert last.unsaid_offered == AccountRange(202, 202), "what came after its last answer"
     later = watch.look(look(9))
     assert later is not None and later.ended[0].ended_real_ns == gone.real_ns, "once"
 

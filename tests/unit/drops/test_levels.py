@@ -9,10 +9,10 @@ import pytest
 from nodrop.cli.drops import HighestLevel, share
 from nodrop.drops.headroom_words import before_words, headroom_words
 from nodrop.drops.outlets import ending, lines
-from nodrop.drops.watching import Interval, Watch, written
+from nodrop.drops.watching import DropsInterval, Watch, written
 from nodrop.errors import BadInput
-from nodrop.ledger.level import Look
-from nodrop.ledger.queue import Queue
+from nodrop.ledger.level import RingLook
+from nodrop.ledger.twin import Queue
 from tests.made import queues
 from tests.unit.drops.test_capture_books import fill, look, port, program, ring, sock
 
@@ -32,7 +32,7 @@ def spell_of(queue: Queue, *, begin_s: float = 0.5) -> Any:
         ran += one.ran_ns
         times.append([began + one.end_ns, round(ran), 0])
 
-    def row(one: Look) -> list[int]:
+    def row(one: RingLook) -> list[int]:
         return [began + one.at_ns, 0, one.packets, one.full, one.arrived, one.dropped]
 
     spell = {
@@ -63,7 +63,7 @@ def seen(at_s: float, full: int = 0, packets: int = 0, lost: int = 0) -> Any:
     )
 
 
-def words(found: Interval) -> str:
+def words(found: DropsInterval) -> str:
     [one] = found.balances
     return "".join(headroom_words(one, found))
 

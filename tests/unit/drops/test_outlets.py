@@ -14,7 +14,7 @@ import pytest
 
 from nodrop.drops.headroom_words import WITHHELD
 from nodrop.drops.openmetrics import Metrics, exposition
-from nodrop.drops.recording import Record, joined
+from nodrop.drops.recording import RecordedWatch, joined
 from nodrop.drops.watching import Watch, written
 from nodrop.errors import BadInput
 from nodrop.report.story import read_story
@@ -66,7 +66,7 @@ def watch(drops: tuple[int, ...], hidden: str = "") -> Iterator[WatchedInterval]
 
 def recorded(folder: Path, intervals: Iterator[WatchedInterval]) -> Path:
     argv = ["nodrop", "drops", "--record", "x"]
-    with closing(Record(folder, host={"hostname": "sensor1"}, command=argv)) as record:
+    with closing(RecordedWatch(folder, host={"hostname": "sensor1"}, command=argv)) as record:
         for one in intervals:
             record.add(one)
     return folder
@@ -201,7 +201,7 @@ def test_a_day_at_one_interval_a_second_is_bounded(tmp_path: Path) -> None:
     [capture] = interval.captures
     argv, bound = ["nodrop"], 200_000
     most, peak_s = 0, 61_234
-    with closing(Record(tmp_path / "d", host={}, command=argv, most_bytes=bound)) as record:
+    with closing(RecordedWatch(tmp_path / "d", host={}, command=argv, most_bytes=bound)) as record:
         file = tmp_path / "d" / "drops.jsonl"
         for second in range(0, 86_400, 40):
             ratio = 0.9 if second <= peak_s < second + 40 else 0.1
@@ -249,7 +249,7 @@ def test_what_is_there_is_not_recorded_over(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("x")
     facts: dict[str, Any] = {"hostname": "sensor1"}
     with pytest.raises(BadInput, match="not an empty folder"):
-        Record(tmp_path, host=facts, command=[])
+        RecordedWatch(tmp_path, host=facts, command=[])
 
 
 def test_the_files_of_a_report_on_several_watches_have_each_of_them(tmp_path: Path) -> None:

@@ -15,15 +15,15 @@ from nodrop.cli import main
 from nodrop.config.units import time_s
 from nodrop.drops import watching
 from nodrop.drops.outlets import ending, lines, sparkline, view
-from nodrop.drops.places import Cause, doubled, losses, thread_shares
-from nodrop.drops.watching import Interval, Watch, written
+from nodrop.drops.places import DropCause, doubled, losses, thread_shares
+from nodrop.drops.watching import DropsInterval, Watch, written
 from nodrop.errors import BadInput
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
-from nodrop.sensor.snapshot import Peer
+from nodrop.sensor.snapshot import VethPeer
 from nodrop.testbed.hosts import control_groups
 from nodrop.testbed.hosts import node as find_node
-from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, Looks
+from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, SocketLooks
 from tests.unit.drops.test_capture_books import (
     NS,
     fill,
@@ -39,7 +39,7 @@ from tests.unit.drops.test_outlets import recorded
 from tests.unit.hosts.test_own_quotas import NO_GROUPS, V2, host
 
 
-def interval(before: dict[str, Any], after: dict[str, Any]) -> Interval:
+def interval(before: dict[str, Any], after: dict[str, Any]) -> DropsInterval:
     watch = Watch()
     watch.look(look(0, **before))
     found = watch.look(look(1, **after))
@@ -167,7 +167,7 @@ def test_a_look_within_a_namespace_finds_control_groups_elsewhere(
             f"proc/{root or 'x'}/root/sys/fs/cgroup/ids/cpu.stat": "throttled_usec 9\n",
         },
     )
-    found = Looks(OneLook(look(0, programs={"7": program()})), root=tmp_path)()
+    found = SocketLooks(OneLook(look(0, programs={"7": program()})), root=tmp_path)()
     assert found["missing"] == missing
     assert found["programs"]["7"]["usage"]["throttled_ns"] == held_ns
 
@@ -294,7 +294,7 @@ def test_the_nics_own_losses(
 
 def dropped_by_port(
     came: int, dropped: int, *, kind: str | None = None, backlog: int = 0, **more: Any
-) -> Interval:
+) -> DropsInterval:
     """Counters of a port whose capture has all that came, with rx_dropped beside it."""
     one = {"programs": {"7": program("snort")}}
     arrived = more.pop("arrived", came)
@@ -357,9 +357,9 @@ def test_the_peer_of_a_port_that_refuses_frames_is_named_by_its_mtu(
 ) -> None:
     asked = []
 
-    def peer_of(*port: object) -> Peer | None:
+    def peer_of(*port: object) -> VethPeer | None:
         asked.append(port)
-        return None if mtu is None else Peer(name="s0", pid=None, mtu=mtu, tx_dropped=0)
+        return None if mtu is None else VethPeer(name="s0", pid=None, mtu=mtu, tx_dropped=0)
 
     def at(n: int, lost: int) -> Any:
         ports = [port((n, n), kind="veth", rx_dropped=lost)]
@@ -381,8 +381,8 @@ def test_the_peer_parts_what_a_port_refused_from_what_nobody_wanted() -> None:
     """Far more came in than was refused: rx_packets alone would not show it."""
     sent = iter([50, 250, 260, 260])
 
-    def peer_of(*port: object) -> Peer:
-        return Peer(name="s0", pid=None, mtu=1500, tx_dropped=next(sent))
+    def peer_of(*port: object) -> VethPeer:
+        return VethPeer(name="s0", pid=None, mtu=1500, tx_dropped=next(sent))
 
     def at(n: int, dropped: int, backlog: int) -> Any:
         ports = [port((9000 * n, 9000 * n), kind="veth", rx_dropped=dropped)]
@@ -511,13 +511,13 @@ def test_a_watch_that_is_ended_says_its_totals(
         {"sockets": [sock(41, 30, 70)], "ports": [port((100, 104))], "programs": {"7": program()}},
     )
 
-    def watched(*_: object, **__: object) -> Iterator[Interval]:
+    def watched(*_: object, **__: object) -> Iterator[DropsInterval]:
         yield found
         os.kill(os.getpid(), number)
 
     monkeypatch.setattr(watching, "intervals", watched)
     monkeypatch.setattr(find_node, "find_node_binary", lambda: Path("/bin/true"))
-    monkeypatch.setattr(control_groups, "Looks", lambda *_, **__: Mock())
+    monkeypatch.setattr(control_groups, "SocketLooks", lambda *_, **__: Mock())
     assert main.exit_code(["drops"]) == 128 + number
     said = capsys.readouterr()
     assert "most die in the socket ring" in said.out and f"ended by {number.name}" in said.err
@@ -659,7 +659,7 @@ def test_each_process_of_a_shared_group_has_its_own_line_and_cause(
     found = interval(at(0), at(1))
     (books,) = found.balances
     assert books.closed and books.dropped == sum(lost) and books.reading.name == "zeek 7 and 1 more"
-    rows = {row.loss.where: (row.total, row.loss.cause is Cause.STOPPED) for row in found.rows}
+    rows = {row.loss.where: (row.total, row.loss.cause is DropCause.STOPPED) for row in found.rows}
     assert rows == {
         f"zeek {pid} on eth1": (each, pid == stopped)
         for pid, each in zip((7, 9), lost, strict=True)
@@ -687,13 +687,13 @@ def test_a_watch_without_any_program_says_no_all_clear() -> None:
 @pytest.mark.parametrize(
     ("levels", "accepted", "dropped", "cause", "why"),
     [
-        ((1.0, 0.9, 1.0), 3470, 5530, Cause.TOO_SLOW, "takes 3,470 of 9,000 packets/s"),
-        ((1.0, 1.0, 1.0), 0, 6000, Cause.NOT_READING, "took no packet in 1.0 s"),
-        ((1.0, 0.2, 1.0), 3470, 5530, Cause.BURST, "a burst, or a stall"),
+        ((1.0, 0.9, 1.0), 3470, 5530, DropCause.TOO_SLOW, "takes 3,470 of 9,000 packets/s"),
+        ((1.0, 1.0, 1.0), 0, 6000, DropCause.NOT_READING, "took no packet in 1.0 s"),
+        ((1.0, 0.2, 1.0), 3470, 5530, DropCause.BURST, "a burst, or a stall"),
     ],
 )
 def test_an_overload_that_lasts_is_told_from_a_burst_by_the_level_over_time(
-    levels: tuple[float, ...], accepted: int, dropped: int, cause: Cause, why: str
+    levels: tuple[float, ...], accepted: int, dropped: int, cause: DropCause, why: str
 ) -> None:
     first, *between, last = (round(one * 1000) for one in levels)
     shape, watch = ring(1000, 100), Watch()
@@ -716,12 +716,12 @@ def test_an_overload_that_lasts_is_told_from_a_burst_by_the_level_over_time(
     assert found is not None
     (row,) = found.rows
     assert row.loss.cause is cause and why in row.loss.why and row.total == dropped
-    assert ("only delays" in row.loss.do) is (cause is Cause.TOO_SLOW)
+    assert ("only delays" in row.loss.do) is (cause is DropCause.TOO_SLOW)
 
 
-@pytest.mark.parametrize(("intervals", "cause"), [(2, Cause.BURST), (3, Cause.TOO_SLOW)])
+@pytest.mark.parametrize(("intervals", "cause"), [(2, DropCause.BURST), (3, DropCause.TOO_SLOW)])
 def test_a_socket_without_a_ring_is_too_slow_after_losses_in_a_row(
-    intervals: int, cause: Cause
+    intervals: int, cause: DropCause
 ) -> None:
     """Its content is not visible."""
     watch, found = Watch(), None

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodrop.findings.observations import Observation, SpreadClaim, observations_of
+from nodrop.findings.observations import RunObservation, SpreadClaim, observations_of
 from nodrop.findings.rules import find
 from nodrop.results.trial import Disturbed, Offered, Slowed, TrialRecord, Unscheduled
 from tests.made.outcome_runs import trial
@@ -22,17 +22,17 @@ RUNS = 8
 TRACE = 100_000
 
 
-def sound() -> list[Observation]:
+def sound() -> list[RunObservation]:
     """Three setups at three loads, runs in blocked random order, nothing wrong."""
     rng = random.Random(590)
-    found: list[Observation] = []
+    found: list[RunObservation] = []
     for repetition in range(RUNS):
         block = [(setup, load) for setup in SETUPS for load in LOADS]
         rng.shuffle(block)
         for setup, load in block:
             sent = TRACE * load
             found.append(
-                Observation(
+                RunObservation(
                     run=f"{setup}{load}-{repetition}",
                     cell=f"{setup} {load:g}X",
                     group=setup,
@@ -57,14 +57,14 @@ def sound() -> list[Observation]:
     return found
 
 
-Change = Callable[[Observation], Observation]
+Change = Callable[[RunObservation], RunObservation]
 
 
-def changed(change: Change, *, only: Sequence[str] = SETUPS) -> list[Observation]:
+def changed(change: Change, *, only: Sequence[str] = SETUPS) -> list[RunObservation]:
     return [change(run) if run.group in only else run for run in sound()]
 
 
-def race(run: Observation) -> Observation:
+def race(run: RunObservation) -> RunObservation:
     """The first 2 % of every replica were sent before anything listened."""
     arrived = (run.sent_packets or 0) * 0.98
     dropped = run.dropped_packets or 0
@@ -76,7 +76,7 @@ def race(run: Observation) -> Observation:
     )
 
 
-def path_loss(run: Observation) -> Observation:
+def path_loss(run: RunObservation) -> RunObservation:
     lost = 37 * (run.load or 0)
     return replace(
         run,
@@ -85,58 +85,58 @@ def path_loss(run: Observation) -> Observation:
     )
 
 
-def guest_twice(run: Observation) -> Observation:
+def guest_twice(run: RunObservation) -> RunObservation:
     return replace(run, host_cores=(run.process_cores or 0) * 1.25)
 
 
-def exploding(run: Observation) -> Observation:
+def exploding(run: RunObservation) -> RunObservation:
     return replace(run, alerts=100 if run.load == 1 else 100_000)
 
 
-def slow_sender(run: Observation) -> Observation:
+def slow_sender(run: RunObservation) -> RunObservation:
     pps = min(run.offered_pps or 0, 2380)
     return replace(run, offered_pps=pps, sender_cpu_ratio=1.0 if pps == 2380 else 0.4)
 
 
-def busy_sender(run: Observation) -> Observation:
+def busy_sender(run: RunObservation) -> RunObservation:
     return replace(run, sender_cpu_ratio=0.99)
 
 
-def late_capture(run: Observation) -> Observation:
+def late_capture(run: RunObservation) -> RunObservation:
     return replace(run, captured_packets=(run.captured_packets or 0) - 5000)
 
 
-def survivors(run: Observation) -> Observation:
+def survivors(run: RunObservation) -> RunObservation:
     longer = run.run.endswith("-3")
     return replace(run, rows={"eve": 47 if longer else 45, "receiver": 80})
 
 
-def unpaired(run: Observation) -> Observation:
+def unpaired(run: RunObservation) -> RunObservation:
     return replace(run, rows={"eve": 45}) if run.run == "Docker2.0-5" else run
 
 
-def one_after_the_other() -> list[Observation]:
+def one_after_the_other() -> list[RunObservation]:
     runs = sorted(sound(), key=lambda run: (run.group, run.load or 0))
     return [replace(run, started_s=START + 60 * n) for n, run in enumerate(runs)]
 
 
-def same_order_in_blocks() -> list[Observation]:
+def same_order_in_blocks() -> list[RunObservation]:
     runs = sorted(sound(), key=lambda run: (run.run[-1], run.group, run.load or 0))
     return [replace(run, started_s=START + 60 * n) for n, run in enumerate(runs)]
 
 
-def one_setup_at_night() -> list[Observation]:
+def one_setup_at_night() -> list[RunObservation]:
     return [
         replace(run, started_s=START + DAY_S * n + (6 * 3600 if run.group == "VM" else 0))
         for n, run in enumerate(sound())
     ]
 
 
-def lost_runs() -> list[Observation]:
+def lost_runs() -> list[RunObservation]:
     return [run for run in sound() if run.run not in ("VM1.0-2", "VM1.0-3")]
 
 
-def iperf3(run: Observation) -> Observation:
+def iperf3(run: RunObservation) -> RunObservation:
     seen = Unscheduled(
         generator="iperf 3.12",
         flows=1,
@@ -151,7 +151,7 @@ def iperf3(run: Observation) -> Observation:
     return replace(run, unscheduled=seen)
 
 
-def codes(runs: Sequence[Observation]) -> set[str]:
+def codes(runs: Sequence[RunObservation]) -> set[str]:
     return {finding.code for finding in find(runs)}
 
 
@@ -181,7 +181,7 @@ def test_sound_runs_raise_nothing() -> None:
     ],
 )
 def test_each_trouble_raises_its_finding_and_no_other(
-    runs: list[Observation], expected: set[str]
+    runs: list[RunObservation], expected: set[str]
 ) -> None:
     assert codes(runs) == expected
 
@@ -240,7 +240,7 @@ def test_a_load_without_schedule_is_said_in_figures() -> None:
             )
         ),
         # Nothing but the packets was measured.
-        lambda run: Observation(
+        lambda run: RunObservation(
             run=run.run,
             cell=run.cell,
             group=run.group,

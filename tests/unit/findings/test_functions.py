@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.profile.functions import OTHER, UNNAMED, Named, group_of, groups, trial_profile
+from nodrop.profile.functions import OTHER, UNNAMED, NamedFunctions, group_of, groups, trial_profile
 
 
 def said(**changes: Any) -> dict[str, Any]:
@@ -49,8 +49,8 @@ def test_threads_of_a_role_are_one() -> None:
     found = trial_profile(said())
     worker = found.roles["worker"]
     assert (worker.threads, worker.seen_ns, worker.cpu_ns) == (2, 2000, 1200)
-    decode = Named(module="suricata", function="DecodeIPV4")
-    stripped = Named(module="stripped", function="+0x1000")
+    decode = NamedFunctions(module="suricata", function="DecodeIPV4")
+    stripped = NamedFunctions(module="stripped", function="+0x1000")
     assert worker.shares()[decode] == pytest.approx(0.8)
     assert worker.shares()[stripped] == pytest.approx(0.1)
     assert worker.group_shares() == pytest.approx(
@@ -97,7 +97,10 @@ def test_what_is_damaged_is_refused(changes: dict[str, Any]) -> None:
     ],
 )
 def test_a_stack_belongs_to_its_innermost_known_function(stack: str, group: str) -> None:
-    frames = [Named(module=m, function=f) for m, _, f in (s.partition(":") for s in stack.split())]
+    frames = [
+        NamedFunctions(module=m, function=f)
+        for m, _, f in (s.partition(":") for s in stack.split())
+    ]
     assert group_of(frames) == group
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from nodrop.profile.scaling import Model, growing, not_compared, scalings
+from nodrop.profile.scaling import ThreadModelRun, growing, not_compared, scalings
 from nodrop_studies.study_2017 import Stands, judged
 from tests.unit.findings.test_study_2017 import around, model
 
 
-def workers(cpus: int, *carried: float, **more: int) -> list[Model]:
+def workers(cpus: int, *carried: float, **more: int) -> list[ThreadModelRun]:
     """1, 2, … threads, each capacity within 2 %."""
     return [
         model("workers", n, cpus=cpus, capacity=(x, x * 1.02), load="", **more)
@@ -89,7 +89,7 @@ def test_no_claim_of_2017_is_judged_by_cells_that_differ_in_more_than_threads(
     }  # fmt: skip
     one, other = pairs[claim]
 
-    def stands(*models: Model) -> Stands:
+    def stands(*models: ThreadModelRun) -> Stands:
         (found,) = [one for one in judged(models) if one.claim.startswith(claim)]
         return found.stands
 

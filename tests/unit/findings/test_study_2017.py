@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.profile.scaling import Model, time_sharing
+from nodrop.profile.scaling import ThreadModelRun, time_sharing
 from nodrop.stats.interval import Summary, summarize
 from nodrop_studies.study_2017 import Judged, Stands, judged
 
@@ -17,17 +17,19 @@ def around(value: float, n: int = 6) -> Summary | None:
     return summarize([value * (1 + 0.002 * i) for i in range(n)])
 
 
-def model(runmode: str, capture: int, detect: int = 0, **more: Any) -> Model:
+def model(runmode: str, capture: int, detect: int = 0, **more: Any) -> ThreadModelRun:
     given: dict[str, Any] = {
         "label": f"{runmode}-{capture}x{detect}",
         "cpus": 16,
         "ports": 1,
         "load": "4X",
     }
-    return Model(runmode=runmode, capture_threads=capture, detect_threads=detect, **(given | more))
+    return ThreadModelRun(
+        runmode=runmode, capture_threads=capture, detect_threads=detect, **(given | more)
+    )
 
 
-def claim(models: list[Model], begins: str) -> Judged:
+def claim(models: list[ThreadModelRun], begins: str) -> Judged:
     (found,) = [one for one in judged(models) if one.claim.startswith(begins)]
     assert found.evidence
     return found

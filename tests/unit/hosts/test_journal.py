@@ -16,7 +16,7 @@ from nodrop.errors import BadInput, LabProblem, NotReady, SystemRefused
 from nodrop.measure.busy import beside_words
 from nodrop.testbed.hosts import journal as journal_module
 from nodrop.testbed.hosts import reversal
-from nodrop.testbed.hosts.api import Action, Completed
+from nodrop.testbed.hosts.api import Completed, UndoAction
 from nodrop.testbed.hosts.journal import DiskJournal, must_be_kept, undo_abandoned
 from nodrop.testbed.hosts.processes import ProcessId, labelled_processes
 from nodrop.testbed.hosts.reversal import reverse
@@ -66,7 +66,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 def push(journal: DiskJournal, name: str) -> None:
-    journal.push(what=name, action=Action.DELETE_MACVTAP, arguments=[name])
+    journal.push(what=name, action=UndoAction.DELETE_MACVTAP, arguments=[name])
 
 
 def abandon(journal: DiskJournal) -> None:
@@ -402,34 +402,34 @@ def test_a_journal_that_another_could_have_written_is_not_obeyed(
 @pytest.mark.parametrize(
     ("action", "arguments"),
     [
-        (Action.DELETE_NETNS, ["nodrop-other-snd"]),
-        (Action.DELETE_NETNS, ["nodrop-l-../../x"]),
-        (Action.DELETE_NETNS, ["--all"]),
-        (Action.DELETE_MACVTAP, ["eth0"]),
-        (Action.DELETE_MACVTAP, ["ndlv1 up"]),
-        (Action.REMOVE_GROUP, ["/etc"]),
-        (Action.REMOVE_GROUP, ["/sys/fs/cgroup/../../../nodrop-l-sut"]),
-        (Action.REMOVE_GROUP, ["nodrop-l-sut"]),
-        (Action.REMOVE_CONTAINERS, ["tcp://192.0.2.1:2375"]),
-        (Action.DELETE_CONTAINER, ["/run/runc", "somebody-elses"]),
-        (Action.DETACH_NIC, ["qemu:///system", "ids", "vnet0"]),
-        (Action.DETACH_NIC, ["", "ids", "ndlv1"]),
-        (Action.DETACH_NIC, ["/etc/passwd", "ids", "ndlv1"]),
-        (Action.DETACH_NIC, ["qemu:///sys tem", "ids", "ndlv1"]),
-        (Action.DETACH_NIC, ["qemu:///system\x1b[31m", "ids", "ndlv1"]),
-        (Action.DETACH_NIC, ["qemu:///system", "", "ndlv1"]),
-        (Action.DETACH_NIC, ["qemu:///system", "a/../b", "ndlv1"]),
-        (Action.DETACH_NIC, ["qemu:///system", "i\nds", "ndlv1"]),
-        (Action.RESTORE_DRIVER, ["../../../etc", "ixgbe"]),
-        (Action.LOAD_DRIVER, ["eth1 up", "igb", "1500", "-k rx=off", "1"]),
-        (Action.LOAD_DRIVER, ["eth1", "../igb", "1500", "-k rx=off", "1"]),
-        (Action.LOAD_DRIVER, ["eth1", "igb", "all", "-k rx=off", "1"]),
-        (Action.LOAD_DRIVER, ["eth1", "igb", "1500", "--reset", "1"]),
-        (Action.RESTORE_DRIVER, ["0000:01:00.0", "../x"]),
+        (UndoAction.DELETE_NETNS, ["nodrop-other-snd"]),
+        (UndoAction.DELETE_NETNS, ["nodrop-l-../../x"]),
+        (UndoAction.DELETE_NETNS, ["--all"]),
+        (UndoAction.DELETE_MACVTAP, ["eth0"]),
+        (UndoAction.DELETE_MACVTAP, ["ndlv1 up"]),
+        (UndoAction.REMOVE_GROUP, ["/etc"]),
+        (UndoAction.REMOVE_GROUP, ["/sys/fs/cgroup/../../../nodrop-l-sut"]),
+        (UndoAction.REMOVE_GROUP, ["nodrop-l-sut"]),
+        (UndoAction.REMOVE_CONTAINERS, ["tcp://192.0.2.1:2375"]),
+        (UndoAction.DELETE_CONTAINER, ["/run/runc", "somebody-elses"]),
+        (UndoAction.DETACH_NIC, ["qemu:///system", "ids", "vnet0"]),
+        (UndoAction.DETACH_NIC, ["", "ids", "ndlv1"]),
+        (UndoAction.DETACH_NIC, ["/etc/passwd", "ids", "ndlv1"]),
+        (UndoAction.DETACH_NIC, ["qemu:///sys tem", "ids", "ndlv1"]),
+        (UndoAction.DETACH_NIC, ["qemu:///system\x1b[31m", "ids", "ndlv1"]),
+        (UndoAction.DETACH_NIC, ["qemu:///system", "", "ndlv1"]),
+        (UndoAction.DETACH_NIC, ["qemu:///system", "a/../b", "ndlv1"]),
+        (UndoAction.DETACH_NIC, ["qemu:///system", "i\nds", "ndlv1"]),
+        (UndoAction.RESTORE_DRIVER, ["../../../etc", "ixgbe"]),
+        (UndoAction.LOAD_DRIVER, ["eth1 up", "igb", "1500", "-k rx=off", "1"]),
+        (UndoAction.LOAD_DRIVER, ["eth1", "../igb", "1500", "-k rx=off", "1"]),
+        (UndoAction.LOAD_DRIVER, ["eth1", "igb", "all", "-k rx=off", "1"]),
+        (UndoAction.LOAD_DRIVER, ["eth1", "igb", "1500", "--reset", "1"]),
+        (UndoAction.RESTORE_DRIVER, ["0000:01:00.0", "../x"]),
     ],
 )
 def test_arguments_that_are_no_runs_own_are_refused(
-    host: Host, action: Action, arguments: list[str]
+    host: Host, action: UndoAction, arguments: list[str]
 ) -> None:
     with pytest.raises(LabProblem, match=r"is not|is no"):
         reverse(action, arguments, label="l")

@@ -10,7 +10,7 @@ import pytest
 
 from nodrop.protocol import ProbeResult
 from nodrop.remote import inputs, outbox, upload
-from nodrop.testbed.hosts.api import Action
+from nodrop.testbed.hosts.api import UndoAction
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.processes import keep_words
 from nodrop.testbed.hosts.rights import (
@@ -104,8 +104,8 @@ def test_the_page_names_each_variable_that_programs_get() -> None:
 def test_security_md_lists_each_undo_action() -> None:
     said = re.search(r"one of (\w+) actions \(([^)]*)\)", SECURITY)
     assert said is not None
-    assert re.findall(r"`(\w+)`", said[2]) == [str(action) for action in Action]
-    assert {"nine": 9, "ten": 10, "eleven": 11, "twelve": 12}[said[1]] == len(Action)
+    assert re.findall(r"`(\w+)`", said[2]) == [str(action) for action in UndoAction]
+    assert {"nine": 9, "ten": 10, "eleven": 11, "twelve": 12}[said[1]] == len(UndoAction)
 
 
 @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK", "LD_PRELOAD"])

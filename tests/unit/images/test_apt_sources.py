@@ -6,8 +6,8 @@ import pytest
 
 from nodrop.errors import LabProblem
 from nodrop.testbed.images.image import (
+    AptSource,
     Mirrors,
-    Source,
     deb822_sources,
     find_mirrors,
     host_sources,
@@ -58,12 +58,12 @@ nonsense
 
 def test_deb822() -> None:
     assert list(deb822_sources(DEB822)) == [
-        Source(
+        AptSource(
             uri="http://mirror.example/debian",
             suites=("bookworm", "bookworm-updates"),
             components=("main", "contrib"),
         ),
-        Source(
+        AptSource(
             uri="http://mirror.example/debian-security",
             suites=("bookworm-security",),
             components=("main",),
@@ -90,7 +90,7 @@ def test_a_third_party_is_not_taken_for_the_archive() -> None:
 
 
 def test_no_security_mirror_is_none() -> None:
-    only = Source(uri="http://mirror.example", suites=("bookworm",), components=("main",))
+    only = AptSource(uri="http://mirror.example", suites=("bookworm",), components=("main",))
     assert find_mirrors("bookworm", [only]).security is None
 
 

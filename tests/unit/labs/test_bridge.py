@@ -6,16 +6,16 @@ from typing import Any
 
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Hop
-from nodrop.testbed.hosts.api import Port
-from nodrop.testbed.labs.bridge import BridgeSplit
-from nodrop.testing.fakes import FakeHost, World
+from nodrop.testbed.hosts.api import LabPort
+from nodrop.testbed.labs.split import BridgeSplit
+from nodrop.testing.fakes import FakeHost, FakeWorld
 
 BEFORE = {"bad_source": 5, "entered": 10, "checked": 20, "known": 30, "forwarded": 40}
 HANDS = ("ndsp0", "ndsp1")
 
 
 def made(*, netfilter: bool = True) -> BridgeSplit:
-    nic = Port(host=FakeHost(World(), "rx"), name="ndrx0")
+    nic = LabPort(host=FakeHost(FakeWorld(), "rx"), name="ndrx0")
     return BridgeSplit(nic, HANDS, [nic, nic], netfilter=netfilter)
 
 

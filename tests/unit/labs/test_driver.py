@@ -12,7 +12,7 @@ import pytest
 
 from nodrop.errors import LabProblem
 from nodrop.testbed.hosts import reversal
-from nodrop.testbed.hosts.api import Action, Completed
+from nodrop.testbed.hosts.api import Completed, UndoAction
 from nodrop.testbed.labs import driver
 
 FEATURES = """\
@@ -75,7 +75,7 @@ class Journal:
     def __init__(self) -> None:
         self.pushed: list[list[str]] = []
 
-    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
+    def push(self, *, what: str, action: UndoAction, arguments: Sequence[str] = ()) -> None:
         assert what == "port cab0 with its driver e1000e"
         self.pushed.append([action, *arguments])
 
@@ -197,7 +197,7 @@ def test_it_is_journaled_then_loaded_and_the_port_is_as_before(nic: Nic) -> None
     journal = Journal()
     driver.load_anew("cab0", journal)
     arguments = ["cab0", "e1000e", "9000", SETTINGS, "1"]
-    assert journal.pushed == [[Action.LOAD_DRIVER, *arguments]]
+    assert journal.pushed == [[UndoAction.LOAD_DRIVER, *arguments]]
     assert nic.did == [
         "modprobe --remove e1000e",
         "modprobe e1000e",
@@ -271,7 +271,7 @@ def test_what_is_journaled_is_what_undo_takes(
         return Completed(argv=argv, returncode=0, stdout="", stderr="", seconds=0.0)
 
     monkeypatch.setattr(reversal, "run_command", run)
-    assert reversal.reverse(Action.LOAD_DRIVER, arguments, label="l")
+    assert reversal.reverse(UndoAction.LOAD_DRIVER, arguments, label="l")
     assert ran == [arguments]
 
 

@@ -8,15 +8,15 @@ import pytest
 
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Class, Hop
-from nodrop.testbed.hosts.api import Port
-from nodrop.testbed.labs.bridge import CopySplit, HookSplit, TraceSplit
-from nodrop.testing.fakes import FakeHost, World
+from nodrop.testbed.hosts.api import LabPort
+from nodrop.testbed.labs.split import CopySplit, HookSplit, TraceSplit
+from nodrop.testing.fakes import FakeHost, FakeWorld
 
 HANDS = ("ndsp0", "ndsp1", "ndsp2")
 
 
 def made(kind: type[HookSplit]) -> Any:
-    nic = Port(host=FakeHost(World(), "rx"), name="ndrx0")
+    nic = LabPort(host=FakeHost(FakeWorld(), "rx"), name="ndrx0")
     return kind(nic, HANDS, [nic] * 3)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.ledger.cause import causes_of
 from nodrop.ledger.filling import Filler, Filling, filling
-from nodrop.ledger.queue import Queue
+from nodrop.ledger.twin import Queue
 from nodrop.testbed.suts.suricata.sut import RING
 from tests.made import queues
 from tests.made.queues import Cost

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from nodrop.ledger.headroom import Bound, Headroom, headroom, spell_of
-from nodrop.ledger.queue import Queue, Reason, Refusal
+from nodrop.ledger.headroom import ForecastSense, Headroom, headroom, spell_of
+from nodrop.ledger.twin import Queue, Refusal, TwinRefusal
 from tests.made import queues
 
 SLOTS = 256
@@ -45,7 +45,7 @@ def said(*spells: Queue) -> Headroom:
 def test_half_of_the_limit_forecasts_it_and_a_larger_ring() -> None:
     true, times = limit(SLOTS), limit(SLOTS) // 2
     found = said(made(times))
-    assert found.bound is Bound.ABOUT
+    assert found.bound is ForecastSense.ABOUT
     assert found.times * times == pytest.approx(true, rel=0.1)
     assert found.larger_slots == 65_536 and found.larger_times is not None
     assert found.larger_times > found.times
@@ -74,7 +74,7 @@ def test_a_ring_that_lost_is_beyond_its_limit() -> None:
 def test_where_nothing_waits_the_reader_bounds_it_from_below() -> None:
     idle = made(1, slots=1024, cost=lambda _: 30e-6)
     found = said(idle)
-    assert found.bound is Bound.AT_LEAST and found.larger_times is None
+    assert found.bound is ForecastSense.AT_LEAST and found.larger_times is None
     busy = max(one.ran_ns / (one.end_ns - one.begin_ns) for one in idle.reader)
     assert 1 < found.times < 1 / busy
     half = said(made(1, slots=512, cost=lambda _: 30e-6))
@@ -85,4 +85,4 @@ def test_without_a_reader_and_a_queue_there_is_no_forecast() -> None:
     idle = made(1, cost=lambda _: 30e-6)
     alone = Queue(slots=SLOTS, looks=idle.looks)
     found = headroom([spell_of(0, [alone])])
-    assert isinstance(found, Refusal) and found.reason is Reason.NO_QUEUE
+    assert isinstance(found, Refusal) and found.reason is TwinRefusal.NO_QUEUE

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.ledger.imbalance import Arrivals, Role, Running
+from nodrop.ledger.imbalance import Arrivals, Running, ThreadRole
 from nodrop.ledger.over_time import Losses, Served
-from nodrop.ledger.thread_times import Interval, ThreadTime, Timeline
+from nodrop.ledger.thread_times import ThreadInterval, ThreadTime, ThreadTimeline
 
 STEP = 100_000_000
 
@@ -18,13 +18,13 @@ def running(
     looks: list[list[str]],
     *,
     state: str = "S",
-    role: Role = Role.WORKER,
+    role: ThreadRole = ThreadRole.WORKER,
     losses: tuple[Losses, ...] = (),
 ) -> Running:
     """A load of 1,000 packets an interval; `looks`: each thread's sleep at an interval's end."""
     steps = len(looks[0])
     intervals = [
-        Interval(
+        ThreadInterval(
             begin_ns=n * STEP,
             end_ns=(n + 1) * STEP,
             threads={
@@ -45,7 +45,7 @@ def running(
     ]
     return Running(
         offered_ns=(0, steps * STEP),
-        timeline=Timeline(intervals=intervals, names={1: "W#01"}),
+        timeline=ThreadTimeline(intervals=intervals, names={1: "W#01"}),
         arrivals=Arrivals(first_ns=0, interval_ns=STEP, packets=(1_000,) * steps),
         roles=dict.fromkeys(range(1, len(looks) + 1), role),
         losses=losses,
@@ -79,7 +79,7 @@ def test_a_thread_that_was_stopped_or_blocked_is_not_at_rest(state: str) -> None
 def test_what_lost_packets_or_what_no_packet_waits_for_says_nothing() -> None:
     lost = Losses(thread="", begin_mono_ns=0, end_mono_ns=STEP, packets=5)
     assert running([[POLL] * 10], losses=(lost,)).last_rest() is None
-    assert running([[POLL] * 10], role=Role.FLOW_MANAGER).last_rest() is None
+    assert running([[POLL] * 10], role=ThreadRole.FLOW_MANAGER).last_rest() is None
 
 
 def served(pps: list[float], until_ns: int) -> Running:
@@ -90,7 +90,7 @@ def served(pps: list[float], until_ns: int) -> Running:
         totals += rate * STEP / 1e9
     return Running(
         offered_ns=(0, until_ns),
-        timeline=Timeline(),
+        timeline=ThreadTimeline(),
         over_time={"a": readings, "b": readings},
     )
 

@@ -4,22 +4,24 @@ from collections.abc import Sequence
 
 import pytest
 
-from nodrop.ledger.level import Level, Look, Ring, level
+from nodrop.ledger.level import FullestLevel, RingLook, RingLooks, level
 
 MS = 1_000_000
 
 
-def frames(*levels: int, slots: int = 100, dropped: Sequence[int] = ()) -> Ring:
+def frames(*levels: int, slots: int = 100, dropped: Sequence[int] = ()) -> RingLooks:
     """A ring of frames, looked at once a millisecond; `dropped` are the last looks' sums."""
     sums = [*[0] * (len(levels) - len(dropped)), *dropped]
     looks = [
-        Look(n * MS, packets, packets, 10 * n, lost)
+        RingLook(n * MS, packets, packets, 10 * n, lost)
         for n, (packets, lost) in enumerate(zip(levels, sums, strict=True))
     ]
-    return Ring(slots=slots, blocks=10, block_bytes=4096, looks=looks)
+    return RingLooks(slots=slots, blocks=10, block_bytes=4096, looks=looks)
 
 
-def found(*rings: Ring, dropped: int = 0, span_ns: tuple[int, int] = (0, 1000 * MS)) -> Level:
+def found(
+    *rings: RingLooks, dropped: int = 0, span_ns: tuple[int, int] = (0, 1000 * MS)
+) -> FullestLevel:
     seen = level(rings, span_ns=span_ns, dropped=dropped, mean_frame_bytes=500)
     assert seen is not None
     return seen
@@ -71,7 +73,7 @@ def test_shared_blocks_hold_as_many_packets_as_their_full_ones(
     packets: int, full: int, slots: int
 ) -> None:
     """A block closes before it is full if packets come slowly; an empty ring is told by sizes."""
-    looks = [Look(0, 0, 0, 0, 0), Look(MS, packets, full, 0, 0)]
-    ring = Ring(slots=None, blocks=10, block_bytes=40_960, looks=looks)
+    looks = [RingLook(0, 0, 0, 0, 0), RingLook(MS, packets, full, 0, 0)]
+    ring = RingLooks(slots=None, blocks=10, block_bytes=40_960, looks=looks)
     seen = found(ring)
     assert (seen.slots, seen.highest_ratio) == (slots, full / 10)

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodrop.ledger.level import Look
-from nodrop.ledger.queue import (
+from nodrop.ledger.level import RingLook
+from nodrop.ledger.twin import (
     Filled,
-    Observation,
     Prediction,
     Queue,
     Reader,
-    Reason,
     Refusal,
-    Step,
+    RingObservation,
+    RingStep,
+    TwinRefusal,
     fill,
     level,
     limit,
@@ -39,11 +39,12 @@ def poisson(pps: float, seconds: float, seed: int) -> list[float]:
     return found
 
 
-def one_a_step(arrivals: list[float], cost_s: float) -> list[Step]:
+def one_a_step(arrivals: list[float], cost_s: float) -> list[RingStep]:
     """A step ends when a packet comes; its own service begins then."""
     ends = [*arrivals[1:], arrivals[-1] + 1.0]
     return [
-        Step(begin * 1e9, end * 1e9, 1.0, cost_s) for begin, end in zip(arrivals, ends, strict=True)
+        RingStep(begin * 1e9, end * 1e9, 1.0, cost_s)
+        for begin, end in zip(arrivals, ends, strict=True)
     ]
 
 
@@ -59,7 +60,7 @@ def predicted(found: Prediction | Refusal) -> Prediction:
 def test_of_an_even_rate_the_excess_is_lost(pps: float, serves: float) -> None:
     """D/D/1/K: lost is what came beyond the pace, less what the places hold."""
     seconds, slots = 10.0, 200
-    even = [Step(n * MS, (n + 1) * MS, pps / 1e3, pps / serves / 1e3) for n in range(10_000)]
+    even = [RingStep(n * MS, (n + 1) * MS, pps / 1e3, pps / serves / 1e3) for n in range(10_000)]
     found = fill(even, slots)
     assert found.lost_packets == pytest.approx(max(0.0, (pps - serves) * seconds - slots), abs=2)
     assert found.highest_packets == pytest.approx(slots if pps > serves else 0, abs=2)
@@ -100,7 +101,7 @@ def test_no_packet_appears_and_more_room_for_equal_packets_loses_no_more(
     steps: list[int], cost_us: float, slots: int, times: float
 ) -> None:
     made = [
-        Step(n * MS, (n + 1) * MS, packets, packets * cost_us / 1e6)
+        RingStep(n * MS, (n + 1) * MS, packets, packets * cost_us / 1e6)
         for n, packets in enumerate(steps)
     ]
     came = times * sum(step.came for step in made)
@@ -178,15 +179,15 @@ def test_time_in_which_the_reader_was_kept_off_is_no_cost(begins: float) -> None
 
 def test_the_fullest_of_several_rings_is_the_limit() -> None:
     rings = [queues.queue(queues.arrivals(TRACE, cost, 4), 800) for cost in (even, costly, even)]
-    together = Observation(load=4.0, queues=rings)
-    alone = Observation(load=4.0, queues=rings[1:2])
+    together = RingObservation(load=4.0, queues=rings)
+    alone = RingObservation(load=4.0, queues=rings[1:2])
     assert limit([together]) == limit([alone])
 
 
 def test_the_same_packets_in_less_time() -> None:
     """At twice the speed the costly moment is half as long."""
     seen = queues.trial(TRACE, costly, 3, 1200)
-    faster = Observation(load=1.0, queues=seen.queues, faster=True)
+    faster = RingObservation(load=1.0, queues=seen.queues, faster=True)
     speed = predicted(limit([faster])).load
     lost = []
     for part in (0.97, 1.03):
@@ -203,20 +204,20 @@ def test_without_a_queue_nothing_is_predicted() -> None:
     idle = queues.trial(TRACE, lambda at: 1e-6, 1, 300)
     found = limit([idle])
     assert isinstance(found, Refusal)
-    assert found.reason is Reason.NO_QUEUE
+    assert found.reason is TwinRefusal.NO_QUEUE
 
 
 def test_a_twin_that_does_not_reproduce_its_trial_is_refused() -> None:
     """Looks that missed the fullest moment: packets were lost, and nothing else shows a queue."""
     ring = queues.trial(TRACE, costly, 9, 300).queues[0]
     flat = [
-        Look(x.at_ns, min(x.packets, 20), min(x.full, 20), x.arrived - x.dropped, 0)
+        RingLook(x.at_ns, min(x.packets, 20), min(x.full, 20), x.arrived - x.dropped, 0)
         for x in ring.looks
     ]
     blind = Queue(slots=300, looks=flat, reader=ring.reader, lost=ring.lost)
-    found = limit([Observation(load=9.0, queues=[blind])])
+    found = limit([RingObservation(load=9.0, queues=[blind])])
     assert isinstance(found, Refusal)
-    assert found.reason is Reason.NOT_REPRODUCED
+    assert found.reason is TwinRefusal.NOT_REPRODUCED
     assert found.measured > 2 * found.reproduced
 
 
@@ -277,7 +278,7 @@ def polled(pps: float, slots: int, cost_s: float, away: list[tuple[float, float]
             taken, free_at = taken + batch, max(free_at, at - 20e-6) + batch * cost_s
         if at >= look_at:
             level = came - lost - taken
-            seen.append(Look(int(at * 1e9), level, level, came, lost))
+            seen.append(RingLook(int(at * 1e9), level, level, came, lost))
             look_at = at + (1e-3 if 2 * level >= slots else 4e-3)
     rows = [
         Reader(
@@ -300,7 +301,7 @@ def test_a_reader_that_polls_is_not_taken_for_slow_if_it_is_kept_off(
     it seemed to serve 128,000/s; it serves 250,000/s, and waited for its CPU."""
     away = [(0.25 + n * 0.3, 0.25 + n * 0.3 + stall_s) for n in range(9)]
     ring = polled(pps, slots, 4e-6, away)
-    found = limit([Observation(load=pps, queues=[ring], faster=True)])
+    found = limit([RingObservation(load=pps, queues=[ring], faster=True)])
     if stall_s < 10e-3:  # two looks, and what it serves is a part of the time between them
         assert 3_900 < ring.service.typical_ns < 6_500 and (
             isinstance(found, Refusal) or found.load == pytest.approx(250_000, rel=0.4)
@@ -316,4 +317,4 @@ def test_of_a_reader_that_polls_nothing_is_known_without_a_queue() -> None:
     told = queues.queue(came, 200)
     polls = replace(told, reader=[replace(one, ran_ns=None) for one in told.reader])
     assert polls.service.typical_ns == 0
-    assert isinstance(limit([Observation(load=1.0, queues=[polls])]), Refusal)
+    assert isinstance(limit([RingObservation(load=1.0, queues=[polls])]), Refusal)

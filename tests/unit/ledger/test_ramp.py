@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.ledger.over_time import Busy, Watched, shown
+from nodrop.ledger.over_time import Busy, WatchedRamp, shown
 
 INTERVAL_NS = 100_000_000
 SECONDS = 6.0
@@ -24,7 +24,7 @@ def watched(
     most: float = 1e9,
     read: bool = True,
     cpu_at: float | None = None,
-) -> Watched:
+) -> WatchedRamp:
     """Readings of its counters every half second; `cpu_at`: the load that fills its busiest
     thread."""
     asked = rates(start, end)
@@ -32,7 +32,7 @@ def watched(
     beyond = [max(0.0, n - capacity * INTERVAL_NS / 1e9) for n in sent]
     lost = max(0, round(sum(beyond)) - ring)
     first = next((n for n, much in enumerate(beyond) if much), 0) // 5 * 5
-    return Watched(
+    return WatchedRamp(
         first_ns=7,
         interval_ns=INTERVAL_NS,
         sent=sent,
@@ -97,7 +97,7 @@ def test_nothing_read_says_nothing(capacity: float) -> None:
 
 
 def test_no_packet_shows_nothing() -> None:
-    nothing = Watched(
+    nothing = WatchedRamp(
         first_ns=0, interval_ns=1, sent=(), lost=3, end_pps=9.0, lossy_ns=(1, 2), busy=()
     )
     assert shown(nothing).expects_pps is None and shown(nothing).clean_pps is None

@@ -8,18 +8,18 @@ import pytest
 
 from nodrop.ledger.imbalance import Arrivals, Running, lost_beyond_steal
 from nodrop.ledger.over_time import Losses, Served
-from nodrop.ledger.thread_times import CpuTime, Interval, Timeline
+from nodrop.ledger.thread_times import CpuTime, ThreadInterval, ThreadTimeline
 
 MS = 1_000_000
 STEP_NS = 100 * MS
 PPS = 50_000
 
 
-def host(stolen_ms: Sequence[float], cpu: int = 1) -> Timeline:
+def host(stolen_ms: Sequence[float], cpu: int = 1) -> ThreadTimeline:
     """A tenth of a second each; CPU 7 is nobody's and loses everything."""
-    return Timeline(
+    return ThreadTimeline(
         intervals=[
-            Interval(
+            ThreadInterval(
                 begin_ns=n * STEP_NS,
                 end_ns=(n + 1) * STEP_NS,
                 threads={},
@@ -45,7 +45,7 @@ def beyond(stolen_ms: Sequence[float], lost: Sequence[int], *, closely: bool = T
     ]
     running = Running(
         offered_ns=(0, len(lost) * STEP_NS),
-        timeline=Timeline(),
+        timeline=ThreadTimeline(),
         losses=(whole,) if sum(lost) else (),
         over_time={"sink-0": readings} if closely else {},
         arrivals=Arrivals(
@@ -88,7 +88,7 @@ def test_what_was_lost_after_the_last_reading_is_not_forgotten() -> None:
     lost = [0] * 14 + [300]
     running = Running(
         offered_ns=(0, 15 * STEP_NS),
-        timeline=Timeline(),
+        timeline=ThreadTimeline(),
         losses=(Losses(thread="sink-0", begin_mono_ns=0, end_mono_ns=15 * STEP_NS, packets=300),),
         over_time={
             "sink-0": [
@@ -104,5 +104,5 @@ def test_what_was_lost_after_the_last_reading_is_not_forgotten() -> None:
 
 
 def test_what_is_not_known_is_not_said() -> None:
-    running = Running(offered_ns=(0, STEP_NS), timeline=Timeline())
+    running = Running(offered_ns=(0, STEP_NS), timeline=ThreadTimeline())
     assert lost_beyond_steal(running, host(QUIET), frozenset({1}), STEP_NS) is None

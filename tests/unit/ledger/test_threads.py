@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodrop.ledger.imbalance import Role, ThreadBooks, gini, over_mean, times, unexplained_packets
+from nodrop.ledger.imbalance import (
+    ThreadBooks,
+    ThreadRole,
+    gini,
+    over_mean,
+    times,
+    unexplained_packets,
+)
 from nodrop.ledger.thread_times import timeline
 from tests.made.threads import BEGIN_NS, Made, World
 
@@ -16,7 +23,7 @@ from tests.made.threads import BEGIN_NS, Made, World
 def books(captured: int | None, dropped: int | None, decoded: int | None) -> ThreadBooks:
     return ThreadBooks(
         name="W#01",
-        role=Role.WORKER,
+        role=ThreadRole.WORKER,
         captured_packets=captured,
         dropped_packets=dropped,
         decoded_packets=decoded,

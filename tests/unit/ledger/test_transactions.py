@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from nodrop.ledger.hops import Problem, Reason
-from nodrop.ledger.sender import Bounds, Sending
+from nodrop.ledger.sender import SenderLimits, Sending
 from nodrop.ledger.transactions import (
     Latency,
     Messages,
@@ -26,18 +26,18 @@ ON_TIME = Sending(
 
 
 def codes(seen: Transactions | None, sending: Sending = ON_TIME, **more: object) -> list[str]:
-    verdict = judge_transactions(seen, sending, bounds=Bounds(), **more)
+    verdict = judge_transactions(seen, sending, bounds=SenderLimits(), **more)
     return [str(problem.code) for problem in verdict.invalid_reasons]
 
 
 def test_all_completed_is_no_loss_and_failures_are_one_by_class() -> None:
     took = Latency(count=100, p50_us=140, p90_us=160, p99_us=4700, max_us=9000)
-    assert judge_transactions(ALL, ON_TIME, bounds=Bounds()).loss_ratio == 0
+    assert judge_transactions(ALL, ON_TIME, bounds=SenderLimits()).loss_ratio == 0
     assert words_of(replace(ALL, latency=took)) == "all 100 attaches completed; p99 4.7 ms"
     failed = replace(
         ALL, completed=90, timed_out=2, rejected={"22": 5}, aborted={"association_lost": 3}
     )
-    verdict = judge_transactions(failed, ON_TIME, bounds=Bounds())
+    verdict = judge_transactions(failed, ON_TIME, bounds=SenderLimits())
     assert (verdict.outcome, verdict.loss_ratio) == ("measured", 0.1)
     assert verdict.words == (
         "10 of 100 attaches failed (10.00 %): 5 rejected (cause 22), 3 aborted (association lost), "
@@ -47,7 +47,7 @@ def test_all_completed_is_no_loss_and_failures_are_one_by_class() -> None:
 
 def test_a_transaction_in_no_class_leaves_nothing_known() -> None:
     lost = replace(ALL, completed=98)
-    verdict = judge_transactions(lost, ON_TIME, bounds=Bounds())
+    verdict = judge_transactions(lost, ON_TIME, bounds=SenderLimits())
     assert (verdict.outcome, verdict.loss_ratio) == ("void", None)
     assert "+2 attaches in no class" in verdict.words
 
@@ -56,7 +56,7 @@ def test_the_sender_is_a_suspect_here_too() -> None:
     assert codes(ALL, replace(ON_TIME, schedule_error_p99_us=5001)) == [Reason.SENDER_LATE]
     short = replace(ON_TIME, sent_packets=99)
     assert codes(replace(ALL, started=99, completed=99), short) == [Reason.SENDER_SHORT]
-    verdict = judge_transactions(ALL, short, bounds=Bounds())
+    verdict = judge_transactions(ALL, short, bounds=SenderLimits())
     assert "only 99 of 100 attaches were sent" in verdict.words
     assert codes(None) == [Reason.NO_BOOKS]
     died = Problem(code=Reason.SUT_DIED, words="it died")

@@ -9,7 +9,7 @@ import pytest
 from nodrop.ledger import hops as places
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Account, Class, Hop, Problem, Reason
-from nodrop.ledger.sender import Bounds, Sending
+from nodrop.ledger.sender import SenderLimits, Sending
 from nodrop.ledger.verdict import judge, percent
 from nodrop.testbed.suts.suricata.sut import RING
 from tests.made.threads import made_up
@@ -99,7 +99,9 @@ def test_losses_that_stolen_time_explains_are_no_measurement(
     assert judge(books(), SENDING, running=running).valid, "nothing was lost"
     on_the_path = judge(books(rx=SENT - lost), SENDING, running=running)
     assert on_the_path.valid, "no packet waits for a CPU on a cable"
-    patient = judge(books(ring_full=lost), SENDING, running=running, bounds=Bounds(steal_ratio=1))
+    patient = judge(
+        books(ring_full=lost), SENDING, running=running, bounds=SenderLimits(steal_ratio=1)
+    )
     assert patient.valid
 
 
@@ -182,8 +184,8 @@ def test_a_short_sender_says_what_was_refused() -> None:
 def test_bounds_are_the_experiments() -> None:
     few = replace(SENDING, sent_packets=SENT - 100)
     ledger = books(sent=SENT - 100)
-    assert codes(ledger, few, bounds=Bounds(unsent_ratio=0.001)) == []
-    assert codes(ledger, few, bounds=Bounds(unsent_ratio=0.0009)) == [Reason.SENDER_SHORT]
+    assert codes(ledger, few, bounds=SenderLimits(unsent_ratio=0.001)) == []
+    assert codes(ledger, few, bounds=SenderLimits(unsent_ratio=0.0009)) == [Reason.SENDER_SHORT]
 
 
 def test_a_trial_that_never_got_to_its_books() -> None:

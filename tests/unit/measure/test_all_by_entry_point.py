@@ -26,9 +26,9 @@ from nodrop.measure.plan import Progress
 from nodrop.results.summary import Remaining
 from nodrop.results.trial import TrialRecord
 from nodrop.testbed.hosts.api import Link, UndoJournal
-from nodrop.testing.fakes import FakeJournal, FakeLab, FakeLoad, FakeSetup, FakeSut, World
+from nodrop.testing.fakes import FakeJournal, FakeLab, FakeLoad, FakeSetup, FakeSut, FakeWorld
 
-WORLD = World(ring_full_packets=7)
+WORLD = FakeWorld(ring_full_packets=7)
 EXPERIMENT = """
 name = "toys"
 [setup]
@@ -125,7 +125,7 @@ def lab(tmp_path: Path) -> Path:
 
 def test_a_run_of_nothing_else(tmp_path: Path, lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not the real journal: the fakes' process is the test's own, and an undo would end it.
-    monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
+    monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(FakeWorld())))
     monkeypatch.setattr(Pair, "look", lambda _: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
     file = tmp_path / "toys.toml"

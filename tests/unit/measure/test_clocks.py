@@ -7,10 +7,10 @@ import pytest
 from nodrop.ledger.hops import Reason
 from nodrop.measure.sampling import Fix, facts, fix, moved
 from nodrop.testbed.hosts.node import ClockFix
-from nodrop.testing.fakes import FakeHost, World
+from nodrop.testing.fakes import FakeHost, FakeWorld
 
 MS, S = 1_000_000, 1_000_000_000
-HOST = FakeHost(World(), "sender gen1")
+HOST = FakeHost(FakeWorld(), "sender gen1")
 
 
 def at(seconds: int, offset_ns: int, bound_ns: int = 100_000) -> Fix:

@@ -13,7 +13,7 @@ from nodrop.measure.cells import Cell
 from nodrop.measure.measurer import LabMeasurer
 from nodrop.results.layout import TrialFolder
 from nodrop.testbed.setups.api import Limits
-from nodrop.testing.fakes import FakeEnv, FakeJournal, FakeProcess, World
+from nodrop.testing.fakes import FakeEnv, FakeJournal, FakeProcess, FakeWorld
 from tests.unit.measure.test_manager import FakeParts
 
 SENTENCE = [
@@ -56,7 +56,7 @@ STANDING = [
 CELL = Cell(factors={}, setup={}, sut={}, load={}, limits=Limits())
 
 
-def trial(world: World, folder: Path, *, asks_tsc: bool = False) -> Measured:
+def trial(world: FakeWorld, folder: Path, *, asks_tsc: bool = False) -> Measured:
     parts = FakeParts([world])
     parts.other_trace({})
     settings = Measure(ready_timeout_s=1, drain_timeout_s=1)
@@ -73,7 +73,7 @@ def trial(world: World, folder: Path, *, asks_tsc: bool = False) -> Measured:
 
 
 def test_a_trial_says_its_whole_sentence(tmp_path: Path) -> None:
-    world = World()
+    world = FakeWorld()
     seen = trial(world, tmp_path)
     assert world.words == SENTENCE
     assert seen.packets.ledger is not None and seen.packets.ledger.residual_packets == 0
@@ -81,7 +81,7 @@ def test_a_trial_says_its_whole_sentence(tmp_path: Path) -> None:
 
 
 def test_a_full_ring_is_a_loss_and_the_books_close(tmp_path: Path) -> None:
-    seen = trial(World(ring_full_packets=7), tmp_path)
+    seen = trial(FakeWorld(ring_full_packets=7), tmp_path)
     assert seen.packets.ledger is not None
     lost = [(a.into, a.packets) for a in seen.packets.ledger.accounts if a.kind is Class.LOST]
     assert (lost, seen.packets.ledger.residual_packets) == ([("decoded", 7)], 0)
@@ -89,7 +89,7 @@ def test_a_full_ring_is_a_loss_and_the_books_close(tmp_path: Path) -> None:
 
 def test_books_that_make_no_sense_are_an_invalid_trial(tmp_path: Path) -> None:
     """A counter ran backwards: it was reset."""
-    seen = trial(World(ring_full_packets=2000), tmp_path)
+    seen = trial(FakeWorld(ring_full_packets=2000), tmp_path)
     assert seen.packets.ledger is None
     assert seen.verdict is not None and not seen.verdict.valid
     reasons = [str(problem.code) for problem in seen.verdict.invalid_reasons]
@@ -99,7 +99,7 @@ def test_books_that_make_no_sense_are_an_invalid_trial(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("late", [1, 250])
 def test_packets_after_the_drain_make_a_trial_void(late: int, tmp_path: Path) -> None:
-    seen = trial(World(late_packets=late), tmp_path)
+    seen = trial(FakeWorld(late_packets=late), tmp_path)
     assert seen.verdict is not None
     assert [p.code for p in seen.verdict.invalid_reasons] == ["counters_moved_after_drain"]
     assert "received more packets after the drain" in seen.verdict.words
@@ -111,7 +111,7 @@ def test_a_memory_limit_that_killed_is_told(
 ) -> None:
     memory = {"limit_bytes": 64 << 20, "oom_kills": kills}
     monkeypatch.setattr(FakeEnv, "facts", lambda _: {"memory": memory})
-    seen = trial(World(), tmp_path)
+    seen = trial(FakeWorld(), tmp_path)
     assert seen.verdict is not None
     assert seen.verdict.valid is (kills == 0)
     assert ("killed 2 processes of the SUT to keep its limit of 64 MiB" in seen.verdict.words) is (
@@ -124,7 +124,7 @@ def test_a_memory_limit_that_killed_is_told(
 def test_a_failure_at_any_step_undoes_what_was_begun(
     word: str, error: BaseException | None, tmp_path: Path
 ) -> None:
-    world = World(fails_at=word, dies_at=error)
+    world = FakeWorld(fails_at=word, dies_at=error)
     with pytest.raises(type(error) if error else TrialFailed):
         trial(world, tmp_path)
     begun = world.words[: world.words.index(word)]
@@ -137,7 +137,7 @@ def test_a_failure_at_any_step_undoes_what_was_begun(
 def test_only_a_signal_to_the_controller_ends_the_sut_without_its_last_words(
     error: BaseException | None, tmp_path: Path
 ) -> None:
-    world = World(fails_at="offer", dies_at=error)
+    world = FakeWorld(fails_at="offer", dies_at=error)
     with pytest.raises(type(error) if error else TrialFailed):
         trial(world, tmp_path)
     before_stop = world.words[: world.words.index("stop")]
@@ -145,7 +145,7 @@ def test_only_a_signal_to_the_controller_ends_the_sut_without_its_last_words(
 
 
 def test_what_a_clock_costs_is_asked_when_the_sut_has_ended(tmp_path: Path) -> None:
-    world = World()
+    world = FakeWorld()
     seen = trial(world, tmp_path, asks_tsc=True)
     assert seen.facts["tsc"] == {"ns": {}}
     probe = world.words.index("probe job")
@@ -153,12 +153,12 @@ def test_what_a_clock_costs_is_asked_when_the_sut_has_ended(tmp_path: Path) -> N
 
 
 def test_a_place_that_cannot_answer_spoils_no_trial(tmp_path: Path) -> None:
-    seen = trial(World(fails_at="probe job"), tmp_path, asks_tsc=True)
+    seen = trial(FakeWorld(fails_at="probe job"), tmp_path, asks_tsc=True)
     assert seen.facts["tsc"] == {"not_asked": "probe job: failed on purpose"}
     assert seen.verdict is not None and seen.verdict.valid
 
 
-def standing_trials(world: World, folder: Path, *names: str) -> list[Measured]:
+def standing_trials(world: FakeWorld, folder: Path, *names: str) -> list[Measured]:
     parts = FakeParts([world])
     parts.other_trace({})
     measurer = LabMeasurer(cast(Any, parts), Measure(sut="standing"), FakeJournal(world))
@@ -183,7 +183,7 @@ def standing_trials(world: World, folder: Path, *names: str) -> list[Measured]:
 @pytest.mark.parametrize("dropped", [0, 3, 1000])
 def test_a_world_that_stands_carries_one_trial_after_another(tmp_path: Path, dropped: int) -> None:
     """Every counter goes on; what each trial has seen is the difference between quiet moments."""
-    world = World(ring_full_packets=dropped)
+    world = FakeWorld(ring_full_packets=dropped)
     first, *others = standing_trials(world, tmp_path, "a", "b", "c")
     assert world.words == STANDING
     for seen in (first, *others):
@@ -196,7 +196,7 @@ def test_a_world_that_stands_carries_one_trial_after_another(tmp_path: Path, dro
 
 
 def test_a_sut_that_ended_does_not_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = FakeWorld()
     parts = FakeParts([world])
     parts.other_trace({})
     measurer = LabMeasurer(cast(Any, parts), Measure(sut="standing"), FakeJournal(world))
@@ -215,7 +215,7 @@ def test_a_sut_that_ended_does_not_stand(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_packets_between_two_trials_are_in_the_books_of_the_second(tmp_path: Path) -> None:
     """Nothing is read anew at the start of a trial, so nothing falls between two of them."""
-    world = World()
+    world = FakeWorld()
 
     def trial_of(index: int) -> Trial:
         folder = TrialFolder(run=str(index), path=tmp_path / str(index))

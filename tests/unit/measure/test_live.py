@@ -11,10 +11,10 @@ from nodrop.measure.busy import Feed
 from nodrop.measure.sampling import Sampler
 from nodrop.protocol import SampleRow
 from nodrop.results.trial import Live
-from nodrop.testbed.hosts.api import HostProcess, Port
+from nodrop.testbed.hosts.api import HostProcess, LabPort
 from nodrop.testbed.load.api import OfferedLoad
 from nodrop.testbed.suts.api import SutCounters
-from nodrop.testing.fakes import FakeHost, World, whole
+from nodrop.testing.fakes import FakeHost, FakeWorld, whole
 
 
 class Sut:
@@ -45,10 +45,10 @@ def row(mono_s: float, rx_packets: int, cpu_s: float) -> str:
 
 
 def feed(sut: Sut, rows: Path, told: list[Live]) -> Feed:
-    host = FakeHost(World(), "rx")
+    host = FakeHost(FakeWorld(), "rx")
     sampler = Sampler(
         host,
-        [Port(host=host, name="ndrx0")],
+        [LabPort(host=host, name="ndrx0")],
         [HostProcess(host, 4)],
         own_cgroup=False,
         path=rows,

@@ -24,7 +24,7 @@ from nodrop.measure.plan import Plan, Progress
 from nodrop.report.story import read_story
 from nodrop.results.rundir import read_manifest, read_trials
 from nodrop.results.summary import summarize_cells
-from nodrop.testing.fakes import FakeJournal, FakeLab, FakeLoad, FakeSetup, FakeSut, World
+from nodrop.testing.fakes import FakeJournal, FakeLab, FakeLoad, FakeSetup, FakeSut, FakeWorld
 
 THREE = """
 name = "three"
@@ -41,11 +41,11 @@ repetitions = 3
 class FakeParts:
     """Each trial in a world of its own."""
 
-    def __init__(self, worlds: Sequence[World]) -> None:
+    def __init__(self, worlds: Sequence[FakeWorld]) -> None:
         self._worlds = iter(worlds)
         self.loads: list[Any] = []
         """Offered, in order."""
-        self.lab = FakeLab(World())
+        self.lab = FakeLab(FakeWorld())
         self.plan: Plan
 
     def preflight(self, _experiment: object, _lab: object, plan: Plan) -> FakeParts:
@@ -87,13 +87,13 @@ class FakeParts:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     # Not the real one: the fakes' process is the test's own, and its undo would end it.
-    monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
+    monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(FakeWorld())))
     monkeypatch.setattr(Pair, "look", lambda _: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
     file = tmp_path / "three.toml"
     file.write_text(THREE)
 
-    def go(worlds: Sequence[World], *, resume: bool = False) -> RunOutcome:
+    def go(worlds: Sequence[FakeWorld], *, resume: bool = False) -> RunOutcome:
         monkeypatch.setattr(manager, "preflight", FakeParts(worlds).preflight)
         return run_experiment(
             load_experiment(file), load_lab(None), out=tmp_path, resume=resume, progress=Progress()
@@ -117,7 +117,7 @@ def test_what_the_system_refuses_is_one_failed_trial(
     run: Any, word: str, number: int, where: str | None, words: str
 ) -> None:
     refused = OSError(number, os.strerror(number), where)
-    worlds = [World(), World(fails_at=word, dies_at=refused), World()]
+    worlds = [FakeWorld(), FakeWorld(fails_at=word, dies_at=refused), FakeWorld()]
     outcome = run(worlds)
     assert outcome.exit_code == 1
     assert [record.valid for record in outcome.records] == [True, False, True]
@@ -138,7 +138,7 @@ def test_what_the_system_refuses_is_one_failed_trial(
 @pytest.mark.parametrize("word", ["prepare load", "launch", "offer", "drain", "finish"])
 def test_an_input_that_changes_under_a_trial_makes_it_void(run: Any, word: str) -> None:
     gone = BadInput("load.trace: /tmp/t.pcap does not exist or is no file")
-    worlds = [World(), World(fails_at=word, dies_at=gone), World()]
+    worlds = [FakeWorld(), FakeWorld(fails_at=word, dies_at=gone), FakeWorld()]
     outcome = run(worlds)
     assert outcome.exit_code == 1
     assert [record.outcome for record in outcome.records] == ["measured", "void", "measured"]
@@ -159,7 +159,7 @@ def test_results_that_cannot_be_kept_end_the_run_with_the_way_on(
     with pytest.raises(
         SystemRefused, match=r"No space left .*keeping the results.*df -h.*--resume"
     ):
-        run([World(), World(), World()])
+        run([FakeWorld(), FakeWorld(), FakeWorld()])
 
 
 @pytest.mark.parametrize("hint", [None, "mend it"])
@@ -177,11 +177,11 @@ def test_whatever_ends_a_run_that_has_begun_says_the_way_on(
 
 def test_resume_measures_void_trials_again_and_keeps_failures_of_the_sut(run: Any) -> None:
     """To repeat failures until they pass would hide them."""
-    dead = World(fails_at="launch", dies_at=TrialFailed("the SUT did not get ready"))
-    void = World(fails_at="provision", dies_at=OSError(errno.ENOSPC, "full"))
-    first = run([dead, void, World()])
+    dead = FakeWorld(fails_at="launch", dies_at=TrialFailed("the SUT did not get ready"))
+    void = FakeWorld(fails_at="provision", dies_at=OSError(errno.ENOSPC, "full"))
+    first = run([dead, void, FakeWorld()])
     assert [r.outcome for r in first.records] == ["failed", "void", "measured"]
-    again = [World(), World()]
+    again = [FakeWorld(), FakeWorld()]
     outcome = run(again, resume=True)
     assert {r.run[:4]: r.outcome for r in outcome.records} == {
         "0001": "failed",
@@ -199,7 +199,7 @@ def looks_like(monkeypatch: pytest.MonkeyPatch, machine: str, **host: object) ->
     monkeypatch.setattr(manager, "machine_sha256", lambda _: machine)
 
 
-DEAD = World(fails_at="provision", dies_at=OSError(errno.ENOSPC, "full"))
+DEAD = FakeWorld(fails_at="provision", dies_at=OSError(errno.ENOSPC, "full"))
 
 
 @pytest.mark.parametrize(
@@ -216,9 +216,9 @@ def test_a_run_that_goes_on_elsewhere_has_two_hosts(
 ) -> None:
     """Seen: trials of two machines under one manifest, which named the first one's host."""
     looks_like(monkeypatch, "one")
-    run([World(), DEAD, DEAD])
+    run([FakeWorld(), DEAD, DEAD])
     looks_like(monkeypatch, machine, **host)
-    outcome = run([World(), World()], resume=True)
+    outcome = run([FakeWorld(), FakeWorld()], resume=True)
     assert [record.host for record in outcome.records] == [None, name, name]
     manifest = read_manifest(outcome.directory)
     first, second = manifest["sittings"]
@@ -241,9 +241,9 @@ def test_sittings_on_one_host_are_one_host(
     run: Any, monkeypatch: pytest.MonkeyPatch, boots: int
 ) -> None:
     looks_like(monkeypatch, "one", boot_id="1", uid=0)
-    run([World(), DEAD, World()])
+    run([FakeWorld(), DEAD, FakeWorld()])
     looks_like(monkeypatch, "one", boot_id=str(boots), uid=boots)
-    outcome = run([World()], resume=True)
+    outcome = run([FakeWorld()], resume=True)
     assert {record.host for record in outcome.records} == {None}
     assert [one["name"] for one in read_manifest(outcome.directory)["sittings"]] == ["alpha"] * 2
     (cell,) = read_story([outcome.directory]).cells
@@ -255,9 +255,9 @@ def test_back_on_the_first_host_trials_are_its_own_again(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks_like(monkeypatch, "one")
-    run([World(), DEAD, DEAD])
+    run([FakeWorld(), DEAD, DEAD])
     looks_like(monkeypatch, "two", hostname="beta")
-    run([World(), DEAD], resume=True)
+    run([FakeWorld(), DEAD], resume=True)
     looks_like(monkeypatch, "one")
-    outcome = run([World()], resume=True)
+    outcome = run([FakeWorld()], resume=True)
     assert [record.host for record in outcome.records] == [None, "beta", None]

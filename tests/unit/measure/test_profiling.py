@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.measure.standing import Profiling, Unseen
 from nodrop.testbed.hosts.api import Host, HostProcess, Json
 
@@ -62,7 +62,7 @@ def test_a_guest_is_seen_by_its_own_node_and_told_by_our_clock() -> None:
         profiling.begin()
         profiling.stop()
         assert guest.words == ["start", "stop"], "the result waits until it is asked for"
-        found = profiling.found(lambda name: Role.WORKER if name.startswith("W#") else None)
+        found = profiling.found(lambda name: ThreadRole.WORKER if name.startswith("W#") else None)
     assert guest.words == ["start", "stop", "result", "close"]
     assert guest.asked["pids"] == [40] and guest.asked["hardware"]
     assert (found["began_mono_ns"], found["ended_mono_ns"]) == (5 + AHEAD_NS, 7 + AHEAD_NS)

@@ -7,17 +7,17 @@ from itertools import pairwise
 
 import pytest
 
-from nodrop.ledger.level import Look, Ring
-from nodrop.ledger.queue import Sends
-from nodrop.ledger.thread_times import Timeline
+from nodrop.ledger.level import RingLook, RingLooks
+from nodrop.ledger.thread_times import ThreadTimeline
+from nodrop.ledger.twin import Sends
 from nodrop.measure.queues import by_sends, queues
 from nodrop.protocol import SentProfile
 from nodrop.testbed.suts.api import SutCounters
 
 
-def _ring(levels: dict[int, int]) -> Ring:
-    looks = tuple(Look(at_ns, n, n, n, 0) for at_ns, n in levels.items())
-    return Ring(slots=100, blocks=10, block_bytes=4096, looks=looks, counted=False)
+def _ring(levels: dict[int, int]) -> RingLooks:
+    looks = tuple(RingLook(at_ns, n, n, n, 0) for at_ns, n in levels.items())
+    return RingLooks(slots=100, blocks=10, block_bytes=4096, looks=looks, counted=False)
 
 
 def test_arrivals_are_those_of_the_sender() -> None:
@@ -53,7 +53,7 @@ def test_arrivals_that_the_looks_lack_are_those_of_the_sender(
         span_ns=(0, 100),
         slots=100,
         mean_frame_bytes=100,
-        seen=Timeline(),
+        seen=ThreadTimeline(),
         counters=SutCounters(
             captured_packets=came, dropped_ring_full_packets=0, decoded_packets=came
         ),

@@ -11,8 +11,8 @@ import pytest
 
 from nodrop.measure.sampling import Sampler, usage, usage_inside
 from nodrop.protocol import SampleRow
-from nodrop.testbed.hosts.api import Host, HostProcess, Port
-from nodrop.testing.fakes import FakeJob, World, whole
+from nodrop.testbed.hosts.api import Host, HostProcess, LabPort
+from nodrop.testing.fakes import FakeJob, FakeWorld, whole
 
 SECOND_NS = 1_000_000_000
 MARKS = {"offer": 2 * SECOND_NS, "offered": 4 * SECOND_NS, "drained": 6 * SECOND_NS}
@@ -112,12 +112,12 @@ def test_rows_of_another_clock_are_cut_at_the_same_marks(tmp_path: Path) -> None
 
 def test_a_row_of_slow_sources_alone_is_passed_over(tmp_path: Path) -> None:
     """Seen on a starved host: the sampler wakes late and takes what is read once a second alone."""
-    job = FakeJob(World(), {"job": "sample"})
+    job = FakeJob(FakeWorld(), {"job": "sample"})
     host = cast(Host, SimpleNamespace(here=False, job=lambda _spec: job))
     path = tmp_path / "samples.jsonl"
     slow = whole(SampleRow, {"mono_ns": 99, "swap": {}, "disks": {}})
     path.write_text("".join(json.dumps(row) + "\n" for row in [*ROWS[:3], slow, *ROWS[3:], slow]))
-    port = Port(host=host, name="rx0")
+    port = LabPort(host=host, name="rx0")
     roots = [HostProcess(host, 1)]
     sampler = Sampler(host, [port], roots, own_cgroup=False, path=path, interval_ms=100)
     for name, at in MARKS.items():

@@ -10,7 +10,7 @@ import pytest
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.measure.cells import Cell, must_share, port_traces_words
-from nodrop.testbed.labs.bridge import Splitter
+from nodrop.testbed.labs.split import Splitter
 from nodrop.testbed.setups.api import Limits, Setup
 
 TWO = {"trace": ["a.pcap", "b.pcap"]}

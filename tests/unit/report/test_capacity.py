@@ -16,7 +16,7 @@ from nodrop.capacity.page import capacity_page
 from nodrop.capacity.pictures import knee_of, way_of
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import capacity_section, steps_table
-from nodrop.capacity.terminal import MOST_ROWS, Line, answer_lines, fitted, print_answers
+from nodrop.capacity.terminal import MOST_ROWS, AnswerLine, answer_lines, fitted, print_answers
 from nodrop.capacity.words import fitted_words, forecast_words, shown_fit
 from nodrop.report.answer import answer
 from nodrop.report.story import read_story
@@ -363,9 +363,11 @@ def test_a_terminal_of_24_rows_shows_the_number_first_and_last(
 
 
 def test_a_command_that_does_not_fit_is_not_cut() -> None:
-    command = Line(key="", words=f"nodrop run {'x' * 90}.toml --set a=1", rows=1, command=True)
+    command = AnswerLine(
+        key="", words=f"nodrop run {'x' * 90}.toml --set a=1", rows=1, command=True
+    )
     assert fitted([command], 60) == []
-    rows = fitted([Line(key="sure", words="one " * 200, rows=3)], 40)
+    rows = fitted([AnswerLine(key="sure", words="one " * 200, rows=3)], 40)
     assert len(rows) == 3 and rows[-1][1].endswith(" …") and not rows[0][1].endswith("…")
 
 

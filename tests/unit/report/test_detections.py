@@ -16,7 +16,7 @@ from nodrop.capacity.card import card_lines, lost_words
 from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.searched_cells import searches
 from nodrop.capacity.section import capacity_tables
-from nodrop.compare.history import Run, history
+from nodrop.compare.history import ReadRun, history
 from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.compare.sides import read_side
 from nodrop.compare.versus import versus
@@ -141,7 +141,7 @@ def test_lossless_trials_raise_no_alarm(share: float) -> None:
     rows = [row for a, b in zip(made[::2], made[1::2], strict=True) for row in versus(a, b).rows]
     assert len(rows) == 20 and "different" not in {row.answer for row in rows}
     (line,) = history(
-        [Run(side=s, started_utc=f"2026-11-{n + 1:02}T00:00:00+00:00") for n, s in
+        [ReadRun(side=s, started_utc=f"2026-11-{n + 1:02}T00:00:00+00:00") for n, s in
          enumerate(made[:20])]
     ).lines  # fmt: skip
     assert line.metric == "detection_loss_pct" and line.verdict != "worse"

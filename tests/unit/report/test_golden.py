@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from nodrop.report.story import read_story
-from nodrop.report.write import Part, write_report
+from nodrop.report.write import WrittenPart, write_report
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RUNS = sorted((FIXTURES / "runs").iterdir())
-TABLES = [Part.CSV, Part.MARKDOWN]
+TABLES = [WrittenPart.CSV, WrittenPart.MARKDOWN]
 SAYS = {
     "rings-v1": ["−130 · "],
     "setups-v1": [

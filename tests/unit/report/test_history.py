@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from nodrop.cli import main
 from nodrop.compare.commands import drawn
-from nodrop.compare.history import Run, change_words, history
+from nodrop.compare.history import ReadRun, change_words, history
 from nodrop.compare.page import history_page
 from nodrop.compare.records import Repeats, Side, SideCell
 from nodrop.errors import BadInput
@@ -26,7 +26,7 @@ from tools.schemas import schemas
 
 def runs(
     values: Sequence[Sequence[float]], *, metric: str = "activation_s", **facts: Sequence[str]
-) -> list[Run]:
+) -> list[ReadRun]:
     """A run for each row of values; a fact may have another value in each."""
     made = []
     for i, row in enumerate(values):
@@ -38,7 +38,7 @@ def runs(
             name=f"run-{i}", identity=str(i), facts={k.replace("__", "."): [v[i]] for k, v in
             facts.items()}, cells=[cell],
         )  # fmt: skip
-        made.append(Run(side=side, started_utc=f"2026-11-{i + 1:02}T00:00:00+00:00"))
+        made.append(ReadRun(side=side, started_utc=f"2026-11-{i + 1:02}T00:00:00+00:00"))
     return made
 
 

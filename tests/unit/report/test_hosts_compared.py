@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.compare.history import Run, history, read_run
+from nodrop.compare.history import ReadRun, history, read_run
 from nodrop.compare.records import Side
 from nodrop.compare.sides import must_be_facts, read_side
 from nodrop.compare.versus import versus
@@ -159,7 +159,7 @@ def test_searches_on_other_hosts(tmp_path: Path) -> None:
         versus(*sides(searched(tmp_path / "a", "a"), searched(tmp_path / "b", "b")))
 
 
-def in_a_row(out: Path, *cells: Sequence[str]) -> list[Run]:
+def in_a_row(out: Path, *cells: Sequence[str]) -> list[ReadRun]:
     """Runs of a history, a day each."""
     paths = [fleet(out / str(n), of) for n, of in enumerate(cells)]
     for n, path in enumerate(paths):

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from nodrop.profile.functions import Named, Profiled, RoleProfile, Stack, TrialProfile, group_of
+from nodrop.profile.functions import (
+    NamedFunctions,
+    Profiled,
+    RoleProfile,
+    Stack,
+    TrialProfile,
+    group_of,
+)
 from nodrop.profile.section import locks_table
 
 
 def stack(*names: str) -> Stack:
-    frames = tuple(Named(module=m, function=f) for m, _, f in (n.partition("!") for n in names))
+    frames = tuple(
+        NamedFunctions(module=m, function=f) for m, _, f in (n.partition("!") for n in names)
+    )
     return Stack(frames=frames, group=group_of(frames))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.profile.functions import (
     WAITS,
-    Named,
+    NamedFunctions,
     Profiled,
     RoleProfile,
     Stack,
@@ -90,7 +90,7 @@ def test_a_difference_colours_only_what_is_no_chance() -> None:
 
 def trial_of(counts: dict[str, int]) -> TrialProfile:
     stacks = {
-        Stack(frames=(Named(module="s", function=name),), group=f"of {name}"): count
+        Stack(frames=(NamedFunctions(module="s", function=name),), group=f"of {name}"): count
         for name, count in counts.items()
     }
     role = RoleProfile(

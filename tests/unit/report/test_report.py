@@ -11,7 +11,7 @@ from nodrop.errors import BadInput
 from nodrop.report.answer import answer
 from nodrop.report.story import read_story
 from nodrop.report.tables import MOST_ON_PAPER
-from nodrop.report.write import Part, report_json, write_report
+from nodrop.report.write import WrittenPart, report_json, write_report
 from tests.made.rundirs import Fake, Trouble, make_run
 from tests.pages import page_of
 
@@ -107,7 +107,10 @@ def test_a_run_without_a_single_trial(tmp_path: Path) -> None:
 
 
 def test_only_what_is_asked_for(demo: Path, tmp_path: Path) -> None:
-    assert write_report(read_story([demo]), tmp_path, only=[Part.LATEX, Part.MARKDOWN]) == tmp_path
+    assert (
+        write_report(read_story([demo]), tmp_path, only=[WrittenPart.LATEX, WrittenPart.MARKDOWN])
+        == tmp_path
+    )
     names = sorted(p.name for p in tmp_path.iterdir())
     assert names == ["cells.tex", "report.md", "trials.tex"]
 
@@ -116,7 +119,7 @@ def test_only_what_is_asked_for(demo: Path, tmp_path: Path) -> None:
 def test_verdicts_of_setups_on_paper(loads: tuple[int, ...], tmp_path: Path) -> None:
     cells = [{"setup.kind": s, "load.multiplier": n} for n in loads for s in ("docker", "bare")]
     story = read_story([make_run(tmp_path, Fake(cells=tuple(cells), repetitions=3, samples=False))])
-    write_report(story, tmp_path / "usual", only=[Part.LATEX])
+    write_report(story, tmp_path / "usual", only=[WrittenPart.LATEX])
 
     def rows(folder: str, table: str) -> list[list[str]]:
         text = (tmp_path / folder / f"{table}.tex").read_text()
@@ -132,11 +135,11 @@ def test_verdicts_of_setups_on_paper(loads: tuple[int, ...], tmp_path: Path) -> 
     base, docker = body[0], body[1]
     assert float(base[at]) > 0 and "cannot tell yet" in docker[at], "a verdict, not two numbers"
     asked = ["void_trials", "setup", "loss_pct", "cell"]
-    write_report(story, tmp_path / "asked", only=[Part.LATEX], columns=asked)
+    write_report(story, tmp_path / "asked", only=[WrittenPart.LATEX], columns=asked)
     assert rows("asked", "cells")[0] == ["Void", "Cell"]
     assert rows("asked", "setups")[0] == ["Setup", r"Loss, \%"]
     with pytest.raises(BadInput, match="--columns: no column loss_pc; did you mean loss_pct"):
-        write_report(story, tmp_path / "none", only=[Part.LATEX], columns=["loss_pc"])
+        write_report(story, tmp_path / "none", only=[WrittenPart.LATEX], columns=["loss_pc"])
     assert not (tmp_path / "none").exists()
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from nodrop.report.trials import Aside, _sensor
+from nodrop.report.trials import TrialDetails, _sensor
 from nodrop.report.trust import sensor_sentences, sensor_words
 
 KEYS = ["af-packet.0.threads", "stats.interval", "logging", "outputs.3", "a", "b", "c"]
 
 
 def told(*facts: dict[str, Any]) -> tuple[list[str], list[str]]:
-    trials = [SimpleNamespace(aside=Aside(sensor=_sensor(said))) for said in facts]
+    trials = [SimpleNamespace(aside=TrialDetails(sensor=_sensor(said))) for said in facts]
     story: Any = SimpleNamespace(trials=trials, sources=())
     return [one.text for one in sensor_sentences(story)], sensor_words(story)
 

@@ -12,7 +12,7 @@ from nodrop.errors import BadInput, LabProblem
 from nodrop.results.layout import files_of_trial
 from nodrop.results.rundir import open_run
 from nodrop.results.writer import RunWriter
-from nodrop.untrusted.folder import Refused
+from nodrop.untrusted.folder import RefusedFile
 from tests.unit.results.test_rundir import record
 
 RUN = "0001-r01"
@@ -75,7 +75,7 @@ def test_a_file_that_came_in_part_goes_on_where_it_ended(here: RunWriter) -> Non
     "path", [["manifest.json"], ["runs", "a"], ["runs", "..", "a"], ["runs", RUN, "../../a"]]
 )
 def test_a_file_is_of_a_trial_and_nowhere_else(here: RunWriter, path: list[str]) -> None:
-    with pytest.raises((BadInput, Refused)):
+    with pytest.raises((BadInput, RefusedFile)):
         here.take(path, [b""], sha256=hashlib.sha256(b"").hexdigest())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.api import Action
+from nodrop.testbed.hosts.api import UndoAction
 from nodrop.testbed.setups.vm_vfio import (
     PciDevice,
     device_of_port,
@@ -76,7 +76,7 @@ class Journal:
     def __init__(self) -> None:
         self.pushed: list[Sequence[str]] = []
 
-    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
+    def push(self, *, what: str, action: UndoAction, arguments: Sequence[str] = ()) -> None:
         self.pushed.append([action, *arguments])
 
     def process(self, pid: int, what: str) -> None: ...
@@ -141,7 +141,7 @@ def test_handed_over_and_given_back(sysfs: Sysfs, nic: Kernel) -> None:
         assert (nic.folder / "driver_override").read_text() == "vfio-pci\n"
         assert (sysfs.root / "sys/bus/pci/drivers/ixgbe/unbind").read_text() == NIC
         assert sysfs.written("drivers_probe") == NIC
-        assert journal.pushed[0] == [Action.RESTORE_DRIVER, NIC, "ixgbe"]
+        assert journal.pushed[0] == [UndoAction.RESTORE_DRIVER, NIC, "ixgbe"]
     assert nic.driver() == "ixgbe"
     assert (nic.folder / "driver_override").read_text() == "\n"
 

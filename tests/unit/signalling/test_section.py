@@ -15,7 +15,7 @@ from nodrop.report.sections import objects, verdicts
 from nodrop.report.story import Story, read_story
 from nodrop.report.write import page, report_json
 from nodrop.signalling.section import SECTION
-from nodrop.watch.so_far import Row
+from nodrop.watch.so_far import SoFarRow
 from tests.made.answered import attaches, make_answered
 
 
@@ -81,7 +81,7 @@ def test_no_word_of_packets_is_said_of_attaches(story: Story, run: Path) -> None
     metrics = {row.metric for row in versus(a, b, differs=["load"]).rows}
     assert "failures_pct" in metrics and not metrics & {"loss_pct", "cpu_us_per_packet"}
     record = story.trials[-1].record
-    row = Row.of(record)
+    row = SoFarRow.of(record)
     assert (row.said, row.per_s, row.unit) == ("25.00 % failed", 400.0, "transactions")
 
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from nodrop.stats.comparison import host_spread
-from nodrop.stats.interval import Host, Interval, median_interval, summarize
+from nodrop.stats.interval import HostCluster, Interval, median_interval, summarize
 from tests.depth import depth
 
 DYESTUFF = [
@@ -119,7 +119,7 @@ def test_what_is_printed_covers_the_truth_whatever_hosts_are_like(
             [rng.gauss(host, 1) for _ in range(n)] for host, n in zip(hosts, trials, strict=True)
         ]
         values = [value for sample in samples for value in sample]
-        starts = [Host(0, str(i)) for i, n in enumerate(trials) for _ in range(n)]
+        starts = [HostCluster(0, str(i)) for i, n in enumerate(trials) for _ in range(n)]
         spread, summary = host_spread(samples), summarize(values, starts=starts)
         alone = median_interval(values)
         assert spread is not None and summary is not None and alone is not None

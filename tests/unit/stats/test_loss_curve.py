@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodrop.stats.interval import Host
+from nodrop.stats.interval import HostCluster
 from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
 
 
@@ -33,7 +33,7 @@ def refused(found: LossCurve | NoCurve) -> str:
 @pytest.mark.parametrize("hosts", [False, True])
 def test_a_curve_rests_on_starts_or_on_hosts(hosts: bool) -> None:
     def of(number: int) -> Hashable:
-        return Host(0, f"{number}") if hosts else number
+        return HostCluster(0, f"{number}") if hosts else number
 
     seen = [
         replace(one, start=of(number))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nodrop.stats.regression import Verdict, judge
+from nodrop.stats.regression import RegressionVerdict, judge
 
 MARGIN = 0.05
 
@@ -34,7 +34,7 @@ def test_what_is_worse_has_a_place(runs: int, last: int) -> None:
     for seed in range(12):
         values = [v + 12.5 * (i >= runs - last) for i, v in enumerate(steps(seed, runs, last, 0.3))]
         found = judge(values, lambda level: MARGIN * level, error=0.05)
-        assert found.verdict is Verdict.WORSE
+        assert found.verdict is RegressionVerdict.WORSE
         assert abs(found.places[-1] - (runs - last)) <= 1
 
 

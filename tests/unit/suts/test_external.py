@@ -11,9 +11,9 @@ import pytest
 from nodrop.errors import BadInput
 from nodrop.testbed.hosts.api import HostProcess
 from nodrop.testbed.suts.external import External, ExternalProcess, found
-from nodrop.testing.fakes import FakeHost, World
+from nodrop.testing.fakes import FakeHost, FakeWorld
 
-HOST = FakeHost(World(), "here")
+HOST = FakeHost(FakeWorld(), "here")
 
 
 def external(**options: Any) -> External:

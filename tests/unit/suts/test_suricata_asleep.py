@@ -10,7 +10,7 @@ import pytest
 
 from nodrop.testbed.hosts.processes import Inside
 from nodrop.testbed.setups.api import Process
-from nodrop.testbed.suts.suricata.running import Asleep
+from nodrop.testbed.suts.suricata.running import ThreadsAsleep
 
 LOOK_S = 0.1
 MS = 1_000_000
@@ -37,7 +37,7 @@ def said(
 ) -> list[bool]:
     process = Looked(looks)
     monkeypatch.setattr(time, "monotonic", lambda: process.now_s)
-    asks = Asleep(cast("Process", process), at_least_s=at_least_s)
+    asks = ThreadsAsleep(cast("Process", process), at_least_s=at_least_s)
 
     def answers() -> Iterator[bool]:
         for _ in looks:

@@ -13,21 +13,21 @@ import yaml
 
 from nodrop.config.options import INPUTS
 from nodrop.errors import BadInput
-from nodrop.remote.inputs import Copies, Named
+from nodrop.remote.inputs import Copies, NamedInputs
 from nodrop.testbed.suts.api import pins_of
 from nodrop.testbed.suts.suricata import Suricata, log
 from nodrop.testbed.suts.suricata.config import (
-    Seen,
+    SuricataPlaces,
     dump,
     full_sync_s,
     inline_words,
     render,
     retire_s,
 )
-from nodrop.testbed.suts.suricata.counters import SuricataOptions
-from nodrop.testbed.suts.suricata.log import Answer
+from nodrop.testbed.suts.suricata.log import ConfigTest
 from nodrop.testbed.suts.suricata.own_yaml import own_files, read_own, replaced, template
 from nodrop.testbed.suts.suricata.sut import plain_rules
+from nodrop.testbed.suts.suricata.sut_options import SuricataOptions
 
 HEADER = "%YAML 1.1\n---\n"
 
@@ -42,7 +42,7 @@ def rendered(
     """The document as a YAML 1.1 reader sees it."""
     options = SuricataOptions.model_validate(given, context={"base": Path("/")})
     base = template() if options.config is None else read_own(options.config)
-    seen = Seen(interfaces=interfaces, work=work, cpus=set(may), online_cpus=online_cpus)
+    seen = SuricataPlaces(interfaces=interfaces, work=work, cpus=set(may), online_cpus=online_cpus)
     text = dump(render(options, base, seen))
     assert text.startswith(b"%YAML 1.1\n---\n"), "Suricata refuses a file without it"
     return yaml.safe_load(text)
@@ -333,7 +333,7 @@ def test_options_go_over_a_users_own_yaml(own: Path) -> None:
 
 
 def test_a_dumped_document_has_no_aliases(own: Path) -> None:
-    seen = Seen(interfaces=["a"], work="/w")
+    seen = SuricataPlaces(interfaces=["a"], work="/w")
     text = dump(render(SuricataOptions(config=own), read_own(own), seen))
     assert b"*id" not in text and b"&id" not in text
 
@@ -408,7 +408,7 @@ def test_what_a_users_yaml_names_comes_along_to_a_receiver_elsewhere(
     )
     for name, text in texts.items():
         (here / name).write_text(text)
-    named = Named()
+    named = NamedInputs()
     before = INPUTS.set(named)
     Suricata({"config": "own.yaml"}, base=here)
     INPUTS.reset(before)
@@ -451,7 +451,7 @@ def test_rules_are_called_what_the_user_calls_them(tmp_path: Path) -> None:
 def test_what_is_replaced_in_a_users_yaml_is_listed(own: Path, given: dict[str, Any]) -> None:
     options = SuricataOptions(config=own, overrides=given)
     base = read_own(own)
-    document = render(options, base, Seen(interfaces=["ndrx0"], work="/w", cpus={1}))
+    document = render(options, base, SuricataPlaces(interfaces=["ndrx0"], work="/w", cpus={1}))
     found = {one["key"]: (one["was"], one["now"]) for one in replaced(base, document, given)}
     assert found["af-packet.0.interface"] == ('"eth0"', '"ndrx0"')
     assert found["af-packet.0.threads"] == (None, "1")
@@ -472,7 +472,7 @@ def test_inline_is_replaced_listed_and_named(tmp_path: Path, mode: str, inline: 
     )
     base = read_own(own)
     document = render(
-        SuricataOptions(config=own), base, Seen(interfaces=["ndrx0"], work="/w", cpus={1})
+        SuricataOptions(config=own), base, SuricataPlaces(interfaces=["ndrx0"], work="/w", cpus={1})
     )
     assert document["af-packet"][0]["ring-size"] == "3000"
     assert not {"copy-mode", "copy-iface"} & document["af-packet"][0].keys()
@@ -535,12 +535,12 @@ def test_an_override_is_blamed_where_without_it_all_is_well(
 ) -> None:
     asked: list[bool] = []
 
-    def answer(_bits: Any, configuration: Any, _files: Any) -> Answer:
+    def answer(_bits: Any, configuration: Any, _files: Any) -> ConfigTest:
         document = yaml.safe_load(configuration("/work"))
         assert document["rule-files"] == []
         asked.append(bad := document["stream"].get("memcap") == "lots")
         words = "stream-tcp: no" if bad or not base_is_taken else None
-        return Answer(refused=words, rules=None, looked_for_rules=False)
+        return ConfigTest(refused=words, rules=None, looked_for_rules=False)
 
     monkeypatch.setattr("nodrop.testbed.suts.suricata.sut.asked", answer)
     suricata = Suricata({"overrides": {"stream.memcap": "lots"}}, base=tmp_path)
@@ -568,7 +568,7 @@ def test_of_many_rules_only_the_first_are_asked_unless_each_must_load(
     (tmp_path / "x.rules").write_text("# long\n" * 30_000)
     asked: list[str] = []
 
-    def answer(_bits: Any, configuration: Any, files: Any, *, timeout_s: float) -> Answer:
+    def answer(_bits: Any, configuration: Any, files: Any, *, timeout_s: float) -> ConfigTest:
         given = files["x.rules"]
         asked.append("head" if isinstance(given, bytes) else "whole")
         assert yaml.safe_load(configuration("/w"))["rule-files"] == ["/w/x.rules"]
@@ -578,7 +578,7 @@ def test_of_many_rules_only_the_first_are_asked_unless_each_must_load(
         line = log.parse_line(json.dumps(said).encode(), seen_mono_ns=1)
         loaded = loads[asked[-1]]
         found = None if loaded is None else log.Rules(loaded=loaded, failed=1, skipped=0)
-        return Answer(
+        return ConfigTest(
             refused="x", rules=found, lines=(line,) if line else (), looked_for_rules=True
         )
 
@@ -596,7 +596,9 @@ BAD_LINE = 'error parsing signature "alert ip (sid:7;)" from file /w/x.rules at 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5, 63, 1024])
 def test_detect_threads_become_the_ratio_that_makes_them(online: int, threads: int) -> None:
     options = SuricataOptions(runmode="autofp", detect_threads=threads)
-    document = render(options, template(), Seen(interfaces=["a"], work="/w", online_cpus=online))
+    document = render(
+        options, template(), SuricataPlaces(interfaces=["a"], work="/w", online_cpus=online)
+    )
     ratio = yaml.safe_load(dump(document))["threading"]["detect-thread-ratio"]
     single = struct.unpack("f", struct.pack("f", ratio))[0]
     assert int(online * single) == threads, "Suricata's own arithmetic, in single precision"

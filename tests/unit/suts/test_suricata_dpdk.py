@@ -16,11 +16,11 @@ from nodrop.testbed.setups.bare import Bare
 from nodrop.testbed.setups.bare_vfio import BareVfio
 from nodrop.testbed.suts.api import SutCounters, less, polls
 from nodrop.testbed.suts.suricata import Suricata, dpdk
-from nodrop.testbed.suts.suricata.capture import Asked, parse_ss
-from nodrop.testbed.suts.suricata.config import Seen, render
-from nodrop.testbed.suts.suricata.counters import SuricataOptions
+from nodrop.testbed.suts.suricata.capture import CaptureSettings, parse_ss
+from nodrop.testbed.suts.suricata.config import SuricataPlaces, render
 from nodrop.testbed.suts.suricata.own_yaml import read_own, template
 from nodrop.testbed.suts.suricata.polling import DeviceQueues, Emptied, frame_room, xdp_rings
+from nodrop.testbed.suts.suricata.sut_options import SuricataOptions
 
 SS = """Netid Recv-Q Send-Q Local Address:Port Peer Address:PortProcess
 p_raw 0      0                  *:vb               *     ino:3818639 sk:1474
@@ -36,7 +36,7 @@ def rendered(may: tuple[int, ...] = (1,), **given: Any) -> Any:
     given = {"capture": "dpdk", **given}
     options = SuricataOptions.model_validate(given, context={"base": Path("/")})
     base = template() if options.config is None else read_own(options.config)
-    return render(options, base, Seen(interfaces=("ndrx0",), work="/work", cpus=set(may)))
+    return render(options, base, SuricataPlaces(interfaces=("ndrx0",), work="/work", cpus=set(may)))
 
 
 def problems(bits: Bits | None = None, **given: Any) -> Any:
@@ -57,7 +57,7 @@ def test_one_port_by_the_driver_af_packet() -> None:
 
 def test_a_device_of_its_own_has_no_port_of_the_kernel() -> None:
     options = SuricataOptions.model_validate({"capture": "dpdk"}, context={"base": Path("/")})
-    seen = Seen(interfaces=("0000:3b:00.0",), work="/work", cpus={1})
+    seen = SuricataPlaces(interfaces=("0000:3b:00.0",), work="/work", cpus={1})
     table = render(options, template(), seen)["dpdk"]
     assert table["eal-params"]["a"] == table["interfaces"][0]["interface"] == "0000:3b:00.0"
     assert not {"no-pci", "vdev"} & set(table["eal-params"])
@@ -69,7 +69,7 @@ def test_what_a_device_lost_is_in_its_own_packets(monkeypatch: pytest.MonkeyPatc
     new second in which packets come, so what stands still for longer is at rest."""
     clock = iter([10.0, 10.5, 11.6, 12.4, 12.6])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    asked = Asked(
+    asked = CaptureSettings(
         interfaces=("0000:3b:00.0",), capture="dpdk", threads=1, runmode="workers",
         ring_frames=None, defrag=True, full_sync_s=4, retire_s=0, names_rules=False,
         rules_errors="warn",

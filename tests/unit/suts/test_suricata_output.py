@@ -11,7 +11,7 @@ import pytest
 
 from nodrop.testbed.suts.api import less
 from nodrop.testbed.suts.suricata import counters, log
-from nodrop.testbed.suts.suricata.capture import Ring, capture_threads, frame_room, parse_ss
+from nodrop.testbed.suts.suricata.capture import SocketRing, capture_threads, frame_room, parse_ss
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "suricata"
 VERSIONS = {"7": "7.0.10", "8": "8.0.8"}
@@ -156,7 +156,7 @@ def test_cut_and_broken_packets_are_counted() -> None:
 def test_the_least_room_of_all_rings_counts(
     version: int, block_bytes: int, frame_bytes: int, room: int
 ) -> None:
-    ring = Ring(
+    ring = SocketRing(
         tpacket_version=version,
         block_bytes=block_bytes,
         blocks=4,
@@ -179,7 +179,7 @@ def test_the_ring_that_ss_shows(major: str) -> None:
     table = (FIXTURES / f"packet-{major}.txt").read_text()
     inodes = [int(row.split()[8]) for row in table.splitlines()[1:]]
     frame_bytes = {"7": 9296, "8": 9120}[major]
-    ring = Ring(
+    ring = SocketRing(
         tpacket_version={"7": 2, "8": 3}[major],
         block_bytes=131_072,
         blocks=74,
@@ -229,7 +229,7 @@ def test_threads_that_capture(names: tuple[str, ...], capture: tuple[str, ...]) 
 def test_drops_stand_beside_the_packets_or_among_them(
     capture: Any, said: str, captured: int, dropped: int
 ) -> None:
-    line = log.Line(seen_mono_ns=0, level="Notice", module="device", thread="", message=said)
+    line = log.LogLine(seen_mono_ns=0, level="Notice", module="device", thread="", message=said)
     assert log.exit_counts([line], capture) == {
         said.partition(":")[0]: {
             "captured_packets": captured,
@@ -248,7 +248,9 @@ def test_drops_of_pcap_are_those_its_thread_reads_as_it_ends(
         "device": f"ndrx0: packets: {decoded}, drops: {stale} (0.10%), invalid chksum: 6380",
     }
     lines = [
-        log.Line(seen_mono_ns=0, level="Info", module=module, thread="W#01-ndrx0", message=message)
+        log.LogLine(
+            seen_mono_ns=0, level="Info", module=module, thread="W#01-ndrx0", message=message
+        )
         for module, message in said.items()
     ]
     (counted,) = log.exit_counts(lines, "pcap").values()

@@ -8,7 +8,7 @@ import pytest
 
 from nodrop.errors import BadInput
 from nodrop.tune.applying import (
-    Refused,
+    RefusedValue,
     State,
     apply,
     parse,
@@ -55,7 +55,9 @@ def test_a_user_without_rights_is_told_which_and_nothing_is_changed() -> None:
     device = SimulatedPort()
     steps = plan(device, parse(["mtu=9000"]), [PORT])
     device.refuses, device.refusal = "mtu", PermissionError(1, "Operation not permitted")
-    with pytest.raises(Refused, match="this user may not set it; run as root, or with CAP_NET_AD"):
+    with pytest.raises(
+        RefusedValue, match="this user may not set it; run as root, or with CAP_NET_AD"
+    ):
         apply(device, steps)
 
 
@@ -66,7 +68,7 @@ def test_a_refusal_leaves_nothing_behind(refused: str) -> None:
     device.refuses = refused
     steps = plan(device, parse(["gro=off", "mtu=9000", "rps=1", "rx-ring=512"]), [PORT])
     before = snapshot(device, steps)
-    with pytest.raises(Refused, match="is refused: Invalid argument; nothing was changed"):
+    with pytest.raises(RefusedValue, match="is refused: Invalid argument; nothing was changed"):
         apply(device, steps)
     device.refuses = None
     assert settle(device, before) == {}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodrop.cli import main
-from nodrop.testbed.hosts.api import Action
+from nodrop.testbed.hosts.api import UndoAction
 from nodrop.testbed.hosts.journal import DiskJournal, tuned_folder
 from nodrop.tune.applying import State
 from nodrop.tune.kept import tunings
@@ -23,7 +23,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def kept(label: str, text: str) -> Path:
     journal = DiskJournal.create(label, folder=tuned_folder())
-    journal.push(what="settings", action=Action.RESTORE_SETTINGS, arguments=[text])
+    journal.push(what="settings", action=UndoAction.RESTORE_SETTINGS, arguments=[text])
     journal.close()
     return journal.path
 

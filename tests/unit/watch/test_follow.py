@@ -15,7 +15,7 @@ from nodrop.cli.inspect import closing_words
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.results.writer import RunWriter
-from nodrop.watch.follow import MOST_READ, Follower, cell_of
+from nodrop.watch.follow import MOST_READ, RunFollower, cell_of
 from nodrop.watch.serve import event_of
 from tests.made.outcome_runs import Load, outcome_run, trial
 
@@ -38,13 +38,13 @@ def test_a_run_without_a_trial_has_none_yet(tmp_path: Path) -> None:
     with writer(tmp_path) as to:
         pass
     (to.path / "trials.jsonl").unlink()
-    view = Follower.of(to.path).look()
+    view = RunFollower.of(to.path).look()
     assert (view.total, view.ended, view.over) == (3, (), True)
 
 
 def test_a_run_from_its_first_trial_to_its_end(tmp_path: Path) -> None:
     with writer(tmp_path) as to:
-        follower = Follower.of(to.path)
+        follower = RunFollower.of(to.path)
         view = follower.look()
         assert (view.total, view.ended, view.goes_on, view.over) == (3, (), True, False)
         folder = to.trial(ORDER[0])
@@ -73,8 +73,8 @@ def test_a_run_from_its_first_trial_to_its_end(tmp_path: Path) -> None:
 def test_a_run_that_was_killed_goes_on_no_more(tmp_path: Path) -> None:
     with writer(tmp_path) as to:
         to.trial(ORDER[0])
-        assert Follower.of(to.path).look().trial == ORDER[0]
-    view = Follower.of(to.path).look()
+        assert RunFollower.of(to.path).look().trial == ORDER[0]
+    view = RunFollower.of(to.path).look()
     assert (view.goes_on, view.finished, view.over, view.trial) == (False, False, True, None)
 
 
@@ -85,7 +85,7 @@ def test_trials_that_cannot_be_read_are_not_called_open(tmp_path: Path, spoilt: 
             finish(to, run, 1.0)
     trials = to.path / "trials.jsonl"
     trials.write_bytes(trials.read_bytes().replace(b'"format":2', b'"format":99', spoilt))
-    view = Follower.of(to.path).look()
+    view = RunFollower.of(to.path).look()
     assert (view.done, view.unread_lines) == (3 - spoilt, spoilt)
     said = closing_words(view)
     assert (
@@ -96,7 +96,7 @@ def test_trials_that_cannot_be_read_are_not_called_open(tmp_path: Path, spoilt: 
 
 def test_watching_takes_no_lock(tmp_path: Path) -> None:
     with writer(tmp_path) as to:
-        follower = Follower.of(to.path)
+        follower = RunFollower.of(to.path)
     follower.look()
     with RunWriter.resume(to.path, plan_sha256="p"):
         assert follower.look().goes_on
@@ -110,7 +110,7 @@ def test_damage_is_passed_over(tmp_path: Path) -> None:
         )
         with (to.path / "trials.jsonl").open("a") as file:
             file.write('not json\n{"half')
-        view = Follower.of(to.path).look()
+        view = RunFollower.of(to.path).look()
         assert (view.ended, view.phase, view.reading) == ((), "offer", None)
 
 
@@ -118,7 +118,7 @@ def test_a_resumed_run_whose_file_was_cut_is_read_anew(tmp_path: Path) -> None:
     with writer(tmp_path) as to:
         to.trial(ORDER[0])
         finish(to, ORDER[0], 1.0)
-        follower = Follower.of(to.path)
+        follower = RunFollower.of(to.path)
         assert len(follower.look().ended) == 1
         (to.path / "trials.jsonl").write_text("")
         follower.look()
@@ -130,7 +130,7 @@ def test_hostile_words_are_spelled_out(tmp_path: Path) -> None:
     with writer(tmp_path, question="\x1b[2Jgone\u202e") as to:
         to.trial(ORDER[0])
         finish(to, ORDER[0], 1.0, verdict="\x1b]0;title\x07", valid=False, invalid_reasons=["x"])
-        view = Follower.of(to.path).look()
+        view = RunFollower.of(to.path).look()
     assert view.question == "\\u001b[2Jgone\\u202e"
     assert view.ended[0].words == "\\u001b]0;title\\u0007"
     assert "\x1b" not in json.dumps(view.ended[0].words)
@@ -138,7 +138,7 @@ def test_hostile_words_are_spelled_out(tmp_path: Path) -> None:
 
 def test_no_run_directory(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not a run directory"):
-        Follower.of(tmp_path)
+        RunFollower.of(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def planned(n: int) -> list[str]:
 
 def test_a_trial_measured_again_counts_once(tmp_path: Path) -> None:
     with writer(tmp_path) as to:
-        follower = Follower.of(to.path)
+        follower = RunFollower.of(to.path)
         to.trial(ORDER[0])
         finish(to, ORDER[0], 1.0)
         follower.look()
@@ -171,7 +171,7 @@ def test_a_damaged_line_hides_no_later_trial(tmp_path: Path) -> None:
         finish(to, ORDER[0], 1.0)
         (to.path / "trials.jsonl").write_text("damaged\n")
         to.trial(ORDER[1])
-        view = Follower.of(to.path).look()
+        view = RunFollower.of(to.path).look()
     assert (view.done, view.trial) == (0, ORDER[1])
 
 
@@ -184,7 +184,7 @@ def test_a_long_run_is_read_in_parts_and_to_its_end(tmp_path: Path, trials: int)
         text = "".join(line.replace(order[0], run) for run in order)
         (to.path / "trials.jsonl").write_text(text)
         path = to.path
-    follower = Follower.of(path)
+    follower = RunFollower.of(path)
     seen: list[str] = []
     for looks in range(1, 9):
         view = follower.look()
@@ -227,13 +227,13 @@ def test_a_search_has_rounds_and_a_budget_and_no_number_of_trials(
     plan = {"order": ["0001-2x-r01"], "search": search, "cells": [{}], "repetitions": 3}
     with writer(tmp_path, **plan) as to:
         searched(to, rounds, took_s=6.0)
-        view = Follower.of(to.path).look()
+        view = RunFollower.of(to.path).look()
         assert (view.progress, view.total) == (progress, None)
         assert view.left == ("at most 0.0 s left" if left is None else left)
         assert view.done_ratio == pytest.approx(ratio)
         assert json.loads(event_of(view))["progress"] == progress
         to.update_manifest({"finished_utc": "2026-11-21T22:00:00+00:00"})
-        ended = Follower.of(to.path).look()
+        ended = RunFollower.of(to.path).look()
         trials = f"{len(rounds)} trial" + "s" * (len(rounds) > 1)
         assert (closing_words(ended), ended.left) == (f"finished: {trials}", "")
         assert ended.done_ratio == 1.0
@@ -257,7 +257,7 @@ def test_a_run_that_may_end_early_says_from_where_to_where(
             to.trial(run)
             finish(to, run, 2.0)
         to.trial(planned(done + 1)[-1])
-        view = Follower.of(to.path).look()
+        view = RunFollower.of(to.path).look()
     assert (view.progress, view.left) == (progress, left)
 
 
@@ -265,7 +265,7 @@ def test_a_killed_search_is_not_called_finished(tmp_path: Path) -> None:
     argv = ["/usr/bin/nodrop", "capacity", "a b.pcap", "--out", "results"]
     with writer(tmp_path, order=["0001-2x-r01"], search={"rounds": 3}, nodrop={"argv": argv}) as to:
         searched(to, [1, 1, 2], took_s=6.0)
-    said = closing_words(Follower.of(to.path).look())
+    said = closing_words(RunFollower.of(to.path).look())
     assert (
         "3 trials, round 2 of at most 3 so far; go on: nodrop capacity 'a b.pcap' --resume --out "
         in said

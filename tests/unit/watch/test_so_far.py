@@ -17,8 +17,8 @@ from nodrop.report.story import read_story
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
 from nodrop.terminal.progress import print_trial, so_far_lines
-from nodrop.watch.follow import Follower, search_of
-from nodrop.watch.so_far import Gathered, Row, SoFar, cell_name
+from nodrop.watch.follow import RunFollower, search_of
+from nodrop.watch.so_far import CellsSoFar, SoFar, SoFarRow, cell_name
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
 
@@ -27,7 +27,7 @@ def records_of(run: Path) -> list[TrialRecord]:
 
 
 def after(run: Path, trials: int) -> SoFar | None:
-    gathered = Gathered(search_of(open_run(run).manifest))
+    gathered = CellsSoFar(search_of(open_run(run).manifest))
     for record in records_of(run)[:trials]:
         gathered.add(record)
     return gathered.look()
@@ -103,7 +103,7 @@ def test_void_trials_say_nothing_and_failed_ones_are_too_much(tmp_path: Path) ->
 def test_a_trial_that_was_repeated_counts_once(tmp_path: Path) -> None:
     run = outcome_run(tmp_path, [Load(cell={"load.pps": 5_000}, pps=5_000, trials=[0.1])])
     (record,) = records_of(run)
-    gathered = Gathered(None)
+    gathered = CellsSoFar(None)
     for _ in range(3):
         gathered.add(record)
     found = gathered.look()
@@ -122,7 +122,7 @@ def test_the_cell_is_named_if_there_are_several(tmp_path: Path, several: bool) -
 
 def test_a_follower_has_the_card_and_json_takes_it(tmp_path: Path) -> None:
     run = outcome_search(tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)])
-    view = Follower.of(run).look()
+    view = RunFollower.of(run).look()
     assert view.so_far is not None and view.so_far.too_much
     assert json.loads(json.dumps(asdict(view)))["so_far"]["carried_pps"] == 7000.0
     assert [trial.row.said for trial in view.ended] == ["no loss", "10.00 % lost"] * 3
@@ -141,7 +141,7 @@ def test_the_reason_of_a_void_trial_is_short_where_the_terminal_is(
     """Seen at 80 columns: `the sender was late: sched…`."""
     (record, *_) = records_of(outcome_search(tmp_path, [tried(7, [0.1])]))
     late = "the sender was late: schedule error p99 9.0 ms (bound 5 ms)"
-    row = replace(Row.of(record), mark="void", said="void", why=late)
+    row = replace(SoFarRow.of(record), mark="void", said="void", why=late)
     out = io.StringIO()
     console = Console(file=out, width=columns, force_terminal=True, color_system=None)
     print_trial(console, 2, row)
@@ -156,7 +156,7 @@ def test_a_row_is_one_line_however_narrow_the_terminal_is(tmp_path: Path, column
     out = io.StringIO()
     console = Console(file=out, width=columns, force_terminal=True, color_system=None)
     for number, record in enumerate(records, 1):
-        print_trial(console, number, Row.of(record))
+        print_trial(console, number, SoFarRow.of(record))
     card = [*so_far_lines(after(run, 4))]
     console.print(Group(*card))
     lines = out.getvalue().splitlines()
@@ -173,7 +173,7 @@ def test_a_row_of_a_given_load_is_named_by_its_cell_and_cut_in_its_middle(tmp_pa
     assert cell_name({"setup.kind": "docker", "sut.ring_size": 256}) == "docker · ring_size 256"
     assert cell_name({"load.pps": 500.0}) == "500 packets/s" and cell_name({}) == ""
     (record, *_) = records_of(outcome_search(tmp_path, [tried(7, [0.1])]))
-    row = replace(Row.of(record), name="load.flows distinct · ring_size 4096")
+    row = replace(SoFarRow.of(record), name="load.flows distinct · ring_size 4096")
     for columns in (60, 80):
         out = io.StringIO()
         console = Console(file=out, width=columns, force_terminal=True, color_system=None)

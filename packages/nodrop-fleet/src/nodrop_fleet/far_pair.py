@@ -25,7 +25,7 @@ from nodrop.results.trial import Live, TrialRecord
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.folders import scratch
 from nodrop.untrusted.json_text import SMALL_FILE_BYTES, decode_object, member
-from nodrop_fleet.worker import Begun, Job, Left, must_be_as_others
+from nodrop_fleet.worker import Job, Left, ReadyPair, must_be_as_others
 
 LOOK_S = 0.2
 """A thread that waits longer is not ended while it waits."""
@@ -52,7 +52,7 @@ class FarPair(Progress):
     thread of its own."""
 
     heeds_void = True
-    begun: Begun
+    begun: ReadyPair
 
     def __init__(self, job: Job, folder: Path) -> None:
         self._job, self._folder = job, folder
@@ -78,7 +78,7 @@ class FarPair(Progress):
         inputs = member(manifest, "inputs", list)
         must_be_as_others(self._job, inputs)
         ours = {key: value for key, value in manifest.items() if key not in OF_A_RUN}
-        self.begun = Begun(inputs=inputs, manifest=ours)
+        self.begun = ReadyPair(inputs=inputs, manifest=ours)
 
     def measure(
         self, asked: TrialInput, *, asks_tsc: bool

@@ -23,7 +23,7 @@ from nodrop.measure.controllers.blocks import (
     TrialSource,
     any_trial,
 )
-from nodrop.measure.manager import Ended, this_nodrop
+from nodrop.measure.manager import MeasuredTrial, this_nodrop
 from nodrop.measure.plan import Plan, Progress
 from nodrop.results.summary import OF_A_HOST, Remaining
 from nodrop.results.trial import TrialRecord
@@ -31,7 +31,7 @@ from nodrop.results.writer import RunWriter
 from nodrop.testbed.hosts.api import Json
 from nodrop_fleet import worker
 from nodrop_fleet.file import FleetFile
-from nodrop_fleet.worker import PAIR, Begun, Job, Left, Sent, Workers
+from nodrop_fleet.worker import PAIR, Job, Left, ReadyPair, Sent, Workers
 
 FIRST_S = 60.0
 """So long the beginning waits for workers of all pairs; then it goes on with those that are there,
@@ -114,14 +114,14 @@ class Members:
                 except Exception as error:  # the others may do without whatever is wrong there
                     self.drain(name, words_of(error))
 
-    def _begun(self, name: str, task: Any, address: str) -> Begun:
+    def _begun(self, name: str, task: Any, address: str) -> ReadyPair:
         """The pair once it has begun. _WorkerEnded if its worker ended: dask would wait for another
         one at its address."""
         while True:
             with suppress(TimeoutError):
                 task.result(timeout=LOOK_S)
             if task.done():
-                begun: Begun = task.result()
+                begun: ReadyPair = task.result()
                 return begun
             self.look()
             if self.each[name].worker != address:
@@ -154,7 +154,7 @@ class Members:
         """So long a run waits if not one pair has a worker."""
         return self._file.wait_s
 
-    def has_begun(self, name: str, begun: Begun) -> None:
+    def has_begun(self, name: str, begun: ReadyPair) -> None:
         ours, theirs = this_nodrop(), begun.manifest["nodrop"]
         if theirs["version"] != ours["version"]:
             self.drain(name, f"its nodrop is {theirs['version']}, and here is {ours['version']}")
@@ -441,7 +441,7 @@ class Pairs:
         self._must_come_back()
         return True
 
-    def ended(self) -> Sequence[Ended]:
+    def ended(self) -> Sequence[MeasuredTrial]:
         try:
             name, task = self._ended.get(timeout=ENDED_LOOK_S)
         except queue.Empty:
@@ -463,7 +463,7 @@ class Pairs:
             return ()
         return [] if sent is None else [self._received(name, asked, sent)]
 
-    def _received(self, name: str, asked: TrialInput, sent: Sent) -> Ended:
+    def _received(self, name: str, asked: TrialInput, sent: Sent) -> MeasuredTrial:
         for words in sent.notes:
             self._progress.note(f"{name}: {words}")
         if sent.begun:
@@ -474,7 +474,7 @@ class Pairs:
             self._members.failed(name, record.error or record.verdict)
         else:
             self._members[name].failures = 0
-        return Ended(asked=asked, record=record, details=sent.details)
+        return MeasuredTrial(asked=asked, record=record, details=sent.details)
 
     def leave(self) -> None:
         """Ends what is under way; every pair undoes what it changed, and the manifest says so."""

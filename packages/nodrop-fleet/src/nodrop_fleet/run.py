@@ -111,7 +111,7 @@ def _local(source: FleetSource, distributed: Any) -> Any:
     )
 
 
-class Fleet:
+class FleetOfFile:
     """Pairs of a fleet file (nodrop/remote/dispatch.py)."""
 
     def __init__(self, path: Path) -> None:

@@ -280,7 +280,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class ReadyPair:
     """A pair that is ready."""
 
     inputs: Sequence[Json]
@@ -294,7 +294,7 @@ class Sent:
     record: TrialRecord
     details: Json
     files: Mapping[str, bytes]
-    begun: Begun | None
+    begun: ReadyPair | None
     """If the pair began with it."""
     notes: Sequence[str]
 
@@ -310,7 +310,7 @@ class Left:
 class Sitting(Protocol):
     """A pair at work, trial after trial."""
 
-    begun: Begun
+    begun: ReadyPair
     notes: list[str]
 
     def measure(
@@ -354,7 +354,7 @@ class _Worker:
 _WORKER = _Worker()
 
 
-def begin(job: Job) -> Begun:
+def begin(job: Job) -> ReadyPair:
     """LabProblem or BadInput if this pair cannot measure what is asked."""
     with _WORKER.held:
         found = _begun(job)[0].sitting.begun
@@ -443,10 +443,10 @@ def _measured(job: Job, asked: TrialInput, *, asks_tsc: bool) -> Sent:
 
 
 @dataclass(slots=True)
-class Here:
+class HereSitting:
     """A `Sitting` on the worker's host."""
 
-    begun: Begun
+    begun: ReadyPair
     notes: list[str]
     pair: Pair
     journal: DiskJournal
@@ -465,7 +465,7 @@ class Here:
 
 
 @contextmanager
-def here(job: Job) -> Iterator[Here]:
+def here(job: Job) -> Iterator[HereSitting]:
     plan = make_plan(job.experiment)
     parts = preflight(job.experiment, job.lab, plan)
     plan = parts.plan
@@ -478,7 +478,7 @@ def here(job: Job) -> Iterator[Here]:
     ):
         host, test = pair.look()
         found = manifest(job.experiment, job.lab, plan, parts, host=host, self_test=test)
-        yield Here(Begun(inputs=inputs, manifest=found), notes, pair, journal)
+        yield HereSitting(ReadyPair(inputs=inputs, manifest=found), notes, pair, journal)
 
 
 def must_be_as_others(job: Job, inputs: Sequence[Json]) -> None:

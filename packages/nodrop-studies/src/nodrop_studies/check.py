@@ -116,7 +116,7 @@ ROUNDING = 1e-12
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    def value(self, files: Files) -> float:
+    def value(self, files: RecipeFiles) -> float:
         raise NotImplementedError
 
 
@@ -133,7 +133,7 @@ class Window(_OfColumn):
     hi_s: float
     stat: Literal["mean", "stdev"]
 
-    def value(self, files: Files) -> float:
+    def value(self, files: RecipeFiles) -> float:
         return _windowed(self, files.samples(self.file), None)
 
 
@@ -144,7 +144,7 @@ class WindowDifference(_OfColumn):
     hi_s: float
     stat: Literal["mean", "stdev"]
 
-    def value(self, files: Files) -> float:
+    def value(self, files: RecipeFiles) -> float:
         return _windowed(self, files.samples(self.file), files.samples(self.minus))
 
 
@@ -152,7 +152,7 @@ class Record(_OfColumn):
     op: Literal["record"]
     record: int
 
-    def value(self, files: Files) -> float:
+    def value(self, files: RecipeFiles) -> float:
         return workbooks.record(
             files.samples(self.file),
             self.column,
@@ -165,7 +165,7 @@ class Record(_OfColumn):
 class OfRecords(_OfColumn):
     op: Literal["last_record", "peak"]
 
-    def value(self, files: Files) -> float:
+    def value(self, files: RecipeFiles) -> float:
         made = {"last_record": workbooks.last_record, "peak": workbooks.peak}[self.op]
         samples = files.samples(self.file)
         return made(samples, self.column, floor=self.floor, divide=self.divide)
@@ -174,7 +174,7 @@ class OfRecords(_OfColumn):
 class OfRun(_OfColumn):
     op: Literal["plateau", "run_value", "run_sum"]
 
-    def value(self, files: Files) -> float:
+    def value(self, files: RecipeFiles) -> float:
         made = {
             "plateau": workbooks.plateau,
             "run_value": workbooks.run_value,
@@ -189,7 +189,7 @@ class PlateauTime(_Model):
     columns: tuple[str, ...]
     floor: bool = False
 
-    def value(self, files: Files) -> float:
+    def value(self, files: RecipeFiles) -> float:
         return workbooks.plateau_time(files.samples(self.file), self.columns, floor=self.floor)
 
 
@@ -197,7 +197,7 @@ class TimeUser(_Model):
     op: Literal["time_user_s"]
     file: str
 
-    def value(self, files: Files) -> float:
+    def value(self, files: RecipeFiles) -> float:
         return time_user_s(files.path(self.file))
 
 
@@ -206,7 +206,7 @@ class OpannotateShare(_Model):
     file: str
     line: str
 
-    def value(self, files: Files) -> float:
+    def value(self, files: RecipeFiles) -> float:
         return opannotate_share(files.path(self.file), self.line)
 
 
@@ -215,7 +215,7 @@ class OprofileShare(_Model):
     file: str
     symbol: str
 
-    def value(self, files: Files) -> float:
+    def value(self, files: RecipeFiles) -> float:
         return oprofile_share(files.path(self.file), self.symbol)
 
 
@@ -232,7 +232,7 @@ Recipe = (
 )
 
 
-class Entry(BaseModel):
+class ExpectedFigure(BaseModel):
     """One figure: how it is made, what it must be, what was printed."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -249,10 +249,10 @@ class Entry(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class EntryResult:
     """The result of one entry."""
 
-    entry: Entry
+    entry: ExpectedFigure
     ours: float | None
     problem: str
     """Why there is no figure; empty if there is one."""
@@ -276,13 +276,13 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    outcomes: tuple[Outcome, ...]
+class CheckedEntry:
+    outcomes: tuple[EntryResult, ...]
     skips: tuple[Skip, ...]
     """Parts that were left out of the workbooks that were read."""
 
 
-class Files:
+class RecipeFiles:
     """The files that recipes name, looked for below the data set's folder."""
 
     # A difference needs two workbooks at once; more would be memory without use.
@@ -316,7 +316,7 @@ class Files:
         return self._open[name]
 
 
-def read_entries(path: Path) -> list[Entry]:
+def read_entries(path: Path) -> list[ExpectedFigure]:
     """The entries of an expected.json. BadInput naming the first that is not one."""
     try:
         content = decode(read_file(path), most_bytes=SMALL_FILE_BYTES)
@@ -326,29 +326,29 @@ def read_entries(path: Path) -> list[Entry]:
     if not isinstance(entries, list) or not entries:
         raise BadInput(f"{path}: no list `entries`", hint="give the data set's expected.json")
     try:
-        return TypeAdapter(list[Entry]).validate_python(entries)
+        return TypeAdapter(list[ExpectedFigure]).validate_python(entries)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise BadInput(f"{path}: entries.{where}: {first['msg']}") from error
 
 
-def check(entries: Iterable[Entry], folder: Path) -> Checked:
+def check(entries: Iterable[ExpectedFigure], folder: Path) -> CheckedEntry:
     """Evaluates all recipes, file by file: a workbook is read once. The order stays as given."""
     numbered = list(enumerate(entries))
-    files = Files(folder)
-    outcomes: dict[int, Outcome] = {}
+    files = RecipeFiles(folder)
+    outcomes: dict[int, EntryResult] = {}
     for number, entry in sorted(numbered, key=lambda pair: (pair[1].recipe.file, pair[0])):
         outcomes[number] = _outcome(entry, files)
     in_order = tuple(outcomes[number] for number, _ in numbered)
-    return Checked(outcomes=in_order, skips=tuple(files.skips))
+    return CheckedEntry(outcomes=in_order, skips=tuple(files.skips))
 
 
-def _outcome(entry: Entry, files: Files) -> Outcome:
+def _outcome(entry: ExpectedFigure, files: RecipeFiles) -> EntryResult:
     try:
-        return Outcome(entry=entry, ours=entry.recipe.value(files), problem="")
+        return EntryResult(entry=entry, ours=entry.recipe.value(files), problem="")
     except NoValueError as error:
-        return Outcome(entry=entry, ours=None, problem=str(error))
+        return EntryResult(entry=entry, ours=None, problem=str(error))
 
 
 def _windowed(
@@ -375,7 +375,7 @@ GIB = 2**30
 MIB = 2**20
 
 
-def check_table(outcomes: Sequence[Outcome]) -> Table:
+def check_table(outcomes: Sequence[EntryResult]) -> Table:
     """One row per entry, in the file's order."""
     table = _table("entry", "ours >", "expected >", "published >", "status", "result")
     for outcome in outcomes:
@@ -399,7 +399,7 @@ def check_table(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def check_words(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def check_words(outcomes: Sequence[EntryResult]) -> Iterator[str]:
     """The figures that print and files disagree on, and their count."""
     for outcome in outcomes:
         if outcome.published_disagrees:
@@ -413,7 +413,7 @@ def check_words(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield f"{hits} of {len(outcomes)} figures reproduced, {len(outcomes) - hits} missed"
 
 
-def check_json(checked: Checked) -> dict[str, Any]:
+def check_json(checked: CheckedEntry) -> dict[str, Any]:
     return {
         "entries": [
             {

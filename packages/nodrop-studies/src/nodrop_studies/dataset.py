@@ -20,11 +20,11 @@ from nodrop_studies.samples import (
     WORKBOOK_SUFFIX,
     BadNameError,
     Channel,
-    Condition,
     FigureName,
     Sample,
     Samples,
     Skip,
+    StudyCondition,
     parse_folder_name,
     parse_workbook_name,
     sample_of_rows,
@@ -140,12 +140,12 @@ class RawFolder:
 
 
 @dataclass(slots=True, kw_only=True)
-class Cell:
+class DatasetCell:
     """All files of one condition, in one part of the data set."""
 
     part: str
     """The folder it was found in, relative to the data set: conditions repeat between parts."""
-    condition: Condition
+    condition: StudyCondition
     workbooks: dict[Channel, list[Path]] = field(default_factory=dict)
     raw: list[RawFolder] = field(default_factory=list)
     planned: dict[Channel, int] = field(default_factory=dict)
@@ -194,7 +194,7 @@ class Cell:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
     folder: Path
-    cells: tuple[Cell, ...]
+    cells: tuple[DatasetCell, ...]
     skips: tuple[Skip, ...]
 
 
@@ -202,8 +202,8 @@ def discover(folder: Path) -> Dataset:
     """Looks at names only. BadInput if there is nothing to import."""
     if not folder.is_dir():
         raise BadInput(f"{folder}: not a folder", hint="give the folder of the published data set")
-    cells: dict[tuple[str, Condition], Cell] = {}
-    raw: list[tuple[Condition, RawFolder]] = []
+    cells: dict[tuple[str, StudyCondition], DatasetCell] = {}
+    raw: list[tuple[StudyCondition, RawFolder]] = []
     skips: list[Skip] = []
     for path in _walk(folder):
         where = os.fsencode(path.relative_to(folder)).decode(errors="replace")
@@ -246,14 +246,16 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _place_workbook(
-    path: Path, where: str, cells: dict[tuple[str, Condition], Cell], skips: list[Skip]
+    path: Path, where: str, cells: dict[tuple[str, StudyCondition], DatasetCell], skips: list[Skip]
 ) -> None:
     name = parse_workbook_name(path.name)
     if isinstance(name, FigureName):
         skips.append(Skip(reason="the authors' figure workbook", where=where))
         return
     part = str(Path(where).parent)
-    cell = cells.setdefault((part, name.condition), Cell(part=part, condition=name.condition))
+    cell = cells.setdefault(
+        (part, name.condition), DatasetCell(part=part, condition=name.condition)
+    )
     cell.workbooks.setdefault(name.channel, []).append(path)
     planned = _planned_samples(path.with_suffix(".log"))
     if planned is not None:
@@ -280,8 +282,11 @@ def _foreign_logs(folder: Path, where: str) -> Iterator[Skip]:
 
 
 def _cell_of_raw(
-    cells: dict[tuple[str, Condition], Cell], condition: Condition, logs: RawFolder, folder: Path
-) -> Cell:
+    cells: dict[tuple[str, StudyCondition], DatasetCell],
+    condition: StudyCondition,
+    logs: RawFolder,
+    folder: Path,
+) -> DatasetCell:
     """The cell of workbooks these logs were condensed into, or else one of their own."""
     sut = {"snort" if "snort" in path.name else "" for path in _files(logs.path)} - {""}
     fitting = [
@@ -292,7 +297,7 @@ def _cell_of_raw(
     if len(fitting) == 1:
         return fitting[0]
     part = str(logs.path.parent.relative_to(folder))
-    return cells.setdefault((part, condition), Cell(part=part, condition=condition))
+    return cells.setdefault((part, condition), DatasetCell(part=part, condition=condition))
 
 
 def _add(
@@ -318,7 +323,7 @@ def _files(folder: Path) -> list[Path]:
 SETUP_ORDER = ("bare", "docker", "docker-macvtap", "vm", "vm-vfio")
 
 
-def _order(key: tuple[str, Condition]) -> tuple[object, ...]:
+def _order(key: tuple[str, StudyCondition]) -> tuple[object, ...]:
     part, condition = key
     return (
         # The studies themselves before what was measured after them.

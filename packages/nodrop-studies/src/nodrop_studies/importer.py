@@ -17,18 +17,18 @@ from typing import Any
 import nodrop
 from nodrop.answer.finding import Finding
 from nodrop.errors import BadInput
-from nodrop.findings.observations import Observation, SpreadClaim, suspicion_json
+from nodrop.findings.observations import RunObservation, SpreadClaim, suspicion_json
 from nodrop.findings.rules import find
 from nodrop.ledger.hops import SOCKET_RING
 from nodrop.results.records import PacketBooks
 from nodrop.results.trial import Offered, TrialRecord
 from nodrop.results.writer import RunWriter, must_be_new
-from nodrop_studies.dataset import Cell, Dataset, discover
+from nodrop_studies.dataset import Dataset, DatasetCell, discover
 from nodrop_studies.paper_tables import (
     SOUND_FIGURE,
     TABLES,
     CellResult,
-    Run,
+    SampleRun,
     TableCell,
     Wanted,
     Window,
@@ -119,7 +119,7 @@ def records(results: Sequence[CellResult]) -> list[tuple[TrialRecord, dict[str, 
 
 
 def _record(
-    run: Run, cell: dict[str, Any], index: int, repetition: int, result: CellResult
+    run: SampleRun, cell: dict[str, Any], index: int, repetition: int, result: CellResult
 ) -> TrialRecord:
     figures = run.figures
     sent, decoded = _count(figures, "sent_packets"), _count(figures, "decoded_packets")
@@ -168,7 +168,7 @@ def _record(
 
 
 def _invalid_reasons(
-    run: Run, sent: int | None, decoded: int | None, residual: int | None
+    run: SampleRun, sent: int | None, decoded: int | None, residual: int | None
 ) -> list[tuple[str, str]]:
     """The codes are those of the ledger's verdict, and one for who sent before the SUT was ready:
     that is the harness's failure and not the SUT's."""
@@ -198,7 +198,7 @@ def _words(
     return "no packet lost"
 
 
-def _sut_cpu_s(run: Run) -> float | None:
+def _sut_cpu_s(run: SampleRun) -> float | None:
     """CPU time of the hypervisor, if there is one: other setups' own CPU was not recorded."""
     pct, seconds = _figure(run.figures, "qemu_cpu_pct"), _figure(run.figures, "sending_s")
     return None if pct is None or seconds is None else pct / 100 * seconds
@@ -215,7 +215,7 @@ def _figure(figures: Mapping[str, float], name: str) -> float | None:
     return None if value is None or value < 0 else value
 
 
-def observations(results: Sequence[CellResult]) -> list[Observation]:
+def observations(results: Sequence[CellResult]) -> list[RunObservation]:
     """All runs, as findings look at them."""
     naming = Naming(results)
     return [
@@ -225,14 +225,14 @@ def observations(results: Sequence[CellResult]) -> list[Observation]:
     ]
 
 
-def _observation(result: CellResult, run: Run, *, cell: str, group: str) -> Observation:
+def _observation(result: CellResult, run: SampleRun, *, cell: str, group: str) -> RunObservation:
     figures = run.figures
 
     def cores(name: str) -> float | None:
         return figures[name] / 100 if name in figures else None
 
     sender, sender_cpus = figures.get("sender_cpu_pct"), figures.get("sender_cpus")
-    return Observation(
+    return RunObservation(
         run=str(run.epoch_s),
         cell=cell,
         group=group,
@@ -357,7 +357,7 @@ def read_cells(dataset: Dataset, *, mode: Mode, window: Window | None) -> list[C
     return [found[n] for n in range(len(dataset.cells))]
 
 
-def _read_alone(read: Callable[[Cell], CellResult], cell: Cell) -> CellResult:
+def _read_alone(read: Callable[[DatasetCell], CellResult], cell: DatasetCell) -> CellResult:
     """In a process of its own, whose death costs this cell alone."""
     try:
         with ProcessPoolExecutor(max_workers=1) as pool:
@@ -368,13 +368,13 @@ def _read_alone(read: Callable[[Cell], CellResult], cell: Cell) -> CellResult:
         return lost
 
 
-def _read_cell(cell: Cell, *, mode: Mode, window: Window | None) -> CellResult:
+def _read_cell(cell: DatasetCell, *, mode: Mode, window: Window | None) -> CellResult:
     spans = {spec.window_of(cell) for spec in TABLES.values() if spec.holds(cell)} - {None}
     windows = [span for span in spans if span is not None]
     return reduce_cell(cell, Wanted(mode=mode, window=window, windows=windows))
 
 
-def _bytes(cell: Cell) -> int:
+def _bytes(cell: DatasetCell) -> int:
     return sum(path.stat().st_size for paths in cell.workbooks.values() for path in paths)
 
 

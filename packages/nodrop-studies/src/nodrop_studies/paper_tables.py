@@ -8,23 +8,23 @@ from typing import Any
 
 from nodrop.stats.interval import Summary, summarize
 from nodrop_studies import workbooks
-from nodrop_studies.dataset import Cell
+from nodrop_studies.dataset import DatasetCell
 from nodrop_studies.samples import (
     UPTIME,
     Channel,
-    Condition,
     Figures,
+    RowSpan,
     Sample,
     Samples,
     Skip,
-    Span,
+    StudyCondition,
     Traffic,
     figures_of,
     missing_columns,
     traffic,
 )
 from nodrop_studies.study_2016 import PUBLISHED
-from nodrop_studies.workbooks import PLOTTED, Mode, Series, paper_series, sound_series
+from nodrop_studies.workbooks import PLOTTED, MedianCurve, Mode, paper_series, sound_series
 
 # All that is kept of one cell: its runs' figures, its tables' figures, its curves, its gaps.
 #
@@ -70,7 +70,7 @@ _GUEST_SIDE = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class SampleRun:
     """One run: what each channel of one sample says."""
 
     epoch_s: int
@@ -81,18 +81,18 @@ class Run:
 
 @dataclass(slots=True, kw_only=True)
 class CellResult:
-    cell: Cell
+    cell: DatasetCell
     window: Window
-    runs: dict[int, Run] = field(default_factory=dict)
+    runs: dict[int, SampleRun] = field(default_factory=dict)
     windows: dict[tuple[str, Window], workbooks.WindowFigure] = field(default_factory=dict)
     """The authors' figures of the receiving host, by column and window."""
     counts: dict[str, dict[str, float]] = field(default_factory=dict)
     """The authors' figures of the IDS: column → record 45, plateau, last record or run value."""
-    series: list[Series] = field(default_factory=list)
+    series: list[MedianCurve] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
 
     @property
-    def condition(self) -> Condition:
+    def condition(self) -> StudyCondition:
         return self.cell.condition
 
 
@@ -109,14 +109,14 @@ class Wanted:
     curves: bool = True
 
 
-def default_window(cell: Cell) -> Window:
+def default_window(cell: DatasetCell) -> Window:
     """The uptimes that fit what the studies printed for such cells."""
     if cell.sut == "suricata":
         return SURICATA_WINDOW
     return SNORT_VM_WINDOW if cell.condition.engine == "vm" else SNORT_WINDOW
 
 
-def reduce_cell(cell: Cell, wanted: Wanted) -> CellResult:
+def reduce_cell(cell: DatasetCell, wanted: Wanted) -> CellResult:
     """Reads the cell's channels, one at a time."""
     result = CellResult(cell=cell, window=wanted.window or default_window(cell))
     flows: dict[Channel, dict[int, Traffic]] = {}
@@ -162,7 +162,7 @@ def _reduce_runs(
 ) -> None:
     fixed = wanted.mode == "paper" or wanted.window is not None
     for sample in read.samples:
-        run = result.runs.setdefault(sample.epoch_s, Run(epoch_s=sample.epoch_s))
+        run = result.runs.setdefault(sample.epoch_s, SampleRun(epoch_s=sample.epoch_s))
         run.rows[channel] = sample.rows
         for column in missing_columns(channel, sample):
             where = f"{channel}, sample {sample.epoch_s}"
@@ -170,7 +170,7 @@ def _reduce_runs(
         flow = _flow_of(channel, sample.epoch_s, flows)
         span = flow.busy if flow else None
         if fixed:
-            span = Span(column=UPTIME, first_s=result.window[0], last_s=result.window[1])
+            span = RowSpan(column=UPTIME, first_s=result.window[0], last_s=result.window[1])
         run.figures |= figures_of(channel, sample, span, flow)
 
 
@@ -272,7 +272,7 @@ class TableSpec:
     memory_bytes: int | None = TWO_GIB
     """Memory of the setups that have a limit; None = all there are."""
 
-    def holds(self, cell: Cell) -> bool:
+    def holds(self, cell: DatasetCell) -> bool:
         condition = cell.condition
         return (
             cell.sut == self.sut
@@ -282,7 +282,7 @@ class TableSpec:
             and condition.cpuset in (None, "0-3")
         )
 
-    def window_of(self, cell: Cell) -> Window | None:
+    def window_of(self, cell: DatasetCell) -> Window | None:
         return self.vm_window if self.vm_window and cell.condition.engine == "vm" else self.window
 
 
@@ -449,7 +449,7 @@ class TableCell:
 
 
 def make_table(
-    spec: TableSpec, cells: Iterable[Cell], *, mode: Mode, window: Window | None = None
+    spec: TableSpec, cells: Iterable[DatasetCell], *, mode: Mode, window: Window | None = None
 ) -> tuple[list[TableCell], list[CellResult]]:
     """Reads only the channels the table needs."""
     channels = {Channel.EVE, Channel.SNORT_EXIT}

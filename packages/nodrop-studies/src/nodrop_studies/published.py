@@ -17,9 +17,9 @@ from nodrop.report import escape, numbers
 from nodrop.report.chart import MOST_SERIES, Chart, Pane, Plot, Scale
 from nodrop.report.sections import Picture as Figure
 from nodrop.report.sections import Section, rendered
-from nodrop.report.story import Source, Story, once
+from nodrop.report.story import Story, StorySource, once
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
-from nodrop.report.timeline import Series
+from nodrop.report.timeline import TimelineSeries
 from nodrop.results.rundir import Damage
 from nodrop.untrusted.json_text import tables_in
 
@@ -209,7 +209,7 @@ MOST_CHARTS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class PublishedPicture:
     title: str
     drawing: Chart
     caption: str
@@ -227,7 +227,7 @@ class Published:
     mode: str
     findings: Table
     tables: tuple[Table, ...]
-    charts: tuple[Picture, ...]
+    charts: tuple[PublishedPicture, ...]
     skipped: Table
     damage: str = ""
 
@@ -247,13 +247,13 @@ def published_files(story: Story) -> list[Table]:
     ]
 
 
-def _of_source(source: Source) -> Published | None:
+def _of_source(source: StorySource) -> Published | None:
     content = source.run.beside("imported")
     if content is None:
         return None
     damage = ""
     tables: tuple[Table, ...] = ()
-    charts: tuple[Picture, ...] = ()
+    charts: tuple[PublishedPicture, ...] = ()
     skipped = _skipped_table([])
     mode = "sound"
     if isinstance(content, Damage):
@@ -277,7 +277,7 @@ def _of_source(source: Source) -> Published | None:
     )
 
 
-def _findings_table(source: Source) -> Table:
+def _findings_table(source: StorySource) -> Table:
     return Table(
         name="findings",
         title="What to hold against these figures",
@@ -306,7 +306,7 @@ def _finding_row(item: Mapping[str, Any]) -> Row:
     )
 
 
-def _charts(curves: Sequence[Mapping[str, Any]], mode: str) -> Iterator[Picture]:
+def _charts(curves: Sequence[Mapping[str, Any]], mode: str) -> Iterator[PublishedPicture]:
     """One drawing per column and load, the setups in it."""
     groups: dict[tuple[str, float], list[Mapping[str, Any]]] = {}
     for curve in curves:
@@ -317,7 +317,7 @@ def _charts(curves: Sequence[Mapping[str, Any]], mode: str) -> Iterator[Picture]
         found = groups[column, load]
         title = f"{PLOTTED[column]} at {load:g}X"
         lines = [
-            Series(
+            TimelineSeries(
                 name=escape.plain(curve["group"], longest=60),
                 style=n,
                 points=tuple(
@@ -329,7 +329,7 @@ def _charts(curves: Sequence[Mapping[str, Any]], mode: str) -> Iterator[Picture]
             for n, curve in enumerate(found)
         ]
         name = f"published-{_FILE_NAMES[column]}-{load:g}x"
-        yield Picture(
+        yield PublishedPicture(
             name=name,
             table=_curve_table(name, title, lines),
             title=title,
@@ -338,7 +338,7 @@ def _charts(curves: Sequence[Mapping[str, Any]], mode: str) -> Iterator[Picture]
         )
 
 
-def _curves(title: str, x_name: str, y_name: str, lines: Sequence[Series]) -> Chart:
+def _curves(title: str, x_name: str, y_name: str, lines: Sequence[TimelineSeries]) -> Chart:
     """Empty if there is no point."""
     shown = [line for line in lines if line.points][:MOST_SERIES]
     if not shown:
@@ -352,7 +352,7 @@ def _curves(title: str, x_name: str, y_name: str, lines: Sequence[Series]) -> Ch
     return Chart(title, (Pane((plot,), y_name),), key)
 
 
-def _curve_table(name: str, title: str, lines: Sequence[Series]) -> Table:
+def _curve_table(name: str, title: str, lines: Sequence[TimelineSeries]) -> Table:
     return Table(
         name=name,
         title=title,

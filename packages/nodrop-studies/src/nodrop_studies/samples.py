@@ -64,7 +64,7 @@ _CHANNELS = sorted(Channel, key=len, reverse=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class StudyCondition:
     """The varied factors: one combination of the studies' matrix."""
 
     engine: str
@@ -113,7 +113,7 @@ PUBLISHED_SETUP = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkbookName:
-    condition: Condition
+    condition: StudyCondition
     channel: Channel
 
 
@@ -140,7 +140,7 @@ def parse_workbook_name(name: str) -> WorkbookName | FigureName:
     raise BadNameError("no known channel at its end (eve, snortout, …sysstat, …netstat, …psstat)")
 
 
-def parse_folder_name(name: str) -> tuple[Condition, int]:
+def parse_folder_name(name: str) -> tuple[StudyCondition, int]:
     """Reads the name of one raw log folder: the condition and the sample's epoch second."""
     if not name.startswith(FOLDER_PREFIX):
         raise BadNameError(f"not a log folder: the name does not begin with {FOLDER_PREFIX!r}")
@@ -158,7 +158,7 @@ def parse_memory(text: str) -> int:
     return int(match[1]) * _MEMORY_FACTOR[match[2].lower()]
 
 
-def _condition(fields: list[str]) -> Condition:
+def _condition(fields: list[str]) -> StudyCondition:
     odd = next((field for field in fields if not _FIELD.fullmatch(field)), None)
     if odd is not None:
         raise BadNameError(f"{odd!r} is no field of a name")
@@ -184,7 +184,7 @@ def _condition(fields: list[str]) -> Condition:
         cpuset = _cpuset(rest)
     elif engine != "bm":
         raise BadNameError(f"engine {engine!r} is not bm, docker or vm")
-    return Condition(
+    return StudyCondition(
         engine=engine,
         trace=trace,
         workers=_whole(workers, "load"),
@@ -329,7 +329,7 @@ Figures = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class RowSpan:
     """Rows from `first_s` to `last_s`, ends included, on the clock named by `column`."""
 
     column: str
@@ -352,7 +352,7 @@ class Traffic:
     """End of the first interval with traffic: somewhere in it the first packet came."""
     last_s: float
     """End of the last interval with traffic."""
-    busy: Span
+    busy: RowSpan
     """Rows whose whole interval lies inside the traffic."""
 
 
@@ -370,12 +370,12 @@ def traffic(sample: Sample, column: str) -> Traffic | None:
     return Traffic(
         first_s=first,
         last_s=last,
-        busy=Span(column=TIMESTAMP, first_s=min(inner), last_s=max(inner)),
+        busy=RowSpan(column=TIMESTAMP, first_s=min(inner), last_s=max(inner)),
     )
 
 
 def figures_of(
-    channel: Channel, sample: Sample, span: Span | None, flow: Traffic | None
+    channel: Channel, sample: Sample, span: RowSpan | None, flow: Traffic | None
 ) -> Figures:
     """Figures of one channel of one run. `span` = the rows that count, None = all rows.
 
@@ -454,7 +454,7 @@ def _sent(sample: Sample, flow: Traffic | None) -> Figures:
     return found
 
 
-def _host(sample: Sample, span: Span | None) -> Figures:
+def _host(sample: Sample, span: RowSpan | None) -> Figures:
     return _some(
         host_cpu_pct=_mean(sample, "%CPU", span),
         host_mem_pct=_mean(sample, "%MEM", span),
@@ -462,7 +462,7 @@ def _host(sample: Sample, span: Span | None) -> Figures:
     )
 
 
-def _guest_sut(sample: Sample, span: Span | None, flow: Traffic | None) -> Figures:
+def _guest_sut(sample: Sample, span: RowSpan | None, flow: Traffic | None) -> Figures:
     found = _some(sut_cpu_pct=_mean(sample, "%CPU", span), sut_rss_peak_bytes=_peak_bytes(sample))
     threads = sample.column("nthreads")
     found |= _some(threads_final=threads[-1] if threads else None)
@@ -495,12 +495,12 @@ def _some(**found: float | None) -> Figures:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _rows(sample: Sample, column: str, span: Span | None) -> Sequence[Cell]:
+def _rows(sample: Sample, column: str, span: RowSpan | None) -> Sequence[Cell]:
     cells = sample.column(column)
     return cells if span is None else [cells[row] for row in span.rows(sample)]
 
 
-def _mean(sample: Sample, column: str, span: Span | None) -> float | None:
+def _mean(sample: Sample, column: str, span: RowSpan | None) -> float | None:
     numbers = [cell for cell in _rows(sample, column, span) if cell is not None]
     return fmean(numbers) if numbers else None
 
@@ -519,7 +519,7 @@ def _last(sample: Sample, column: str) -> float | None:
     return cells[-1] if cells else None
 
 
-def _rate(sample: Sample, column: str, span: Span) -> float | None:
+def _rate(sample: Sample, column: str, span: RowSpan) -> float | None:
     """Per second over whole intervals; a row's count is that of the time since the row before."""
     rows = [row for row in span.rows(sample) if row > 0]
     times, counts = sample.column(TIMESTAMP), sample.column(column)

@@ -15,11 +15,11 @@ from nodrop.report.comparison import more_runs_words
 from nodrop.report.costs import RELATIVE_MARGIN, minus
 from nodrop.report.sections import Section
 from nodrop.report.sentences import listed
-from nodrop.report.setups import BASE_KIND, KIND, Condition, Level, conditions
+from nodrop.report.setups import BASE_KIND, KIND, SetupCondition, SetupLevel, conditions
 from nodrop.report.story import Story, gathered
 from nodrop.report.tables import Field, Table, Value, number, numeric, own, table_of, words
-from nodrop.report.trials import Trial, count_once
-from nodrop.stats.comparison import Advice, Answer, Comparison, Question, compare, more_runs
+from nodrop.report.trials import StoredTrial, count_once
+from nodrop.stats.comparison import Advice, Comparison, ComparisonRule, Relation, compare, more_runs
 from nodrop.stats.interval import Summary, summarize
 from nodrop_studies.words import NOTES, WORDS
 
@@ -39,7 +39,7 @@ LOAD, FLOWS, SAME_FLOWS = "load.multiplier", "load.flows", "same"
 STUDIED_SUT = "suricata"
 
 
-class Judgement(StrEnum):
+class OrderingJudgement(StrEnum):
     """Judgement of one ordering of 2016, a setup against bare."""
 
     BASE = "the base of both"
@@ -51,7 +51,7 @@ class Judgement(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PrintedFigure:
     """One figure as it was printed, and what is measured here for it."""
 
     name: str
@@ -62,13 +62,13 @@ class Published:
     load: int | None
     """None: it does not depend on the load."""
     by_setup: Mapping[str, float]
-    of: Callable[[Trial], float | None]
+    of: Callable[[StoredTrial], float | None]
     another_program: str = ""
     """The one measured in 2016, if it was not this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class FigurePair:
     """One setup's figure of 2016, and this run's."""
 
     setup: str
@@ -78,7 +78,7 @@ class Beside:
     published_ratio: float | None
     """Against bare of its own time, less 1; None for bare."""
     here_ratio: float | None
-    judgement: Judgement
+    judgement: OrderingJudgement
     why: str
 
     @property
@@ -88,8 +88,8 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class StudyFigure:
-    published: Published
-    rows: tuple[Beside, ...]
+    published: PrintedFigure
+    rows: tuple[FigurePair, ...]
 
     @property
     def name(self) -> str:
@@ -102,7 +102,7 @@ class StudyFigure:
         return f"{self.name}, {there if there == here else f'2016: {there}; here: {here}'}"
 
 
-def _busy_cores_pct(trial: Trial) -> float | None:
+def _busy_cores_pct(trial: StoredTrial) -> float | None:
     """CPU of the whole host while the load was offered, as the study counted it: % of one core."""
     cores, ratio = trial.aside.cpus, trial.host_cpu_ratio
     return ratio * cores * 100 if cores and ratio is not None else None
@@ -114,16 +114,16 @@ def _means(table: str) -> Mapping[str, float]:
 
 ONE_CORE = "% of one core"
 FIGURES = (
-    Published("host CPU at 1X", ONE_CORE, ONE_CORE, 1, _means("III"), _busy_cores_pct),
-    Published("host CPU at 2X", ONE_CORE, ONE_CORE, 2, _means("IV"), _busy_cores_pct),
-    Published("memory at 1X", "% of the host's", "MiB of the SUT", 1, _means("II"),
+    PrintedFigure("host CPU at 1X", ONE_CORE, ONE_CORE, 1, _means("III"), _busy_cores_pct),
+    PrintedFigure("host CPU at 2X", ONE_CORE, ONE_CORE, 2, _means("IV"), _busy_cores_pct),
+    PrintedFigure("memory at 1X", "% of the host's", "MiB of the SUT", 1, _means("II"),
               lambda t: None if t.sut_rss_peak_bytes is None else t.sut_rss_peak_bytes / 2**20),
-    Published("activation", "s, of an LTE MME: another program", "s, of Suricata", None,
+    PrintedFigure("activation", "s, of an LTE MME: another program", "s, of Suricata", None,
               MME_ACTIVATION_S, lambda t: t.activation_s, another_program="an LTE MME"),
 )  # fmt: skip
 
 
-def study_figures(story: Story, found: Sequence[Condition]) -> tuple[StudyFigure, ...]:
+def study_figures(story: Story, found: Sequence[SetupCondition]) -> tuple[StudyFigure, ...]:
     """Empty unless the run asks the study's question at one of its loads."""
     loads = {published.load for published in FIGURES if published.load}
     bases = [(c, c.base.cell.factors) for c in found]
@@ -134,7 +134,7 @@ def study_figures(story: Story, found: Sequence[Condition]) -> tuple[StudyFigure
     return tuple(StudyFigure(one, tuple(_rows(one, studied))) for one in FIGURES)
 
 
-def _at(found: Sequence[Condition], load: int | None) -> Sequence[Condition]:
+def _at(found: Sequence[SetupCondition], load: int | None) -> Sequence[SetupCondition]:
     """Its load; with identical copies, as the study sent them, if the run has any."""
     if load is None:
         return found
@@ -143,8 +143,8 @@ def _at(found: Sequence[Condition], load: int | None) -> Sequence[Condition]:
     return (same or loaded)[:1]
 
 
-def _rows(published: Published, studied: Sequence[Condition]) -> Iterator[Beside]:
-    places: dict[str, list[Level]] = {}
+def _rows(published: PrintedFigure, studied: Sequence[SetupCondition]) -> Iterator[FigurePair]:
+    places: dict[str, list[SetupLevel]] = {}
     for place in (p for c in _at(studied, published.load) for p in c.places):
         places.setdefault(str(place.cell.factors.get(KIND)), []).append(place)
 
@@ -155,15 +155,15 @@ def _rows(published: Published, studied: Sequence[Condition]) -> Iterator[Beside
 
     base = values(BASE_KIND)
     middle = summarize(base)
-    asked = Question(relative=RELATIVE_MARGIN, family=studied[0].family)
+    asked = ComparisonRule(relative=RELATIVE_MARGIN, family=studied[0].family)
     for setup, mean in published.by_setup.items():
         these, own = places.get(setup, []), values(setup)
         found = None if setup == BASE_KIND else compare(base, own, asked)
-        unsure = found is not None and found.answer is Answer.CANNOT_TELL
+        unsure = found is not None and found.answer is Relation.CANNOT_TELL
         advice = more_runs(base, own, asked) if unsure else None
         there = mean / published.by_setup[BASE_KIND] - 1
         judgement, why = _judged(published, setup, these, there, found, advice)
-        yield Beside(
+        yield FigurePair(
             setup=these[0].name if these else setup,
             kind=setup,
             published=mean,
@@ -175,10 +175,10 @@ def _rows(published: Published, studied: Sequence[Condition]) -> Iterator[Beside
         )
 
 
-Row = tuple[StudyFigure, Beside]
+Row = tuple[StudyFigure, FigurePair]
 
 
-def _against_bare(name: str, title: str, of: Callable[[Beside], float | None]) -> Field[Row]:
+def _against_bare(name: str, title: str, of: Callable[[FigurePair], float | None]) -> Field[Row]:
     def value(x: Row) -> Value:
         ratio = of(x[1])
         if ratio is None:
@@ -190,32 +190,34 @@ def _against_bare(name: str, title: str, of: Callable[[Beside], float | None]) -
 
 
 def _judged(
-    published: Published,
+    published: PrintedFigure,
     setup: str,
-    places: Sequence[Level],
+    places: Sequence[SetupLevel],
     there: float,
     found: Comparison | None,
     advice: Advice | None,
-) -> tuple[Judgement, str]:
+) -> tuple[OrderingJudgement, str]:
     if setup == BASE_KIND:
-        return Judgement.BASE, ""
+        return OrderingJudgement.BASE, ""
     if published.another_program:
-        return Judgement.UNJUDGED, f"2016 timed {published.another_program}"
+        return OrderingJudgement.UNJUDGED, f"2016 timed {published.another_program}"
     if any(place.emulated for place in places):
-        return Judgement.UNJUDGED, EMULATED
+        return OrderingJudgement.UNJUDGED, EMULATED
     if found is None:
-        return Judgement.UNMEASURED, ""
+        return OrderingJudgement.UNMEASURED, ""
     within = f"within {RELATIVE_MARGIN * 100:.0f} % of bare"
     match found.answer:
-        case Answer.CANNOT_TELL:
-            return Judgement.UNSURE, more_runs_words(advice) if advice else ""
-        case Answer.SAME if abs(there) <= RELATIVE_MARGIN:
-            return Judgement.HOLDS, f"{within} there and here"
-        case Answer.SAME:
-            return Judgement.FAILS, f"{within} here"
-        case Answer.DIFFERENT:
+        case Relation.CANNOT_TELL:
+            return OrderingJudgement.UNSURE, more_runs_words(advice) if advice else ""
+        case Relation.SAME if abs(there) <= RELATIVE_MARGIN:
+            return OrderingJudgement.HOLDS, f"{within} there and here"
+        case Relation.SAME:
+            return OrderingJudgement.FAILS, f"{within} here"
+        case Relation.DIFFERENT:
             more = "more here" if found.shift > 0 else "less here"
-            return (Judgement.HOLDS if found.shift * there > 0 else Judgement.FAILS), more
+            return (
+                OrderingJudgement.HOLDS if found.shift * there > 0 else OrderingJudgement.FAILS
+            ), more
 
 
 EMULATED = "emulated, and TCG is not KVM"
@@ -245,10 +247,10 @@ def here_words(found: Summary | None) -> str:
 
 
 OPENINGS = (
-    (Judgement.HOLDS, "holds here for"),
-    (Judgement.FAILS, "does not hold here for"),
-    (Judgement.UNSURE, "needs more runs for"),
-    (Judgement.UNMEASURED, "was not measured here for"),
+    (OrderingJudgement.HOLDS, "holds here for"),
+    (OrderingJudgement.FAILS, "does not hold here for"),
+    (OrderingJudgement.UNSURE, "needs more runs for"),
+    (OrderingJudgement.UNMEASURED, "was not measured here for"),
 )
 
 
@@ -258,13 +260,15 @@ def studies_words(figures: Sequence[StudyFigure]) -> str:
     said = f"The study's order against bare {'; it '.join(parts)}. " if parts else ""
     unjudged: dict[str, list[StudyFigure]] = {}
     for figure in figures:
-        for why in dict.fromkeys(r.why for r in figure.rows if r.judgement is Judgement.UNJUDGED):
+        for why in dict.fromkeys(
+            r.why for r in figure.rows if r.judgement is OrderingJudgement.UNJUDGED
+        ):
             unjudged.setdefault(why, []).append(figure)
-    reasons = (f"{_named(of, Judgement.UNJUDGED)}: {why}" for why, of in unjudged.items())
+    reasons = (f"{_named(of, OrderingJudgement.UNJUDGED)}: {why}" for why, of in unjudged.items())
     return said + (f"It cannot be judged for {'; nor for '.join(reasons)}." if unjudged else "")
 
 
-def _named(figures: Sequence[StudyFigure], judgement: Judgement) -> str:
+def _named(figures: Sequence[StudyFigure], judgement: OrderingJudgement) -> str:
     """`host CPU at 1X (docker, vm) and memory at 1X (docker)`."""
     named = []
     for figure in figures:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from nodrop.ledger.imbalance import UNEVEN
-from nodrop.profile.scaling import Model
+from nodrop.profile.scaling import ThreadModelRun
 from nodrop.profile.threads import thread_models
 from nodrop.report.sections import Section
 from nodrop.report.story import Story
@@ -35,7 +35,7 @@ class Judged:
     evidence: str
 
 
-def judged(models: Sequence[Model]) -> tuple[Judged, ...]:
+def judged(models: Sequence[ThreadModelRun]) -> tuple[Judged, ...]:
     return (
         _autofp(models),
         _cpu_grows(models),
@@ -46,7 +46,7 @@ def judged(models: Sequence[Model]) -> tuple[Judged, ...]:
     )
 
 
-def _autofp(models: Sequence[Model]) -> Judged:
+def _autofp(models: Sequence[ThreadModelRun]) -> Judged:
     claim = f"Autofp gains no more than {AUTOFP_GAIN} from more capture threads"
     autofp = [m for m in models if m.runmode == "autofp"]
     pairs = list(_more_threads(autofp, same_detect=True))
@@ -60,7 +60,7 @@ def _autofp(models: Sequence[Model]) -> Judged:
     )
 
 
-def _two_ports(models: Sequence[Model]) -> Judged:
+def _two_ports(models: Sequence[ThreadModelRun]) -> Judged:
     """Judgement of models with as many threads on each of two ports as others have on one."""
     claim = f"Workers gain no more than {PORTS_GAIN} from two NICs"
     pairs = list(_second_port([m for m in models if m.runmode == "workers"]))
@@ -69,7 +69,7 @@ def _two_ports(models: Sequence[Model]) -> Judged:
     return _gains(claim, pairs, at_most=PORTS_GAIN, words=lambda _: "two ports carry")
 
 
-def _half_lost(models: Sequence[Model]) -> Judged:
+def _half_lost(models: Sequence[ThreadModelRun]) -> Judged:
     """Only a load that is too much for one port says what the second is worth."""
     claim = "About half of the traffic is lost with two NICs"
     pairs = list(_second_port(models))
@@ -94,7 +94,9 @@ def _half_lost(models: Sequence[Model]) -> Judged:
     return _unknown(claim, f"{words}, and no load was too much for one port alone")
 
 
-def _second_port(models: Sequence[Model]) -> Iterator[tuple[Model, Model]]:
+def _second_port(
+    models: Sequence[ThreadModelRun],
+) -> Iterator[tuple[ThreadModelRun, ThreadModelRun]]:
     """(one port, two), with as many threads on each, under one load."""
     for one in models:
         for two in models:
@@ -106,10 +108,10 @@ def _second_port(models: Sequence[Model]) -> Iterator[tuple[Model, Model]]:
 
 def _gains(
     claim: str,
-    pairs: Sequence[tuple[Model, Model]],
+    pairs: Sequence[tuple[ThreadModelRun, ThreadModelRun]],
     *,
     at_most: float,
-    words: Callable[[Model], str],
+    words: Callable[[ThreadModelRun], str],
 ) -> Judged:
     """Judgement of pairs (fewer, more) of threads, by what each carries."""
     real = [(a, b) for a, b in pairs if not (a.shares_cpus or b.shares_cpus)]
@@ -130,7 +132,7 @@ def _gains(
     return _unknown(claim, f"{said}: the bounds enclose {at_most}")
 
 
-def _cpu_grows(models: Sequence[Model]) -> Judged:
+def _cpu_grows(models: Sequence[ThreadModelRun]) -> Judged:
     claim = "CPU grows with the threads while packets do not"
     pairs = list(_more_threads(models, same_detect=False))
     if not pairs:
@@ -160,7 +162,7 @@ def _cpu_grows(models: Sequence[Model]) -> Judged:
     return _unknown(claim, words)
 
 
-def _uneven(models: Sequence[Model]) -> Judged:
+def _uneven(models: Sequence[ThreadModelRun]) -> Judged:
     claim = "The load over threads with the same work is uneven"
     found = [(m.label, m.over_mean.median) for m in models if m.over_mean is not None]
     if not found:
@@ -180,7 +182,7 @@ def _uneven(models: Sequence[Model]) -> Judged:
     return _unknown(claim, f"{words}: it depends on the model")
 
 
-def _locks(models: Sequence[Model]) -> Judged:
+def _locks(models: Sequence[ThreadModelRun]) -> Judged:
     claim = "Most time is spent in locks of the flow table, packet pools and polling"
     found = [m.coordination for m in models if m.coordination is not None]
     if not found:
@@ -198,7 +200,9 @@ def _locks(models: Sequence[Model]) -> Judged:
     return _unknown(claim, words)
 
 
-def _more_threads(models: Sequence[Model], *, same_detect: bool) -> Iterator[tuple[Model, Model]]:
+def _more_threads(
+    models: Sequence[ThreadModelRun], *, same_detect: bool
+) -> Iterator[tuple[ThreadModelRun, ThreadModelRun]]:
     """(fewer, more) of one run mode under one load."""
     for fewer in models:
         for more in models:
@@ -212,7 +216,7 @@ def _more_threads(models: Sequence[Model], *, same_detect: bool) -> Iterator[tup
                 yield fewer, more
 
 
-def _but_threads(model: Model) -> tuple[object, ...]:
+def _but_threads(model: ThreadModelRun) -> tuple[object, ...]:
     return model.runmode, model.load, model.ports, model.rest
 
 

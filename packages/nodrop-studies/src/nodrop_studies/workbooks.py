@@ -316,7 +316,7 @@ EVE_STEP_S = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class MedianCurve:
     """A median curve over the runs of one cell."""
 
     column: str
@@ -330,7 +330,7 @@ class Series:
     """Points left out because not all runs reach them."""
 
 
-def paper_series(samples: Sequence[Sample], channel: Channel, column: str) -> Series | None:
+def paper_series(samples: Sequence[Sample], channel: Channel, column: str) -> MedianCurve | None:
     """Median by row index, tail of survivors included."""
     floor = channel.cumulative_counts
     try:
@@ -353,7 +353,7 @@ def sound_series(
     *,
     step_s: float,
     starts: Mapping[int, float],
-) -> Series | None:
+) -> MedianCurve | None:
     """Median at equal times, as far as ALL runs reach. `starts`: first traffic of each run."""
     if channel is Channel.EVE:
         curves = [_interpolated(sample, column) for sample in samples]
@@ -372,10 +372,10 @@ def sound_series(
 
 def _series(
     column: str, mode: Mode, points: Sequence[tuple[float, float, int]], *, cut: int
-) -> Series | None:
+) -> MedianCurve | None:
     if not points:
         return None
-    return Series(
+    return MedianCurve(
         column=column,
         mode=mode,
         at_s=tuple(point[0] for point in points),

@@ -16,7 +16,7 @@ from nodrop.measure.packets.readings import (
     refused,
     too_small_mtu,
 )
-from nodrop.measure.packets.reassembly import Frames, Room, cut, invalid, wrong_checksums
+from nodrop.measure.packets.reassembly import FrameFacts, Room, cut, invalid, wrong_checksums
 from nodrop.testbed.load.api import AtTap, Fragments, OfferedLoad
 from nodrop.testbed.suts.api import SutCounters
 
@@ -276,7 +276,7 @@ def accounts(seen: Observed) -> list[Account]:
     ]
     sut, at_tap = seen.sut, seen.at_tap
     if at_tap is not None and _bytes_compare(seen):
-        frames = Frames(
+        frames = FrameFacts(
             at_tap=at_tap,
             sut=sut,
             arrived_packets=seen.arrived_packets - seen.cut_packets,

@@ -21,12 +21,12 @@ from nodrop.measure.packets.books import Observed
 from nodrop.measure.packets.instances import Places, each_port, instance_books
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.sampling import Sampler
-from nodrop.measure.standing import World, out_of_memory
+from nodrop.measure.standing import StandingWorld, out_of_memory
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.suts.api import SutCounters, polls
 
 
-class PacketsWorld(World):
+class PacketsWorld(StandingWorld):
     """A `Standing`."""
 
     provision: Callable[..., AbstractContextManager[Places]] = staticmethod(instances.provision)

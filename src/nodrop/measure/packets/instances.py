@@ -27,15 +27,15 @@ from nodrop.testbed.hosts.api import (
     Host,
     HostProcess,
     Json,
+    LabPort,
     Link,
-    Port,
     UndoJournal,
     counters_at,
     counters_of,
     rise,
 )
 from nodrop.testbed.images.image_tree import Bits
-from nodrop.testbed.labs.bridge import CopySplit, HookSplit, Split, Splitter, split, split_to_ports
+from nodrop.testbed.labs.split import CopySplit, HookSplit, Split, Splitter, split, split_to_ports
 from nodrop.testbed.load.api import OfferedLoad, TraceFacts
 from nodrop.testbed.setups.api import Env, Limits, Proof, SamplesInside, Setup
 from nodrop.testbed.suts.api import (
@@ -263,7 +263,7 @@ class Places:
         self.envs = tuple(envs)
         self.split = parts
         """The split that shares the packets; None in front of a port that gets them all."""
-        self.ports: Sequence[Port] = link.rx_ports if link.further else ()
+        self.ports: Sequence[LabPort] = link.rx_ports if link.further else ()
         """Ports of the one SUT, if several share the packets."""
         if parts is not None and ports:
             self.ports = parts.nics
@@ -276,7 +276,7 @@ class Places:
         return () if self.split is None or self.ports else self.envs
 
     @property
-    def nics(self) -> Sequence[Port]:
+    def nics(self) -> Sequence[LabPort]:
         """The receiving NICs, ahead of any split, one for each cable; known once the SUT is
         launched. () if no driver of the kernel has it."""
         if self.split is not None or self.link.further:
@@ -290,7 +290,7 @@ class Places:
         return next((nic.host for nic in self.nics), self.link.rx.host)
 
     @property
-    def capture(self) -> Sequence[Port]:
+    def capture(self) -> Sequence[LabPort]:
         """The last ports on the way of all packets: of several instances, the one before them."""
         if self.ports or not self.nics:
             return self.ports
@@ -401,8 +401,8 @@ def _led(link: Link, parts: Split) -> Link:
     return replace(link, dst_macs=parts.dst_macs, dst_macs_by=parts.dst_macs_by)
 
 
-def capture_port(env: Env) -> Port:
-    return Port(host=env.host, name=env.capture_interfaces[0])
+def capture_port(env: Env) -> LabPort:
+    return LabPort(host=env.host, name=env.capture_interfaces[0])
 
 
 def _counted_at(env: Env) -> Received:

@@ -23,7 +23,7 @@ from nodrop.ledger.hops import (
 )
 from nodrop.protocol import Counters, SoftnetRow, Xdp
 from nodrop.testbed.hosts.api import Json, rise
-from nodrop.testbed.labs.bridge import SplitCounters
+from nodrop.testbed.labs.split import SplitCounters
 from nodrop.testbed.setups.api import PlaceReading
 
 

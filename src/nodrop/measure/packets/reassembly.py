@@ -257,7 +257,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frames:
+class FrameFacts:
     """Facts that are known of the frames of one trial."""
 
     at_tap: AtTap

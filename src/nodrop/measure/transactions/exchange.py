@@ -13,7 +13,7 @@ from typing import Any
 from nodrop.errors import BadInput
 from nodrop.ledger import sender
 from nodrop.ledger.hops import Problem, Reason
-from nodrop.ledger.sender import Bounds, Sending
+from nodrop.ledger.sender import SenderLimits, Sending
 from nodrop.ledger.transactions import judge_transactions, together
 from nodrop.measure.api import Servants
 from nodrop.measure.busy import Others
@@ -28,7 +28,7 @@ from nodrop.measure.offering import (
 from nodrop.measure.packets import instances
 from nodrop.measure.packets.instances import Places
 from nodrop.measure.sampling import Sampler, rows_of_processes
-from nodrop.measure.standing import World, out_of_memory
+from nodrop.measure.standing import StandingWorld, out_of_memory
 from nodrop.results.trial import Live
 from nodrop.testbed.hosts.api import Json, Link, UndoJournal
 from nodrop.testbed.hosts.control_groups import own_quotas
@@ -37,7 +37,7 @@ from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.hosts.processes import allowed_cpus
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs.addresses import RECEIVER, addressed
-from nodrop.testbed.labs.bridge import Splitter
+from nodrop.testbed.labs.split import Splitter
 from nodrop.testbed.load.api import OffersTransactions
 from nodrop.testbed.setups.api import Limits, Setup
 from nodrop.testbed.suts.api import AnsweringSut, SutCounters
@@ -69,7 +69,7 @@ def provision_each(
         yield Places(replace(link, further=()), envs, None)
 
 
-class TransactionsWorld(World):
+class TransactionsWorld(StandingWorld):
     """A `Standing`."""
 
     provision = staticmethod(provision_each)
@@ -215,7 +215,7 @@ class TransactionsWorld(World):
         seen.verdict = judge_transactions(
             offered.transactions,
             sending,
-            bounds=Bounds(
+            bounds=SenderLimits(
                 schedule_error_p99_us=self._settings.late_p99_us,
                 late_ratio=self._load.late_ratio,
                 unsent_ratio=self._settings.unsent_max_ratio,

@@ -221,7 +221,7 @@ class HostProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
+class LabPort:
     host: Host
     name: str
 
@@ -230,12 +230,12 @@ class Port:
         return counters_of([self])
 
 
-def counters_of(ports: Sequence[Port]) -> Counters:
+def counters_of(ports: Sequence[LabPort]) -> Counters:
     """Current counters of several ports of one network namespace."""
     return counters_at(ports[0].host, ports)
 
 
-def counters_at(host: Host, ports: Sequence[Port]) -> Counters:
+def counters_at(host: Host, ports: Sequence[LabPort]) -> Counters:
     """Current counters of a host's network namespace, and of these ports of it, if any."""
     return host.probe("counters", ports=[port.name for port in ports])["counters"]
 
@@ -251,9 +251,9 @@ def rise(before: Counters, after: Counters, port: str, counter: str) -> int:
 class Link:
     """The way of the packets: from the sender's port to the receiver's."""
 
-    tx: Port
-    rx: Port
-    further: Sequence[tuple[Port, Port]] = ()
+    tx: LabPort
+    rx: LabPort
+    further: Sequence[tuple[LabPort, LabPort]] = ()
     """Ends of more cables between the same two hosts: a SUT of several ports has one at each, and
     the sender shares flows among them."""
     capture_ports: Sequence[str] = ()
@@ -273,15 +273,15 @@ class Link:
     """The CPU that the sender is pinned to is its own (measure/cells.py)."""
 
     @property
-    def tx_ports(self) -> Sequence[Port]:
+    def tx_ports(self) -> Sequence[LabPort]:
         return (self.tx, *(tx for tx, _ in self.further))
 
     @property
-    def rx_ports(self) -> Sequence[Port]:
+    def rx_ports(self) -> Sequence[LabPort]:
         return (self.rx, *(rx for _, rx in self.further))
 
 
-class Action(StrEnum):
+class UndoAction(StrEnum):
     """The actions that an undo can take, and no others (hosts/reversal.py). Journals contain these
     words."""
 
@@ -303,7 +303,7 @@ class UndoJournal(Protocol):
 
     label: str
 
-    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
+    def push(self, *, what: str, action: UndoAction, arguments: Sequence[str] = ()) -> None:
         """Journals what reverses the change about to be made."""
         ...
 

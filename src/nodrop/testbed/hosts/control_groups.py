@@ -16,7 +16,7 @@ from typing import Any, cast
 from nodrop.errors import LabProblem
 from nodrop.ledger.sender import Quota
 from nodrop.protocol import Captures, CaptureSocket, NotVisible, RingLevels, RingSpells
-from nodrop.testbed.hosts.api import Action, HostProcess, Json, UndoJournal
+from nodrop.testbed.hosts.api import HostProcess, Json, UndoAction, UndoJournal
 from nodrop.testbed.hosts.processes import Jobs, KeptProbe
 from nodrop.testbed.hosts.waiting import looks
 
@@ -164,7 +164,7 @@ def _cpus(group: Path) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
+class GroupFiles:
     """Names in a control group's folder. Some kernels lack the optional ones."""
 
     limit: str
@@ -178,14 +178,14 @@ class Files:
     """Optional: swappiness of each group; version 2 has none."""
 
 
-V1 = Files(
+V1 = GroupFiles(
     limit="memory.limit_in_bytes",
     with_swap="memory.memsw.limit_in_bytes",
     peak="memory.max_usage_in_bytes",
     events="memory.oom_control",
     swappiness="memory.swappiness",
 )
-V2 = Files(
+V2 = GroupFiles(
     limit="memory.max",
     with_swap="memory.swap.max",
     peak="memory.peak",
@@ -196,7 +196,7 @@ V2 = Files(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryGroup:
     path: Path
-    files: Files
+    files: GroupFiles
     limit_bytes: int | None
 
     def facts(self) -> Json:
@@ -235,7 +235,7 @@ def oom_events_of(pid: int) -> Path | None:
     return None
 
 
-def memory_controller(root: Path = Path("/")) -> tuple[Path, Files]:
+def memory_controller(root: Path = Path("/")) -> tuple[Path, GroupFiles]:
     """The folder that groups with a memory limit can be made in. Touches nothing.
 
     Version 1: below our own group, whose limit goes on to hold. Version 2: below the top, because a
@@ -267,7 +267,9 @@ def memory_group(
     forbid it."""
     parent, files = memory_controller()
     path = parent / f"nodrop-{journal.label}-{of}"
-    journal.push(what=f"control group {path}", action=Action.REMOVE_GROUP, arguments=[str(path)])
+    journal.push(
+        what=f"control group {path}", action=UndoAction.REMOVE_GROUP, arguments=[str(path)]
+    )
     try:
         try:
             path.mkdir(exist_ok=True)
@@ -282,7 +284,7 @@ def memory_group(
             path.rmdir()
 
 
-def _settings(files: Files, limit_bytes: int | None, swappiness: int | None) -> dict[str, int]:
+def _settings(files: GroupFiles, limit_bytes: int | None, swappiness: int | None) -> dict[str, int]:
     """File → what to write, in this order: memory and swap together are never below memory."""
     found = {} if limit_bytes is None else {files.limit: limit_bytes}
     if swappiness is not None:
@@ -314,7 +316,7 @@ QUOTAS_HIDDEN = NotVisible(
 )
 
 
-class Looks:
+class SocketLooks:
     """One probe job of a host, asked again and again: it keeps files and the iterator open."""
 
     def __init__(self, host: Jobs, *, only: Sequence[int] = (), root: Path | None = None) -> None:
@@ -373,7 +375,7 @@ class SocketSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class SocketLook:
     """One look at the capture sockets of a process tree. None = not visible."""
 
     mono_ns: int
@@ -413,11 +415,11 @@ class SocketWatch:
     process: HostProcess
     ports: Sequence[str]
     _sums: dict[int, SocketSums] = field(default_factory=dict)
-    _looks: Looks | None = None
+    _looks: SocketLooks | None = None
 
-    def look(self) -> Watched:
+    def look(self) -> SocketLook:
         if self._looks is None:
-            self._looks = Looks(self.process.host, only=[self.process.pid])
+            self._looks = SocketLooks(self.process.host, only=[self.process.pid])
         return self._watched(self._looks())
 
     def owner_read(self) -> None:
@@ -433,7 +435,7 @@ class SocketWatch:
             self._looks.close()
             self._looks = None
 
-    def _watched(self, seen: Captures) -> Watched:
+    def _watched(self, seen: Captures) -> SocketLook:
         numbers = {
             (port["namespace"], port["index"])
             for port in seen["ports"]
@@ -448,7 +450,7 @@ class SocketWatch:
         arrived, dropped, at_least = self._counted(mine)
         fills = [socket["waiting"] for socket in mine.values()]
         known = [max(fill["packets"] for fill in both) for both in fills if both is not None]
-        return Watched(
+        return SocketLook(
             mono_ns=seen["mono_ns"],
             sockets=tuple(mine.values()),
             arrived=arrived,

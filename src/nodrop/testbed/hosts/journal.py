@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from nodrop.errors import OF_A_DISK, LabProblem, NodropError, NotReady, SystemRefused, signals_held
-from nodrop.testbed.hosts.api import Action, Json
+from nodrop.testbed.hosts.api import Json, UndoAction
 from nodrop.testbed.hosts.folders import is_root_of_host, state_folder
 from nodrop.testbed.hosts.processes import (
     ProcessId,
@@ -38,7 +38,7 @@ from nodrop.testbed.hosts.processes import (
 )
 from nodrop.testbed.hosts.reversal import NETNS_FOLDER, reverse
 from nodrop.untrusted import json_text
-from nodrop.untrusted.folder import Folder, Refused, append_whole
+from nodrop.untrusted.folder import Folder, RefusedFile, append_whole
 from nodrop.untrusted.json_text import NotJson, decode_object
 
 MOST_PID = 1 << 22
@@ -57,14 +57,14 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class HostChange:
     what: str
     action: str
     arguments: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class StartedProcess:
     """A process that must not outlive the run."""
 
     what: str
@@ -84,17 +84,17 @@ def read_head(line: bytes) -> Head:
         raise NotJson(f"its first line {error}, so whose it is is not known") from None
 
 
-def read_entry(line: bytes) -> Change | Begun:
+def read_entry(line: bytes) -> HostChange | StartedProcess:
     said = json_text.decode_object(line)
     what = json_text.member(said, "what", str)
     if "process" in said:
-        return Begun(what=what, process=_process(json_text.member(said, "process", dict)))
+        return StartedProcess(what=what, process=_process(json_text.member(said, "process", dict)))
     if "argv" in said:
         raise NotJson(f"{what}: a command, as older versions of nodrop wrote: undo it by hand")
     arguments = json_text.member(said, "arguments", list)
     if not all(isinstance(argument, str) and _passes(argument) for argument in arguments):
         raise NotJson("arguments: must be texts that a program can be given")
-    return Change(
+    return HostChange(
         what=what, action=json_text.member(said, "action", str), arguments=tuple(arguments)
     )
 
@@ -194,7 +194,7 @@ class DiskJournal:
         )
         self._folder.rename(begun, self.path.name)
 
-    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
+    def push(self, *, what: str, action: UndoAction, arguments: Sequence[str] = ()) -> None:
         # The same change made anew for every trial needs one line, not one per trial.
         self._append({"what": what, "action": action, "arguments": list(arguments)})
 
@@ -225,11 +225,11 @@ class DiskJournal:
                 report.failed.append("its user namespace still stands: undo it from there")
             return report
         for entry in reversed(entries):
-            if isinstance(entry, Change):
+            if isinstance(entry, HostChange):
                 self._reverse(entry, report)
         for name in namespaces_of(self.label):
             what = f"network namespace {name}"
-            change = Change(what=what, action=Action.DELETE_NETNS, arguments=(name,))
+            change = HostChange(what=what, action=UndoAction.DELETE_NETNS, arguments=(name,))
             self._reverse(change, report)
         return report
 
@@ -241,19 +241,19 @@ class DiskJournal:
             return [*damage]
         return [*damage, *dict.fromkeys(entry.what for entry in reversed(entries))]
 
-    def _reverse(self, change: Change, report: UndoReport) -> None:
+    def _reverse(self, change: HostChange, report: UndoReport) -> None:
         try:
             if reverse(change.action, change.arguments, label=self.label):
                 report.done.append(change.what)
         except (NodropError, OSError) as problem:
             report.failed.append(f"{change.what}: {problem}")
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[HostChange]:
         """Changes that it names, in order; none if they went with the last boot."""
         head, entries, _ = self._read()
         if head.boot_id != boot_id():
             return []
-        return [entry for entry in entries if isinstance(entry, Change)]
+        return [entry for entry in entries if isinstance(entry, HostChange)]
 
     def head(self) -> Head:
         """Whose it is. NotJson or OSError if that cannot be known."""
@@ -292,7 +292,7 @@ class DiskJournal:
             return
         with signals_held():
             _, entries, _ = self._read()
-            self.changed = list(dict.fromkeys(e.what for e in entries if isinstance(e, Change)))
+            self.changed = list(dict.fromkeys(e.what for e in entries if isinstance(e, HostChange)))
             failed = self.left = self.undo()
             if not failed:
                 self.remove()
@@ -313,19 +313,19 @@ class DiskJournal:
             append_whole(self._file, line.encode() + b"\n")
         self._written.add(line)
 
-    def _read(self) -> tuple[Head, list[Change | Begun], list[str]]:
+    def _read(self) -> tuple[Head, list[HostChange | StartedProcess], list[str]]:
         """Head, entries, and in words what is damaged in between. A last line without an end was
         never acted upon, so it is passed over."""
         self._folder.must_be_ours("the undo journals")
         if LABEL.fullmatch(self.label) is None:
-            raise Refused(self.path, "its name is that of no run")
+            raise RefusedFile(self.path, "its name is that of no run")
         with self._folder.open(self.path.name) as file:
             found = os.fstat(file.fileno())
             if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                raise Refused(self.path, "is another user's, or others may write to it")
+                raise RefusedFile(self.path, "is another user's, or others may write to it")
         lines = [line for line in self._folder.lines(self.path.name) if line.endswith(b"\n")]
         head = read_head(lines[0] if lines else b"")
-        entries: list[Change | Begun] = []
+        entries: list[HostChange | StartedProcess] = []
         damage = []
         for number, line in enumerate(lines[1:], 2):
             try:
@@ -334,9 +334,11 @@ class DiskJournal:
                 damage.append(f"what line {number} of {self.path} names: {error}")
         return head, entries, damage
 
-    def _end_processes(self, entries: Sequence[Change | Begun], report: UndoReport) -> None:
+    def _end_processes(
+        self, entries: Sequence[HostChange | StartedProcess], report: UndoReport
+    ) -> None:
         for entry in reversed(entries):
-            if isinstance(entry, Begun):
+            if isinstance(entry, StartedProcess):
                 _end(entry.process, entry.what, report)
         for _ in range(KILL_ROUNDS):  # a process may fork while we look
             found = labelled_processes(self.label)

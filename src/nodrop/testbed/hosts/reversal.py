@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.api import Action
+from nodrop.testbed.hosts.api import UndoAction
 from nodrop.testbed.hosts.local import run_command
 from nodrop.untrusted.folder import Folder
 
@@ -150,17 +150,17 @@ def _restore_settings(label: str, state: str) -> Command:
 
 
 _COMMANDS: Mapping[str, Callable[..., Command]] = {
-    Action.DELETE_NETNS: _delete_netns,
-    Action.DELETE_MACVTAP: _delete_macvtap,
-    Action.REMOVE_GROUP: _remove_group,
-    Action.REMOVE_CONTAINERS: _remove_containers,
-    Action.DELETE_CONTAINER: _delete_container,
-    Action.DETACH_NIC: _detach_nic,
-    Action.RESTORE_DRIVER: _restore_driver,
-    Action.MOVE_PORT_BACK: _move_port_back,
-    Action.RETURN_PORT: _return_port,
-    Action.LOAD_DRIVER: _load_driver,
-    Action.RESTORE_SETTINGS: _restore_settings,
+    UndoAction.DELETE_NETNS: _delete_netns,
+    UndoAction.DELETE_MACVTAP: _delete_macvtap,
+    UndoAction.REMOVE_GROUP: _remove_group,
+    UndoAction.REMOVE_CONTAINERS: _remove_containers,
+    UndoAction.DELETE_CONTAINER: _delete_container,
+    UndoAction.DETACH_NIC: _detach_nic,
+    UndoAction.RESTORE_DRIVER: _restore_driver,
+    UndoAction.MOVE_PORT_BACK: _move_port_back,
+    UndoAction.RETURN_PORT: _return_port,
+    UndoAction.LOAD_DRIVER: _load_driver,
+    UndoAction.RESTORE_SETTINGS: _restore_settings,
 }
 
 

@@ -45,7 +45,7 @@ PROXY_SETTINGS = ("Acquire::http::", "Acquire::https::")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class AptSource:
     """One place that apt fetches binary packages from."""
 
     uri: str
@@ -61,7 +61,7 @@ class Mirrors:
     security: str | None
 
 
-def find_mirrors(codename: str, sources: Iterable[Source]) -> Mirrors:
+def find_mirrors(codename: str, sources: Iterable[AptSource]) -> Mirrors:
     """From the sources for the host's own release `codename`.
 
     Third parties use release names too; only the distribution itself serves `-updates`.
@@ -80,9 +80,9 @@ def find_mirrors(codename: str, sources: Iterable[Source]) -> Mirrors:
     return Mirrors(archive=archives[0], security=security[0] if security else None)
 
 
-def host_sources(apt: Path = APT) -> list[Source]:
+def host_sources(apt: Path = APT) -> list[AptSource]:
     """/etc/apt/sources.list and sources.list.d, in both formats of sources.list(5)."""
-    found: list[Source] = []
+    found: list[AptSource] = []
     parts = apt / "sources.list.d"
     for path in [apt / "sources.list", *sorted(parts.glob("*.list"))]:
         if path.is_file():
@@ -92,17 +92,17 @@ def host_sources(apt: Path = APT) -> list[Source]:
     return found
 
 
-def one_line_sources(text: str) -> Iterator[Source]:
+def one_line_sources(text: str) -> Iterator[AptSource]:
     """`deb [options] uri suite component...`"""
     for line in text.splitlines():
         line = line.partition("#")[0].strip()
         match = re.fullmatch(r"deb\s+(?:\[[^\]]*\]\s*)?(\S+)\s+(\S+)(.*)", line)
         if match:
             components = tuple(match[3].split())
-            yield Source(uri=_uri(match[1]), suites=(match[2],), components=components)
+            yield AptSource(uri=_uri(match[1]), suites=(match[2],), components=components)
 
 
-def deb822_sources(text: str) -> Iterator[Source]:
+def deb822_sources(text: str) -> Iterator[AptSource]:
     """Stanzas of `Field: values`, continued on lines that begin with a space."""
     unfolded = re.sub(r"\n[ \t]+", " ", re.sub(r"(?m)^#.*\n?", "", text))
     for stanza in re.split(r"\n\s*\n", unfolded):
@@ -111,7 +111,7 @@ def deb822_sources(text: str) -> Iterator[Source]:
         if "deb" not in fields.get("types", ()) or fields.get("enabled") == ["no"]:
             continue
         for uri in fields.get("uris", ()):
-            yield Source(
+            yield AptSource(
                 uri=_uri(uri),
                 suites=tuple(fields.get("suites", ())),
                 components=tuple(fields.get("components", ())),

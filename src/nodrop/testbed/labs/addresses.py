@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from nodrop.testbed.hosts.api import Json, Port
+from nodrop.testbed.hosts.api import Json, LabPort
 from nodrop.testbed.hosts.guest import NODE, GuestHost
 from nodrop.untrusted.json_text import making_sense
 
@@ -16,7 +16,7 @@ OFFLOADS = ("tx", "sg", "tso", "gso")
 
 
 @contextmanager
-def addressed(tx: Port, rx: Port, *, offloads: bool = False) -> Iterator[None]:
+def addressed(tx: LabPort, rx: LabPort, *, offloads: bool = False) -> Iterator[None]:
     """Gives `tx` the address SENDER and `rx` RECEIVER. `offloads`: segmentation offload as well."""
     ends = ((tx, SENDER), (rx, RECEIVER))
     macs = [_mac(port) for port, _ in ends]
@@ -27,7 +27,7 @@ def addressed(tx: Port, rx: Port, *, offloads: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def _end(port: Port, own: str, other: str, mac: str, *, offloads: bool) -> Iterator[None]:
+def _end(port: LabPort, own: str, other: str, mac: str, *, offloads: bool) -> Iterator[None]:
     """The other's address is known beforehand: the ports know no ARP."""
     name = port.name
     if isinstance(port.host, GuestHost):
@@ -51,19 +51,19 @@ def _end(port: Port, own: str, other: str, mac: str, *, offloads: bool) -> Itera
             _switch(port, "off")
 
 
-def _mac(port: Port) -> str:
+def _mac(port: LabPort) -> str:
     if isinstance(port.host, GuestHost):
         return port.host.read_file(f"/sys/class/net/{port.name}/address").decode().strip()
     found: str = show(port)["address"]
     return found
 
 
-def _switch(port: Port, state: str) -> None:
+def _switch(port: LabPort, state: str) -> None:
     words = [word for feature in OFFLOADS for word in (feature, state)]
     port.host.run(["ethtool", "-K", port.name, *words])
 
 
-def show(port: Port) -> Json:
+def show(port: LabPort) -> Json:
     """The port as `ip -j link` shows it."""
     shown = port.host.run(["ip", "-j", "link", "show", port.name]).stdout
     with making_sense("what ip says of a port"):

@@ -143,7 +143,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class HostPreparation:
     """The preparation of one host of a lab: what nodrop needs there before it can work."""
 
     host: str
@@ -219,7 +219,7 @@ class Lab(ABC):
         `problems`."""
         return [Checked(what=f"lab {self.name}", problems=self.problems())]
 
-    def prepare(self, *, do_it: bool) -> Sequence[Prepared]:
+    def prepare(self, *, do_it: bool) -> Sequence[HostPreparation]:
         """On all hosts at once. With `do_it` packages are installed, and nothing else is done."""
         del do_it
         raise BadInput(f"lab {self.name} is this machine alone; `nodrop doctor` says what it needs")

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from nodrop.config.units import count_of
 from nodrop.protocol import OverhearResult, ReplayResult, SinkResult
-from nodrop.testbed.hosts.api import Host, Json, OverhearJob, Port, SinkJob, rise
+from nodrop.testbed.hosts.api import Host, Json, LabPort, OverhearJob, SinkJob, rise
 from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.labs.api import Checked
 from nodrop.testbed.labs.netns import ETHERNET_HEADER_BYTES
@@ -116,7 +116,7 @@ MOST_NAMES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StrayPlace:
     """Where frames of one sender came that were not sent there."""
 
     port: str
@@ -178,10 +178,10 @@ class Overhearing:
             if other is sender
         )
 
-    def of(self, sender: CableEnd) -> Sequence[Place]:
+    def of(self, sender: CableEnd) -> Sequence[StrayPlace]:
         """All places but the other end of the cable. What comes back to the sender is one."""
         return [
-            Place(one["interface"], end.host.name, one["packets"])
+            StrayPlace(one["interface"], end.host.name, one["packets"])
             for (end, other), result in zip(self._pairs, self._heard, strict=True)
             for one in result["heard"]
             if one["source"] == sender.mac.lower()
@@ -278,9 +278,9 @@ def _packets(frame_bytes: int, pps: float) -> int:
 
 
 def _burst(tx: CableEnd, rx: CableEnd, frame_bytes: int, pps: float) -> Burst:
-    ports: Sequence[tuple[Port, Sequence[str]]] = (
-        (Port(host=tx.host, name=tx.port), REFUSED_BY_HOST),
-        (Port(host=rx.host, name=rx.port), LOST_BY_HOST),
+    ports: Sequence[tuple[LabPort, Sequence[str]]] = (
+        (LabPort(host=tx.host, name=tx.port), REFUSED_BY_HOST),
+        (LabPort(host=rx.host, name=rx.port), LOST_BY_HOST),
     )
     before = [port.counters() for port, _ in ports]
     pace = {"pps": pps, "loops": _packets(frame_bytes, pps)}
@@ -442,7 +442,7 @@ def _none(tx: CableEnd, rx: CableEnd) -> str:
     return f"none of {FRAMES} marked frames came from {tx.words} to {rx.words}"
 
 
-def leads_to(elsewhere: Sequence[Place]) -> str:
+def leads_to(elsewhere: Sequence[StrayPlace]) -> str:
     return f"the cable leads to {', '.join(one.name for one in elsewhere)}"
 
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.api import Action, Port, UndoJournal
+from nodrop.testbed.hosts.api import LabPort, UndoAction, UndoJournal
 from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.labs.nic import COMMAND_TIMEOUT_S, ONCE_BACK, ipv6_off, must, set_ipv6_off
@@ -219,7 +219,7 @@ def load_anew(port: str, journal: UndoJournal) -> None:
     mtu = (NICS / port / "mtu").read_text().strip()
     kept = [port, module, mtu, settings(port), ipv6_off(port)]
     journal.push(
-        what=f"port {port} with its driver {module}", action=Action.LOAD_DRIVER, arguments=kept
+        what=f"port {port} with its driver {module}", action=UndoAction.LOAD_DRIVER, arguments=kept
     )
     must(["modprobe", "--remove", module], timeout_s=LOAD_TIMEOUT_S)
     bring_back(*kept)
@@ -304,7 +304,7 @@ def _ethtool(option: str, port: str, *more: str) -> str:
     return run_command(argv, where="lab", timeout_s=COMMAND_TIMEOUT_S, check=False).stdout
 
 
-def pci_address(port: Port) -> str | None:
+def pci_address(port: LabPort) -> str | None:
     """None for a virtual one. A driver knows it wherever the port is; sysfs only in its network
     namespace."""
     shown = port.host.run(["ethtool", "-i", port.name], check=False).stdout

@@ -107,7 +107,7 @@ class ThisMachine(LocalHost):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class FarEnd:
     role: str
     """sender or receiver."""
     host: SshHost | ThisMachine
@@ -116,10 +116,10 @@ class End:
 
 
 @dataclass(slots=True, kw_only=True)
-class Found:
+class FarFacts:
     """At one end, as far as the look came."""
 
-    end: End
+    end: FarEnd
     seen: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     facts: Json = field(default_factory=dict)
@@ -129,12 +129,12 @@ class Found:
 
 
 @dataclass(slots=True, kw_only=True)
-class PortLook(Found):
+class PortLook(FarFacts):
     port: str
 
 
 @dataclass(slots=True, kw_only=True)
-class Look(Found):
+class FarLook(FarFacts):
     ports: list[PortLook] = field(default_factory=list)
     powerless: bool = False
     """We are not root there, so no job can send or listen."""
@@ -152,7 +152,7 @@ class Look(Found):
         )
 
 
-def check_ends(ends: Sequence[End], proof: Proof) -> list[Checked]:
+def check_ends(ends: Sequence[FarEnd], proof: Proof) -> list[Checked]:
     """Both ends at once, then what they say of each other, and their cables. They are left as they
     were found."""
     with ExitStack() as standing, ThreadPoolExecutor(len(ends)) as each:
@@ -167,9 +167,9 @@ def check_ends(ends: Sequence[End], proof: Proof) -> list[Checked]:
     return [*(look.checked() for look in looks), *crossed]
 
 
-def look_at(end: End, standing: ExitStack) -> Look:
+def look_at(end: FarEnd, standing: ExitStack) -> FarLook:
     """One end. Its host stays connected as long as `standing`."""
-    look = Look(end=end, facts={"role": end.role, "reached": False})
+    look = FarLook(end=end, facts={"role": end.role, "reached": False})
     try:
         standing.enter_context(end.host)
         look.facts["reached"] = True
@@ -182,7 +182,7 @@ def look_at(end: End, standing: ExitStack) -> Look:
     return look
 
 
-def _host(look: Look) -> None:
+def _host(look: FarLook) -> None:
     host = look.end.host
     found = host.probe("host")["host"]
     clock = host.clock
@@ -404,12 +404,12 @@ def _end_of_cable(look: PortLook) -> CableEnd:
     )
 
 
-def _same_machine(*looks: Look) -> bool:
+def _same_machine(*looks: FarLook) -> bool:
     places = {(look.facts.get("boot_id"), look.facts.get("network_namespace")) for look in looks}
     return len(places) == 1 and None not in next(iter(places))
 
 
-def _together(looks: Sequence[Look]) -> None:
+def _together(looks: Sequence[FarLook]) -> None:
     """Reports problems that only both ends together show. Which end is at fault is not known, so
     the last one names them."""
     first, last = looks[0], looks[-1]

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from nodrop.config.options import Name, Options, check
 from nodrop.config.units import cpu_mask
 from nodrop.errors import BadInput, LabProblem
-from nodrop.testbed.hosts.api import Action, Host, Json, Link, Port, UndoJournal
+from nodrop.testbed.hosts.api import Host, Json, LabPort, Link, UndoAction, UndoJournal
 from nodrop.testbed.hosts.local import LocalHost, run_command
 from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.hosts.packages import DEBIAN
@@ -171,7 +171,7 @@ class NetnsLab(Lab):
             for netns, end in ends:
                 wait_up(netns, end.port)
             tx, rx = (
-                Port(
+                LabPort(
                     host=looking.enter_context(self._host(netns, end, journal.label)),
                     name=end.port,
                 )
@@ -226,7 +226,9 @@ def namespaces(journal: UndoJournal, *names: str) -> Iterator[None]:
     """To make the network namespaces with these names: they are journalled before, and removed
     afterwards, with all that is in them."""
     for name in names:
-        journal.push(what=f"network namespace {name}", action=Action.DELETE_NETNS, arguments=[name])
+        journal.push(
+            what=f"network namespace {name}", action=UndoAction.DELETE_NETNS, arguments=[name]
+        )
     try:
         yield
     finally:
@@ -311,13 +313,13 @@ def named_namespace(pid: int, near: LocalHost, journal: UndoJournal) -> Iterator
 
 
 @contextmanager
-def moved_port(port: Port, to: LocalHost, journal: UndoJournal) -> Iterator[Port]:
+def moved_port(port: LabPort, to: LocalHost, journal: UndoJournal) -> Iterator[LabPort]:
     """Back in the end: a veth in a container would die with it, and a NIC would go to the host's
     first namespace."""
     source, target = _netns(port.host), _netns(to)
     journal.push(
         what=f"port {port.name} in the container",
-        action=Action.MOVE_PORT_BACK,
+        action=UndoAction.MOVE_PORT_BACK,
         arguments=[target, port.name, source],
     )
     ip_batch(
@@ -328,12 +330,12 @@ def moved_port(port: Port, to: LocalHost, journal: UndoJournal) -> Iterator[Port
     )
     wait_up(target, port.name, timeout_s=CARRIER_TIMEOUT_S)
     try:
-        yield Port(host=to, name=port.name)
+        yield LabPort(host=to, name=port.name)
     finally:
         ip_batch([f"netns exec {target} ip link set {port.name} arp on netns {source}"])
 
 
-def add_macvtap(port: Port, to: LocalHost, *, queue: int | None = None) -> Port:
+def add_macvtap(port: LabPort, to: LocalHost, *, queue: int | None = None) -> LabPort:
     """Puts a macvtap on top of a port, which stays where it is. Mirrored traffic is not addressed
     to the macvtap; only mode passthru passes such frames on."""
     source, target = _netns(port.host), _netns(to)
@@ -347,19 +349,19 @@ def add_macvtap(port: Port, to: LocalHost, *, queue: int | None = None) -> Port:
         ]
     )
     wait_up(target, MACVTAP)
-    return Port(host=to, name=MACVTAP)
+    return LabPort(host=to, name=MACVTAP)
 
 
 def add_macvtap_here(
-    port: Port, journal: UndoJournal, *, queue: int | None = None
-) -> tuple[LocalHost, Port]:
+    port: LabPort, journal: UndoJournal, *, queue: int | None = None
+) -> tuple[LocalHost, LabPort]:
     """On top of a port of another namespace, for who opens /dev/tapN by the index it has here. No
     other namespace of this host is likely to have an index as high."""
     source = local(port.host)
     index = FIRST_INDEX + os.getpid() % FIRST_INDEX
     name = f"ndlv{index:x}"
     length = f"txqueuelen {queue} " if queue else ""
-    journal.push(what=f"macvtap {name}", action=Action.DELETE_MACVTAP, arguments=[name])
+    journal.push(what=f"macvtap {name}", action=UndoAction.DELETE_MACVTAP, arguments=[name])
     ip_batch(
         [
             f"netns exec {_netns(source)} ip link add link {port.name} name {name} index {index} "
@@ -368,7 +370,7 @@ def add_macvtap_here(
         ]
     )
     here = LocalHost(name=f"{source.name}-domain", node=source.node, label=source.label)
-    return here, Port(host=here, name=name)
+    return here, LabPort(host=here, name=name)
 
 
 def local(host: Host) -> LocalHost:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nodrop.errors import LabProblem, NodropError
-from nodrop.testbed.hosts.api import Action, UndoJournal
+from nodrop.testbed.hosts.api import UndoAction, UndoJournal
 from nodrop.testbed.hosts.local import LocalHost, run_command
 from nodrop.testbed.hosts.reversal import NETNS_FOLDER
 from nodrop.testbed.labs.netns import CARRIER_TIMEOUT_S, ip_batch, quiet_stack, wait_up
@@ -100,9 +100,11 @@ def taken(
             )
     netns = f"nodrop-{journal.label}-rcv"
     homes = [[netns, port, str(_namespace()), settings_of(port)] for port in ports]
-    journal.push(what=f"network namespace {netns}", action=Action.DELETE_NETNS, arguments=[netns])
+    journal.push(
+        what=f"network namespace {netns}", action=UndoAction.DELETE_NETNS, arguments=[netns]
+    )
     for port, home in zip(ports, homes, strict=True):
-        journal.push(what=f"port {port} at home", action=Action.RETURN_PORT, arguments=home)
+        journal.push(what=f"port {port} at home", action=UndoAction.RETURN_PORT, arguments=home)
     try:
         ip_batch([f"netns add {netns}", f"netns exec {netns} {quiet_stack()}"])
         for port in ports:

@@ -18,7 +18,7 @@ from pydantic import model_validator
 from nodrop.config.lab_file import FarName, StorageTable
 from nodrop.config.options import InputFile, Name, Options, check
 from nodrop.errors import BadInput, LabProblem
-from nodrop.testbed.hosts.api import Completed, Json, Link, Port, UndoJournal
+from nodrop.testbed.hosts.api import Completed, Json, LabPort, Link, UndoJournal
 from nodrop.testbed.hosts.folders import is_root_of_host
 from nodrop.testbed.hosts.journal import UndoReport, new_label
 from nodrop.testbed.hosts.local import run_command
@@ -29,11 +29,11 @@ from nodrop.testbed.hosts.ssh import BECOMING, PATH, Become, SshHost
 from nodrop.testbed.hosts.ssh_connection import SshConnection
 from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.labs import driver
-from nodrop.testbed.labs.api import Checked, Lab, Prepared, Storage
+from nodrop.testbed.labs.api import Checked, HostPreparation, Lab, Storage
 from nodrop.testbed.labs.cable import prove, prove_one_way
 from nodrop.testbed.labs.far_hosts import (
     TC_PACKAGE,
-    End,
+    FarEnd,
     Proof,
     ThisMachine,
     check_ends,
@@ -82,7 +82,7 @@ def prepare(
     packages: Mapping[str, str],
     do_it: bool,
     or_else: str = LOGIN,
-) -> Prepared:
+) -> HostPreparation:
     """`packages`: programs that nodrop runs there → the Debian package of each. With `do_it` they
     are installed if the host is Debian's, and nothing else is done. `or_else`: how a user who is
     not root is to become it."""
@@ -101,7 +101,7 @@ def prepare(
         needs.append(_package_words(seen, missing) + failed)
     root = ["root by sudo" if become else "root"] if seen.is_root else []
     has = [program for program in seen.has if program != become]
-    return Prepared(host=name, has=[seen.system, *root, *has], needs=needs, did=did)
+    return HostPreparation(host=name, has=[seen.system, *root, *has], needs=needs, did=did)
 
 
 def _look(run: Run, become: Become | None, packages: Mapping[str, str]) -> _Seen:
@@ -277,7 +277,9 @@ class SshLab(Lab):
         end = self._file.receiver
         with ExitStack() as standing:
             host = self._host_of("receiver", end, label)
-            return look_at(End(role="receiver", host=host, ports=end.at_cables), standing).checked()
+            return look_at(
+                FarEnd(role="receiver", host=host, ports=end.at_cables), standing
+            ).checked()
 
     def held_sender(self) -> Held:
         """The means to begin programs on the sender, from this machine."""
@@ -358,7 +360,7 @@ class SshLab(Lab):
             for tx in near.at_cables:
                 _wait_for_carrier(sender, tx)
             first, *further = (
-                (Port(host=sender, name=tx), Port(host=receiver, name=rx))
+                (LabPort(host=sender, name=tx), LabPort(host=receiver, name=rx))
                 for tx, rx in zip(near.at_cables, far.at_cables, strict=True)
             )
             yield Link(tx=first[0], rx=first[1], further=further)
@@ -396,11 +398,11 @@ class SshLab(Lab):
         with ThreadPoolExecutor(len(hosts)) as each:
             return [*each.map(undone, hosts)]
 
-    def prepare(self, *, do_it: bool) -> Sequence[Prepared]:
+    def prepare(self, *, do_it: bool) -> Sequence[HostPreparation]:
         with ThreadPoolExecutor(len(self._ends)) as each:
             return [*each.map(lambda end: self._prepared(*end, do_it=do_it), self._ends)]
 
-    def _prepared(self, role: str, end: SshEnd, *, do_it: bool) -> Prepared:
+    def _prepared(self, role: str, end: SshEnd, *, do_it: bool) -> HostPreparation:
         name = _named(role, end.host)
         packages = {**PROGRAMS, **(PROGRAMS_OF_RECEIVER if role == "receiver" else {})}
         given: Mapping[str, Any] = {"become": end.become, "packages": packages, "do_it": do_it}
@@ -419,7 +421,7 @@ class SshLab(Lab):
                 )
         except LabProblem as problem:
             words = str(problem).removeprefix(f"{name}: ").removeprefix("not reached: ")
-            return Prepared(host=name, has=(), needs=[f"to be reached: {words}"], did=())
+            return HostPreparation(host=name, has=(), needs=[f"to be reached: {words}"], did=())
 
     def _looked(self, proof: Proof) -> Sequence[Checked]:
         if self._relay is None and shutil.which("ssh") is None:
@@ -427,7 +429,7 @@ class SshLab(Lab):
             return [Checked(what="this machine", problems=(words,))]
         label = f"check-{new_label()}"
         found = [
-            End(role=role, host=self._host_of(role, end, label), ports=end.at_cables)
+            FarEnd(role=role, host=self._host_of(role, end, label), ports=end.at_cables)
             for role, end in self._ends
         ]
         return [*check_ends(found, proof), *self._storage_looked()]

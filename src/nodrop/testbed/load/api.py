@@ -137,7 +137,7 @@ class TraceFacts:
 
     withheld: Sequence[int] = ()
     """Numbers, from 1, of packets that are left out on purpose (load.withhold)."""
-    source: Source | None = None
+    source: WindowSource | None = None
     """Trace that the window was cut from; None if the load has no window."""
     captured: Captured | None = None
     """The capture that the user named; None if nodrop made the trace, or lays several together."""
@@ -172,7 +172,7 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class WindowSource:
     """The trace of a load with a window."""
 
     path: Path

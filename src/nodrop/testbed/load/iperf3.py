@@ -27,8 +27,8 @@ from nodrop.testbed.hosts.api import (
     Child,
     HostProcess,
     Json,
+    LabPort,
     Link,
-    Port,
     SpawnRequest,
     UndoJournal,
     rise,
@@ -233,7 +233,7 @@ class _Prepared:
         )
 
     @contextmanager
-    def _running(self, port: Port, argv: Sequence[str], log: Path) -> Iterator[Child]:
+    def _running(self, port: LabPort, argv: Sequence[str], log: Path) -> Iterator[Child]:
         words = [*argv, "--forceflush"]
         cpus = format_cpus(self._load.options.cpus) or None
         err = log.with_suffix(".err")

@@ -29,15 +29,15 @@ from nodrop.testbed.hosts.folders import cache_folder, put_in_place, traces_fold
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import file_sha256, find_node_binary
 from nodrop.testbed.hosts.rights import READER, limited
-from nodrop.testbed.labs.bridge import addresses
+from nodrop.testbed.labs.split import addresses
 from nodrop.testbed.load.api import (
     AtTap,
     Captured,
     Fragments,
     PeakDemand,
     Planned,
-    Source,
     TraceFacts,
+    WindowSource,
     lasting,
 )
 from nodrop.testbed.load.prepared import Prepared, prepared, read_by, reading
@@ -59,7 +59,7 @@ def find_trace(options: ReplayOptions) -> Path:
     return _sent(options)[0]
 
 
-def _sent(options: ReplayOptions) -> tuple[Path, Source | None]:
+def _sent(options: ReplayOptions) -> tuple[Path, WindowSource | None]:
     whole, source = _chosen(options)
     if options.withhold is None:
         return whole, source
@@ -83,7 +83,7 @@ def _withheld(options: ReplayOptions, made: Path) -> Sequence[int]:
         return [int(number) for number in json.loads(text)["withheld"]]
 
 
-def _chosen(options: ReplayOptions) -> tuple[Path, Source | None]:
+def _chosen(options: ReplayOptions) -> tuple[Path, WindowSource | None]:
     parts = _parts(options)
     whole = _side_by_side(parts) if parts else _named(options)
     if options.window is None:
@@ -95,7 +95,7 @@ def _chosen(options: ReplayOptions) -> tuple[Path, Source | None]:
 @functools.lru_cache(maxsize=256)
 def _cut(
     trace: Path, stamp: tuple[int, ...], window: str, tolerate_truncated: bool
-) -> tuple[Path, Source]:
+) -> tuple[Path, WindowSource]:
     """A window as a file in the cache folder, named by what it holds: a sender keeps no more than
     this in memory. The trace itself if the window is all of it."""
     del stamp  # another file is cut anew
@@ -112,7 +112,7 @@ def _cut(
         raise BadInput(f"load.trace: {why}" if of_file else f"load.window: {trace}: {why}")
     with making_sense("what the node says of a window"):
         said = decode_object(done.stdout)
-        source = Source(path=trace, sha256=member(said, "sha256", str), window=_window(said))
+        source = WindowSource(path=trace, sha256=member(said, "sha256", str), window=_window(said))
     if source.window.is_whole:
         return trace, source
     part = f"{source.sha256[:12]}-{source.window.span}"
@@ -230,7 +230,7 @@ def _joined(options: ReplayOptions) -> Path:
 
 def _side_by_side(parts: Sequence[TraceFacts]) -> Path:
     """One trace of several, each from its own beginning, as a sender for each port would send them.
-    The frames of each have the address that leads to its port (labs/bridge.py)."""
+    The frames of each have the address that leads to its port (labs/split.py)."""
     contents = " ".join([_node_sha256(), *(part.sha256 for part in parts)])
     names = re.sub(r"[^A-Za-z0-9+.-]+", "-", "+".join(part.path.stem for part in parts))
     name = f"{names[:LONGEST_NAMES]}-{hashlib.sha256(contents.encode()).hexdigest()[:12]}.pcap"
@@ -401,7 +401,7 @@ def _changes_of(facts: TraceFacts) -> Json:
     return said
 
 
-def _pass_s(source: Source | None) -> float | None:
+def _pass_s(source: WindowSource | None) -> float | None:
     """Time of one pass that the node is asked for; None = what its packets take."""
     return None if source is None or source.window.is_whole else source.window.length_s
 

@@ -15,7 +15,7 @@ from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, LabProblem
 from nodrop.ledger.hops import Account, Hop, Place
 from nodrop.protocol import Counters, SampleResult
-from nodrop.testbed.hosts.api import AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
+from nodrop.testbed.hosts.api import AnyJob, Host, HostProcess, Json, LabPort, Link, UndoJournal
 from nodrop.testbed.hosts.control_groups import memory_controller
 from nodrop.testbed.hosts.processes import Inside
 from nodrop.testbed.hosts.rights import SUT
@@ -189,7 +189,7 @@ class Env(Protocol):
     """The link's receiving host: it is charged for what runs here, and its node sees it."""
 
     @property
-    def nic(self) -> Port | None:
+    def nic(self) -> LabPort | None:
         """The receiving NIC, in whichever namespace this place has put it; known once launched.
         None: no driver of the kernel has it, so nothing but the SUT counts there."""
         ...

@@ -24,8 +24,8 @@ from nodrop.testbed.hosts.api import (
     Host,
     HostProcess,
     Json,
+    LabPort,
     Link,
-    Port,
     SpawnRequest,
     Surroundings,
     UndoJournal,
@@ -185,7 +185,7 @@ class BareEnv(OnTheNic):
         journal: UndoJournal,
     ) -> None:
         self.near = self.host = link.rx.host
-        self.nic: Port | None = link.rx
+        self.nic: LabPort | None = link.rx
         self.capture_interfaces: Sequence[str] = link.capture_ports or (link.rx.name,)
         self.bits = bits
         self.cpus = host_cpus(limits)

@@ -15,7 +15,7 @@ from typing import Any
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.api import Action, Link, Port, UndoJournal
+from nodrop.testbed.hosts.api import LabPort, Link, UndoAction, UndoJournal
 from nodrop.testbed.hosts.rights import sut_user
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs import driver
@@ -24,7 +24,7 @@ from nodrop.testbed.setups.bare import Bare, BareEnv
 from nodrop.testbed.setups.vm_vfio import PciAddress, PciDevice, handed_over, vfio_problems
 
 
-class VfioOptions(Options):
+class BareVfioOptions(Options):
     device: PciAddress | None = None
     """PCI address such as "0000:01:00.0"; without it, the receiving port's own."""
 
@@ -38,7 +38,7 @@ class BareVfio(Bare):
     gives_device = True
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
-        self.options = check(VfioOptions, options or {}, table="setup", base=base)
+        self.options = check(BareVfioOptions, options or {}, table="setup", base=base)
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
         return [*vfio_problems(self.options.device), *super().problems(bits, limits)]
@@ -67,13 +67,13 @@ class BareVfio(Bare):
 
 
 @contextmanager
-def _port_kept(port: Port, device: PciDevice, journal: UndoJournal) -> Iterator[None]:
+def _port_kept(port: LabPort, device: PciDevice, journal: UndoJournal) -> Iterator[None]:
     """Settings of the port, put back on the one that its driver makes afterwards."""
     shown = port.host.run([sys.executable, "-m", driver.__name__, "settings", port.name])
     mtu = port.counters()["links"][port.name]["mtu"]
     kept = [port.name, device.module(), str(mtu), shown.stdout.strip(), ""]
     journal.push(
-        what=f"port {port.name} with its driver", action=Action.LOAD_DRIVER, arguments=kept
+        what=f"port {port.name} with its driver", action=UndoAction.LOAD_DRIVER, arguments=kept
     )
     try:
         yield

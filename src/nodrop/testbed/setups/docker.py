@@ -22,12 +22,12 @@ from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.ledger.hops import Account, Class, Hop, Owner, Place, WaitsFor
 from nodrop.testbed.hosts.api import (
-    Action,
     AnyJob,
     HostProcess,
     Json,
+    LabPort,
     Link,
-    Port,
+    UndoAction,
     UndoJournal,
     rise,
 )
@@ -138,7 +138,7 @@ class Docker(OnThisKernel):
         with ExitStack() as stack:
             journal.push(
                 what=f"containers labelled {journal.label}",
-                action=Action.REMOVE_CONTAINERS,
+                action=UndoAction.REMOVE_CONTAINERS,
                 arguments=[docker_url()],
             )
             engine = DockerEngine()
@@ -384,7 +384,7 @@ class DockerMacvtapEnv(DockerEnv):
 
     delivers_at_once = False  # frames to a group wait for a worker of the kernel
     txqueuelen: int | None = None
-    _macvtap: Port | None = None
+    _macvtap: LabPort | None = None
 
     def read(self) -> PlaceReading:
         if self._macvtap is None:

@@ -20,7 +20,7 @@ from nodrop.testbed.hosts.api import (
     Host,
     HostProcess,
     Json,
-    Port,
+    LabPort,
     SampleJob,
     SpawnRequest,
     rise,
@@ -408,10 +408,10 @@ class GuestEnv:
     cpus: AbstractSet[int] = frozenset()
     work_inside = WORK_INSIDE
     near: Host
-    _port: Port
+    _port: LabPort
     """The receiving port, which a macvtap leads into the guest."""
     _guest_nic: str
-    _tap: Port | None = None
+    _tap: LabPort | None = None
     _work: Path
     _spool: str
     """File of the guest's sampler, in the guest."""

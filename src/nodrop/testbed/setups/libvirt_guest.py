@@ -20,7 +20,7 @@ from pydantic import Field
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.ledger.hops import Place
-from nodrop.testbed.hosts.api import Action, Host, HostProcess, Json, Link, Port, UndoJournal
+from nodrop.testbed.hosts.api import Host, HostProcess, Json, LabPort, Link, UndoAction, UndoJournal
 from nodrop.testbed.hosts.guest import NODE, GuestHost, GuestLine
 from nodrop.testbed.hosts.processes import listener_of, usage
 from nodrop.testbed.hosts.rights import USERNS_VARIABLE
@@ -137,11 +137,11 @@ class LibvirtEnv(GuestEnv):
     """An Env (setups/api.py)."""
 
     _spool = SPOOL
-    _tap: Port
+    _tap: LabPort
 
     def __init__(
         self,
-        port: Port,
+        port: LabPort,
         options: LibvirtOptions,
         bits: Bits | None,
         *,
@@ -232,7 +232,7 @@ class LibvirtEnv(GuestEnv):
         mac = self._tap.host.run(["cat", f"/sys/class/net/{tap}/address"]).stdout.strip()
         journal.push(
             what=f"NIC of domain {self._domain.name} on {tap}",
-            action=Action.DETACH_NIC,
+            action=UndoAction.DETACH_NIC,
             arguments=[self._domain.uri, self._domain.name, tap],
         )
         undo.callback(self._domain.detach, tap)
@@ -271,5 +271,5 @@ class LibvirtEnv(GuestEnv):
             self._clean()
 
 
-def _remove(tap: Port) -> None:
+def _remove(tap: LabPort) -> None:
     tap.host.run(["ip", "link", "del", tap.name], check=False)

@@ -18,12 +18,12 @@ from typing import Any
 
 from nodrop.errors import LabProblem
 from nodrop.testbed.hosts.api import (
-    Action,
     AnyJob,
     HostProcess,
     Json,
     Link,
     SpawnRequest,
+    UndoAction,
     UndoJournal,
 )
 from nodrop.testbed.hosts.control_groups import oom_events_of, oom_kills
@@ -185,7 +185,7 @@ class OciEnv(ContainedEnv):
         name = f"nodrop-{self._journal.label}-{self._near.name}-{len(self._names)}"
         self._journal.push(
             what=f"container {name}",
-            action=Action.DELETE_CONTAINER,
+            action=UndoAction.DELETE_CONTAINER,
             arguments=[str(self._bundles.absolute() / "state"), name],
         )
         bundle = self._bundles / name

@@ -19,7 +19,7 @@ from nodrop.testbed.hosts.api import (
     Child,
     Host,
     Json,
-    Port,
+    LabPort,
     SpawnRequest,
     Surroundings,
     UndoJournal,
@@ -85,7 +85,7 @@ def version() -> str | None:
 
 def boot(
     machine: Machine,
-    tap: Port | None,
+    tap: LabPort | None,
     *,
     on: Host,
     work: Path,
@@ -199,7 +199,7 @@ def _escaped(path: Path) -> str:
 
 
 @contextmanager
-def tap_opened(port: Port) -> Iterator[int]:
+def tap_opened(port: LabPort) -> Iterator[int]:
     """A macvtap's queue as an open file.
 
     /dev/tapN is named by an index that repeats in other namespaces, so the device's own numbers are
@@ -225,7 +225,7 @@ def tap_opened(port: Port) -> Iterator[int]:
         os.close(handle)
 
 
-def _mac(port: Port) -> str:
+def _mac(port: LabPort) -> str:
     return port.host.run(["cat", f"/sys/class/net/{port.name}/address"]).stdout.strip()
 
 

@@ -20,7 +20,7 @@ from nodrop.config.options import Options, check
 from nodrop.config.units import parse_cpus
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.ledger.hops import Place
-from nodrop.testbed.hosts.api import Host, Json, Link, Port, UndoJournal
+from nodrop.testbed.hosts.api import Host, Json, LabPort, Link, UndoJournal
 from nodrop.testbed.hosts.rights import USERNS_VARIABLE
 from nodrop.testbed.images import guest_assets
 from nodrop.testbed.images.guest_assets import make_assets
@@ -201,7 +201,7 @@ class VmEnv(GuestEnv):
         self._boots = 0
 
     @property
-    def nic(self) -> Port:
+    def nic(self) -> LabPort:
         return self._port
 
     @property

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, WithJsonSchema
 from nodrop.config.options import check
 from nodrop.errors import LabProblem
 from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.testbed.hosts.api import Action, Link, Port, UndoJournal
+from nodrop.testbed.hosts.api import LabPort, Link, UndoAction, UndoJournal
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Limits, PlaceReading
 from nodrop.testbed.setups.guest_process import GUEST_SOFTNET, guest_reading, softnet_books
@@ -144,7 +144,7 @@ def handed_over(
         return
     journal.push(
         what=f"driver of {device.address}",
-        action=Action.RESTORE_DRIVER,
+        action=UndoAction.RESTORE_DRIVER,
         arguments=[device.address, former or ""],
     )
     try:
@@ -238,8 +238,8 @@ class VfioEnv(VmEnv):
     setup = VmVfio.name
 
     @property
-    def nic(self) -> Port:
-        return Port(host=self.host, name=GUEST_NIC)
+    def nic(self) -> LabPort:
+        return LabPort(host=self.host, name=GUEST_NIC)
 
     def read(self) -> PlaceReading:
         return {"guest": guest_reading(self.host, GUEST_NIC)}

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from nodrop.config.replay import REPLAYING
-from nodrop.detections import By, Found
+from nodrop.detections import By, FoundDetections
 from nodrop.errors import BadInput
 from nodrop.ledger.hops import Place, Problem
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.transactions import Latency, Messages
 from nodrop.testbed.hosts.api import Json
@@ -240,7 +240,7 @@ class Sut(Protocol):
 
     def launch(self, env: Env) -> RunningSut: ...
 
-    def role(self, thread: str) -> Role | None:
+    def role(self, thread: str) -> ThreadRole | None:
         """Role of the thread with that kernel name; None if it is none of the SUT's own."""
         ...
 
@@ -280,7 +280,7 @@ class Detecting(Protocol):
         """Rules that find otherwise if the same packets come at another speed: `gid:sid`."""
         ...
 
-    def offline(self, bits: Bits | None, trace: Path) -> Found:
+    def offline(self, bits: Bits | None, trace: Path) -> FoundDetections:
         """Units that it finds when it reads the trace itself, with the same rules, settings and
         runmode. LabProblem if it cannot."""
         ...

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 
 from nodrop.config.options import Options, check
 from nodrop.errors import TrialFailed
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.ledger.transactions import Latency, Messages
 from nodrop.testbed.hosts.api import HostProcess, Json
 from nodrop.testbed.hosts.rights import in_user_namespace
@@ -99,7 +99,7 @@ class External(Mme):
             "MME that runs; leave it out"
         )
 
-    def role(self, thread: str) -> Role | None:
+    def role(self, thread: str) -> ThreadRole | None:
         """Unknown: it is any program."""
         del thread
         return None

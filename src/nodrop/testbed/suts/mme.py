@@ -16,7 +16,7 @@ from nodrop.config.subscribers import Subscribers
 from nodrop.config.units import format_cpus
 from nodrop.errors import NodeDied, TrialFailed
 from nodrop.ledger.hops import Place
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.ledger.transactions import Latency, Messages
 from nodrop.protocol import ReferenceMmeResult, StubResult
 from nodrop.testbed.hosts.api import HostProcess, Json, ReferenceMmeJob, StubJob
@@ -117,8 +117,8 @@ class ReferenceMme(Mme):
             )
         return ""
 
-    def role(self, thread: str) -> Role | None:
-        return Role.WORKER if thread == "nodrop-node" else None
+    def role(self, thread: str) -> ThreadRole | None:
+        return ThreadRole.WORKER if thread == "nodrop-node" else None
 
     def launch(self, env: Env) -> RunningReferenceMme:
         launched_mono_ns = time.monotonic_ns()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.hosts.control_groups import SocketWatch, Watched
+from nodrop.testbed.hosts.control_groups import SocketLook, SocketWatch
 from nodrop.testbed.setups.api import Process
 
 FROM_OUTSIDE = "the kernel's own counters of its sockets (BPF iterator)"
@@ -17,10 +17,10 @@ class OutsideSockets:
     def __init__(self, process: Process, ports: Sequence[str]) -> None:
         self._process, self._ports = process, tuple(ports)
         self._watch: SocketWatch | None = None
-        self.seen: Watched | None = None
+        self.seen: SocketLook | None = None
         """The last look."""
 
-    def look(self) -> Watched | None:
+    def look(self) -> SocketLook | None:
         """None if the SUT has ended."""
         program = self._process.inside()
         if program is None or self._process.poll() is not None:

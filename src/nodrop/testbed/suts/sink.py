@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, NodeRefused, TrialFailed
 from nodrop.ledger.hops import Knobs, Place, Reason, socket_ring
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.ledger.over_time import Served
 from nodrop.protocol import SinkResult, SinkSample
 from nodrop.testbed.hosts.api import Json, SinkJob
@@ -134,11 +134,11 @@ class Sink:
     def files(self) -> Mapping[str, Path]:
         return {}
 
-    def role(self, thread: str) -> Role | None:
+    def role(self, thread: str) -> ThreadRole | None:
         if not thread.startswith(THREAD):
             return None
         hands_on = self.options.workers and not thread.startswith(WORKER)
-        return Role.RECEIVE if hands_on else Role.WORKER
+        return ThreadRole.RECEIVE if hands_on else ThreadRole.WORKER
 
     def launch(self, env: Env) -> RunningSink:
         if len(env.capture_interfaces) != 1:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from nodrop.capacity.answering import answers
-from nodrop.capacity.methods import Field, own
+from nodrop.capacity.next_load import MethodInput, own
 from nodrop.capacity.tried import Tried, tried
 from nodrop.config.search import Search
 from nodrop.measure.controllers.blocks import TrialInput
@@ -257,7 +257,7 @@ def test_a_load_that_shows_no_limit_is_not_tried_again_and_again(times: float, l
         tried_at(value * times, ratio)
     search, asked = Search(goals=(0.0,)), []
     while len(asked) < 40:
-        ask = own(Field(search=search, start=1.0, lowest=0.1, highest=64.0, tried=done))
+        ask = own(MethodInput(search=search, start=1.0, lowest=0.1, highest=64.0, tried=done))
         if ask is None:
             break
         asked.append(ask.value)

@@ -26,7 +26,7 @@ from nodrop.results.writer import RunWriter
 from nodrop_fleet import worker
 from nodrop_fleet.file import load_fleet
 from nodrop_fleet.members import Members, Pairs
-from nodrop_fleet.worker import Begun, Job, Left, Sent
+from nodrop_fleet.worker import Job, Left, ReadyPair, Sent
 from tests.unit.measure.controllers.test_blocks import record
 
 EXPERIMENT = """
@@ -106,10 +106,10 @@ class Client:
         self.left.append(job.pair)
         return Task(lambda: Left(changed=[f"port of {job.pair}"]))
 
-    def _begun(self, pair: str) -> Begun:
+    def _begun(self, pair: str) -> ReadyPair:
         if pair in self.refuses:
             raise self.refuses[pair]
-        return Begun(inputs=self.inputs.get(pair, [{}]), manifest=MANIFEST | {"host": pair})
+        return ReadyPair(inputs=self.inputs.get(pair, [{}]), manifest=MANIFEST | {"host": pair})
 
     def _sent(self, pair: str, asked: TrialInput) -> Sent:
         found = self.measure(pair, asked).model_copy(update={"pair": pair})

@@ -10,10 +10,10 @@ import pytest
 
 from nodrop.capacity.answering import answers
 from nodrop.capacity.controller import load_of
-from nodrop.capacity.methods import Ask
+from nodrop.capacity.next_load import Ask
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
-from nodrop.ledger.sender import Bounds, Sending
+from nodrop.ledger.sender import SenderLimits, Sending
 from nodrop.ledger.transactions import (
     Latency,
     Transactions,
@@ -56,7 +56,7 @@ class SimulatedMme:
             last_completed_s=last_s,
         )
         verdict = judge_transactions(
-            seen, Sending(intended_packets=count, sent_packets=count), bounds=Bounds()
+            seen, Sending(intended_packets=count, sent_packets=count), bounds=SenderLimits()
         )
         return TrialRecord.of(
             verdict,

@@ -9,7 +9,7 @@ import pytest
 from nodrop.capacity.answering import answers
 from nodrop.capacity.controller import load_of
 from nodrop.capacity.forecast import soak_words
-from nodrop.capacity.methods import Ask
+from nodrop.capacity.next_load import Ask
 from nodrop.config.search import Search
 from tests.simulated_sut import SimulatedSut, cell, controller, run
 

@@ -22,7 +22,7 @@ from nodrop.measure.pair import Pair
 from nodrop.measure.plan import Progress, make_plan
 from nodrop.results.summary import Remaining
 from nodrop.results.trial import TrialRecord
-from nodrop.testing.fakes import FakeJournal, World
+from nodrop.testing.fakes import FakeJournal, FakeWorld
 from tests.unit.measure.test_manager import FakeParts
 
 TOY = """
@@ -89,9 +89,9 @@ def test_it_decides_what_is_measured_from_what_was_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The third trial loses packets, so there is no fourth."""
-    worlds = [World(), World(), World(ring_full_packets=5), World()]
+    worlds = [FakeWorld(), FakeWorld(), FakeWorld(ring_full_packets=5), FakeWorld()]
     parts = FakeParts(worlds)
-    monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
+    monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(FakeWorld())))
     monkeypatch.setattr(Pair, "look", lambda _: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
     monkeypatch.setattr(manager, "preflight", parts.preflight)

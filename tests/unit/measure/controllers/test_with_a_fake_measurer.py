@@ -16,7 +16,7 @@ from nodrop.measure import manager, pair
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.pair import Pair
 from nodrop.measure.plan import Progress
-from nodrop.testing.fakes import FakeJournal, World
+from nodrop.testing.fakes import FakeJournal, FakeWorld
 from tests.made.measuring import FakeMeasurer
 from tests.unit.measure.test_manager import FakeParts
 
@@ -34,10 +34,10 @@ trace = "make:demo"
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
+    monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(FakeWorld())))
     monkeypatch.setattr(Pair, "look", lambda _: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
-    monkeypatch.setattr(manager, "preflight", FakeParts([World()] * 100).preflight)
+    monkeypatch.setattr(manager, "preflight", FakeParts([FakeWorld()] * 100).preflight)
     file = tmp_path / "paces.toml"
     file.write_text(PACES)
 

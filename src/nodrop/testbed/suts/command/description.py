@@ -29,7 +29,7 @@ from nodrop.config.options import (
     unknown_key,
 )
 from nodrop.errors import BadInput
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.untrusted.json_text import NotJson, decode_object
 from nodrop.untrusted.matching import TooSlow, matches
 
@@ -441,10 +441,10 @@ class Program(Options):
         made: type[CommandOptions] = create_model("KnobOptions", __base__=CommandOptions, **fields)
         return made
 
-    def role(self, thread: str) -> Role | None:
+    def role(self, thread: str) -> ThreadRole | None:
         for role, names in self.threads.items():
             if re.search(names, thread):
-                return Role(role)
+                return ThreadRole(role)
         return None
 
     def knob_names(self, meaning: str) -> Sequence[str]:

@@ -16,10 +16,10 @@ from typing import Any
 from nodrop.config.options import check
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.ledger.hops import Knobs, Owner, Place, Problem, Reason, socket_ring
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.ledger.over_time import Served
 from nodrop.testbed.hosts.api import Json
-from nodrop.testbed.hosts.control_groups import Watched
+from nodrop.testbed.hosts.control_groups import SocketLook
 from nodrop.testbed.hosts.folders import state_folder
 from nodrop.testbed.hosts.node import file_sha256
 from nodrop.testbed.hosts.waiting import looks
@@ -109,7 +109,7 @@ class Command:
     def files(self) -> Mapping[str, Path]:
         return self._files
 
-    def role(self, thread: str) -> Role | None:
+    def role(self, thread: str) -> ThreadRole | None:
         return self.program.role(thread)
 
     def launch(self, env: Env) -> RunningCommand:
@@ -174,7 +174,7 @@ class RunningCommand(SinceMark):
         self.process = process
         self._env, self._sut, self._program = env, sut, sut.program
         self.sockets = OutsideSockets(process, env.capture_interfaces)
-        self._rested: Watched | None = None
+        self._rested: SocketLook | None = None
         self._rest_by = ""
         self._over_time: list[Served] = []
         self.nudged = 0
@@ -253,7 +253,7 @@ class RunningCommand(SinceMark):
             evidence={"threads": list(seen.threads), "rings": _rings(seen)},
         )
 
-    def _listens(self, seen: Watched, wanted: int) -> bool:
+    def _listens(self, seen: SocketLook, wanted: int) -> bool:
         """libpcap binds after its ring is there, others before: a socket counts with its ring."""
         counted = [one for one in seen.sockets if one["counted"] is not None]
         if not counted or not self._program.ready.ring:
@@ -279,7 +279,7 @@ class RunningCommand(SinceMark):
             return self.process.work / source.removeprefix("file:")
         return self.process.stdout if source == "stdout" else self.process.stderr
 
-    def _late(self, seen: Watched | None, wanted: int, timeout_s: float) -> TrialFailed:
+    def _late(self, seen: SocketLook | None, wanted: int, timeout_s: float) -> TrialFailed:
         have = 0 if seen is None else len(seen.sockets)
         if have < wanted:
             words = f"has {have} of {wanted} capture sockets on its interface"
@@ -469,7 +469,7 @@ class RunningCommand(SinceMark):
             ) from None
 
     def _as_said(
-        self, counted: Mapping[str, int], seen: Watched | None, source: str
+        self, counted: Mapping[str, int], seen: SocketLook | None, source: str
     ) -> SutCounters:
         """The program's own counters; the kernel's counters of its sockets replace those that it
         leaves out."""
@@ -510,7 +510,7 @@ class RunningCommand(SinceMark):
             },
         )
 
-    def _from_outside(self, seen: Watched) -> SutCounters:
+    def _from_outside(self, seen: SocketLook) -> SutCounters:
         known = not seen.at_least
         return SutCounters(
             captured_packets=seen.arrived if known else None,
@@ -528,7 +528,9 @@ class RunningCommand(SinceMark):
         the rest was seen."""
         found = replace(found, sources={**found.sources, "at_rest": self._rest_by})
         threads = set(() if self.sockets.seen is None else self.sockets.seen.threads)
-        mine = [one for one in threads if self._sut.role(one) in (Role.RECEIVE, Role.WORKER)]
+        mine = [
+            one for one in threads if self._sut.role(one) in (ThreadRole.RECEIVE, ThreadRole.WORKER)
+        ]
         if len(mine) != 1 or self.sockets.seen is None or len(self.sockets.seen.sockets) != 1:
             return found
         own = {
@@ -571,7 +573,7 @@ def discard(work: Path, patterns: Sequence[str]) -> None:
                     found.remove(one)
 
 
-def _referee(name: str, said: Mapping[str, int], seen: Watched | None) -> list[str]:
+def _referee(name: str, said: Mapping[str, int], seen: SocketLook | None) -> list[str]:
     """Where the program's words and the kernel's counters of its sockets differ."""
     if seen is None or seen.at_least:
         return []
@@ -584,15 +586,15 @@ def _referee(name: str, said: Mapping[str, int], seen: Watched | None) -> list[s
     ]
 
 
-def _identity(seen: Watched) -> tuple[object, ...]:
+def _identity(seen: SocketLook) -> tuple[object, ...]:
     return tuple(sorted((one["inode"], one["ring"] is not None) for one in seen.sockets))
 
 
-def _rings(seen: Watched) -> list[Json]:
+def _rings(seen: SocketLook) -> list[Json]:
     return [{**one["ring"], "fanout": one["fanout"]} for one in seen.sockets if one["ring"]]
 
 
-def _holds(seen: Watched) -> int | None:
+def _holds(seen: SocketLook) -> int | None:
     """The most that all rings hold."""
     total = 0
     for one in seen.sockets:

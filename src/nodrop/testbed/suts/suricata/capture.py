@@ -8,21 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.suts.api import SMALLEST_V3_BYTES
-from nodrop.testbed.suts.suricata.counters import PAGE_BYTES, CaptureKind
 from nodrop.testbed.suts.suricata.log import BadRule
+from nodrop.testbed.suts.suricata.sut_options import PAGE_BYTES, CaptureKind
 
 ROLES = (
-    ("RX#", Role.RECEIVE),
-    ("W#", Role.WORKER),
-    ("FM#", Role.FLOW_MANAGER),
-    ("FR#", Role.FLOW_MANAGER),
-    ("Suricata-Main", Role.OTHER),
-    ("CW", Role.OTHER),
-    ("CS", Role.OTHER),
-    ("US", Role.OTHER),
+    ("RX#", ThreadRole.RECEIVE),
+    ("W#", ThreadRole.WORKER),
+    ("FM#", ThreadRole.FLOW_MANAGER),
+    ("FR#", ThreadRole.FLOW_MANAGER),
+    ("Suricata-Main", ThreadRole.OTHER),
+    ("CW", ThreadRole.OTHER),
+    ("CS", ThreadRole.OTHER),
+    ("US", ThreadRole.OTHER),
 )
 """By how the names of its threads begin: recycler and manager share the work on ended flows; the
 last three are counters' and commands'."""
@@ -40,7 +40,7 @@ _SS_KEYS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ring:
+class SocketRing:
     """The kernel's description of one capture socket."""
 
     tpacket_version: int | None
@@ -53,18 +53,18 @@ class Ring:
     """None: the socket stands alone, so PACKET_FANOUT_FLAG_DEFRAG has no effect either."""
 
 
-def role(thread: str) -> Role | None:
+def role(thread: str) -> ThreadRole | None:
     return next((role for begins, role in ROLES if thread.startswith(begins)), None)
 
 
-def holds_packets(rings: Sequence[Ring]) -> int | None:
+def holds_packets(rings: Sequence[SocketRing]) -> int | None:
     """The most that all rings hold; None if one of them is not known."""
     held = [_slots(ring) for ring in rings]
     known = [slots for slots in held if slots is not None]
     return sum(known) if known and len(known) == len(held) else None
 
 
-def frame_room(rings: Sequence[Ring]) -> Json | None:
+def frame_room(rings: Sequence[SocketRing]) -> Json | None:
     """The longest frame that every ring takes whole, for packets.reassembly.Room; None = not known.
 
     tpacket_rcv (Linux net/packet/af_packet.c) puts a frame behind its own header and an address:
@@ -94,7 +94,7 @@ V2_BEFORE_BYTES = 66 + 4
 V3_BEFORE_BYTES = 48 + 82 + 4
 
 
-def _slots(ring: Ring) -> int | None:
+def _slots(ring: SocketRing) -> int | None:
     if ring.tpacket_version != 3:
         return ring.frames
     if ring.block_bytes is None or ring.blocks is None:
@@ -109,7 +109,7 @@ def capture_threads(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(receivers or found)
 
 
-def parse_ss(text: str, inodes: Sequence[int]) -> tuple[Ring, ...]:
+def parse_ss(text: str, inodes: Sequence[int]) -> tuple[SocketRing, ...]:
     """`ss -0 -e -n` of the namespace, the sockets with these inodes, in table order."""
     rings = []
     for record in re.split(r"\n(?=\S)", text):
@@ -120,7 +120,7 @@ def parse_ss(text: str, inodes: Sequence[int]) -> tuple[Ring, ...]:
         fanout = _pairs(_SS_FANOUT.search(record))
         version = _SS_VERSION.search(record)
         rings.append(
-            Ring(
+            SocketRing(
                 # ss prints the kernel's enum, which counts TPACKET_V1 as 0.
                 tpacket_version=int(version[1]) + 1 if version else None,
                 fanout_id=int(fanout["id"]) if "id" in fanout else None,
@@ -138,7 +138,7 @@ def _pairs(match: re.Match[str] | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class CaptureSettings:
     """The settings that the configuration asks for, to be compared with what runs."""
 
     interfaces: tuple[str, ...]
@@ -176,9 +176,9 @@ class Asked:
 class Effective:
     """Seen from outside: the threads of the process and the rings of its sockets."""
 
-    asked: Asked
+    asked: CaptureSettings
     threads: tuple[str, ...]
-    rings: tuple[Ring, ...]
+    rings: tuple[SocketRing, ...]
 
     @property
     def capturing(self) -> Sequence[str]:

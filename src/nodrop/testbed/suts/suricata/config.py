@@ -19,8 +19,8 @@ import yaml
 from nodrop.config.units import parse_cpus
 from nodrop.errors import BadInput, TrialFailed
 from nodrop.testbed.suts.suricata import dpdk
-from nodrop.testbed.suts.suricata.counters import CaptureKind, SuricataOptions
 from nodrop.testbed.suts.suricata.own_yaml import MAX_PENDING_PACKETS, Yaml
+from nodrop.testbed.suts.suricata.sut_options import CaptureKind, SuricataOptions
 from nodrop.untrusted.json_text import decode_object
 
 # Suricata's command socket: JSON lines over a Unix socket in the work folder.
@@ -32,7 +32,7 @@ LONGEST_ANSWER_BYTES = 64 << 20
 """dump-counters of 64 threads has a megabyte."""
 
 
-class Refused(TrialFailed):
+class RefusedBySuricata(TrialFailed):
     """Suricata answered, and said no."""
 
 
@@ -65,7 +65,7 @@ class ControlSocket:
                 f"Suricata does not answer {name} on its command socket: {error}"
             ) from None
         if answer.get("return") != "OK":
-            raise Refused(f"Suricata refused {name}: {answer.get('message')}")
+            raise RefusedBySuricata(f"Suricata refused {name}: {answer.get('message')}")
         return answer.get("message")
 
     def _close(self) -> None:
@@ -116,7 +116,7 @@ BLOCK_TIMEOUT_MS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SuricataPlaces:
     """The place of a Suricata, as it sees it."""
 
     interfaces: Sequence[str]
@@ -130,7 +130,9 @@ class Seen:
     online_cpus: int = 1
 
 
-def render(options: SuricataOptions, base: Yaml, seen: Seen, outcome: Sequence[str] = ()) -> Yaml:
+def render(
+    options: SuricataOptions, base: Yaml, seen: SuricataPlaces, outcome: Sequence[str] = ()
+) -> Yaml:
     """The whole configuration, from our template or a user's yaml."""
     work = seen.work
     document = {
@@ -257,7 +259,7 @@ def _capture(
     base: Yaml,
     interface: str,
     cluster_id: int,
-    seen: Seen,
+    seen: SuricataPlaces,
 ) -> Yaml:
     # The entry must name the real interface: `--af-packet=IF` leaves the settings of the list's
     # entries to whatever interface those name.
@@ -288,7 +290,7 @@ def _capture(
     return found
 
 
-def _other_capture(options: SuricataOptions, base: Yaml, seen: Seen) -> Yaml:
+def _other_capture(options: SuricataOptions, base: Yaml, seen: SuricataPlaces) -> Yaml:
     """The entry of a capture that is not af-packet's. Left to itself, pcap guesses from the first
     1,000 packets whether checksums are checked; af-packet checks them on a veth."""
     if options.capture == "af-packet":
@@ -305,7 +307,7 @@ def _other_capture(options: SuricataOptions, base: Yaml, seen: Seen) -> Yaml:
     return {"pcap": [{"checksum-checks": "yes", **own, **given, **fixed}]}
 
 
-def _capture_cpus(options: SuricataOptions, base: Yaml, seen: Seen) -> AbstractSet[int]:
+def _capture_cpus(options: SuricataOptions, base: Yaml, seen: SuricataPlaces) -> AbstractSet[int]:
     """CPUs that capture threads may use; empty: not known."""
     own = options.capture_cpus if options.runmode == "autofp" else options.worker_cpus
     if pinned := own or options.pinned_to:
@@ -314,7 +316,7 @@ def _capture_cpus(options: SuricataOptions, base: Yaml, seen: Seen) -> AbstractS
     return seen.cpus if _leaves(affinity, seen) else affinity.get("worker-cpu-set", seen.cpus)
 
 
-def _threading(options: SuricataOptions, base: Yaml, seen: Seen) -> Yaml:
+def _threading(options: SuricataOptions, base: Yaml, seen: SuricataPlaces) -> Yaml:
     found: Yaml = {}
     behind = options.detect_threads
     if behind is None and options.runmode == "autofp" and options.config is None:
@@ -359,7 +361,7 @@ def own_affinity(base: Yaml, online_cpus: int) -> dict[str, set[int]]:
     return found
 
 
-def _leaves(affinity: Mapping[str, AbstractSet[int]], seen: Seen) -> bool:
+def _leaves(affinity: Mapping[str, AbstractSet[int]], seen: SuricataPlaces) -> bool:
     """Threads would leave the CPUs that they are given, for those of the sender."""
     return bool(seen.cpus) and any(cpus - seen.cpus for cpus in affinity.values())
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from nodrop.config.units import parse_cpus
 from nodrop.testbed.images.image_tree import Bits
-from nodrop.testbed.suts.suricata.counters import SuricataOptions
 from nodrop.testbed.suts.suricata.own_yaml import Yaml
+from nodrop.testbed.suts.suricata.sut_options import SuricataOptions
 
 DEVICE = "net_af_packet0"
 """Driver and number: the name by which Suricata knows the port."""

@@ -19,8 +19,8 @@ from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.suts.suricata import counters
 from nodrop.testbed.suts.suricata.config import ENGINE_LOG
-from nodrop.testbed.suts.suricata.counters import CaptureKind
-from nodrop.untrusted.folder import Refused, read_end, read_from
+from nodrop.testbed.suts.suricata.sut_options import CaptureKind
+from nodrop.untrusted.folder import RefusedFile, read_end, read_from
 from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member, optional
 
 _STARTED = "Engine started"
@@ -40,7 +40,7 @@ _CAPTURE_MODULES = frozenset({"ioctl", "runmodes", "unix-manager", "af-packet"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LogLine:
     seen_mono_ns: int
     """When it was first read: the log's own times are of a clock that may be set meanwhile."""
     level: str
@@ -83,14 +83,14 @@ class EngineLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
-        self._lines: list[Line] = []
+        self._lines: list[LogLine] = []
 
-    def lines(self) -> Sequence[Line]:
+    def lines(self) -> Sequence[LogLine]:
         try:
             new = read_from(self._path, self._offset, most_bytes=SMALL_FILE_BYTES - self._offset)
         except FileNotFoundError:
             return self._lines
-        except Refused as refused:
+        except RefusedFile as refused:
             raise TrialFailed(
                 f"Suricata's engine log {refused.strerror}: {self._path}",
                 reason=reason_before_start(self._lines),
@@ -103,12 +103,12 @@ class EngineLog:
         return self._lines
 
 
-def parse_line(text: bytes, *, seen_mono_ns: int) -> Line | None:
+def parse_line(text: bytes, *, seen_mono_ns: int) -> LogLine | None:
     """None for what is no line of the engine log: it is read while others may write it."""
     try:
         event = decode_object(text)
         engine = member(event, "engine", dict)
-        return Line(
+        return LogLine(
             seen_mono_ns=seen_mono_ns,
             level=member(event, "log_level", str),
             module=optional(engine, "module", str) or "",
@@ -119,16 +119,16 @@ def parse_line(text: bytes, *, seen_mono_ns: int) -> Line | None:
         return None
 
 
-def started(lines: Sequence[Line]) -> Line | None:
+def started(lines: Sequence[LogLine]) -> LogLine | None:
     return next((line for line in lines if _STARTED in line.message), None)
 
 
-def version(lines: Sequence[Line]) -> str | None:
+def version(lines: Sequence[LogLine]) -> str | None:
     found = (_VERSION.search(line.message) for line in lines)
     return next((match[1] for match in found if match), None)
 
 
-def rules_loaded(lines: Sequence[Line]) -> Rules | None:
+def rules_loaded(lines: Sequence[LogLine]) -> Rules | None:
     """None without such a statement: Suricata makes none if no rule in the files loads."""
     for line in lines:
         if match := _LOADED.search(line.message):
@@ -137,14 +137,14 @@ def rules_loaded(lines: Sequence[Line]) -> Rules | None:
     return None
 
 
-def looked_for_rules(lines: Sequence[Line]) -> bool:
+def looked_for_rules(lines: Sequence[LogLine]) -> bool:
     """It says that some rule loads, or that none does."""
     none = any(_NO_RULES in line.message for line in lines)
     return none or rules_loaded(lines) is not None or bool(bad_rules(lines))
 
 
 def bad_rules(
-    lines: Sequence[Line],
+    lines: Sequence[LogLine],
     names: Mapping[str, str] | None = None,
     not_utf8: Sequence[BadRule] = (),
 ) -> list[BadRule]:
@@ -162,16 +162,16 @@ def bad_rules(
     return found
 
 
-def errors(lines: Sequence[Line]) -> list[str]:
+def errors(lines: Sequence[LogLine]) -> list[str]:
     """Errors, apart from rules that do not load."""
     return _rules_and_errors(lines)[1]
 
 
-def warnings(lines: Sequence[Line]) -> list[str]:
+def warnings(lines: Sequence[LogLine]) -> list[str]:
     return [line.message for line in lines if line.level == "Warning"]
 
 
-def _rules_and_errors(lines: Sequence[Line]) -> tuple[list[BadRule], list[str]]:
+def _rules_and_errors(lines: Sequence[LogLine]) -> tuple[list[BadRule], list[str]]:
     """A bad rule is named after the error that says what is wrong: that one is its reason."""
     rules: list[BadRule] = []
     others: list[str] = []
@@ -245,18 +245,18 @@ def mend(said: Rules | None) -> str:
     return 'repair or remove them, or set sut.rules_errors = "warn"'
 
 
-def reason_before_start(lines: Sequence[Line]) -> str:
+def reason_before_start(lines: Sequence[LogLine]) -> str:
     """Why it did not start, if Suricata only complained of rules: in a file that holds no rules, it
     complains of each line, and no load is the cause. Empty if not."""
     return Reason.NO_RULES if started(lines) is None and bad_rules(lines) else ""
 
 
-def rules_end(lines: Sequence[Line]) -> Line | None:
+def rules_end(lines: Sequence[LogLine]) -> LogLine | None:
     """The first line after the rules: Suricata turns to the capture sockets."""
     return next((line for line in lines if line.module in _CAPTURE_MODULES), None)
 
 
-def exit_counts(lines: Sequence[Line], capture: CaptureKind = "af-packet") -> counters.PerPort:
+def exit_counts(lines: Sequence[LogLine], capture: CaptureKind = "af-packet") -> counters.PerPort:
     """`device: IF: packets: n, drops: n`, written after the capture sockets are closed; empty if
     Suricata did not end by itself. The drops of pcap are of the last second in which a packet came
     (PcapCallbackLoop, Suricata's src/source-pcap.c): its thread reads them again as it ends."""
@@ -282,19 +282,19 @@ _ERROR = re.compile(r"^(?:\[\d+\] )?(?:Error|E): (.*?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ConfigTest:
     refused: str | None
     """Suricata's own words; None if it takes the configuration."""
     rules: Rules | None
     """None: it says of no rule that it loads."""
-    lines: Sequence[Line] = ()
+    lines: Sequence[LogLine] = ()
     """Its engine log."""
     looked_for_rules: bool
     """It came so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedSuricata:
     """A Suricata that ran once, beside any lab."""
 
     status: int
@@ -311,7 +311,7 @@ def ran(
     files: Mapping[str, bytes | Path],
     *options: str,
     timeout_s: float,
-) -> Iterator[Ended | None]:
+) -> Iterator[EndedSuricata | None]:
     """With a configuration that is made for the work folder, as Suricata sees that folder, and the
     files there. None if it cannot be started, or takes too long."""
     image = bits.kind == "image"
@@ -349,7 +349,7 @@ def ran(
             yield None
             return
         words = b"".join(read_end(path, bytes_from_end=LONGEST_WORDS) for path in (stdout, stderr))
-        yield Ended(status=status, work=work, words=words)
+        yield EndedSuricata(status=status, work=work, words=words)
 
 
 def asked(
@@ -358,7 +358,7 @@ def asked(
     files: Mapping[str, bytes | Path],
     *,
     timeout_s: float = TIMEOUT_S,
-) -> Answer | None:
+) -> ConfigTest | None:
     """Suricata's answer to a configuration and its files. None if it cannot be asked."""
     with ran(bits, configuration, files, "-T", "--af-packet", timeout_s=timeout_s) as ended:
         if ended is None:
@@ -369,7 +369,7 @@ def asked(
             lines = EngineLog(work / ENGINE_LOG).lines()
         except TrialFailed:  # larger than a log can be: of a file that holds no rules
             lines = ()
-        return Answer(
+        return ConfigTest(
             refused="; ".join(said) if status and said else None,
             rules=rules_loaded(lines),
             lines=lines,

@@ -19,14 +19,14 @@ from nodrop.testbed.setups.api import Process
 from nodrop.testbed.suts.api import SutCounters
 from nodrop.testbed.suts.outside import OutsideSockets
 from nodrop.testbed.suts.suricata import counters, dpdk, log
-from nodrop.testbed.suts.suricata.capture import Asked, Ring, capture_threads
+from nodrop.testbed.suts.suricata.capture import CaptureSettings, SocketRing, capture_threads
 from nodrop.testbed.suts.suricata.config import ControlSocket
 from nodrop.testbed.suts.suricata.running import OwnCounters, Rest
 
 FROM_OUTSIDE = "the kernel's own counters of the driver's socket (BPF iterator)"
 
 
-def frame_room(rings: Sequence[Ring]) -> Json | None:
+def frame_room(rings: Sequence[SocketRing]) -> Json | None:
     """The longest frame that its ring takes whole (packets.reassembly.Room). What the kernel puts
     together from fragments may be longer, and is cut: the driver looks at no length but the cut
     one."""
@@ -67,7 +67,7 @@ class RingBelowDriver:
         "dropped_ring_full_packets": f"tp_drops, {FROM_OUTSIDE}",
     }
 
-    def __init__(self, process: Process, asked: Asked) -> None:
+    def __init__(self, process: Process, asked: CaptureSettings) -> None:
         (self._port,) = asked.interfaces
         self._sockets = OutsideSockets(process, asked.interfaces)
         self._own_drops: int | None = None
@@ -124,7 +124,7 @@ class RingBelowDriver:
     def before_end(self) -> None:
         self._sockets.look()
 
-    def at_exit(self, found: SutCounters, lines: Sequence[log.Line]) -> SutCounters:
+    def at_exit(self, found: SutCounters, lines: Sequence[log.LogLine]) -> SutCounters:
         """Captured and dropped as the socket had them just before the end."""
         said = log.exit_counts(lines, "dpdk").get(dpdk.DEVICE)
         if said is None:
@@ -141,7 +141,7 @@ class RingBelowDriver:
         problem = Problem(code=Reason.COUNTERS_DISAGREE, words=words)
         return dataclasses.replace(found, problems=(*found.problems, problem))
 
-    def frame_room(self, rings: Sequence[Ring]) -> Json | None:
+    def frame_room(self, rings: Sequence[SocketRing]) -> Json | None:
         return frame_room(rings)
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class DeviceQueues(OwnCounters):
         self.seen = super().per_port(control)
         return self.seen
 
-    def frame_room(self, rings: Sequence[Ring]) -> Json | None:
+    def frame_room(self, rings: Sequence[SocketRing]) -> Json | None:
         del rings
         return None
 

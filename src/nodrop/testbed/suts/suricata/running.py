@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.ledger.hops import Reason
-from nodrop.testbed.hosts.api import Json, Port
+from nodrop.testbed.hosts.api import Json, LabPort
 from nodrop.testbed.hosts.processes import PacketSocket
 from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.setups.api import Env, Process
@@ -26,9 +26,9 @@ from nodrop.testbed.suts.api import (
 )
 from nodrop.testbed.suts.suricata import counters, log
 from nodrop.testbed.suts.suricata.capture import (
-    Asked,
+    CaptureSettings,
     Effective,
-    Ring,
+    SocketRing,
     capture_threads,
     frame_room,
     parse_ss,
@@ -39,7 +39,7 @@ from nodrop.testbed.suts.suricata.config import (
     STATS_LOG,
     SYNC_S,
     ControlSocket,
-    Refused,
+    RefusedBySuricata,
 )
 from nodrop.untrusted.folder import read_end
 
@@ -75,7 +75,7 @@ class Rest(Protocol):
     def __call__(self) -> bool: ...
 
 
-class Asleep:
+class ThreadsAsleep:
     """Asked at every look. A frame in a ring wakes its thread at once, and a packet between two
     threads keeps one of them running: if every thread sleeps at each look, and has hardly run
     since the last, nothing is left. That is known seconds before Suricata's counters show it: it
@@ -138,11 +138,11 @@ class Intake(Protocol):
         ...
 
     def before_end(self) -> None: ...
-    def at_exit(self, found: SutCounters, lines: Sequence[log.Line]) -> SutCounters:
+    def at_exit(self, found: SutCounters, lines: Sequence[log.LogLine]) -> SutCounters:
         """Its final counters. `found`: from its last stats record; `lines`: its log, whole."""
         ...
 
-    def frame_room(self, rings: Sequence[Ring]) -> Json | None: ...
+    def frame_room(self, rings: Sequence[SocketRing]) -> Json | None: ...
     def close(self) -> None: ...
 
 
@@ -153,14 +153,14 @@ class OwnCounters:
     rests_alone = False
     sources: Mapping[str, str] = {}
 
-    def __init__(self, process: Process, asked: Asked) -> None:
+    def __init__(self, process: Process, asked: CaptureSettings) -> None:
         self._process, self._asked = process, asked
 
     def must_be_readable(self) -> None:
         pass
 
     def rest(self) -> Rest:
-        return Asleep(self._process, at_least_s=self._asked.retire_s)
+        return ThreadsAsleep(self._process, at_least_s=self._asked.retire_s)
 
     def per_port(self, control: ControlSocket) -> counters.PerPort:
         said = {i: control.command("iface-stat", iface=i) for i in self._asked.interfaces}
@@ -176,7 +176,7 @@ class OwnCounters:
     def before_end(self) -> None:
         pass
 
-    def at_exit(self, found: SutCounters, lines: Sequence[log.Line]) -> SutCounters:
+    def at_exit(self, found: SutCounters, lines: Sequence[log.LogLine]) -> SutCounters:
         """The exit line is written later than the last stats, after the sockets are closed. At rest
         both say the same (a test proves it); if packets still came, the difference stays in the
         books as a residual."""
@@ -195,7 +195,7 @@ class OwnCounters:
             },
         )
 
-    def frame_room(self, rings: Sequence[Ring]) -> Json | None:
+    def frame_room(self, rings: Sequence[SocketRing]) -> Json | None:
         return frame_room(rings)
 
     def close(self) -> None:
@@ -203,21 +203,21 @@ class OwnCounters:
 
 
 class RunningSuricata(SinceMark):
-    def __init__(self, process: Process, env: Env, asked: Asked, intake: Intake) -> None:
+    def __init__(self, process: Process, env: Env, asked: CaptureSettings, intake: Intake) -> None:
         self.process = process
         self._env = env
         self._asked = asked
         self._intake = intake
         self._log = log.EngineLog(process.work / ENGINE_LOG)
         self._threads: tuple[str, ...] = ()
-        self._rings: tuple[Ring, ...] = ()
+        self._rings: tuple[SocketRing, ...] = ()
         self._at_rest = SutCounters(
             captured_packets=0, dropped_ring_full_packets=0, decoded_packets=0
         )
         self._wanted: int | None = None
         self._rested: SutCounters | None = None
 
-    def _said(self) -> Sequence[log.Line]:
+    def _said(self) -> Sequence[log.LogLine]:
         self.process.fetch(ENGINE_LOG)
         return self._log.lines()
 
@@ -268,10 +268,10 @@ class RunningSuricata(SinceMark):
 
     def _xdp(self) -> bool:
         """Its program is attached: an XDP socket is in no table that the node reads."""
-        port = Port(host=self._env.host, name=self._asked.interfaces[0])
+        port = LabPort(host=self._env.host, name=self._asked.interfaces[0])
         return port.counters()["links"][port.name].get("xdp") is not None
 
-    def _must_have_rules(self, lines: Sequence[log.Line]) -> None:
+    def _must_have_rules(self, lines: Sequence[log.LogLine]) -> None:
         """Some rule loads; if the user wants it, each that was named."""
         said = log.rules_loaded(lines)
         if said is None and not (self._asked.names_rules and log.started(lines)):
@@ -281,7 +281,7 @@ class RunningSuricata(SinceMark):
         if words := log.rules_refused(said, bad, strict=strict):
             raise TrialFailed(words, hint=log.mend(said), reason=Reason.NO_RULES)
 
-    def _bad_rules(self, lines: Sequence[log.Line]) -> Sequence[log.BadRule]:
+    def _bad_rules(self, lines: Sequence[log.LogLine]) -> Sequence[log.BadRule]:
         return log.bad_rules(lines, self._asked.rule_names, self._asked.rules_not_utf8)
 
     def _late(self, timeout_s: float) -> TrialFailed:
@@ -311,7 +311,7 @@ class RunningSuricata(SinceMark):
         own = {name: max(0, b - a) / 1e9 for name, a, b in spans}
         return {**self.process.phases_s, **own}
 
-    def _read_rings(self, sockets: Sequence[PacketSocket]) -> tuple[Ring, ...]:
+    def _read_rings(self, sockets: Sequence[PacketSocket]) -> tuple[SocketRing, ...]:
         try:
             done = self._env.host.run(["ss", "-0", "-e", "-n"], check=False)
         except LabProblem:
@@ -550,12 +550,14 @@ def _packets(found: SutCounters) -> tuple[int, int, int | None]:
 def _or_nothing_yet(control: ControlSocket) -> Json:
     try:
         totals: Json = control.command("dump-counters")
-    except Refused:
+    except RefusedBySuricata:
         return {}  # nothing gathered yet: the first time is 3 s after the start
     return totals
 
 
-def died(process: Process, lines: Sequence[log.Line], status: int, *, during: str) -> TrialFailed:
+def died(
+    process: Process, lines: Sequence[log.LogLine], status: int, *, during: str
+) -> TrialFailed:
     """Why it ended, in its own words, and what to do about it."""
     words = "; ".join(_last_words(process, lines))
     hint = next((hint for sign, hint in _HINTS if sign in words), None)
@@ -569,7 +571,7 @@ def died(process: Process, lines: Sequence[log.Line], status: int, *, during: st
     )
 
 
-def _last_words(process: Process, lines: Sequence[log.Line]) -> Sequence[str]:
+def _last_words(process: Process, lines: Sequence[log.LogLine]) -> Sequence[str]:
     said = log.errors(lines)
     if not said:
         # Before its log is open, and if the loader fails, stderr is all there is.

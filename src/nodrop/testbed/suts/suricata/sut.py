@@ -14,7 +14,7 @@ from typing import Any
 from nodrop.config.options import check
 from nodrop.detections import (
     By,
-    Found,
+    FoundDetections,
     clocks_of_config,
     clocks_of_rules,
     limits_of_config,
@@ -23,20 +23,20 @@ from nodrop.detections import (
 )
 from nodrop.errors import BadInput, LabProblem
 from nodrop.ledger.hops import Knobs, Place, socket_ring
-from nodrop.ledger.imbalance import Role
+from nodrop.ledger.imbalance import ThreadRole
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.folders import cache_folder
 from nodrop.testbed.images.image import variant_of
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process, ProcessSpec
 from nodrop.testbed.suts.suricata import dpdk, log
-from nodrop.testbed.suts.suricata.capture import Asked, role
+from nodrop.testbed.suts.suricata.capture import CaptureSettings, role
 from nodrop.testbed.suts.suricata.config import (
     ENGINE_LOG,
     EVENT_LOG,
     SOCKET,
     STATS_LOG,
-    Seen,
+    SuricataPlaces,
     defrag_configured,
     defrag_expected,
     dump,
@@ -48,12 +48,11 @@ from nodrop.testbed.suts.suricata.config import (
     render,
     retire_s,
 )
-from nodrop.testbed.suts.suricata.counters import SuricataOptions
 from nodrop.testbed.suts.suricata.log import (
     CONFIG,
     WITH_RULES_TIMEOUT_S,
     WORK,
-    Answer,
+    ConfigTest,
     asked,
     ran,
 )
@@ -68,6 +67,7 @@ from nodrop.testbed.suts.suricata.own_yaml import (
 )
 from nodrop.testbed.suts.suricata.polling import DeviceQueues, RingBelowDriver, XdpQueue
 from nodrop.testbed.suts.suricata.running import Intake, OwnCounters, RunningSuricata
+from nodrop.testbed.suts.suricata.sut_options import SuricataOptions
 from nodrop.untrusted.folder import open_file, read_file
 from nodrop.untrusted.json_text import unpack
 
@@ -157,7 +157,7 @@ class Suricata:
         self._rules = _as_shown(self.options.rules or named.rules)
         self._rules_lacking = () if self.options.rules else named.lacking
         # Rendered for its errors, and for what overrides make of defrag.
-        self._rendered = self._configuration(Seen(interfaces=["eth0"], work="/work"))
+        self._rendered = self._configuration(SuricataPlaces(interfaces=["eth0"], work="/work"))
         self._by_dpdk = self.options.capture == "dpdk"
         self.polls = self.options.capture in POLLED
         self.drives_device = self._by_dpdk
@@ -289,7 +289,7 @@ class Suricata:
         words = log.rules_refused(answer.rules, bad, strict=strict)
         return [f"sut.rules: {words}; {log.mend(answer.rules)}"] if words else []
 
-    def _rules_asked(self, bits: Bits, rules: Mapping[str, bytes | Path]) -> Answer | None:
+    def _rules_asked(self, bits: Bits, rules: Mapping[str, bytes | Path]) -> ConfigTest | None:
         others = self._beside(bits)
         return asked(
             bits,
@@ -318,13 +318,13 @@ class Suricata:
         files: Mapping[str, bytes | Path],
     ) -> bytes:
         others = {key: key for key in files}
-        seen = Seen(interfaces=["lo"], work=work, rules=rules, others=others)
+        seen = SuricataPlaces(interfaces=["lo"], work=work, rules=rules, others=others)
         document = render(options, self._base, seen)
         if not rules:
             document |= {"rule-files": []}
         return dump(document)
 
-    def role(self, thread: str) -> Role | None:
+    def role(self, thread: str) -> ThreadRole | None:
         return role(thread)
 
     # --- what it finds --------------------------------------------------------------------------
@@ -332,7 +332,7 @@ class Suricata:
     def detecting(self, outcome: Sequence[str]) -> Suricata:
         other = copy(self)
         other._outcome = tuple(outcome)
-        other._rendered = other._configuration(Seen(interfaces=["eth0"], work="/work"))
+        other._rendered = other._configuration(SuricataPlaces(interfaces=["eth0"], work="/work"))
         return other
 
     def limits(self) -> dict[str, By]:
@@ -350,13 +350,15 @@ class Suricata:
             found |= {*clocks_of_config(_text(thresholds))}
         return frozenset(found)
 
-    def offline(self, bits: Bits | None, trace: Path) -> Found:
+    def offline(self, bits: Bits | None, trace: Path) -> FoundDetections:
         if bits is None:
             raise LabProblem("no Suricata to read the trace with")
         others, rules = self._beside(bits), {one.name: plain_rules(one.path) for one in self._rules}
         files = {**others, **rules, TRACE: trace}
         how = ("-r", f"{WORK}/{TRACE}", "--runmode", self._offline_runmode())
-        seen = Seen(interfaces=["lo"], work="", rules=[*rules], others={key: key for key in others})
+        seen = SuricataPlaces(
+            interfaces=["lo"], work="", rules=[*rules], others={key: key for key in others}
+        )
 
         def configuration(work: str) -> bytes:
             return dump(self._offline_document(replace(seen, work=work)))
@@ -370,7 +372,7 @@ class Suricata:
                 [ended.work / EVENT_LOG], self.limits(), with_flows="flows" in self._outcome
             )
 
-    def _offline_document(self, seen: Seen) -> Yaml:
+    def _offline_document(self, seen: SuricataPlaces) -> Yaml:
         """The configuration of a live run without its live capture. Checksums are checked as
         AF_PACKET has them checked: left to itself, Suricata guesses from the first 1,000
         packets."""
@@ -387,7 +389,7 @@ class Suricata:
         return "autofp" if runmode == "autofp" else "single"
 
     def detection_key(self, bits: Bits | None) -> Json:
-        document = self._offline_document(Seen(interfaces=["lo"], work="/work"))
+        document = self._offline_document(SuricataPlaces(interfaces=["lo"], work="/work"))
         for of_capture in OF_CAPTURE:
             document.pop(of_capture, None)
         return {
@@ -400,7 +402,7 @@ class Suricata:
     def launch(self, env: Env) -> RunningSuricata:
         interfaces = tuple(env.capture_interfaces)
         document = self._configuration(
-            Seen(
+            SuricataPlaces(
                 interfaces=interfaces,
                 work=env.work_inside,
                 cpus=env.cpus,
@@ -417,7 +419,7 @@ class Suricata:
         )
         entry = document["af-packet"][0]
         own = self.options.config
-        wanted = Asked(
+        wanted = CaptureSettings(
             interfaces=interfaces,
             threads=_whole(entry.get("threads")),
             runmode=self._runmode(),
@@ -445,7 +447,7 @@ class Suricata:
             return not dpdk.is_pci(interface)
         return self.options.merges and defrag_configured(document)
 
-    def _intake(self, process: Process, asked: Asked) -> Intake:
+    def _intake(self, process: Process, asked: CaptureSettings) -> Intake:
         if asked.capture == "af-xdp":
             return XdpQueue(process, asked)
         if not self._by_dpdk:
@@ -484,7 +486,7 @@ class Suricata:
             "rules_lacking": list(self._rules_lacking),
         }
 
-    def _configuration(self, seen: Seen) -> Yaml:
+    def _configuration(self, seen: SuricataPlaces) -> Yaml:
         names = [rules.name for rules in self._rules]
         others = {key: key for key in self._others}
         seen = replace(seen, rules=names, others=others)

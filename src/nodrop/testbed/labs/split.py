@@ -18,7 +18,7 @@ from typing import Literal, NotRequired, cast
 
 from nodrop.ledger.hops import BETWEEN, SOFTNET, Account, Class, Hop, Owner, Place
 from nodrop.protocol import Counters
-from nodrop.testbed.hosts.api import Link, Port, UndoJournal, rise
+from nodrop.testbed.hosts.api import LabPort, Link, UndoJournal, rise
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.reversal import NETNS_FOLDER
 from nodrop.testbed.labs.netns import (
@@ -58,7 +58,7 @@ class Split(ABC):
     """The address that leads to each, if the sender has to write it into the frames."""
     dst_macs_by: Literal["flows", "replicas"] = "flows"
 
-    def __init__(self, source: Port, hands: Sequence[str], nics: Sequence[Port]) -> None:
+    def __init__(self, source: LabPort, hands: Sequence[str], nics: Sequence[LabPort]) -> None:
         self.source = source
         self.hands = tuple(hands)
         self.nics = tuple(nics)
@@ -119,7 +119,7 @@ def _backlog(before: SplitCounters, after: SplitCounters) -> int:
 @contextmanager
 def branches(
     link: Link, instances: int, macs: Sequence[str], journal: UndoJournal
-) -> Iterator[tuple[Sequence[str], Sequence[Port]]]:
+) -> Iterator[tuple[Sequence[str], Sequence[LabPort]]]:
     """A veth pair per instance, its far end in a network namespace of the instance's own: the ports
     that hand on, and the NICs. `macs` are the NICs' addresses, if they matter."""
     receiver = local(link.rx.host)
@@ -143,12 +143,12 @@ def branches(
             )
             for i, name in enumerate(names)
         ]
-        nics = [Port(host=looking.enter_context(one), name=link.rx.name) for one in hosts]
+        nics = [LabPort(host=looking.enter_context(one), name=link.rx.name) for one in hosts]
         yield hands, nics
 
 
 @contextmanager
-def ports(link: Link, count: int) -> Iterator[tuple[Sequence[str], Sequence[Port]]]:
+def ports(link: Link, count: int) -> Iterator[tuple[Sequence[str], Sequence[LabPort]]]:
     """The ports that hand on, and the NICs, like `branches`. All ends lie in the receiver's own
     namespace, and go with it."""
     receiver = local(link.rx.host)
@@ -159,7 +159,7 @@ def ports(link: Link, count: int) -> Iterator[tuple[Sequence[str], Sequence[Port
     for hand, name in zip(hands, names, strict=True):
         ip_batch(_veth(within, hand, within, name, mtu, link.queues))
         wait_up(within, name)
-    yield hands, [Port(host=receiver, name=name) for name in names]
+    yield hands, [LabPort(host=receiver, name=name) for name in names]
 
 
 def _pair(receiver: str, hand: str, netns: str, nic: str, mtu: int, queues: int) -> list[str]:
@@ -183,7 +183,7 @@ def _veth(receiver: str, hand: str, netns: str, nic: str, mtu: int, queues: int)
     ]
 
 
-def mtu_of(port: Port) -> int:
+def mtu_of(port: LabPort) -> int:
     shown = port.host.run(["ip", "-j", "link", "show", port.name])
     return int(json.loads(shown.stdout)[0]["mtu"])
 
@@ -205,7 +205,7 @@ BAD_SOURCE, ENTERED, CHECKED, KNOWN, FORWARDED = (
 
 class BridgeSplit(Split):
     def __init__(
-        self, source: Port, hands: Sequence[str], nics: Sequence[Port], *, netfilter: bool
+        self, source: LabPort, hands: Sequence[str], nics: Sequence[LabPort], *, netfilter: bool
     ) -> None:
         super().__init__(source, hands, nics)
         self.dst_macs = addresses(len(nics))
@@ -350,7 +350,7 @@ def _on(yes: bool) -> str:
 # by the symmetric hash of a frame's flow, both directions to the same, fragments by their
 # addresses. `copy`: each receiver gets every frame. `trace`: each gets whole replicas of the trace,
 # which the sender marks by their destination address, or a trace of its own, marked when several
-# are made one (load/trace.py). `bridge` (labs/bridge.py): a Linux bridge hands frames on by their
+# are made one (load/trace.py). `bridge` (labs/split.py): a Linux bridge hands frames on by their
 # destination address, as the studies did.
 
 FINER = 256
@@ -434,7 +434,7 @@ class TraceSplit(HookSplit):
     words = "nft netdev ingress, fwd to the destination address of each frame"
     dst_macs_by = "replicas"
 
-    def __init__(self, source: Port, hands: Sequence[str], nics: Sequence[Port]) -> None:
+    def __init__(self, source: LabPort, hands: Sequence[str], nics: Sequence[LabPort]) -> None:
         super().__init__(source, hands, nics)
         self.dst_macs = addresses(len(nics))
 

@@ -52,7 +52,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class MethodInput:
     """All that a method may know."""
 
     search: Search
@@ -77,10 +77,10 @@ class Field:
         return Ask(value=min(max(value, self.lowest), self.highest), seconds=seconds)
 
 
-Method = Callable[[Field], Ask | None]
+Method = Callable[[MethodInput], Ask | None]
 
 
-def bisection(field: Field) -> Ask | None:
+def bisection(field: MethodInput) -> Ask | None:
     """Each load once; halves what is left until it is narrow enough, for each goal in its turn."""
     for goal in field.search.goals:
         found = loads(field.tried)
@@ -101,7 +101,7 @@ def bisection(field: Field) -> Ask | None:
     return None
 
 
-def own(field: Field) -> Ask | None:
+def own(field: MethodInput) -> Ask | None:
     """Looks well below the limit, tries what the level there proposes, or the part that was served
     of too much, and proves a load just below the limit and one just above (docs/methodology.md)."""
     bounds: Bounds | None = None
@@ -124,7 +124,7 @@ def own(field: Field) -> Ask | None:
 class _Own:
     """The search for one goal."""
 
-    def __init__(self, field: Field, bounds: Bounds) -> None:
+    def __init__(self, field: MethodInput, bounds: Bounds) -> None:
         self._field, self._goal, self._search = field, bounds.goal, field.search
         self._final_s = field.search.final_trial_s
         self._bounds = bounds

@@ -21,7 +21,7 @@ from itertools import accumulate, pairwise
 from math import exp, inf, log, sqrt
 from statistics import fmean, median, stdev
 
-from nodrop.ledger.level import Look
+from nodrop.ledger.level import RingLook
 
 QUEUED = 3
 REPRODUCED_RATIO = 0.15
@@ -71,7 +71,7 @@ class Queue:
     most_slots: int | None = None
     """Packets that fit if no block is closed before it is full: the reader gets packets by the
     block and gives them back so (TPACKET_V3). None = packets share no blocks."""
-    looks: Sequence[Look]
+    looks: Sequence[RingLook]
     reader: Sequence[Reader] = ()
     """Empty = its thread was not watched."""
     lost: int = 0
@@ -102,13 +102,13 @@ class Queue:
         return Service(self)
 
     @cached_property
-    def steps(self) -> Sequence[Step]:
+    def steps(self) -> Sequence[RingStep]:
         """Arrivals with the work that they would bring, were the reader never kept off its CPU."""
         return steps(self, absences=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class RingObservation:
     """One trial, as its rings saw it."""
 
     load: float
@@ -119,7 +119,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RingStep:
     """A short time of a ring."""
 
     begin_ns: float
@@ -173,11 +173,11 @@ def gaps(queue: Queue) -> list[Gap]:
     return found
 
 
-def _departed(look: Look) -> int:
+def _departed(look: RingLook) -> int:
     return look.arrived - look.dropped - look.packets
 
 
-def _waits(queue: Queue, look: Look) -> bool:
+def _waits(queue: Queue, look: RingLook) -> bool:
     """Packets wait; the reader does not see a block yet that is still being filled."""
     return look.packets >= queue.busy_from if queue.most_slots is None else look.full >= 1
 
@@ -291,11 +291,11 @@ class Service:
                 yield departed, took
 
 
-def steps(queue: Queue, *, absences: bool) -> list[Step]:
+def steps(queue: Queue, *, absences: bool) -> list[RingStep]:
     """Arrivals in short times, with the work that they bring."""
     service, sends = queue.service, queue.sends
     departed, took = zip(*service.knots(absences=absences), strict=True)
-    found: list[Step] = []
+    found: list[RingStep] = []
     taken = 0.0
     spent = 0.0
     at = 0
@@ -313,7 +313,7 @@ def steps(queue: Queue, *, absences: bool) -> list[Step]:
             room = into - taken
             # What found no room is taken to cost as much as what came beside it.
             work = (now - spent) * came / room if room else came * each
-            found.append(Step(begin, end, came, work / 1e9))
+            found.append(RingStep(begin, end, came, work / 1e9))
             taken, spent = into, now
     return found
 
@@ -353,7 +353,7 @@ class Filled:
 
 
 def fill(
-    arriving: Sequence[Step], slots: float, *, times: float = 1.0, faster: float = 1.0
+    arriving: Sequence[RingStep], slots: float, *, times: float = 1.0, faster: float = 1.0
 ) -> Filled:
     """Queue of one server with so many places, the one in service included. `times`: so many
     packets at each moment; `faster`: in so much less time."""
@@ -394,7 +394,7 @@ def fill(
     return Filled(slots=slots, highest_packets=highest, lost_packets=lost, at_ns=at_ns)
 
 
-class Reason(StrEnum):
+class TwinRefusal(StrEnum):
     """The reason why a twin is not used."""
 
     NO_QUEUE = "no_queue"
@@ -407,7 +407,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    reason: Reason
+    reason: TwinRefusal
     load: float | None = None
     """Load of the trial that the twin reproduces worst."""
     measured: float | None = None
@@ -443,7 +443,7 @@ class Reproduced:
         return abs(self.twin - self.measured) <= bound
 
 
-def reproduced(one: Observation) -> Reproduced | None:
+def reproduced(one: RingObservation) -> Reproduced | None:
     """The ring that came nearest to its limit, with all absences of its reader; None if no ring had
     packets that waited."""
     queues = [queue for queue in one.queues if any(gap.queued for gap in queue.service.gaps)]
@@ -457,20 +457,20 @@ def reproduced(one: Observation) -> Reproduced | None:
     )
 
 
-def limit(observed: Sequence[Observation], slots: int | None = None) -> Prediction | Refusal:
+def limit(observed: Sequence[RingObservation], slots: int | None = None) -> Prediction | Refusal:
     """Highest load that loses nothing, on an undisturbed host. `slots`: of another ring."""
     usable = _usable(observed)
     if isinstance(usable, Refusal):
         return usable
     found = [(one.load * times, times) for one in usable if (times := limit_times(one, slots))]
     if not found:
-        return Refusal(reason=Reason.TOO_FAR)
+        return Refusal(reason=TwinRefusal.TOO_FAR)
     close = [load for load, times in found if 1 / CLOSE <= times <= CLOSE]
     return _together(close or [load for load, _ in found])
 
 
 def level(
-    observed: Sequence[Observation], load: float, slots: int | None = None
+    observed: Sequence[RingObservation], load: float, slots: int | None = None
 ) -> Filled | Refusal:
     """Fullest ring under another load, as the middle one of the trials predicts it."""
     usable = _usable(observed)
@@ -480,7 +480,7 @@ def level(
     return found[len(found) // 2]
 
 
-def limit_times(one: Observation, slots: int | None = None) -> float | None:
+def limit_times(one: RingObservation, slots: int | None = None) -> float | None:
     """Multiple of the trial's own load that its rings just hold; None if it is too far away."""
 
     def over(times: float) -> float:
@@ -509,18 +509,18 @@ def limit_times(one: Observation, slots: int | None = None) -> float | None:
     return sqrt(low * high)
 
 
-def _unbounded(queue: Queue, one: Observation, times: float, slots: int | None) -> float:
+def _unbounded(queue: Queue, one: RingObservation, times: float, slots: int | None) -> float:
     of = slots or queue.room(times)
     return _filled(queue, one, times, inf).highest_packets / of
 
 
-def _filled(queue: Queue, one: Observation, times: float, slots: float) -> Filled:
+def _filled(queue: Queue, one: RingObservation, times: float, slots: float) -> Filled:
     if one.faster:
         return fill(queue.steps, slots, faster=times)
     return fill(queue.steps, slots, times=times)
 
 
-def _fullest(one: Observation, times: float, slots: int | None) -> Filled:
+def _fullest(one: RingObservation, times: float, slots: int | None) -> Filled:
     return max((_filled(r, one, times, slots or r.room(times)) for r in one.queues), key=_excess)
 
 
@@ -528,17 +528,17 @@ def _excess(filled: Filled) -> float:
     return filled.excess
 
 
-def _usable(observed: Sequence[Observation]) -> Sequence[Observation] | Refusal:
+def _usable(observed: Sequence[RingObservation]) -> Sequence[RingObservation] | Refusal:
     """Trials whose twins reproduce them; they must be most of those that had a queue."""
     had = [(one, found) for one in observed if (found := reproduced(one)) is not None]
     if not had:
-        return Refusal(reason=Reason.NO_QUEUE)
+        return Refusal(reason=TwinRefusal.NO_QUEUE)
     usable = [one for one, found in had if found.close]
     if 2 * len(usable) > len(had):
         return usable
     one, worst = max(had, key=lambda pair: abs(log((pair[1].twin or 1e-9) / pair[1].measured)))
     return Refusal(
-        reason=Reason.NOT_REPRODUCED,
+        reason=TwinRefusal.NOT_REPRODUCED,
         load=one.load,
         measured=worst.measured,
         reproduced=worst.twin,
