@@ -10,6 +10,7 @@ import pytest
 
 from nodrop.errors import BadInput
 from nodrop.testbed.hosts.api import HostProcess
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.suts.external import External, ExternalProcess, found
 from nodrop.testing.fakes import FakeHost, FakeWorld
 
@@ -41,7 +42,8 @@ def test_a_process_is_found_by_its_number_or_its_only_name(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
     assert found(str(sleeper.pid)) == [sleeper.pid]
-    assert sleeper.pid in found("sleep")
+    # A program has its name a moment after it was started.
+    assert any(sleeper.pid in found("sleep") for _ in looks(5.0))
     assert found("no-such-mme") == []
     missing = external(address="127.0.0.1:36412", process="no-such-mme").problems(None)
     assert any("no process of this host" in problem for problem in missing)
