@@ -34,7 +34,7 @@ kind = "attach"
 rate = 400
 count = 200
 hold_s = 0
-timeout_s = 1
+timeout_s = 5
 enodebs = 2
 cpu = "any" # other tests run beside it
 [measure]
