@@ -23,7 +23,7 @@ pub enum Told {
     Session(Option<u32>),
     /// It is gone.
     Deleted,
-    /// The SGW knows where the eNodeB's tunnel ends, or does not.
+    /// The SGW has answered, with or without the eNodeB's end of the tunnel.
     Modified,
 }
 
@@ -156,7 +156,7 @@ impl Core {
             return None;
         };
         if message.request {
-            // Its watchdog; what else it may begin, it is told that nobody does that here.
+            // Its watchdog is answered; any other request of its is refused as unsupported.
             let said = match Request::of(&message) {
                 Ok(Request::Link) => Answer::Done,
                 _ => Answer::Failed,

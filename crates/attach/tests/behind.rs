@@ -62,7 +62,7 @@ fn world(ues: u32, subscribers: u64, faults: Faults) -> World {
     };
     World {
         enbs: Enbs::new(plan, sim, SECOND),
-        // Of its own it knows nobody: each vector is the HSS's.
+        // The MME has no subscribers of its own: each vector is the HSS's.
         mme: Mme::new(home(0), faults, 2, 2).with_core(),
         hss: Hss::new(home(subscribers)),
         sgw: Sgw::default(),

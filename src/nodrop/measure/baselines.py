@@ -179,7 +179,7 @@ class Baselines:
         return found, spoilt
 
     def _trial(self, cell: Cell, sut: Detecting, load: Table) -> FoundDetections | str:
-        """Its detections, or its verdict if it lost something, is void or failed."""
+        """Detections of a trial; the verdict of one that lost packets, failed or is void."""
         low = replace(cell, load=load, sut={**cell.sut, **sut.roomy}, profile=False)
         with TemporaryDirectory(prefix="nodrop-") as above:
             folder = TrialFolder.within(Path(above), "baseline")

@@ -100,7 +100,7 @@ KINDS: Mapping[str, type] = {"section": Section, "figure": Figure}
 
 
 def sections() -> tuple[Section, ...]:
-    """In the order of the page; `unusable` has those that are not there."""
+    """Sections that can be used, in the order of the page."""
     found = map(_found, of_table("section"))
     return tuple(sorted((s for s in found if isinstance(s, Section)), key=lambda one: one.place))
 
@@ -126,7 +126,7 @@ def sections_of_others() -> Sequence[Section]:
 
 
 def _found(plugin: Plugin) -> Any:
-    """A section or figure, or why it is none."""
+    """The section or figure of an entry point, or the reason why it cannot be used."""
     try:
         one = plugin.load()
     except NotReady as error:

@@ -105,7 +105,7 @@ def compare(
 
 
 def answers(base: Runs, other: Runs, asked: ComparisonRule, apart: Runs) -> NDArray[np.int64]:
-    """For each row the place of its answer among `Relation`."""
+    """Index of each row's answer in `Relation`."""
     different, same, cannot_tell = range(len(Relation))
     found = np.full(len(base), cannot_tell)
     b, o = (median_ends(runs, asked.family) for runs in (base, other))

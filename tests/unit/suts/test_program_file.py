@@ -170,7 +170,7 @@ def test_json_lines_and_csv(format_: str, text: str) -> None:
 def test_an_expression_that_does_not_end_is_stopped(
     regex: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its form says nothing: more ways than two choices or two repetitions make it slow."""
+    """The form does not show that it is slow: other forms than nested choices can be, too."""
     monkeypatch.setattr(matching, "WITHIN_S", 0.1)
     with pytest.raises(NoStatement, match=r"takes more than 0\.1 s"):
         _statement(regex=regex).read(text)

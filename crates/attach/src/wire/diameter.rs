@@ -195,7 +195,7 @@ pub fn get(avps: &[Avp], code: u32) -> Option<&[u8]> {
 /// AVPs in the group of that code.
 ///
 /// # Errors
-/// `Undecodable` if there is none, or it is cut.
+/// `Undecodable` without that group, or if it is cut.
 pub fn inside(avps: &[Avp], code: u32) -> Result<Vec<Avp>, Undecodable> {
     self::avps(get(avps, code).ok_or(Undecodable)?)
 }
@@ -203,7 +203,7 @@ pub fn inside(avps: &[Avp], code: u32) -> Result<Vec<Avp>, Undecodable> {
 /// A number of 32 bits.
 ///
 /// # Errors
-/// `Undecodable` if there is none.
+/// `Undecodable` without an AVP of that code and 4 octets.
 pub fn word(avps: &[Avp], code: u32) -> Result<u32, Undecodable> {
     let octets = get(avps, code).and_then(|data| <[u8; 4]>::try_from(data).ok());
     octets.map(u32::from_be_bytes).ok_or(Undecodable)

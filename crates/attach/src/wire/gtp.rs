@@ -51,7 +51,7 @@ pub mod cause {
 pub struct Message {
     /// Type.
     pub kind: u8,
-    /// Of the session at the other end; 0 where there is none yet; `None` of an Echo.
+    /// Tunnel endpoint of the receiver; 0 before it has named one; an Echo has no such field.
     pub teid: Option<u32>,
     /// 24 bits: a response has that of its request.
     pub sequence: u32,
@@ -136,7 +136,7 @@ pub fn get(ies: &[Ie], kind: u8, instance: u8) -> Option<&[u8]> {
 /// TEID of the first tunnel endpoint of that instance.
 ///
 /// # Errors
-/// `Undecodable` if there is none.
+/// `Undecodable` without such an endpoint.
 pub fn teid(ies: &[Ie], instance: u8) -> Result<u32, Undecodable> {
     let data = get(ies, ie::F_TEID, instance).and_then(|data| data.get(1..5));
     let octets = data.and_then(|data| <[u8; 4]>::try_from(data).ok());

@@ -272,8 +272,8 @@ class Setup(Protocol):
 
 
 def gives_device(setup: Setup) -> bool:
-    """Its places leave the receiving NIC to the SUT's own driver; a setup that has no
-    `gives_device` shows it a port of the kernel."""
+    """Whether the SUT drives the receiving NIC itself; False for a setup without
+    `gives_device`, which shows the SUT a port of the kernel."""
     return bool(getattr(setup, "gives_device", False))
 
 

@@ -49,7 +49,7 @@ class PciDevice:
         return link.resolve().name if link.is_symlink() else None
 
     def module(self) -> str:
-        """Its driver's; "" if it is built into the kernel."""
+        """Kernel module of the device's driver; "" for a driver that is built into the kernel."""
         link = self.folder / "driver" / "module"
         return link.resolve().name if link.exists() else ""
 

@@ -209,7 +209,7 @@ class RunningReferenceMme:
         return NOTHING_SAID
 
     def mark(self) -> None:
-        """Its counters are of all trials together, so no trial has them."""
+        """No counters: those of a standing MME are sums over all trials."""
 
     def finish(self, *, timeout_s: float) -> SutCounters:
         try:

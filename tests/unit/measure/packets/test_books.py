@@ -342,8 +342,8 @@ def test_veth_ports_are_held_against_the_bytes_that_were_sent(wrong: int, hop: s
 def test_a_nic_that_the_sut_drives_itself_is_no_hop_of_the_kernel(
     captured: int, dropped: int
 ) -> None:
-    """Its own counters have what it was sent and what it had no room for; the books begin with the
-    sender's port, and no port of this host is asked."""
+    """The books go from the sender's port to the SUT's counters of the NIC: those have every frame
+    that came, and each for which there was no room. No port of the receiver is read."""
     seen = replace(observed(captured=captured, dropped=dropped), nic_ports=(), capture_ports=())
     ledger = closed(seen)
     hops = {hop.name: hop.packets for hop in ledger.hops}

@@ -81,9 +81,9 @@ class SuricataOptions(Options):
     capture_cpus: CpuList | None = None
     """CPUs for the receive threads of autofp, one after the other."""
     worker_cpus: CpuList | None = None
-    """For the threads that decode and detect, one after the other."""
+    """CPUs of the threads that decode and detect, dealt one after the other."""
     management_cpus: CpuList | None = None
-    """For all other threads. A role that is not named gets the CPUs of all others together."""
+    """CPUs of all other threads. A role without CPUs of its own gets those of all roles."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
