@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nodrop import __version__
-from nodrop.testbed.images.image import Image, build_image, list_images
+from nodrop.testbed.images.bootstrap import build_image
+from nodrop.testbed.images.image_cache import Image, list_images
 from nodrop.testbed.images.image_tree import image_tar
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,8 +25,11 @@ from emulated_machine import (
     wire,
 )
 
-from nodrop.testbed.images import image
+from nodrop.testbed.images.apt_sources import os_release
+from nodrop.testbed.images.bootstrap import run_mmdebstrap
 from nodrop.testbed.images.guest_assets import GuestAssets, make_assets
+from nodrop.testbed.images.image_cache import find_image, unpack
+from nodrop.testbed.images.recipe import deb_lines, load_recipe
 
 PACKAGES = ("kmod", "librte-net-e1000-23", "librte-net-virtio23")
 NICS = {"virtio": "virtio-net-pci,disable-legacy=on,iommu_platform=on", "e1000": "e1000"}
@@ -51,13 +54,13 @@ def make_disk(folder: Path, inner: GuestAssets) -> Path:
     nodrop."""
     tar, root = folder / "rootfs.tar", folder / "rootfs"
     if not tar.exists():
-        plan = image.load_recipe("suricata").releases["bookworm"]
-        lines = image.deb_lines(plan, image.os_release())
+        plan = load_recipe("suricata").releases["bookworm"]
+        lines = deb_lines(plan, os_release())
         plan = plan.model_copy(update={"packages": PACKAGES})
-        base = image.find_image("suricata-dpdk")
-        image._bootstrap(plan, "bookworm", lines, "root", tar, base)
+        base = find_image("suricata-dpdk")
+        run_mmdebstrap(plan, "bookworm", lines, "root", tar, base)
     shutil.rmtree(root, ignore_errors=True)
-    image._unpack(tar, root)
+    unpack(tar, root)
     add_modules(folder, root, inner)
     add_nodrop(root, "dpdk_inside.py")
     return disk_of(root)

@@ -24,8 +24,11 @@ from emulated_machine import (
     wire,
 )
 
-from nodrop.testbed.images import image
+from nodrop.testbed.images.apt_sources import os_release
+from nodrop.testbed.images.bootstrap import run_mmdebstrap
 from nodrop.testbed.images.guest_assets import GuestAssets, make_assets
+from nodrop.testbed.images.image_cache import unpack
+from nodrop.testbed.images.recipe import deb_lines, load_recipe
 
 PACKAGES = ("python3", "qemu-system-x86", "e2fsprogs", "kmod", "iproute2")
 CACHE = Path("root/.cache/nodrop/guests")
@@ -47,12 +50,12 @@ def make_disk(folder: Path, inner: GuestAssets) -> Path:
     """Debian with QEMU and Python, the modules of the guest's own kernel, and nodrop."""
     tar, root = folder / "rootfs.tar", folder / "rootfs"
     if not tar.exists():
-        plan = image.load_recipe("suricata").releases["bookworm"]
+        plan = load_recipe("suricata").releases["bookworm"]
         plan = plan.model_copy(update={"packages": PACKAGES})
-        lines = image.deb_lines(plan, image.os_release())
-        image._bootstrap(plan, "bookworm", lines, "root", tar, None)
+        lines = deb_lines(plan, os_release())
+        run_mmdebstrap(plan, "bookworm", lines, "root", tar, None)
     shutil.rmtree(root, ignore_errors=True)
-    image._unpack(tar, root)
+    unpack(tar, root)
     add_modules(folder, root, inner)
     add_nodrop(root, "vfio_inside.py")
     for made in (inner.kernel.image.parent, inner.initramfs):

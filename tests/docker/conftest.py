@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.images.image import list_images
+from nodrop.testbed.images.image_cache import list_images
 from nodrop.testbed.setups.docker_engine import DEFAULT_URL, DockerEngine, docker_problems
 from tests.e2e.conftest import _patience, _root, real_trace, run
 

@@ -19,7 +19,7 @@ from nodrop.measure.baselines import probe_in
 from nodrop.results.trial import TrialRecord
 from nodrop.testbed.hosts.node import file_sha256
 from nodrop.testbed.hosts.rights import SUT_USER
-from nodrop.testbed.images.image import find_image
+from nodrop.testbed.images.image_cache import find_image
 from nodrop.testbed.setups import docker_engine
 from nodrop.testbed.setups.contained import Ending
 from nodrop.testbed.setups.docker_engine import DockerEngine

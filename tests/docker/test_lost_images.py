@@ -13,7 +13,7 @@ import pytest
 from nodrop.errors import NotReady
 from nodrop.measure.plan import Progress
 from nodrop.testbed.hosts.folders import cache_folder
-from nodrop.testbed.images.image import Image, find_image
+from nodrop.testbed.images.image_cache import Image, find_image
 from nodrop.testbed.setups.docker_engine import DockerEngine
 from tests.depth import depth
 from tests.docker.test_containers import ONE

@@ -15,7 +15,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import NodropError
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.plan import Progress
-from nodrop.testbed.images.image import resolve_bits
+from nodrop.testbed.images.sut_bits import resolve_bits
 from nodrop.testbed.load.replay import Replay
 from nodrop.testbed.load.tcpreplay import Tcpreplay
 from tests.real_inputs import realmix

@@ -12,7 +12,7 @@ import pytest
 from nodrop.errors import NodropError
 from nodrop.report.story import read_story
 from nodrop.report.trust import decoder_sentences
-from nodrop.testbed.images.image import resolve_bits
+from nodrop.testbed.images.sut_bits import resolve_bits
 from tests.depth import depth
 from tests.e2e.conftest import SURICATA, WHOLE_TRACE, Run, closes, only
 from tests.e2e.one_world import STANDING, loads_of_one_world

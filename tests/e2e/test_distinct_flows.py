@@ -22,7 +22,7 @@ from scapy.packet import Packet, Raw
 from scapy.utils import RawPcapReader, wrpcap
 
 from nodrop.testbed.hosts.node import find_node_binary
-from nodrop.testbed.images.image import resolve_bits
+from nodrop.testbed.images.sut_bits import resolve_bits
 from tests.real_inputs import REALMIX_PACKETS
 from tests.scapy_view import view
 

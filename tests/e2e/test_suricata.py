@@ -15,8 +15,9 @@ import pytest
 from nodrop.errors import NodropError, TrialFailed
 from nodrop.testbed.hosts.api import Link
 from nodrop.testbed.hosts.journal import DiskJournal
-from nodrop.testbed.images.image import list_images, resolve_bits
+from nodrop.testbed.images.image_cache import list_images
 from nodrop.testbed.images.image_tree import Bits
+from nodrop.testbed.images.sut_bits import resolve_bits
 from nodrop.testbed.labs.netns import NetnsLab
 from nodrop.testbed.setups.api import Limits
 from nodrop.testbed.setups.bare import Bare

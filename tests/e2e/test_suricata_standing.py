@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodrop.testbed.hosts.journal import DiskJournal
-from nodrop.testbed.images.image import resolve_bits
+from nodrop.testbed.images.sut_bits import resolve_bits
 from nodrop.testbed.labs.netns import NetnsLab
 from nodrop.testbed.load.replay import Replay
 from nodrop.testbed.setups.api import Limits

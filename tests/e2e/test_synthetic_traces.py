@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodrop.testbed.hosts.node import find_node_binary
-from nodrop.testbed.images.image import resolve_bits
+from nodrop.testbed.images.sut_bits import resolve_bits
 
 RULES = """
 alert tcp $EXTERNAL_NET any -> $HOME_NET 8080 (msg:"1"; flow:established,to_server; \

@@ -10,7 +10,7 @@ import pytest
 
 from nodrop.errors import NotReady
 from nodrop.measure.plan import Progress
-from nodrop.testbed.images.image import list_images
+from nodrop.testbed.images.image_cache import list_images
 from tests.e2e.conftest import Run
 
 SHORT = "load.speed=60"

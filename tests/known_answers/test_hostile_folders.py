@@ -20,7 +20,7 @@ from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.writer import RunWriter
-from nodrop.testbed.images.image import list_images, unusable_images
+from nodrop.testbed.images.image_cache import list_images, unusable_images
 from nodrop.testbed.load.tcpreplay import Tcpreplay
 from nodrop.testbed.suts.suricata.sut import plain_rules
 from nodrop.untrusted import json_text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodrop.results.trial import TrialRecord
-from nodrop.testbed.images.image import list_images
+from nodrop.testbed.images.image_cache import list_images
 from tests.depth import depth
 from tests.e2e.conftest import SURICATA, WHOLE_TRACE, Run, closes
 

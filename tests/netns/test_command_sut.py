@@ -22,7 +22,7 @@ from nodrop.measure.plan import Progress
 from nodrop.testbed.hosts.api import Link
 from nodrop.testbed.hosts.journal import DiskJournal
 from nodrop.testbed.hosts.local import run_command
-from nodrop.testbed.images.image import resolve_bits
+from nodrop.testbed.images.sut_bits import resolve_bits
 from nodrop.testbed.labs.netns import NetnsLab
 from nodrop.testbed.setups.api import Limits
 from nodrop.testbed.setups.bare import Bare

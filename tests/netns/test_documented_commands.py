@@ -21,7 +21,7 @@ import typer
 
 from nodrop.cli import main
 from nodrop.cli.lab import NODE_JOBS
-from nodrop.testbed.images.image import list_images
+from nodrop.testbed.images.image_cache import list_images
 from tests.depth import depth
 from tests.unit.test_docs import blocks, lines, programs
 

@@ -15,7 +15,7 @@ from nodrop.cli.main import exit_code
 from nodrop.errors import NotReady
 from nodrop.measure.plan import Progress
 from nodrop.results.rundir import open_run
-from nodrop.testbed.images.image import resolve_bits
+from nodrop.testbed.images.sut_bits import resolve_bits
 from nodrop.testbed.labs.nic import ONCE_BACK
 from tests.e2e.conftest import SURICATA, closes, suricata
 from tests.ssh.guests import Guest, emulated, sender_and_guest

@@ -14,7 +14,7 @@ import pytest
 from nodrop.cli.main import exit_code
 from nodrop.errors import LabProblem, NodropError
 from nodrop.measure.plan import Progress
-from nodrop.testbed.images.image import resolve_bits
+from nodrop.testbed.images.sut_bits import resolve_bits
 from tests.e2e.conftest import closes
 from tests.ssh.guests import Guest, emulated, sender_and_guest
 from tests.ssh.pairs import runs_on

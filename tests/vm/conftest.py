@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.testbed.images.image import list_images
+from nodrop.testbed.images.image_cache import list_images
 from nodrop.testbed.setups.api import Limits
 from nodrop.testbed.setups.vm import Vm
 from tests.e2e.conftest import _patience, _root, real_trace, run

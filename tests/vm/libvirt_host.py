@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 
 from nodrop.testbed.images.guest_assets import make_assets
-from nodrop.testbed.images.image import find_image
+from nodrop.testbed.images.image_cache import find_image
 
 T = TypeVar("T")
 PACKAGES = "apt-get install libvirt-daemon libvirt-daemon-driver-qemu python3-libvirt"

@@ -22,7 +22,7 @@ from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from nodrop.testbed.images import guest_assets
 from nodrop.testbed.images.guest_assets import GuestAssets, cpio, make_assets
-from nodrop.testbed.images.image import find_image
+from nodrop.testbed.images.image_cache import find_image
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups import vm
 from tests import described_program

@@ -23,7 +23,7 @@ from nodrop.plugins import build_lab
 from nodrop.testbed.hosts.api import Link
 from nodrop.testbed.hosts.control_groups import SocketLook
 from nodrop.testbed.hosts.journal import DiskJournal
-from nodrop.testbed.images.image import resolve_bits
+from nodrop.testbed.images.sut_bits import resolve_bits
 from nodrop.testbed.setups.api import Limits
 from nodrop.testbed.setups.bare import Bare
 from nodrop.testbed.suts.command import Command

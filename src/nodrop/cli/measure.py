@@ -75,13 +75,9 @@ def _suricata_is_there() -> bool:
     """Makes an image if this host has no Suricata; if that fails, says why."""
     from nodrop.testbed.hosts.packages import installing
     from nodrop.testbed.hosts.rights import in_user_namespace
-    from nodrop.testbed.images.image import (
-        can_build,
-        default_release,
-        ensure_bits,
-        find_bits,
-        image_programs,
-    )
+    from nodrop.testbed.images.bootstrap import can_build, image_programs
+    from nodrop.testbed.images.recipe import default_release
+    from nodrop.testbed.images.sut_bits import ensure_bits, find_bits
 
     if find_bits("suricata"):
         return True

@@ -16,7 +16,7 @@ from nodrop.terminal.arguments import AsJson, Settings, complain, say, say_json
 
 if TYPE_CHECKING:
     from nodrop.calibrate.program import ProgramProof
-    from nodrop.testbed.images.image import Image
+    from nodrop.testbed.images.image_cache import Image
 
 
 Recipe = Annotated[
@@ -48,7 +48,7 @@ def build(
     nodrop image build suricata --release trixie-backports
     nodrop image build suricata --with dpdk
     """
-    from nodrop.testbed.images.image import build_image
+    from nodrop.testbed.images.bootstrap import build_image
 
     _print(build_image(recipe, release=release, variant=variant), as_json)
 
@@ -62,7 +62,7 @@ def ensure(recipe: Recipe, variant: Variant = None, as_json: AsJson = False) -> 
     nodrop image ensure suricata --with dpdk
     nodrop image ensure tcpdump
     """
-    from nodrop.testbed.images.image import ensure_bits
+    from nodrop.testbed.images.sut_bits import ensure_bits
 
     bits = ensure_bits(recipe, variant=variant)
     if as_json:
@@ -80,7 +80,7 @@ def guest(recipe: Recipe, as_json: AsJson = False) -> None:
     nodrop image guest tcpdump
     """
     from nodrop.testbed.images.guest_assets import make_assets
-    from nodrop.testbed.images.image import find_image
+    from nodrop.testbed.images.image_cache import find_image
 
     found = make_assets(find_image(recipe).bits())
     if as_json:
@@ -114,7 +114,7 @@ def import_it(
     nodrop image import rootfs.tar --name snort --program /usr/bin/snort --version 3.1.0
     nodrop image import sensor.tar --name suricata --program /usr/bin/suricata --version 8.0.1
     """
-    from nodrop.testbed.images.image import import_image
+    from nodrop.testbed.images.image_cache import import_image
 
     _print(import_image(rootfs, name=name, program=program, version=version), as_json)
 
@@ -129,7 +129,7 @@ def list_the_images(as_json: AsJson = False) -> None:
     nodrop image list --json
     """
     from nodrop.terminal.console import console, images_table
-    from nodrop.testbed.images.image import default_image, list_images, unusable_images
+    from nodrop.testbed.images.image_cache import default_image, list_images, unusable_images
 
     found = list_images()
     for words in unusable_images():
@@ -155,7 +155,7 @@ def show(
     nodrop image show suricata
     nodrop image show suricata:8 --json
     """
-    from nodrop.testbed.images.image import find_image
+    from nodrop.testbed.images.image_cache import find_image
 
     _print(find_image(name), as_json)
 

@@ -23,7 +23,7 @@ from nodrop.measure.standing import StandingWorld
 from nodrop.measure.transactions.exchange import TransactionsWorld
 from nodrop.testbed.hosts.api import Link, UndoJournal
 from nodrop.testbed.hosts.local import LocalHost
-from nodrop.testbed.images.image import must_be_there
+from nodrop.testbed.images.sut_bits import must_be_there
 from nodrop.tune.applying import tuned
 
 WORLDS: Mapping[str, type[StandingWorld]] = {

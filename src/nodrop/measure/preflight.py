@@ -22,15 +22,10 @@ from nodrop.measure.cells import Cell, Table, port_traces, sender_problems, trac
 from nodrop.measure.plan import Plan
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.node import file_sha256
-from nodrop.testbed.images.image import (
-    default_release,
-    image_programs,
-    must_be_there,
-    recipes,
-    resolve_bits,
-    script_problem,
-)
+from nodrop.testbed.images.bootstrap import image_programs
 from nodrop.testbed.images.image_tree import Bits, first_difference
+from nodrop.testbed.images.recipe import default_release, recipes
+from nodrop.testbed.images.sut_bits import must_be_there, resolve_bits, script_problem
 from nodrop.testbed.labs.api import Lab, Receiving
 from nodrop.testbed.labs.split import split_problems
 from nodrop.testbed.load.api import BetweenStacks, ByProgram, LoadGenerator

@@ -60,7 +60,7 @@ from nodrop.testbed.hosts.journal import living
 from nodrop.testbed.hosts.processes import this_host
 from nodrop.testbed.hosts.relay import RELAY_VARIABLE, Frames, RelayDoor
 from nodrop.testbed.hosts.waiting import looks
-from nodrop.testbed.images.image import take_image
+from nodrop.testbed.images.image_cache import take_image
 from nodrop.untrusted.folder import Folder
 
 WAIT_S = 10.0

@@ -53,7 +53,8 @@ from nodrop.testbed.hosts.processes import OPEN_JOURNALS
 from nodrop.testbed.hosts.relay import Held
 from nodrop.testbed.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
 from nodrop.testbed.hosts.waiting import looks
-from nodrop.testbed.images.image import Image, find_image, resolve_bits
+from nodrop.testbed.images.image_cache import Image, find_image
+from nodrop.testbed.images.sut_bits import resolve_bits
 from nodrop.testbed.labs.api import Checked, Lab, Storage
 from nodrop.untrusted.json_text import NotJson, member, one_line
 

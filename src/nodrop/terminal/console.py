@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nodrop.results.other_records import Certificate, Pace
     from nodrop.results.summary import CellSummary
     from nodrop.stats.interval import Summary
-    from nodrop.testbed.images.image import Image
+    from nodrop.testbed.images.image_cache import Image
     from nodrop.testbed.load.api import Planned
 
 

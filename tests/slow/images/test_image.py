@@ -14,24 +14,26 @@ from nodrop.config.options import INPUTS
 from nodrop.errors import BadInput, LabProblem
 from nodrop.remote.inputs import Copies
 from nodrop.testbed.hosts.node import file_sha256
-from nodrop.testbed.images import image
-from nodrop.testbed.images.image import (
+from nodrop.testbed.images import bootstrap, image_cache, recipe
+from nodrop.testbed.images.apt_sources import one_line_sources
+from nodrop.testbed.images.bootstrap import build_image, upstream_version
+from nodrop.testbed.images.image_cache import (
     Image,
-    build_image,
-    deb_lines,
     dpkg_packages,
-    ensure_bits,
     find_image,
+    images_folder,
     import_image,
     list_images,
-    load_recipe,
+    take_image,
+)
+from nodrop.testbed.images.image_tree import Bits, first_difference
+from nodrop.testbed.images.recipe import deb_lines, load_recipe
+from nodrop.testbed.images.sut_bits import (
+    ensure_bits,
     must_be_there,
     resolve_bits,
     script_problem,
-    take_image,
-    upstream_version,
 )
-from nodrop.testbed.images.image_tree import Bits, first_difference
 
 STATUS = """\
 Package: suricata
@@ -76,18 +78,13 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     source = "deb http://m.example trixie main\ndeb http://s.example trixie-security main\n"
-    sources = list(image_sources(source))
-    monkeypatch.setattr(image, "host_sources", lambda: sources)
-    monkeypatch.setattr(image, "os_release", lambda: DEBIAN)
-    monkeypatch.setattr(image, "_mode", lambda name: "root")
+    sources = list(one_line_sources(source))
+    monkeypatch.setattr(recipe, "host_sources", lambda: sources)
+    for module in (bootstrap, recipe):
+        monkeypatch.setattr(module, "os_release", lambda: DEBIAN)
+    monkeypatch.setattr(bootstrap, "_mode", lambda name: "root")
     monkeypatch.setattr(shutil, "which", which_without_suricata(folder))
     return folder
-
-
-def image_sources(text: str) -> list[object]:
-    from nodrop.testbed.images.image import one_line_sources
-
-    return list(one_line_sources(text))
 
 
 def which_without_suricata(folder: Path) -> object:
@@ -192,7 +189,7 @@ def test_a_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LabProblem, match=r"`mmdebstrap bookworm` failed .*no such suite"):
         build_image("suricata")
     assert list_images() == []
-    assert [path.name for path in (image.images_folder() / "suricata").iterdir()] == [".lock"]
+    assert [path.name for path in (images_folder() / "suricata").iterdir()] == [".lock"]
 
 
 def test_unknown_recipes_and_releases_name_the_known() -> None:
@@ -274,7 +271,7 @@ def test_an_image_chosen_on_another_machine_is_by_its_hash(
 ) -> None:
     old, new = built["7.0.10"], built["8.0.8"]
     # Of a distribution that has no image here: what it takes without a word is another.
-    monkeypatch.setattr(image, "default_release", lambda: "noble")
+    monkeypatch.setattr(image_cache, "default_release", lambda: "noble")
     names = {"suricata": old.sha256, "suricata:7": new.sha256}
     token = INPUTS.set(Copies({}, names))
     try:
@@ -327,7 +324,7 @@ def test_a_normal_user_without_a_range_is_told_what_to_do(monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     with pytest.raises(LabProblem, match=r"needs newuidmap and a range .*XDG_CACHE_HOME"):
-        image._mode("suricata")
+        bootstrap._mode("suricata")
 
 
 def rootfs_tar(folder: Path, files: dict[str, str], link: tuple[str, str] | None = None) -> Path:

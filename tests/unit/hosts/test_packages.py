@@ -10,7 +10,7 @@ import pytest
 from nodrop.cli.measure import _suricata_is_there
 from nodrop.testbed.hosts.packages import DEBIAN, ELSEWHERE, installing
 from nodrop.testbed.hosts.rights import USERNS_VARIABLE
-from nodrop.testbed.images.image import image_programs
+from nodrop.testbed.images.bootstrap import image_programs
 from nodrop.testbed.labs.netns import PROGRAMS
 
 TOOLS = Path(__file__).parents[3] / "tools/system-packages"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.testbed.images.image import (
+from nodrop.testbed.images.apt_sources import (
     AptSource,
     Mirrors,
     deb822_sources,

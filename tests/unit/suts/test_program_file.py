@@ -12,7 +12,7 @@ import pytest
 
 from nodrop.errors import BadInput, LabProblem
 from nodrop.plugins import build_sut
-from nodrop.testbed.images.image import binary_bits
+from nodrop.testbed.images.sut_bits import binary_bits
 from nodrop.testbed.suts.command.description import (
     NoStatement,
     Program,

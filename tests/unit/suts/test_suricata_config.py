@@ -521,7 +521,7 @@ def bits_of(path: Path) -> Any:
 
 
 def test_a_binary_that_is_no_suricata_is_a_problem(tmp_path: Path) -> None:
-    from nodrop.testbed.images.image import binary_bits
+    from nodrop.testbed.images.sut_bits import binary_bits
 
     suricata = Suricata({}, base=tmp_path)
     (problem,) = suricata.problems(binary_bits(Path("/bin/true")))

@@ -35,7 +35,7 @@ class Bits:
 
 PIECE_BYTES = 1 << 20
 NOT_UNPACKED = "dev"
-"""Its nodes are the host's (images/image.py)."""
+"""Its nodes are the host's (images/image_cache.py)."""
 
 Tree = Mapping[str, os.stat_result]
 
@@ -44,7 +44,7 @@ _found_right: dict[tuple[Path, str], Mapping[str, tuple[int, ...]]] = {}
 
 
 def image_tar(rootfs: Path) -> Path:
-    """The tar that an unpacked image of the cache came from (images/image.py)."""
+    """The tar that an unpacked image of the cache came from (images/image_cache.py)."""
     return rootfs.with_name("rootfs.tar")
 
 

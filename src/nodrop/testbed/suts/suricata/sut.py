@@ -26,8 +26,8 @@ from nodrop.ledger.hops import Knobs, Place, socket_ring
 from nodrop.ledger.imbalance import ThreadRole
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.folders import cache_folder
-from nodrop.testbed.images.image import variant_of
 from nodrop.testbed.images.image_tree import Bits
+from nodrop.testbed.images.recipe import variant_of
 from nodrop.testbed.setups.api import Env, Process, ProcessSpec
 from nodrop.testbed.suts.suricata import dpdk, log
 from nodrop.testbed.suts.suricata.capture import CaptureSettings, role
