@@ -102,7 +102,7 @@ class Measure(Options):
     """Between two readings of the host."""
     level_interval_ms: Annotated[int, Field(ge=0, le=1000)] = 4
     """Between two looks at the SUT's capture rings while they are as good as empty; 1 ms while one
-    fills. 0 = none: no level is measured."""
+    fills, unless its looks took more than 1.6 % of a CPU. 0 = none: no level is measured."""
     profile: bool = False
     """Also see which functions of the SUT run, and where its threads wait, while the load is
     offered. It costs the SUT something: compare no profiled trials with others."""

@@ -260,11 +260,11 @@ class _Case:
 
     def _polled(self, filling: Filling, part: float, found: Shares) -> ThreadCause:
         words = (
-            f"thread {self.thread} served {filling.serves_pps:,.0f} packets/s while packets "
+            f"thread {self.thread} served {filling.served_pps:,.0f} packets/s while packets "
             f"waited, of {filling.mean_pps:,.0f}/s that came; it {POLLS}"
         )
         numbers = {
-            "serves_pps": round(filling.serves_pps, 1),
+            "served_pps": round(filling.served_pps, 1),
             "mean_pps": round(filling.mean_pps, 1),
         }
         cause = self._cause(Rule.SATURATED, words, part, found)

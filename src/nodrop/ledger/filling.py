@@ -3,7 +3,8 @@
 From the last moment at which the ring was as good as empty to the last loss, more packets came than
 departed. The difference is told apart: the reader was kept off its CPU (absence), packets cost more
 than this load's usually do (cost), more came at once than usually (burst), or usually more comes
-than is served (overload).
+than is served (overload). The few per cent of a CPU that kernel threads and samplers always take
+are no absence: a reader that lacks them alone is overloaded.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from nodrop.ledger.twin import Gap, Queue
 
 EMPTY = 1 / 32
 """A ring of which less is in use is as good as empty."""
+LEAST_ABSENT = 0.1
+"""A reader kept off its CPU for less than this part of the time in which it serves as many packets
+as its ring holds is not absent."""
 
 
 class Filler(StrEnum):
@@ -58,6 +62,8 @@ class Filling:
     """Packets that came beyond the usual, in the filling that lost most."""
     serves_pps: float
     """Packets of this load that the reader serves per second on its CPU."""
+    served_pps: float
+    """Packets per second that departed while others waited."""
     mean_pps: float
     """Packets per second that came, over the whole load."""
     costliest: Moment | None
@@ -93,6 +99,7 @@ def filling(queue: Queue) -> Filling | None:
         asleep_ratio=asleep_ns / queued_ns if queued_ns else 0.0,
         burst_packets=round(max(0.0, every[worst][Filler.BURST])),
         serves_pps=1e9 / usual_ns,
+        served_pps=sum(gaps[n].left for n in within if gaps[n].queued) * 1e9 / max(1, queued_ns),
         mean_pps=1e9 / mean_ns,
         costliest=_costliest(queue, parts[worst], usual_ns),
     )
@@ -153,17 +160,36 @@ def _told_apart(queue: Queue, part: range, usual_ns: float, mean_ns: float) -> d
     an overload below zero."""
     gaps, absent = queue.service.gaps, queue.service.absent_ns
     found = dict.fromkeys(Filler, 0.0)
+    away_ns = _away_ns(queue, part, queue.slots * usual_ns)
     for n in part:
         gap = gaps[n]
         queued = gap.ns - absent[n] if gap.queued else min(gap.ns, gap.left * usual_ns)
         # Time in which nothing waited is no capacity that was lost, nor used.
         served = queued / usual_ns
         comes = gap.ns / mean_ns
-        found[Filler.ABSENCE] += absent[n] / usual_ns
+        away = away_ns[n] / usual_ns
+        found[Filler.ABSENCE] += away
         found[Filler.COST] += served - gap.left
         found[Filler.BURST] += gap.came - comes
-        found[Filler.OVERLOAD] += comes - served - absent[n] / usual_ns
+        found[Filler.OVERLOAD] += comes - served - away
     return found
+
+
+def _away_ns(queue: Queue, part: range, ring_ns: float) -> dict[int, float]:
+    """Gap → time in which the reader was absent. `ring_ns`: time in which it serves a whole ring."""
+    gaps, absent = queue.service.gaps, queue.service.absent_ns
+    away = dict.fromkeys(part, 0.0)
+    stretch: list[int] = []
+    ns = 0
+    for n in part:
+        stretch.append(n)
+        ns += gaps[n].ns
+        if ns < ring_ns and n != part[-1]:
+            continue
+        if sum(absent[k] for k in stretch) >= LEAST_ABSENT * min(ring_ns, ns):
+            away.update({k: absent[k] for k in stretch})
+        stretch, ns = [], 0
+    return away
 
 
 def _costliest(queue: Queue, part: range, usual_ns: float) -> Moment | None:

@@ -65,6 +65,29 @@ def test_one_filler_alone(
     assert found.asleep_ratio < 0.05
 
 
+@pytest.mark.parametrize(
+    ("every_s", "away_s", "filler"),
+    [
+        (0.025, 0.001, Filler.OVERLOAD),
+        (0.01, 0.0006, Filler.OVERLOAD),
+        (0.03, 0.006, Filler.ABSENCE),
+        (0.01, 0.002, Filler.ABSENCE),
+    ],
+    ids=["4 %", "6 %", "20 %", "20 %, more often"],
+)
+def test_a_few_per_cent_that_a_host_always_takes_are_no_absence(
+    every_s: float, away_s: float, filler: Filler
+) -> None:
+    """At this load the reader would just do with all of its CPU; the ring holds 30 ms of its
+    work."""
+    came = queues.arrivals(EVEN, usual, 10)
+    away = [(n * every_s, n * every_s + away_s) for n in range(int(1 / every_s))]
+    found = filling(queues.queue(came, 600, away=away))
+    assert found is not None
+    assert max(found.parts, key=found.parts.__getitem__) is filler
+    assert found.served_pps == pytest.approx((1 - away_s / every_s) / 50e-6, rel=0.02)
+
+
 def test_half_of_it_kept_off_and_half_of_it_a_burst() -> None:
     packets = sorted([*EVEN, *(0.6 + n * 1e-5 for n in range(160))])
     found = filled(packets, usual, 5, (0.6, 0.64))

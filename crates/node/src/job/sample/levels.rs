@@ -20,6 +20,8 @@ use crate::session::Session;
 const MOVING_NS: u64 = 1_000_000;
 /// A ring of which less is in use is as good as empty.
 const MOVES_FROM: f64 = 1.0 / 32.0;
+/// While a ring moves, looks take no more of a CPU than one part in so many: the reader that is watched may have no other.
+const PART_OF_A_CPU: u64 = 64;
 /// Looks that wait to be written together.
 const MOST_TOGETHER: usize = 1 << 16;
 /// After so many looks, as a power of two, and after as many again, the time between them doubles: an hour has some 300,000.
@@ -101,6 +103,7 @@ impl Levels {
         let cpu_ns = thread_cpu_ns();
         let mut file = Series::create(&self.path, watch.rings())?;
         let (mut looks, mut last_ns, mut longest_ns) = (Vec::new(), None, 0);
+        let (mut used_ns, mut look_ns) = (cpu_ns, 0);
         loop {
             let now_ns = mono_ns();
             if let Err(error) = watch.look(&mut looks) {
@@ -117,7 +120,14 @@ impl Levels {
                 let of = ring.slots.unwrap_or(ring.blocks);
                 look.full as f64 >= MOVES_FROM * of as f64
             });
-            let step_ns = if moves { MOVING_NS } else { self.interval_ns };
+            let now_used_ns = thread_cpu_ns();
+            look_ns = smoothed(look_ns, now_used_ns - used_ns);
+            used_ns = now_used_ns;
+            let step_ns = if moves {
+                (look_ns * PART_OF_A_CPU).clamp(MOVING_NS, self.interval_ns)
+            } else {
+                self.interval_ns
+            };
             let slower = (result.looks >> LOOKS_AT_ONE_PACE).min(10);
             if session.sleep_until(now_ns + (step_ns << slower)) || ended.load(Ordering::Relaxed) {
                 break;
@@ -133,6 +143,14 @@ impl Levels {
         result.cpu_s = (thread_cpu_ns() - cpu_ns) as f64 / 1e9;
         Ok(result)
     }
+}
+
+/// Mean of the last looks' costs, in which the newest weighs an eighth.
+fn smoothed(mean_ns: u64, newest_ns: u64) -> u64 {
+    if mean_ns == 0 {
+        return newest_ns;
+    }
+    (7 * mean_ns + newest_ns) / 8
 }
 
 impl Levels {
