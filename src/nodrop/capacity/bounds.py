@@ -34,6 +34,8 @@ carried."""
 BRIMFUL = 0.97
 """A load that filled its ring further the last time is not called carried: the next trial of it may
 lose."""
+WIDE = 2.0
+"""Bounds further apart than so many times the width that was asked for are worth more trials."""
 LEAST_MARGIN = 0.2
 """Part of the width that was asked for."""
 SPREADS_BELOW = 2.0
@@ -298,6 +300,29 @@ class Bounds:
         likely = [x for x in bad if not self._outvoted(x.value)]
         upper = next(iter(shown or likely), None)
         return Bracket(lower=lower, upper=upper)
+
+    @property
+    def between(self) -> float | None:
+        """Load whose next trials may bring bounds that are proved closer together; None if they are
+        close, if what lies between them was carried once and lost once, or without a level: a ring
+        then hides a small overload."""
+        lower, upper, limit = self.bracket.lower, self.bracket.upper, self.estimate.limit
+        if lower is None or upper is None or limit is None or not self.estimate.by_level:
+            return None
+        low, high = lower.value, upper.value
+        if self.good(low) < self.proofs or high <= low * (1 + WIDE * self._width):
+            return None
+        inside = [x.value for x in self.loads if low < x.value < high]
+        high = min([high, *(v for v in inside if self.bad(v))])
+        most = min(high, limit / (1 + self.below / 2))
+        begun = [v for v in inside if v < most and 0 < self.good(v) < self.needed(v)]
+        if begun:
+            return max(begun)
+        middle = min(math.sqrt(low * high), most)
+        if middle >= low * (1 + self._width / 2):
+            return middle
+        unsure = high < upper.value and not self.good(high) and self.bad(high) < self.proofs
+        return high if unsure else None
 
     def _below_bad(self, tried: Sequence[Load]) -> Sequence[Load]:
         """Loads that can be sent and were carried more than once; all of them if none was."""

@@ -115,6 +115,8 @@ def own(field: MethodInput) -> Ask | None:
             if needed is not None and not any(t.value == needed.value for t in field.tried):
                 return needed
         ask = goal_search.ask()
+        if ask is None and strictest is None:
+            ask = goal_search.narrower()
         if ask is not None:
             return ask
         strictest = strictest or goal_search
@@ -148,6 +150,16 @@ class _Own:
         if below or above or max(bounds.good(need), bounds.bad(need)) >= bounds.proofs:
             return None
         return Ask(value=need, seconds=self._final_s, round=self._round(need))
+
+    def narrower(self) -> Ask | None:
+        """A load between bounds that are proved and still far apart: it is tried until it moves one
+        of them, or its trials contradict each other."""
+        bounds = self._bounds
+        value = None if bounds.keeps_changing or self._mute or self._took_long else bounds.between
+        if value is None:
+            return None
+        ask = self._field.ask(value, self._final_s)
+        return replace(self._long_enough(ask), round=self._round(ask.value))
 
     def last_word(self) -> Ask | None:
         """The load that is carried, if it was not tried lately: a SUT that has changed shows it

@@ -26,6 +26,7 @@ from tests.simulated_sut import (
     searched,
     texts,
 )
+from tests.simulated_worlds import QUEUES, searched_world
 
 
 @pytest.mark.parametrize(
@@ -265,3 +266,17 @@ def test_no_load_is_carried_whose_last_trial_left_no_room_in_the_ring(slower: fl
         of_load = [tried(record) for record in done if record.run in lower.runs]
         assert (of_load[-1].excess(0.0) or 0.0) <= 0.97
         assert lower.value <= 1.01 * sut.capacity(len(done))
+
+
+@pytest.mark.parametrize(
+    ("world", "close"),
+    [("ring: 2 % noise", 0.9), ("ring: a core shared with others", 0.45), ("ring: thefts", 0.9)],
+)
+def test_trials_that_are_left_bring_proved_bounds_together(world: str, close: float) -> None:
+    """As a first search has 150 s: without that step 84, 30 and 80 % of the bounds are at most 10 %
+    apart, of 60 to 200 searches."""
+    found = []
+    for seed in range(1, 31):
+        ndr = searched_world(replace(QUEUES[world], search={"budget_s": 150.0}), seed).ndr
+        found.append(ndr.lower and ndr.upper and ndr.upper.value <= 1.1 * ndr.lower.value)
+    assert sum(map(bool, found)) >= close * len(found)
