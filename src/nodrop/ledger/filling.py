@@ -176,7 +176,10 @@ def _told_apart(queue: Queue, part: range, usual_ns: float, mean_ns: float) -> d
 
 
 def _away_ns(queue: Queue, part: range, ring_ns: float) -> dict[int, float]:
-    """Gap → time in which the reader was absent. `ring_ns`: time in which it serves a whole ring."""
+    """Gap → time in which the reader was absent.
+
+    `ring_ns`: time in which it serves a whole ring.
+    """
     gaps, absent = queue.service.gaps, queue.service.absent_ns
     away = dict.fromkeys(part, 0.0)
     stretch: list[int] = []
