@@ -160,14 +160,16 @@ class _Cell:
             return [self._of_rounds(goal) for goal in self._search.goals]
         found: dict[float, Answer] = {}
         bounds: Bounds | None = None
+        changes = True
         for goal in sorted(self._search.goals):
             bounds = Bounds(self._every, goal, self._search, bounds)
-            found[goal] = self._by_own(bounds)
+            # A load that is carried without loss is carried for each goal.
+            changes = changes and (bounds.keeps_changing or slows(self._trials, goal))
+            found[goal] = self._by_own(bounds, changes)
         return [found[goal] for goal in self._search.goals]
 
-    def _by_own(self, bounds: Bounds) -> Answer:
+    def _by_own(self, bounds: Bounds, changes: bool) -> Answer:
         bracket = bounds.bracket
-        changes = bounds.keeps_changing or slows(self._trials, bounds.goal)
         if changes:
             bracket = replace(bracket, lower=None)
         of_starts = [bounds.of_start(trials) for trials in self._trials]

@@ -171,9 +171,9 @@ class Estimate:
     @cached_property
     def limit(self) -> float | None:
         """The likeliest; None if no trial says anything of it."""
-        if self.by_level:
-            return median(self._close) if self._close else None
-        found = knee(self.limits, self._search.exceed_ratio)
+        if self.by_level and self._close:
+            return median(self._close)
+        found = None if self.by_level else knee(self.limits, self._search.exceed_ratio)
         if found is not None:
             return found.estimate
         far = [s.at for s in self.sights if s.at is not None]
