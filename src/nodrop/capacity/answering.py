@@ -160,15 +160,18 @@ class _Cell:
             return [self._of_rounds(goal) for goal in self._search.goals]
         found: dict[float, Answer] = {}
         bounds: Bounds | None = None
-        changes = True
+        changes, least = True, 0.0
         for goal in sorted(self._search.goals):
             bounds = Bounds(self._every, goal, self._search, bounds)
             # A load that is carried without loss is carried for each goal.
             changes = changes and (bounds.keeps_changing or slows(self._trials, goal))
-            found[goal] = self._by_own(bounds, changes)
+            found[goal] = self._by_own(bounds, changes, least)
+            lower = found[goal].lower
+            least = least if lower is None else lower.value
         return [found[goal] for goal in self._search.goals]
 
-    def _by_own(self, bounds: Bounds, changes: bool) -> Answer:
+    def _by_own(self, bounds: Bounds, changes: bool, least: float) -> Answer:
+        """`least`: the load that is carried for a stricter goal."""
         bracket = bounds.bracket
         if changes:
             bracket = replace(bracket, lower=None)
@@ -178,9 +181,9 @@ class _Cell:
             for number, of_start in zip(self._numbers, of_starts, strict=True)
         )
         _, worse = (None if changes else apart(rounds)) or (None, None)
-        least = math.inf if bracket.lower is None else bracket.lower.value
+        most = math.inf if bracket.lower is None else bracket.lower.value
         # Its own trials need not prove it: what all of them prove counts, if it is less.
-        if worse is not None and worse.lower is not None and worse.lower.value <= least:
+        if worse is not None and worse.lower is not None and least <= worse.lower.value <= most:
             bracket = of_starts[rounds.index(worse)]
         return self._answer(bounds.goal, rounds, self._every, bracket, bounds.estimate, changes)
 

@@ -16,7 +16,7 @@ from tests.simulated_sut import SimulatedSut, controller, run, searched, texts
 from tests.simulated_worlds import WORLDS, searched_world
 
 
-@pytest.mark.parametrize("seeds", [range(101, 103), depth(range(103, 107))], ids=str)
+@pytest.mark.parametrize("seeds", [range(1, 3), range(101, 103), depth(range(103, 107))], ids=str)
 @pytest.mark.parametrize("world", WORLDS)
 def test_no_answer_without_loss_is_false_and_none_is_above_the_partial_drop_rate(
     world: str, seeds: range
