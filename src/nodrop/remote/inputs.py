@@ -10,35 +10,12 @@ from pathlib import Path
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.options import INPUTS, Inputs
-from nodrop.errors import LabProblem
 from nodrop.measure.plan import Plan
-from nodrop.testbed.hosts.node import file_sha256
-from nodrop.testbed.hosts.ssh import FOUND, SshHost, file_timeout_s
+from nodrop.testbed.hosts.content_store import ContentStore, Taking
+from nodrop.testbed.hosts.ssh import SshHost
 
 FILES_FOLDER = "/var/lib/nodrop/files"
 """On the host: root's, and no one else reads them; a folder below it for each content hash."""
-LOOK = f"""\
-[ "$(sha256sum 2>/dev/null <"$1/$2/$3")" = "$2  -" ] && echo {FOUND} || :
-"""
-TAKE = """\
-set -eu
-umask 022
-mkdir -p "$1"
-chmod 700 "$1"
-case "$(stat -c %u:%a "${1%/*}")" in
-0:7[0145][0145]) ;;
-*) echo "${1%/*} is not root's alone" >&2; exit 1 ;;
-esac
-mkdir -p "$1/$2"
-new=$(mktemp "$1/$2/.begun.XXXXXX")
-trap 'rm -f "$new"' EXIT
-trap 'exit 1' HUP TERM
-cat >"$new"
-[ "$(sha256sum <"$new")" = "$2  -" ] || { echo "it did not arrive whole" >&2; exit 1; }
-chmod 644 "$new"
-mv -f "$new" "$1/$2/$3"
-"""
-"""$1: the folder, $2: the hash, $3: the name of what comes by stdin."""
 
 
 @dataclass(slots=True)
@@ -105,14 +82,5 @@ def copied(host: SshHost, files: Mapping[str, Path]) -> Mapping[str, str]:
     return {written: copy_of(host, path) for written, path in files.items()}
 
 
-def copy_of(host: SshHost, path: Path) -> str:
-    words = ["nodrop", FILES_FOLDER, file_sha256(path), path.name]
-    timeout_s = file_timeout_s(path.stat().st_size)
-    look = host.run(["sh", "-c", LOOK, *words], timeout_s=timeout_s)
-    if FOUND not in look.stdout:
-        with path.open("rb") as content:
-            done = host.copied(["sh", "-c", TAKE, *words], content, path.name)
-        if done.returncode != 0:
-            said = " ".join((done.stderr or done.stdout).split())
-            raise LabProblem(f"{host.name}: {path.name} cannot be copied there: {said}")
-    return "/".join(words[1:])
+def copy_of(host: Taking, path: Path) -> str:
+    return ContentStore(host, FILES_FOLDER, mode="700").put_file(path).path

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from nodrop.errors import LabProblem
 from nodrop.measure.controllers.blocks import TrialInput
-from nodrop.remote.upload import placed, said_first
+from nodrop.remote.upload import placed
 from nodrop.results.layout import RUNS, files_of_trial, safe_name, write_json
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import plan_sha256
@@ -262,7 +262,8 @@ def undone_on(host: SshHost, *, everything: bool) -> Sequence[UndoReport]:
             for said in decode(done.stdout)
         ]
     except (NotJson, KeyError, TypeError):
-        raise LabProblem(f"{host.name}: cannot undo there: {said_first(done)}") from None
+        words = one_line(done.stderr or done.stdout) or f"status {done.returncode}"
+        raise LabProblem(f"{host.name}: cannot undo there: {words}") from None
 
 
 def main() -> None:

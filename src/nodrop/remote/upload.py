@@ -6,26 +6,19 @@ They lie in /var/lib/nodrop/control/SHA256, root's, and are run by the host's ow
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import io
-import os
 import platform
 import re
 import sys
-import tarfile
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import IO
 
 import nodrop
 from nodrop import plugins
 from nodrop.errors import LabProblem, NodropError
-from nodrop.testbed.hosts.api import Completed
-from nodrop.testbed.hosts.node import ENVIRONMENT, PROGRAM, file_sha256, find_node_binary
-from nodrop.testbed.hosts.ssh import FOUND, SshHost
+from nodrop.testbed.hosts.content_store import ContentStore
+from nodrop.testbed.hosts.node import ENVIRONMENT, PROGRAM, find_node_binary
+from nodrop.testbed.hosts.ssh import SshHost
 
 CONTROL_FOLDER = "/var/lib/nodrop/control"
 """On the host: root's, one folder below it for each content hash."""
@@ -33,38 +26,8 @@ NEEDED = ("pydantic", "pyyaml", "docker")
 """To measure. Controllers and reports, and their statistics, stay where the user is."""
 MEASURE = ("controller", "knob", "lab", "load", "setup", "sut")
 """Kinds of plugins that a measurement is made of: their packages go along."""
-SUMS = "SHA256SUMS"
 LEFT_OUT = {"__pycache__", "tests", "testing"}
 LOOK_TIMEOUT_S = 60.0
-LOOK = f"""\
-cd "$1/$2" 2>/dev/null || exit 0
-[ "$(sha256sum <{SUMS})" = "$2  -" ] && sha256sum --check --quiet {SUMS} >/dev/null 2>&1 || exit 0
-echo {FOUND}
-"""
-COPY = f"""\
-set -eu
-umask 022
-mkdir -p "$1"
-for folder in "${{1%/*}}" "$1"; do
-  case "$(stat -c %u:%a "$folder")" in
-  0:7[0145][0145]) ;;
-  *) echo "$folder is not root's alone" >&2; exit 1 ;;
-  esac
-done
-new=$(mktemp -d "$1/.begun.XXXXXX")
-trap 'rm -rf "$new"' EXIT
-trap 'exit 1' HUP TERM
-tar -xz --no-same-owner -f - -C "$new"
-cd "$new"
-[ "$(sha256sum <{SUMS})" = "$2  -" ] && sha256sum --check --quiet {SUMS} >&2 || {{
-  echo "it did not arrive whole" >&2
-  exit 1
-}}
-chmod 755 "$new"
-rm -rf "${{1:?}}/$2"
-mv -T "$new" "$1/$2"
-"""
-"""$1: the folder, $2: the hash of its list of hashes. A folder has its name once it is whole."""
 WHICH_PYTHON = """\
 for name in "python$1" python3; do
   path=$(command -v "$name") || continue
@@ -82,19 +45,7 @@ def placed(host: SshHost, *, machines: Sequence[str] = ()) -> list[str]:
     it is not there. `machines`: of other hosts, whose node it needs."""
     python = _python(host)
     files = dict(_files({*machines} - {host.machine}))
-    sums = "".join(f"{_sha256(content)}  {name}\n" for name, content in sorted(files.items()))
-    digest = hashlib.sha256(sums.encode()).hexdigest()
-    words = ["nodrop", CONTROL_FOLDER, digest]
-    look = host.run(["sh", "-c", LOOK, *words], timeout_s=LOOK_TIMEOUT_S)
-    if FOUND not in look.stdout:
-        with tempfile.TemporaryFile() as packed:
-            _pack({**files, SUMS: sums.encode()}, packed)
-            done = host.copied(["sh", "-c", COPY, *words], packed, "nodrop")
-        if done.returncode != 0:
-            raise LabProblem(
-                f"{host.name}: nodrop cannot be copied to {CONTROL_FOLDER}: {said_first(done)}"
-            )
-    where = f"{CONTROL_FOLDER}/{digest}"
+    where = ContentStore(host, CONTROL_FOLDER).put_tree(files, shown="nodrop").path
     variables = {
         # Whatever a login there sets: testbed/labs/far_hosts.py looks for what it leaves in these.
         "HOME": "/root",
@@ -127,34 +78,6 @@ def _python(host: SshHost) -> str:
         f"{there or 'no python3'}",
         hint=f"install the package python{wanted}, or run nodrop here with a version that it has",
     )
-
-
-def said_first(done: Completed) -> str:
-    """The first line that a program complains of, or the line about a full disk: further lines are
-    of the same kind."""
-    lines = (done.stderr or done.stdout).strip().splitlines()
-    full = (line for line in lines if os.strerror(errno.ENOSPC) in line)
-    return next(full, lines[0]).strip() if lines else f"status {done.returncode}"
-
-
-def _pack(files: Mapping[str, Path | bytes], into: IO[bytes]) -> None:
-    with tarfile.open(fileobj=into, mode="w:gz", compresslevel=1) as tar:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            if isinstance(content, Path):
-                entry.size, entry.mode = content.stat().st_size, content.stat().st_mode & 0o755
-                with content.open("rb") as file:
-                    tar.addfile(entry, file)
-            else:
-                entry.size, entry.mode = len(content), 0o644
-                tar.addfile(entry, io.BytesIO(content))
-    into.seek(0)
-
-
-def _sha256(content: Path | bytes) -> str:
-    if isinstance(content, Path):
-        return file_sha256(content)
-    return hashlib.sha256(content).hexdigest()
 
 
 def _files(machines: set[str]) -> Iterator[tuple[str, Path | bytes]]:

@@ -12,12 +12,12 @@ from typing import IO, Any, Literal, Self
 
 from nodrop.errors import LabProblem
 from nodrop.testbed.hosts.api import AS_OURS, Completed, SpawnRequest
+from nodrop.testbed.hosts.content_store import ContentStore
 from nodrop.testbed.hosts.local import LABEL_VARIABLE
 from nodrop.testbed.hosts.node import (
     PROGRAM,
     ClockFix,
     NodeProcess,
-    file_sha256,
     find_node_binary,
     start_child,
     start_job,
@@ -46,32 +46,6 @@ BECOMING: Mapping[Become | None, tuple[str, ...]] = {
     None: (),
     "sudo": ("sudo", "--non-interactive", "--"),
 }
-FOUND = "there"
-LOOK = f"""\
-f=$1/$2/{PROGRAM}
-[ -f "$f" ] && [ "$(sha256sum <"$f")" = "$2  -" ] || exit 0
-echo {FOUND}
-"""
-COPY = f"""\
-set -eu
-umask 022
-mkdir -p "$1/$2"
-for folder in "${{1%/*}}" "$1" "$1/$2"; do
-  case "$(stat -c %u:%a "$folder")" in
-  0:7[0145][0145]) ;;
-  *) echo "$folder is not root's alone" >&2; exit 1 ;;
-  esac
-done
-find "$1" -name '.begun.*' -mmin +10 -delete
-new=$(mktemp "$1/$2/.begun.XXXXXX")
-trap 'rm -f "$new"' EXIT
-trap 'exit 1' HUP TERM
-cat >"$new"
-[ "$(sha256sum <"$new")" = "$2  -" ] || {{ echo "it did not arrive whole" >&2; exit 1; }}
-chmod 755 "$new"
-mv -f "$new" "$1/$2/{PROGRAM}"
-"""
-"""$1: the folder, $2: the hash of what comes by stdin. A file has its name once it is whole."""
 TAKE = """\
 set -eu
 umask 077
@@ -338,17 +312,10 @@ class SshHost(Probed):
 
     def _installed(self, binary: Path) -> str:
         """The path of the node on the host: what has this hash, copied if it is not there."""
-        digest = file_sha256(binary)
-        words = ["nodrop", NODE_FOLDER, digest]
-        look = self._as_root(["sh", "-c", LOOK, *words], timeout_s=COMMAND_TIMEOUT_S)
-        self.node_copied = FOUND not in look.stdout
-        if self.node_copied:
-            with binary.open("rb") as file:
-                done = self.copied(["sh", "-c", COPY, *words], file, PROGRAM)
-            if done.returncode != 0:
-                said = " ".join((done.stderr or done.stdout).split())
-                raise LabProblem(f"{self.name}: the node cannot be copied to {NODE_FOLDER}: {said}")
-        return f"{NODE_FOLDER}/{digest}/{PROGRAM}"
+        store = ContentStore(self, NODE_FOLDER)
+        placed = store.put_file(binary, name=PROGRAM, mode="755", shown="the node")
+        self.node_copied = placed.copied
+        return placed.path
 
     def _must_run(self) -> None:
         """`noexec`, a missing C library and another machine show at once, and with their words."""
