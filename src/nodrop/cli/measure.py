@@ -78,13 +78,15 @@ def _suricata_is_there() -> bool:
     from nodrop.testbed.images.bootstrap import can_build, image_programs
     from nodrop.testbed.images.recipe import default_release
     from nodrop.testbed.images.sut_bits import ensure_bits, find_bits
+    from nodrop.testbed.labs.netns import PROGRAMS
 
     if find_bits("suricata"):
         return True
     if in_user_namespace():
         return False  # there it begins again: it has tried, and said so
     if not can_build("suricata"):
-        line = installing(image_programs() if default_release() else {"suricata"})
+        suricata = image_programs() if default_release() else {"suricata"}
+        line = installing({*PROGRAMS, *suricata})
         install = f"; {line}, then `nodrop demo`, measures one" if line else ""
         say(f"no Suricata is here, so the demo measures nodrop's own sink{install}")
         return False

@@ -151,8 +151,10 @@ def prove(
         both = proving.together([one for one in found if one.knob in names], effect)
         notes += [f"those together: {words}" for words in run.notes]
         notes.append(f"report of those together: {second / 'report' / 'index.html'}")
-    if all(record.outcome == "void" for record in records if record.cell["cell"] == BASE_NAME):
-        say(f"every trial without a knob is void: see {directory}")
+    without = [record for record in records if record.cell["cell"] == BASE_NAME]
+    if all(record.outcome == "void" for record in without):
+        why = "is void" if without else "is missing: the budget held none; try --window busiest"
+        say(f"every trial without a knob {why}: see {directory}")
         return 1
     found = [one.model_copy(update={"setting": setting_of[one.knob]}) for one in found]
     answer = proving.proved(found, both, notes)

@@ -113,6 +113,9 @@ class CaptureLevels:
                     known = self._spells.pop(inodes, [])
                     self._spells[inodes] = busiest([*known, spell_of(spell["real_ns"], queues)])
                     self._forecasts[inodes] = headroom(self._spells[inodes])
+            if one.dropped_now and (looked := inodes & self._interval.keys()):
+                # Looks may come between: a ring of few blocks fills and empties within a ms.
+                self._take(min(looked), Peak(1.0, seen["mono_ns"]))
         self._new.clear()
         while len(self._spells) > MOST_CAPTURES:
             self._forecasts.pop(gone := next(iter(self._spells)))

@@ -181,3 +181,19 @@ def test_a_share(text: str, value: float) -> None:
 def test_no_share(text: str) -> None:
     with pytest.raises(BadInput, match="--x"):
         share("--x", text)
+
+
+@pytest.mark.parametrize("lost", [1, 345, 796])
+def test_a_ring_that_lost_packets_was_full_whatever_the_looks_saw(lost: int) -> None:
+    """Seen: tcpdump -B 64 lost 345 to 796 packets a second at "level 0 %", so that
+    --fail-above-level never failed."""
+    watch = Watch()
+    watch.look(seen(0))
+    lossy, after = (
+        watch.look(seen(1, packets=9_000, lost=lost)),
+        watch.look(seen(2, packets=9_900, lost=lost)),
+    )
+    assert lossy and after
+    [one], [other] = written(lossy).captures, written(after).captures
+    assert one.level and other.level
+    assert (one.level.ratio, other.level.ratio, other.level.highest_ratio) == (1.0, 0.0, 1.0)
