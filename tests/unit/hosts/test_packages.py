@@ -87,7 +87,7 @@ def test_a_demo_without_suricata_says_what_would_bring_one(
     assert _suricata_is_there() is False
     said = " ".join(capsys.readouterr().out.split())
     assert "so the demo measures nodrop's own sink" in said
-    assert "apt-get install --no-install-recommends mmdebstrap" in said
+    assert "apt-get install --no-install-recommends iproute2 mmdebstrap" in said
 
 
 def test_a_demo_that_begins_again_in_its_namespace_makes_no_second_image(

@@ -26,6 +26,8 @@ UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--mount")
 ALL_USERS = ("--map-auto",)
 """The ids that this user has in /etc/subuid as well, by newuidmap: tcpdump gives up root, and can
 do that only where there is another user."""
+MASKED = "ro,nosuid,nodev,noexec"
+"""Flags of a container's own /sys: no other is given to a namespace within it."""
 TRY_TIMEOUT_S = 10.0
 SYSCTLS = {
     "kernel/unprivileged_userns_clone": "0",
@@ -84,11 +86,12 @@ def user_namespace_command() -> tuple[str, ...]:
     """The command that makes one here, with all ids of this user if it has several."""
     if shutil.which(UNSHARE[0]) is None:
         raise NotReady("program unshare is missing", hint="install util-linux, or run as root")
-    # Tried, not guessed from settings: security modules and containers have other ways to refuse.
+    # Tried, not guessed from settings: security modules and containers have other ways to refuse,
+    # and one that masks /sys refuses the /sys of each namespace.
     for unshare in ((*UNSHARE, *ALL_USERS), UNSHARE):
         try:
             tried = subprocess.run(
-                [*unshare, "--", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
+                [*unshare, "--", "mount", "-t", "sysfs", "-o", MASKED, "sysfs", "/mnt"],
                 capture_output=True,
                 text=True,
                 timeout=TRY_TIMEOUT_S,
