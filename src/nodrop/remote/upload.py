@@ -27,7 +27,7 @@ NEEDED = ("pydantic", "pyyaml", "docker")
 MEASURE = ("controller", "knob", "lab", "load", "setup", "sut")
 """Kinds of plugins that a measurement is made of: their packages go along."""
 LEFT_OUT = {"__pycache__", "tests", "testing"}
-LOOK_TIMEOUT_S = 60.0
+WHICH_TIMEOUT_S = 60.0
 WHICH_PYTHON = """\
 for name in "python$1" python3; do
   path=$(command -v "$name") || continue
@@ -67,7 +67,7 @@ def _python(host: SshHost) -> str:
     wanted = f"{sys.version_info.major}.{sys.version_info.minor}"
     machine = platform.machine()
     asked = ["sh", "-c", WHICH_PYTHON, "nodrop", wanted, machine]
-    done = host.run(asked, timeout_s=LOOK_TIMEOUT_S, check=False)
+    done = host.run(asked, timeout_s=WHICH_TIMEOUT_S, check=False)
     found = [words for line in done.stdout.splitlines() if len(words := line.split()) == 3]
     for path, version, its in found:
         if (version, its) == (wanted, machine):

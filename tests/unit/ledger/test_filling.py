@@ -78,7 +78,7 @@ def test_one_filler_alone(
 def test_a_few_per_cent_that_a_host_always_takes_are_no_absence(
     every_s: float, away_s: float, filler: Filler
 ) -> None:
-    """At this load the reader would just do with all of its CPU; the ring holds 30 ms of its
+    """The load is just what the reader serves with all of its CPU; the ring holds 30 ms of its
     work."""
     came = queues.arrivals(EVEN, usual, 10)
     away = [(n * every_s, n * every_s + away_s) for n in range(int(1 / every_s))]

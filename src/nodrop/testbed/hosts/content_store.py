@@ -24,7 +24,7 @@ them, for it is hashed there."""
 LONGEST_COMPLAINT = 500
 FOUND = "there"
 SUMS = "SHA256SUMS"
-"""In a tree: the list of its hashes, whose hash is the tree's."""
+"""List of the hashes of a tree's files; its own hash is the tree's."""
 LOOK_AT_FILE = f"""\
 [ "$(sha256sum 2>/dev/null <"$1/$2/$4")" = "$2  -" ] && echo {FOUND} || :
 """

@@ -59,7 +59,7 @@ class Image:
         return f"{self.name}:{self.version}"
 
     def is_called(self, tag: str) -> bool:
-        """By its release, or by its version or the first numbers of it."""
+        """Whether `tag` is its release, its version or the first numbers of its version."""
         return tag == self.release or f"{self.version}.".startswith(f"{tag}.")
 
     def bits(self) -> Bits:
@@ -126,8 +126,9 @@ def images_folder() -> Path:
 
 
 def find_image(name: str) -> Image:
-    """By recipe name (its default), as NAME:VERSION or NAME:RELEASE (the newest of these), or by
-    the beginning of a sha256. A version may be cut after a number: suricata:8."""
+    """The image called NAME (the recipe's default), NAME:VERSION or NAME:RELEASE (the newest of
+    these), or by the beginning of its sha256. A version may be cut after a number: suricata:8.
+    BadInput if there is none."""
     if found := _found(name):
         return found
     raise BadInput(f"no image {name}", hint="run `nodrop image list`")

@@ -35,7 +35,7 @@ class Bits:
 
 PIECE_BYTES = 1 << 20
 NOT_UNPACKED = "dev"
-"""Its nodes are the host's (images/image_cache.py)."""
+"""Folder of device nodes, which are the host's (images/image_cache.py)."""
 
 Tree = Mapping[str, os.stat_result]
 

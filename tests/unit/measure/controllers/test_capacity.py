@@ -270,11 +270,11 @@ def test_no_load_is_carried_whose_last_trial_left_no_room_in_the_ring(slower: fl
 
 @pytest.mark.parametrize(
     ("world", "close"),
-    [("ring: 2 % noise", 0.9), ("ring: a core shared with others", 0.45), ("ring: thefts", 0.9)],
+    [("ring: 2 % noise", 0.9), ("ring: a core shared with others", 0.65), ("ring: thefts", 0.9)],
 )
 def test_trials_that_are_left_bring_proved_bounds_together(world: str, close: float) -> None:
-    """A budget of 150 s, as a first search has: without that step 84, 30 and 80 % of the bounds are
-    at most 10 % apart, in 60 to 200 searches."""
+    """A budget of 150 s, as a first search has: without that step 83, 50 and 67 % of the bounds are
+    at most 10 % apart."""
     found = []
     for seed in range(1, 31):
         ndr = searched_world(replace(QUEUES[world], search={"budget_s": 150.0}), seed).ndr
