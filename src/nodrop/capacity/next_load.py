@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nodrop.capacity.bounds import Bounds
-from nodrop.capacity.tried import CEILING, NEAR, Load, Tried, loads
+from nodrop.capacity.tried import CEILING, MOST_MISSED, NEAR, Load, Tried, loads
 from nodrop.config.search import Search
 from nodrop.results.trial import Ramp
 
@@ -310,10 +310,19 @@ class _Own:
             return self._field.ask(high, self._final_s)
         return self._field.ask(low, self._final_s) if asks_low else None
 
-    def _proof_of(self, value: float) -> Ask | None:
-        if self._bounds.good(value) >= self._bounds.needed(value):
-            return None
-        return self._field.ask(value, self._final_s)
+    def _proof_of(self, highest: float) -> Ask | None:
+        """Highest load that can be sent, until it is proved; a lower one if its trials refute it,
+        and not by a single one."""
+        bounds, ask = self._bounds, self._field.ask(highest, self._final_s)
+        while bounds.refuted(ask.value) and not (
+            bounds.bad(ask.value) == 1 and bounds.good(ask.value) < 1 / MOST_MISSED - 1
+        ):
+            lower = self._field.ask(ask.value / (1 + self._search.relative_width), self._final_s)
+            if lower.value >= ask.value:
+                return None
+            ask = lower
+        proved = bounds.good(ask.value) >= bounds.needed(ask.value)
+        return None if proved and not bounds.refuted(ask.value) else ask
 
 
 def _step(good: Load) -> float:

@@ -264,3 +264,16 @@ def test_a_load_that_shows_no_limit_is_not_tried_again_and_again(times: float, l
         tried_at(ask.value, lost if ask.value > 2.6 * times else 0.0)
     again = [value for value in asked if value > 2.6 * times]
     assert all(again.count(value) <= 3 for value in again), asked
+
+
+@pytest.mark.parametrize("lossy", [(8,), (12,), (13,), (4, 6, 8), (12, 13)])
+def test_a_loss_while_the_highest_load_is_proved_leaves_a_figure(lossy: tuple[int, ...]) -> None:
+    sut = SimulatedSut(
+        capacity=19.4,
+        sender_most=19.0,
+        cpu_ratio=0.5,
+        drift=lambda index: 0.9 if index in lossy else 1.0,
+    )
+    answer = searched(sut, budget_s=120)[0.0]
+    assert answer.limited_by == "generator"
+    assert answer.lower is not None and answer.lower.value >= 17
