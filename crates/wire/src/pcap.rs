@@ -134,13 +134,11 @@ impl<'a> PcapReader<'a> {
             Lengths::LesserIsCaptured if first > second => (second, first),
             _ => (first, second),
         };
-        if captured > MAX_CAPTURED_BYTES {
+        if let Some(what) = self.no_record(captured) {
             return Err(CaptureError::Corrupt {
                 packet,
                 offset: self.offset,
-                what: format!(
-                    "a captured length of {captured} bytes (at most {MAX_CAPTURED_BYTES})"
-                ),
+                what,
             });
         }
         let begin = self.offset + self.record_header_bytes;
@@ -170,6 +168,26 @@ impl<'a> PcapReader<'a> {
         self.packet = packet;
         self.offset = begin + frame.len();
         Ok(Some(record))
+    }
+
+    /// Reason why no record begins here.
+    fn no_record(&self, captured: u32) -> Option<String> {
+        let (here, rest) = self.bytes[self.offset..].split_at(self.record_header_bytes);
+        // The header of a file, read as that of a record, has the time zone for a length.
+        if here[..4] == self.bytes[..4] && (captured == 0 || captured > MAX_CAPTURED_BYTES) {
+            return Some("another capture file begins here; mergecap joins files".into());
+        }
+        if captured > MAX_CAPTURED_BYTES {
+            return Some(format!(
+                "a captured length of {captured} bytes (at most {MAX_CAPTURED_BYTES})"
+            ));
+        }
+        // A writer that was killed leaves the room that it had taken ahead.
+        let zeros = here.iter().chain(rest).all(|byte| *byte == 0);
+        zeros.then(|| {
+            let length = here.len() + rest.len();
+            format!("nothing but zeros follow, {length} bytes")
+        })
     }
 
     /// Callers have checked that the bytes are there.
@@ -317,6 +335,38 @@ mod tests {
                 "big {big} nano {nano}"
             );
         }
+    }
+
+    #[test]
+    fn zeros_and_a_second_file_behind_the_last_packet_are_no_packets() {
+        for big in [false, true] {
+            let whole = file(big, false, &[(5, 0, b"first"), (6, 0, b"second")]);
+            for (behind, said) in [
+                (vec![0; 16], "nothing but zeros follow, 16 bytes"),
+                (vec![0; 4_096], "nothing but zeros follow, 4096 bytes"),
+                (
+                    whole.clone(),
+                    "another capture file begins here; mergecap joins files",
+                ),
+            ] {
+                let bytes = [whole.clone(), behind].concat();
+                let found: Vec<_> = Reader::new(&bytes, false).unwrap().collect();
+                assert_eq!(found.len(), 3);
+                assert!(found[..2].iter().all(Result::is_ok));
+                let error = found[2].as_ref().unwrap_err();
+                assert!(error.to_string().ends_with(said), "{error}");
+                assert!(error.is_tolerable());
+            }
+        }
+        // A packet of no bytes at no time, and one behind it.
+        let empty = [0; RECORD_HEADER_BYTES];
+        let bytes = [file(false, false, &[]), empty.to_vec()].concat();
+        let bytes = [
+            bytes,
+            file(false, false, &[(6, 0, b"second")])[24..].to_vec(),
+        ]
+        .concat();
+        assert!(Reader::new(&bytes, false).unwrap().all(|one| one.is_ok()));
     }
 
     #[test]
