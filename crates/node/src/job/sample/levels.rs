@@ -123,13 +123,8 @@ impl Levels {
             let now_used_ns = thread_cpu_ns();
             look_ns = smoothed(look_ns, now_used_ns - used_ns);
             used_ns = now_used_ns;
-            let step_ns = if moves {
-                (look_ns * PART_OF_A_CPU).clamp(MOVING_NS, self.interval_ns)
-            } else {
-                self.interval_ns
-            };
-            let slower = (result.looks >> LOOKS_AT_ONE_PACE).min(10);
-            if session.sleep_until(now_ns + (step_ns << slower)) || ended.load(Ordering::Relaxed) {
+            let step_ns = step_ns(moves, look_ns, self.interval_ns, result.looks);
+            if session.sleep_until(now_ns + step_ns) || ended.load(Ordering::Relaxed) {
                 break;
             }
         }
@@ -143,6 +138,17 @@ impl Levels {
         result.cpu_s = (thread_cpu_ns() - cpu_ns) as f64 / 1e9;
         Ok(result)
     }
+}
+
+/// Time from one look to the next. A ring that moves is looked at as often as the looks' cost allows, and never more seldom than
+/// one that does not.
+fn step_ns(moves: bool, look_ns: u64, interval_ns: u64, looks: u64) -> u64 {
+    let step_ns = if moves {
+        (look_ns * PART_OF_A_CPU).clamp(MOVING_NS, interval_ns)
+    } else {
+        interval_ns
+    };
+    step_ns << (looks >> LOOKS_AT_ONE_PACE).min(10)
 }
 
 /// Mean of the last looks' costs, in which the newest weighs an eighth.
@@ -234,6 +240,34 @@ impl Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn looks_at_a_moving_ring_cost_a_64th_of_a_cpu() {
+        let interval_ns = 4_000_000;
+        for look_ns in [1_000, 15_000, 16_000, 30_000, 62_500] {
+            let step_ns = step_ns(true, look_ns, interval_ns, 100);
+            assert!(64 * look_ns <= step_ns, "{look_ns} ns each {step_ns} ns");
+            assert!(
+                step_ns == MOVING_NS || step_ns == 64 * look_ns,
+                "{step_ns} ns"
+            );
+        }
+        assert_eq!(step_ns(true, 500_000, interval_ns, 100), interval_ns);
+        assert_eq!(step_ns(false, 1_000, interval_ns, 100), interval_ns);
+    }
+
+    #[test]
+    fn looks_of_an_hour_become_fewer() {
+        let at_first_ns = step_ns(true, 1_000, 4_000_000, 65_535);
+        assert_eq!(step_ns(true, 1_000, 4_000_000, 65_536), 2 * at_first_ns);
+        assert_eq!(step_ns(true, 1_000, 4_000_000, 3 << 16), 8 * at_first_ns);
+    }
+
+    #[test]
+    fn one_slow_look_weighs_an_eighth() {
+        assert_eq!(smoothed(0, 30_000), 30_000);
+        assert_eq!(smoothed(30_000, 110_000), 40_000);
+    }
 
     #[test]
     fn a_head_and_one_array_a_look() {
