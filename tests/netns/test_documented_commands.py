@@ -147,6 +147,7 @@ MORE: Mapping[str, Sequence[str]] = {
     "nodrop capacity": SURICATA,
     "nodrop demo": (*SHORT[2:4], "--set", "search.budget_s=10"),
     "nodrop drops --": ("--interval", "500ms", "--for", "1s"),
+    "nodrop drops --port": ("--port", "lo", "--interval", "500ms", "--for", "1s"),
     "nodrop profile": ("--set", "measure.repetitions=1"),
     "nodrop run": ("--set", "measure.repetitions=2"),
     "nodrop tune prove": (*SHORT, "--load", "1", "--most", "12", "--budget", "20s"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from nodrop.audit.audit_answer import AuditAnswer, answer
 from nodrop.audit.reading import here, judged, look, peer_of
 from nodrop.drops.places import DropCause
 from nodrop.drops.watching import DropsInterval, Watch, written
+from nodrop.results.other_records import WatchedInterval
 from nodrop.testbed.hosts.control_groups import SocketLooks
 from tests.netns.made_sensor import Made, made_sensor
 
@@ -173,3 +176,26 @@ def test_each_loss_is_said_by_both(own_sys: bool, packets: int, length: int) -> 
     assert refused.total == packets
     (seen,) = (one for one in audited.findings if one.where.startswith(ports["mtu"]))
     assert seen.says.startswith(f"it refused {packets:,} packets")
+
+
+@pytest.mark.parametrize(("chosen", "code"), [("idle", 1), ("well", 0)])
+def test_a_loss_at_a_chosen_port_alone_fails_the_watch(chosen: str, code: int) -> None:
+    ports = {name: f"{name}{os.getpid()}" for name in ("idle", "well")}
+    argv = ["drops", "--port", ports[chosen], "--interval", "500ms", "--for", "3s"]
+    with made_sensor(own_sys=True) as made:
+        for name, port in ports.items():
+            made.link(port, f"x{port}")
+            made.ask(f"open {name} {port} v3")
+        with subprocess.Popen(
+            [sys.executable, "-m", "nodrop.cli.main", *argv, "--fail-on-loss", "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as watch:  # fmt: skip
+            assert watch.stdout is not None
+            first = WatchedInterval.model_validate_json(watch.stdout.readline())
+            made.send(f"x{ports['idle']}", 4000, length=1000)
+            made.send(f"x{ports['well']}", 20)
+            rest, complaint = watch.communicate(timeout=60)
+    assert [one.port for one in first.captures] == [ports[chosen]]
+    last = WatchedInterval.model_validate_json(rest.splitlines()[-1])
+    assert watch.returncode == code, complaint
+    assert bool(last.places) == ("lost: socket ring" in complaint) == bool(code)

@@ -220,8 +220,8 @@ def _finding(out: Console, name: str, one: FindingAnswer) -> None:
     out.print(table)
 
 
-TOO_FULL = 1
-"""Exit code of a watch that saw a ring fuller than it was allowed to be."""
+FAILED = 1
+"""Exit code of a watch that saw a loss, or a ring fuller than it was allowed to be."""
 CANNOT_TELL = 6
 """Exit code of a watch that saw no loss, if a port is blind at its end."""
 LEAST_S, MOST_S = 0.1, 3600.0
@@ -261,6 +261,17 @@ def drops(
             "(FILE.prom).",
         ),
     ] = None,
+    ports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--port",
+            metavar="NAME",
+            help="Only the programs that capture at this port. Repeatable.",
+        ),
+    ] = None,
+    fail_on_loss: Annotated[
+        bool, typer.Option("--fail-on-loss", help="Exit with 1 if a packet was lost.")
+    ] = False,
     fail_above_level: Annotated[
         str | None,
         typer.Option(
@@ -284,19 +295,24 @@ def drops(
     nodrop drops --once --json
     nodrop drops --interval 5s --for 10m
     nodrop drops --record monday --metrics /var/lib/node_exporter/nodrop.prom
-    nodrop drops --for 10m --fail-above-level 80%
+    nodrop drops --port eth1 --for 10m --fail-on-loss --fail-above-level 80%
     nodrop drops sensor1 --become sudo
 
-    Exit code 0: it could see; 1: a ring was fuller than --fail-above-level; 6: nobody would see a
-    loss at a port at the end (no program captures there, it is down, its ring is not visible to
-    this user, a program there reads its own counters or cuts the longest frames), and none was seen
-    before, or no level was visible for --fail-above-level; 2: bad input.
+    Exit code 0: it could see; 1: a packet was lost (--fail-on-loss), or a ring was fuller than
+    --fail-above-level; 6: nobody would see a loss at a port at the end (no program captures there,
+    it is down, its ring is not visible to this user, a program there reads its own counters or cuts
+    the longest frames), and none was seen before, or no level was visible for --fail-above-level;
+    2: bad input.
     """
     from nodrop.audit.reading import peer_of
+    from nodrop.drops.chosen_ports import ChosenPorts
+    from nodrop.drops.outlets import lost_at
+    from nodrop.drops.places import ANALYSIS
     from nodrop.drops.watching import intervals, written
     from nodrop.results.writer import must_be_new
     from nodrop.testbed.hosts.control_groups import SocketLooks
 
+    at = f"{', '.join(ports)} on {where or 'this host'}" if ports else where or "this host"
     interval_s = time_s("--interval", interval, least=LEAST_S, most=MOST_S)
     for_s = time_s("--for", for_, least=interval_s) if for_ is not None else None
     most_level = None if fail_above_level is None else share("--fail-above-level", fail_above_level)
@@ -309,12 +325,13 @@ def drops(
         _outlets(host, record, metrics) as outlets,
     ):
         levels = HighestLevel()
+        chosen = ChosenPorts(ports, looks, looks.levels) if ports else looks
         found = _passed_on(
             intervals(
-                looks,
+                chosen,
                 interval_s=interval_s,
                 for_s=interval_s if once else for_s,
-                levels=None if once else looks.levels,
+                levels=None if once else chosen.levels,
                 spells=None if once else looks.spells,
                 peer_of=partial(peer_of, host),
             ),
@@ -323,16 +340,20 @@ def drops(
         last: DropsInterval | None = None
         if as_json:
             for last in found:
-                _must_see_one(last, once, where)
+                _must_see_one(last, once, at)
                 say_json(written(last).model_dump())
         else:
-            last = _show(found, once, where)
+            last = _show(found, once, at)
     if last is None:
         return 0
+    lost = [lost_at(row) for row in last.rows if row.loss.place != ANALYSIS]
+    if fail_on_loss and lost:
+        complain(f"lost: {'; '.join(lost)}")
+        return FAILED
     if most_level is not None:
         if levels.ratio is not None and levels.ratio > most_level:
             complain(f"a ring was {levels.ratio * 100:.0f} % full: more than {fail_above_level}")
-            return TOO_FULL
+            return FAILED
         if levels.ratio is None:
             complain("no level of a ring is visible: nothing to hold against --fail-above-level")
             return CANNOT_TELL
@@ -417,20 +438,20 @@ def _host(
             yield far
 
 
-def _must_see_one(found: DropsInterval, once: bool, where: str | None) -> None:
+def _must_see_one(found: DropsInterval, once: bool, at: str) -> None:
     if once and not found.balances:
         driven = [
             one for one in found.not_visible if one["why"].startswith("no port of the kernel")
         ]
         hint = "; ".join(f"{one['what']}: {one['needs']}" for one in driven)
-        raise NotReady(nobody(where), hint=hint or "start one, then look again")
+        raise NotReady(nobody(at), hint=hint or "start one, then look again")
 
 
-def nobody(where: str | None) -> str:
-    return f"no program captures packets on {where or 'this host'}"
+def nobody(at: str) -> str:
+    return f"no program captures packets on {at}"
 
 
-def _show(found: Iterator[DropsInterval], once: bool, where: str | None) -> DropsInterval | None:
+def _show(found: Iterator[DropsInterval], once: bool, at: str) -> DropsInterval | None:
     """The last interval."""
     from nodrop.drops.outlets import ending, lines
     from nodrop.terminal.console import console
@@ -446,9 +467,9 @@ def _show(found: Iterator[DropsInterval], once: bool, where: str | None) -> Drop
             idle = False
             for last in found:
                 began = began or last.real_ns - round(last.seconds * 1e9)
-                _must_see_one(last, once, where)
+                _must_see_one(last, once, at)
                 if not last.balances and not idle:
-                    say(f"{nobody(where)}; waiting for one")
+                    say(f"{nobody(at)}; waiting for one")
                 idle = not last.balances
                 for line in lines(last) if not once else ():
                     say(line)

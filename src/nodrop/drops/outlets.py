@@ -147,6 +147,11 @@ def unit(row: PlaceTotal) -> str:
     return "times" if row.loss.place == ANALYSIS else "packets"
 
 
+def lost_at(row: PlaceTotal) -> str:
+    """A place and how much it has lost since the watch began."""
+    return f"{row.loss.place}, {row.loss.where}: {row.total:,} {unit(row)}"
+
+
 def unsaid(one: Balance) -> str:
     """Packets after the last books of a capture that has ended; empty if there are none."""
     if one.unsaid_offered is None:
@@ -181,9 +186,8 @@ def ending(found: DropsInterval, began_real_ns: int) -> Iterator[str]:
     for row in sorted(found.rows, key=lambda row: -row.total):
         first, last = (clock(at) if at else "–" for at in (row.first_real_ns, row.last_real_ns))
         yield (
-            f"  {row.loss.place}, {row.loss.where}: {row.total:,} {unit(row)} lost from {first} to "
-            f"{last}, in {count_of(row.bursts, 'burst')}, at most "
-            f"{row.worst_pps:,.0f}/s at {clock(row.worst_real_ns)} ({row.loss.counter})"
+            f"  {lost_at(row)} lost from {first} to {last}, in {count_of(row.bursts, 'burst')}, "
+            f"at most {row.worst_pps:,.0f}/s at {clock(row.worst_real_ns)} ({row.loss.counter})"
         )
     for one in found.ended:
         at = "" if one.ended_real_ns is None else f" at {clock(one.ended_real_ns)}"
