@@ -87,7 +87,7 @@ def load_words(load: CardLoad, card: Card) -> str:
 
 
 def peak_words(card: Card) -> str:
-    """`5,120 packets/s in the trace's busiest second`; empty if it is not known."""
+    """`the trace itself peaks at 5,120 packets/s`; empty if it is not known."""
     if card.carried is None or not card.peak_pps:
         return ""
     return worded("card-peak", pps=card.peak_pps)

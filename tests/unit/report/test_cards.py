@@ -470,7 +470,7 @@ def test_the_busiest_second_of_the_trace_stands_beside_what_is_carried(
     card = card_of(run)
     assert card.carried is not None and not peak_words(card)
     seen = card.model_copy(update={"peak_pps": peak})
-    said = f"{peak:,.0f} packets/s in the trace's busiest second"
+    said = f"the trace itself peaks at {peak:,.0f} packets/s"
     assert peak_words(seen) == said
     assert dict(loads_lines(seen))["carried"].endswith(said)
 
