@@ -276,17 +276,36 @@ class Capacity:
         search = self._search
         if search.budget_s is None:
             return False
+        begins = self._begins(cell, number, ask, done)
+        takes_s = _lasts_s(cell, search, ask) + self._beside_s(cell.factors, begins, done)
+        return takes_s > self._left_s(cell, number, done)
+
+    def _left_s(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> float:
+        """Seconds of the budget that are left for this round; infinite without one."""
+        search = self._search
+        if search.budget_s is None:
+            return math.inf
         part = 1.0 if search.method == "nodrop" else number / search.rounds
         until = search.budget_s / len(self._asked.cells) * part
-        spent = sum(r.took_s or 0.0 for r in done if r.cell == dict(cell.factors))
-        beside_s = self._beside_s(cell.factors, number, done)
-        return spent + _lasts_s(cell, search, ask) + beside_s > until
+        return until - sum(r.took_s or 0.0 for r in done if r.cell == dict(cell.factors))
 
-    def _beside_s(self, factors: Factors, number: int, done: Sequence[TrialRecord]) -> float:
-        """Seconds that a trial of this round takes beside its load: the most that the last trials
-        like it took, those of its cell if there are any. The first trial of a round may wait long
-        for its SUT."""
-        begins, starts = not of_round(done, factors, number), _starts(done)
+    def _begins(self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]) -> bool:
+        """Whether the trial is the first of its round, and so of a start of its own. The ramp's start
+        goes on if the budget has no time for another."""
+        if of_round(done, cell.factors, number):
+            return False
+        own = [r for r in done if r.cell == dict(cell.factors)]
+        if self._asked.sut == "fresh" or not own or own[-1].outcome != "measured":
+            return True
+        if own[-1].searched is None or own[-1].searched.ramp is None:
+            return True
+        whole_s = _lasts_s(cell, self._search, ask) + self._beside_s(cell.factors, True, done)
+        return whole_s <= self._left_s(cell, number, done)
+
+    def _beside_s(self, factors: Factors, begins: bool, done: Sequence[TrialRecord]) -> float:
+        """Seconds that a trial takes beside its load: the most that the last trials like it took,
+        those of its cell if there are any. One that begins a round may wait long for its SUT."""
+        starts = _starts(done)
         fresh = self._asked.sut == "fresh"
         alike = [
             (r.cell == dict(factors), beside_s)
@@ -300,15 +319,14 @@ class Capacity:
         self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
     ) -> TrialInput:
         of_cell = [record for record in done if record.cell == dict(cell.factors)]
-        begun = any(
-            r.searched and r.searched.round == number and r.searched.ramp is None for r in of_cell
-        )
         return TrialInput(
             index=max((record.index for record in done), default=0) + 1,
             cell=cell.factors,
             repetition=max((record.repetition for record in of_cell), default=0) + 1,
             load=load_of(cell, self._search, ask),
-            new_world=not begun or self._asked.sut == "fresh" or ask.soak,
+            new_world=ask.soak
+            or self._asked.sut == "fresh"
+            or self._begins(cell, number, ask, done),
             searched=Searched(
                 by=self._search.by,
                 value=ask.value,
@@ -332,13 +350,13 @@ class Capacity:
             nothing = Remaining(trials=0, seconds=0.0, spread_s=None)
             return Outlook(at_least=nothing, at_most=nothing)
         next_s = self._load_s(trial)
-        next_s += self._beside_s(trial.cell, trial.searched.round, done)
+        next_s += self._beside_s(trial.cell, trial.new_world, done)
         rounds = [(c, n) for c in self._asked.cells for n in range(1, search.rounds + 1)]
         unbegun = [(c.factors, n) for c, n in rounds if not of_round(done, c.factors, n)]
         if trial.searched.ramp is None and (trial.cell, trial.searched.round) in unbegun:
             unbegun.remove((trial.cell, trial.searched.round))
         rest = [] if search.budget_s is not None else unbegun
-        rest_s = sum(search.initial_trial_s + self._beside_s(*one, done) for one in rest)
+        rest_s = sum(search.initial_trial_s + self._beside_s(one, True, done) for one, _ in rest)
         least = Remaining(trials=1 + len(rest), seconds=next_s + rest_s, spread_s=None)
         return Outlook(at_least=least, at_most=self._at_most(least, done), next_s=next_s)
 

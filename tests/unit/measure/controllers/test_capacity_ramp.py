@@ -64,6 +64,27 @@ def test_a_ramp_saves_trial_seconds(fields: dict[str, Any], speeds: tuple[float,
         assert seconds[0] < seconds[1], (capacity, seconds)
 
 
+@pytest.mark.parametrize(
+    ("start_s", "budget_s", "anew"), [(8, 60, True), (25, 60, False), (40, 75, False)]
+)
+def test_the_start_of_a_ramp_goes_on_if_the_budget_has_no_time_for_another(
+    start_s: float, budget_s: float, anew: bool
+) -> None:
+    sut, search = SimulatedSut(capacity=9.0), Search(budget_s=budget_s)
+    starts: list[bool] = []
+
+    def measured(trial: TrialInput) -> TrialRecord:
+        record = sut.measure(trial)
+        starts.append(trial.new_world)
+        took_s = (record.took_s or 0.0) + start_s * trial.new_world
+        return record.model_copy(update={"took_s": took_s})
+
+    done = run(controller(search, sut="standing"), measured)
+    assert len(ramps(done)) == 1 and starts[:2] == [True, anew]
+    assert answers(done, search)[0].lower is not None
+    assert sum(record.took_s or 0.0 for record in done) <= budget_s
+
+
 @pytest.mark.parametrize("most", [5.0, 20.0, 50.0])
 def test_a_ramp_says_where_the_sender_ends(most: float) -> None:
     search = Search(rounds=1, goals=(0.0,))
