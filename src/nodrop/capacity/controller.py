@@ -290,7 +290,7 @@ class Capacity:
         return until - sum(r.took_s or 0.0 for r in done if r.cell == dict(cell.factors))
 
     def _begins(self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]) -> bool:
-        """Whether the trial is the first of its round, and so of a start of its own. The ramp's start
+        """Whether the trial begins its round, and so a start of the SUT. The ramp's start
         goes on if the budget has no time for another."""
         if of_round(done, cell.factors, number):
             return False
