@@ -1,7 +1,7 @@
 //! Octets of an MME: whatever they are, they are counted, no UE is lost from the books, and nothing panics.
 
 use nodrop_attach::enb::{Enbs, PPID, Plan};
-use nodrop_attach::ue::Sim;
+use nodrop_attach::subscribers::Subscribers;
 use nodrop_attach::wire::aka::{Network, Subscriber};
 use nodrop_attach::wire::nas::{self, ALL, Way};
 use nodrop_attach::wire::s1ap::{self, Cell, Ids, S1};
@@ -25,18 +25,19 @@ pub fn holds(octets: &[u8]) {
     let plan = Plan {
         count: 2,
         rate: 1e6,
-        first_imsi: 1_010_000_000_001,
+        subscribers: Subscribers::Range {
+            first: 1_010_000_000_001,
+            count: 2,
+            keys: Subscriber::new(&[1; 16], &[2; 16]),
+        },
+        network,
+        capability: ALL,
         hold_ns: Some(0),
         timeout_ns: START,
         release_ns: START,
         cells: vec![cell.clone()],
     };
-    let sim = Sim {
-        subscriber: Subscriber::new(&[1; 16], &[2; 16]),
-        network,
-        capability: ALL,
-    };
-    let (mut enbs, mut out) = (Enbs::new(plan, sim, START), Vec::new());
+    let (mut enbs, mut out) = (Enbs::new(plan, START), Vec::new());
     enbs.advance(START + 1_000_000, &mut out);
     let ids = Ids { mme: 1, enb: 0 };
     let as_nas = S1::DownlinkNas {

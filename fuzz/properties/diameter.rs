@@ -2,6 +2,7 @@
 
 use nodrop_attach::mme::{Faults, Home, Mme};
 use nodrop_attach::stubs::Hss;
+use nodrop_attach::subscribers::Subscribers;
 use nodrop_attach::wire::aka::{Network, Subscriber};
 use nodrop_attach::wire::diameter::Message;
 use nodrop_attach::wire::nas::{self, ALL, Nas};
@@ -9,10 +10,12 @@ use nodrop_attach::wire::s1ap::{self, Cell, S1};
 
 fn home() -> Option<Home> {
     Some(Home {
-        subscriber: Subscriber::new(&[1; 16], &[2; 16]),
+        subscribers: Subscribers::Range {
+            first: 1_010_000_000_001,
+            count: 10,
+            keys: Subscriber::new(&[1; 16], &[2; 16]),
+        },
         network: Network::new("001", "01")?,
-        first_imsi: 1_010_000_000_001,
-        count: 10,
     })
 }
 

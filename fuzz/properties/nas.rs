@@ -1,7 +1,7 @@
 //! NAS of an MME in any order, plain and under keys that are right: counted, no UE is lost from the books, and nothing panics.
 
 use nodrop_attach::enb::{Enbs, PPID, Plan};
-use nodrop_attach::ue::Sim;
+use nodrop_attach::subscribers::Subscribers;
 use nodrop_attach::wire::aka::{Network, Subscriber};
 use nodrop_attach::wire::nas::{self, ALL, Context, Nas, Way};
 use nodrop_attach::wire::s1ap::{self, Cell, Ids, S1};
@@ -25,18 +25,19 @@ pub fn holds(octets: &[u8]) {
     let plan = Plan {
         count: 1,
         rate: 1.0,
-        first_imsi: 1_010_000_000_001,
+        subscribers: Subscribers::Range {
+            first: 1_010_000_000_001,
+            count: 1,
+            keys: Subscriber::new(&[1; 16], &[2; 16]),
+        },
+        network,
+        capability: ALL,
         hold_ns: Some(START),
         timeout_ns: 15 * START,
         release_ns: START,
         cells: vec![cell.clone()],
     };
-    let sim = Sim {
-        subscriber: Subscriber::new(&[1; 16], &[2; 16]),
-        network,
-        capability: ALL,
-    };
-    let (mut enbs, mut out) = (Enbs::new(plan, sim, START), Vec::new());
+    let (mut enbs, mut out) = (Enbs::new(plan, START), Vec::new());
     enbs.advance(START, &mut out);
     let (mut now, mut sqn, mut keys) = (START, 32, None);
     let mut rest = octets;
@@ -63,7 +64,8 @@ pub fn holds(octets: &[u8]) {
                     eea: algorithm,
                     eia: 2,
                     replayed: ALL,
-                    imeisv: false,
+                    imeisv: step > 127,
+                    hash: (step > 63).then_some([step; 8]),
                 };
                 protected(&command, true)
             }

@@ -46,6 +46,7 @@ class AttachAnomalies(TypedDict):
     unknown_ue_ids: Count
     without_context: Count
     wrong_autns: Count
+    wrong_hashes: Count
     wrong_ppids: Count
 
 

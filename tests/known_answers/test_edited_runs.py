@@ -242,6 +242,37 @@ def test_another_trace_under_the_same_name_is_another_input(
         first.other_trace(plan.cells[0].load)
 
 
+MME = """
+name = "inputs"
+[sut]
+kind = "reference-mme"
+subscribers_file = "of-mme.csv"
+[load]
+kind = "attach"
+rate = 1
+count = 1
+subscribers_file = "of-load.csv"
+"""
+
+
+@pytest.mark.parametrize("other", ["of-mme.csv", "of-load.csv"])
+def test_other_keys_under_the_same_name_are_another_input(tmp_path: Path, other: str) -> None:
+    file = tmp_path / "e.toml"
+    file.write_text(MME)
+    for name in ("of-mme.csv", "of-load.csv"):
+        (tmp_path / name).write_text(f"imsi,k,opc\n001010000000001,{'1' * 32},{'2' * 32}\n")
+    experiment = load_experiment(file)
+    plan = make_plan(experiment)
+
+    def inputs() -> object:
+        return Parts(experiment, load_lab(None), plan).inputs(plan.cells[0])
+
+    before = inputs()
+    assert inputs() == before
+    (tmp_path / other).write_text(f"imsi,k,opc\n001010000000001,{'1' * 32},{'3' * 32}\n")
+    assert inputs() != before
+
+
 SEEN = {"sut_cpus": "0-1", "generator_cpus": "2", "started_utc": "2026-11-21T20:53:00+00:00"}
 
 

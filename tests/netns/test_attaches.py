@@ -139,6 +139,60 @@ def test_an_mme_that_the_user_runs_is_offered_the_load_sampled_and_left_alone(
         assert books.sut_cpu_per_completed_s > WORK_S
 
 
+LISTED = """
+name = "listed"
+[sut]
+kind = "reference-mme"
+subscribers_file = "home.csv"
+[matrix.cells.right]
+"load.subscribers_file" = "home.csv"
+[matrix.cells.stubs]
+"load.subscribers_file" = "home.csv"
+"sut.core" = "stubs"
+[matrix.cells.wrong]
+"load.subscribers_file" = "wrong.csv"
+[load]
+kind = "attach"
+rate = 400
+count = 40
+hold_s = 0
+eea = [0, 3]
+eia = [1]
+cpu = "any" # other tests run beside it
+[measure]
+repetitions = 1
+late_p99_us = 1_000_000
+"""
+
+
+def test_each_subscriber_is_authenticated_by_its_own_key(tmp_path: Path) -> None:
+    def listed(name: str, wrong: int = -1) -> None:
+        rows = (f"00101{5 * n:010},{n:032x},{n + (n == wrong):032x}\n" for n in range(40, 0, -1))
+        (tmp_path / name).write_text("imsi,k,opc\n" + "".join(rows))
+
+    listed("home.csv")
+    listed("wrong.csv", wrong=7)
+    file = tmp_path / "experiment.toml"
+    file.write_text(LISTED)
+    outcome = run_experiment(
+        load_experiment(file),
+        load_lab(None),
+        out=tmp_path / "results",
+        resume=False,
+        progress=Progress(),
+    )
+    records = {one.cell["cell"]: one for one in outcome.records}
+    for name in ("right", "stubs"):
+        books = records[name].transactions
+        assert records[name].valid, records[name].verdict
+        assert (books.started, books.completed, books.anomalies) == (40, 40, {})
+    books = records["wrong"].transactions
+    assert records["wrong"].valid, records["wrong"].verdict
+    # It refuses the challenge, and the MME refuses it: an Authentication Reject.
+    assert (books.completed, books.rejected, books.residual) == (39, {"0": 1}, 0)
+    assert books.anomalies == {"wrong_autns": 1}
+
+
 STANDING = """
 name = "standing"
 [sut]

@@ -5,7 +5,10 @@ use std::collections::BinaryHeap;
 
 use crate::Outgoing;
 use crate::ledger::Ledger;
+use crate::subscribers::Subscribers;
 use crate::ue::{Sim, Step, Turn, Ue};
+use crate::wire::aka::Network;
+use crate::wire::nas::Capability;
 use crate::wire::s1ap::{self, Cell, Ids, S1};
 
 /// Of S1AP, as payload protocol identifier.
@@ -23,8 +26,12 @@ pub struct Plan {
     pub count: u32,
     /// Attaches begun per second.
     pub rate: f64,
-    /// IMSI of the first; the others follow.
-    pub first_imsi: u64,
+    /// UE i is the subscriber i.
+    pub subscribers: Subscribers,
+    /// Serving network.
+    pub network: Network,
+    /// Algorithms of each UE.
+    pub capability: Capability,
     /// Time from Attach Accept to Detach Request; `None` = they stay attached.
     pub hold_ns: Option<u64>,
     /// T3410: an attach that has not ended by then is timed out.
@@ -65,7 +72,6 @@ enum Slot {
 /// All of them.
 pub struct Enbs {
     plan: Plan,
-    sim: Sim,
     start_ns: u64,
     next: u32,
     slots: Vec<Slot>,
@@ -77,14 +83,15 @@ pub struct Enbs {
 }
 
 impl Enbs {
-    /// The first UE starts at `start_ns`; its associations are set up.
+    /// The first UE starts at `start_ns`; its associations are set up. There are no more UEs than subscribers.
     #[must_use]
-    pub fn new(plan: Plan, sim: Sim, start_ns: u64) -> Self {
+    pub fn new(mut plan: Plan, start_ns: u64) -> Self {
+        let subscribers = u32::try_from(plan.subscribers.count()).unwrap_or(u32::MAX);
+        plan.count = plan.count.min(subscribers);
         let slots = (0..plan.count).map(|_| Slot::Waiting).collect();
         Self {
             up: vec![true; plan.cells.len()],
             plan,
-            sim,
             start_ns,
             next: 0,
             slots,
@@ -149,8 +156,11 @@ impl Enbs {
             self.abort("no_association", now);
             return;
         }
-        let imsi = format!("{:015}", self.plan.first_imsi + u64::from(index));
-        let (ue, request) = Ue::switched_on(imsi, &self.sim);
+        let Some((imsi, _)) = self.plan.subscribers.nth(index) else {
+            return;
+        };
+        let ue = Ue::switched_on(format!("{imsi:015}"));
+        let request = ue.attach_request(self.plan.capability);
         let active = Active {
             ue,
             phase: Phase::Attaching,
@@ -364,11 +374,19 @@ impl Enbs {
         let Slot::Active(active) = &mut self.slots[index as usize] else {
             return;
         };
+        let Some((_, subscriber)) = self.plan.subscribers.nth(index) else {
+            return;
+        };
+        let sim = Sim {
+            subscriber,
+            network: self.plan.network,
+            capability: self.plan.capability,
+        };
         active.mme.get_or_insert(ids.mme);
         let mut answers = Vec::new();
         let turn = active
             .ue
-            .receive(nas, &self.sim, &mut self.ledger.anomalies, &mut answers);
+            .receive(nas, &sim, &mut self.ledger.anomalies, &mut answers);
         if let Some(response) = response.filter(|_| !answers.is_empty()) {
             self.send(index, &response, out);
         }

@@ -36,6 +36,8 @@ pub struct Anomalies {
     pub old_sqns: u64,
     /// Security Mode Command with other capabilities than the UE's, or an algorithm it cannot do.
     pub refused_algorithms: u64,
+    /// Security Mode Command with the HashMME of another Attach Request.
+    pub wrong_hashes: u64,
     /// Initial Context Setup without NAS or without E-RAB.
     pub empty_contexts: u64,
     /// Error Indications.

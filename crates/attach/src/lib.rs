@@ -15,6 +15,7 @@ pub mod offer;
 pub mod sctp;
 pub mod serve;
 pub mod stubs;
+pub mod subscribers;
 pub mod ue;
 pub mod wire;
 

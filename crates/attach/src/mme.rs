@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use crate::Outgoing;
 use crate::core::{Core, Told};
 use crate::enb::PPID;
-use crate::wire::aka::{Kasme, Network, Subscriber, Vector};
+use crate::subscribers::Subscribers;
+use crate::wire::aka::{Kasme, Network, Vector};
 use crate::wire::nas::{self, Capability, Context, Header, Nas, Way, cause};
 use crate::wire::s1ap::{self, Cell, Ids, S1};
 use crate::wire::s6a::{Answer, Request};
@@ -38,26 +39,10 @@ pub struct Faults {
 
 /// Who is in its home network.
 pub struct Home {
-    /// K and OPc of each.
-    pub subscriber: Subscriber,
+    /// Their keys.
+    pub subscribers: Subscribers,
     /// Serving network.
     pub network: Network,
-    /// IMSI of the first.
-    pub first_imsi: u64,
-    /// How many there are.
-    pub count: u64,
-}
-
-impl Home {
-    /// Whether it has that subscriber.
-    #[must_use]
-    pub fn has(&self, imsi: &str) -> bool {
-        let at = imsi
-            .parse::<u64>()
-            .ok()
-            .and_then(|imsi| imsi.checked_sub(self.first_imsi));
-        at.is_some_and(|at| at < self.count)
-    }
 }
 
 /// What it counted.
@@ -102,6 +87,8 @@ struct Session {
     enb: u32,
     imsi: String,
     capability: Capability,
+    /// Of its Attach Request.
+    hash: [u8; 8],
     rand: [u8; 16],
     xres: Vec<u8>,
     kasme: Option<Kasme>,
@@ -156,7 +143,7 @@ pub struct Mme {
 }
 
 impl Mme {
-    /// It takes the algorithms `eea` and `eia` for every UE that can do them.
+    /// It takes the algorithms `eea` and `eia` for every UE that offers them, and for others the best that they offer.
     #[must_use]
     pub fn new(home: Home, faults: Faults, eea: u8, eia: u8) -> Self {
         let cell = Cell {
@@ -441,12 +428,13 @@ impl Mme {
         self.next_id = self.next_id.wrapping_add(1);
         let full = self.faults.limit.is_some_and(|limit| self.ues() >= limit);
         // An HSS says that itself.
-        let subscribed = self.core.is_some() || self.home.has(&imsi);
+        let subscribed = self.core.is_some() || self.home.subscribers.of(&imsi).is_some();
         let session = Session {
             link,
             enb,
             imsi: imsi.clone(),
             capability,
+            hash: nas::hash(octets),
             rand: [0; 16],
             xres: Vec::new(),
             kasme: None,
@@ -505,7 +493,9 @@ impl Mme {
             core.ask(id, &Request::Vector { imsi, ahead }, now);
             return;
         }
-        let subscriber = &self.home.subscriber;
+        let Some(subscriber) = self.home.subscribers.of(&ue.imsi) else {
+            return;
+        };
         match ahead.map(|auts| subscriber.resynchronised(&ue.rand, &auts)) {
             Some(None) => return self.turn_away(id, &Nas::AuthenticationReject, now, out),
             Some(Some(highest)) => self.sqn = self.sqn.max(highest),
@@ -562,13 +552,18 @@ impl Mme {
                 let Some(kasme) = &ue.kasme else {
                     return;
                 };
-                ue.context = Context::new(kasme, self.eea, self.eia);
-                let replayed = ue.capability;
+                let Some((eea, eia)) = ue.capability.best(self.eea, self.eia) else {
+                    ue.pending = None;
+                    let cause = cause::CAPABILITIES_MISMATCH;
+                    return self.turn_away(id, &Nas::AttachReject { cause }, now, out);
+                };
+                ue.context = Context::new(kasme, eea, eia);
                 let command = Nas::SecurityModeCommand {
-                    eea: self.eea,
-                    eia: self.eia,
-                    replayed,
+                    eea,
+                    eia,
+                    replayed: ue.capability,
                     imeisv: false,
+                    hash: Some(ue.hash),
                 };
                 self.ask(id, command, 0, now, out);
             }
@@ -579,7 +574,7 @@ impl Mme {
                     None => self.turn_away(id, &Nas::AuthenticationReject, now, out),
                 }
             }
-            (Nas::SecurityModeComplete, Some(Nas::SecurityModeCommand { .. })) => {
+            (Nas::SecurityModeComplete { .. }, Some(Nas::SecurityModeCommand { .. })) => {
                 ue.pending = None;
                 match &mut self.core {
                     Some(core) => {

@@ -71,21 +71,25 @@ impl Hss {
         match asked {
             Request::Link | Request::Purge => Answer::Done,
             Request::Other => Answer::Failed,
-            Request::Location { imsi } if self.home.has(&imsi) => Answer::Done,
-            Request::Vector { imsi, ahead } if self.home.has(&imsi) => {
-                let highest = ahead
-                    .and_then(|(rand, auts)| self.home.subscriber.resynchronised(&rand, &auts));
+            Request::Location { imsi } => match self.home.subscribers.of(&imsi) {
+                Some(_) => Answer::Done,
+                None => Answer::UserUnknown,
+            },
+            Request::Vector { imsi, ahead } => {
+                let Some(subscriber) = self.home.subscribers.of(&imsi) else {
+                    return Answer::UserUnknown;
+                };
+                let highest =
+                    ahead.and_then(|(rand, auts)| subscriber.resynchronised(&rand, &auts));
                 // A number of 48 bits: one of a USIM at its end begins anew.
                 self.sqn = self.sqn.max(highest.unwrap_or(0)).wrapping_add(32);
-                let home = &self.home;
                 let rand = crate::mme::challenge(&mut self.dice);
-                Answer::Vector(Box::new(home.subscriber.vector(
+                Answer::Vector(Box::new(subscriber.vector(
                     rand,
                     self.sqn,
-                    home.network,
+                    self.home.network,
                 )))
             }
-            Request::Location { .. } | Request::Vector { .. } => Answer::UserUnknown,
         }
     }
 }

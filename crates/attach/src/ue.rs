@@ -17,10 +17,10 @@ pub enum Step {
     Attached,
 }
 
-/// What all UEs of a load share.
-pub struct Sim {
+/// A UE's USIM, and what the UE is in.
+pub struct Sim<'a> {
     /// K and OPc.
-    pub subscriber: Subscriber,
+    pub subscriber: &'a Subscriber,
     /// Serving network.
     pub network: Network,
     /// Algorithms.
@@ -53,22 +53,26 @@ pub struct Ue {
 }
 
 impl Ue {
-    /// A UE that is switched on, and its Attach Request.
+    /// A UE that is switched on.
     #[must_use]
-    pub fn switched_on(imsi: String, sim: &Sim) -> (Self, Option<Vec<u8>>) {
-        let request = nas::encode(&Nas::AttachRequest {
-            imsi: imsi.clone(),
-            capability: sim.capability,
-        });
-        let ue = Self {
+    pub fn switched_on(imsi: String) -> Self {
+        Self {
             imsi,
             step: Step::Requested,
             highest_sqn: 0,
             challenge: None,
             kasme: None,
             context: None,
-        };
-        (ue, request)
+        }
+    }
+
+    /// Its Attach Request.
+    #[must_use]
+    pub fn attach_request(&self, capability: Capability) -> Option<Vec<u8>> {
+        nas::encode(&Nas::AttachRequest {
+            imsi: self.imsi.clone(),
+            capability,
+        })
     }
 
     /// Its Detach Request (switch off); `None` if it has no keys.
@@ -82,7 +86,7 @@ impl Ue {
     pub fn receive(
         &mut self,
         octets: &[u8],
-        sim: &Sim,
+        sim: &Sim<'_>,
         odd: &mut Anomalies,
         up: &mut Vec<Vec<u8>>,
     ) -> Turn {
@@ -120,7 +124,7 @@ impl Ue {
     fn obey_plain(
         &mut self,
         message: &Nas,
-        sim: &Sim,
+        sim: &Sim<'_>,
         odd: &mut Anomalies,
         up: &mut Vec<Vec<u8>>,
     ) -> Turn {
@@ -151,7 +155,7 @@ impl Ue {
         &mut self,
         rand: &[u8; 16],
         autn: &[u8; 16],
-        sim: &Sim,
+        sim: &Sim<'_>,
         odd: &mut Anomalies,
         up: &mut Vec<Vec<u8>>,
     ) -> Turn {
@@ -206,7 +210,7 @@ impl Ue {
     fn secure(
         &mut self,
         octets: &[u8],
-        sim: &Sim,
+        sim: &Sim<'_>,
         odd: &mut Anomalies,
         up: &mut Vec<Vec<u8>>,
     ) -> Turn {
@@ -215,7 +219,11 @@ impl Ue {
             return Turn::None;
         };
         let Ok(Nas::SecurityModeCommand {
-            eea, eia, replayed, ..
+            eea,
+            eia,
+            replayed,
+            imeisv,
+            hash,
         }) = nas::unverified(octets, Way::Down)
         else {
             odd.undecodable_nas += 1;
@@ -225,15 +233,13 @@ impl Ue {
             odd.unexpected += 1;
             return Turn::None;
         }
-        let offered = |mask: u8, algorithm: u8| algorithm < 8 && mask & 0x80 >> algorithm != 0;
-        let known =
-            offered(sim.capability.eea, eea) && offered(sim.capability.eia, eia) && eia != 0;
+        let offered = sim.capability.offers(eea, eia);
         // The context in use goes on counting; a fresh one of the same keys would use counts twice.
         let kept = self.context.take().filter(|context| context.has(eea, eia));
         let repeated = kept.is_some();
         let Some(mut context) = kept
             .or_else(|| Context::new(kasme, eea, eia))
-            .filter(|_| known)
+            .filter(|_| offered)
         else {
             return Self::refuse(odd, up);
         };
@@ -246,7 +252,15 @@ impl Ue {
         if replayed != sim.capability {
             return Self::refuse(odd, up);
         }
-        up.extend(context.protect(&Nas::SecurityModeComplete, Way::Up, true));
+        // TS 24.301, 5.4.3.3: an MME that read another request gets the one that was sent.
+        let request = self.attach_request(sim.capability);
+        let other = hash.is_some_and(|hash| request.as_deref().map(nas::hash) != Some(hash));
+        odd.wrong_hashes += u64::from(other);
+        let complete = Nas::SecurityModeComplete {
+            imeisv,
+            request: request.filter(|_| other),
+        };
+        up.extend(context.protect(&complete, Way::Up, true));
         self.context = Some(context);
         if self.step >= Step::Secured {
             odd.repeats += 1;

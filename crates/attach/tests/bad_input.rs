@@ -4,19 +4,21 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nodrop_attach::address::Address;
-use nodrop_attach::association::{Association, Gone};
+use nodrop_attach::association::{Association, Frame, Gone};
 use nodrop_attach::enb::{Enbs, PPID, Plan};
 use nodrop_attach::framed::Framed;
 use nodrop_attach::mme::{Faults, Home, Mme};
-use nodrop_attach::offer::{NoAssociation, associate};
-use nodrop_attach::ue::Sim;
-use nodrop_attach::wire::aka::{Network, Subscriber};
-use nodrop_attach::wire::nas::{self, ALL, Nas};
+use nodrop_attach::offer::{NoAssociation, associate, offer};
+use nodrop_attach::subscribers::Subscribers;
+use nodrop_attach::wire::aka::{Kasme, Network, Subscriber};
+use nodrop_attach::wire::nas::{self, ALL, Capability, Nas, Way};
 use nodrop_attach::wire::s1ap::{self, Cell, Ids, S1};
+use nodrop_sys::clock::mono_ns;
 use proptest::prelude::*;
 
 #[path = "../../../fuzz/properties/attach.rs"]
@@ -37,22 +39,38 @@ fn cell() -> Cell {
     }
 }
 
+fn network() -> Network {
+    Network::new("001", "01").unwrap()
+}
+
+fn one_subscriber() -> Subscribers {
+    Subscribers::Range {
+        first: 1_010_000_000_001,
+        count: 1,
+        keys: Subscriber::new(&[1; 16], &[2; 16]),
+    }
+}
+
 fn enb_with_one_ue() -> Enbs {
-    let plan = Plan {
+    enb_with(ALL)
+}
+
+fn enb_with(capability: Capability) -> Enbs {
+    Enbs::new(one_ue(capability), START)
+}
+
+fn one_ue(capability: Capability) -> Plan {
+    Plan {
         count: 1,
         rate: 1.0,
-        first_imsi: 1_010_000_000_001,
+        subscribers: one_subscriber(),
+        network: network(),
+        capability,
         hold_ns: None,
         timeout_ns: 15 * START,
         release_ns: START,
         cells: vec![cell()],
-    };
-    let sim = Sim {
-        subscriber: Subscriber::new(&[1; 16], &[2; 16]),
-        network: Network::new("001", "01").unwrap(),
-        capability: ALL,
-    };
-    Enbs::new(plan, sim, START)
+    }
 }
 
 /// What an eNodeB makes of one message after the Attach Request of its UE.
@@ -121,16 +139,32 @@ fn tell(enbs: &mut Enbs, nas: Vec<u8>) -> Vec<nodrop_attach::Outgoing> {
     out
 }
 
-/// The UE, challenged, and the keys that the network has then.
-fn challenged() -> (Enbs, nas::Context) {
-    let (mut enbs, mut out) = (enb_with_one_ue(), Vec::new());
-    enbs.advance(START, &mut out);
-    let vector =
-        Subscriber::new(&[1; 16], &[2; 16]).vector([5; 16], 64, Network::new("001", "01").unwrap());
+/// NAS of its answers.
+fn answered(enbs: &mut Enbs, nas: Vec<u8>) -> Vec<Vec<u8>> {
+    let said = tell(enbs, nas);
+    let uplink = said
+        .iter()
+        .map(|message| match s1ap::decode(&message.pdu).unwrap() {
+            S1::UplinkNas { nas, .. } => nas,
+            other => panic!("{other:?}"),
+        });
+    uplink.collect()
+}
+
+fn challenge(keys: &Subscriber, sqn: u64) -> (Vec<u8>, Kasme) {
+    let vector = keys.vector([5; 16], sqn, network());
     let (rand, autn) = (vector.rand, vector.autn);
-    let challenge = nas::encode(&Nas::AuthenticationRequest { rand, autn }).unwrap();
-    assert_eq!(tell(&mut enbs, challenge).len(), 1);
-    (enbs, nas::Context::new(&vector.kasme, 2, 2).unwrap())
+    let request = nas::encode(&Nas::AuthenticationRequest { rand, autn });
+    (request.unwrap(), vector.kasme)
+}
+
+/// The UE, challenged, and what the keys of the network come from then.
+fn challenged(capability: Capability) -> (Enbs, Kasme) {
+    let (mut enbs, mut out) = (enb_with(capability), Vec::new());
+    enbs.advance(START, &mut out);
+    let (request, kasme) = challenge(&Subscriber::new(&[1; 16], &[2; 16]), 64);
+    assert_eq!(tell(&mut enbs, request).len(), 1);
+    (enbs, kasme)
 }
 
 fn command() -> Nas {
@@ -139,16 +173,18 @@ fn command() -> Nas {
         eia: 2,
         replayed: ALL,
         imeisv: false,
+        hash: None,
     }
 }
 
 #[test]
 fn a_count_that_was_used_is_not_taken_again() {
-    let (mut enbs, mut keys) = challenged();
-    let begins = keys.protect(&command(), nas::Way::Down, true).unwrap();
+    let (mut enbs, kasme) = challenged(ALL);
+    let mut keys = nas::Context::new(&kasme, 2, 2).unwrap();
+    let begins = keys.protect(&command(), Way::Down, true).unwrap();
     assert_eq!(tell(&mut enbs, begins).len(), 1, "Security Mode Complete");
     let asks = keys
-        .protect(&Nas::IdentityRequest, nas::Way::Down, false)
+        .protect(&Nas::IdentityRequest, Way::Down, false)
         .unwrap();
     assert_eq!(tell(&mut enbs, asks.clone()).len(), 1);
     assert_eq!(enbs.ledger.anomalies.mac_failures, 0);
@@ -159,15 +195,139 @@ fn a_count_that_was_used_is_not_taken_again() {
 
 #[test]
 fn an_algorithm_that_does_not_exist_is_refused() {
-    let (mut enbs, mut keys) = challenged();
+    let (mut enbs, kasme) = challenged(ALL);
+    let mut keys = nas::Context::new(&kasme, 2, 2).unwrap();
     // EEA7 with EIA2, in the place of EEA2 and EIA2; its MAC is not looked at.
-    let mut octets = keys.protect(&command(), nas::Way::Down, true).unwrap();
+    let mut octets = keys.protect(&command(), Way::Down, true).unwrap();
     assert_eq!(octets[8], 0x22);
     octets[8] = 0x72;
     let answers = tell(&mut enbs, octets);
     assert_eq!(answers.len(), 1, "Security Mode Reject");
     assert_eq!(enbs.ledger.anomalies.refused_algorithms, 1);
     assert_eq!(enbs.ledger.aborted, [("security_mode_refused", 1)].into());
+}
+
+/// Whatever else is right: the MAC, and the capabilities that it repeats.
+#[test]
+fn an_algorithm_that_was_not_offered_is_refused() {
+    let offered = Capability::new(&[0, 2], &[2, 3]);
+    for (eea, eia) in [(1, 2), (3, 2), (2, 1), (0, 1), (0, 0)] {
+        let (mut enbs, kasme) = challenged(offered);
+        let mut keys = nas::Context::new(&kasme, eea, eia).unwrap();
+        let command = Nas::SecurityModeCommand {
+            eea,
+            eia,
+            replayed: offered,
+            imeisv: false,
+            hash: None,
+        };
+        let octets = keys.protect(&command, Way::Down, true).unwrap();
+        let reject = nas::encode(&Nas::SecurityModeReject { cause: 23 }).unwrap();
+        assert_eq!(answered(&mut enbs, octets), [reject], "EEA{eea}, EIA{eia}");
+        assert_eq!(enbs.ledger.anomalies.refused_algorithms, 1);
+        assert_eq!(enbs.ledger.aborted, [("security_mode_refused", 1)].into());
+    }
+}
+
+/// TS 24.301, 5.4.3.3: not refused. The MME gets the request as it was sent.
+#[test]
+fn a_hash_of_another_attach_request_is_answered_with_the_request() {
+    let (first, request) = {
+        let (mut enbs, mut out) = (enb_with_one_ue(), Vec::new());
+        enbs.advance(START, &mut out);
+        let S1::InitialUe { nas, .. } = s1ap::decode(&out[0].pdu).unwrap() else {
+            panic!("no Attach Request");
+        };
+        (nas::hash(&nas), nas)
+    };
+    for (hash, imeisv, wrong) in [
+        (None, true, 0),
+        (Some(first), false, 0),
+        (Some([7; 8]), true, 1),
+    ] {
+        let (mut enbs, kasme) = challenged(ALL);
+        let mut keys = nas::Context::new(&kasme, 2, 2).unwrap();
+        let command = Nas::SecurityModeCommand {
+            eea: 2,
+            eia: 2,
+            replayed: ALL,
+            imeisv,
+            hash,
+        };
+        let octets = keys.protect(&command, Way::Down, true).unwrap();
+        let said = answered(&mut enbs, octets);
+        let complete = Nas::SecurityModeComplete {
+            imeisv,
+            request: (wrong > 0).then(|| request.clone()),
+        };
+        assert_eq!(keys.open(&said[0], Way::Up), Ok(complete));
+        assert_eq!(enbs.ledger.anomalies.wrong_hashes, wrong);
+        assert_eq!(enbs.ledger.in_progress(), 1, "the UE goes on");
+    }
+}
+
+#[test]
+fn a_challenge_that_is_not_the_home_networks_is_answered_by_its_cause() {
+    let keys = Subscriber::new(&[1; 16], &[2; 16]);
+    let other = Subscriber::new(&[1; 16], &[3; 16]);
+    for (by, sqn, cause, ahead) in [(&other, 64, 20, None), (&keys, 0, 21, Some(0))] {
+        let (mut enbs, mut out) = (enb_with_one_ue(), Vec::new());
+        enbs.advance(START, &mut out);
+        let said = answered(&mut enbs, challenge(by, sqn).0);
+        let Ok(Nas::AuthenticationFailure { cause: said, auts }) = nas::decode(&said[0], Way::Up)
+        else {
+            panic!("no Authentication Failure");
+        };
+        assert_eq!(said, cause);
+        let highest = auts.and_then(|auts| keys.resynchronised(&[5; 16], &auts));
+        assert_eq!(highest, ahead, "the highest number that the USIM took");
+        assert_eq!(enbs.ledger.in_progress(), 1, "the UE goes on");
+    }
+}
+
+/// Tells of a beginning anew when it is read for the second time.
+struct Restarting {
+    socket: TcpStream,
+    read: u32,
+}
+
+impl Association for Restarting {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn is_behind(&self) -> bool {
+        false
+    }
+
+    fn push(&mut self, _: u32, _: u16, _: &[u8]) {}
+
+    fn flush(&mut self) -> Result<(), Gone> {
+        Ok(())
+    }
+
+    fn receive(&mut self, _: &mut dyn FnMut(Frame)) -> Result<(), Gone> {
+        self.read += 1;
+        match self.read {
+            1 => Ok(()),
+            _ => Err(Gone::Restarted),
+        }
+    }
+
+    fn finish(&self) {}
+}
+
+#[test]
+fn an_association_that_begins_anew_takes_its_ues() {
+    let mut enbs = Enbs::new(one_ue(ALL), mono_ns());
+    let (near, _far) = pair();
+    let link = Restarting {
+        socket: near,
+        read: 0,
+    };
+    offer(&mut enbs, vec![Box::new(link)], &|| false, &mut |_, _| {});
+    assert_eq!((enbs.ledger.started, enbs.ledger.ended()), (1, 1));
+    assert_eq!(enbs.ledger.aborted, [("association_lost", 1)].into());
 }
 
 #[test]
@@ -186,10 +346,8 @@ fn a_procedure_that_no_attach_has_or_that_nobody_knows_is_counted() {
 #[test]
 fn one_imsi_at_two_enodebs_is_one_subscriber_and_both_books_close() {
     let home = Home {
-        subscriber: Subscriber::new(&[1; 16], &[2; 16]),
-        network: Network::new("001", "01").unwrap(),
-        first_imsi: 1_010_000_000_001,
-        count: 1,
+        subscribers: one_subscriber(),
+        network: network(),
     };
     let mut mme = Mme::new(home, Faults::default(), 2, 2);
     let mut both = [enb_with_one_ue(), enb_with_one_ue()];
@@ -329,8 +487,7 @@ fn an_mme_that_closes_during_setup_is_named() {
 fn said(which: usize) -> Vec<u8> {
     let ids = Ids { mme: 1, enb: 0 };
     let nas = |message: Nas| nas::encode(&message).unwrap();
-    let vector =
-        Subscriber::new(&[1; 16], &[2; 16]).vector([5; 16], 64, Network::new("001", "01").unwrap());
+    let vector = Subscriber::new(&[1; 16], &[2; 16]).vector([5; 16], 64, network());
     let (rand, autn) = (vector.rand, vector.autn);
     let message = match which % 6 {
         0 => S1::DownlinkNas {

@@ -6,7 +6,7 @@ use nodrop_attach::core::Core;
 use nodrop_attach::enb::{Enbs, PPID, Plan};
 use nodrop_attach::mme::{Faults, Home, Mme};
 use nodrop_attach::stubs::{Hss, Sgw};
-use nodrop_attach::ue::Sim;
+use nodrop_attach::subscribers::Subscribers;
 use nodrop_attach::wire::aka::{Network, Subscriber};
 use nodrop_attach::wire::diameter;
 use nodrop_attach::wire::nas::ALL;
@@ -31,20 +31,32 @@ struct World {
     sgw: Sgw,
 }
 
-fn home(count: u64) -> Home {
-    Home {
-        subscriber: Subscriber::new(&[1; 16], &[2; 16]),
-        network: Network::new("001", "01").unwrap(),
-        first_imsi: FIRST,
+fn subscribers(count: u64) -> Subscribers {
+    Subscribers::Range {
+        first: FIRST,
         count,
+        keys: Subscriber::new(&[1; 16], &[2; 16]),
     }
 }
 
-fn world(ues: u32, subscribers: u64, faults: Faults) -> World {
+fn network() -> Network {
+    Network::new("001", "01").unwrap()
+}
+
+fn home(count: u64) -> Home {
+    Home {
+        subscribers: subscribers(count),
+        network: network(),
+    }
+}
+
+fn world(ues: u32, at_home: u64, faults: Faults) -> World {
     let plan = Plan {
         count: ues,
         rate: 1000.0,
-        first_imsi: FIRST,
+        subscribers: subscribers(ues.into()),
+        network: network(),
+        capability: ALL,
         hold_ns: Some(SECOND),
         timeout_ns: 15 * SECOND,
         release_ns: 5 * SECOND,
@@ -55,16 +67,11 @@ fn world(ues: u32, subscribers: u64, faults: Faults) -> World {
             enb_id: 1,
         }],
     };
-    let sim = Sim {
-        subscriber: Subscriber::new(&[1; 16], &[2; 16]),
-        network: Network::new("001", "01").unwrap(),
-        capability: ALL,
-    };
     World {
-        enbs: Enbs::new(plan, sim, SECOND),
+        enbs: Enbs::new(plan, SECOND),
         // The MME has no subscribers of its own: each vector is the HSS's.
         mme: Mme::new(home(0), faults, 2, 2).with_core(),
-        hss: Hss::new(home(subscribers)),
+        hss: Hss::new(home(at_home)),
         sgw: Sgw::default(),
     }
 }

@@ -6,7 +6,7 @@ use nodrop_attach::Outgoing;
 use nodrop_attach::enb::{Enbs, PPID, Plan};
 use nodrop_attach::ledger::{Anomalies, Ledger};
 use nodrop_attach::mme::{Faults, Home, Mme};
-use nodrop_attach::ue::Sim;
+use nodrop_attach::subscribers::Subscribers;
 use nodrop_attach::wire::aka::{Network, Subscriber};
 use nodrop_attach::wire::nas::{self, ALL, Capability, Nas};
 use nodrop_attach::wire::s1ap::{self, Cell, Ids, S1};
@@ -31,33 +31,40 @@ fn cell(enb_id: u32) -> Cell {
     }
 }
 
-fn sim() -> Sim {
-    Sim {
-        subscriber: Subscriber::new(&[1; 16], &[2; 16]),
-        network: network(),
-        capability: ALL,
+fn keys() -> Subscriber {
+    Subscriber::new(&[1; 16], &[2; 16])
+}
+
+fn subscribers(count: u64) -> Subscribers {
+    Subscribers::Range {
+        first: FIRST,
+        count,
+        keys: keys(),
     }
 }
 
-fn enbs(count: u32, rate: f64, hold_ns: Option<u64>, links: u32) -> Enbs {
-    let plan = Plan {
+fn plan(count: u32, rate: f64, hold_ns: Option<u64>, links: u32) -> Plan {
+    Plan {
         count,
         rate,
-        first_imsi: FIRST,
+        subscribers: subscribers(count.into()),
+        network: network(),
+        capability: ALL,
         hold_ns,
         timeout_ns: 15 * SECOND,
         release_ns: 5 * SECOND,
         cells: (0..links).map(|at| cell(1 + at)).collect(),
-    };
-    Enbs::new(plan, sim(), START)
+    }
 }
 
-fn mme(subscribers: u64, faults: Faults) -> Mme {
+fn enbs(count: u32, rate: f64, hold_ns: Option<u64>, links: u32) -> Enbs {
+    Enbs::new(plan(count, rate, hold_ns, links), START)
+}
+
+fn mme(count: u64, faults: Faults) -> Mme {
     let home = Home {
-        subscriber: Subscriber::new(&[1; 16], &[2; 16]),
+        subscribers: subscribers(count),
         network: network(),
-        first_imsi: FIRST,
-        count: subscribers,
     };
     Mme::new(home, faults, 2, 2)
 }
@@ -184,6 +191,71 @@ fn an_imsi_that_is_not_in_the_home_network_is_turned_away_by_cause() {
     closes(&enbs.ledger, 10);
     assert_eq!(enbs.ledger.rejected, [(2, 3)].into());
     assert_eq!(enbs.ledger.attached, 7);
+}
+
+#[test]
+fn each_has_keys_of_its_own_and_a_wrong_one_turns_away_its_ue_alone() {
+    let listed = |wrong: u64| {
+        let each = (0..10).rev().map(|at| {
+            let k = [u8::try_from(at).unwrap(); 16];
+            let opc = [u8::from(at == wrong); 16];
+            (FIRST + 3 * at, Subscriber::new(&k, &opc))
+        });
+        Subscribers::listed(each.collect()).unwrap()
+    };
+    let offered = Plan {
+        subscribers: listed(4),
+        ..plan(10, 1000.0, Some(0), 1)
+    };
+    let home = Home {
+        subscribers: listed(99),
+        network: network(),
+    };
+    let mut enbs = Enbs::new(offered, START);
+    unspoiled(&mut enbs, &mut Mme::new(home, Faults::default(), 2, 2));
+    closes(&enbs.ledger, 10);
+    assert_eq!(enbs.ledger.attached, 9);
+    assert_eq!(
+        enbs.ledger.rejected,
+        [(0, 1)].into(),
+        "Authentication Reject"
+    );
+    assert_eq!(enbs.ledger.anomalies.wrong_autns, 1);
+    let twice = vec![(7, keys()), (5, keys()), (7, keys())];
+    assert_eq!(Subscribers::listed(twice).err(), Some(7));
+}
+
+/// A UE refuses what it did not offer: so the MME took the one that it offered.
+#[test]
+fn each_algorithm_attaches_and_none_in_common_is_turned_away() {
+    let offer = |capability| {
+        let offered = Plan {
+            capability,
+            ..plan(3, 1000.0, Some(0), 1)
+        };
+        let mut enbs = Enbs::new(offered, START);
+        unspoiled(&mut enbs, &mut mme(3, Faults::default()));
+        closes(&enbs.ledger, 3);
+        enbs.ledger
+    };
+    for eea in 0..4 {
+        for eia in 1..4 {
+            let books = offer(Capability::new(&[eea], &[eia]));
+            assert_eq!(
+                (books.attached, books.detached),
+                (3, 3),
+                "EEA{eea}, EIA{eia}"
+            );
+            assert_eq!(books.anomalies, Anomalies::default());
+        }
+    }
+    for nothing in [Capability::new(&[], &[2]), Capability::new(&[2], &[0, 7])] {
+        assert_eq!(offer(nothing).rejected, [(23, 3)].into());
+    }
+    let best = |eea: &[u8], eia: &[u8]| Capability::new(eea, eia).best(3, 3);
+    assert_eq!(best(&[0, 1, 2, 3], &[1, 2, 3]), Some((3, 3)), "preferred");
+    assert_eq!(best(&[0, 1, 2], &[1, 2]), Some((2, 2)), "AES");
+    assert_eq!(best(&[0, 1], &[1]), Some((1, 1)), "SNOW 3G before none");
 }
 
 #[test]
@@ -343,7 +415,7 @@ fn each_odd_message_moves_its_own_count() {
         autn: wrong.autn,
     };
     counted(|odd| odd.wrong_autns += 1, &down(0, plain(challenge)));
-    let old = sim().subscriber.vector([5; 16], 0, network());
+    let old = keys().vector([5; 16], 0, network());
     let challenge = Nas::AuthenticationRequest {
         rand: old.rand,
         autn: old.autn,
@@ -379,7 +451,7 @@ fn octets_that_are_no_s1ap_are_counted() {
 /// Takes UE 0 past its challenge and offers these algorithms and capabilities.
 fn secured(eea: u8, eia: u8, replayed: Capability) -> Enbs {
     let (mut enbs, mut out) = one();
-    let vector = sim().subscriber.vector([5; 16], 64, network());
+    let vector = keys().vector([5; 16], 64, network());
     let challenge = nas::encode(&Nas::AuthenticationRequest {
         rand: vector.rand,
         autn: vector.autn,
@@ -402,6 +474,7 @@ fn secured(eea: u8, eia: u8, replayed: Capability) -> Enbs {
         eia,
         replayed,
         imeisv: false,
+        hash: None,
     };
     say(context.protect(&command, nas::Way::Down, true).unwrap());
     enbs

@@ -5,6 +5,46 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Subscribers and their network, of a load or as an MME or HSS knows them.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize, clap::Args)]
+pub struct HomeSpec {
+    /// IMSI of the first, 15 digits; the others follow
+    #[arg(long, default_value_t = first_imsi())]
+    #[serde(default = "first_imsi")]
+    pub first_imsi: String,
+    /// K of each, 32 hexadecimal digits
+    #[arg(long, default_value_t = k())]
+    #[serde(default = "k")]
+    pub k: String,
+    /// OPc of each, 32 hexadecimal digits
+    #[arg(long, default_value_t = opc())]
+    #[serde(default = "opc")]
+    pub opc: String,
+    /// Each with keys of its own, instead of these three; UEs begin in the order of their IMSIs
+    #[arg(skip)]
+    #[serde(default)]
+    pub usims: Vec<Usim>,
+    /// Mobile country code
+    #[arg(long, default_value_t = mcc())]
+    #[serde(default = "mcc")]
+    pub mcc: String,
+    /// Mobile network code
+    #[arg(long, default_value_t = mnc())]
+    #[serde(default = "mnc")]
+    pub mnc: String,
+}
+
+/// A subscriber with keys of its own.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct Usim {
+    /// 15 digits.
+    pub imsi: String,
+    /// 32 hexadecimal digits.
+    pub k: String,
+    /// 32 hexadecimal digits.
+    pub opc: String,
+}
+
 /// Parameters of `attach`.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize, clap::Args)]
 pub struct AttachSpec {
@@ -33,26 +73,18 @@ pub struct AttachSpec {
     #[arg(long, default_value_t = setup_s())]
     #[serde(default = "setup_s")]
     pub setup_s: f64,
-    /// IMSI of the first UE, 15 digits; the others follow
-    #[arg(long, default_value_t = first_imsi())]
-    #[serde(default = "first_imsi")]
-    pub first_imsi: String,
-    /// K of each UE, 32 hexadecimal digits
-    #[arg(long, default_value_t = k())]
-    #[serde(default = "k")]
-    pub k: String,
-    /// OPc of each UE, 32 hexadecimal digits
-    #[arg(long, default_value_t = opc())]
-    #[serde(default = "opc")]
-    pub opc: String,
-    /// Mobile country code
-    #[arg(long, default_value_t = mcc())]
-    #[serde(default = "mcc")]
-    pub mcc: String,
-    /// Mobile network code
-    #[arg(long, default_value_t = mnc())]
-    #[serde(default = "mnc")]
-    pub mnc: String,
+    /// Its UEs and their network
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub home: HomeSpec,
+    /// Ciphering algorithms of each UE, 0 to 3 for EEA0 to EEA3
+    #[arg(long, value_delimiter = ',', default_values_t = eea())]
+    #[serde(default = "eea")]
+    pub eea: Vec<u8>,
+    /// Integrity algorithms of each UE, 1 to 3 for EIA1 to EIA3
+    #[arg(long, value_delimiter = ',', default_values_t = eia())]
+    #[serde(default = "eia")]
+    pub eia: Vec<u8>,
     /// Tracking area code
     #[arg(long, default_value_t = 1)]
     #[serde(default = "one16")]
@@ -129,6 +161,8 @@ pub struct AttachAnomalies {
     pub old_sqns: u64,
     /// Security Mode Command with other capabilities, or an algorithm that the UE cannot do.
     pub refused_algorithms: u64,
+    /// Security Mode Command with the HashMME of another Attach Request.
+    pub wrong_hashes: u64,
     /// Initial Context Setup without NAS or without E-RAB.
     pub empty_contexts: u64,
     /// Error Indications.
@@ -207,38 +241,22 @@ pub struct ReferenceMmeSpec {
     #[arg(long, default_value_t = 0)]
     #[serde(default)]
     pub work_us: u64,
-    /// Ciphering algorithm, EEA0 to EEA3
+    /// Ciphering algorithm, EEA0 to EEA3; of a UE without it the best that it has
     #[arg(long, default_value_t = 2)]
     #[serde(default = "two")]
     pub eea: u8,
-    /// Integrity algorithm, EIA1 to EIA3
+    /// Integrity algorithm, EIA1 to EIA3; likewise
     #[arg(long, default_value_t = 2)]
     #[serde(default = "two")]
     pub eia: u8,
-    /// IMSI of the first subscriber
-    #[arg(long, default_value_t = first_imsi())]
-    #[serde(default = "first_imsi")]
-    pub first_imsi: String,
+    /// Subscribers that it knows, if it has no HSS
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub home: HomeSpec,
     /// Subscribers
     #[arg(long, default_value_t = 1_000_000)]
     #[serde(default = "million")]
     pub subscribers: u64,
-    /// K of each subscriber, 32 hexadecimal digits
-    #[arg(long, default_value_t = k())]
-    #[serde(default = "k")]
-    pub k: String,
-    /// OPc of each subscriber, 32 hexadecimal digits
-    #[arg(long, default_value_t = opc())]
-    #[serde(default = "opc")]
-    pub opc: String,
-    /// Mobile country code
-    #[arg(long, default_value_t = mcc())]
-    #[serde(default = "mcc")]
-    pub mcc: String,
-    /// Mobile network code
-    #[arg(long, default_value_t = mnc())]
-    #[serde(default = "mnc")]
-    pub mnc: String,
     /// Fault: share of messages that are not sent
     #[arg(long, default_value_t = 0.0)]
     #[serde(default)]
@@ -330,30 +348,14 @@ pub struct StubHssSpec {
     #[arg(long, default_value_t = any_port())]
     #[serde(default = "any_port")]
     pub listen: String,
-    /// IMSI of the first subscriber
-    #[arg(long, default_value_t = first_imsi())]
-    #[serde(default = "first_imsi")]
-    pub first_imsi: String,
+    /// Subscribers that it knows
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub home: HomeSpec,
     /// Subscribers
     #[arg(long, default_value_t = 1_000_000)]
     #[serde(default = "million")]
     pub subscribers: u64,
-    /// K of each subscriber, 32 hexadecimal digits
-    #[arg(long, default_value_t = k())]
-    #[serde(default = "k")]
-    pub k: String,
-    /// OPc of each subscriber, 32 hexadecimal digits
-    #[arg(long, default_value_t = opc())]
-    #[serde(default = "opc")]
-    pub opc: String,
-    /// Mobile country code
-    #[arg(long, default_value_t = mcc())]
-    #[serde(default = "mcc")]
-    pub mcc: String,
-    /// Mobile network code
-    #[arg(long, default_value_t = mnc())]
-    #[serde(default = "mnc")]
-    pub mnc: String,
 }
 
 /// Parameters of `stub-sgw`.
@@ -421,6 +423,14 @@ fn mcc() -> String {
 
 fn mnc() -> String {
     "01".into()
+}
+
+fn eea() -> Vec<u8> {
+    vec![0, 1, 2, 3]
+}
+
+fn eia() -> Vec<u8> {
+    vec![1, 2, 3]
 }
 
 fn one16() -> u16 {

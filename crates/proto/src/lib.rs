@@ -14,9 +14,9 @@ mod sink;
 mod trace;
 
 pub use attach::{
-    AttachAnomalies, AttachReady, AttachResult, AttachSample, AttachSpec, LatencyUs,
+    AttachAnomalies, AttachReady, AttachResult, AttachSample, AttachSpec, HomeSpec, LatencyUs,
     ReferenceMmeReady, ReferenceMmeResult, ReferenceMmeSpec, StubHssSpec, StubReady, StubResult,
-    StubSgwSpec,
+    StubSgwSpec, Usim,
 };
 pub use message::{
     ClockAnswer, Hello, JobError, Message, MessageError, PROTOCOL, Tagged, TaiAnswer,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
@@ -42,6 +42,15 @@ from nodrop.testbed.suts.api import (
 _AGAIN = "make it again with `nodrop image build`"
 
 PartT = TypeVar("PartT")
+
+
+@runtime_checkable
+class ReadsInputs(Protocol):
+    """A SUT or a load that read files of the experiment when it was built."""
+
+    def inputs_sha256(self) -> Mapping[str, str]:
+        """Content of each, by the key that names it."""
+        ...
 
 
 @dataclass(slots=True)
@@ -178,9 +187,13 @@ class Parts:
         bits = self.bits(cell)
         facts = self.load(cell.load).trace_facts()
         trace = None if facts is None else facts.sha256
+        files = dict(self.files_sha256(cell))
+        for part in (self.sut(cell), self.load(cell.load)):
+            if isinstance(part, ReadsInputs):
+                files |= part.inputs_sha256()
         return {
             "trace": self._traces.setdefault(_trace_key(cell.load), trace),
-            "files": dict(self.files_sha256(cell)),
+            "files": files,
             "bits": None if bits is None else bits.sha256,
         }
 

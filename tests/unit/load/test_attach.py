@@ -1,5 +1,6 @@
 """The load of attaches: its table, and what it makes of what its node job says."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -32,6 +33,11 @@ def load(**options: Any) -> Attach:
         ({"count": 1, "first_imsi": "00101000000001"}, "load.first_imsi"),
         ({"count": 2, "first_imsi": "999999999999999"}, "first_imsi has no room for 2 UEs"),
         ({"count": 5, "subscribers": 4}, "no room for 5 UEs, or subscribers are fewer"),
+        ({"count": 1, "subscribers_file": "no.csv"}, "load.subscribers_file"),
+        ({"count": 1, "eea": []}, "load.eea = []: must have at least 1 entry"),
+        ({"count": 1, "eia": []}, "load.eia = []: must have at least 1 entry"),
+        ({"count": 1, "eea": [4]}, "load.eea.0 = 4"),
+        ({"count": 1, "eia": [2, 0]}, "load.eia.1 = 0"),
         ({"count": 1, "mnc": "1"}, "load.mnc"),
         ({"count": 1, "enb_id": 1 << 20}, "load.enb_id"),
         ({"count": 1, "hold_s": -1}, "load.hold_s"),
@@ -95,6 +101,35 @@ def test_an_mme_that_stands_is_offered_new_imsis_in_each_trial(
     assert [spec["first_imsi"] for spec in host.specs] == firsts
     with asked.prepare(link, work=Path(), journal=cast(Any, None)):
         assert host.specs[-1]["first_imsi"] == firsts[0], "an MME that was started anew knows none"
+
+
+def test_ues_of_a_file_are_offered_in_its_order_of_imsis_with_their_keys(tmp_path: Path) -> None:
+    def line(number: int) -> str:
+        return f"0010100000{number:05},{number:032x},{number:032x}"
+
+    def of(**options: Any) -> Attach:
+        table = {"kind": "attach", "rate": 400, "subscribers_file": "all.csv", **options}
+        return Attach(table, base=tmp_path)
+
+    (tmp_path / "all.csv").write_text("\n".join(["imsi,k,opc", *map(line, range(9, 1, -1))]))
+    with pytest.raises(BadInput, match=r"all\.csv: has 8 subscribers, and there are 9 UEs"):
+        of(count=9)
+    with pytest.raises(BadInput, match="load: subscribers: leave it out"):
+        of(count=3, subscribers=8)
+    host, asked = Said(), of(count=3)
+    link = cast(Any, SimpleNamespace(tx=SimpleNamespace(host=host), servers=["10.0.0.1:1"]))
+    with asked.prepare(link, work=Path(), journal=cast(Any, None)) as offerer:
+        for _ in range(2):
+            offerer.offer(timeout_s=1, tick=lambda _: None)
+            offerer.aim(asked, work=Path())
+    found = [[int(usim["imsi"][-5:]) for usim in spec["usims"]] for spec in host.specs]
+    assert found == [[2, 3, 4], [5, 6, 7], [2, 3, 4]], "an MME that stands is offered new ones"
+    assert host.specs[1]["usims"][0] == {
+        "imsi": "001010000000005",
+        "k": f"{5:032x}",
+        "opc": f"{5:032x}",
+    }
+    assert "all.csv" not in json.dumps(host.specs)
 
 
 LATENCY = {"count": 3, "p50": 140, "p90": 160, "p99": 180, "max": 200}

@@ -8,11 +8,13 @@ use oxirush_nas::nas_eps::{
     NasAuthenticationResponse, NasAuthenticationResponseParameter, NasDetachRequestUeOriginating,
     NasDetachType, NasEmmCause, NasEmmMessage, NasEpsAttachType, NasEpsMessage,
     NasEpsMobileIdentity, NasEpsSecurityHeaderType, NasEsmInformationResponse, NasEsmMessage,
-    NasEsmMessageContainer, NasIdentityResponse, NasKeySetIdentifier, NasMobileIdentity,
-    NasPdnConnectivityRequest, NasPdnType, NasRequestType, NasSecurityAlgorithms,
-    NasSecurityContext, NasSecurityModeCommand, NasSecurityModeComplete, NasSecurityModeReject,
-    NasUeNetworkCapability, NasUeSecurityCapability, PdnType, RequestTypeValue, UeDetachKind,
+    NasEsmMessageContainer, NasHashMme, NasIdentityResponse, NasImeisvRequest, NasKeySetIdentifier,
+    NasMobileIdentity, NasPdnConnectivityRequest, NasPdnType, NasReplayedNasMessageContainer,
+    NasRequestType, NasSecurityAlgorithms, NasSecurityContext, NasSecurityModeCommand,
+    NasSecurityModeComplete, NasSecurityModeReject, NasUeNetworkCapability,
+    NasUeSecurityCapability, PdnType, RequestTypeValue, UeDetachKind,
 };
+use oxirush_security::nas_eps::compute_hash_mme;
 
 use super::Undecodable;
 use super::aka::Kasme;
@@ -26,11 +28,47 @@ pub struct Capability {
     pub eia: u8,
 }
 
-/// EEA0 to EEA3, EIA1 to EIA3 (and EIA0, which is for emergency calls).
+/// EEA0 to EEA3, EIA1 to EIA3; EIA0 is for emergency calls alone.
 pub const ALL: Capability = Capability {
     eea: 0xf0,
-    eia: 0xf0,
+    eia: 0x70,
 };
+
+/// AES, SNOW 3G, ZUC, none.
+const BEST: [u8; 4] = [2, 1, 3, 0];
+
+impl Capability {
+    /// These algorithms, by their numbers 0 to 7.
+    #[must_use]
+    pub fn new(eea: &[u8], eia: &[u8]) -> Self {
+        let bits = |numbers: &[u8]| numbers.iter().fold(0, |bits, &number| bits | bit(number));
+        Self {
+            eea: bits(eea),
+            eia: bits(eia),
+        }
+    }
+
+    /// Whether both are there; EIA0 never counts.
+    #[must_use]
+    pub fn offers(self, eea: u8, eia: u8) -> bool {
+        self.eea & bit(eea) != 0 && self.eia & !bit(0) & bit(eia) != 0
+    }
+
+    /// EEA and EIA for an MME that prefers these two: the best that are there. `None` if one has none.
+    #[must_use]
+    pub fn best(self, eea: u8, eia: u8) -> Option<(u8, u8)> {
+        let ciphers = std::iter::once(eea).chain(BEST);
+        let mut pairs = ciphers.flat_map(|eea| {
+            let integrity = std::iter::once(eia).chain(BEST);
+            integrity.map(move |eia| (eea, eia))
+        });
+        pairs.find(|&(eea, eia)| self.offers(eea, eia))
+    }
+}
+
+fn bit(algorithm: u8) -> u8 {
+    0x80_u8.checked_shr(algorithm.into()).unwrap_or(0)
+}
 
 /// A message without its protection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +99,12 @@ pub enum Nas {
         eia: u8,
         replayed: Capability,
         imeisv: bool,
+        hash: Option<[u8; 8]>,
     },
-    SecurityModeComplete,
+    SecurityModeComplete {
+        imeisv: bool,
+        request: Option<Vec<u8>>,
+    },
     SecurityModeReject {
         cause: u8,
     },
@@ -225,6 +267,12 @@ pub fn encode(message: &Nas) -> Option<Vec<u8>> {
     built(message)?.encode().ok()
 }
 
+/// HashMME of an Attach Request without protection (TS 33.401, I.2).
+#[must_use]
+pub fn hash(request: &[u8]) -> [u8; 8] {
+    compute_hash_mme(request)
+}
+
 fn read(message: &NasEpsMessage) -> Nas {
     let known = match message {
         NasEpsMessage::Emm(_, message) => emm(message),
@@ -283,8 +331,15 @@ fn emm(message: &NasEmmMessage) -> Option<Nas> {
                 eia: *it.replayed_ue_security_capabilities.value.get(1)?,
             },
             imeisv: it.imeisv_request.is_some(),
+            hash: it.hash_mme.as_ref().and_then(|hash| hash.hash_mme()),
         },
-        NasEmmMessage::SecurityModeComplete(_) => Nas::SecurityModeComplete,
+        NasEmmMessage::SecurityModeComplete(it) => Nas::SecurityModeComplete {
+            imeisv: it.imeisv.is_some(),
+            request: it
+                .replayed_nas_message_container
+                .as_ref()
+                .map(|request| request.value.to_vec()),
+        },
         NasEmmMessage::SecurityModeReject(it) => Nas::SecurityModeReject {
             cause: it.emm_cause.cause_raw(),
         },
@@ -355,18 +410,37 @@ fn built(message: &Nas) -> Option<NasEpsMessage> {
         }
         Nas::AuthenticationReject => NasEpsMessage::new_emm(NasAuthenticationReject::new()),
         Nas::SecurityModeCommand {
-            eea, eia, replayed, ..
+            eea,
+            eia,
+            replayed,
+            imeisv,
+            hash,
         } => {
             let algorithms =
                 NasSecurityAlgorithms::from_algorithms(ciphering(*eea)?, integrity(*eia)?);
             let network = NasUeNetworkCapability::from_eea_eia(replayed.eea, replayed.eia);
             let replayed = NasUeSecurityCapability::from_ue_network_capability(&network);
-            NasEpsMessage::new_emm(NasSecurityModeCommand::new(algorithms, ksi, replayed))
+            let mut command = NasSecurityModeCommand::new(algorithms, ksi, replayed);
+            if *imeisv {
+                command = command.with_imeisv_request(NasImeisvRequest::from_requested(true));
+            }
+            if let Some(hash) = hash {
+                command = command.with_hash_mme(NasHashMme::from_hash_mme(*hash));
+            }
+            NasEpsMessage::new_emm(command)
         }
-        Nas::SecurityModeComplete => NasEpsMessage::new_emm(
-            NasSecurityModeComplete::new()
-                .with_imeisv(NasMobileIdentity::from_imeisv("3534900698733190").ok()?),
-        ),
+        Nas::SecurityModeComplete { imeisv, request } => {
+            let mut complete = NasSecurityModeComplete::new();
+            if *imeisv {
+                let ours = NasMobileIdentity::from_imeisv("3534900698733190").ok()?;
+                complete = complete.with_imeisv(ours);
+            }
+            if let Some(request) = request {
+                let whole = NasReplayedNasMessageContainer::new(request.clone());
+                complete = complete.with_replayed_nas_message_container(whole);
+            }
+            NasEpsMessage::new_emm(complete)
+        }
         Nas::SecurityModeReject { cause } => {
             NasEpsMessage::new_emm(NasSecurityModeReject::new(emm_cause(cause)))
         }
@@ -430,7 +504,14 @@ mod tests {
                 cause: cause::SYNCH_FAILURE,
                 auts: Some([3; 14]),
             },
-            Nas::SecurityModeComplete,
+            Nas::SecurityModeComplete {
+                imeisv: true,
+                request: Some(vec![7, 0x41]),
+            },
+            Nas::SecurityModeComplete {
+                imeisv: false,
+                request: None,
+            },
             Nas::SecurityModeReject {
                 cause: cause::CAPABILITIES_MISMATCH,
             },
@@ -449,7 +530,8 @@ mod tests {
                 eea: 2,
                 eia: 2,
                 replayed: ALL,
-                imeisv: false,
+                imeisv: true,
+                hash: Some([9; 8]),
             },
             Nas::EsmInformationRequest { pti: 1 },
             Nas::AttachAccept { bearer: 5, pti: 1 },
@@ -477,7 +559,7 @@ mod tests {
         let words: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
         assert_eq!(
             words,
-            "0741710809101000000000700 2f0f0000402 01d011".replace(' ', "")
+            "0741710809101000000000700 2f070000402 01d011".replace(' ', "")
         );
     }
 

@@ -10,12 +10,13 @@ use nodrop_attach::enb::{Enbs, MOST_UES, Plan};
 use nodrop_attach::ledger::Ledger;
 use nodrop_attach::offer::{NoAssociation, associate, offer};
 use nodrop_attach::sctp::retransmitted;
-use nodrop_attach::ue::Sim;
+use nodrop_attach::subscribers::Subscribers;
 use nodrop_attach::wire::aka::{Network, Subscriber};
-use nodrop_attach::wire::nas::ALL;
+use nodrop_attach::wire::nas::Capability;
 use nodrop_attach::wire::s1ap::Cell;
 use nodrop_proto::{
-    AttachAnomalies, AttachReady, AttachResult, AttachSample, AttachSpec, JobError, LatencyUs,
+    AttachAnomalies, AttachReady, AttachResult, AttachSample, AttachSpec, HomeSpec, JobError,
+    LatencyUs, Usim,
 };
 use nodrop_sys::clock::process_cpu_ns;
 use nodrop_sys::thread::exact_timers;
@@ -36,7 +37,7 @@ const HEAD_START_NS: u64 = 1_000_000;
 
 /// Associations that are set up.
 pub struct Attach {
-    load: Option<(Plan, Sim)>,
+    plan: Option<Plan>,
     links: Vec<Box<dyn Association>>,
     transport: &'static str,
 }
@@ -49,7 +50,7 @@ impl Job for Attach {
 
     fn prepare(spec: AttachSpec, session: &Session) -> Result<(Self, AttachReady), JobError> {
         let (mmes, transport) = addresses(&spec.mme)?;
-        let (plan, sim) = planned(&spec)?;
+        let plan = planned(&spec)?;
         let within = Duration::from_nanos(seconds("setup_s", spec.setup_s)?);
         let (mut links, mut listen_ns, mut setup_ns) = (Vec::new(), Vec::new(), Vec::new());
         for (mme, cell) in mmes.into_iter().zip(&plan.cells) {
@@ -69,9 +70,8 @@ impl Job for Attach {
             listen_ns,
             setup_ns,
         };
-        let load = Some((plan, sim));
         let ours = Self {
-            load,
+            plan: Some(plan),
             links,
             transport,
         };
@@ -79,13 +79,13 @@ impl Job for Attach {
     }
 
     fn run(&mut self, session: &Session) -> Result<AttachResult, JobError> {
-        let Some((plan, sim)) = self.load.take() else {
+        let Some(plan) = self.plan.take() else {
             return Err(JobError::new("internal", "a load is offered once"));
         };
         exact_timers();
         let start_ns = session.wait_start_in(HEAD_START_NS);
         let (cpu_before, again_before) = (process_cpu_ns(), retransmitted());
-        let mut enbs = Enbs::new(plan, sim, start_ns);
+        let mut enbs = Enbs::new(plan, start_ns);
         let links = std::mem::take(&mut self.links);
         offer(
             &mut enbs,
@@ -136,7 +136,7 @@ pub fn address(name: &str, text: &str) -> Result<Address, JobError> {
     })
 }
 
-fn planned(spec: &AttachSpec) -> Result<(Plan, Sim), JobError> {
+fn planned(spec: &AttachSpec) -> Result<Plan, JobError> {
     let (rate, count) = (spec.rate, spec.count);
     if !(rate > 0.0 && rate <= MOST_PER_S) {
         return Err(bad(format!(
@@ -153,12 +153,24 @@ fn planned(spec: &AttachSpec) -> Result<(Plan, Sim), JobError> {
             "count / rate: more than a day ({count} at {rate} per second)"
         )));
     }
-    let first_imsi = imsi(&spec.first_imsi, u64::from(count))?;
-    let (subscriber, network) = home(&spec.k, &spec.opc, &spec.mcc, &spec.mnc)?;
+    let (subscribers, network) = home(&spec.home, u64::from(count))?;
+    if subscribers.count() < u64::from(count) {
+        let usims = subscribers.count();
+        return Err(bad(format!("count = {count}: there are {usims} usims")));
+    }
+    if spec.eea.iter().any(|eea| *eea > 3) || spec.eia.iter().any(|eia| !(1..=3).contains(eia)) {
+        let (eea, eia) = (&spec.eea, &spec.eia);
+        return Err(bad(format!(
+            "eea = {eea:?}, eia = {eia:?}: must be 0 to 3 and 1 to 3"
+        )));
+    }
+    if spec.eea.is_empty() || spec.eia.is_empty() {
+        return Err(bad("eea, eia: at least one of each is needed".into()));
+    }
     let cells: Vec<Cell> = (spec.mme.iter().zip(spec.enb_id..))
         .map(|(_, enb_id)| Cell {
-            mcc: spec.mcc.clone(),
-            mnc: spec.mnc.clone(),
+            mcc: spec.home.mcc.clone(),
+            mnc: spec.home.mnc.clone(),
             tac: spec.tac,
             enb_id,
         })
@@ -170,21 +182,17 @@ fn planned(spec: &AttachSpec) -> Result<(Plan, Sim), JobError> {
         )));
     }
     let hold_ns = seconds("hold_s", spec.hold_s)?;
-    let plan = Plan {
+    Ok(Plan {
         count,
         rate,
-        first_imsi,
+        subscribers,
+        network,
+        capability: Capability::new(&spec.eea, &spec.eia),
         hold_ns: (!spec.keep).then_some(hold_ns),
         timeout_ns: seconds("timeout_s", spec.timeout_s)?,
         release_ns: RELEASE_NS,
         cells,
-    };
-    let sim = Sim {
-        subscriber,
-        network,
-        capability: ALL,
-    };
-    Ok((plan, sim))
+    })
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -196,40 +204,57 @@ fn seconds(name: &str, value: f64) -> Result<u64, JobError> {
     }
 }
 
-/// A range of IMSIs by its first.
-pub fn imsi(first: &str, count: u64) -> Result<u64, JobError> {
-    const END: u64 = 1_000_000_000_000_000;
-    let digits = first.len() == 15 && first.bytes().all(|digit| digit.is_ascii_digit());
-    let number = first.parse().ok().filter(|_| digits);
-    number
-        .filter(|number| END.checked_sub(count).is_some_and(|last| *number <= last))
-        .ok_or_else(|| {
-            bad(format!(
-                "first_imsi = {first}: must be 15 digits, with room for {count}"
-            ))
-        })
-}
-
-/// Key of the subscribers and serving network.
-pub fn home(k: &str, opc: &str, mcc: &str, mnc: &str) -> Result<(Subscriber, Network), JobError> {
-    let key = |name: &str, text: &str| {
-        let octets = (0..16).map(|at| {
-            let pair = text.get(2 * at..2 * at + 2);
-            pair.and_then(|pair| u8::from_str_radix(pair, 16).ok())
-        });
-        let octets: Option<Vec<u8>> = octets.collect();
-        let whole =
-            octets.filter(|_| text.len() == 32 && text.bytes().all(|c| c.is_ascii_hexdigit()));
-        whole
-            .and_then(|octets| <[u8; 16]>::try_from(octets).ok())
-            .ok_or_else(|| bad(format!("{name}: must be 32 hexadecimal digits")))
-    };
-    let network = Network::new(mcc, mnc).ok_or_else(|| {
+/// Subscribers and serving network. Of a range there are so many; those with keys of their own are all there.
+pub fn home(spec: &HomeSpec, count: u64) -> Result<(Subscribers, Network), JobError> {
+    const IMSIS: u64 = 1_000_000_000_000_000;
+    let network = Network::new(&spec.mcc, &spec.mnc).ok_or_else(|| {
+        let (mcc, mnc) = (&spec.mcc, &spec.mnc);
         bad(format!(
             "mcc = {mcc}, mnc = {mnc}: must be 3, and 2 or 3 digits"
         ))
     })?;
-    Ok((Subscriber::new(&key("k", k)?, &key("opc", opc)?), network))
+    if !spec.usims.is_empty() {
+        return Ok((listed(&spec.usims)?, network));
+    }
+    let first = imsi(&spec.first_imsi)
+        .filter(|first| IMSIS.checked_sub(count).is_some_and(|last| *first <= last));
+    let first = first.ok_or_else(|| {
+        let first = &spec.first_imsi;
+        bad(format!(
+            "first_imsi = {first}: must be 15 digits, with room for {count}"
+        ))
+    })?;
+    let keys = keys(&spec.k, &spec.opc).map_err(bad)?;
+    Ok((Subscribers::Range { first, count, keys }, network))
+}
+
+fn listed(usims: &[Usim]) -> Result<Subscribers, JobError> {
+    let mut each = Vec::with_capacity(usims.len());
+    for (at, usim) in usims.iter().enumerate() {
+        let imsi = imsi(&usim.imsi).ok_or_else(|| {
+            let imsi = &usim.imsi;
+            bad(format!("usims[{at}].imsi = {imsi}: must be 15 digits"))
+        })?;
+        let keys = keys(&usim.k, &usim.opc).map_err(|why| bad(format!("usims[{at}].{why}")))?;
+        each.push((imsi, keys));
+    }
+    Subscribers::listed(each)
+        .map_err(|twice| bad(format!("usims: imsi = {twice:015} is there twice")))
+}
+
+fn imsi(digits: &str) -> Option<u64> {
+    let whole = digits.len() == 15 && digits.bytes().all(|digit| digit.is_ascii_digit());
+    digits.parse().ok().filter(|_| whole)
+}
+
+fn keys(k: &str, opc: &str) -> Result<Subscriber, String> {
+    let key = |name: &str, text: &str| {
+        let digits = text.len() == 32 && text.bytes().all(|c| c.is_ascii_hexdigit());
+        let value = u128::from_str_radix(text, 16).ok().filter(|_| digits);
+        let octets = value.map(u128::to_be_bytes);
+        octets.ok_or_else(|| format!("{name}: must be 32 hexadecimal digits"))
+    };
+    Ok(Subscriber::new(&key("k", k)?, &key("opc", opc)?))
 }
 
 /// Names as they go into a result.
@@ -292,6 +317,7 @@ fn result(ledger: Ledger, start_mono_ns: u64, cpu_s: f64) -> AttachResult {
             wrong_autns: odd.wrong_autns,
             old_sqns: odd.old_sqns,
             refused_algorithms: odd.refused_algorithms,
+            wrong_hashes: odd.wrong_hashes,
             empty_contexts: odd.empty_contexts,
             error_indications: odd.error_indications,
             resets: odd.resets,
@@ -306,6 +332,9 @@ mod tests {
     use super::*;
 
     fn refused(fields: &str) -> String {
+        let keys = "465b5ce8b199b49faa5f0a2ee238a6bc";
+        let usim = format!(r#"{{"imsi":"001010000000007","k":"{keys}","opc":"{keys}"}}"#);
+        let fields = fields.replace("USIM", &usim);
         let spec = format!(r#"{{"mme":["127.0.0.1:1"],"rate":1.0,"count":1{fields}}}"#);
         let spec: serde_json::Map<_, _> = serde_json::from_str(&spec).unwrap();
         planned(&serde_json::from_value(spec.into()).unwrap())
@@ -316,6 +345,7 @@ mod tests {
     #[test]
     fn a_load_that_makes_no_sense_is_refused_by_name() {
         assert_eq!(refused(""), "");
+        assert_eq!(refused(r#","usims":[USIM]"#), "");
         for (fields, name) in [
             (r#","rate":0.0"#, "rate = 0"),
             (r#","rate":-400.0"#, "rate = -400"),
@@ -334,6 +364,25 @@ mod tests {
             ),
             (r#","mnc":"1""#, "mcc = 001, mnc = 1"),
             (r#","enb_id":1048576"#, "enb_id = 1048576"),
+            (r#","eea":[4]"#, "eea = [4]"),
+            (r#","eia":[0]"#, "eea = [0, 1, 2, 3], eia = [0]"),
+            (r#","eea":[]"#, "eea, eia: at least one"),
+            (
+                r#","usims":[USIM],"count":2"#,
+                "count = 2: there are 1 usims",
+            ),
+            (
+                r#","usims":[USIM,USIM]"#,
+                "usims: imsi = 001010000000007 is",
+            ),
+            (
+                r#","usims":[{"imsi":"7","k":"","opc":""}]"#,
+                "usims[0].imsi = 7",
+            ),
+            (
+                r#","usims":[USIM,{"imsi":"001010000000008","k":"46","opc":""}]"#,
+                "usims[1].k: must be 32",
+            ),
             (r#","hold_s":-1.0"#, "hold_s = -1"),
         ] {
             assert!(

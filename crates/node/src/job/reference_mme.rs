@@ -12,7 +12,7 @@ use nodrop_sys::sctp;
 use nodrop_sys::thread::exact_timers;
 
 use crate::job::Job;
-use crate::job::attach::{address, home, imsi, latency, named};
+use crate::job::attach::{address, home, latency, named};
 use crate::job::stubs::socket_address;
 use crate::session::Session;
 
@@ -48,12 +48,10 @@ impl Job for ReferenceMme {
                 "eea = {eea}, eia = {eia}: must be 0 to 3 and 1 to 3"
             )));
         }
-        let (subscriber, network) = home(&spec.k, &spec.opc, &spec.mcc, &spec.mnc)?;
+        let (subscribers, network) = home(&spec.home, spec.subscribers)?;
         let home = Home {
-            subscriber,
+            subscribers,
             network,
-            first_imsi: imsi(&spec.first_imsi, spec.subscribers)?,
-            count: spec.subscribers,
         };
         let faults = Faults {
             drop: spec.drop,
@@ -75,7 +73,8 @@ impl Job for ReferenceMme {
             JobError::new(kind, format!("listen = {at}: {e}"))
         })?;
         let at = listener.address().unwrap_or(at);
-        let mut mme = Mme::new(home, faults, spec.eea, spec.eia).with_network(&spec.mcc, &spec.mnc);
+        let mut mme =
+            Mme::new(home, faults, spec.eea, spec.eia).with_network(&spec.home.mcc, &spec.home.mnc);
         let behind = match (&spec.hss, &spec.sgw) {
             (None, None) => None,
             (Some(hss), Some(sgw)) => {

@@ -11,7 +11,7 @@ use nodrop_sys::clock::thread_cpu_ns;
 use nodrop_sys::thread::exact_timers;
 
 use crate::job::Job;
-use crate::job::attach::{home, imsi, named};
+use crate::job::attach::{home, named};
 use crate::session::Session;
 
 /// It listens.
@@ -68,12 +68,10 @@ impl Job for StubHss {
     type Outcome = StubResult;
 
     fn prepare(spec: StubHssSpec, _: &Session) -> Result<(Self, StubReady), JobError> {
-        let (subscriber, network) = home(&spec.k, &spec.opc, &spec.mcc, &spec.mnc)?;
+        let (subscribers, network) = home(&spec.home, spec.subscribers)?;
         let home = Home {
-            subscriber,
+            subscribers,
             network,
-            first_imsi: imsi(&spec.first_imsi, spec.subscribers)?,
-            count: spec.subscribers,
         };
         let at = socket_address("listen", &spec.listen)?;
         let listener = TcpListener::bind(at).map_err(refused(at))?;

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from nodrop.config.options import YesNo, check
 from nodrop.config.replay import ANY_CPU, Cpu
-from nodrop.config.subscribers import IMSI_DIGITS, Subscribers
+from nodrop.config.subscribers import IMSI_DIGITS, Eea, Eia, Subscribers
 from nodrop.errors import LabProblem, LoadFailed, NodeRefused, TrialFailed
 from nodrop.ledger.hops import Reason
 from nodrop.ledger.transactions import Latency, Messages, Transactions
@@ -56,6 +56,10 @@ class AttachOptions(Subscribers):
     """From Attach Accept to Detach Request."""
     keep: YesNo = False
     """UEs stay attached: sessions pile up."""
+    eea: Annotated[tuple[Eea, ...], Field(min_length=1)] = (0, 1, 2, 3)
+    """Ciphering algorithms of each UE; 0 = none."""
+    eia: Annotated[tuple[Eia, ...], Field(min_length=1)] = (1, 2, 3)
+    """Integrity algorithms of each UE."""
     enodebs: Annotated[int, Field(ge=1, le=256)] = 1
     """eNodeBs, each with an association of its own, for each MME."""
     timeout_s: Wait = 15.0
@@ -76,6 +80,10 @@ class AttachOptions(Subscribers):
             raise ValueError(f"duration_s x rate are {self.ues:,} UEs, more than {MOST_UES:,}")
         if self.ues / self.rate > MOST_S:
             raise ValueError(f"count / rate is longer than a day ({self.ues:,} UEs)")
+        if self.ues > self.imsis and (file := self.subscribers_file) is not None:
+            raise ValueError(
+                f"{file.path}: has {self.imsis:,} subscribers, and there are {self.ues:,} UEs"
+            )
         if self.ues > self.imsis:
             raise ValueError(
                 f"first_imsi has no room for {self.ues:,} UEs, or subscribers are fewer"
@@ -85,6 +93,8 @@ class AttachOptions(Subscribers):
     @property
     def imsis(self) -> int:
         """All that may be used."""
+        if self.subscribers_file is not None:
+            return len(self.subscribers_file.usims)
         room: int = 10**IMSI_DIGITS - int(self.first_imsi)
         return room if self.subscribers is None else min(room, self.subscribers)
 
@@ -137,6 +147,9 @@ class Attach:
     def trace_facts(self) -> None:
         return None
 
+    def inputs_sha256(self) -> Mapping[str, str]:
+        return self.options.files_sha256("load")
+
     def facts(self) -> Json:
         return {"generator": self.name, "options": self.options.model_dump(exclude_none=True)}
 
@@ -176,14 +189,17 @@ class _Prepared:
         host = self._link.tx.host
         if self._used + asked.ues > asked.imsis:
             self._used = 0
-        first = f"{int(asked.first_imsi) + self._used:0{IMSI_DIGITS}}"
+        own = {"count", "duration_s", "enodebs", "cpu", "subscribers", "subscribers_file"}
         spec = {
             "job": "attach",
             "mme": [*self._link.servers] * asked.enodebs,
             "count": asked.ues,
-            **asked.model_dump(exclude={"count", "duration_s", "enodebs", "cpu", "subscribers"}),
-            "first_imsi": first,
+            **asked.model_dump(exclude=own),
         }
+        if asked.subscribers_file is None:
+            spec["first_imsi"] = f"{int(asked.first_imsi) + self._used:0{IMSI_DIGITS}}"
+        else:
+            spec["usims"] = asked.subscribers_file.usims[self._used : self._used + asked.ues]
         cpu = None if asked.cpu in (None, ANY_CPU) else str(asked.cpu)
         try:
             self._job = host.job(spec, timeout_s=asked.setup_s + 30, cpus=cpu)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from nodrop.config.options import CpuList, Options, check
-from nodrop.config.subscribers import Subscribers
+from nodrop.config.subscribers import Eea, Eia, Subscribers
 from nodrop.config.units import format_cpus
 from nodrop.errors import NodeDied, TrialFailed
 from nodrop.ledger.hops import Place
@@ -46,10 +46,10 @@ class ReferenceMmeOptions(Subscribers):
     work_us: Annotated[int, Field(ge=0, le=MOST_WORK_US)] = 0
     """CPU time that each Attach Request takes beside the work itself: an MME whose capacity is
     known."""
-    eea: Annotated[int, Field(ge=0, le=3)] = 2
-    """Ciphering algorithm."""
-    eia: Annotated[int, Field(ge=1, le=3)] = 2
-    """Integrity algorithm."""
+    eea: Eea = 2
+    """Ciphering algorithm that it prefers; it takes the best that a UE offers."""
+    eia: Eia = 2
+    """Integrity algorithm, likewise."""
     subscribers: Annotated[int, Field(ge=1, le=MOST_SUBSCRIBERS)] = 1_000_000
     core: Literal["inside", "stubs"] = "inside"
     """Home network and sessions: within the MME itself, or as a real MME has them, behind S6a
@@ -117,6 +117,9 @@ class ReferenceMme(Mme):
             )
         return ""
 
+    def inputs_sha256(self) -> Mapping[str, str]:
+        return self.options.files_sha256("sut")
+
     def role(self, thread: str) -> ThreadRole | None:
         return ThreadRole.WORKER if thread == "nodrop-node" else None
 
@@ -124,8 +127,9 @@ class ReferenceMme(Mme):
         launched_mono_ns = time.monotonic_ns()
         asked = self.options
         listen = SCTP_PREFIX * (asked.transport == "sctp") + ANY_PORT
-        own = {"transport", "core", "core_cpus"}
+        own = {"transport", "core", "core_cpus", "subscribers_file"}
         spec = {"job": "reference-mme", "listen": listen, **asked.model_dump(exclude=own)}
+        spec |= self._usims()
         with ExitStack() as stack:
             stubs = [*self._stubs(env, stack)] if asked.core == "stubs" else []
             behind = dict(zip(STUBS, (one.ready["listen"] for one in stubs), strict=False))
@@ -135,13 +139,17 @@ class ReferenceMme(Mme):
             running.close = stack.pop_all().close
         return running
 
+    def _usims(self) -> Json:
+        file = self.options.subscribers_file
+        return {} if file is None else {"usims": file.usims}
+
     def _stubs(self, env: Env, stack: ExitStack) -> Iterator[StubJob]:
         """HSS and SGW, off the CPUs of the MME where there are others."""
         here = os.sched_getaffinity(0)
         cpus = self.options.core_cpus or format_cpus((here - env.cpus) or here)
         env.host.run(["ip", "link", "set", "lo", "up"])  # a new namespace's is down
         known = {"first_imsi", "subscribers", "k", "opc", "mcc", "mnc"}
-        home = self.options.model_dump(include=known)
+        home = self.options.model_dump(include=known) | self._usims()
         for spec in ({"job": "stub-hss", **home}, {"job": "stub-sgw"}):
             job: StubJob = env.host.job(spec, cpus=cpus)
             stack.enter_context(closing(job))
