@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from nodrop.config.experiment import Experiment
     from nodrop.config.lab_file import LabSource
     from nodrop.measure.plan import Plan
+    from nodrop.remote.dispatch import Measuring
     from nodrop.results.trial import TrialRecord
 
 Metrics = Annotated[
@@ -391,9 +392,12 @@ def ab(
     seconds = None if budget is None else time_s("--budget", budget)
     _must_hold_a_pair(seconds, plan)
     cells = question.cells(Path.cwd()).named
+    measured = measuring(where)  # a normal user's process begins anew here: nothing is said before
     if not resume and not names_its_load(asked, cells):
-        quiet = as_json or markdown
-        near = _near_limit(question, settings or [], cells["a"], seconds, where, out, quiet=quiet)
+        near = _near_limit(
+            question, settings or [], cells["a"], seconds, measured, where, out,
+            quiet=as_json or markdown,
+        )  # fmt: skip
         question = replace(question, load=near.load)
         asked = _experiment(question, settings or [])
         plan = blaming_options(asked, lambda: make_plan(asked))
@@ -406,7 +410,6 @@ def ab(
         told=lambda done, look: _laid(done, metrics or (), look).verdict != "cannot tell",
         budget_s=seconds,
     )
-    measured = measuring(where)
     with shown(quiet=as_json or markdown, as_json=False) as progress:
         outcome = measured(
             asked,
@@ -432,17 +435,16 @@ def ab(
 
 def _near_limit(
     question: AbQuestion, settings: Sequence[str], first: Mapping[str, Any], budget_s: float | None,
-    where: LabSource, out: Path, *, quiet: bool,
+    measured: Measuring, where: LabSource, out: Path, *, quiet: bool,
 ) -> NearLimit:  # fmt: skip
     from nodrop.compare.near_limit import searched
     from nodrop.measure.plan import make_plan
-    from nodrop.remote.dispatch import measuring
     from nodrop.terminal.progress import shown
 
     def measure(experiment: Experiment) -> Sequence[TrialRecord]:
         plan = blaming_options(experiment, lambda: make_plan(experiment))
         with shown(quiet=quiet, as_json=False) as progress:
-            outcome = measuring(where)(
+            outcome = measured(
                 experiment, where, out=out, resume=False, progress=progress, plan=plan
             )
         return outcome.records
