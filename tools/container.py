@@ -33,6 +33,11 @@ RECIPE = "nodrop"
 TAG = f"nodrop:{__version__}"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux_2_5", "manylinux1")
+ENVIRONMENT = (
+    "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG=C.UTF-8",
+    "HOME=/tmp",  # for `docker run --user`: a user without a home gets / from Docker
+)
 PROGRAM = """#!/usr/bin/python3
 import sys
 from nodrop.cli.main import main
@@ -125,7 +130,7 @@ def write(out: Path, layers: Sequence[Path], *, epoch: int, architecture: str) -
             "config": {
                 "Entrypoint": ["nodrop"],
                 "Cmd": ["--help"],
-                "Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"],
+                "Env": ENVIRONMENT,
                 "WorkingDir": "/work",
             },
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{one}" for one in hashes]},

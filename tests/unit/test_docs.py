@@ -37,6 +37,7 @@ IN_BRACES = re.compile(r"`([\w./-]+/)\{([\w,-]+)\}(/[\w./-]+)`")
 PLACEHOLDERS = {"experiments/X.toml", "labs/Y.toml"}
 
 NOT_RUN: Mapping[str, str] = {
+    "alias": "another name of a command beside it",
     "curl": "reads what `nodrop monitor --metrics` serves; tests have a client of their own",
     "cut": "shortens output",
     "dask": "tests/netns/test_fleet.py begins a scheduler and workers with its own names",

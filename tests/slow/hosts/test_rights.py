@@ -24,17 +24,20 @@ def test_all_ids_where_the_host_gives_them(
 
 
 @pytest.mark.parametrize(
-    ("uid", "words"),
+    ("uid", "docker", "words"),
     [
-        (1000, r"gives normal users no user namespace \(no\)"),
-        (0, r"root here may make no namespace \(no\)"),
+        (1000, False, r"gives normal users no user namespace \(no\); run as root"),
+        (1000, True, r"container's user 1000 .* \(no\); docker run needs --cap-add SYS_ADMIN"),
+        (0, False, r"root here may make no namespace \(no\); docker run needs .* apparmor="),
     ],
 )
 def test_without_any_the_words_of_unshare_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, docker: bool, words: str
 ) -> None:
     stand_in(tmp_path, monkeypatch, "--user")
     monkeypatch.setattr("os.geteuid", lambda: uid)
+    (tmp_path / "dockerenv").touch()
+    monkeypatch.setattr(rights, "DOCKER", tmp_path / ("dockerenv" if docker else "none"))
     with pytest.raises(NotReady, match=words):
         rights.user_namespace_command()
 

@@ -44,6 +44,8 @@ def test_it_is_what_docker_load_reads(tmp_path: Path) -> None:
     assert config["rootfs"]["diff_ids"] == [f"sha256:{one}" for one in hashes]
     assert (config["architecture"], config["created"]) == ("arm64", "2023-11-14T22:13:20Z")
     assert config["config"]["Entrypoint"] == ["nodrop"]
+    # Seen with `docker run --user`: HOME was /, and "/.cache: Permission denied".
+    assert "HOME=/tmp" in config["config"]["Env"]
 
 
 def test_a_layer_has_roots_files_of_one_time(tmp_path: Path) -> None:

@@ -29,6 +29,12 @@ do that only where there is another user."""
 MASKED = "ro,nosuid,nodev,noexec"
 """Flags of a container's own /sys: no other is given to a namespace within it."""
 TRY_TIMEOUT_S = 10.0
+DOCKER = Path("/.dockerenv")
+"""Docker makes it in each container."""
+OPENING = (
+    "--cap-add SYS_ADMIN --security-opt systempaths=unconfined --security-opt apparmor=unconfined"
+)
+"""Options of `docker run` with which namespaces can be made in a container."""
 SYSCTLS = {
     "kernel/unprivileged_userns_clone": "0",
     "kernel/apparmor_restrict_unprivileged_userns": "1",
@@ -108,11 +114,13 @@ def user_namespace_command() -> tuple[str, ...]:
     ]
     if _sysctl("user/max_user_namespaces") == "0":
         switches.append("sudo sysctl -w user.max_user_namespaces=10000")
-    said = tried.stderr.strip()
+    said, options = tried.stderr.strip(), f"docker run needs {OPENING}"
     if os.geteuid() == 0:
+        raise NotReady(f"root here may make no namespace ({said})", hint=options)
+    if DOCKER.exists():
         raise NotReady(
-            f"root here may make no namespace ({said})",
-            hint="of a Docker container: --cap-add SYS_ADMIN --security-opt systempaths=unconfined",
+            f"a container's user {os.geteuid()} may make no namespace ({said})",
+            hint=options + "".join(f", and its host: {switch}" for switch in switches),
         )
     raise NotReady(
         f"not root, and this host gives normal users no user namespace ({said})",
