@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tarfile
 from pathlib import Path
 
+from nodrop.testbed.hosts.rights import OPENING
 from tools import container
 
 EPOCH = 1_700_000_000
+INSTALL = Path(__file__).parents[3] / "docs/how-to/install.md"
 
 
 def tree(folder: Path) -> Path:
@@ -46,6 +49,13 @@ def test_it_is_what_docker_load_reads(tmp_path: Path) -> None:
     assert config["config"]["Entrypoint"] == ["nodrop"]
     # Seen with `docker run --user`: HOME was /, and "/.cache: Permission denied".
     assert "HOME=/tmp" in config["config"]["Env"]
+
+
+def test_install_has_the_options_that_nodrop_names_and_the_image() -> None:
+    (alias,) = re.findall(r"^alias nodrop='(docker run .*)'$", INSTALL.read_text(), re.MULTILINE)
+    assert OPENING in alias
+    assert '--user "$(id -u):$(id -g)"' in alias
+    assert alias.endswith(f" {container.TAG}")
 
 
 def test_a_layer_has_roots_files_of_one_time(tmp_path: Path) -> None:
