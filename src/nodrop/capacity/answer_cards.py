@@ -535,13 +535,15 @@ def _action(name: str, command: str = "", cost_s: float | None = None, **words: 
 def _allowed(
     story: Story, source: StorySource, limit: _Limit, again: float | None, more: Iterable[Action]
 ) -> list[Action]:
-    """The first few; none sets what the experiment varies, but for a search from its own cell."""
+    """The first few; none sets what the experiment varies, but for a search from its own cell. More
+    time comes first where the budget ended a search that found nothing carried."""
     searching, varied = (SEARCHING, "nodrop capacity "), [f"{one}=" for one in story.factors]
 
     def may(command: str) -> bool:
         return any(map(command.count, searching)) or not any(map(command.count, varied))
 
-    ways = (*_ways_out(story, source, limit, again), *more)
+    out = _ways_out(story, source, limit, again)
+    ways = (*more, *out) if limit.by == "budget" and not limit.carried else (*out, *more)
     return [one for one in ways if may(one.command)][:MOST_ACTIONS]
 
 

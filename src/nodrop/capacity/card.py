@@ -87,10 +87,11 @@ def load_words(load: CardLoad, card: Card) -> str:
 
 
 def peak_words(card: Card) -> str:
-    """`the trace itself peaks at 5,120 packets/s`; empty if it is not known."""
-    if card.carried is None or not card.peak_pps:
+    """`9,900 packets/s in the trace's busiest second at that multiple`; empty if not known."""
+    times = None if card.carried is None else card.carried.value
+    if not times or not card.peak_pps or card.by != "multiplier":
         return ""
-    return worded("card-peak", pps=card.peak_pps)
+    return worded("card-peak", pps=float(f"{times * card.peak_pps:.3g}"))
 
 
 STATES: Mapping[str, str] = WORDS["states"]

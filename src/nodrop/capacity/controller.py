@@ -17,7 +17,7 @@ from typing import Any
 from nodrop.answer.finding import worded
 from nodrop.capacity.answering import answers
 from nodrop.capacity.forecast import RAMP_TRIALS, deciding_s, ramp_s
-from nodrop.capacity.next_load import Ask, Method, MethodInput, bisection, own
+from nodrop.capacity.next_load import FEW, Ask, Method, MethodInput, bisection, own
 from nodrop.capacity.tried import (
     AT_ANY_LOAD,
     Tried,
@@ -230,12 +230,22 @@ class Capacity:
         if is_first and (ramp := self._ramp(cell)) is not None:
             return ramp
         is_own = self._search.method == "nodrop"
-        ask = METHODS[self._search.method](self._field(cell, every if is_own else tried, of_cell))
+        field = self._field(cell, every if is_own else tried, of_cell)
+        if not every and is_own:
+            field = replace(field, few=self._few(cell, number, done))
+        ask = METHODS[self._search.method](field)
         if ask is None or (is_own and ask.round != number):
             return None
         if is_own:
             ask = _in_full(cell, self._search, ask)
         return None if self._beyond_budget(cell, number, ask, done) else ask
+
+    def _few(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> bool:
+        """Whether the budget has time for no more than `FEW` trials that decide."""
+        first = Ask(value=_begin(cell, self._search)[0], seconds=self._search.final_trial_s)
+        begins = self._begins(cell, number, first, done)
+        once_s = _lasts_s(cell, self._search, first) + self._beside_s(cell.factors, begins, done)
+        return (FEW + 1) * once_s > self._left_s(cell, number, done)
 
     def _field(
         self, cell: AskedCell, tried: Sequence[Tried], of_cell: Sequence[TrialRecord]

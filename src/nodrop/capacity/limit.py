@@ -55,7 +55,9 @@ def limited_by(
     if measured and cut != "lab" and all(t.never_ready for t in measured):
         return "nothing_measured"  # whatever else ended it, the SUT's own words stand there
     if not measured and cut != "lab":
-        return _void_for(every) if every or cut != "budget" else cut
+        why = _void_for(every)
+        tried_enough = why != "generator" or any(one.untriable(goal) for one in loads(every))
+        return why if cut != "budget" or (every and tried_enough) else cut
     lower, upper = chosen.lower, chosen.upper
     if upper is None:
         return _limited_above(every, of_answer, lower, goal, search, cut)

@@ -27,6 +27,8 @@ STEP = 1.15
 """Factor by which a search goes on once a ramp's sender could do no more."""
 FURTHEST = 3.0
 """A level that is still low says too little of a load so many times higher."""
+FEW = 2
+"""With no more trials left, the trace's own load comes first: it is what most ask."""
 OWN_TRIALS = 2
 """The trace's own load is given up after so many void trials."""
 MUTE = 9
@@ -68,6 +70,8 @@ class MethodInput:
     """Results of the cell's ramp; None if it had none."""
     level: bool = False
     """The ramp's record has the level of the SUT's ring."""
+    few: bool = False
+    """The budget has time for no more than `FEW` trials."""
 
     def ask(self, value: float, seconds: float) -> Ask:
         digits = max(3, math.ceil(-math.log10(self.search.relative_width)) + 2)
@@ -239,9 +243,11 @@ class _Own:
             if len(own) < OWN_TRIALS and start <= min(late):
                 return self._field.ask(start, self._final_s)
             return self._field.ask(min(late) * ASTRAY, self._final_s)
-        if ramp is not None and ramp.expects:
+        if ramp is not None and ramp.expects and not self._field.few:
             at = LOOK if self._field.level else EXPECTED
             return self._field.ask(ramp.expects * at, self._final_s)
+        if self._field.few:
+            return self._field.ask(start, self._final_s)
         clean = 0.0 if ramp is None or ramp.clean_to is None else ramp.clean_to
         return self._field.ask(max(start, clean), initial_s)
 

@@ -23,6 +23,7 @@ from nodrop.capacity.findings import rate_words
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.words import doubts, soak_words
 from nodrop.config.units import count_of
+from nodrop.findings.load_words import goal_words
 from nodrop.report.story import Story
 from nodrop.report.trust import decoder_words, sensor_words
 from nodrop.results.capacity import Card
@@ -59,7 +60,8 @@ class AnswerLine:
     """A line of the answer, and how much of the terminal it may take."""
 
     key: str
-    words: str
+    words: str | Sequence[str]
+    """Sentences of which the last ones are left out if all take too many rows."""
     rows: int = 2
     """Rows beyond these are cut."""
     rank: int = 0
@@ -69,10 +71,14 @@ class AnswerLine:
     """To be pasted: left out if it does not fit, never cut."""
 
     def laid(self, columns: int) -> list[str]:
+        said = [self.words] if isinstance(self.words, str) else [*self.words]
         if self.command:
-            lines = [f"  {one}" for one in command_lines(self.words, columns - 2)]
+            lines = [f"  {one}" for one in command_lines(said[0], columns - 2)]
             return lines if len(lines) <= self.rows else []
-        lines = laid_out(self.words, columns)
+        lines = laid_out(" ".join(said), columns)
+        while len(lines) > self.rows and len(said) > 1:
+            said.pop()
+            lines = laid_out(" ".join(said), columns)
         if len(lines) > self.rows:
             lines = lines[: self.rows]
             lines[-1] = f"{lines[-1][: columns - 2].rstrip()} …"
@@ -82,16 +88,22 @@ class AnswerLine:
 def fitted(
     lines: Sequence[AnswerLine], columns: int, most: int = MOST_ROWS
 ) -> list[tuple[AnswerLine, str]]:
-    """Each row with its line: no more than `most`."""
+    """Each row with its line: no more than `most`. Words of three rows are cut to two before a
+    command is left out."""
     lines = [*lines]
+
+    def goes_first(line: AnswerLine) -> tuple[float, int]:
+        rows = len(line.laid(columns))
+        return (line.rank or (1.5 if rows > 2 and not line.command else 0.0), rows)
+
     while True:
         rows = [(line, row) for line in lines for row in line.laid(columns)]
         if len(rows) <= most:
             return rows
-        last = max(lines, key=lambda line: (line.rank, len(line.laid(columns))))
+        last = max(lines, key=goes_first)
         at = lines.index(last)
-        shorter = replace(last, rows=last.rows - 1)
-        lines[at : at + 1] = [shorter] if not last.rank and last.rows > 1 else []
+        shorter = replace(last, rows=min(last.rows, len(last.laid(columns))) - 1)
+        lines[at : at + 1] = [shorter] if not last.rank and shorter.rows else []
 
 
 def print_answers(story: Story, page: Path) -> None:
@@ -131,14 +143,14 @@ def answer_lines(
     if card.too_much is not None:
         words = ", ".join(filter(None, (rate_words(card.too_much), lost_words(card))))
         yield AnswerLine(key="too much", words=words)
-    yield AnswerLine(key="breaks", words=" ".join((card.breaks.verdict, *card.breaks.why)))
+    yield AnswerLine(key="breaks", words=(card.breaks.verdict, *card.breaks.why))
     for action in card.actions[:1]:
         yield AnswerLine(key="do", words=f"{action.text} {aside_words(action)}")
         if action.command:
             yield AnswerLine(key="", words=one_line(action.command), rows=4, rank=1, command=True)
     sure = card.sure.confidence
     said = [f"{sure.level}: {sure.why}."] if sure else []
-    yield AnswerLine(key="sure", words=" ".join((*said, *card.sure.words)), rows=3)
+    yield AnswerLine(key="sure", words=(*said, *card.sure.words), rows=3)
     for soak in searched.soaks:
         yield AnswerLine(key="soak", words=soak_words(soak.record), rows=1)
     if beside := _left_to_the_report(story, searched, card):
@@ -155,8 +167,9 @@ def _beside(searched: SearchedCell, card: Card) -> str:
     bits = f"{carried.shown_mbit} Mbit/s" if carried.shown_mbit else ""
     scale = f"{carried.shown_value}X of {card.window or 'the trace'}"
     scale = scale if card.by == "multiplier" and carried.shown_pps else ""
+    goal = goal_words(card.goal, card.goals_of, card.by) if card.goal else ""
     peak = peak_words(card)
-    return ", ".join(filter(None, (bits, scale, peak, f"{searched.subject}, {trials}")))
+    return ", ".join(filter(None, (goal, bits, scale, peak, f"{searched.subject}, {trials}")))
 
 
 def _again(card: Card) -> str:

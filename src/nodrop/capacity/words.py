@@ -289,7 +289,10 @@ and that says nothing."""
 def fitted(searched: SearchedCell) -> LossCurve | NoCurve:
     if searched.by_detections:
         return NoCurve(why="it would be one of lost packets, and the search is by detections")
-    return loss_curve(list(_offers(searched)))
+    offers = [*_offers(searched)]
+    if not any(offer.loss_ratio for offer in offers):
+        return NoCurve(why="no trial that decides lost packets")
+    return loss_curve(offers)
 
 
 def disagreeing(searched: SearchedCell, answer: Answer) -> Iterator[tuple[StoredTrial, bool]]:

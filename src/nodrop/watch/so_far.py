@@ -9,6 +9,7 @@ from typing import Any
 
 from nodrop.answer.finding import worded
 from nodrop.capacity.answering import answers
+from nodrop.capacity.bounds import BRIMFUL
 from nodrop.capacity.card import breaks_words, lost_in
 from nodrop.capacity.findings import ends_of, rate_words
 from nodrop.capacity.limit import loss_by
@@ -146,6 +147,11 @@ class SoFarRow:
         elif ratio is not None:
             said = f"{percent(ratio)} lost" if ratio else "no loss"
             why = (record.packets.loss_place or "place not known") if ratio else ""
+            queue = record.packets.queue
+            if not ratio and queue is not None and queue.highest_ratio > BRIMFUL:
+                why = "its ring was full"
+            if asked is not None and asked.ramp is not None:
+                why = "a ramp: decides nothing"
         return cls(
             mark=mark,
             name=plain(name or record.run, longest=100),

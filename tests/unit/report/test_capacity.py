@@ -371,6 +371,17 @@ def test_a_command_that_does_not_fit_is_not_cut() -> None:
     assert len(rows) == 3 and rows[-1][1].endswith(" …") and not rows[0][1].endswith("…")
 
 
+@pytest.mark.parametrize(("columns", "kept"), [(200, 4), (45, 3), (30, 2)])
+def test_whole_sentences_are_left_out_before_a_command_is(columns: int, kept: int) -> None:
+    """Seen: `do` without its command, beside three rows that ended in `Measured 5,052 and …`."""
+    said = [f"Sentence {n} of what is sure." for n in range(1, 5)]
+    command = AnswerLine(key="", words="nodrop capacity my.pcap", rows=4, rank=1, command=True)
+    rows = fitted([AnswerLine(key="sure", words=said, rows=3), command], columns, most=3)
+    assert rows[-1][1].strip() == command.words
+    sure = " ".join(words for line, words in rows if line.key == "sure")
+    assert sure == " ".join(said[:kept])
+
+
 @pytest.mark.parametrize("lost", [0.0, 0.04])
 def test_what_contradicts_the_answer_is_a_caveat(tmp_path: Path, lost: float) -> None:
     loads = [tried(3, [0.0, 0.0, lost]), tried(4, [0.0] * 3), tried(5, [0.1] * 3)]

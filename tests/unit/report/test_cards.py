@@ -462,15 +462,15 @@ def test_what_other_programs_made_void_has_no_setting_that_mends_it(
     assert not any("search.max" in action.command for action in card.actions)
 
 
-@pytest.mark.parametrize("peak", [5_120.0, 812.4])
+@pytest.mark.parametrize(("peak", "at_7x"), [(5_120.0, "35,800"), (812.4, "5,690")])
 def test_the_busiest_second_of_the_trace_stands_beside_what_is_carried(
-    tmp_path: Path, peak: float
+    tmp_path: Path, peak: float, at_7x: str
 ) -> None:
     run = outcome_search(tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)])
     card = card_of(run)
     assert card.carried is not None and not peak_words(card)
     seen = card.model_copy(update={"peak_pps": peak})
-    said = f"the trace itself peaks at {peak:,.0f} packets/s"
+    said = f"{at_7x} packets/s in the trace's busiest second at that multiple"
     assert peak_words(seen) == said
     assert dict(loads_lines(seen))["carried"].endswith(said)
 

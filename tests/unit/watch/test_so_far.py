@@ -14,8 +14,9 @@ from nodrop.capacity.answer_cards import cards
 from nodrop.capacity.card import card_lines
 from nodrop.capacity.searched_cells import searches
 from nodrop.report.story import read_story
+from nodrop.results.records import QueueLevel
 from nodrop.results.rundir import open_run
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.terminal.progress import print_trial, so_far_lines
 from nodrop.watch.follow import RunFollower, search_of
 from nodrop.watch.so_far import CellsSoFar, SoFar, SoFarRow, cell_name
@@ -146,6 +147,27 @@ def test_the_reason_of_a_void_trial_is_short_where_the_terminal_is(
     console = Console(file=out, width=columns, force_terminal=True, color_system=None)
     print_trial(console, 2, row)
     assert out.getvalue().rstrip().endswith(f"void          {why}")
+
+
+@pytest.mark.parametrize(
+    ("highest", "ramp", "why"),
+    [(2058, None, "its ring was full"), (1900, None, ""), (2058, 64.0, "a ramp: decides nothing")],
+)
+def test_a_row_says_why_a_trial_without_loss_proves_nothing(
+    tmp_path: Path, highest: int, ramp: float | None, why: str
+) -> None:
+    """Seen: `5.395X no loss` above an answer of 2.3X, for its ring was 100 % full."""
+    (record, *_) = records_of(outcome_search(tmp_path, [tried(7, [0.0])]))
+    assert record.searched is not None
+    queue = QueueLevel(
+        rings=1, slots=2058, highest_packets=highest, highest_ratio=highest / 2058, at_s=1.0,
+        above_half_s=0.1, above_ninety_s=0.0, lost_packets=0, excess=highest / 2058, looks=1250,
+        longest_gap_s=0.005,
+    )  # fmt: skip
+    asked = record.searched.model_copy(update={"ramp": Ramp(start=1.0) if ramp else None})
+    body = record.packets.model_copy(update={"queue": queue})
+    row = SoFarRow.of(record.model_copy(update={"searched": asked, "body": body}))
+    assert (row.said, row.why) == ("no loss", why)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

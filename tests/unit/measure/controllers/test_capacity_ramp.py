@@ -65,7 +65,8 @@ def test_a_ramp_saves_trial_seconds(fields: dict[str, Any], speeds: tuple[float,
 
 
 @pytest.mark.parametrize(
-    ("start_s", "budget_s", "anew"), [(8, 60, True), (25, 60, False), (40, 75, False)]
+    ("start_s", "budget_s", "anew"),
+    [(8, 60, True), (25, 60, False), (32, 60, False), (40, 75, False)],
 )
 def test_the_start_of_a_ramp_goes_on_if_the_budget_has_no_time_for_another(
     start_s: float, budget_s: float, anew: bool
@@ -82,6 +83,8 @@ def test_the_start_of_a_ramp_goes_on_if_the_budget_has_no_time_for_another(
     done = run(controller(search, sut="standing"), measured)
     assert len(ramps(done)) == 1 and starts[:2] == [True, anew]
     assert answers(done, search)[0].lower is not None
+    if start_s == 32:  # two trials are left: the trace's own load is the first
+        assert done[1].searched is not None and done[1].searched.value == 1.0
     assert sum(record.took_s or 0.0 for record in done) <= budget_s
 
 
