@@ -95,7 +95,6 @@ pub fn holds(octets: &[u8]) {
             2 => S1::ContextSetupRequest {
                 ids,
                 nas: Some(nas),
-                bearers: 1,
             },
             _ => S1::DownlinkNas { ids, nas },
         };

@@ -88,8 +88,10 @@ kind = "vm"
 accelerator = "tcg"
 [sut]
 kind = "reference-mme"
+subscribers_file = "home.csv"
 [load]
 kind = "attach"
+subscribers_file = "home.csv"
 rate = 50
 count = 100
 hold_s = 0
@@ -106,6 +108,9 @@ steal_max_ratio = 1
 def test_ues_attach_to_an_mme_in_a_guest(tmp_path: Path) -> None:
     file = tmp_path / "experiment.toml"
     file.write_text(EXPERIMENT)
+    # Far more than the guest's line holds at once.
+    home = (f"001010000{n:06},{n:032x},{n:032x}\n" for n in range(5000))
+    (tmp_path / "home.csv").write_text("imsi,k,opc\n" + "".join(home))
     outcome = run_experiment(
         load_experiment(file),
         load_lab(None),

@@ -304,9 +304,9 @@ impl Enbs {
                     self.deliver(ids, &nas, now, None, out);
                 }
             }
-            S1::ContextSetupRequest { ids, nas, bearers } => {
+            S1::ContextSetupRequest { ids, nas } => {
                 if self.is_active(link, ids.enb, Some(ids.mme)) {
-                    match nas.filter(|_| bearers > 0) {
+                    match nas {
                         Some(nas) => self.deliver(
                             ids,
                             &nas,

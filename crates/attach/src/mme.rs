@@ -314,7 +314,6 @@ impl Mme {
             Nas::AttachAccept { .. } => S1::ContextSetupRequest {
                 ids,
                 nas: Some(octets),
-                bearers: 1,
             },
             _ => S1::DownlinkNas { ids, nas: octets },
         };

@@ -12,6 +12,7 @@ use nodrop_attach::address::Address;
 use nodrop_attach::association::{Association, Frame, Gone};
 use nodrop_attach::enb::{Enbs, PPID, Plan};
 use nodrop_attach::framed::Framed;
+use nodrop_attach::ledger::Anomalies;
 use nodrop_attach::mme::{Faults, Home, Mme};
 use nodrop_attach::offer::{NoAssociation, associate, offer};
 use nodrop_attach::subscribers::Subscribers;
@@ -101,7 +102,6 @@ fn a_context_without_a_bearer_and_ids_of_zero_are_counted() {
     let whole = S1::ContextSetupRequest {
         ids,
         nas: Some(nas::encode(&Nas::IdentityRequest).unwrap()),
-        bearers: 1,
     };
     let mut octets = s1ap::encode(&whole, &cell()).unwrap();
     assert_eq!(octets[3] & 0x80, 0, "its length has one octet");
@@ -115,7 +115,7 @@ fn a_context_without_a_bearer_and_ids_of_zero_are_counted() {
     enbs.advance(START, &mut out);
     enbs.receive(0, PPID, &octets, START, &mut out);
     let odd = enbs.ledger.anomalies;
-    assert_eq!(odd.empty_contexts + odd.undecodable_pdus, 1, "{odd:?}");
+    assert_eq!(odd.empty_contexts, 1, "{odd:?}");
     assert_eq!(enbs.ledger.in_progress(), 1, "the UE goes on");
     let zero = Ids { mme: 0, enb: 0 };
     let nas = nas::encode(&Nas::IdentityRequest).unwrap();
@@ -179,10 +179,7 @@ fn command() -> Nas {
 
 #[test]
 fn a_count_that_was_used_is_not_taken_again() {
-    let (mut enbs, kasme) = challenged(ALL);
-    let mut keys = nas::Context::new(&kasme, 2, 2).unwrap();
-    let begins = keys.protect(&command(), Way::Down, true).unwrap();
-    assert_eq!(tell(&mut enbs, begins).len(), 1, "Security Mode Complete");
+    let (mut enbs, mut keys) = secured();
     let asks = keys
         .protect(&Nas::IdentityRequest, Way::Down, false)
         .unwrap();
@@ -205,6 +202,74 @@ fn an_algorithm_that_does_not_exist_is_refused() {
     assert_eq!(answers.len(), 1, "Security Mode Reject");
     assert_eq!(enbs.ledger.anomalies.refused_algorithms, 1);
     assert_eq!(enbs.ledger.aborted, [("security_mode_refused", 1)].into());
+}
+
+/// The UE after its Security Mode Complete, and the keys that the network has then.
+fn secured() -> (Enbs, nas::Context) {
+    let (mut enbs, kasme) = challenged(ALL);
+    let mut keys = nas::Context::new(&kasme, 2, 2).unwrap();
+    let begins = keys.protect(&command(), Way::Down, true).unwrap();
+    assert_eq!(tell(&mut enbs, begins).len(), 1);
+    (enbs, keys)
+}
+
+fn attached() -> (Enbs, nas::Context) {
+    let (mut enbs, mut keys) = secured();
+    let accept = Nas::AttachAccept { bearer: 5, pti: 1 };
+    let octets = keys.protect(&accept, Way::Down, false).unwrap();
+    assert_eq!(tell(&mut enbs, octets).len(), 1, "Attach Complete");
+    assert_eq!(enbs.ledger.attached, 1);
+    (enbs, keys)
+}
+
+#[test]
+fn a_security_mode_command_with_a_wrong_mac_is_not_obeyed() {
+    let (mut enbs, kasme) = challenged(ALL);
+    let mut keys = nas::Context::new(&kasme, 2, 2).unwrap();
+    let octets = keys.protect(&command(), Way::Down, true).unwrap();
+    let mut spoiled = octets.clone();
+    spoiled[1] ^= 1;
+    assert!(tell(&mut enbs, spoiled).is_empty());
+    assert_eq!(enbs.ledger.anomalies.mac_failures, 1);
+    assert_eq!(tell(&mut enbs, octets).len(), 1, "the right one is");
+}
+
+/// A message that is late, or comes again: the state that it finds the UE in, its count and the number of its answers.
+#[test]
+fn what_comes_late_or_again_is_counted_and_changes_no_class() {
+    type Count = fn(&mut Anomalies);
+    let unexpected: Count = |odd| odd.unexpected += 1;
+    let repeats: Count = |odd| odd.repeats += 1;
+    let undecodable: Count = |odd| odd.undecodable_nas += 1;
+    let accept = Nas::AttachAccept { bearer: 5, pti: 1 };
+    let begins = |state: fn() -> (Enbs, nas::Context), message: &Nas| {
+        let (enbs, mut keys) = state();
+        let octets = keys.protect(message, Way::Down, true).unwrap();
+        (enbs, octets)
+    };
+    let goes_on = |message: &Nas| {
+        let (enbs, mut keys) = attached();
+        let octets = keys.protect(message, Way::Down, false).unwrap();
+        (enbs, octets)
+    };
+    let plain = nas::encode(&Nas::AttachReject { cause: 11 }).unwrap();
+    let identity_with_new_keys = vec![0x37, 0, 0, 0, 0, 0, 0x07, 0x55, 0x01];
+    for ((mut enbs, octets), count, answers) in [
+        (begins(secured, &command()), repeats, 1),
+        ((secured().0, identity_with_new_keys), undecodable, 0),
+        (begins(attached, &command()), unexpected, 0),
+        (goes_on(&accept), repeats, 1),
+        (goes_on(&Nas::AuthenticationReject), unexpected, 0),
+        (goes_on(&Nas::AttachReject { cause: 11 }), unexpected, 0),
+        ((attached().0, plain), unexpected, 0),
+    ] {
+        let before = enbs.ledger.ended();
+        assert_eq!(tell(&mut enbs, octets).len(), answers);
+        let mut expected = Anomalies::default();
+        count(&mut expected);
+        assert_eq!(enbs.ledger.anomalies, expected);
+        assert_eq!(enbs.ledger.ended(), before);
+    }
 }
 
 /// Whatever else is right: the MAC, and the capabilities that it repeats.
@@ -501,7 +566,6 @@ fn said(which: usize) -> Vec<u8> {
         2 => S1::ContextSetupRequest {
             ids,
             nas: Some(nas(Nas::AttachAccept { bearer: 5, pti: 1 })),
-            bearers: 1,
         },
         3 => S1::ReleaseCommand {
             mme: 1,

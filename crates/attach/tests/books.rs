@@ -424,11 +424,7 @@ fn each_odd_message_moves_its_own_count() {
     let ids = Ids { mme: 1, enb: 0 };
     counted(
         |odd| odd.empty_contexts += 1,
-        &S1::ContextSetupRequest {
-            ids,
-            nas: None,
-            bearers: 1,
-        },
+        &S1::ContextSetupRequest { ids, nas: None },
     );
     counted(
         |odd| odd.unknown_ue_ids += 1,
@@ -526,6 +522,7 @@ fn a_release_or_a_reset_before_the_accept_aborts() {
         let octets = s1ap::encode(&message, &cell(1)).unwrap();
         enbs.receive(0, PPID, &octets, START, &mut out);
         assert_eq!(enbs.ledger.aborted, [(reason, 1)].into());
+        assert_eq!(enbs.ledger.anomalies.resets, u64::from(reason == "reset"));
         enbs.receive(
             0,
             PPID,

@@ -39,11 +39,10 @@ pub enum S1 {
         ids: Ids,
         nas: Vec<u8>,
     },
-    /// `nas` of its first E-RAB.
+    /// `nas` of its first E-RAB that has one.
     ContextSetupRequest {
         ids: Ids,
         nas: Option<Vec<u8>>,
-        bearers: usize,
     },
     ContextSetupResponse {
         ids: Ids,
@@ -168,15 +167,14 @@ fn read(octets: &[u8]) -> Result<S1, Error> {
                 req enb: u32 = eNB_UE_S1AP_ID(id),
                 lax list: ERABToBeSetupListCtxtSUReq = E_RABToBeSetupListCtxtSUReq(list) => list,
             );
-            let items = list.iter().flat_map(|list| &list.0);
-            let nas = items.clone().find_map(|entry| {
+            let mut items = list.iter().flat_map(|list| &list.0);
+            let nas = items.find_map(|entry| {
                 let item: ERABToBeSetupItemCtxtSUReq = decode_open_type(&entry.value).ok()?;
                 item.nas_pdu.map(|nas| nas.0.to_vec())
             });
             S1::ContextSetupRequest {
                 ids: Ids { mme, enb },
                 nas,
-                bearers: items.count(),
             }
         }
         Kind::Successful_InitialContextSetup => {
