@@ -68,11 +68,13 @@ def changed(answer: Answer, found: Estimate) -> Iterator[Finding]:
     first, last = served[0], served[-1]
     assert first.at is not None and last.at is not None
     values: dict[str, Any] = {"first": loads.at(first.at), "last": loads.at(last.at)}
-    if len(found.phases) == 2:
+    because = []
+    # Loads differ: of a SUT that serves a smaller part of each, the last may be served more.
+    if last.at < first.at and len(found.phases) == 2:
         begun = {**values, "begun": found.phases[-1][0].trial.record.index}
-        because = [Finding(code="reason.served_since", values=begun)]
-    else:
-        because = [Finding(code="reason.served", values=values)]
+        because.append(Finding(code="reason.served_since", values=begun))
+    elif last.at < first.at:
+        because.append(Finding(code="reason.served", values=values))
     if answer.limited_by != "changes":
         because.append(Finding(code="reason.last_count"))
     yield Finding(

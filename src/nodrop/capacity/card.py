@@ -87,7 +87,7 @@ def load_words(load: CardLoad, card: Card) -> str:
 
 
 def peak_words(card: Card) -> str:
-    """`9,900 packets/s in the trace's busiest second at that multiple`; empty if not known."""
+    """`a mean, with 9,900 packets/s in the trace's busiest second`; empty if not known."""
     times = None if card.carried is None else card.carried.value
     if not times or not card.peak_pps or card.by != "multiplier":
         return ""

@@ -395,7 +395,7 @@ def _curve(of: Fitted) -> LossCurve | None:
 
 
 def _known(of: Fitted) -> Callable[[float], str]:
-    return numbers.count if of[1] is of[2] else lambda _: "not known"
+    return numbers.count if of[1] == of[2] else lambda _: "not known"
 
 
 FIELDS: tuple[Field[Fitted], ...] = (

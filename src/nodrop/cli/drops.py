@@ -266,7 +266,7 @@ def drops(
         typer.Option(
             "--port",
             metavar="NAME",
-            help="Only the programs that capture at this port. Repeatable.",
+            help="Only captures at this port, or at every port (any). Repeatable.",
         ),
     ] = None,
     fail_on_loss: Annotated[

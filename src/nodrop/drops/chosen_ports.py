@@ -1,4 +1,4 @@
-"""Looks at a host of which only the programs are kept that capture at chosen ports."""
+"""Looks at a host of which only the captures at chosen ports are kept."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from nodrop.protocol import Captures, RingLevels
 
 ANY = 0
-"""Index of the port of a socket that takes packets from all ports."""
+"""Index of the port of a socket that takes packets from every port (`tcpdump -i any`)."""
 
 
 @dataclass(slots=True)
 class ChosenPorts:
-    """A program that captures there is kept whole, with its other ports: its own counters are of
-    all of them."""
+    """Sockets at the ports of these names, and those that take from every port."""
 
     names: Sequence[str]
     look: Callable[[], Captures]
@@ -23,23 +22,16 @@ class ChosenPorts:
 
     def __call__(self) -> Captures:
         seen = self.look()
-        chosen = {(p["namespace"], p["index"]) for p in seen["ports"] if p["name"] in self.names}
-        spaces = {namespace for namespace, _ in chosen}
-        pids = {
-            s["pid"]
-            for s in seen["sockets"]
-            if (s["namespace"], s["ifindex"]) in chosen
-            or (s["ifindex"] == ANY and s["namespace"] in spaces)
-        }
+        ports = [port for port in seen["ports"] if port["name"] in self.names]
+        chosen = {(port["namespace"], port["index"]) for port in ports}
         sockets = [
-            s
-            for s in seen["sockets"]
-            if (s["namespace"], s["ifindex"]) in chosen or (s["pid"] in pids and s["pid"])
+            one
+            for one in seen["sockets"]
+            if (one["namespace"], one["ifindex"]) in chosen or one["ifindex"] == ANY
         ]
-        kept = {(s["namespace"], s["ifindex"]) for s in sockets}
-        ports = [p for p in seen["ports"] if (p["namespace"], p["index"]) in kept]
-        programs = {pid: p for pid, p in seen["programs"].items() if int(pid) in pids}
-        self._inodes = {str(s["inode"]) for s in sockets}
+        pids = {one["pid"] for one in sockets}
+        programs = {pid: one for pid, one in seen["programs"].items() if int(pid) in pids}
+        self._inodes = {str(one["inode"]) for one in sockets}
         return {**seen, "ports": ports, "sockets": sockets, "programs": programs}
 
     def levels(self) -> RingLevels:

@@ -62,6 +62,7 @@ def exposition(interval: WatchedInterval | None) -> str:
         named = {"program": one.program or "", "pid": str(one.pid or ""), "port": one.port}
         _of_capture(sample, one, named)
     if interval:
+        sample("captures", "gauge", len(interval.captures), "Programs that capture, by port.")
         at = "When the last interval ended, since 1970."
         sample("end_seconds", "gauge", interval.real_ns / 1e9, at)
         sample("interval_seconds", "gauge", interval.interval_s, "Length of the last interval.")

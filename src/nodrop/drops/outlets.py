@@ -186,7 +186,7 @@ def ending(found: DropsInterval, began_real_ns: int) -> Iterator[str]:
     for row in sorted(found.rows, key=lambda row: -row.total):
         first, last = (clock(at) if at else "–" for at in (row.first_real_ns, row.last_real_ns))
         yield (
-            f"  {lost_at(row)} lost from {first} to {last}, in {count_of(row.bursts, 'burst')}, "
+            f"  {lost_at(row)} lost from {first} to {last}, in {count_of(row.bursts, 'period')}, "
             f"at most {row.worst_pps:,.0f}/s at {clock(row.worst_real_ns)} ({row.loss.counter})"
         )
     for one in found.ended:

@@ -185,7 +185,7 @@ def _lost_words(one: WatchedHost, place: WatchedPlace) -> tuple[str, str]:
     came = sum(each.arrived_packets[1] for each in theirs if each.arrived_packets)
     if came and unit == "packets":
         share = f" of {numbers.count(came)} ({numbers.percent(place.total / came)} %)"
-    lost = f"{numbers.count(place.total)} {unit}{share} lost in {count_of(place.bursts, 'burst')}"
+    lost = f"{numbers.count(place.total)} {unit}{share} lost in {count_of(place.bursts, 'period')}"
     worst = f"{numbers.count(place.worst_pps)} {unit}/s"
     return lost, f"{worst} at {clock(place.worst_real_ns)} UTC"
 
@@ -280,7 +280,7 @@ PLACES: tuple[Field[WatchedPlace], ...] = (
     number("worst_pps", "Worst, 1/s", lambda one: one.worst_pps),
     words("first_utc", "From", lambda one: clock(one.first_real_ns)),
     words("last_utc", "To", lambda one: clock(one.last_real_ns)),
-    number("bursts", "Bursts", lambda one: one.bursts),
+    number("bursts", "Periods", lambda one: one.bursts),
     words("counter", "Counter", lambda one: one.counter),
     words("why", "Why", lambda one: one.cause),
     words("do", "What changes it", lambda one: one.remedy),

@@ -116,9 +116,9 @@ def commands(source: StorySource) -> str:
     not recorded."""
     if not source.command:
         return ""
-    given = (w for before, w in pairwise(source.command) if before == "--out" and "://" not in w)
-    out = Path(next(given, "results"))
-    run = out if out.name == source.name else out / source.name
+    given = {before: w for before, w in pairwise(source.command) if "://" not in w}
+    out = Path(given.get("--record") or given.get("--out") or "results")
+    run = out if "--record" in given or out.name == source.name else out / source.name
     return f"{shlex.join(source.command)}\nnodrop report {shlex.quote(str(run))}"
 
 

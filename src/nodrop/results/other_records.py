@@ -152,7 +152,7 @@ class WatchedCapture(Model):
     pid: Count | None
     port: str
     namespace: Count
-    """Number of its network namespace."""
+    """A number that stands for its network namespace (the inode of /proc/PID/net/packet)."""
     offered_packets: tuple[Signed, Signed] | None
     """Received by the port."""
     merged_packets: tuple[Signed, Signed]

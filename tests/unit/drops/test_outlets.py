@@ -77,11 +77,11 @@ def recorded(folder: Path, intervals: Iterator[WatchedInterval]) -> Path:
     [
         (
             (0, 7, 3, 0), "10 packets lost: socket ring<",
-            "10 packets of 400 (2.50 %) lost in 1 burst",
+            "10 packets of 400 (2.50 %) lost in 1 period",
         ),
         (
             (1, 0, 40, 0, 0, 2), "43 packets lost: socket ring<",
-            "43 packets of 600 (7.17 %) lost in 3 bursts",
+            "43 packets of 600 (7.17 %) lost in 3 periods",
         ),
         (
             (0, 0), "Nothing was lost in 2.000 s.<",

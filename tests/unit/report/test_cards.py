@@ -470,7 +470,7 @@ def test_the_busiest_second_of_the_trace_stands_beside_what_is_carried(
     card = card_of(run)
     assert card.carried is not None and not peak_words(card)
     seen = card.model_copy(update={"peak_pps": peak})
-    said = f"{at_7x} packets/s in the trace's busiest second at that multiple"
+    said = f"a mean, with {at_7x} packets/s in the trace's busiest second"
     assert peak_words(seen) == said
     assert dict(loads_lines(seen))["carried"].endswith(said)
 
