@@ -462,6 +462,19 @@ fn what_is_odd_in_a_capture_or_of_another_link_is_named() {
             "note         1 packet of raw IP (101): shown with an Ethernet header",
         ),
         (
+            1,
+            60,
+            5,
+            vec![
+                &ethernet,
+                &usb[..0].to_vec(),
+                &ethernet,
+                &usb[..13].to_vec(),
+            ],
+            2,
+            "note         2 packets not counted here: shorter than an Ethernet header (the first is packet 2)",
+        ),
+        (
             127,
             39,
             5,

@@ -138,7 +138,7 @@ pub struct Info {
     pub odd_fraction_packets: u64,
     /// Packets of other links, which are looked at with an Ethernet header, as a replay sends them.
     pub given_header_packets: BTreeMap<String, u64>,
-    /// Packets of other links that no Ethernet port carries, by reason; nothing else here counts them.
+    /// Packets that no Ethernet port carries, by reason; nothing else here counts them.
     pub left_out: BTreeMap<String, LeftOut>,
     /// Since the epoch; `None` in an empty trace.
     pub first_timestamp_ns: Option<u64>,

@@ -34,6 +34,8 @@ const V4_TCP_BYTES: usize = 40;
 const V6_TCP_BYTES: usize = 60;
 /// A clock that goes back by so much was set, or another capture begins: packets of one capture are not so far out of order.
 const CLOCK_SET_NS: u64 = 60_000_000_000;
+/// Reason for which a frame without a whole header is left out.
+const SHORT: &str = "shorter than an Ethernet header";
 /// Reason for which a duplicate is left out.
 const DUPLICATE: &str = "equal to one at most 2 ms before";
 
@@ -294,7 +296,7 @@ struct Survey {
 impl Survey {
     fn add(&mut self, record: &Record<'_>) {
         if record.frame.is_empty() {
-            return; // the end of a file that was preallocated
+            return; // a block of the file that was never written
         }
         self.goes_back |= record.timestamp_ns < self.latest_ns;
         self.latest_ns = self.latest_ns.max(record.timestamp_ns);
@@ -464,7 +466,7 @@ impl<'a> Refused<'a> {
 }
 
 /// A capture of Ethernet frames in memory, made of one of any link: each packet with its time and as much as was captured of it. The
-/// changes count headers that were given, packets that cannot have one, and odd times.
+/// changes count headers that were given, packets that have none, and odd times.
 ///
 /// # Errors
 /// As [`PrepareError`].
@@ -478,6 +480,9 @@ pub fn with_ethernet_headers<'a>(
         changes.read_packets += 1;
         changes.odd_fraction_packets += u64::from(record.source.odd_fraction);
         match ethernet(&record) {
+            Ok((frame, _)) if frame.len() < SHORTEST_FRAME_BYTES => {
+                changes.leave_out(SHORT, number);
+            }
             Ok((frame, own_address)) => {
                 changes.give_header(record.source.linktype, own_address);
                 let [length, wire] = [frame.len(), on_wire(&record, &frame)]
@@ -537,8 +542,7 @@ impl Preparing<'_> {
             }
         };
         if frame.len() < SHORTEST_FRAME_BYTES {
-            self.changes
-                .leave_out("shorter than an Ethernet header", number);
+            self.changes.leave_out(SHORT, number);
             return Ok(());
         }
         if self.duplicates.has(record.timestamp_ns, &frame) {

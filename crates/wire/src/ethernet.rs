@@ -265,11 +265,16 @@ fn of_frame_relay(frame: &[u8]) -> Result<Lifted, NoEthernet> {
 fn of_pktap(frame: &[u8]) -> Result<Lifted, NoEthernet> {
     let little = |at: usize| array_at::<4>(frame, at).map(u32::from_le_bytes);
     let at = little(0).ok_or(NoEthernet::Cut)? as usize;
-    let inner = little(8).ok_or(NoEthernet::Cut)?;
-    if inner == 258 {
+    of_any(little(8).ok_or(NoEthernet::Cut)?, frame, at)
+}
+
+/// A frame of the link that the header in front of it names.
+fn of_any(linktype: u32, frame: &[u8], at: usize) -> Result<Lifted, NoEthernet> {
+    // No program puts such a header into another.
+    if matches!(linktype, 192 | 258) {
         return Err(NoEthernet::Control);
     }
-    match lifted(inner, frame.get(at..).ok_or(NoEthernet::Cut)?)? {
+    match lifted(linktype, frame.get(at..).ok_or(NoEthernet::Cut)?)? {
         None => of_ethernet(frame, at, 0),
         Some(lifted) => Ok(Lifted {
             skipped: lifted.skipped + at,
@@ -372,13 +377,11 @@ fn cooked(
     ))
 }
 
-/// Per-packet information: its own length in little-endian, then 802.11.
+/// Per-packet information: its own length, and the link type of what follows, in little-endian.
 fn of_ppi(frame: &[u8]) -> Result<Lifted, NoEthernet> {
     let [_, _, low, high, inner @ ..] = array_at::<8>(frame, 0).ok_or(NoEthernet::Cut)?;
-    match u32::from_le_bytes(inner) {
-        105 => of_radio(frame, usize::from(u16::from_le_bytes([low, high])), 0),
-        _ => Err(NoEthernet::Link),
-    }
+    let at = usize::from(u16::from_le_bytes([low, high]));
+    of_any(u32::from_le_bytes(inner), frame, at)
 }
 
 /// Radiotap (radiotap.org): the flags say whether a check sequence ends the frame and whether the header is padded.
@@ -527,6 +530,7 @@ mod tests {
             (19, none),
             (19, &[0xaa, 0xaa, 3, 0, 0, 0, 8, 0]),
             (226, &zeros[..24]),
+            (192, &[0, 0, 8, 0, 101, 0, 0, 0]),
         ] {
             let made = ethernet(linktype, before, none);
             assert_eq!(made, Ok((ours.clone(), false)), "{linktype} {before:02x?}");
@@ -562,6 +566,8 @@ mod tests {
             (240, behind(&[7; 4]), &[9; 4]),
             (241, behind(&[0x55; 12]), &[9; 4]),
             (258, behind(&pktap), &[]),
+            (192, behind(&[0, 0, 8, 0, 1, 0, 0, 0]), &[]),
+            (192, behind(&[0, 0, 12, 0, 1, 0, 0, 0, 3, 0, 0, 0]), &[]),
             (281, tag(&[1, 2, 3, 4]), &[]),
             (282, behind(&[1, 2, 3, 4]), &[]),
             (284, tag(&[1, 2, 3, 4]), &[]),

@@ -4,6 +4,7 @@ with the reason that holds."""
 from __future__ import annotations
 
 import gzip
+import json
 import random
 import struct
 import subprocess
@@ -107,6 +108,49 @@ def two_links(plain: Frames) -> bytes:
     return section() + interface(1) + interface(101) + b"".join(blocks)
 
 
+def two_orders(plain: Frames) -> bytes:
+    """Two sections: one of each byte order, and of another resolution."""
+    frames = ethernet(plain)
+    first = pcapng(frames[:3])
+    turned = (enhanced(n, frames[n], 0, 1 << 20, ">") for n in range(3, len(frames)))
+    return first + section(">") + interface(1, 0x94, ">") + b"".join(turned)
+
+
+def obsolete(plain: Frames) -> bytes:
+    """Packet blocks as Wireshark wrote them before 2009."""
+    content = section() + interface()
+    for n, one in enumerate(ethernet(plain)):
+        ticks = BEGAN_S * 10**6 + n * STEP_US
+        head = (0, 0, ticks >> 32, ticks & 0xFFFFFFFF, len(one), len(one))
+        content += block(2, struct.pack("<HH4I", *head) + one)
+    return content
+
+
+def described(plain: Frames) -> bytes:
+    """Names, statistics, a comment, and an option that is longer than its block."""
+    broken = block(1, struct.pack("<HHI", 1, 0, 0) + struct.pack("<HH", 2, 400) + b"eth0")
+    names = block(4, struct.pack("<HH", 1, 9) + b"\x0a\0\0\1host" + bytes(7))
+    packets = pcapng(ethernet(plain))[len(section() + interface(1, 6)) :]
+    return section() + broken + names + packets + block(5, bytes(12))
+
+
+def in_halves(plain: Frames) -> bytes:
+    """Two members of gzip in one file, as `cat a.gz b.gz` and parallel packers leave them."""
+    content = pcap(ethernet(plain))
+    return gzip.compress(content[:200]) + gzip.compress(content[200:])
+
+
+def behind(head: bytes) -> Callable[[Frames], list[bytes]]:
+    """Ethernet frames, each behind a header of its capturing program."""
+    return lambda plain: [head + one for one in ethernet(plain)]
+
+
+def logged(plain: Frames) -> list[bytes]:
+    """Packets of nflog, behind a prefix of iptables."""
+    head = struct.pack("<BBH", 2, 0, 0) + struct.pack("<HH4s", 6, 10, b"a")
+    return [head + struct.pack("<HH", 4 + len(one), 9) + one for one in plain]
+
+
 def headed(head: bytes) -> Callable[[Frames], list[bytes]]:
     return lambda plain: [head + one for one in plain]
 
@@ -145,9 +189,61 @@ USABLE: dict[str, Callable[[Frames], bytes]] = {
     ),
     "pcapng, unknown block": lambda p: pcapng(ethernet(p)) + block(0xBAD, b"abcd"),
     "snoop": lambda p: snoop(ethernet(p)),
+    "PPI of Ethernet": lambda p: pcap(behind(struct.pack("<BBHI", 0, 0, 8, 1))(p), 192),
+    "PPI of raw IP": lambda p: pcap(
+        headed(struct.pack("<BBHI4s", 0, 0, 12, 101, b"\x32\x75\0\0"))(p), 192
+    ),
+    "netfilter log": lambda p: pcap(logged(p), 239),
+    "InfiniBand": lambda p: pcap(headed(bytes(40) + b"\x08\0\0\0")(p), 242),
+    "Marvell's tag": lambda p: pcap(
+        [one[:12] + b"\xda\xda\0\0\x40\0\0\0" + one[12:] for one in ethernet(p)], 285
+    ),
+    "check sequences": lambda p: pcap([one + b"\1\2\3\4" for one in ethernet(p)], 0x24000001),
+    "pcapng of two orders": two_orders,
+    "pcapng of 2008": obsolete,
+    "pcapng with names": described,
+    "gzip of two members": in_halves,
+    "gzip of pcapng": lambda p: gzip.compress(pcapng(ethernet(p))),
     "gzip": lambda p: gzip.compress(pcap(ethernet(p))),
 }
 """Kind → a file of it with these packets: whoever prepares it sends the same ones."""
+
+
+V6 = bytes.fromhex("20010db8000000000000000000000001 20010db8000000000000000000000002")
+
+
+def in_v6(protocol: int, payload: bytes) -> bytes:
+    head = struct.pack("!IHBB", 6 << 28, len(payload), protocol, 64)
+    return MAC + b"\x86\xdd" + head + V6 + payload
+
+
+def in_udp(port: int, payload: bytes) -> bytes:
+    return in_v6(17, struct.pack("!HHHH", 40_000, port, 8 + len(payload), 1) + payload)
+
+
+EXTENSIONS = (
+    b"\x3c\0\1\4\0\0\0\0" + b"\x2b\0\1\4\0\0\0\0" + b"\x33\0\0\0\0\0\0\0\x11\4\0\0" + bytes(20)
+)
+AS_THEY_ARE: dict[str, Callable[[bytes], bytes]] = {
+    "three tags": lambda p: MAC + bytes.fromhex("88a8 0009 8100 0008 8100 0007 0800") + p,
+    "labels": lambda p: MAC + bytes.fromhex("8847 00014040 00015140") + p,
+    "PPPoE": lambda p: MAC + b"\x88\x64\x11\0\0\5" + struct.pack("!HH", len(p) + 2, 0x21) + p,
+    "PPPoE discovery": lambda p: MAC + b"\x88\x63\x11\x09\0\0\0\4\1\1\0\0" + p[:10],
+    "MACsec": lambda p: MAC + bytes.fromhex("88e5 2c00 00000001") + p,
+    "PTP": lambda p: MAC + b"\x88\xf7\0\2\0\x2c" + p[:40],
+    "LLDP": lambda p: MAC + bytes.fromhex("88cc 0207040200000000010403074142") + p[:9],
+    "spanning tree": lambda p: MAC + b"\0\x26\x42\x42\3" + p[:35],
+    "ARP": lambda p: MAC + b"\x08\x06\0\1\x08\0\6\4\0\1" + p[:20],
+    "extensions": lambda p: in_v6(0, EXTENSIONS + p[20:]),
+    "GRE in IPv6": lambda p: in_v6(47, b"\0\0\x08\0" + p),
+    "ERSPAN in IPv6": lambda p: in_v6(47, b"\x10\0\x88\xbe" + bytes(12) + ethernet([p])[0]),
+    "VXLAN in IPv6": lambda p: in_udp(4789, b"\x08" + bytes(7) + ethernet([p])[0]),
+    "GENEVE in IPv6": lambda p: in_udp(6081, b"\0\0\x65\x58" + bytes(4) + ethernet([p])[0]),
+    "GTP": lambda p: in_udp(2152, struct.pack("!BBHI", 0x30, 255, len(p), 7) + p),
+    "65,535 bytes": lambda p: MAC + b"\x88\xb5" + p + bytes(65_521 - len(p)),
+    "a header alone": lambda p: MAC + b"\x88\xb5",
+}
+"""Kind → a frame of it around a packet: sent as it was captured."""
 
 
 def oversized(plain: Frames) -> bytes:
@@ -178,6 +274,32 @@ REFUSED: dict[str, tuple[Callable[[Frames], bytes], str]] = {
     "CAN": (lambda p: pcap([bytes(16)] * len(p), 227), "{n} packets of link type 227 (CAN)"),
     "USB": (lambda p: pcap([bytes(64)] * len(p), 220), "{n} packets of link type 220 (USB)"),
     "an unknown link": (lambda p: pcap(p, 9999), "{n} packets of link type 9999"),
+    "PPI of USB": (
+        lambda p: pcap([struct.pack("<BBHI", 0, 0, 8, 220) + bytes(40)] * len(p), 192),
+        "{n} packets of link type 192 (per-packet information)",
+    ),
+    "exported PDUs": (
+        lambda p: pcap([b"\0\x0c\0\4http\0\0\0\0GET /"] * len(p), 252),
+        "{n} packets of link type 252 (exported PDUs of Wireshark)",
+    ),
+    "Bluetooth": (lambda p: pcap([bytes(14)] * len(p), 201), "{n} packets of link type 201"),
+    "CAN of `any`": (
+        lambda p: pcap([struct.pack("!HHH8sH", 1, 280, 0, bytes(8), 12) + bytes(16)] * len(p), 113),
+        "no packet of {n} can be sent: Linux cooked without a network packet",
+    ),
+    "pcapng without a packet": (lambda p: section() + interface(), "the trace holds no packets"),
+    "zeros in pcapng": (
+        lambda p: pcapng(ethernet(p)) + bytes(512),
+        "corrupt at packet {next}, ",
+    ),
+    "a header of a record": (
+        lambda p: pcap(ethernet(p)) + b"\1" * 9,
+        "cut at packet {next}, ",
+    ),
+    "gzip in gzip": (
+        lambda p: gzip.compress(gzip.compress(pcap(ethernet(p)))),
+        "it begins with the bytes of gzip",
+    ),
     "beacons": (
         lambda p: pcap([b"\x80\x00" + bytes(22) + b"beacon" * 5] * len(p), 105),
         "no packet of {n} can be sent: 802.11 without a network packet",
@@ -234,6 +356,38 @@ def test_the_same_packets_are_sent_of_every_kind(tmp_path: Path, number: int) ->
         assert times == pytest.approx([n * STEP_US * 1000 for n in range(number)], abs=1000), kind
         said = asked("info", path).stdout.split()
         assert said[:3] == ["packets", str(number), "in"], kind
+
+
+def test_frames_of_every_kind_are_sent_as_they_are(tmp_path: Path) -> None:
+    for kind, made in AS_THEY_ARE.items():
+        path, out = tmp_path / "made", tmp_path / "out.pcap"
+        frames = [made(one) for one in packets(7)]
+        path.write_bytes(pcap(frames))
+        done = asked("prepare", path, out)
+        assert done.returncode == 0, (kind, done.stderr)
+        assert json.loads(done.stdout)["changed"] is False, (kind, done.stdout)
+        content, at = out.read_bytes(), 24
+        for one in frames:
+            assert content[at + 16 : at + 16 + len(one)] == one, kind
+            at += 16 + len(one)
+        assert at == len(content), kind
+        assert asked("info", path).stdout.split()[:3] == ["packets", "7", "in"], kind
+
+
+@pytest.mark.parametrize("number", [7, 50])
+def test_zeros_between_packets_are_none(tmp_path: Path, number: int) -> None:
+    """A disk that lost a block."""
+    plain = packets(number)
+    path, out = tmp_path / "made", tmp_path / "out.pcap"
+    content = pcap(ethernet(plain))
+    path.write_bytes(content + bytes(4096) + content[24:])
+    assert asked("prepare", path, out).returncode == 0
+    sent, _ = prepared(out)
+    assert sorted(sent) == sorted(2 * plain)
+    said = " ".join(asked("info", path).stdout.split())
+    assert said.startswith(f"packets {2 * number} in 0.0")
+    assert "256 packets not counted here: shorter than an Ethernet header" in said
+    assert "to be sent" not in said, "anything else than that"
 
 
 @pytest.mark.parametrize("number", [7, 50])

@@ -147,7 +147,7 @@ def test_runts_are_left_out_and_counted(tmp_path: Path) -> None:
     assert facts_of(options(path)).packets == 20
     (words,) = prepared_trace(options(path)).words()
     assert words.startswith("2 packets left out: shorter than an Ethernet header (the first is")
-    alone = capture(tmp_path / "alone.pcap", [(0, b"")])
+    alone = capture(tmp_path / "alone.pcap", [(1, b"")])
     with pytest.raises(BadInput, match="no packet of 1 can be sent"):
         find_trace(options(alone))
 

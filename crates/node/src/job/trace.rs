@@ -213,7 +213,7 @@ fn in_order_of_time(
     Ok((file.into(), info))
 }
 
-/// `None` if it holds packets of other links.
+/// `None` if it holds packets of other links, or some without a whole Ethernet header.
 fn survey(spec: &TraceSpec, bytes: &[u8], progress: &Progress) -> Result<Option<Info>, JobError> {
     let failed = |error: &dyn std::fmt::Display| unusable(&spec.trace, error);
     let mut reader = Reader::new(bytes, spec.tolerate_truncated).map_err(|error| failed(&error))?;
@@ -224,6 +224,9 @@ fn survey(spec: &TraceSpec, bytes: &[u8], progress: &Progress) -> Result<Option<
             Err(error) if error.is_tolerable() => return Err(failed(&error).hint(TOLERATING)),
             record => record.map_err(|error| failed(&error))?,
         };
+        if record.frame.len() < SHORTEST_FRAME_BYTES {
+            return Ok(None);
+        }
         surveyor.add(&record);
         progress.at(record.offset);
     }
