@@ -185,7 +185,11 @@ def test_a_file_may_take_as_long_as_its_size_wants(
         ("stranger", "it does not accept our key (publickey); `ssh stranger true` must work"),
         ("changed", "its host key is another than the one that is known; find out why"),
         ("unknown", "its host key is not known; log in once by hand (`ssh unknown`)"),
-        ("nosuch", "no such host is known by name; give it a HostName"),
+        (
+            "nosuch",
+            "no such host is known by name; give it a HostName in ~/.ssh/config; a port of this "
+            "host is no HOST: `nodrop drops`, `nodrop audit --port nosuch`",
+        ),
         ("refused", "no ssh server listens there; start sshd"),
         ("away", "network is unreachable; see whether it is up"),
     ],

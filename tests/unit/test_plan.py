@@ -192,6 +192,13 @@ def test_the_peak_demand_of_the_load_that_asks_for_most(
     )
 
 
+@pytest.mark.parametrize(("packets", "said"), [(1, "1 packet is due"), (2, "2 packets are due")])
+def test_one_packet_is_no_plural(packets: int, said: str) -> None:
+    peak: Any = PeakDemand(packets_in_1_ms=packets, packets_in_10_ms=9)
+    made: Any = SimpleNamespace(peak_demand=peak)
+    assert peak_words(made).startswith(f"at most {said} within 1 ms ({packets},000/s), 9 within")
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

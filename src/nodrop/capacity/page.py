@@ -376,7 +376,7 @@ def _ran(story: Story) -> Iterator[tuple[str, str]]:
     for name in ("threads", "ring_size"):
         values = {record.effective.get(name) for record in records}
         if len(values) == 1 and (value := values.pop()) is not None:
-            yield name, f"{value:,}" if isinstance(value, int) else str(value)
+            yield name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _utc(started: object) -> str:

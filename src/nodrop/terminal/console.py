@@ -471,9 +471,10 @@ def peak_words(plan: Plan) -> str:
     if peak is None:
         return ""
     in_1, in_10 = peak.packets_in_1_ms, peak.packets_in_10_ms
+    are = "is" if in_1 == 1 else "are"
     return (
-        f"at most {in_1:,} packets are due within 1 ms ({in_1 * 1000:,}/s), {in_10:,} within 10 ms "
-        f"({in_10 * 100:,}/s); a sender that needs longer for them is not late by that"
+        f"at most {count_of(in_1, 'packet')} {are} due within 1 ms ({in_1 * 1000:,}/s), {in_10:,} "
+        f"within 10 ms ({in_10 * 100:,}/s); a sender that needs longer for them is not late by that"
     )
 
 

@@ -668,6 +668,12 @@ def test_a_config_that_is_none_is_one_line(host: MadeHost, text: str, words: str
         host.configured(Path("/nope"), None)
 
 
+@pytest.mark.parametrize("text", [None, "alert ip any any -> any any (sid:1;)\n"])
+def test_a_file_of_rules_is_no_config(host: MadeHost, text: str | None) -> None:
+    with pytest.raises(BadInput, match=r"^--config: .*my\.rules: is a file of rules by its name"):
+        host.configured(Path("/my.rules"), text)
+
+
 def test_a_config_is_judged_without_a_suricata(host: MadeHost) -> None:
     world = host.configured(Path("mine.yaml"), TWO_PORTS.format(99))
     found = answer(world, took_s=0.1).findings

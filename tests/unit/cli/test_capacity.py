@@ -62,6 +62,7 @@ def test_make_demo_asks_the_same() -> None:
         (["make:demo", "--threads", "many"], "must be a number, such as 2, or auto"),
         (["make:demo", "--threads", "0"], "must be a number, such as 2, or auto"),
         (["make:demo", *REAL, "--config", "none.yaml"], "sut.config"),
+        (["make:demo", *REAL, "--config", "my.rules"], "takes it as --rules "),
         (["make:demo", *REAL, "--binary", "none"], "sut.binary"),
         (["make:demo", *REAL, "--binary", "/bin/true", "--image", "x"], "leave one out"),
         (["make:demo", *SINK, "--config", "x"], "--config: sink takes no config; leave it out"),
@@ -93,6 +94,7 @@ def test_make_demo_asks_the_same() -> None:
         (["make:demo", "--set", 'matrix."load.speed"=[1, 2]'], "searches one cell"),
         (["make:demo", "--sut", "sinc"], "sinc"),
         (["make:demo", "--sut", "tcpdump"], "--sut command --set sut.program=tcpdump"),
+        (["make:demo", "--sut", "snort"], "--sut command --set sut.program=snort"),
         (["make:demo", "--setup", "bear"], "bear"),
         (["make:demo", "--rules", "no.rules", "--sut", "suricata"], "no such file"),
         (["make:demo", "--rules", "no.rules"], "--rules: sink takes no rules"),
@@ -134,12 +136,15 @@ def test_make_demo_asks_the_same() -> None:
 def test_bad_input_is_one_line(
     argv: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    labs = [lab_with(tmp_path / "port.toml", "a b"), lab_with(tmp_path / "kernels.toml", "all")]
+    given = [lab_with(tmp_path / "port.toml", "a b"), lab_with(tmp_path / "kernels.toml", "all")]
+    given.append(rules := tmp_path / "my.rules")
+    rules.touch()
     assert main.exit_code(["capacity", *SINK, *argv]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1 and said in captured.err, captured.err
-    assert {*tmp_path.iterdir()} == {*labs}
+    assert captured.err.startswith("nodrop") and "nodrop: nodrop" not in captured.err
+    assert {*tmp_path.iterdir()} == {*given}
 
 
 @pytest.fixture

@@ -113,6 +113,24 @@ def test_what_is_clear_is_told_early(
     assert found == [expected] and n <= LOOKS[2]
 
 
+@pytest.mark.parametrize(("disturbed", "looks"), [(0, 1), (6, 1), (8, 2), (15, 3), (MOST, 5)])
+def test_it_goes_on_while_other_programs_disturb_most_trials(disturbed: int, looks: int) -> None:
+    """Seen: "worse" and exit code 5 after trials of which others had the CPUs."""
+    a, b = ({"activation_s": [at, at + 0.01] * MOST} for at in (1.0, 2.0))
+    told = []
+    for look, n in enumerate((*LOOKS, MOST)):
+        crowded = {"crowded": min(disturbed, n), "watched": n}
+        first, second = (
+            one.model_copy(update={"cells": [one.cells[0].model_copy(update=crowded)]})
+            for one in (side("a", a, n), side("b", b, n))
+        )
+        told.append(versus(first, second, differs=["cell"], look=look).verdict)
+        if told[-1] != "cannot tell":
+            break
+    assert len(told) == looks
+    assert told[-1] == ("worse" if disturbed < MOST else "cannot tell")
+
+
 @pytest.mark.parametrize("given", [["--budget", "90s"], ["--budget=90s", "--resume", "--out", "x"]])
 def test_an_ab_that_its_budget_ended_has_a_command_that_goes_on(given: list[str]) -> None:
     argv = ["ab", "a b.pcap", "--a", "sut.threads=1", *given, "--b", "sut.threads=2"]

@@ -24,7 +24,7 @@ from nodrop.capacity.card import card_lines, loads_lines, peak_words
 from nodrop.capacity.findings import findings
 from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.knee import Worker
-from nodrop.capacity.page import WORDS, capacity_page
+from nodrop.capacity.page import WORDS, capacity_page, who
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.searched_cells import searches
 from nodrop.capacity.words import causes_words
@@ -623,6 +623,16 @@ def test_a_headline_has_one_number_and_at_most_eight_words(tmp_path: Path, goal:
         said = render(next(findings(found, (), Search(), ())), "title")
         assert len(said.split()) <= 8 and len(said) <= 60
         assert len(re.findall(r"\d[\d,.]*", said)) == (lower is not None)
+
+
+@pytest.mark.parametrize(("ring", "said"), [(2_058, "2,058"), ("64", "64")])
+def test_settings_in_the_rail_have_words(tmp_path: Path, ring: object, said: str) -> None:
+    load = tried(7, [0.0] * 3)
+    for fields in load.each.values():
+        fields["effective"] = {"threads": 2, "ring_size": ring}  # type: ignore[index]
+    found = who(read_story([outcome_search(tmp_path, [load])]))
+    assert {("threads", "2"), ("ring size", said)} <= {*found}
+    assert not any("_" in key for key, _ in found)
 
 
 def test_lines_for_a_terminal_are_keys_and_values(tmp_path: Path) -> None:

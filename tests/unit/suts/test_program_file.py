@@ -12,6 +12,7 @@ import pytest
 
 from nodrop.errors import BadInput, LabProblem
 from nodrop.plugins import build_sut
+from nodrop.testbed.images import sut_bits
 from nodrop.testbed.images.sut_bits import binary_bits
 from nodrop.testbed.suts.command.description import (
     NoStatement,
@@ -177,6 +178,17 @@ def test_an_expression_that_does_not_end_is_stopped(
     with pytest.raises(LabProblem, match=r"version of \w+: its regex takes"):
         binary_bits(Path("/bin/sh"), (("-c", f"echo {text}"), regex))
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("script", ["sleep 60", "echo 1; exec sleep 60"])
+def test_a_version_that_does_not_end_is_stopped(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 30 s without a word."""
+    monkeypatch.setattr(sut_bits, "VERSION_TIMEOUT_S", 0.1)
+    with pytest.raises(LabProblem, match=r"took longer than 0\.1 s") as error:
+        binary_bits(Path("/bin/sh"), (("-c", script), "(.*)"))
+    assert "it has to print its version and end" in str(error.value)
 
 
 FILE = """

@@ -65,12 +65,17 @@ def test_bad_input_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"", "must be a table"), (b"\xff\xfe%\0", "UTF-16")]
+    ("name", "content", "words"),
+    [
+        ("s.yaml", b"", "must be a table"),
+        ("s.yaml", b"\xff\xfe%\0", "UTF-16"),
+        ("my.rules", b"#" * (5 << 20), "is a file of rules by its name"),
+    ],
 )
 def test_a_file_that_is_no_yaml_is_named_by_its_option(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, words: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, words: str
 ) -> None:
-    file = tmp_path / "s.yaml"
+    file = tmp_path / name
     file.write_bytes(content)
     assert main.exit_code(["tune", "plan", "--config", str(file)]) == 2
     said = capsys.readouterr().err

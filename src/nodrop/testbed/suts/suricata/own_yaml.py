@@ -248,7 +248,7 @@ def _must_not_be_rules(path: Path) -> None:
     if path.suffix == ".rules":
         raise BadInput(
             f"sut.config: {path}: is a file of rules by its name, and no suricata.yaml",
-            hint=f"give it as --rules {shlex.quote(str(path))}",
+            hint=f"a Suricata that is measured takes it as --rules {shlex.quote(str(path))}",
         )
 
 
