@@ -19,6 +19,7 @@ import nodrop
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
+from nodrop.config.units import format_seconds
 from nodrop.errors import BadInput, Gate, Interrupted, NodropError, SystemRefused, interrupts
 from nodrop.installation import revision
 from nodrop.measure.baselines import machine_sha256, stands_on
@@ -39,6 +40,9 @@ from nodrop.testbed.hosts.journal import DiskJournal, must_be_kept
 from nodrop.testbed.hosts.node import file_sha256, find_node_binary
 from nodrop.testbed.hosts.processes import this_host
 from nodrop.testbed.labs.api import Storage
+
+LONG_START = 0.15
+"""Part of the budget from which one start of the SUT is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +231,9 @@ def keep_run(
                     writer.finish(one.record, one.details)
                     done.append(one.record)
                     progress.trial_ended(one.asked, one.record)
+                    first = len(done) == began_with + 1
+                    if first and (words := start_words(one.record, plan.budget_s)):
+                        progress.note(words)
                     for note in writer.notes():
                         progress.note(note)
                 if not warned and (words := budget_words(done[began_with:], plan.budget_s)):
@@ -236,6 +243,17 @@ def keep_run(
         progress.finished(writer.path, writer.records())
     writer.update_manifest({"finished_utc": datetime.now(UTC).isoformat(timespec="seconds")})
     return RunOutcome(directory=writer.path, records=writer.records())
+
+
+def start_words(record: TrialRecord, budget_s: float | None) -> str:
+    """Warning of a budget of which one start of the SUT takes much; empty otherwise."""
+    start_s = record.activation_s or 0.0
+    if budget_s is None or start_s < LONG_START * budget_s:
+        return ""
+    return (
+        f"one start of the SUT took {format_seconds(start_s)} of the budget of "
+        f"{format_seconds(budget_s)}: few trials are left, and a longer budget has more"
+    )
 
 
 @contextmanager

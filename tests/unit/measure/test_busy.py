@@ -10,6 +10,7 @@ import pytest
 
 from nodrop.ledger.sender import DISTURBS
 from nodrop.measure.busy import Others, budget_words, quota_words
+from nodrop.measure.manager import start_words
 from nodrop.results.trial import Disturbed, HeldBack, Program, TrialRecord
 from tests.made import outcome_runs
 from tests.unit.hosts.test_own_quotas import V2, host
@@ -114,6 +115,20 @@ CROWDED = {"others_ratio": 0.61, "programs": [YES], "cpus": [0, 1]}
 )
 def test_nothing_is_said_of_a_quiet_host_or_of_one_accident(done: list[TrialRecord]) -> None:
     assert budget_words(done, 240) == ""
+
+
+@pytest.mark.parametrize(
+    ("start_s", "budget_s", "said"),
+    [(51.5, 120, "took 52 s of the budget of 2 min 0 s"), (25.2, 60, "took 25 s"), (2.0, 60, ""),
+     (51.5, 600, ""), (51.5, None, ""), (None, 60, "")],
+)  # fmt: skip
+def test_a_long_start_is_named_where_there_is_a_budget(
+    start_s: float | None, budget_s: float | None, said: str
+) -> None:
+    """Seen: rules took 51 s to load, and nothing said so while 2 minutes ran out."""
+    record = trial(1, **QUIET).model_copy(update={"activation_s": start_s})
+    words = start_words(record, budget_s)
+    assert said in words and bool(words) == bool(said)
 
 
 def test_the_program_its_cost_and_what_helps() -> None:
