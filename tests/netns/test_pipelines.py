@@ -158,7 +158,10 @@ def test_the_example_workflow_pins_its_inputs_and_posts_the_table(tmp_path: Path
         (speed / name).write_text(name)
     sums = [f"{hashlib.sha256(n.encode()).hexdigest()}  {n}\n" for n in ("my.pcap", "my.rules")]
     (speed / "SHA256SUMS").write_text("".join(sums))
-    runner = Runner(tmp_path, {"github.token": "t", "github.event.pull_request.number": "7"})
+    runner = Runner(
+        tmp_path,
+        {"github.token": "t", "github.repository": "o/r", "github.event.pull_request.number": "7"},
+    )
     assert runner.step(steps["pinned"]).returncode == 0
     (speed / "my.rules").write_text("another")
     assert runner.step(steps["pinned"]).returncode == 1

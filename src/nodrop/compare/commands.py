@@ -368,6 +368,7 @@ def ab(
     from nodrop.config.asked import AbQuestion, UserSensor
     from nodrop.config.lab_file import load_lab
     from nodrop.config.replay import BUSIEST
+    from nodrop.measure.busy import budget_words
     from nodrop.measure.controllers.blocks import UntilTold
     from nodrop.measure.plan import make_plan
     from nodrop.remote.dispatch import measuring
@@ -426,7 +427,9 @@ def ab(
             return code
         look = until.look_at_the_end(outcome.records)
         found = _laid(outcome.records, metrics or (), look)
-        notes = [*found.notes, *decoder_words(story), *sensor_words(story), f"report: {report}"]
+        disturbed = filter(None, [budget_words(outcome.records, None)])
+        beside = [*decoder_words(story), *sensor_words(story), *disturbed]
+        notes = [*found.notes, *beside, f"report: {report}"]
         found = found.model_copy(update={"notes": notes})
         if seconds and found.verdict == "cannot tell" and len(outcome.records) < 2 * most:
             found.card.to_do.append(going_on(sys.argv[1:], outcome.directory, seconds))

@@ -14,6 +14,7 @@ from typing import Any
 
 from nodrop.answer.finding import worded
 from nodrop.capacity.answering import answers
+from nodrop.capacity.tried import never_ready
 from nodrop.config.asked import CapacityQuestion
 from nodrop.config.experiment import Experiment, asked_experiment
 from nodrop.config.options import setting_text
@@ -78,7 +79,7 @@ def searched(
     measure: Callable[[Experiment], Sequence[TrialRecord]],
 ) -> NearLimit:
     """`first`: keys of the first build; `measure`: runs the search. At 1X if the budget is too
-    short for a search, or it found no limit."""
+    short for a search, or it found no limit. BadInput if that build never gets ready."""
     seconds = SEARCH_S if budget_s is None else min(SEARCH_S, PART * budget_s)
     if seconds < LEAST_SEARCH_S:
         return NearLimit(load={}, words=worded("near_limit.short", budget_s=budget_s))
@@ -87,6 +88,8 @@ def searched(
     own = [setting_text(*one) for one in first.items()]
     experiment = asked_experiment(table, [*settings, *own], path=MADE_OF)
     records = measure(experiment)
+    if records and all(map(never_ready, records)):
+        raise BadInput(f"--a: the SUT did not get ready: {records[-1].verdict}")
     took_s = sum(record.took_s or 0.0 for record in records)
     assert experiment.search is not None
     value = _limit(records, experiment.search)

@@ -260,7 +260,10 @@ def _needed(
             helps = [_beyond(source, one.limited_by) for one in open_ones]
             what = "; ".join(dict.fromkeys(words for words, _ in helps))
             command = next((command for _, command in helps if command), "")
-            return f"searches ended at {ends}, before the SUT was full; what helps: {what}", command
+            return (
+                f"searches ended at {ends}, before a load was too much; what helps: {what}",
+                command,
+            )
         case Lack.HOSTS:
             return "each round mixes trials of several hosts, so rounds have no interval", ""
         case Lack.ROUNDS | Lack.SPREAD:
