@@ -52,8 +52,11 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    SCHEMA.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    TYPES.write_text(python_of(new), encoding="utf-8")
+    texts = {SCHEMA: json.dumps(new, indent=2, ensure_ascii=False) + "\n", TYPES: python_of(new)}
+    for path, text in texts.items():
+        # A newer schema asks for a new node.
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, encoding="utf-8")
     return 0
 
 
