@@ -188,8 +188,10 @@ def test_a_loss_at_a_chosen_port_alone_fails_the_watch(chosen: str, code: int) -
             made.ask(f"open {name} {port} v3")
         with subprocess.Popen(
             [sys.executable, "-m", "nodrop.cli.main", *argv, "--fail-on-loss", "--json"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        ) as watch:  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as watch:
             assert watch.stdout is not None
             first = WatchedInterval.model_validate_json(watch.stdout.readline())
             made.send(f"x{ports['idle']}", 4000, length=1000)

@@ -28,7 +28,7 @@ STEP = 1.15
 FURTHEST = 3.0
 """A level that is still low says too little of a load so many times higher."""
 FEW = 2
-"""With no more trials left, the trace's own load comes first: it is what most ask."""
+"""Trials left with which the trace's own load comes first: it is what most ask."""
 OWN_TRIALS = 2
 """The trace's own load is given up after so many void trials."""
 MUTE = 9

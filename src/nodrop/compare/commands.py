@@ -396,9 +396,15 @@ def ab(
     measured = measuring(where)  # a normal user's process begins anew here: nothing is said before
     if not resume and not names_its_load(asked, cells):
         near = _near_limit(
-            question, settings or [], cells["a"], seconds, measured, where, out,
+            question,
+            settings or [],
+            cells["a"],
+            seconds,
+            measured,
+            where,
+            out,
             quiet=as_json or markdown,
-        )  # fmt: skip
+        )
         question = replace(question, load=near.load)
         asked = _experiment(question, settings or [])
         plan = blaming_options(asked, lambda: make_plan(asked))

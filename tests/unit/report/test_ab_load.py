@@ -83,3 +83,22 @@ def test_a_run_goes_on_at_its_own_load(tmp_path: Path, load: str) -> None:
     name, _, value = load.partition(" = ")
     assert kept_load(tmp_path) == {name: float(value)}
     assert kept_load(tmp_path / "none") == {}
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_build_that_never_gets_ready_is_no_build_without_a_limit(started: int) -> None:
+    """Seen: `a short search found no limit of A` of a build that lacked a shared library."""
+    sut = SimulatedSut(capacity=9.0)
+    why = "failed: it ended before it was ready: libevent-2.1.so.7: cannot open"
+
+    def measure(experiment: Experiment) -> Any:
+        assert experiment.search is not None
+        done = [*run(controller(experiment.search, sut="standing"), sut.measure)][-2:]
+        dead = {"outcome": "failed", "invalid_reasons": ["sut_not_ready"], "verdict": why}
+        return [record.model_copy(update=dead) for record in done[started:]] + done[:started]
+
+    if started:
+        assert searched(question().search, [], {}, None, measure).words
+        return
+    with pytest.raises(BadInput, match="--a: the SUT did not get ready: failed: .* cannot open"):
+        searched(question().search, [], {}, None, measure)

@@ -160,10 +160,18 @@ def test_a_row_says_why_a_trial_without_loss_proves_nothing(
     (record, *_) = records_of(outcome_search(tmp_path, [tried(7, [0.0])]))
     assert record.searched is not None
     queue = QueueLevel(
-        rings=1, slots=2058, highest_packets=highest, highest_ratio=highest / 2058, at_s=1.0,
-        above_half_s=0.1, above_ninety_s=0.0, lost_packets=0, excess=highest / 2058, looks=1250,
+        rings=1,
+        slots=2058,
+        highest_packets=highest,
+        highest_ratio=highest / 2058,
+        at_s=1.0,
+        above_half_s=0.1,
+        above_ninety_s=0.0,
+        lost_packets=0,
+        excess=highest / 2058,
+        looks=1250,
         longest_gap_s=0.005,
-    )  # fmt: skip
+    )
     asked = record.searched.model_copy(update={"ramp": Ramp(start=1.0) if ramp else None})
     body = record.packets.model_copy(update={"queue": queue})
     row = SoFarRow.of(record.model_copy(update={"searched": asked, "body": body}))
