@@ -100,5 +100,5 @@ def test_a_build_that_never_gets_ready_is_no_build_without_a_limit(started: int)
     if started:
         assert searched(question().search, [], {}, None, measure).words
         return
-    with pytest.raises(BadInput, match="--a: the SUT did not get ready: failed: .* cannot open"):
+    with pytest.raises(BadInput, match=r"--a: the SUT did not get ready: failed: .* cannot open"):
         searched(question().search, [], {}, None, measure)
