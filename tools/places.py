@@ -1,6 +1,6 @@
-"""Every place where packets can die: the hosts' own, and what setups, splitters and SUTs add.
+"""The page of the packet books: places where packets can die, hops that count, and accounts.
 
-`python -m tools.places > docs/reference/places.md` writes the page of them.
+`python -m tools.places > docs/reference/places.md` writes it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from nodrop.ledger.hops import ON_EVERY_HOST, Owner, Place, places_of
+from nodrop.ledger.hops import DEFINITIONS, ON_EVERY_HOST, Owner, Place, places_of
 from nodrop.plugins import Plugin, plugins
 from nodrop.testbed.labs.split import LINUX_BRIDGE
 
@@ -40,12 +40,18 @@ def page(registered: Iterable[Registered]) -> str:
 
 
 def _lines(registered: Iterable[Registered]) -> Iterator[str]:
-    yield "# Places where packets can die"
+    yield "# The packet books: places, hops, accounts"
     yield ""
     yield (
         "`python -m tools.places` writes this page from the entries that hosts, setups and SUTs "
-        "give (`nodrop.ledger.hops`); edit those. A plugin adds places as the attribute `places` "
-        "of its class. A verdict uses the name of a place: `lost in the socket ring`."
+        "give (`nodrop.ledger.hops`); edit those. A *hop* counts packets, a *place* is where they "
+        "can die, and an *account* says why packets of one hop are not at the next."
+    )
+    yield ""
+    yield "## Places where packets can die"
+    yield (
+        "A verdict uses the name of a place: `lost in the socket ring`. A plugin adds places as "
+        "the attribute `places` of its class."
     )
     yield ""
     yield (
@@ -56,20 +62,43 @@ def _lines(registered: Iterable[Registered]) -> Iterator[str]:
     )
     yield ""
     columns = ("place", "owner", "lies", "waits for", "counter", "who drops", "what touches it")
-    yield "| " + " | ".join(columns) + " |"
-    yield "|" + "---|" * len(columns)
-    for one in registered:
-        place = one.place
-        owner = str(place.owner) + (f": {', '.join(one.by)}" if one.by else "")
-        row = (
-            f"**{place.name}**",
-            owner,
-            "within the SUT" if place.within_sut else "before the SUT",
-            str(place.waits_for),
-            place.counter,
-            place.source,
-            place.knob,
-        )
+    yield from _table(columns, (_place(one) for one in registered))
+    yield ""
+    yield "## Hops that count packets"
+    yield "Setups add theirs between `rx_nic` and `socket`. [Counters](counters.md) has each field."
+    yield ""
+    hops = [one for one in DEFINITIONS if one.kind is None]
+    counted = ((f"`{one.name}`", one.counted_by, one.meaning) for one in hops)
+    yield from _table(("hop", "counter", "meaning"), counted)
+    yield ""
+    yield "## Accounts"
+    yield "A plugin's own accounts have names of their own."
+    yield ""
+    yield from _table(
+        ("account", "class", "counted by", "meaning"),
+        (
+            (f"`{one.name}`", str(one.kind), one.counted_by, one.meaning)
+            for one in DEFINITIONS
+            if one.kind is not None
+        ),
+    )
+
+
+def _place(one: Registered) -> tuple[str, ...]:
+    place = one.place
+    return (
+        f"**{place.name}**",
+        str(place.owner) + (f": {', '.join(one.by)}" if one.by else ""),
+        "within the SUT" if place.within_sut else "before the SUT",
+        str(place.waits_for),
+        place.counter,
+        place.source,
+        place.knob,
+    )
+
+
+def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    for row in (columns, ("---",) * len(columns), *rows):
         yield "| " + " | ".join(words.replace("|", "\\|") for words in row) + " |"
 
 

@@ -1,7 +1,8 @@
-"""The words of the packet books: places where packets can die, hops that count, drivers' counters.
+"""The words of the packet books: places where packets can die, hops, accounts, drivers' counters.
 
 The host's own places stand here; setups, labs and SUTs add theirs. An entry goes with the account
 of what was lost there; findings, verdicts, records and docs/reference/places.md take words from it.
+`DEFINITIONS` says what each hop and account of nodrop's own counts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class Outcome(StrEnum):
     """The ways in which a trial can end."""
 
     MEASURED = "measured"
-    """Its books stand: it says what the SUT carried."""
+    """The books stand: the trial says what the SUT carried."""
     FAILED = "failed"
     """The SUT died, hung or was killed under this load: a result about the SUT."""
     VOID = "void"
@@ -34,14 +35,14 @@ class Reason(StrEnum):
     """A counter at the end of the chain could not be read."""
     SENDER_LATE = "sender_late"
     SENDER_BURST = "sender_burst"
-    """It stood still and caught up, and packets were lost that this may explain."""
+    """The sender stood still and caught up, which may explain the lost packets."""
     CPU_STOLEN = "cpu_stolen"
     """The hypervisor took so much CPU time that this can explain the losses."""
     SENDER_SHORT = "sender_short"
     """Fewer packets were sent than were asked for."""
     NOTHING_SENT = "nothing_sent"
     NOTHING_ARRIVED = "nothing_arrived"
-    """By a cable that nodrop has not made: it does not lead from the one port to the other."""
+    """The cable, which nodrop has not made, does not lead from the one port to the other."""
     RECEIVED_MORE_THAN_SENT = "received_more_than_sent"
     LOAD_FAILED = "load_failed"
     """The generator broke down before it had sent what was asked."""
@@ -118,7 +119,7 @@ class NicCounter:
     """File below drivers/net of Linux, and the register or field."""
     beside: Beside = Beside.PERHAPS
     in_rx_dropped: bool = False
-    """With some versions of the driver, too: what `rx_dropped` says then came to no protocol."""
+    """Some versions of the driver count these packets in `rx_dropped` as well."""
 
 
 INTEL, NO_BUFFER = "ethernet/intel", "the ring of the queue had no free descriptor"
@@ -220,7 +221,7 @@ def in_rx_dropped(before: Mapping[str, int], after: Mapping[str, int]) -> int:
 
 
 def witnesses(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
-    """In words, each known counter that rose."""
+    """Words about each known counter that rose."""
     return [
         f"{name.strip()} rose by {after[name] - before.get(name, 0):,} ({known.drivers}: "
         f"{known.meaning})"
@@ -230,7 +231,7 @@ def witnesses(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
 
 
 class Owner(StrEnum):
-    """Who puts a place on a packet's way."""
+    """The part that puts a place on a packet's way."""
 
     HOST = "host"
     SETUP = "setup"
@@ -242,7 +243,7 @@ class WaitsFor(StrEnum):
     named."""
 
     NOTHING = "nothing"
-    """They are refused or filtered as they come."""
+    """Packets are refused or filtered as they come."""
     CPU = "a CPU"
     """A CPU for the kernel's own work: softirqs, kernel workers."""
     EMULATOR = "its emulator"
@@ -359,7 +360,7 @@ def socket_ring(knobs: Knobs = NEUTRAL, *, counter: str = "", source: str = "") 
 
 
 SOCKET_RING = socket_ring()
-"""For a SUT that names no words of its own."""
+"""The ring of a SUT that names no words of its own."""
 
 
 def places_of(plugin: object) -> Sequence[Place]:
@@ -374,7 +375,7 @@ def ring_of(sut: object) -> Place:
 
 
 ON_EVERY_HOST = (SENDER, BETWEEN, PATH, RECEIVING_PORT, NIC, SOFTNET, KERNEL)
-"""In the order of a packet's way."""
+"""Places in the order of a packet's way."""
 
 
 class Class(StrEnum):
@@ -394,7 +395,7 @@ class Class(StrEnum):
     ANSWERED = "answered"
     """Packets of the load that the receiving host itself sent: a capture socket sees both ways."""
     NOT_FOR_US = "not-for-us"
-    """Counted as dropped after the tap has already seen them: no loss, never in the balance."""
+    """Packets counted as dropped after the tap has seen them: no loss, never in the balance."""
     SHORTENED = "shortened"
     """Went on with fewer bytes: in the balance of bytes alone."""
     PADDED = "padded"
@@ -449,7 +450,7 @@ class Account:
     """Name of the hop before which they went."""
     kind: Class
     name: str
-    """<direction>_<event>_<reason>, as in docs/reference/counters.md."""
+    """<direction>_<event>_<reason>, as in `DEFINITIONS`; a plugin's own is not there."""
     packets: int
     """Always >= 0; `ADDING` classes put packets into the next hop, the others take them out."""
     counter: str
@@ -457,7 +458,7 @@ class Account:
     knob: str = ""
     """The setting with which a user can change `packets`."""
     place: Place | None = None
-    """Where they died; None = on the way into the hop."""
+    """The place where they died; None = on the way into the hop."""
     bytes: int | None = None
     """Bytes of these packets, among the bytes of the hop before; None = not counted. In
     `BYTES_ALONE` classes: the bytes that were taken off or put on."""
@@ -466,3 +467,221 @@ class Account:
     nothing is known of them, or `bytes` is."""
     details: tuple[tuple[str, int], ...] = field(default=())
     """Numbers that make up `packets`, e.g. fragments absorbed and datagrams given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The meaning of a hop or account, in the words of the page and of docs/reference/places.md."""
+
+    name: str
+    kind: Class | None
+    """Class of an account's packets; None: a hop."""
+    counted_by: str
+    meaning: str
+
+
+DEFINITIONS = (
+    Definition(
+        "intended", None, "`replay` result `intended_packets`",
+        "the schedule, not an observation",
+    ),
+    Definition(
+        "sent", None, "`sent_packets`",
+        "what `send()` accepted. On veth ENOBUFS is a loss on the way, seen by the sender; a "
+        "retry after it makes `tx_dropped` rise without a loss",
+    ),
+    Definition(
+        "tx_nic", None, "`links.PORT.stats.tx_packets`",
+        "on veth counted by the driver after the peer took it",
+    ),
+    Definition(
+        "rx_nic", None, "`links.PORT.stats.rx_packets`",
+        "on veth equal to the peer's `tx_packets`; anything else was lost, or came from another "
+        "sender, on the cable. Frames that XDP consumed are counted or not depending on the "
+        "driver",
+    ),
+    Definition(
+        "socket", None, "`tp_packets`",
+        "includes `tp_drops`. Proved on each kernel by `probe af_packet`",
+    ),
+    Definition(
+        "decoded", None, "the SUT's last count of the packets that it read",
+        "`tp_packets - tp_drops`, if the SUT read its ring to the end",
+    ),
+    Definition(
+        "tx_refused_ERRNO", Class.UNSENT, "generator",
+        "`send()` refused the frame (EMSGSIZE: longer than the MTU). Not the SUT's matter",
+    ),
+    Definition(
+        "tx_unsent_never_attempted", Class.UNSENT, "generator",
+        "the end came before the frame's turn",
+    ),
+    Definition(
+        "tx_dropped_backlog", Class.LOST,
+        "`tx_dropped` of the sender's veth, `softnet[].dropped` as witness",
+        "the receiver's backlog (`net.core.netdev_max_backlog`) was full",
+    ),
+    Definition(
+        "tx_dropped_device", Class.LOST,
+        "ENOBUFS, within `tx_dropped` of the sender's port; MTU, `carrier_changes` and "
+        "`rx_dropped` of both ends as witnesses",
+        "refused between the ports: a receiving port that was down or takes no frames so long, or "
+        "a device without room; the evidence says what counters show of it",
+    ),
+    Definition(
+        "tx_dropped_accepted", Class.LOST,
+        "`tx_dropped` of the sender's port beyond the refused sends",
+        "as tx_dropped_device, after send() had accepted the frame",
+    ),
+    Definition(
+        "tx_dropped_filter", Class.LOST, "ENOBUFS without `tx_dropped`",
+        "nft or tc egress threw it away",
+    ),
+    Definition(
+        "tx_foreign", Class.FOREIGN, "`tx_packets` beyond the accepted sends",
+        "another sender used our port",
+    ),
+    Definition(
+        "path_lost", Class.LOST, "`tx_packets` of one end − `rx_packets` of the other",
+        "what two ends of a cable disagree about happened on it",
+    ),
+    Definition(
+        "path_foreign", Class.FOREIGN, "`tx_packets` of one end − `rx_packets` of the other",
+        "what two ends of a cable disagree about happened on it",
+    ),
+    Definition(
+        "rx_dropped_nic", Class.LOST,
+        "`rx_missed_errors` of the receiving port, and what its driver counts beside it",
+        "the NIC had no host buffer (rx_missed_errors)",
+    ),
+    Definition(
+        "rx_dropped_xdp", Class.LOST, "`ethtool.rx_queue_N_xdp_drops`",
+        "an XDP program dropped it",
+    ),
+    Definition(
+        "rx_dropped_vlan_cut", Class.LOST, "the trace",
+        "frames that end within their VLAN tag: the kernel frees them ahead of every tap "
+        "(`skb_vlan_untag`) and counts them nowhere",
+    ),
+    Definition(
+        "rx_dropped_unhandled", Class.NOT_FOR_US, "`rx_dropped` of the receiving port",
+        "frames that no protocol of the host takes, counted after the taps have seen them: never a "
+        "loss of the IDS",
+    ),
+    Definition(
+        "rx_merged_fanout_defrag", Class.MERGED, "`Ip.ReasmReqds`, `Ip.ReasmOKs`, the trace",
+        "fragments that a fanout group with PACKET_FANOUT_FLAG_DEFRAG put together: n fragments "
+        "go in, 1 packet comes out, nothing is lost",
+    ),
+    Definition(
+        "rx_held_incomplete_datagrams", Class.HELD, "the trace; `Ip.ReasmTimeout` up to 30 s later",
+        "fragments of datagrams that never became whole. The kernel keeps and then frees them: a "
+        "loss that no drop counter shows",
+    ),
+    Definition(
+        "rx_dropped_reassembly", Class.LOST,
+        "`Ip.ReasmFails`, `Ip.ReasmTimeout`, `Ip.ReasmOKs`, the trace",
+        "datagrams that the trace has whole and the kernel did not put together, because it "
+        "refused fragments (memory, distance) or their time was over; a packet each",
+    ),
+    Definition(
+        "rx_dropped_macvtap_queue", Class.LOST,
+        "`rx_dropped` of the macvtap under a virtual machine",
+        "its queue (`txqueuelen`, 500) was full: QEMU did not fetch in time, as it had no CPU or "
+        "the guest's receive ring was full",
+    ),
+    Definition(
+        "bridge_dropped_source_mac", Class.LOST, "nft netdev ingress of the receiving port",
+        'with `setup.splitter = "bridge"`: a bridge drops frames that come from a group address '
+        "or from 00:00:00:00:00:00 (MAC_INVALID_SOURCE); no interface counts them",
+    ),
+    Definition(
+        "bridge_dropped_netfilter", Class.LOST,
+        "nft in the bridge family, before and after br_netfilter",
+        "br_netfilter drops frames whose IP header is not good (`Ip.InHdrErrors`, "
+        '`Ip6InHdrErrors` and `InTruncatedPkts` say so too); `setup.bridge_netfilter = "no"` lets '
+        "them pass",
+    ),
+    Definition(
+        "bridge_dropped_no_way", Class.LOST,
+        "nft in the bridge family, out of prerouting less into forward",
+        "the destination is the bridge's own address, or lies where the frame came from",
+    ),
+    Definition(
+        "rx_dropped_guest_backlog", Class.LOST,
+        "`dropped` in `/proc/net/softnet_stat` of the guest",
+        "the backlog that the guest puts frames into for another CPU (RPS) was full. Hop "
+        "`guest_softnet` is `processed` of all its CPUs, without its loopback",
+    ),
+    Definition(
+        "split_copied", Class.COPIED, "a counter of nft at the front of the receiving port",
+        'once more for each further receiver (setup.splitter = "copy")',
+    ),
+    Definition(
+        "split_dropped_backlog", Class.LOST,
+        "`tx_dropped` of the ports that hand packets to instances",
+        "as `tx_dropped_backlog`, at the split",
+    ),
+    Definition(
+        "rx_merged_macvlan_defrag", Class.MERGED, "`Ip.ReasmReqds - Ip.ReasmOKs` where the NIC is",
+        "a macvlan or macvtap puts fragments to broadcast and multicast addresses together before "
+        "it hands them on (IP_DEFRAG_MACVLAN), whatever the capture asks for",
+    ),
+    Definition(
+        "rx_dropped_macvlan_queue", Class.LOST,
+        "`rx_dropped` of the NIC below, as far as the macvtap lacks packets",
+        "frames to a group wait for a worker of the kernel in a queue of `bcqueuelen` (1000) "
+        "frames",
+    ),
+    Definition(
+        "rx_answered", Class.ANSWERED,
+        "`tx_packets` of the receiving port, as far as its host's stack sent so many "
+        "(`Tcp.OutSegs + RetransSegs + Udp.OutDatagrams`, with offloads `Ip.OutRequests`)",
+        "a capture socket sees both ways of a load that the receiver answers (iperf3); what it "
+        "loses of either is lost",
+    ),
+    Definition(
+        "rx_foreign_outgoing", Class.FOREIGN, "`tx_packets` of the receiving port",
+        "the receiving port itself sent; an ETH_P_ALL socket also gets what its own host sends",
+    ),
+    Definition(
+        "rx_vlan_tag", Class.SHORTENED, "the trace",
+        "the outermost VLAN tag, 4 bytes, which the kernel takes off before any tap "
+        "(`skb_vlan_untag`) and hands over beside the frame. In the balance of bytes alone, as "
+        "the next two",
+    ),
+    Definition(
+        "rx_cut_ring_slot", Class.SHORTENED,
+        "the SUT; the trace's lengths and the room in the ring",
+        "frames longer than a slot (TPACKET_V2) or a block (V3) of the SUT's ring has room for: "
+        "the SUT has their beginning",
+    ),
+    Definition(
+        "rx_padding", Class.PADDED, "the trace",
+        "frames shorter than an Ethernet wire carries, which a NIC fills with zeros; virtual "
+        "ports do not",
+    ),
+    Definition(
+        "rx_invalid", Class.INVALID, "the SUT's decoder",
+        "packets with at least one broken header: they are decoded all the same. In no balance",
+    ),
+    Definition(
+        "rx_checksum", Class.CHECKSUM, "the SUT",
+        "packets with a wrong TCP checksum: they are decoded, and left out of streams. In no "
+        "balance",
+    ),
+    Definition(
+        "rx_dropped_ring_full", Class.LOST, "`tp_drops`",
+        "no free frame in the capture ring. Invisible to `skb:kfree_skb` while the IP stack holds "
+        "the packet as well: the socket's owner is the only witness",
+    ),
+)  # fmt: skip
+"""Hops and accounts in the order of a packet's way."""
+REFUSED = "tx_refused_"
+"""Beginning of the accounts of refused sends, one for each errno."""
+
+
+def definition(name: str) -> Definition | None:
+    """None: a hop or account of a plugin's own."""
+    name = f"{REFUSED}ERRNO" if name.startswith(REFUSED) else name
+    return next((one for one in DEFINITIONS if one.name == name), None)

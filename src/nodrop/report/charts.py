@@ -12,7 +12,7 @@ from nodrop.report.chart import Chart, Mark, Pane, Plot, Scale, cut, number, tag
 from nodrop.report.costs import LOSS_FIGURE, minus
 from nodrop.report.loads import percent_with_interval
 from nodrop.report.repeats import MOST_CELLS, Repeated, outlying_in
-from nodrop.report.sentences import TITLES, definition, hop_title
+from nodrop.report.sentences import TITLES, hop_title, meaning
 from nodrop.report.story import RunCell
 from nodrop.report.timeline import Panel, TrialTimeline
 
@@ -21,7 +21,7 @@ STREAM, TOP, ROW = 56.0, 34, 30
 THINNEST = 1.5
 """A single lost packet must still be seen, so nothing is drawn thinner than this."""
 CROWDED = 6
-"""With so many hops their texts stand in two rows."""
+"""Number of hops from which on their texts stand in two rows."""
 
 
 def flow(ledger: Ledger, title: str, most: int | None = None) -> Chart:
@@ -77,7 +77,7 @@ class _Route:
         return plot
 
     def _row_y(self, row: int) -> float:
-        """Below the stream, in px."""
+        """Position of a row below the stream, in px."""
         return self._top + STREAM + 14 + ROW * row + 12
 
     def _high(self, packets: int | None) -> float:
@@ -104,7 +104,7 @@ class _Route:
         moved = {"x": f"{number(x)}%", "y": edge, "overflow": "visible"}
         plot.front.append(tag("svg", tail, label, **moved))
         says = f"{name}: {numbers.count_of(packets, 'packet')} {kind}; counter: {account.counter}"
-        more = ("evidence", account.evidence), ("knob", account.knob), ("meaning", definition(name))
+        more = ("evidence", account.evidence), ("knob", account.knob), ("meaning", meaning(name))
         says += "".join(f"; {what}: {words}" for what, words in more if words)
         plot.told.append((round(x * 10), round(y / plot.height * 1000), says, ""))
 
@@ -120,7 +120,7 @@ class _Route:
         ]
         middle = round((self._top + high / 2) / plot.height * 1000)
         seen = f"{title}: {numbers.count_of(hop.packets, 'packet')}; counter: {hop.counter}"
-        says = "; ".join(filter(None, (seen, definition(hop.name))))
+        says = "; ".join(filter(None, (seen, meaning(hop.name))))
         plot.told.append((round(x * 10), middle, says, ""))
 
 
@@ -213,7 +213,8 @@ def _draw(plot: Plot, panel: Panel, quiet: set[str]) -> None:
 
 
 ASIDE = 0.011
-"""Between series, as a part of the axis: at the same load their marks would hide each other."""
+"""Distance between series, as a part of the axis: at the same load their marks would hide each
+other."""
 
 
 def _plain(value: float) -> str:

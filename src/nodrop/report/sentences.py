@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from nodrop.answer.finding import WORDS, filled
+from nodrop.ledger.hops import definition
 from nodrop.report import escape, numbers
 from nodrop.report.story import Story
 from nodrop.report.trials import StoredTrial
@@ -35,12 +36,11 @@ GOOD = frozenset(WORDS["trust"]["good"])
 @dataclass(frozen=True, slots=True)
 class Sentence:
     rule: str
-    """Its code."""
     text: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     """Plain JSON. None = not measured."""
     trials: tuple[StoredTrial, ...] = ()
-    """On which it rests."""
+    """Trials on which the sentence rests."""
     subject: str = ""
     """Subject of the sentence, if several must be distinguished at a glance."""
     knob: str = ""
@@ -49,7 +49,7 @@ class Sentence:
     """Remedy to paste, as commands or settings; empty if there is none."""
 
     finding: bool = False
-    """Its rule is a finding: findings.md says when it is raised and on what evidence."""
+    """The rule is a finding: findings.md says when it is raised and on what evidence."""
 
     def __post_init__(self) -> None:
         if not self.finding and self.rule not in RULES:
@@ -110,8 +110,7 @@ def sentence_of(
     rule: str, evidence: Mapping[str, Any] = {}, trials: Iterable[StoredTrial] = (), /,
     subject: str = "", knob: str = "", to_do: str = "", **words: Any,
 ) -> Sentence:  # fmt: skip
-    """In the words that words.toml has for its rule. `words`: what they need beside the
-    evidence."""
+    """The sentence that words.toml has for a rule. `words`: what it needs beside the evidence."""
     known = {**evidence, "subject": subject, **words}
     text = filled(WORDS["sentences"][rule], known, SHOWN)
     return Sentence(rule, text, evidence, tuple(trials), subject, knob, to_do)
@@ -131,13 +130,12 @@ def first_of(names: Sequence[str], most: int) -> str:
 REASON_WORDS: Mapping[str, str] = WORDS["reasons"]
 TITLES: Mapping[str, str] = WORDS["titles"]
 """Hops and accounts on drawings, if not by their own names."""
-DEFINITIONS: Mapping[str, str] = WORDS["definitions"]
-"""Meaning of each hop and account, by name."""
 
 
-def definition(name: str) -> str:
-    """Empty if the page has none: an account of a plugin's own."""
-    return DEFINITIONS.get("tx_refused_ERRNO" if name.startswith("tx_refused_") else name, "")
+def meaning(name: str) -> str:
+    """Meaning of a hop or account, without marks of code; empty for one of a plugin's own."""
+    found = definition(name)
+    return found.meaning.replace("`", "") if found else ""
 
 
 def hop_title(name: str) -> str:
@@ -145,12 +143,13 @@ def hop_title(name: str) -> str:
 
 
 def reason_words(code: str) -> str:
-    """A plugin's own code stands as it is."""
+    """Words of a reason; a plugin's own code stands as it is."""
     return REASON_WORDS.get(code, escape.plain(code))
 
 
 def reasons_of(trial: StoredTrial) -> list[str]:
-    """For a failed trial, what the SUT did. What follows from that is no reason of its own."""
+    """Reasons of a trial: of a failed one, what the SUT did. What follows from that is no reason of
+    its own."""
     return trial.record.failures or [*trial.invalid_reasons]
 
 

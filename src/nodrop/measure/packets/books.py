@@ -1,4 +1,4 @@
-"""From what was read at each place to the hops and accounts of one trial's packet books."""
+"""Hops and accounts of one trial's packet books, made from what was read at each place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from nodrop.ledger.hops import ADDING, KERNEL, NIC, PATH, SOCKET_RING, Account, Class, Hop, Place
+from nodrop.ledger.hops import (
+    ADDING,
+    KERNEL,
+    NIC,
+    PATH,
+    REFUSED,
+    SOCKET_RING,
+    Account,
+    Class,
+    Hop,
+    Place,
+)
 from nodrop.measure.packets import reassembly
 from nodrop.measure.packets.readings import (
     VETH,
@@ -84,7 +95,7 @@ class Observed:
 
     tx_ports: Sequence[str]
     nic_ports: Sequence[str]
-    """One for each cable."""
+    """Ports of the receiving NIC, one for each cable."""
     capture_ports: Sequence[str]
     """Ports of the SUT's sockets; several share what came in at `nic_ports`."""
     offered: OfferedLoad
@@ -131,12 +142,13 @@ class Observed:
 
     @property
     def handed_packets(self) -> int:
-        """Given to the sender's kernel: sent, or accepted and dropped there (ENOBUFS)."""
+        """Packets given to the sender's kernel: sent, or accepted and dropped there (ENOBUFS)."""
         return self.offered.sent_packets + self.offered.refused_packets.get("enobufs", 0)
 
     @property
     def lost_before_packets(self) -> int:
-        """On the way to the last place before the sockets: some of any kind of frame."""
+        """Packets lost on the way to the last place before the sockets: some of any kind of
+        frame."""
         return max(0, self.handed_packets - self.arrived_packets)
 
     @property
@@ -158,7 +170,7 @@ class Observed:
 
     @property
     def arrived_packets(self) -> int:
-        """At the last place before the capture sockets that can be read."""
+        """Packets at the last place before the capture sockets that can be read."""
         readable = [hop.packets for hop in self.between[0] if hop.packets is not None]
         if not readable and not self.nic_ports:
             return self.tx.link(self.tx_ports, "tx_packets")
@@ -202,7 +214,7 @@ def hops(seen: Observed) -> list[Hop]:
 
 
 def received_hops(seen: Observed) -> list[Hop]:
-    """From the receiving NIC on: of one instance among several, its own part of the way."""
+    """Hops from the receiving NIC on: of one instance among several, its own part of the way."""
     nics, sut = seen.nic_ports, seen.sut
     between = list(seen.between[0])
     tap = [uncounted_xdp(seen.capture, port) for port in seen.capture_ports]
@@ -301,7 +313,7 @@ def into_sent(seen: Observed) -> list[Account]:
         Account(
             into="sent",
             kind=Class.UNSENT,
-            name=f"tx_refused_{reason}",
+            name=f"{REFUSED}{reason}",
             packets=packets,
             counter=f"generator: send() refused with {reason.upper()}",
             knob=_REFUSAL_KNOBS.get(reason, ""),
@@ -329,8 +341,9 @@ def into_sent(seen: Observed) -> list[Account]:
 
 
 def into_tx_nic(seen: Observed) -> list[Account]:
-    """Between send() and the sender's NIC. What was refused is lost, whatever the port sent for
-    others; and what the port sent beyond the accepted sends is foreign, whatever was refused."""
+    """Accounts between send() and the sender's NIC. What was refused is lost, whatever the port
+    sent for others; and what the port sent beyond the accepted sends is foreign, whatever was
+    refused."""
     ports, names = seen.tx_ports, ", ".join(seen.tx_ports)
     enobufs = seen.offered.refused_packets.get("enobufs", 0)
     dropped = seen.tx.link(ports, "tx_dropped")
@@ -403,7 +416,8 @@ def into_rx_nic(seen: Observed) -> list[Account]:
 
 
 def ahead_of_split(seen: Observed) -> list[Account]:
-    """Between the receiving NIC and the split: what the kernel takes out before any hook of it."""
+    """Accounts between the receiving NIC and the split: what the kernel takes out before any hook
+    of the split."""
     split, ports = seen.between[0][0], seen.nic_ports
     assert split.packets is not None
     missing = seen.nic.link(ports, "rx_packets") - split.packets
@@ -416,7 +430,8 @@ def ahead_of_split(seen: Observed) -> list[Account]:
 
 
 def into_socket(seen: Observed) -> list[Account]:
-    """Between the receiving NIC and the capture socket: XDP, and fanout defragmentation."""
+    """Accounts between the receiving NIC and the capture socket: XDP, and fanout
+    defragmentation."""
     found = [a for port in seen.capture_ports for a in xdp(seen.capture, port, into="socket")]
     # A split takes frames out that end within their VLAN tag.
     cut_packets = 0 if seen.split else seen.cut_packets
