@@ -27,7 +27,7 @@ from nodrop.testbed.images.sut_bits import resolve_bits
 from nodrop.testbed.setups.api import Limits
 from nodrop.testbed.setups.bare import Bare
 from nodrop.testbed.suts.command import Command
-from nodrop.testbed.suts.command.description import Program, holds, value_of
+from nodrop.testbed.suts.command.description import ProgramDescription, holds, value_of
 from nodrop.testbed.suts.command.sut import RunningCommand
 
 BOOKS = ("captured", "dropped_ring_full", "decoded")
@@ -45,7 +45,7 @@ class AnswerOfProgram:
 
     put_in: str
     truth: Mapping[str, int]
-    """captured, dropped_ring_full, decoded."""
+    """True counts of captured, dropped_ring_full and decoded packets."""
     said: Mapping[str, int]
     """The program's own counters."""
 
@@ -164,7 +164,7 @@ def _must_see(seen: SocketLook | None) -> SocketLook:
 
 
 def _signal(seen: SocketLook, number: int) -> None:
-    """To each process that holds a socket; its own parent waits for it."""
+    """Signals each process that holds a socket; its own parent waits for it."""
     for pid in {socket["pid"] for socket in seen.sockets} - {None}:
         assert pid is not None
         with suppress(ProcessLookupError):
@@ -185,7 +185,9 @@ def _replay(link: Link, trace: Path, pps: float) -> int:
         job.close()
 
 
-def judge(program: Program, answers: Sequence[AnswerOfProgram]) -> tuple[list[str], list[str]]:
+def judge(
+    program: ProgramDescription, answers: Sequence[AnswerOfProgram]
+) -> tuple[list[str], list[str]]:
     """Faults of a description, with what would hold instead, and notes; both in words."""
     if program.exit is None:
         return [], ["it says nothing: its figures are the kernel's counters of its sockets"]

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from nodrop.compare.near_limit import NearLimit
-    from nodrop.compare.records import History, Line, Row, Versus
+    from nodrop.compare.records import History, Line, MetricRow, Versus
     from nodrop.config.asked import AbQuestion
     from nodrop.config.experiment import Experiment
     from nodrop.config.lab_file import LabSource
@@ -205,7 +205,8 @@ def baseline(
 
 
 def _must_be_a_baseline(file: Path) -> None:
-    """If it is there: a trace or an experiment in this place is a slip, and would be lost."""
+    """Refuses to write over a file that is no baseline: a trace or an experiment there is a
+    slip."""
     from nodrop.compare.records import Side
 
     if not file.exists() or not file.stat().st_size:
@@ -245,7 +246,7 @@ def print_rows(found: Versus, out: Console) -> None:
 
     from nodrop.compare.versus import figure_named, shown
 
-    def parts(row: Row) -> list[str]:
+    def parts(row: MetricRow) -> list[str]:
         figure = figure_named(row.metric)
         by = "" if row.difference is None else figure.signed(row.difference)
         if row.interval:
@@ -273,7 +274,7 @@ def print_rows(found: Versus, out: Console) -> None:
             out.print(Text.assemble(f"    {line}  ", verdict), no_wrap=True, overflow="ellipsis")
 
 
-def sign_words(row: Row) -> str:
+def sign_words(row: MetricRow) -> str:
     """`≠ worse`, `= same` or `? 11 more runs`."""
     from nodrop.results.trial import SIGNS
 
@@ -286,7 +287,7 @@ def sign_words(row: Row) -> str:
     return f"{SIGNS['unknown'][0]} {why}"
 
 
-def in_a_row(row: Row) -> str:
+def in_a_row(row: MetricRow) -> str:
     """The difference in margins, from -3 to 3: `        ::::::-?--       `."""
     from nodrop.compare.versus import in_margins
 
@@ -561,7 +562,7 @@ def _laid(records: Sequence[TrialRecord], metrics: Sequence[str], look: int) -> 
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 DIGITS = "0123456789"
-"""For pipes, and for terminals that say they have no UTF-8."""
+"""Digits in the place of blocks, for pipes and for terminals that say they have no UTF-8."""
 
 
 def history(

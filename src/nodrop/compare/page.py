@@ -9,7 +9,7 @@ from math import ceil
 from markupsafe import Markup
 
 from nodrop.compare.history import change_words
-from nodrop.compare.records import History, HistoryRun, Line, Row, Versus
+from nodrop.compare.records import History, HistoryRun, Line, MetricRow, Versus
 from nodrop.compare.versus import figure_named, in_margins, notes_words, shown
 from nodrop.report import numbers
 from nodrop.report.chart import Chart, Mark, Pane, Plot, Scale, tag
@@ -18,7 +18,7 @@ from nodrop.results.trial import SIGNS
 
 SKIP = ("answer", "To the answer")
 REACH = 6.0
-"""So many margins are drawn to each side; what lies beyond has its number."""
+"""Width of the drawing on each side, in margins; a number stands for what lies beyond."""
 MOST_STRIPS = 60
 MOST_DATES = 8
 """Runs that have their date below them."""
@@ -28,7 +28,8 @@ SAMPLES = (
     ("same", "all inside the margin", 0.1, (-0.6, 0.5)),
     ("cannot tell", "neither, or too few runs", 0.7, (-2.1, 3.4)),
 )
-"""One of each verdict, for those who read it the first time: difference and interval in margins."""
+"""An example of each verdict, for those who read it the first time: difference and interval in
+margins."""
 
 
 def versus_page(found: Versus) -> str:
@@ -53,11 +54,11 @@ def versus_page(found: Versus) -> str:
     )
 
 
-def _cell_of(row: Row) -> str:
+def _cell_of(row: MetricRow) -> str:
     return row.cell
 
 
-def _told(row: Row) -> Mapping[str, object]:
+def _told(row: MetricRow) -> Mapping[str, object]:
     """A row of the table of verdicts."""
     figure, at = figure_named(row.metric), in_margins(row)
     verdict, parted, why = row.words.partition(" (" if row.answer == "cannot tell" else ", but ")
@@ -77,7 +78,7 @@ def _told(row: Row) -> Mapping[str, object]:
     }
 
 
-def _ends(row: Row) -> tuple[float, float] | None:
+def _ends(row: MetricRow) -> tuple[float, float] | None:
     if row.interval is None or not row.margin_size:
         return None
     low, high = row.interval
@@ -107,7 +108,7 @@ def _axis() -> Plot:
     return plot.axes("", lambda v: f"{v:+.0f}".replace("-", "−"), None, grid="")
 
 
-def _strip(row: Row) -> Chart:
+def _strip(row: MetricRow) -> Chart:
     """Every run a ring, the medians upright."""
     figure = figure_named(row.metric)
     values = [*row.a_values, *row.b_values]
@@ -163,7 +164,7 @@ def _run_words(run: HistoryRun) -> str:
 
 
 def _minute(run: HistoryRun) -> str:
-    """`2026-11-01 02:00`."""
+    """Time of a run: `2026-11-01 02:00`."""
     return run.started_utc[:16].replace("T", " ")
 
 

@@ -268,7 +268,7 @@ def _cell_names(words: Iterable[str]) -> dict[str, str]:
 
 
 def _parted(what: Sequence[str], experiment: Path | None) -> tuple[str, list[str]]:
-    """Trace and knobs."""
+    """Trace and knobs among the words."""
     traces = [word for word in what if "=" not in word or Path(word).is_file()]
     knobs = [word for word in what if word not in traces]
     if not knobs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from nodrop.compare.records import Row, Side, SideCell
+from nodrop.compare.records import MetricRow, Side, SideCell
 from nodrop.compare.sides import FAILED
 from nodrop.compare.versus import versus
 from nodrop.report.costs import FAILURES, LOSS
@@ -28,7 +28,7 @@ def effects(cells: Mapping[str, SideCell], metric: str, look: int | None) -> lis
     base = cells[BASE]
     names = [name for name in cells if name != BASE]
     here = [name for name in names if {metric, FAILED} & {*base.figures} & {*cells[name].figures}]
-    rows: dict[str, Row] = {}
+    rows: dict[str, MetricRow] = {}
     harm: dict[str, str] = {}
     if here:
         sides = (
@@ -60,7 +60,7 @@ def _named(
 
 
 def _effect(
-    name: str, metric: str, row: Row | None, cells: Mapping[str, SideCell], harm: str
+    name: str, metric: str, row: MetricRow | None, cells: Mapping[str, SideCell], harm: str
 ) -> Effect:
     void = cells[name].void
     if harm:

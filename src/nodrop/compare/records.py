@@ -23,11 +23,11 @@ class Repeats(Model):
     """One figure of one cell."""
 
     values: list[float]
-    """One per measured trial, or, of a capacity, per round."""
+    """Values, one per measured trial or, of a capacity, per round."""
     starts: list[Count]
     """Numbers the start of the SUT that each value is of: values of one start count once."""
     hosts: bool = False
-    """These are hosts of a fleet and no starts: several measured the cell."""
+    """The numbers are of hosts of a fleet and not of starts: several hosts measured the cell."""
 
 
 class SideCell(Model):
@@ -115,7 +115,7 @@ class Side(Model):
         return found
 
 
-class Row(Model):
+class MetricRow(Model):
     """One metric of one cell, B against A."""
 
     cell: str
@@ -137,7 +137,7 @@ class Row(Model):
     margin: str
     """Differences up to this count as the same."""
     more_runs: Count | None
-    """Per side, about; null if it can tell, or no number can be named."""
+    """Further runs that each side needs, about; null if it can tell, or no number can be named."""
     unusual_a: list[float]
     """Values far outside the others of their side (Tukey's outer fences). They are in all figures:
     nothing is dropped."""
@@ -146,7 +146,7 @@ class Row(Model):
     margin_size: float | None = None
     """Margin in the unit of the difference; null without a median of A, and for a share."""
     a_values: list[float] = Field(default_factory=list)
-    """Every run of A that has it."""
+    """Values of every run of A that has the figure."""
     b_values: list[float] = Field(default_factory=list)
 
 
@@ -155,7 +155,7 @@ class VersusCard(Model):
 
     headline: str
     where: str
-    """Its cell, and what is sure of it; empty without a sure difference."""
+    """The cell of the difference, and what is sure of it; empty without a sure difference."""
     different: Count
     same: Count
     cannot_tell: Count
@@ -191,7 +191,7 @@ class Versus(Model):
     missing: list[str]
     """Cells of which nothing is compared, in words: one side lacks them, or neither has a figure.
     They forbid "no worse"."""
-    rows: list[Row]
+    rows: list[MetricRow]
     notes: list[str]
 
 
@@ -227,7 +227,8 @@ class Change(Model):
     matters: bool
     """The medians are further apart than the margin."""
     worse: bool
-    """Than the runs since the change before: the verdict of a line is against its best stretch."""
+    """The runs are worse than those since the change before: the verdict of a line is against its
+    best stretch."""
     words: str
     beside: list[str]
     """Facts that changed with it, in words: since the run before that has a value."""
@@ -240,7 +241,7 @@ class Stretch(Model):
     """Place among the runs, from 0."""
     last: Count
     runs: Count
-    """With a value."""
+    """Number of runs with a value."""
     level: float
     """Median of the runs."""
 
@@ -266,10 +267,10 @@ class Line(Model):
     margin: str
     """Changes up to this do not matter."""
     points: list[Point]
-    """One for each run."""
+    """Points, one for each run."""
     changes: list[Change]
     more_runs: Count | None
-    """At least; null if no number is needed, or would help."""
+    """Further runs that are needed, at least; null if no number is needed, or would help."""
 
 
 class History(Model):

@@ -30,9 +30,9 @@ from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import of_hosts
 
 MOST_NAMED = 8
-"""So many facts that differ are named, before it is said how many more there are."""
+"""Number of differing facts that are named; the others are counted."""
 MOST_CELLS = 4
-"""So many cells in which a fact differs are named, before it is said how many more there are."""
+"""Number of cells that are named for one differing fact; the others are counted."""
 NONE = "none recorded"
 WHEN_AND_HOW_OFTEN = ("mode", "repetitions", "seed")
 """Keys of `[measure]` that change no figure: in which order trials came, and how many. All others
@@ -191,7 +191,7 @@ NO_FIGURE = (
 """Why runs may have nothing to compare."""
 FAILED = "failed_pct"
 SEARCH_ENDED = ("sut", "sut_failed")
-"""Only such a search found a limit of the SUT; another says "at least"."""
+"""Ends of searches that found a limit of the SUT; any other search says "at least"."""
 OF_DETECTIONS = "_of_detections"
 """Ends the name of a capacity whose goal is one of detections."""
 HOST = (
@@ -516,7 +516,7 @@ def _tables(manifest: Mapping[str, Any], *names: str) -> Iterator[Mapping[str, A
 
 
 def _measured_how(said: Any) -> Any:
-    """Whatever a figure came about by; a key of a newer nodrop as well."""
+    """Settings by which a figure came about; keys of a newer nodrop as well."""
     if not isinstance(said, dict):
         return None
     return {key: said[key] for key in said if key not in WHEN_AND_HOW_OFTEN}

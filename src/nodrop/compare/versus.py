@@ -15,7 +15,7 @@ from statistics import fmean, median, quantiles
 from typing import Any, Literal
 from xml.etree import ElementTree
 
-from nodrop.compare.records import Repeats, Row, Side, SideCell, Versus, VersusCard
+from nodrop.compare.records import MetricRow, Repeats, Side, SideCell, Versus, VersusCard
 from nodrop.compare.sides import (
     FAILED,
     MOST_NAMED,
@@ -201,7 +201,7 @@ def _crowded(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[tuple[str
             yield (a.label if a.label == b.label else f"{a.label} → {b.label}"), words
 
 
-def _undecided(row: Row, why: str) -> Row:
+def _undecided(row: MetricRow, why: str) -> MetricRow:
     update = {"answer": "cannot tell", "worse": None, "more_runs": None}
     return row.model_copy(update={**update, "words": f"cannot tell: {why}"})
 
@@ -262,7 +262,7 @@ def _family_of_failures(pairs: Sequence[_Pair], look: int | None) -> Family:
     return Family(parts=max(1, sum(pair.figure.name == FAILED for pair in pairs)), look=look)
 
 
-def _row(pair: _Pair, family: Family) -> Row | None:
+def _row(pair: _Pair, family: Family) -> MetricRow | None:
     """None if no trial of either side failed: that needs no line."""
     a, b = (side.values if side else [] for side in (pair.a, pair.b))
     if pair.figure.name == FAILED and not any((*a, *b)):
@@ -280,7 +280,7 @@ def _row(pair: _Pair, family: Family) -> Row | None:
     margin = None
     if a_level is not None and not pair.figure.of_trials:
         margin = pair.figure.margin(a_level)
-    return Row(
+    return MetricRow(
         cell=pair.cell,
         metric=pair.figure.name,
         unit=pair.figure.unit,
@@ -303,7 +303,7 @@ def _row(pair: _Pair, family: Family) -> Row | None:
     )
 
 
-def _card(rows: Sequence[Row], to_do: list[str], *, lacking: bool) -> VersusCard:
+def _card(rows: Sequence[MetricRow], to_do: list[str], *, lacking: bool) -> VersusCard:
     """`to_do`: before any further runs; `lacking`: cells that one side lacks."""
     counts = Counter(row.answer for row in rows)
     headline, where = "Cannot tell yet.", ""
@@ -340,14 +340,14 @@ def _more(runs: float) -> str:
     return f"Measure {runs:.0f} or more further runs of each"
 
 
-def in_margins(row: Row) -> float | None:
+def in_margins(row: MetricRow) -> float | None:
     """Difference of the medians; None if there is no margin to measure it in."""
     if row.difference is None or not row.margin_size:
         return None
     return row.difference / row.margin_size
 
 
-def _headline(row: Row) -> str:
+def _headline(row: MetricRow) -> str:
     """`B uses 12 % more memory.`, or where the shares of lossy runs differ `B loses more often.`"""
     figure = figure_named(row.metric)
     verb, _, more, less = figure.ways
@@ -402,8 +402,8 @@ def _words(item: Compared) -> str:
 
 
 def unusual(values: Sequence[float]) -> list[float]:
-    """Beyond Tukey's outer fences: three quartile distances from the quartiles. If half of all
-    runs are alike there is no such distance, and none is called unusual."""
+    """Values beyond Tukey's outer fences: three quartile distances from the quartiles. If half of
+    all runs are alike there is no such distance, and none is called unusual."""
     if len(values) < FEWEST_FENCED:
         return []
     low, _, high = quantiles(values, n=4, method="inclusive")
@@ -413,7 +413,7 @@ def unusual(values: Sequence[float]) -> list[float]:
     return [value for value in values if not low - reach <= value <= high + reach]
 
 
-def _verdict(rows: Sequence[Row], missing: Sequence[str]) -> tuple[Verdict, int]:
+def _verdict(rows: Sequence[MetricRow], missing: Sequence[str]) -> tuple[Verdict, int]:
     """A cell that is not compared may be the one that is worse."""
     if any(row.worse for row in rows):
         return "worse", WORSE
@@ -463,7 +463,7 @@ def _family_words(family: Family, rows: int) -> str:
     )
 
 
-def shown(row: Row, value: float | None) -> str:
+def shown(row: MetricRow, value: float | None) -> str:
     """A median in words."""
     if value is None:
         return "not measured"
@@ -491,7 +491,7 @@ def _markdown(found: Versus) -> Iterator[str]:
         yield f"- {escape.markdown(words, longest=1000)}"
 
 
-def _medians(row: Row) -> tuple[str, str]:
+def _medians(row: MetricRow) -> tuple[str, str]:
     return shown(row, row.a_median), shown(row, row.b_median)
 
 
@@ -555,7 +555,8 @@ class Detectable:
     """Independent runs: of a SUT that stays up its starts. 0: the earlier run has no such cell."""
     planned: int
     least: float | None
-    """In the figure's unit; None if it cannot be said."""
+    """The smallest difference that can be shown, in the figure's unit; None if it cannot be said.
+    """
     median: float | None
     why_not: str
 
@@ -579,7 +580,8 @@ class Detectable:
 def detectable_differences(
     cells: Sequence[Mapping[str, Any]], planned: int, given: Path
 ) -> list[Detectable]:
-    """By metric, in the order of the cells. BadInput if the earlier run has none of them."""
+    """Detectable differences by metric, in the order of the cells. BadInput if the earlier run has
+    none of them."""
     side = read_side(str(given))
     found = [(cell, _matching(side, cell)) for cell in cells]
     known = [one for _, one in found if one is not None]

@@ -40,7 +40,7 @@ def _trace(text: str, info: ValidationInfo) -> str:
 
 
 def _one_or_several(trace: Any) -> str:
-    """So that what is wrong is said of the form that was meant."""
+    """Form of the value that was meant, so that an error is about that form."""
     return "several" if isinstance(trace, list | tuple) else "one"
 
 
@@ -84,7 +84,7 @@ def _window(window: str) -> str:
     return window
 
 
-class Ramp(Options):
+class GrowingRate(Options):
     """A rate that grows by equal factors in equal times: how a search begins."""
 
     from_pps: Annotated[float, Field(gt=0, le=MOST_PPS)]
@@ -129,10 +129,10 @@ class ReplayOptions(Options):
     """Constant packets per second."""
     top_speed: bool = False
     """True: the load is sent as fast as the host can."""
-    ramp: Ramp | None = None
+    ramp: GrowingRate | None = None
     """Packets per second that grow; all gaps are even, as with `pps`."""
     multiplier: Annotated[int | float, Field(gt=0, le=MOST_REPLICAS), AfterValidator(_whole)] = 1
-    """NX: so many replicas of the trace at once; 3.4 = three, and one with 40 % of the flows."""
+    """NX: N replicas of the trace at once; 3.4 = three, and one with 40 % of the flows."""
     flow_seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 1
     """Chooses the flows of a replica that is not whole. The same for all loads that are compared:
     each larger fraction then has the flows of the smaller ones."""
@@ -164,7 +164,8 @@ class ReplayOptions(Options):
     """LINKTYPE_ numbers whose frames are left out; without it, a capture with frames that no
     Ethernet port can carry is refused."""
     longest_gap_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S)] | None = None
-    """A longer time between two packets is made so long: for captures whose clock was set."""
+    """Length of the longest time between two packets; a longer one is cut to it: for captures whose
+    clock was set."""
     nanoseconds: bool = False
     """Take the fractions of a second in a pcap file for nanoseconds, though its header says
     microseconds."""

@@ -16,7 +16,7 @@ from nodrop.testbed.images import sut_bits
 from nodrop.testbed.images.sut_bits import binary_bits
 from nodrop.testbed.suts.command.description import (
     NoStatement,
-    Program,
+    ProgramDescription,
     Statement,
     holds,
     read_program,
@@ -74,7 +74,7 @@ SAID = {
 """Text of each shipped program (of Zeek as documented) → what it means in the books."""
 
 
-def _books(program: Program, text: str) -> dict[str, int]:
+def _books(program: ProgramDescription, text: str) -> dict[str, int]:
     assert program.exit is not None
     counted = program.exit.read(text)
     assert all(holds(rule, counted) for rule in program.identities.values())

@@ -18,7 +18,13 @@ from time import monotonic
 from typing import Literal
 
 from nodrop.config.options import check
-from nodrop.config.replay import FOUND_BY_LENGTH, MADE_TRACE, WINDOW_S, Ramp, ReplayOptions
+from nodrop.config.replay import (
+    FOUND_BY_LENGTH,
+    MADE_TRACE,
+    WINDOW_S,
+    GrowingRate,
+    ReplayOptions,
+)
 from nodrop.errors import BadInput, LabProblem, NodeRefused
 from nodrop.ledger.balance import SHORTEST_FRAME_BYTES, Lengths
 from nodrop.ledger.imbalance import FlowSizes
@@ -252,7 +258,7 @@ MOST_LISTED_BYTES = 256 << 20
 
 
 def _made(name: str, argv: Callable[[Path], Sequence[str]], *, where: str) -> Path:
-    """By the node, once: it is kept in the cache folder."""
+    """A trace that the node makes once: it is kept in the cache folder."""
     made = traces_folder() / name
     if not made.is_file():
         node = find_node_binary()
@@ -279,10 +285,10 @@ def pace_of(options: ReplayOptions) -> Json:
 
 
 RAMP_POINTS = 64
-"""From one to the next the rate grows in a straight line."""
+"""Points of a ramp; from one to the next the rate grows in a straight line."""
 
 
-def _profile(ramp: Ramp) -> Path:
+def _profile(ramp: GrowingRate) -> Path:
     """The node reads a rate over time from a file."""
     name = f"ramp-{ramp.from_pps:.17g}-{ramp.to_pps:.17g}-{ramp.over_s:.17g}.csv"
     made = cache_folder() / "profiles" / name
@@ -303,7 +309,7 @@ def _node_sha256() -> str:
 
 @functools.lru_cache(maxsize=8)
 def _sha256(node: Path, *_stamp: int) -> str:
-    """Once per node and not per cell of a plan: it is some megabytes."""
+    """sha256 of a node, read once and not for each cell of a plan: it is some megabytes."""
     return file_sha256(node)
 
 
@@ -351,7 +357,7 @@ def _pairs(said: Sequence[Sequence[int]]) -> Lengths:
 
 
 def _datagram_bytes(fragments: ReassemblyForecast) -> int:
-    """At the tap, with an Ethernet header each."""
+    """Bytes of the whole datagrams at the tap, with an Ethernet header each."""
     return fragments["datagram_bytes"] + SHORTEST_FRAME_BYTES * fragments["datagrams"]
 
 
@@ -367,7 +373,7 @@ def _captured(options: ReplayOptions) -> Captured | None:
 
 
 def words_of(facts: TraceFacts) -> Json:
-    """For the manifest."""
+    """Words for the manifest."""
     each = [_changes_of(one) for one in facts.parts]
     ports: Json = {"ports": each} if each else {}
     if facts.withheld:
@@ -424,7 +430,7 @@ def intended_duration_s(options: ReplayOptions) -> float | None:
 
 
 def intended_pps(options: ReplayOptions) -> float | None:
-    """On average; None at top speed."""
+    """Average rate; None at top speed."""
     if options.top_speed or options.pps is not None:
         return options.pps
     return facts_of(options).planned.pps
@@ -437,7 +443,7 @@ def read_trace(path: Path, options: ReplayOptions, *, pass_s: float | None = Non
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Another one is another file."""
+    """Stamp of a file: another one is another file."""
     if not path.is_file():
         raise BadInput(f"load.trace: {path} does not exist or is no file")
     now = path.stat()
@@ -554,11 +560,11 @@ def _job(host: LocalHost, spec: Json) -> TraceJob:
 
 ASKED_AGAIN_S = 60.0
 _SPEECHLESS: dict[tuple[Path, int, int], tuple[float, str]] = {}
-"""When a node failed to begin, and what was said of it; another file is another node."""
+"""Nodes that failed to begin: when, and what was said of it; another file is another node."""
 
 
 def memory_problem(path: Path, needed_bytes: int) -> str:
-    """In words, if a trace does not fit into this host's memory; empty if it does."""
+    """Words if a trace does not fit into this host's memory; empty if it does."""
     available_bytes = _available_bytes()
     if available_bytes is None or needed_bytes <= available_bytes:
         return ""

@@ -10,7 +10,7 @@ import pytest
 from nodrop.capacity.answering import answers
 from nodrop.capacity.controller import load_of
 from nodrop.capacity.next_load import Ask
-from nodrop.config.replay import Ramp
+from nodrop.config.replay import GrowingRate
 from nodrop.config.search import Search
 from nodrop.measure.controllers.blocks import AskedCell, TrialInput
 from nodrop.results.trial import TrialRecord
@@ -138,7 +138,7 @@ def test_a_ramp_sends_each_flow_once_if_replicas_fill_it(
     assert load["ramp"]["from_pps"] == pytest.approx(start * per_value)
     assert load["ramp"]["to_pps"] == pytest.approx(start * growth * per_value)
     assert not {"pps", "speed", "duration_s"} & set(load)
-    ramp = Ramp(**load["ramp"])
+    ramp = GrowingRate(**load["ramp"])
     needed = sum(ramp.pps(n / 100 + 0.005) / 100 for n in range(600))
     assert load["multiplier"] * load["loops"] * 100_000 >= needed * 0.999
     assert load["loops"] == 1 or load["multiplier"] == 64

@@ -175,10 +175,10 @@ Signal = Literal["INT", "TERM", "QUIT", "HUP", "USR1", "USR2"]
 class Version(Options):
     argv: Annotated[tuple[str, ...], Field(min_length=1)]
     regex: Regex
-    """Its first group is the version."""
+    """Expression whose first group is the version."""
 
 
-class Knob(Options):
+class ProgramKnob(Options):
     """A key of `[sut]` in an experiment, and a `{name}` in `argv`."""
 
     type: Literal["int", "choice", "file"] = "int"
@@ -211,7 +211,7 @@ class Knob(Options):
         return Annotated[int, Field(ge=self.min, le=self.max)], self.default
 
 
-class Line(Options):
+class ReadyLine(Options):
     source: Source = Field(alias="from")
     regex: Regex
 
@@ -220,8 +220,8 @@ class Ready(Options):
     sockets: Sum = "1"
     """Capture sockets of the process tree on the interface: numbers and knobs."""
     ring: YesNo = True
-    """Each has a ring of its own."""
-    line: Line | None = None
+    """Each socket has a ring of its own."""
+    line: ReadyLine | None = None
     """Text that it prints besides; the sockets are looked at all the same."""
     timeout_s: Annotated[float, Field(gt=0, le=600)] = 20
 
@@ -232,7 +232,8 @@ class Stop(Options):
     exit: Annotated[tuple[int, ...], Field(min_length=1)] = (0,)
     """Statuses of a good end."""
     nudge: YesNo = False
-    """It ends only when one more packet comes: nodrop sends one, and takes it off its counts."""
+    """The program ends only when one more packet comes: nodrop sends one, and takes it off its
+    counts."""
     settle_s: Annotated[float, Field(ge=0, le=60)] = 2
     """Time to work off the rest where its ring cannot be seen from outside."""
 
@@ -245,7 +246,7 @@ class Statement(Options):
     """Makes it print the statement while it runs; of `[live]` alone."""
     format: Literal["regex", "json_lines", "csv"] = "regex"
     regex: Regex | None = None
-    """Its named groups are the counters."""
+    """Expression whose named groups are the counters."""
     fields: dict[str, str] = Field(default_factory=dict)
     """Counter → dotted path in a JSON line, or column of a csv file with a header."""
     take: Literal["only", "last", "sum"] = "only"
@@ -253,7 +254,7 @@ class Statement(Options):
     absent: dict[str, int] = Field(default_factory=dict)
     """Counters that are not printed if they have this value."""
     required: tuple[str, ...] = ()
-    """Without these nothing was said: it was killed, or the text is cut."""
+    """Counters without which nothing was said: the program was killed, or the text is cut."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -340,7 +341,7 @@ def _counters(found: Mapping[str, str | None]) -> dict[str, int]:
     return counted
 
 
-class Loss(Options):
+class ProgramLoss(Options):
     """A place within the program where packets are lost."""
 
     packets: Sum
@@ -354,7 +355,7 @@ class Books(Options):
     """The kernel had for its sockets, those that found no room in the ring included."""
     dropped_ring_full: Sum | None = None
     decoded: Sum | None = None
-    lost: dict[str, Loss] = Field(default_factory=dict)
+    lost: dict[str, ProgramLoss] = Field(default_factory=dict)
 
     def sums(self) -> dict[str, str]:
         own = {
@@ -366,13 +367,13 @@ class Books(Options):
         return {**{name: text for name, text in own.items() if text is not None}, **losses}
 
 
-class Program(Options):
+class ProgramDescription(Options):
     name: Name
     licence: str = ""
     """Licence of the program that is run; nodrop links nothing of it."""
     version: Version | None = None
     argv: Annotated[tuple[str, ...], Field(min_length=1)]
-    knobs: dict[str, Knob] = Field(default_factory=dict)
+    knobs: dict[str, ProgramKnob] = Field(default_factory=dict)
     files: dict[WorkPath, str] = Field(default_factory=dict)
     """Name in the work folder → content, in which `{interface}`, `{work}` and knobs are filled."""
     folders: tuple[WorkPath, ...] = ()
@@ -389,7 +390,8 @@ class Program(Options):
     )
     """Role → kernel names of threads, of all processes of the tree."""
     exit: Statement | None = None
-    """Its last words. None: it says nothing, and the kernel's counters of its sockets stand."""
+    """The program's last words. None: it says nothing, and the kernel's counters of its sockets
+    stand."""
     live: Statement | None = None
     """The program's statement while it runs, with the same counters."""
     books: Books = Books()
@@ -455,7 +457,7 @@ class CommandOptions(Options):
     program: str
     """Shipped name, or path of a description that ends in .toml."""
     binary: InputFile | None = None
-    """This program instead of the one in PATH."""
+    """Program instead of the one in PATH."""
     image: str | None = None
     """Name of the image to run it from."""
     cpus: CpuList | None = None
@@ -482,22 +484,22 @@ def find_program(written: object, *, base: Path) -> Path:
     return input_path(Path(written), base)
 
 
-def read_program(path: Path, values: Mapping[str, Any] | None = None) -> Program:
+def read_program(path: Path, values: Mapping[str, Any] | None = None) -> ProgramDescription:
     """The program as these values of its knobs make it, or their defaults. BadInput: file, key, and
     what is allowed, of its variants too."""
     table, _ = read_toml(path)
     try:
         _must_be_words({key: value for key, value in table.items() if key != "files"})
-        program = check(Program, table, table="", base=path.parent)
+        program = check(ProgramDescription, table, table="", base=path.parent)
         for name, variants in program.variants.items():
             chosen = (values or {}).get(name, program.knobs[name].default)
             for value, keys in variants.items():
                 where = f"variants.{name}.{value}"
                 if fixed := sorted({"name", "variants"} & set(keys)):
                     raise BadInput(f"{where}.{fixed[0]}: is the same for all variants")
-                check(Program, _merged(table, keys), table=where, base=path.parent)
+                check(ProgramDescription, _merged(table, keys), table=where, base=path.parent)
                 table = _merged(table, keys) if value == chosen else table
-        return check(Program, table, table="", base=path.parent)
+        return check(ProgramDescription, table, table="", base=path.parent)
     except BadInput as error:
         raise BadInput(f"{path}: {error.message}", hint=error.hint) from None
 

@@ -37,7 +37,7 @@ from nodrop.testbed.suts.api import (
 from nodrop.testbed.suts.command.description import (
     STATEMENT_BYTES,
     NoStatement,
-    Program,
+    ProgramDescription,
     Statement,
     find_program,
     holds,
@@ -52,12 +52,12 @@ from nodrop.untrusted.matching import TooSlow, matches
 POLL_S = 0.02
 DRAIN_POLL_S = 0.05
 MOST_PRINTED_BYTES = 64 << 20
-"""On stdout and stderr together: a capture program that prints packets fills the disk."""
+"""Limit on stdout and stderr together: a capture program that prints packets fills the disk."""
 ANSWER_TIMEOUT_S = 3.0
 AT_REST_S = 3.0
 """Longer than any queue ahead of the sockets takes to hand on what it has."""
 NUDGE_S, NUDGE_TIMEOUT_S = 0.5, 10.0
-"""From the signal to the first nudge, and from each to the next."""
+"""Time from the signal to the first nudge, and from each to the next."""
 NUDGE = (
     "import socket, sys; one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); "
     "one.bind((sys.argv[1], 0)); "
@@ -71,7 +71,7 @@ class Command:
     """A `Sut`. The constructor refuses bad options and a bad description, and touches nothing."""
 
     rest_seen_s: float | None = 0.1
-    """Two looks at its rings."""
+    """Time of two looks at its rings."""
     holds_packets: int | None = None
     defrag = False
     places: Sequence[Place] = (socket_ring(counter=f"tp_drops, {FROM_OUTSIDE}"),)
@@ -144,11 +144,11 @@ class Command:
 
 
 def proof_of(description: Path) -> Path:
-    """Where `nodrop sut check` notes that it held here, by its content."""
+    """File in which `nodrop sut check` notes that a description held here, by its content."""
     return state_folder() / "proved" / f"{file_sha256(description)}.json"
 
 
-def _places(program: Program) -> Sequence[Place]:
+def _places(program: ProgramDescription) -> Sequence[Place]:
     neutral = Knobs()
     ring = " or ".join(program.knob_names("ring")) or neutral.ring
     threads = " or ".join(program.knob_names("threads")) or neutral.threads
@@ -298,7 +298,7 @@ class RunningCommand(SinceMark):
     # --- while it runs --------------------------------------------------------------------------
 
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
-        """At rest if its rings are empty at two looks, or, where they cannot be seen, after
+        """Waits until its rings are empty at two looks or, where they cannot be seen, for
         `stop.settle_s`."""
         began = unchanged_since = time.monotonic()
         began_ns = time.monotonic_ns()
@@ -373,7 +373,7 @@ class RunningCommand(SinceMark):
         return self._since_mark(self._with_time(found))
 
     def _asked(self, said: Statement) -> dict[str, int]:
-        """By a signal, or what stands in a file at rest."""
+        """Counters that the program prints at a signal, or that stand in a file at rest."""
         path = self._file(said.source)
         if said.signal is None:
             return self._statement(said, self._end_of(path), "at rest")
@@ -574,7 +574,7 @@ def discard(work: Path, patterns: Sequence[str]) -> None:
 
 
 def _referee(name: str, said: Mapping[str, int], seen: SocketLook | None) -> list[str]:
-    """Where the program's words and the kernel's counters of its sockets differ."""
+    """Differences between the program's words and the kernel's counters of its sockets."""
     if seen is None or seen.at_least:
         return []
     kernel = {"captured": seen.arrived, "dropped_ring_full": seen.dropped}
