@@ -37,7 +37,7 @@ class Site:
     lab: LabSource
     setup: str
     work: Path
-    """For traces and runs."""
+    """Folder for traces and runs."""
     cpus: tuple[int, ...]
     """CPUs that this process may use."""
     rootless: bool
@@ -104,14 +104,14 @@ class Expected:
 
     outcome: Outcome = Outcome.MEASURED
     reasons: frozenset[str] = frozenset()
-    """One of these codes, at least, if the trial is no measurement."""
+    """Codes of which a trial that is no measurement has at least one."""
     lost: tuple[int, int] | None = None
-    """Packets, from and to."""
+    """Least and greatest number of lost packets."""
     place: str = ""
     """Regular expressions, of loss_place and of knob."""
     knob: str = ""
     rules: frozenset[str] = frozenset()
-    """By one of these the cause with the largest share is named."""
+    """Rules that may name the cause with the largest share."""
 
     @property
     def exact(self) -> bool:
@@ -148,15 +148,15 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One known answer: an experiment of a few short trials with a fault in each."""
+    """A known answer: an experiment of a few short trials with a fault in each."""
 
     name: str
     put_in: str
-    """In words, for the table."""
+    """The fault in words, for the table."""
     settings: Sequence[str]
     """`--set`s on the base experiment; measure.repetitions as long as `expected`."""
     expected: Sequence[Expected] = ()
-    """One per trial, in their order; empty if `judge` says all."""
+    """Expectations, one per trial, in their order; empty if `judge` says all."""
     faults: Mapping[str, Fault] = field(default_factory=dict)
     """Step of the trial → what is put in as it begins."""
     judge: Judge | None = None
@@ -219,7 +219,7 @@ def seen_words(records: Sequence[TrialRecord]) -> str:
 
 
 def _words(record: TrialRecord) -> str:
-    """With the place of the number of lost packets left open."""
+    """Result of a trial, with `{}` in the place of the number of lost packets."""
     if not record.valid:
         return f"{record.outcome}: {', '.join(record.invalid_reasons)}"
     of, books = f"{record.offered.sent or 0:,}", record.packets
@@ -269,7 +269,7 @@ def every(nth: int, packets: int, *, frame_bytes: int) -> Iterator[Timed]:
 
 
 def bursts(count: int, *, packets: int, gap_s: float, apart_s: float) -> Iterator[Timed]:
-    """So many packets `apart_s` from each other, then quiet, again and again."""
+    """Bursts of `packets` packets that are `apart_s` apart; a burst begins every `gap_s`."""
     for burst in range(count):
         for n in range(packets):
             yield burst * gap_s + n * apart_s, datagram(n % 64, 128)
@@ -316,7 +316,7 @@ RUNS = 10
 
 
 def steady_load(site: Site, pps: int, packets: int) -> list[str]:
-    """So many packets of 128 bytes at a constant rate."""
+    """Command line that sends `packets` packets of 128 bytes at a constant rate."""
     path = site.work / "steady.pcap"
     if not path.exists():
         write(path, steady(1000))
@@ -338,7 +338,7 @@ def pace_case(site: Site) -> Case:
 
 
 def pace_of(records: Sequence[TrialRecord]) -> Pace:
-    """By the sender's own bounds; what the sink lost of it is another matter."""
+    """The sender's pace by its own bounds, whatever the sink lost."""
     reached: float | None = None
     for record in sorted(records, key=_rate):
         if any(reason.startswith(OF_THE_SENDER) for reason in record.invalid_reasons):

@@ -66,7 +66,7 @@ repetitions = 1
 
 
 class Watcher(Protocol):
-    """Called as every case begins and ends, by the thread that runs them."""
+    """Listener to the begin and the end of every case, called by the thread that runs them."""
 
     def begins(self, case: Case, ahead: Sequence[Case]) -> None: ...
     def ended(self, tried: CaseResult) -> None: ...
@@ -220,7 +220,7 @@ def _known(tried: CaseResult, *, keep: bool) -> KnownAnswer:
 
 
 def _kept(tried: CaseResult, site: Site, made: datetime) -> Path:
-    """Beside the certificates, for whoever looks into what was missed."""
+    """Moves a run directory beside the certificates, for whoever looks into what was missed."""
     assert tried.directory is not None
     folder = certificate_folder() / f"{site.setup}-{made:%Y%m%dT%H%M%SZ}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -416,7 +416,8 @@ def _burst(site: Site) -> Case:
 
 
 def _apart(site: Site) -> list[str]:
-    """On one CPU with the sender, the sink would wait for it during each burst: a second cause."""
+    """Settings that give the sink another CPU than the sender's. On one CPU the sink would wait for
+    the sender during each burst, which is a second cause."""
     if site.no_shared_cpu() or len(site.cpus) < 2:
         return []
     return [f"load.cpu={site.cpus[0]}", f'limits.cpus="{site.cpus[-1]}"']

@@ -143,7 +143,7 @@ class Ahead:
 
 
 class Lines:
-    """One line when a case ends: what a log wants."""
+    """Progress as a log wants it: a line when a case ends."""
 
     def __init__(self, out: Console, *, silent: bool) -> None:
         self._out, self._silent = out, silent

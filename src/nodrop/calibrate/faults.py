@@ -48,7 +48,7 @@ def label() -> str:
 
 
 def namespace(end: str) -> str:
-    """`snd` or `rcv`."""
+    """Network namespace of an end, which is `snd` or `rcv`."""
     return f"nodrop-{label()}-{end}"
 
 
@@ -82,7 +82,7 @@ def at_the_sender(argv: Sequence[str], *, stdin: str = "") -> None:
 
 
 def at_the_sut(argv: Sequence[str]) -> None:
-    """In the namespace in which the sink captures: a container has taken the port there."""
+    """Runs a command in the sink's network namespace: a container has taken the port there."""
     run_command(_beside_the_sut(argv), where="fault", timeout_s=COMMAND_TIMEOUT_S)
 
 
@@ -174,7 +174,7 @@ def first_dropped_by_xdp(sender: str, port: str, packets: int, mode: str) -> Fau
 
 @contextmanager
 def xdp_drops(one_in: int, mode: str, *, where: str = "rcv") -> Iterator[PutIn]:
-    """One frame in so many, at random."""
+    """An XDP program that drops one frame of `one_in`, at random."""
     with ExitStack() as stack:
         argv = [sys.executable, str(INJECTOR), "ndrx0", str(one_in), mode]
         yield lambda: _attach(["ip", "netns", "exec", namespace(where), *argv], stack)
@@ -192,7 +192,8 @@ def _attach(argv: Sequence[str], stack: ExitStack) -> None:
 
 
 def stopped(kind: str, *, after_s: float, for_s: float) -> Fault:
-    """SIGSTOP and SIGCONT to a node job, so long after its trial's step began."""
+    """Stops a node job (SIGSTOP) `after_s` after its trial's step began, and continues it (SIGCONT)
+    `for_s` later."""
 
     def stop(pid: int, ended: threading.Event) -> None:
         if ended.wait(after_s):
@@ -277,7 +278,7 @@ WAIT_ALL = 0x40000000
 
 @contextmanager
 def _held(tid: int) -> Iterator[None]:
-    """Within the block the thread does not run. If we die, the kernel lets it go."""
+    """Holds a thread for the length of the block. If we die, the kernel lets it go."""
     _ptrace(PTRACE_SEIZE, tid)
     try:
         _ptrace(PTRACE_INTERRUPT, tid)

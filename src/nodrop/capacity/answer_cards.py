@@ -72,13 +72,13 @@ class _Limit:
     sut: str
     detections: bool = False
     carried: bool = False
-    """A load below it is."""
+    """A load below the limit is carried."""
     crowded: bool = False
     """Other programs had the CPUs in most trials."""
     behind: bool = False
-    """Its trials above it lost nothing: it fell behind."""
+    """No trial above it lost packets: the SUT fell behind."""
     why: str | None = None
-    """In the place of the usual reason."""
+    """Words in the place of the usual reason."""
     with_room: tuple[float, str] | None = None
     """The load that a larger ring is predicted to hold, and how that is known; None = not known."""
     lost: Sequence[StoredTrial] = ()
@@ -87,7 +87,7 @@ class _Limit:
 
 @once
 def cards(story: Story) -> tuple[Card, ...]:
-    """One per searched cell, for its first goal."""
+    """Cards of the searched cells, each for its first goal."""
     return tuple(_card(story, one) for one in searches(story))
 
 
@@ -187,7 +187,8 @@ def _made(
 
 @once
 def given_cards(story: Story) -> tuple[Card, ...]:
-    """One for all cells that differ in nothing but the load that the experiment gives them."""
+    """Cards of given loads: one for all cells that differ in nothing but the load that the
+    experiment gives them."""
     return tuple(_given(story, ladder) for ladder in ladders(story))
 
 
@@ -548,7 +549,7 @@ def _allowed(
 
 
 EVEN = 2.0
-"""A ramp that went so many times higher shows that bursts made the sender late, not packets/s."""
+"""Factor by which a ramp went higher: from this on, bursts made the sender late, not packets/s."""
 
 
 def _search_more(one: SearchedCell, source: StorySource, again: float | None) -> Iterator[Action]:

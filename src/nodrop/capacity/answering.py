@@ -125,7 +125,7 @@ def _set_aside(answer: Answer, found: Estimate) -> Finding | None:
 
 
 def answers(records: Sequence[TrialRecord], search: Search) -> tuple[Answer, ...]:
-    """One per cell and goal, in the order of the cells' first trials. Pure."""
+    """Answers per cell and goal, in the order of the cells' first trials. Pure."""
     searched = [r for r in records if r.searched is not None and r.searched.soak is None]
     cells: list[dict[str, Any]] = []
     for record in sorted(searched, key=lambda r: r.index):
@@ -157,7 +157,7 @@ class _Cell:
         self._trials = [of_round(self._own, cell, number) for number in self._numbers]
 
     def answers(self) -> Sequence[Answer]:
-        """In the order of the goals."""
+        """Answers in the order of the goals."""
         if self._search.method != "nodrop":
             return [self._of_rounds(goal) for goal in self._search.goals]
         found: dict[float, Answer] = {}
@@ -303,9 +303,9 @@ def _offered_s(record: TrialRecord) -> float:
 
 
 def least_of(rounds: Sequence[Round]) -> Round:
-    """Without a load that is carried, the one that found the least load that is not. One that found
-    no load too much carries at least what it came to: it stands behind those whose end is
-    known."""
+    """The round that carried least. If a round found no load that is carried, it is the one that
+    found the least load that is not. A round that found no load too much carries at least what it
+    came to: it stands behind those whose end is known."""
     whole = [(r.upper is None, r.lower.value, r.number) for r in rounds if r.lower is not None]
     if len(whole) < len(rounds):
         ended = [(r.upper.value, r.number) for r in rounds if r.upper and r.lower is None]

@@ -35,16 +35,17 @@ BRIMFUL = 0.97
 """A load that filled its ring further the last time is not called carried: the next trial of it may
 lose."""
 WIDE = 2.0
-"""Bounds further apart than so many times the width that was asked for are worth more trials."""
+"""Factor on the width that was asked for: bounds further apart are worth more trials."""
 LEAST_MARGIN = 0.2
 """Part of the width that was asked for."""
 SPREADS_BELOW = 2.0
 SPREADS_ABOVE = 0.75
-"""The loads to prove lie so many standard deviations of single trials from the limit, and the least
-margin more: one is to lose nothing nearly always, the other in most trials."""
+"""Distance of the loads to prove from the limit, in standard deviations of single trials; the least
+margin comes on top. The lower one is to lose nothing nearly always, the upper one in most trials.
+"""
 BEYOND = 1.05
-"""Trials of one load differ by their noise: so far the limit may lie beyond a load that says it
-cannot."""
+"""Factor by which the limit may lie beyond a load that says it cannot: trials of one load differ by
+their noise."""
 REUSED = 0.6
 """A load that was tried stands for one that is to be proved if it is no further off than this part
 of the width that was asked for: trials of one load say more together."""
@@ -76,7 +77,7 @@ class Bounds:
 
     @property
     def keeps_changing(self) -> bool:
-        """It served less and less: no load is carried for long."""
+        """The SUT served less and less: no load is carried for long."""
         return len(self.estimate.phases) >= KEEPS_CHANGING
 
     def good(self, value: float) -> int:
@@ -119,7 +120,8 @@ class Bounds:
 
     @cached_property
     def highest_good(self) -> Load | None:
-        """Below the lowest bad one; without one, a load that can be sent."""
+        """The highest good load below the lowest bad one; without a bad one, a load that can be
+        sent."""
         shares = self._good_shares
         good = [x for x in self.loads if shares.get(x.value, 0.0) > 0.5]
         if self.lowest_bad is None:

@@ -28,7 +28,7 @@ def lost_in(losses: Sequence[float], lossy: int, of: int, what: str) -> str:
 
 
 def span_words(low: float, high: float) -> str:
-    """`1.75 to 1.96 %`."""
+    """A span in words: `1.75 to 1.96 %`."""
     least, most = percent(low), percent(high)
     return most if least == most else f"{least.removesuffix(' %')} to {most}"
 

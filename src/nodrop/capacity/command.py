@@ -171,7 +171,7 @@ def capacity(
 
 
 def _answer(run: Path, *, as_json: bool) -> int:
-    """Prints it; the exit code."""
+    """Prints the answer; returns the exit code."""
     from nodrop.capacity.answer_cards import cards
     from nodrop.capacity.json_answer import capacity_answer
     from nodrop.capacity.searched_cells import searches

@@ -43,7 +43,7 @@ from nodrop.results.summary import Remaining
 from nodrop.results.trial import Ramp, Searched, Soak, TrialRecord
 
 PACKETS = 1_000_000
-"""It wants counts, of which it only uses the ratio."""
+"""Packets of an imaginary offer: only the ratio of its counts is used."""
 LONGEST_S = 1e9
 
 
@@ -128,26 +128,26 @@ PACES = ("speed", "pps", "top_speed")
 SHORTER = 0.1
 """Part of a pass over the window by which a trial may be shorter than it is asked to be."""
 RAMP_UP = 64.0
-"""So many times its beginning is where a ramp ends."""
+"""Load at the end of a ramp, in loads of its beginning."""
 RAMP_LEAST = 4.0
-"""A range of loads that is less than so wide needs no ramp."""
+"""Least width of a range of loads that needs a ramp, as a factor."""
 MOST_OF_RAMP = 64
 """Replicas at once; what they do not fill is sent again."""
 SOON_S = 20.0
 """A search by detections begins at a load that sends the whole window in no more time."""
 FAR = 2.0**20
-"""Where a search without a maximum ends, above its beginning: no sender comes so far."""
+"""Factor on the beginning at which a search without a maximum ends: no sender comes so far."""
 LAST = 3
-"""So many trials say what the next one like them takes."""
+"""Number of trials that say what the next one like them takes."""
 MOST_TRIALS = 120
 """Most trials in a round of a cell. A search that needs more has met something unknown to it."""
 MOST_SILENT = 36
-"""A cell whose last so many trials were void is not asked further: whatever its load is, its trials
-say nothing any more. Those that the hypervisor disturbed are not counted."""
+"""Number of last trials of a cell that end its search if all were void: whatever its load is, its
+trials say nothing any more. Those that the hypervisor disturbed are not counted."""
 
 
 NEVER_READY = 2
-"""A cell whose SUT did not get ready in so many trials in a row is not asked further."""
+"""Number of trials in a row that end a cell's search if the SUT did not get ready in any."""
 
 
 class Capacity:
@@ -197,7 +197,7 @@ class Capacity:
         return next(filter(may, self._soaks(done)), None)
 
     def _soaks(self, done: Sequence[TrialRecord]) -> Iterator[TrialInput]:
-        """One of each cell of which the search found a load that is carried."""
+        """Soaks of the cells of which the search found a load that is carried."""
         search = self._search
         if search.soak_s is None:
             return
@@ -264,8 +264,8 @@ class Capacity:
         )
 
     def _ramp(self, cell: AskedCell) -> Ask | None:
-        """Not for methods that have their own way, a sender whose rate cannot grow, a range that is
-        narrow anyway, or a budget that it would eat up."""
+        """The ramp of a cell. None for methods that have their own way, a sender whose rate cannot
+        grow, a range that is narrow anyway, or a budget that the ramp would eat up."""
         search, (start, highest) = self._search, _begin(cell, self._search)
         end, seconds = min(start * RAMP_UP, highest), RAMP_TRIALS * search.initial_trial_s
         if search.method != "nodrop" or search.by_detections or cell.load.get("kind") != "replay":
@@ -353,8 +353,8 @@ class Capacity:
         )
 
     def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
-        """At least the next trial, and one of each round that has not begun; at most, if there is a
-        budget, what is left of it: then rounds may be left out too."""
+        """The time ahead. At least: the next trial, and one of each round that has not begun. At
+        most, with a budget: what is left of it, for then rounds may be left out too."""
         trial, search = self.next(done), self._search
         if trial is None or trial.searched is None:
             nothing = Remaining(trials=0, seconds=0.0, spread_s=None)
@@ -421,8 +421,8 @@ def _starts(done: Sequence[TrialRecord]) -> set[int]:
 
 
 def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
-    """The cell's [load] table at this value of the scale, so long: whole passes over the window, so
-    that all trials see the same of the trace."""
+    """The cell's [load] table at this value of the scale, for the time that is asked: whole passes
+    over the window, so that all trials see the same of the trace."""
     if ask.ramp_from is not None:
         return _growing(cell, search, ask)
     by, value, found = search.by, ask.value, dict(cell.load)
@@ -470,7 +470,7 @@ def _growing(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
 
 
 def _begin(cell: AskedCell, search: Search) -> tuple[float, float]:
-    """Where a search begins, and the most that it tries."""
+    """Load with which a search begins, and the most that it tries."""
     lowest, highest = _limits(cell, search)
     return min(max(_start(cell, search), lowest), highest), highest
 
@@ -493,7 +493,7 @@ def _passes(once_s: float, seconds: float) -> int:
 
 
 def _once_s(cell: AskedCell, by: str, value: float) -> float | None:
-    """One pass over the window."""
+    """Time of one pass over the window."""
     if by == "rate":
         return None
     if by == "pps":

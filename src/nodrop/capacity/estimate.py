@@ -254,8 +254,8 @@ def _shown(sights: Sequence[Sight]) -> float | None:
 
 
 def _fell(sight: Sight, before: Sequence[Sight]) -> bool:
-    """It carried much less than what those before it show, or a smaller part than all of them did
-    of no less load."""
+    """The SUT carried much less than earlier trials show, or a smaller part than in every trial of
+    no less load."""
     if sight.good is not False:
         return False
     if (shown := _shown(before)) is not None:

@@ -28,7 +28,7 @@ from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.interval import Knee
 
 MORE = 1.05
-"""From so many times on there is headroom to speak of."""
+"""Factor from which on there is headroom to speak of."""
 
 
 def ramp_findings(by: str, ramp: Ramp) -> Iterator[Finding]:
@@ -248,7 +248,7 @@ def _last_void(answer: Answer, own: Sequence[TrialRecord]) -> Iterator[Finding]:
 
 
 def _behind_alone(trial: Tried) -> bool:
-    """Its rings held what was not done in time: no more than that speaks against the load."""
+    """The trial lost nothing: only a backlog in its rings speaks against the load."""
     return trial.outcome == "measured" and trial.loss_ratio == 0
 
 

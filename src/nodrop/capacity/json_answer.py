@@ -30,15 +30,15 @@ class CapacityAnswer(Model):
     exit_code: Count
     """0: each goal has its figure; 6: for a goal, no load is shown to be carried."""
     goals: list[Answer]
-    """One per goal, in the order asked."""
+    """Answers to the goals, in the order asked."""
     window: LoadWindow | None
     """The part of the trace that every trial sent: NX is N times this part. Null if the load has
     none."""
     trace_changes: list[str]
     """Changes made to the captures before they were sent, and oddities found in them."""
     decoder: list[str]
-    """Which packets the SUT decoded though they were cut, or its decoder calls them invalid: no
-    loss, and beside the answer. Of all cells of the run."""
+    """Packets that the SUT decoded though they were cut, or that its decoder calls invalid, in
+    words: no loss, and beside the answer. Of all cells of the run."""
     soak: SoakAnswer | None
     """Null if none was asked for, or no load was carried."""
     forecast: Forecast | None

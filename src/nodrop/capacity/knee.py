@@ -35,7 +35,7 @@ def workers_of(record: TrialRecord) -> list[Worker]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dot:
-    """One trial."""
+    """A trial in the picture."""
 
     run: str
     pps: float
@@ -49,7 +49,7 @@ class Dot:
     busiest_cpu_ratio: float | None = None
     worker: Worker | None = None
     apart: str = ""
-    """In words, if it stands apart from the others."""
+    """Words if it stands apart from the others; else empty."""
 
     @property
     def words(self) -> str:
@@ -76,7 +76,7 @@ def dots(records: Iterable[TrialRecord], apart: Mapping[str, str] = {}) -> tuple
 
 
 def voids(records: Iterable[TrialRecord]) -> tuple[Dot, ...]:
-    """At the load that the sender reached, or was asked for."""
+    """Void trials, at the load that the sender reached or was asked for."""
     return tuple(
         Dot(run=record.run, pps=pps, loss_ratio=None, mark="void")
         for record in records

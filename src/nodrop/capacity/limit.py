@@ -21,11 +21,11 @@ from nodrop.results.capacity import LimitedBy
 from nodrop.results.trial import TrialRecord
 
 CLOSED = 4
-"""A round is closed if its bounds are no more of the widths that were asked for apart."""
+"""Factor on the widths that were asked for up to which bounds count as close."""
 SAME_SHARE = 2.0
-"""Loss ratios of all loads are one share of the load if none is so many times another."""
+"""Factor up to which loss ratios of all loads are one share of the load."""
 APART = 2.0
-"""... and if the loads are so far apart."""
+"""... and factor by which the loads must be apart for that."""
 
 
 def least_tried(own: Sequence[TrialRecord], search: Search) -> float:
@@ -76,9 +76,8 @@ def limited_by(
 
 
 def _in_the_way(every: Sequence[Tried], least: float, goal: float) -> LimitedBy:
-    """By what most of the trials that missed the goal say, at the load that was not carried or, if
-    rings held that, at the next higher one that lost more than the goal tolerates: where it lost,
-    and what had its CPU. A trial that lost no more fell behind, which is the SUT's."""
+    """The cause that most trials name at the lowest load, from `least` on, that lost more than the
+    goal tolerates. Without such a trial the SUT fell behind."""
     if 2 * sum(t.outcome == "void" or t.doubtful for t in every) > len(every):
         return "not_known"
     bad = [t for t in every if t.value >= least and t.good(goal) is False]

@@ -22,21 +22,21 @@ bursts fills a ring long before a ramp of even gaps does."""
 EXPECTED = 1.05
 """... without a level: just above, a trial says its limit by what is served."""
 LONGEST = 4.0
-"""A trial that is to show a pace lasts at most so many times as long as others."""
+"""Factor on the length of other trials that a trial has at most which is to show a pace."""
 STEP = 1.15
 """Factor by which a search goes on once a ramp's sender could do no more."""
 FURTHEST = 3.0
-"""A level that is still low says too little of a load so many times higher."""
+"""Factor to a higher load of which a level that is still low says too little."""
 FEW = 2
 """Trials left with which the trace's own load comes first: it is what most ask."""
 OWN_TRIALS = 2
-"""The trace's own load is given up after so many void trials."""
+"""Number of void trials after which the trace's own load is given up."""
 MUTE = 9
-"""A search ends after so many trials in a row that say nothing, whatever their loads were."""
+"""Number of trials in a row that end a search if they say nothing, whatever their loads were."""
 LATELY = 4
-"""One of so many last trials is of the load that is carried."""
+"""Number of last trials of which one is of the load that is carried."""
 LONG = 3.0
-"""Trials of a goal take at most so many times `duration_sum_s`, or what its proofs take."""
+"""Limit on the time of a goal's trials, in `duration_sum_s`, unless its proofs take more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class MethodInput:
 
     search: Search
     start: float
-    """Where to begin if nothing is known."""
+    """Load to begin with if nothing is known."""
     lowest: float
     highest: float
     tried: Sequence[Tried]
@@ -332,7 +332,7 @@ class _Own:
 
 
 def _step(good: Load) -> float:
-    """Up to where the busiest thread would have no time left, and a little more."""
+    """Factor to the load at which the busiest thread would have no time left, and a little more."""
     busy = [t.record.busiest_thread for t in good.trials if t.record.busiest_thread]
     ratio = max((thread.cpu_ratio for thread in busy), default=0.0)
     return min(max(1.15 / ratio, 1.3), 8.0) if ratio > 0 else 2.0

@@ -339,7 +339,7 @@ def _pct(ratio: float | None) -> float | None:
 
 
 def _says(trial: StoredTrial, card: Card, decides: str) -> str:
-    """At most 8 words of exception."""
+    """Words of exception, at most 8."""
     record = trial.record
     if record.searched is not None and record.searched.ramp is not None:
         first = next(ramp_findings(record.searched.by, record.searched.ramp))
@@ -380,7 +380,7 @@ def _ran(story: Story) -> Iterator[tuple[str, str]]:
 
 
 def _utc(started: object) -> str:
-    """`2026-11-21 20:53`."""
+    """Time of a trial: `2026-11-21 20:53`."""
     return started[:16].replace("T", " ") if isinstance(started, str) else ""
 
 

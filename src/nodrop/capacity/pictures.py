@@ -49,7 +49,7 @@ its work."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
     packets: Summary
-    """For each second of CPU time, one value for each start of the SUT."""
+    """Packets for each second of CPU time, one value for each start of the SUT."""
     bits: Summary | None
     """Bits of Ethernet frames for each second of CPU time."""
     packet_us: Summary
@@ -107,7 +107,8 @@ def efficiency(records: Iterable[TrialRecord]) -> Efficiency | None:
 
 
 def _work(record: TrialRecord) -> _Work | None:
-    """With all that works for the SUT, if that is known."""
+    """Packets, bits and CPU time of a trial, with all that works for the SUT; None if that is not
+    known."""
     cpu_s = record.sut_cpu_s if record.setup_cpu_s is None else record.setup_cpu_s
     sent, offered = record.offered.sent, record.offered
     if not cpu_s or not sent or record.cpu_not_valid:
@@ -122,7 +123,7 @@ def _per_core_s(amounts: Sequence[float], works: Sequence[_Work]) -> float:
 
 
 def efficiency_words(subject: str, found: Efficiency | None) -> str:
-    """Empty if no trial shows it."""
+    """Words on an efficiency; empty if no trial shows it."""
     if found is None:
         return ""
     busiest, bits = found.busiest_ratio, found.bits
@@ -137,7 +138,7 @@ def efficiency_words(subject: str, found: Efficiency | None) -> str:
 
 
 def with_spread(summary: Summary, shown: numbers.Shown, unit: str = "") -> str:
-    """With the interval between starts of the SUT; without one, with their range."""
+    """The median with its interval between starts of the SUT or, without one, with their range."""
     said = f"{shown(summary.median)}{unit}"
     if summary.interval:
         return f"{said} {numbers.between(summary.interval.low, summary.interval.high, shown)}"
@@ -204,7 +205,7 @@ class Held(NamedTuple):
 
 
 NEAR = 3.0
-"""So many widths of the answer are drawn beside it."""
+"""Width of the drawn range on each side of the answer, in widths of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,11 +219,11 @@ class KneePicture:
     held: tuple[Held, ...] = ()
     """Trials among those that the curve rests on."""
     by_detections: bool = False
-    """Its losses are parts of the expected detections."""
+    """Losses are parts of the expected detections."""
 
     @property
     def answer_pps(self) -> tuple[float, float] | None:
-        """From the load that was carried to the one that was too much."""
+        """Load that was carried, and load that was too much."""
         low, high = self.carried_pps, self.too_much_pps
         return None if low is None or high is None else (min(low, high), max(low, high))
 
@@ -254,7 +255,7 @@ def knee_of(searched: SearchedCell) -> KneePicture:
 
 
 def _curve(searched: SearchedCell) -> Iterator[CurvePoint]:
-    """Over the loads of the trials that it was fitted to, and no further."""
+    """The fitted curve over the loads of its trials, and no further."""
     found = shown_fit(searched)
     if isinstance(found, NoCurve):
         return
@@ -330,13 +331,14 @@ def zones(plot: Plot, low: float | None, high: float | None, *, named: bool = Fa
 
 
 def _by_loss(dots: Sequence[Dot], unknown: float) -> list[tuple[Dot, Mark]]:
-    """Each at its load and its loss in per cent; `unknown`: where those stand that have none."""
+    """Trials at their loads and their losses in per cent; `unknown`: where those stand that have
+    none."""
     losses = [unknown if d.loss_ratio is None else d.loss_ratio * 100 for d in dots]
     return [(d, Mark(d.pps, y, d.says, d.run)) for d, y in zip(dots, losses, strict=True)]
 
 
 def _outcomes(plot: Plot, dots: Sequence[tuple[Dot, Mark]]) -> None:
-    """Each by the sign of its outcome, with a ring if it stands apart."""
+    """Marks trials by the signs of their outcomes, with a ring if one stands apart."""
     by_outcome(plot, [(dot.mark, mark) for dot, mark in dots])
     plot.marks([Mark(mark.x, mark.y) for dot, mark in dots if dot.apart], "halo", "apart")
 
@@ -347,7 +349,7 @@ def by_outcome(plot: Plot, marks: Sequence[tuple[str, Mark]]) -> None:
 
 
 def _workers(near: Sequence[Dot], x: Scale) -> Iterator[Pane]:
-    """Its time, of the worker that lost most, else of the busiest."""
+    """Time of the worker that lost most or, if none lost, of the busiest."""
     known = [(d.pps, w) for d in near if (w := d.worker) is not None]
     if not known:
         return
@@ -412,7 +414,7 @@ def way_of(searched: SearchedCell) -> Chart:
 
 
 def _interval_pps(answer: Answer) -> tuple[float, float] | None:
-    """Within the search: from the load that was carried to the next one that was not."""
+    """Interval within the search: from the load that was carried to the next one that was not."""
     low = answer.lower.pps if answer.lower else None
     high = answer.upper.pps if answer.upper else None
     return None if low is None or high is None else (min(low, high), max(low, high))

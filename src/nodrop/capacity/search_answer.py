@@ -25,7 +25,7 @@ class Bound:
     pps: float | None
     bps: float | None
     runs: tuple[str, ...]
-    """Its trials that show whether it was carried."""
+    """Trials that show whether it was carried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class Round:
     upper: Bound | None
     """The lowest above it that was not."""
     closed: bool = True
-    """Its bounds are close, or it met another end; otherwise it says where the search stood when it
-    was cut, not what that start of the SUT carries."""
+    """The search came to an end: its bounds are close, or it met another limit. Otherwise they only
+    say where the search stood when it was cut."""
 
 
 AGAIN = 2
@@ -62,7 +62,7 @@ class Between:
     """Loads that were carried, over the rounds that no budget cut."""
 
     carried: tuple[Bound, ...]
-    """Not empty."""
+    """Bounds of the rounds; never empty."""
     interval: Interval | None
     """95 % interval of the median round."""
     why_no_interval: str
@@ -139,7 +139,7 @@ class Answer:
     missed: Missed | None
     """None if no load is carried."""
     cut_rounds: int
-    """So many of them the budget ended before their bounds were close: they say nothing of how much
+    """Rounds that the budget ended before their bounds were close. They say nothing of how much
     rounds differ."""
     limited_by: LimitedBy
     place: str | None
@@ -163,25 +163,27 @@ class Answer:
 
 
 FEW_MEASURED = 0.5
-"""Fewer of the trials say something: low."""
+"""Part of the trials that say something; with fewer: low."""
 NEARLY_ALL_MEASURED = 0.9
-"""High needs so many."""
+"""... and the part that high needs."""
 ROUNDS = 3
-"""High needs so many rounds that ended."""
+"""Rounds that ended, as high needs them."""
 FEWEST, ENOUGH = 2, 3
-"""Fewer trials of the load that is carried: low; high needs the second number."""
+"""Trials of the load that is carried: with fewer than the first number low; high needs the second.
+"""
 AGREE = 0.1
-"""... whose loads lie no further apart; or no further than what was asked for."""
+"""Distance of the rounds' loads that high allows, or what was asked for if that is more."""
 MOST_AGREE = 0.5
-"""If more of the trials at a bound, or beyond it, say otherwise: low."""
+"""Part of the trials at a bound, or beyond it, that may say otherwise; with more: low."""
 FAR_APART = 0.2
-"""Bounds, or rounds, that are further apart: low."""
+"""Distance of bounds, or rounds; further apart: low."""
 TAKEN = ("hypervisor", "other_programs", "sender_cpu", "interrupts", "quota")
 """Limits that mean that the SUT was kept off its CPU when it lost packets."""
 KNOWN = {"high": 0.001, "fair": 0.01, "low": 0.1}
-"""Relative: an answer is known no better. Its digits follow."""
+"""Relative precision of an answer by its confidence. Its digits follow."""
 PART = 0.1
-"""... nor better than this part of the way from bound to bound, or from round to round."""
+"""... and part of the way from bound to bound, or from round to round, beyond which it is not known
+either."""
 
 
 def confidence(

@@ -31,15 +31,15 @@ class SearchedCell:
     label: str
     """Words that distinguish it from the other cells; empty if nothing does."""
     cells: tuple[RunCell, ...]
-    """One per load."""
+    """Cells, one per load."""
     trials: tuple[StoredTrial, ...]
-    """In the order in which they were measured, but for its ramps."""
+    """Trials in the order in which they were measured, without the ramps."""
     ramps: tuple[StoredTrial, ...]
     """Trials under a growing load, which decide nothing."""
     soaks: tuple[StoredTrial, ...]
     """Long trials at the load that was carried, after the search."""
     answers: tuple[Answer, ...]
-    """One per goal."""
+    """Answers, one per goal."""
     forecast: Forecast | None
     """Forecast of what the budget was likely to buy; None without one."""
 
@@ -69,8 +69,8 @@ def given_cells(story: Story) -> tuple[RunCell, ...]:
 
 @once
 def searches(story: Story) -> tuple[SearchedCell, ...]:
-    """In the order of the cells. A run whose manifest does not say what was searched for has
-    none: its loads are reported like those of any other run."""
+    """Searched cells in the order of the cells. A run whose manifest does not say what was searched
+    for has none: its loads are reported like those of any other run."""
     found: list[SearchedCell] = []
     for number, source in enumerate(story.sources):
         search = _search(source)
@@ -126,7 +126,7 @@ def _soaks(trial: StoredTrial) -> bool:
 
 
 def _label(story: Story, cell: RunCell) -> str:
-    """Its group, and the factors of its load that were not searched."""
+    """Group of a cell, and the factors of its load that were not searched."""
     own = cell.trials[0].record.cell
     rates = [factor_label(f, own[f]) for f in story.factors if f in RATES and f in own]
     return " · ".join(filter(None, [cell.group, *rates]))

@@ -68,7 +68,7 @@ class CapacityView:
 class CapacitySection:
     views: tuple[CapacityView, ...]
     bars: Chart
-    """Empty if there is one cell alone."""
+    """Bars of the cells; empty if there is one cell alone."""
 
 
 def capacity_section(story: Story) -> CapacitySection | None:
@@ -182,7 +182,7 @@ class _Step:
     anchor: str
     mark: str
     apart: str
-    """In which way it stands apart; empty if it does not."""
+    """The way in which it stands apart; empty if it does not."""
 
     @property
     def load(self) -> str:

@@ -68,7 +68,7 @@ class AnswerLine:
     """Lines of the highest rank are left out first; none of rank 0 is."""
     style: str = ""
     command: bool = False
-    """To be pasted: left out if it does not fit, never cut."""
+    """The line is to be pasted: left out if it does not fit, never cut."""
 
     def laid(self, columns: int) -> list[str]:
         said = [self.words] if isinstance(self.words, str) else [*self.words]

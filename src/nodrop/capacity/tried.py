@@ -29,20 +29,20 @@ AT_ANY_LOAD = frozenset({Reason.NO_RULES, Reason.OTHER_BITS, Reason.OTHER_FILES}
 """Reasons that make a trial void whatever its load is: no other trial of the cell would be
 measured."""
 MOST_MUTE = 3
-"""A load of which so many trials said nothing, and no other did, cannot be tried."""
+"""Number of trials that say nothing of a load, and no other does: it cannot be tried."""
 LATE = 2 / 3
-"""The sender cannot send a load of which it was late in so large a part of at least `MOST_MUTE`
-trials, even if it sent one of them in time."""
+"""Part of at least `MOST_MUTE` trials of a load in which the sender was late: it cannot send that
+load, even if it sent one of them in time."""
 CEILING = 1.5
-"""If the sender cannot send a load so many times higher, "at least" need not be closer."""
+"""Factor on a load: if the sender cannot send the product, "at least" need not be closer."""
 MOST_DISTURBED = 8
-"""A load of which so many trials said nothing, some of them disturbed by the hypervisor, cannot be
-tried: a disturbed trial says less of the load."""
+"""Number of trials that say nothing of a load, if some of them were disturbed by the hypervisor: a
+disturbed trial says less of the load."""
 LAST_OF_LAB = 3
-"""So many trials in a row that failed with the lab end a search."""
+"""Number of trials in a row that end a search if all failed with the lab."""
 FAR_LATE_US = 30_000.0
-"""A sender that is so late at its 99th percentile was not merely kept off its CPU for a moment: one
-trial says it, or as many as `MOST_MUTE` if the hypervisor disturbed them."""
+"""Lateness at the 99th percentile that is no moment without a CPU: one trial says that the sender
+cannot, or as many as `MOST_MUTE` if the hypervisor disturbed them."""
 DISTURBING = 0.02
 """Share of the CPUs of the SUT or of the sender. The hypervisor disturbed a void trial if it took
 more."""
@@ -54,17 +54,17 @@ fewer packets wait, the more one of them costs."""
 LAST_PART = 0.95
 """A ring that is fullest in the last part of the load, from here on, was still filling."""
 NEAR = 1.25
-"""Trials so far above what they served, or below it, say how it is at the limit."""
+"""Factor between a load and what was served of it: trials within it say how it is at the limit."""
 ROUNDED = 1.01
 """Loads that are asked for have three digits."""
 SAME = 1.0005
 """Limits that differ by less are the same."""
 LEAST_FALL = 0.005
-"""From an earlier trial to a later one; less is no matter."""
+"""Least fall from an earlier trial to a later one; less is no matter."""
 SURE_FALL = -2.8
 """Standard deviations of Kendall's S: one steady SUT in 400 looks as if it slowed so surely."""
 KEEPS_CHANGING = 3
-"""A round in so many phases finds no load that the SUT carries."""
+"""Number of phases of a round that finds no load that the SUT carries."""
 MOST_MISSED = 0.2
 """A load is not carried if a larger part of its trials, and of those of loads a little below,
 missed the goal."""
@@ -77,13 +77,13 @@ class Tried:
     value: float
     """The load, on the scale of the search."""
     seconds: float
-    """Asked for."""
+    """Length that was asked for."""
     outcome: str
     loss_ratio: float | None
     """The part of the packets that was lost or, in a search by detections, the part of the expected
     detections that was missed."""
     kept: bool | None
-    """It kept the pace of what it was given; None = not shown."""
+    """The SUT kept the pace of what it was given; None = not shown."""
     served_ratio: float | None
     """Part of the load that the SUT served at least while it was offered."""
     record: TrialRecord
@@ -105,7 +105,8 @@ class Tried:
 
     @property
     def disturbed(self) -> bool:
-        """It says nothing as the hypervisor took CPU: another trial of this load may."""
+        """The trial says nothing because the hypervisor took CPU; another trial of this load
+        may."""
         void = self.outcome == "void" and (self.record.steal_ratio or 0.0) > DISTURBING
         return void or self.doubtful
 
@@ -139,14 +140,14 @@ class Tried:
         )
 
     def _lost_enough_to_steal(self, goal: float) -> bool:
-        """Without what the hypervisor explains it is within the goal."""
+        """The loss is within the goal without what the hypervisor explains."""
         beyond, sent = self.record.lost_beyond_steal_packets, self.record.offered.sent
         if beyond is None or not sent or not self.may_be_stolen:
             return False
         return beyond <= self._packets_within(goal) * sent
 
     def _lost_enough_to_bursts(self, goal: float) -> bool:
-        """Without what late bursts of the sender explain it is within the goal."""
+        """The loss is within the goal without what late bursts of the sender explain."""
         beyond, sent = self.record.packets.lost_beyond_bursts_packets, self.record.offered.sent
         if beyond is None or not sent or self.record.packets.lost_packets == 0:
             return False
@@ -255,7 +256,8 @@ def tried(record: TrialRecord) -> Tried:
 def of_round(
     records: Iterable[TrialRecord], cell: Mapping[str, Any], number: int
 ) -> tuple[Tried, ...]:
-    """In the order in which they were measured; a ramp decides nothing and is none of them."""
+    """Trials of a round in the order in which they were measured. A ramp decides nothing and is
+    none of them."""
     of_cell = dict(cell)
     own = [
         record
@@ -281,8 +283,9 @@ def of_cell_tried(records: Iterable[TrialRecord]) -> tuple[Tried, ...]:
 
 
 def _doubtful(one: Tried, of_round: Sequence[Tried]) -> bool:
-    """If it lost when nothing was taken, the load did it. If nobody saw when, several trials say
-    it: the hypervisor comes by chance, so if all of them lost, the load did it."""
+    """The hypervisor may have caused the loss. The load caused it if packets were lost while
+    nothing was taken or, if nobody saw when, if several trials all lost: the hypervisor comes by
+    chance."""
     if not one.may_be_stolen:
         return False
     if one.record.lost_beyond_steal_packets is not None:
@@ -401,7 +404,7 @@ class Load:
         )
 
     def mute(self, goal: float, *, at_least_s: float = 0.0) -> bool:
-        """It was tried often enough, by trials so long, and none showed anything."""
+        """Enough trials of at least that length were made, and none showed anything."""
         long = [t for t in self.trials if t.seconds >= at_least_s]
         if any(t.good(goal) is not None for t in long):
             return False
@@ -422,7 +425,7 @@ class Load:
 
 
 def loads(trials: Iterable[Tried]) -> tuple[Load, ...]:
-    """By value, the lowest first."""
+    """Loads with their trials, the lowest first."""
     found: dict[float, list[Tried]] = {}
     for one in trials:
         found.setdefault(one.value, []).append(one)
@@ -435,11 +438,11 @@ class Aside(StrEnum):
     STOLEN = "stolen"
     """The hypervisor explains what it lost."""
     PACE = "pace"
-    """It lost nothing, and was too short to show the pace."""
+    """The trial lost nothing, and was too short to show the pace."""
     ODD = "odd"
-    """It lost far more than others of no less load, as few others did: a disturbance."""
+    """The trial lost far more than others of no less load, and few others did: a disturbance."""
     CHANGED = "changed"
-    """It was before the SUT began to serve less."""
+    """The trial was before the SUT began to serve less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -465,7 +468,7 @@ def untriable_above(
 
 
 def slows(rounds: Sequence[Sequence[Tried]], goal: float) -> bool:
-    """Within its rounds the SUT serves less and less: of two trials of one round that were too
+    """The SUT serves less and less within its rounds. Of two trials of one round that were too
     much, the later one carried a smaller part of no more load, again and again (Kendall's S, summed
     over rounds)."""
     rises = spread = 0.0

@@ -43,8 +43,8 @@ DOUBTS = (
 
 
 def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
-    """For each goal: what is carried, what broke at the next load, and how much rounds differ. What
-    broke is said once if goals end at the same load."""
+    """Sentences on each goal: what is carried, what broke at the next load, and how much rounds
+    differ. What broke is said once if goals end at the same load."""
     said: set[str] = set()
     for answer in searched.answers:
         for statement in answer.findings:
@@ -83,7 +83,7 @@ def window_words(searched: SearchedCell) -> str:
 
 
 def soak_sentence(searched: SearchedCell) -> Iterator[Sentence]:
-    """After the answers, in which it has no part."""
+    """Sentence on the soak, which has no part in the answers."""
     for trial in searched.soaks:
         yield Sentence(
             rule="capacity-soak",
@@ -170,7 +170,7 @@ def broke(answer: Answer) -> str:
 
 
 def lowered(words: str) -> str:
-    """To go on after a subject."""
+    """The words as they go on after a subject."""
     return f"{words[:1].lower()}{words[1:]}"
 
 
@@ -360,7 +360,8 @@ def _limit(one: Tried) -> float | None:
 
 
 def shown_fit(searched: SearchedCell) -> LossCurve | NoCurve:
-    """Without a median whose interval excludes no load that was tried: an extrapolation."""
+    """The fitted curve. None of its median if the interval excludes no load that was tried: that
+    would be an extrapolation."""
     found = fitted(searched)
     tried_pps = [pps for one in deciding(searched) if (pps := one.record.offered.pps)]
     if isinstance(found, NoCurve) or not (
