@@ -37,7 +37,7 @@ from nodrop.ledger.hops import (
 SHORTEST_FRAME_BYTES = 14
 """An Ethernet header: no port sends less."""
 Lengths = Sequence[tuple[int, int]]
-"""Frames of a load: pairs of a length and how many are so long, the shortest first."""
+"""Frames of a load: pairs of a length and the number of frames that have it, the shortest first."""
 
 
 def packets_in(lengths: Lengths) -> int:
@@ -54,7 +54,7 @@ def beyond(lengths: Lengths, bytes: int) -> Lengths:
 
 
 def bytes_of_some(lengths: Lengths, packets: int) -> tuple[int, int]:
-    """The least and the most bytes that so many of them have."""
+    """The least and the most bytes that this number of the frames has."""
     return _of_the_first(lengths, packets), _of_the_first(reversed(lengths), packets)
 
 
@@ -77,8 +77,8 @@ class ByteStep:
     """Signed: missing at the end, beyond what the packets in classes can have had. None = not
     known: packets of unknown length came in on the way, or some are in no class."""
     slack_bytes: int | None = 0
-    """So many bytes could be missing, or not, without a residual: 0 if the lengths of all packets
-    in classes are known. None = no bound is known."""
+    """Bytes that may be missing without a residual: 0 if the lengths of all packets in classes are
+    known. None = no bound is known."""
 
 
 def byte_steps(
@@ -111,7 +111,7 @@ def byte_steps(
 def _residual(
     missing: int, accounts: Sequence[Account], longest: int | None
 ) -> tuple[int | None, int | None]:
-    """And how wide the range is in which `missing` leaves none."""
+    """The residual in bytes, and how wide the range is in which `missing` leaves none."""
     least, most = 0, 0
     bounded = True
     for account in accounts:
@@ -164,7 +164,7 @@ class Ledger:
 
     hops: tuple[Hop, ...]
     accounts: tuple[Account, ...]
-    """Given and derived, those in no balance included."""
+    """Accounts given and derived, those in no balance included."""
     steps: tuple[HopStep, ...]
     unplaced: tuple[Account, ...] = ()
     """Accounts no step could carry, because the hop they lead into cannot be read on both sides."""
@@ -304,7 +304,7 @@ def _step(
 
 
 def _of_the_wire(start: Hop, end: Hop, missing: int) -> Account:
-    """Both ends of a cable count, so what they disagree about happened on it."""
+    """The difference of two ends of a cable: both count, so it happened on the cable."""
     lost = missing > 0
     return Account(
         into=end.name,
@@ -322,7 +322,8 @@ def _of_the_wire(start: Hop, end: Hop, missing: int) -> Account:
 
 
 def ledger_to_json(ledger: Ledger) -> dict[str, Any]:
-    """For ledger.json: hops and accounts are the facts; steps and totals follow from them."""
+    """The record in ledger.json: hops and accounts are the facts; steps and totals follow from
+    them."""
     return {
         "hops": [
             {

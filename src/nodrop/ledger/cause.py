@@ -36,7 +36,7 @@ from nodrop.ledger.worker_threads import (
 
 
 class Rule(StrEnum):
-    """By which a cause is named (docs/methodology.md has them in words)."""
+    """Rules by which a cause is named (docs/methodology.md has them in words)."""
 
     SENDER = Went.SENDER.value
     SUT = Went.SUT.value
@@ -70,7 +70,8 @@ class ThreadCause:
 NAMED_SHARE = 0.1
 """Least share of the time of loss that is named."""
 EXPLAINS = 0.5
-"""Packets that came while a thread was kept off explain the loss if they are so much of it."""
+"""Part of the loss that packets must be to explain it, if they came while a thread was kept off its
+CPU."""
 MOST_OF = 0.9
 """Less than this part of the loss explained, and the thread itself comes first."""
 
@@ -131,8 +132,8 @@ def causes_of(place: Place | None, running: Running | None) -> tuple[ThreadCause
 def lost_to_steal(
     lost_at: Mapping[Place, int], sent: int, running: Running | None, bound: float
 ) -> str:
-    """In words, if the hypervisor took so much that this alone can explain the losses of places
-    where packets wait for a CPU."""
+    """Words if the hypervisor took so much that this alone can explain the losses of places where
+    packets wait for a CPU; else empty."""
     waited = (n for place, n in lost_at.items() if place.waits_for is not WaitsFor.NOTHING)
     lost, stolen = sum(waited), None if running is None else running.steal_ratio
     if not lost or not stolen or stolen < bound or lost > 2 * stolen * sent:
@@ -384,7 +385,8 @@ class _Case:
         return _union(off) if explained >= EXPLAINS * self.queue.lost else ()
 
     def _wanted_more(self, found: Shares) -> bool:
-        """It never slept, and the time that it was kept off would not have been enough either."""
+        """The thread never slept, and the time that it was kept off its CPU would not have been
+        enough."""
         capacity = self.queue.capacity_pps()
         if found.of[Went.SLEPT] >= NAMED_SHARE or capacity is None:
             return False
@@ -400,7 +402,7 @@ class _Case:
         return came * found.taken / self.queue.lost
 
     def _of_its_own(self, found: Shares, spans: Spans) -> ThreadCause:
-        """Nothing kept it from its packets for long."""
+        """Cause if nothing kept the thread from its packets for long."""
         beside = peers(self.running, self.queue.tid, spans)
         if beside.full is not None and found.of[Went.SLEPT] >= SLEEPS_SHARE:
             return self._workers_full(beside, beside.full, found)
@@ -541,7 +543,7 @@ def _taken_by(
 
 
 def _beside_its_own(cause: ThreadCause, found: Shares) -> ThreadCause:
-    """Its share, and that of the thread itself, whose pace is not known."""
+    """The cause with the share of the thread itself beside it, whose pace is not known."""
     ran = found.of[Went.RAN]
     if ran < NAMED_SHARE:
         return cause

@@ -37,7 +37,7 @@ class Moment:
 
     begin_s: float
     end_s: float
-    """When they came, after the first packet."""
+    """The interval in which they came, after the first packet."""
     packets: int
     each_us: float
     """Time on its CPU, or asleep, that the reader took for each."""

@@ -32,7 +32,8 @@ MOST_SPELLS = 5
 COMPARABLE = 0.5
 """Spells whose highest level is below this part of that of the busiest are not asked."""
 LARGER = (65_536, 4)
-"""Packets that the larger ring of a forecast holds, or so many times this one, if that is more."""
+"""Packets that the larger ring of a forecast holds, and the multiple of this ring; the larger
+counts."""
 
 
 class ForecastSense(StrEnum):

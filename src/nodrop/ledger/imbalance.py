@@ -29,7 +29,7 @@ class FlowSizes:
 
     flows: int
     effective_flows: float
-    """So many flows of equal size would spread over threads as unevenly."""
+    """Flows of equal size that would spread over threads as unevenly."""
     largest_ratio: float
     """Share of the packets in the largest flow."""
     same_copies: float = 1.0
@@ -37,7 +37,7 @@ class FlowSizes:
 
     @property
     def distinct(self) -> FlowSizes:
-        """If each copy were a flow of its own."""
+        """The sizes if each copy were a flow of its own."""
         copies = self.same_copies
         return FlowSizes(
             flows=round(self.flows * copies),
@@ -148,7 +148,7 @@ class ThreadRole(StrEnum):
     """Does the work on a packet; if nothing receives for it, it takes them from its own socket."""
     FLOW_MANAGER = "flow manager"
     OTHER = "other"
-    """No packet waits for it."""
+    """A thread for which no packet waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,11 +245,11 @@ class Arrivals:
     steady: bool = False
     """A constant rate was asked for, and kept: no bursts are in it."""
     peaks: Sequence[tuple[int, int]] = ()
-    """(ns, packets): so many came within so short a time, once or more."""
+    """Pairs (ns, packets): the packets came within the time, once or more."""
 
     @property
     def mean_pps(self) -> float:
-        """From the first packet to the last, to the interval."""
+        """Rate from the first packet to the last, to the interval."""
         seconds = len(self.packets) * self.interval_ns / 1e9
         return sum(self.packets) / seconds if seconds else 0.0
 
@@ -277,7 +277,8 @@ class Running:
     served: Mapping[str, int] = field(default_factory=dict)
     """Packets by thread, as the SUT names it."""
     over_time: Mapping[str, Sequence[Served]] = field(default_factory=dict)
-    """By thread; empty if the SUT's counters are not read often enough for it."""
+    """Packets served over time, by thread; empty if the SUT's counters are not read often enough.
+    """
     throttled: Sequence[tuple[int, float]] = ()
     """(when, seconds so far, summed over CPUs) the SUT was not let run for want of its CPU quota or
     one above it: several threads wait more than a second in a second."""

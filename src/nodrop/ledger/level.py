@@ -69,7 +69,7 @@ class FullestLevel:
     highest_ratio: float
     """Frames or blocks in use of all, when it was fullest."""
     at_s: float
-    """When it was fullest, after the first packet sent."""
+    """The moment at which the rings were fullest, after the first packet sent."""
     above_half_s: float
     above_ninety_s: float
     lost_packets: int

@@ -32,9 +32,9 @@ SEEN_BEHIND = 0.01
 LATE = 0.5
 """A SUT that had nothing left in this last part of the load was not falling behind all the time."""
 LEAST_BUSY_S = 0.25
-"""From less than that nothing is said of how fast it serves what is left."""
+"""Least time that says how fast the SUT serves what is left."""
 LEAST_S = 1.0
-"""From less than a second nothing is said per second."""
+"""Least time that says something per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +45,17 @@ class WorkedOff:
     packets: int
     """Packets that the SUT decoded: those that were lost kept it from nothing."""
     offered_s: float
-    """From the first to the last packet."""
+    """Time from the first to the last packet."""
     drain_at_least_s: float = 0.0
-    """It was seen at work so long after the last packet."""
+    """Time after the last packet at which the SUT was still seen at work."""
     drain_at_most_s: float | None = None
     backlog_at_least_packets: int = 0
     backlog_at_most_packets: int | None = None
     fastest_pps: float | None = None
-    """It served so many a second for a while, by its own counters."""
+    """The highest rate that the SUT served for a while, by its own counters."""
     rested_s: float | None = None
-    """So long after the first packet it was last seen with nothing left, while more came."""
+    """Time after the first packet at which the SUT was last seen with nothing left, while more
+    came."""
     rested_packets: int = 0
     """Packets that had arrived by then."""
 
@@ -196,9 +197,9 @@ class Served:
     mono_ns: int
     served: int
     lost: int
-    """For want of room in its ring. May be a reading late."""
+    """Packets lost for want of room in its ring. The number may be a reading late."""
     waiting: int
-    """At least so many packets were in its ring."""
+    """Packets in its ring, at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,12 +207,12 @@ class LateBurst:
     """The sender was late and caught up: packets left back to back that were asked for apart."""
 
     begin_mono_ns: int
-    """When the first of them left, on the controller's CLOCK_MONOTONIC."""
+    """The moment at which the first of them left, on the controller's CLOCK_MONOTONIC."""
     end_mono_ns: int
     late_ns: int
     """The largest schedule error among them."""
     packets: int
-    """Beyond what the schedule asked for within that time."""
+    """Packets beyond what the schedule asked for within that time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,11 +302,12 @@ TELLING = 0.2
 """Least share of one CPU that tells the CPU time of a packet: below that, waking up is most of what
 a thread does."""
 READINGS = 3
-"""The last so many say what a packet takes: the more come at once, the less each one takes."""
+"""Number of last readings that say what a packet takes: the more come at once, the less each one
+takes."""
 SHORT = 0.8
 """Share of the rate asked for in the end, below which the sender fell short."""
 AROUND_NS = 250_000_000
-"""The rate at a moment is that so long before it."""
+"""Time before a moment over which its rate is taken."""
 HALVINGS = 60
 
 
@@ -324,7 +326,7 @@ class WatchedRamp:
     """A trial under a growing load."""
 
     first_ns: int
-    """The first packet."""
+    """Time of the first packet."""
     interval_ns: int
     sent: Sequence[int]
     """Packets of each interval from then on."""
@@ -339,18 +341,18 @@ class WatchedRamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """In packets/s, as they were sent; None = not seen."""
+    """Rates that a ramp has shown, in packets/s as they were sent; None = not seen."""
 
     clean_pps: float | None
-    """So far nothing was lost, and no thread was full."""
+    """The highest rate up to which nothing was lost and no thread was full."""
     lossy_pps: float | None
-    """Here at the latest packets were lost."""
+    """The rate at which packets were lost, at the latest."""
     full_pps: float | None
-    """Here the busiest thread had no time left."""
+    """The rate at which the busiest thread had no time left."""
     sender_pps: float | None
     """The most that was sent, if that is less than was asked for."""
     expects_pps: float | None
-    """It may carry about so much: a guess."""
+    """A guess at the rate that the SUT carries."""
     by: Literal["served", "cpu"] | None
 
 

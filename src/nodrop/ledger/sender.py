@@ -103,7 +103,7 @@ class SenderLimits:
     late_burst_ratio: float = 0.5
     """A loss of which late bursts may explain this much is not the SUT's. Of less, the rest is."""
     steal_ratio: float = 0.05
-    """The hypervisor may take so much of the CPUs of the sender or the SUT."""
+    """Part of the CPUs of the sender or the SUT that the hypervisor may take."""
 
 
 QUEUE_PACKETS = 1_000
@@ -112,11 +112,12 @@ BURST_ROOM = 0.25
 """A late burst below this part of what a queue holds is what queues are for. In a queue that is
 never empty it moves losses and adds none; in one that keeps up it finds room."""
 AFTERMATH_NS = 500_000_000
-"""Losses so long after a late burst may still be its doing: the ring it filled is not empty yet."""
+"""Time after a late burst in which losses may still be its doing: the ring it filled is not empty
+yet."""
 NAMED_RATIO = 0.05
 """A part of the losses that late bursts can explain is said from here on."""
 STOLEN = 0.01
-"""Beyond this the hypervisor is named."""
+"""Share beyond which the hypervisor is named."""
 
 
 def problems_of_the_sender(
@@ -186,7 +187,7 @@ def _counted(sending: Sending, ledger: Ledger) -> list[LateBurst]:
 
 
 def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None, bound: float) -> str:
-    """In words, if packets that the sender let arrive at once may be why packets were lost."""
+    """Words if packets that the sender let arrive at once may be why packets were lost."""
     lost, explained = ledger.total(Class.LOST), lost_by_bursts(sending, ledger, losses)
     if not explained or bound == 1 or explained < bound * lost:
         return ""
@@ -248,7 +249,7 @@ def losses_in_reach(bursts: Sequence[LateBurst], lost: int, losses: Sequence[Los
 
 
 def _held_back(sending: Sending) -> str:
-    """Who had the sender's CPU time instead."""
+    """Words about who had the sender's CPU time instead."""
     found = ""
     if sending.stolen_ratio is not None and sending.stolen_ratio >= STOLEN:
         found += f"; the hypervisor gave {sending.stolen_ratio * 100:.1f} % of its CPU to others"

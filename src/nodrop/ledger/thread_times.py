@@ -24,7 +24,8 @@ class Asleep:
 
     @property
     def for_others(self) -> bool:
-        """At least half of the looks that found it asleep found it in a futex."""
+        """The thread waited for others: at least half of the looks that found it asleep found it in
+        a futex."""
         return 2 * self.in_futex >= self.looks
 
     @property
@@ -44,7 +45,7 @@ class ThreadTime:
     waited_ns: float
     """Ready to run, but not let."""
     came_on: bool
-    """It was on a CPU at some time."""
+    """The thread was on a CPU at some time."""
     states: tuple[str, str]
     """States as ps(1) names them, at the beginning and at the end; "" = not read."""
     cpu: int | None
@@ -92,8 +93,8 @@ class ThreadTimeline:
     """Thread id → the process that it is of."""
 
     def find(self, thread: str) -> int | None:
-        """By the SUT's name for it; one of several instances stands before the name. None if it was
-        not seen, or two have the name."""
+        """Thread id by the SUT's name for it; one of several instances stands before the name. None
+        if the thread was not seen, or two have the name."""
         instance, _, name = thread.rpartition(":") if thread[:1].isdigit() else ("", "", thread)
         found = [tid for tid, known in self.names.items() if known[:15] == name[:15]]
         if len(found) > 1 and instance.isdigit():
@@ -121,7 +122,7 @@ class ThreadTimeline:
 
 
 def timeline(rows: Sequence[SampleRow]) -> ThreadTimeline:
-    """From rows that list processes."""
+    """Timeline of the rows that list processes."""
     names = {t["tid"]: str(t["name"]) for row in rows for t in _threads(_sut(row))}
     intervals = [
         ThreadInterval(
@@ -228,7 +229,7 @@ def _waits_where_they_were(intervals: Sequence[ThreadInterval]) -> Sequence[Thre
 
 Spans = Sequence[tuple[int, int]]
 STILL_NS = 300_000_000
-"""A thread that is not on a CPU once in so long did not just sleep between packets."""
+"""Time without a CPU after which a thread did not just sleep between packets."""
 STOPPED_STATES = frozenset("Tt")
 
 
@@ -327,7 +328,8 @@ def not_running_ns(interval: ThreadInterval, tid: int, still: frozenset[int]) ->
 
 
 def still_intervals(timeline: ThreadTimeline, tid: int) -> frozenset[int]:
-    """By their beginnings: part of a long time in which the thread was never on a CPU."""
+    """Beginnings of the intervals that are part of a long time in which the thread was never on a
+    CPU."""
     return _still(timeline, tid)
 
 

@@ -56,36 +56,36 @@ class Transactions:
     """A load's transactions, as its generator saw them."""
 
     name: str = "transaction"
-    """One of them, as the field calls it: attach."""
+    """Name of a transaction in the field: attach."""
     started: int
     """Transactions whose scheduled start came."""
     completed: int
     rejected: Mapping[str, int] = field(default_factory=dict)
-    """Turned away by the SUT, by its cause."""
+    """Transactions turned away by the SUT, by its cause."""
     timed_out: int = 0
     aborted: Mapping[str, int] = field(default_factory=dict)
-    """Ended otherwise, by reason."""
+    """Transactions that ended otherwise, by reason."""
     latency: Latency | None = None
-    """From the *scheduled* start to the end of those that completed."""
+    """Time from the *scheduled* start to the end of those that completed."""
     steps: Mapping[str, Latency] = field(default_factory=dict)
-    """Parts of it, in their order."""
+    """Parts of the latency, in their order."""
     peak_in_progress: int = 0
     peak_sessions: int | None = None
     """Most sessions that stood at once; None if a transaction leaves none."""
     first_completed_s: float | None = None
-    """After the first scheduled start, within the width of a bin."""
+    """Time after the first scheduled start, within the width of a bin."""
     last_completed_s: float | None = None
-    """After the first scheduled start; None if none completed."""
+    """Time after the first scheduled start; None if none completed."""
     resolved_s: float | None = None
     """Seconds from the first scheduled start until the class of each was known."""
     bin_s: float = 0.1
     completed_per_bin: Sequence[int] = ()
-    """From the first scheduled start on."""
+    """Completed transactions in each bin, from the first scheduled start on."""
     messages: Messages | None = None
     anomalies: Mapping[str, int] = field(default_factory=dict)
     """Messages of the SUT that it should not have sent, by kind."""
     setup_s: float | None = None
-    """From the first try to the moment when every server of the SUT had taken up its
+    """Time from the first try to the moment when every server of the SUT had taken up its
     association."""
     transport: str = ""
     retransmits: int | None = None
@@ -114,7 +114,7 @@ class Transactions:
 
 
 KEPT, GRACE_S = 0.005, 0.01
-"""The last may complete later than it was started by this part of the load, and so long."""
+"""Part of the load, and seconds, by which the last may complete later than it was started."""
 
 
 def sustained(seen: Transactions, offered_s: float) -> bool | None:

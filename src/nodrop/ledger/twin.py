@@ -29,7 +29,7 @@ REPRODUCED_RATIO = 0.15
 used..."""
 REPRODUCED_SLOTS = 0.03
 REPRODUCED_PACKETS = 20
-"""... or further by this part of the ring, or so many packets, if that is more."""
+"""... or packets by which it may be further, if that is more than this part of the ring."""
 CLOSE = 1.6
 """Trials no further from the limit than by this factor are preferred: a packet costs a little less
 the more of them wait."""
@@ -73,7 +73,7 @@ class Queue:
     block and gives them back so (TPACKET_V3). None = packets share no blocks."""
     looks: Sequence[RingLook]
     reader: Sequence[Reader] = ()
-    """Empty = its thread was not watched."""
+    """Times of the reader; empty: its thread was not watched."""
     lost: int = 0
     """Packets that found it full, as the SUT counts them at rest."""
     sends: Sends | None = None
@@ -83,8 +83,8 @@ class Queue:
     """Least number of packets at two looks in a row that shows a busy reader in between."""
 
     def room(self, times: float) -> float:
-        """Packets that fit under so many times the load: it fills a block before its time ends, or
-        at least fuller."""
+        """Packets that fit under `times` the load: it fills a block before its time ends, or at
+        least fuller."""
         if self.most_slots is None:
             return self.slots
         return max(self.slots, min(self.most_slots, self.slots * times))
@@ -132,7 +132,7 @@ class RingStep:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """From one look at a ring to the next."""
+    """The time from one look at a ring to the next."""
 
     begin_ns: int
     end_ns: int
@@ -199,11 +199,11 @@ class Service:
     def __init__(self, queue: Queue) -> None:
         self.gaps = gaps(queue)
         self.absent_ns = [0.0] * len(self.gaps)
-        """By gap: the reader was kept off its CPU while packets waited."""
+        """Time by gap for which the reader was kept off its CPU while packets waited."""
         self.asleep_ns = [0.0] * len(self.gaps)
-        """By gap: the reader slept while packets waited."""
+        """Time by gap for which the reader slept while packets waited."""
         self._each_ns = [0.0] * len(self.gaps)
-        """By gap without a queue: time of one packet."""
+        """Time of one packet, by gap without a queue."""
         self.typical_ns = 0.0
         """Time of a packet that did not queue."""
         self._tell(queue)
@@ -248,9 +248,9 @@ class Service:
         return list(found.values())
 
     def _typical(self, spells: Sequence[_Spell]) -> float:
-        """From times in which nothing queued, else from all; of a reader that polls, from those in
-        which packets waited: what half of them took at most, as many of those times have it kept
-        off its CPU."""
+        """Time of a typical packet: what half of them took at most, because the reader was kept off
+        its CPU in many of those times. Times in which nothing queued tell it, else all times; of a
+        reader that polls, times in which packets waited."""
         told = [(s, s.reader.ran_ns) for s in spells if s.reader and s.reader.ran_ns is not None]
         calm = [(s, ran_ns) for s, ran_ns in told if s.unqueued and not s.queued_ns]
         packets = sum(s.unqueued for s, _ in calm)
@@ -345,7 +345,7 @@ class Filled:
     highest_packets: float
     lost_packets: float
     at_ns: float
-    """When it was fullest, by the clock of the trial that says so."""
+    """The moment at which the ring was fullest, by the clock of the trial that says so."""
 
     @property
     def excess(self) -> float:
@@ -355,8 +355,8 @@ class Filled:
 def fill(
     arriving: Sequence[RingStep], slots: float, *, times: float = 1.0, faster: float = 1.0
 ) -> Filled:
-    """Queue of one server with so many places, the one in service included. `times`: so many
-    packets at each moment; `faster`: in so much less time."""
+    """Queue of one server with `slots` places, the one in service included. `times`: factor on the
+    packets of each moment; `faster`: factor by which the time between them shrinks."""
     waiting = [0.0] * len(arriving)
     head = 0
     level = undone = highest = lost = 0.0
@@ -411,7 +411,7 @@ class Refusal:
     load: float | None = None
     """Load of the trial that the twin reproduces worst."""
     measured: float | None = None
-    """Its excess: (highest level + lost) / slots."""
+    """Excess of that trial: (highest level + lost) / slots."""
     reproduced: float | None = None
 
 

@@ -49,7 +49,7 @@ class Verdict:
     """Lost packets that late bursts of the sender cannot explain; None if the loss is not known,
     the generator cannot say when it was late, or nobody wants to know (a bound of 1)."""
     place: Place | None = None
-    """Where most of the lost packets died."""
+    """The place where most of the lost packets died."""
     evidence: str = ""
     """The counter that shows it."""
     cause: str = ""
@@ -284,7 +284,7 @@ def _words(ratio: float | None, place: Place | None, evidence: str, knob: str, p
 
 
 def _burst_words(ratio: float | None, shown: ServicePace | None) -> str:
-    """If nothing was lost: the rings may still have held what the SUT could not carry."""
+    """Words if nothing was lost, but the rings may have held what the SUT could not carry."""
     if ratio != 0 or shown is None or shown.sustained:
         return ""
     kept = "did not keep its pace" if shown.sustained is False else "keeping its pace is not shown"
@@ -292,7 +292,8 @@ def _burst_words(ratio: float | None, shown: ServicePace | None) -> str:
 
 
 def percent(ratio: float) -> str:
-    """Two decimals, but a loss of one packet in a million never reads as 0 %."""
+    """The ratio in per cent with two decimals; a loss of one packet in a million never reads as 0
+    %."""
     pct = ratio * 100
     if pct == 0:
         return "0 %"

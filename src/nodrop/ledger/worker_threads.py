@@ -28,7 +28,7 @@ between as well."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadPace:
-    """Served per second."""
+    """Packets that a thread serves per second."""
 
     at_least_pps: float
     at_most_pps: float | None
@@ -69,13 +69,14 @@ def pace_of(readings: Sequence[Served], ring_packets: int) -> ThreadPace | None:
 SATURATED_SHARE = 0.9
 """The tick in which the kernel accounts is 4 ms; a busy thread shows a little less than all."""
 SLEEPS_SHARE = 0.25
-"""A thread that sleeps so much while packets are lost had time left."""
+"""Share of the time of loss: a thread that sleeps that much had time left."""
 PACE_MARGIN = 1.05
 """A pace is known no better than that, and a host is not cleared by what may be its noise."""
 LEAST_RAN_S = 0.1
 """CPU time from which on it is known what a thread serves at most: it begins with cold caches."""
 LONE_STALL_NS = 500_000_000
-"""If it is not known what the ring holds: this long without the thread overflows any ring."""
+"""Time without the thread that overflows any ring; it counts if the size of the ring is not known.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +165,8 @@ class ThreadQueue:
         return overflow
 
     def more_at_once(self, pace: ThreadPace, spans: Spans) -> float | None:
-        """By so many packets more came than it serves meanwhile, if its ring does not hold them."""
+        """Packets that came at once beyond those that the thread served meanwhile; None if its ring
+        holds them."""
         arrivals, ring = self.running.arrivals, self.running.ring_packets
         if arrivals is None or ring is None or arrivals.steady:
             return None
@@ -192,7 +194,7 @@ class PeerThread:
     ran: float
     """Share of the time of loss in which the thread ran."""
     taken: float
-    """Kept off its CPU."""
+    """Share in which the thread was kept off its CPU."""
     asleep: Asleep = NOT_SEEN
 
     @property
@@ -253,7 +255,8 @@ class Peers:
 
     @property
     def one_flow(self) -> bool:
-        """Beside a worker that is full, or is the thread itself, which has no worker behind it."""
+        """One flow makes the load uneven: a worker is full beside the thread, or the thread itself
+        is, which has no worker behind it."""
         return self.uneven is not None and self.uneven.makes is Makes.ONE_FLOW
 
     def waiting_for(self, full: PeerThread, thread: str, slept: float) -> str:
@@ -271,7 +274,7 @@ class Peers:
 
     @property
     def locked(self) -> str:
-        """In words, if the thread slept for others and not for packets, and no worker was full."""
+        """Words if the thread slept for others and not for packets, and no worker was full."""
         own = self.own_asleep
         if not (own.enough and own.for_others) or self.full is not None:
             return ""
