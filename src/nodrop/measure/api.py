@@ -76,17 +76,17 @@ class PacketsSeen:
     """A field is None until its step was reached."""
 
     readings: tuple[Reading, Reading] | None = None
-    """Before the first packet and after the drain."""
+    """Readings before the first packet and after the drain."""
     each: Sequence[SutCounters] = ()
     """Counters of the SUT in each of its places."""
     counters: SutCounters | None = None
-    """All together."""
+    """Counters of all places together."""
     decoded_when_offered: int | None = None
     """Decoded packets, last counted before the last packet had come: the counter may lag behind."""
     drained: Drained | None = None
     worked_off: WorkedOff | None = None
     losses: tuple[Losses, ...] | None = None
-    """When the SUT's threads lost packets, by its own counters; None = not known."""
+    """Intervals in which the SUT's threads lost packets, by its own counters; None = not known."""
     threads: Sequence[ThreadBooks] | None = None
     """Books of the SUT's threads."""
     flow_sizes: FlowSizes | None = None
@@ -99,7 +99,7 @@ class PacketsSeen:
     """Level of the SUT's fullest capture ring; None = no ring could be read."""
     ledger: Ledger | None = None
     instances: Sequence[Instance] = ()
-    """Each one's own part of the books, if several share the packets."""
+    """Own part of the books of each instance, if several share the packets."""
     ports: Sequence[PortPackets] = ()
     """Packets of each of the SUT's ports, if several share the packets."""
 
@@ -124,9 +124,9 @@ class WorldSeen:
     """The standing world that carries the trial."""
 
     first_trial: int | None = None
-    """Its index; None if the SUT did not get ready."""
+    """Index of the first trial that the world carried; None if the SUT did not get ready."""
     repeats_flows: bool | None = None
-    """It had been offered flows of the trial before; None if it does not stay up."""
+    """The SUT had been offered flows of this trial before; None if it does not stay up."""
     reset_s: float | None = None
     """Seconds that the reset before the trial took; None if there was none here."""
     readiness: Readiness | None = None
@@ -146,7 +146,8 @@ class ResourcesSeen:
     servants: Sequence[Servant] | None = None
     """Processes that worked for the SUT outside its tree, from the first packet until the drain."""
     throttled_s: float | None = None
-    """Not let run for want of a CPU quota, from the first packet until the drain; all CPUs."""
+    """Time for which it was not let run for want of a CPU quota, from the first packet until the
+    drain; all CPUs."""
     steal_ratio: float | None = None
     """Stolen part of the CPUs that the SUT may use or of the sender's: the larger, while the load
     was offered."""
@@ -201,11 +202,12 @@ class Trial:
     index: int
     folder: TrialFolder
     watch: Callable[[str], None]
-    """Called with each step's name as it begins; the progress display and the tests listen."""
+    """Listener to each step's name as it begins: the progress display and the tests."""
     tell: Tell
     seen: Measured = field(default_factory=Measured)
     asks_tsc: bool = False
-    """Once per setup: what reading a clock, cpuid and a system call cost in its place."""
+    """The trial asks, once per setup, what reading a clock, cpuid and a system call cost in its
+    place."""
     reached: str = ""
     """The step under way, or the last."""
     _began: float = 0.0

@@ -48,7 +48,7 @@ LOW_PPS = 5_000.0
 LIVE_S = 20.0
 """A longer trace is sent faster, within `LOW_PPS`."""
 LONGEST_LIVE_S = 180.0
-"""Beyond it the SUT's own reading has to do."""
+"""Longest time of a live baseline; beyond it the SUT's own reading has to do."""
 REPLICATE_TIMEOUT_S = 600.0
 LONGEST_KEPT = 512 << 20
 
@@ -118,7 +118,7 @@ class Baselines:
         return replace(found, why="; ".join(filter(None, (*why, found.why))))
 
     def _of_replicas(self, cell: Cell, load: Table, offline: FoundDetections) -> Baseline:
-        """The SUT's own reading of so many replicas, without the rules in which its reading of one
+        """The SUT's own reading of all the replicas, without the rules in which its reading of one
         differs from trials of it."""
         one = self.of(cell, {**load, "multiplier": 1}, lambda _: None)
         if one is None or one.offline is None or not one.live:

@@ -1,4 +1,4 @@
-"""Who else has this host: programs that are no part of a trial, the hypervisor, a CPU quota.
+"""Others on this host: programs that are no part of a trial, the hypervisor, a CPU quota.
 
 A trial is judged by what it measured; this says why so many of them measure nothing, while there is
 still a budget to save.
@@ -38,7 +38,7 @@ NAMED_CPUS = 0.05
 """Programs below this part of a CPU are not named."""
 MOST_PROGRAMS = 3
 LEAST_TRIALS = 2
-"""So many disturbed trials, and at least half of all, are no accident."""
+"""Number of disturbed trials that are no accident, if they are at least half of all."""
 WHY_VOID = frozenset({Reason.SENDER_LATE, Reason.SENDER_BURST, Reason.CPU_STOLEN})
 
 
@@ -50,7 +50,7 @@ class _Process:
     kernel: bool
     own_ticks: int
     ticks: int
-    """Its own, and those of children that it has waited for."""
+    """CPU time of the process, and of the children that it has waited for."""
 
 
 class Others:
@@ -260,7 +260,7 @@ that does not move for longer stands still."""
 
 
 class SteppedRate:
-    """Per second, over the time between changes and not between looks."""
+    """Rate per second over the time between changes, and not between looks."""
 
     def __init__(self) -> None:
         self._changes: deque[tuple[float, int]] = deque()
@@ -337,7 +337,8 @@ class Feed:
         self._say("drained", at_ns, offered.sent_packets, counters)
 
     def losses(self, *, begin_ns: int, end_ns: int) -> tuple[Losses, ...] | None:
-        """When packets were lost, from all readings; the one at rest has been taken."""
+        """Intervals in which packets were lost, from all readings; the one at rest has been
+        taken."""
         return losses(self._drops, begin_ns=begin_ns, end_ns=end_ns)
 
     def _say(

@@ -36,13 +36,13 @@ class Cell:
     load: Table
     limits: Limits
     instances: int = 1
-    """setup.instances: so many of the SUT share the packets."""
+    """Number of the SUT's instances that share the packets (setup.instances)."""
     splitter: Splitter = field(default_factory=Splitter)
     """The way in which several instances, or several `ports`, share the packets."""
     receiving: Receiving = field(default_factory=Receiving)
     """Settings of the ports that the lab makes."""
     ports: int = 1
-    """sut.ports: so many of the receiver's share the packets."""
+    """Number of the receiver's ports that share the packets (sut.ports)."""
     profile: bool = False
     """measure.profile."""
     tune: Table = field(default_factory=dict)
@@ -146,13 +146,14 @@ def _must_have_replicas(cell: Cell, searched: Search | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parting:
-    """One for all cells of a run: a SUT with fewer CPUs at one load than at another is another."""
+    """Parting of the CPUs, one for all cells of a run: a SUT with fewer CPUs at one load than at
+    another is another."""
 
     generator: tuple[int, ...]
     sut: tuple[int, ...]
 
     def generator_cpus(self, senders: int) -> int | str:
-        """`load.cpu` of a generator of so many senders."""
+        """`load.cpu` of a generator with this number of senders."""
         first = self.generator[:senders]
         return first[0] if len(first) == 1 else format_cpus(first)
 
@@ -202,14 +203,15 @@ def may_spin(
 
 
 def sender_problems(load: Mapping[str, Any], in_common: AbstractSet[int]) -> Sequence[str]:
-    """With none `in_common` they are another machine's CPUs, and the sender's node says it."""
+    """Problems of `load.cpu`. CPUs of another machine have none `in_common`: the sender's node says
+    what is wrong with them."""
     if not in_common or (sender := _pinned(load.get("cpu"))) is None:
         return []
     return missing_cpus("load.cpu", format_cpus(sender), in_common, "this host has no")
 
 
 def core_of(cpu: int) -> frozenset[int]:
-    """It and its hardware threads; empty if this host does not say."""
+    """The CPU and its hardware threads; empty if this host does not say."""
     listed = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
     with suppress(OSError, ValueError):
         return frozenset(parse_cpus(listed.read_text().strip()))
@@ -225,7 +227,7 @@ def _pinned(cpus: object) -> frozenset[int] | None:
 
 LONGEST_LOAD_S = 24 * 3600.0
 LONGEST_GAP_S = 3600.0
-"""Beyond these a wrong timestamp is likelier than a wish, so `run` asks for --yes."""
+"""Lengths beyond which a wrong timestamp is likelier than a wish, so `run` asks for --yes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,11 +246,11 @@ class OfferLength:
     window: LoadWindow | None = None
     """None if the load names none."""
     effective_flows: float | None = None
-    """So many flows of one size would be spread alike; None = not known."""
+    """Flows of one size that would be spread alike; None = not known."""
 
     @property
     def ends_early(self) -> bool:
-        """Before the trace, or its window, does."""
+        """The load ends before the trace, or its window, does."""
         if self.planned is None or self.trace_packets is None:
             return False
         return self.planned.window_packets < self.trace_packets
@@ -334,8 +336,8 @@ def _longest_gap(facts: TraceFacts) -> tuple[Path, int, int]:
 
 
 def _gap_around_window(load: LoadGenerator) -> str:
-    """In words, if most of the time of a capture that a window is cut from is one long gap: the
-    window may be on its wrong side."""
+    """Words if most of the time of a capture that a window is cut from is one long gap; the window
+    may be on the wrong side of the gap."""
     facts = next(traces_of([load]), None)
     if facts is None or facts.source is None or facts.captured is None:
         return ""

@@ -52,7 +52,7 @@ class MeasuredTrial:
     asked: TrialInput
     record: TrialRecord
     details: Json
-    """For trial.json."""
+    """Content of trial.json."""
 
 
 class Crew(Protocol):
@@ -73,7 +73,7 @@ class Here:
     ) -> None:
         self._pair, self._writer, self._progress = pair, writer, progress
         self._host = host
-        """Its name, if the run began on another."""
+        """Name of the host, if the run began on another."""
         self._next: tuple[TrialInput, bool] | None = None
 
     def begin(self, trials: TrialSource, done: Sequence[TrialRecord]) -> bool:
@@ -188,7 +188,8 @@ def run_experiment(
 
 @contextmanager
 def storage_of(lab: LabSource) -> Iterator[Storage | None]:
-    """For a run, if its lab has one. NotReady, before anything is touched, if it is not reached."""
+    """Storage for a run, if its lab has one. NotReady, before anything is touched, if it is not
+    reached."""
     found = plugins.build_lab(lab).storage()
     with found or nullcontext():
         yield found
@@ -214,7 +215,8 @@ def keep_run(
     progress: Progress,
     notes: Sequence[str] = (),
 ) -> RunOutcome:
-    """Until the controller has nothing to add. Whoever measures, this process alone writes."""
+    """Measures until the controller has nothing to add. Whoever measures, this process alone
+    writes."""
     done = to_go_on_with(writer, plan.trials.heeds_void)
     progress.plan_started(plan, directory=writer.path, earlier=tuple(done))
     noted = [*notes, *plan.notes(), *writer.notes()]

@@ -149,7 +149,7 @@ def observe(
 
 
 def moved(places: Places, then: Reading) -> Sequence[Problem]:
-    """If packets came after the drain."""
+    """A problem if packets came after the drain."""
     now = counters_at(places.nic_host, places.nics)
     moving = [nic.name for nic in places.nics if rise(then.nic, now, nic.name, "rx_packets")]
     if not moving:
@@ -271,7 +271,7 @@ class Throttling:
         return sum(rises) / 1e9 if rises else None
 
     def _read(self) -> Mapping[str, int]:
-        """Each group once, however many of the SUT's processes are in it."""
+        """Throttled time of each group once, however many of the SUT's processes are in it."""
         seen = usage(self._processes).values()
         return {file: ns for one in seen for file, ns in one["throttled_ns"].items()}
 
@@ -328,8 +328,8 @@ def running(
 
 
 def peaks(trace: TraceFacts, offered: OfferedLoad) -> Sequence[tuple[int, int]]:
-    """(ns, packets): sent within so short a time where the trace is densest. Of one replica, as
-    others need not peak with it; no faster than the sender lets packets leave."""
+    """Pairs (ns, packets): packets sent within the time where the trace is densest. Of one replica,
+    as others need not peak with it; no faster than the sender lets packets leave."""
     if trace.peak_demand is None:
         return ()
     fastest = inf if offered.shaped_pps is None else offered.shaped_pps
@@ -463,7 +463,7 @@ def _of_instance(name: str) -> str:
 
 
 OFFER_GRACE_S = 60.0
-"""Beyond the intended duration: a sender that is later than this is ended."""
+"""Time beyond the intended duration after which a late sender is ended."""
 
 
 class Offering:
@@ -526,8 +526,8 @@ class Offering:
         used.servants, used.throttled_s = self._servants.used(), self._throttling.look()
 
     def look_back(self, sut: Sut, load: LoadGenerator) -> None:
-        """When packets were lost, how the SUT ran, and what others took of its CPUs and of the
-        sender's."""
+        """Finds out when packets were lost, how the SUT ran, and what others took of its CPUs and
+        of the sender's."""
         seen, folder, link = self._trial.seen, self._trial.folder, self._places.link
         counted, used, cpus = seen.packets, seen.resources, self._cpus
         assert seen.offered is not None and used.usage is not None

@@ -67,7 +67,7 @@ MOST_QUEUES = 64
 
 class SharedSetup(Options):
     instances: Annotated[int, Field(ge=1, le=MOST_INSTANCES)] = 1
-    """So many of the SUT share the packets."""
+    """Number of the SUT's instances that share the packets."""
     splitter: Literal["nft", "copy", "trace", "bridge"] = "nft"
     """The way in which several instances, or the ports of `sut.ports`, share the packets."""
     bridge_netfilter: YesNo = True
@@ -80,7 +80,7 @@ class SharedSetup(Options):
 
 
 def shared_setup(setup: dict[str, Any]) -> SharedSetup:
-    """Taken out of the table, of which the rest is its kind's."""
+    """Takes the shared options out of the table; the rest is its kind's."""
     given = {name: setup.pop(name) for name in SharedSetup.model_fields if name in setup}
     return check(SharedSetup, given, table="setup", base=Path())
 
@@ -95,9 +95,9 @@ or in a guest or container; of a fixed load, on the host; the same with the sink
 class Plan:
     seed: int
     cells: tuple[Cell, ...]
-    """In the order of the matrix."""
+    """Cells in the order of the matrix."""
     repetitions: int
-    """Repetitions of each cell; at most so many, if there is a rule."""
+    """Repetitions of each cell; the most, if there is a rule."""
     controller: Controller
     """A new one, which has seen no trial."""
     told: TrialSource | None = None
@@ -127,11 +127,11 @@ class Plan:
     budget: str = ""
     """The forecast and the soaks of a search, in words; empty if nothing is searched."""
     looped: str = ""
-    """In words, if a search sends its window several times; empty if it does not."""
+    """Words if a search sends its window several times; empty if it does not."""
     rule: Repetitions | None = None
-    """When a cell has been repeated often enough."""
+    """Rule by which a cell has been repeated often enough."""
     looks: LookPlan | None = None
-    """With a rule: how often a cell may be looked at."""
+    """Looks that the rule may take at a cell; None without a rule."""
     parted_senders: tuple[int, ...] = ()
     """Senders of each cell that names no CPUs; 0 for any other cell, which is left as it is."""
     parting: Parting | None = None
@@ -157,7 +157,7 @@ class Plan:
         return self.told or self.controller
 
     def as_parted(self, asked: TrialInput) -> TrialInput:
-        """Its controller knows of no CPUs."""
+        """The trial with the sender's CPU, which its controller does not know."""
         cell = self.cell(asked.cell)
         if not cell.limits.cpus_left:
             return asked
@@ -171,7 +171,8 @@ class Plan:
         return self.cell(asked.cell).setup not in (self.cell(record.cell).setup for record in done)
 
     def to_json(self) -> dict[str, Any]:
-        """For `nodrop plan --json`: what is known, each trial with the tables of its cell."""
+        """Content of `nodrop plan --json`: what is known, each trial with the tables of its
+        cell."""
         found = asdict(self)
         del found["controller"], found["told"], found["looks"], found["parted_senders"]
         found["rule"] = None if self.rule is None else self.rule.model_dump()
@@ -187,7 +188,7 @@ class Plan:
         return found
 
     def too_short(self) -> str:
-        """In words, if a load that is not lost could not be called carried; empty if none is."""
+        """Words if a load that is not lost could not be called carried; empty if none is."""
         short = [length for length in self.lengths if length.too_short]
         if not short:
             return ""
@@ -200,7 +201,7 @@ class Plan:
         )
 
     def windows(self) -> str:
-        """In words, if trials end before their trace does; empty if none does."""
+        """Words if trials end before their trace does; empty if none does."""
         cut = [length for length in self.lengths if length.ends_early]
         if not cut:
             return ""
@@ -225,7 +226,8 @@ class Plan:
         )
 
     def sent_windows(self) -> Iterator[str]:
-        """In words: which stretch of its trace a load sends, and what of it an IDS may skip."""
+        """Words about the stretch of its trace that a load sends, and what of it an IDS may
+        skip."""
         found = {one.window.span: one.window for one in self.lengths if one.window is not None}
         for window in found.values():
             cells = [one for one in self.lengths if one.window and one.window.span == window.span]
@@ -235,8 +237,7 @@ class Plan:
                 yield f"{self._in(len(cells))}{window.begun_warning}"
 
     def coarse(self) -> str:
-        """In words, if a search by replicas cannot take steps as fine as it is asked to; else
-        empty."""
+        """Words if a search by replicas cannot take steps as fine as it is asked to; else empty."""
         known = [n for one in self.lengths if (n := one.effective_flows) is not None]
         few = [flows for flows in known if flows < FEW_FLOWS]
         if not few or self.searched_by != "multiplier":
@@ -249,7 +250,7 @@ class Plan:
         )
 
     def shared_cpus(self) -> str:
-        """In words, if the generator and the SUT of a cell may take turns on a CPU; else empty."""
+        """Words if the generator and the SUT of a cell may take turns on a CPU; else empty."""
         sharing = [
             cell for cell in self.cells if may_share(cell.load, cell.sut_cpus, cell.limits.cpus)
         ]
@@ -261,7 +262,8 @@ class Plan:
         )
 
     def parted(self) -> str:
-        """In words, if generator and SUT were given CPUs that the experiment does not name."""
+        """Words if generator and SUT were given CPUs that the experiment does not name; else
+        empty."""
         if self.parting is None:
             return ""
         cells = sum(cell.limits.cpus_left for cell in self.cells)
@@ -272,7 +274,7 @@ class Plan:
         )
 
     def _in(self, cells: int) -> str:
-        """So many of the cells, if there are several."""
+        """Words for a number of the cells; empty if there is only one cell."""
         return f"in {cells} of {len(self.cells)} cells " if len(self.cells) > 1 else ""
 
     @property
@@ -430,7 +432,7 @@ def _decides(
 
 
 def _asked(cell: Cell, searched: LoadGenerator | None) -> AskedCell:
-    """Only a search asks what the trace holds."""
+    """The cell as a controller sees it; only a search asks what the trace holds."""
     facts = next(traces_of([searched]), None) if searched else None
     return AskedCell(
         factors=cell.factors,
@@ -524,7 +526,8 @@ def _changed(loads: Sequence[LoadGenerator]) -> tuple[str, ...]:
 
 
 def _wrong_checksums(loads: Sequence[LoadGenerator]) -> Iterator[str]:
-    """A warning for each trace of which so many of the packets sent are wrong."""
+    """A warning for each trace of which at least `INVALID_NAMED` of the packets sent have a wrong
+    checksum."""
     for facts in traces_of(loads):
         wrong = facts.raw["checksums"]["tcp"]["wrong"]
         if wrong >= INVALID_NAMED * facts.packets:
@@ -545,8 +548,8 @@ def _built(experiment: Experiment, build: Callable[..., Any], table: Table) -> A
 
 
 class Progress:
-    """Called from the thread that runs the trials, in this order; a call must return quickly. What
-    is to be shown, a subclass shows; this class shows nothing (-q, and tests)."""
+    """Progress of a run, told by the thread that runs the trials, in this order; a call must return
+    quickly. What is to be shown, a subclass shows; this class shows nothing (-q, and tests)."""
 
     def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
         """`earlier`: records of a resumed run, whose trials are not run again."""

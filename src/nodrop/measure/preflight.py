@@ -62,7 +62,7 @@ class PreflightFindings:
     """Faults of the question."""
 
     def ask(self, check: Callable[[], Iterable[str]]) -> bool:
-        """Whether it has found something."""
+        """Asks a check, and says whether it has found something."""
         try:
             words = [*check()]
         except BadInput as refused:
@@ -174,7 +174,8 @@ class Parts:
         return {name: self._hashes[path] for name, path in files.items()}
 
     def other_trace(self, load: Table) -> Problem | None:
-        """If its trace is not the one that the run began with. BadInput if it is gone."""
+        """A problem if the load's trace is not the one that the run began with. BadInput if it is
+        gone."""
         facts = self.load(load).trace_facts()
         now = None if facts is None else facts.sha256
         if now == self._traces.setdefault(_trace_key(load), now):
@@ -223,7 +224,7 @@ class Parts:
         }
 
     def notes(self) -> list[str]:
-        """Which bits run: another version would be another measurement."""
+        """Notes on which bits run: another version would be another measurement."""
         said = {}
         for cell in self.plan.cells:
             if (bits := self.bits(cell)) is not None:

@@ -21,7 +21,7 @@ from nodrop.protocol import SentProfile
 from nodrop.testbed.suts.api import SutCounters
 
 FULL_RATIO = 0.98
-"""A ring of which so much is in use between two looks may have lost packets in between."""
+"""Part of a ring in use at two looks from which on it may have lost packets in between."""
 UNSEEN_RATIO, UNSEEN_PACKETS = 0.02, 20
 """Arrivals that the looks at a ring may lack. Its owner's own reading of the socket's counters sets
 them back: what came since the look before is in no look."""

@@ -33,7 +33,7 @@ class Usage:
     """CPU and memory that were used between named moments of the trial. None = not measured."""
 
     sut_cpu_s: float | None
-    """From the first packet to the end of the drain."""
+    """CPU time from the first packet to the end of the drain."""
     host_cpu_ratio: float | None
     """Busy part of all CPUs while the load was offered; guest time counted once."""
     sut_rss_peak_bytes: int | None
@@ -42,17 +42,17 @@ class Usage:
     idle_s: float | None
     """Longest time within the offer in which no thread of the SUT ran at all."""
     sut_offering_cpu_s: float | None
-    """While the load was offered."""
+    """CPU time while the load was offered."""
     host_cpu_s: float | None
-    """All CPUs, while the load was offered."""
+    """CPU time of all CPUs, while the load was offered."""
     host_busy_s: float | None
     cgroup: CgroupSample | None
     """Usage of the SUT's own control group; None if it has none to itself."""
     stolen_ratios: dict[int, float] = field(default_factory=dict)
-    """By CPU: what the hypervisor gave to others of it while the load was offered."""
+    """Share of each CPU that the hypervisor gave to others while the load was offered."""
     marks_mono_ns: dict[str, int] = field(default_factory=dict)
     sampler: Mapping[str, Any] = field(default_factory=dict)
-    """Its own result (SampleResult), recorded as it is."""
+    """The sampler's own result (SampleResult), recorded as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +305,7 @@ def _thread_cpu_ns(row: SampleRow) -> dict[tuple[int, str], int]:
 
 
 def busiest_thread(rows: Sequence[SampleRow]) -> BusyThread | None:
-    """Between the first and the last row."""
+    """The busiest thread between the first and the last row."""
     if len(rows) < 2:
         return None
     before, after = _thread_cpu_ns(rows[0]), _thread_cpu_ns(rows[-1])
@@ -344,12 +344,12 @@ class OwnClock(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
     at_ns: int
-    """On our CLOCK_MONOTONIC."""
+    """Time on our CLOCK_MONOTONIC."""
     clock: ClockFix
 
 
 def fix(host: Host) -> Fix | None:
-    """None of a host that has our clock."""
+    """Fix of a host's clock; None of a host that has our clock."""
     if host.here or not isinstance(host, OwnClock):
         return None
     return Fix(clock=host.learn_clock(), at_ns=time.monotonic_ns())
@@ -365,7 +365,7 @@ def facts(host: Host, before: Fix, after: Fix) -> Json:
 
 
 def moved(host: Host, before: Fix, after: Fix) -> list[Problem]:
-    """If more than two clocks that run can drift apart."""
+    """A problem if the clocks moved apart further than two clocks that run can drift."""
     drift_ns = abs(after.clock.offset_ns - before.clock.offset_ns)
     bound_ns = before.clock.bound_ns + after.clock.bound_ns
     if drift_ns <= bound_ns + SLEW * (after.at_ns - before.at_ns):

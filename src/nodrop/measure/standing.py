@@ -95,7 +95,8 @@ def _sha256_in(image: Path, program: str) -> str | None:
 
 
 READY_TIMEOUT_S = 120.0
-"""It reads the names of the kernel and of every library, under emulation too."""
+"""Time enough for a node that reads the names of the kernel and of every library, under emulation
+too."""
 RESULT_TIMEOUT_S = 60.0
 INTERVAL_IN_GUEST_MS = 400
 """Each look into the rings and /proc takes time that an emulated guest does not have; the rings
@@ -182,7 +183,7 @@ class StandingWorld(ABC):
     """The load talks to the SUT, so that it can only be prepared once that is ready."""
 
     trial: Trial
-    """The one under way, or the last."""
+    """The trial under way, or the last."""
     each: instances.Each = ()
 
     def __init__(
@@ -441,7 +442,7 @@ def _costs(env: Env) -> Json:
 
 
 def out_of_memory(seen: Measured) -> str:
-    """In words, if the kernel killed processes of the SUT to keep its memory limit."""
+    """Words if the kernel killed processes of the SUT to keep its memory limit; else empty."""
     memory = seen.facts.get("env", {}).get("memory") or {}
     kills = memory.get("oom_kills")
     if not kills:

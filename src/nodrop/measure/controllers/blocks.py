@@ -55,11 +55,11 @@ class AskedCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """All that a controller is built from."""
+    """Facts that a controller is built from."""
 
     cells: Sequence[AskedCell]
     repetitions: int
-    """At most, if there is a rule."""
+    """Trials of each cell; the most, if there is a rule."""
     seed: int
     sut: Literal["fresh", "standing"]
     guess_s: float
@@ -67,7 +67,7 @@ class Asked:
     around_s: float = 0.0
     """Seconds of `guess_s` that a trial takes beside its load."""
     rule: Repetitions | None = None
-    """When a cell has been repeated often enough; None if so many as above are."""
+    """Rule by which a cell has been repeated often enough; None: the number above says it."""
     search: Search | None = None
     """The search for capacity; None if the experiment asks for none."""
 
@@ -80,15 +80,15 @@ class TrialInput:
     """1-based place in the order of the run; a repeated trial keeps it."""
     cell: Factors
     repetition: int
-    """1-based, within its cell."""
+    """Number within its cell, from 1."""
     load: Mapping[str, Any]
     """The [load] table to be offered: the cell's own, or what a search makes of it."""
     new_world: bool = True
-    """Its SUT and its ports are new, even if those of its cell stand."""
+    """SUT and ports are new, even if those of the cell stand."""
     searched: Searched | None = None
     """The trial's part in a search; its record is known again by it."""
     reset_s: float | None = None
-    """The receiver has booted for it, which took so long (remote/client.py)."""
+    """Seconds that the receiver took to boot for the trial (remote/client.py)."""
 
     @property
     def run_name(self) -> str:
@@ -111,7 +111,7 @@ May = Callable[[TrialInput], bool]
 
 
 def any_trial(_trial: TrialInput) -> bool:
-    """Where trials are measured one by one, in one place."""
+    """Any trial may begin: they are measured one by one, in one place."""
     return True
 
 
@@ -189,13 +189,13 @@ Measured = Mapping[str, Mapping[int, TrialRecord]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """In the order of a run in which no cell ends early."""
+    """A trial's place in a run in which no cell ends early."""
 
     trial: TrialInput
     cell: str
     share: range
     block: int
-    """0-based."""
+    """Number of the block, from 0."""
 
 
 class Blocks:
@@ -261,7 +261,8 @@ class Blocks:
         return settled(others, self._asked.rule, self._asked.sut)
 
     def _certain(self, places: Sequence[_Place]) -> Sequence[_Place]:
-        """Whatever is seen: the blocks before the first look, and what is next."""
+        """Places that are certain, whatever is seen: the blocks before the first look, and what is
+        next."""
         if self._asked.rule is None:
             return places
         first: dict[str, int] = {}
@@ -317,7 +318,7 @@ LOOKS = (12, 20, 32, 50)
 the error that is left, so there are few."""
 
 MORE_VOID = 2
-"""By so many at most a cell's void trials outnumber its others, if other cells wait for it."""
+"""Most void trials of a cell beyond its others, as long as other cells wait for it."""
 
 Told = Callable[[Sequence[TrialRecord], int], bool]
 """Do these records tell, at the look of this number?"""

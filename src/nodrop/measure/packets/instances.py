@@ -193,7 +193,7 @@ def _of_each(each: Each, asked: Callable[[RunningSut], T]) -> list[T]:
 
 
 def _the_last(each: Sequence[Drained]) -> Drained:
-    """At rest when the last of them is."""
+    """Rest of all instances: they rest when the last of them does."""
     busy = [one.busy_mono_ns for one in each if one.busy_mono_ns is not None]
     return Drained(
         rested_mono_ns=max(one.rested_mono_ns for one in each),
@@ -268,7 +268,7 @@ class Places:
         if parts is not None and ports:
             self.ports = parts.nics
         self.link = link if parts is None else _led(link, parts)
-        """With the addresses that a sender has to write into its frames."""
+        """The link with the addresses that a sender has to write into its frames."""
 
     @property
     def instances(self) -> Sequence[Env]:
@@ -286,7 +286,7 @@ class Places:
 
     @property
     def nic_host(self) -> Host:
-        """Where they are, or would be if a driver of the kernel had them."""
+        """The host of the NICs, or of the link if no driver of the kernel has them."""
         return next((nic.host for nic in self.nics), self.link.rx.host)
 
     @property
@@ -303,8 +303,8 @@ class Places:
 
     @property
     def copies(self) -> bool:
-        """Each of several gets all packets: what the kernel puts together of copies, no trace
-        says."""
+        """Each of several instances gets all packets. No trace says what the kernel puts together
+        of copies."""
         return isinstance(self.split, CopySplit)
 
     @property
@@ -480,7 +480,7 @@ _NOT_READ = Readings(before=cast(Counters, {}), after=cast(Counters, {}))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One's own part of the books, where several share the packets."""
+    """An instance's own part of the books, where several share the packets."""
 
     received_packets: int | None
     captured_packets: int | None

@@ -84,7 +84,7 @@ class Readings:
         return int(self.after["snmp"][name]) - int(self.before["snmp"][name])
 
     def softnet(self, column: Literal["processed", "dropped", "time_squeeze"]) -> int:
-        """Summed over the CPUs; the whole machine's, not one namespace's."""
+        """A column summed over the CPUs; the whole machine's, not one namespace's."""
 
         def total(rows: Sequence[SoftnetRow]) -> int:
             return sum(row[column] for row in rows)
@@ -95,7 +95,7 @@ class Readings:
         return {self.state(port, "kind")[1] for port in ports}
 
     def ethtool(self, port: str, ending: str) -> int:
-        """Summed over the queues: veth names them rx_queue_0_xdp_drops and so on."""
+        """A counter summed over the queues: veth names them rx_queue_0_xdp_drops and so on."""
 
         def total(names: Mapping[str, int]) -> int:
             return sum(value for name, value in names.items() if name.endswith(ending))
@@ -104,7 +104,7 @@ class Readings:
         return after - total(self.before["links"][port].get("ethtool") or {})
 
     def said_by_drivers(self, ports: Sequence[str]) -> list[str]:
-        """In words, what their drivers count of packets that they or the NICs threw away."""
+        """Words about what the ports' drivers count of packets that they or the NICs threw away."""
         found = []
         for port in ports:
             of = f" of {port}" if len(ports) > 1 else ""
@@ -112,7 +112,7 @@ class Readings:
         return found
 
     def lost_beyond(self, ports: Sequence[str]) -> int:
-        """By their drivers' own counters, beside rx_missed_errors."""
+        """Packets lost by the drivers' own counters, beside rx_missed_errors."""
         return sum(
             beyond(*self._of_driver(port), self.link([port], "rx_missed_errors")) for port in ports
         )
@@ -213,7 +213,7 @@ def refused(ends: Ends, packets: int, *, name: str, counter: str) -> Account:
 
 
 def too_small_mtu(ends: Ends) -> str:
-    """In words, if a receiving port takes no frames as long as those that were sent."""
+    """Words if a receiving port takes no frames as long as those that were sent; else empty."""
     return "; ".join(filter(None, (_too_small_mtu(ends, tx, rx) for tx, rx in ends.cables)))
 
 
@@ -230,7 +230,7 @@ def _too_small_mtu(ends: Ends, tx_port: str, rx_port: str) -> str:
 
 
 def carrier_changes(ends: Ends) -> str:
-    """In words, if the carrier of any port came or went during the trial."""
+    """Words if the carrier of any port came or went during the trial; else empty."""
     found = []
     for readings, ports in ((ends.tx, ends.tx_ports), (ends.rx, ends.rx_ports)):
         for port in ports:

@@ -31,7 +31,7 @@ class Reassembled:
     requests: int
     done: int
     again: int
-    """Taken out by the receiver's own stack, in the same counters."""
+    """Packets taken out by the receiver's own stack, in the same counters."""
     refused: int
     """Times it gave up that neither time, overlaps nor the trace's own faults explain: no memory,
     or too many other fragments of the source in between."""
@@ -48,7 +48,8 @@ class Reassembled:
 
     @property
     def full(self) -> bool:
-        """Above its limit of memory at the end: it refuses all until datagrams time out."""
+        """The memory was above its limit at the end: reassembly refuses all until datagrams time
+        out."""
         held, limit = self.memory.get("memory_bytes"), self.memory.get("high_thresh_bytes")
         return held is not None and limit is not None and held > limit
 
@@ -109,7 +110,7 @@ def accounts(
 
 
 def look_at(found: Reassembled) -> str:
-    """Beside a residual: reassembly that made less than it should and counted no failure."""
+    """Words beside a residual, if reassembly made less than it should and counted no failure."""
     trace = found.trace
     if trace is None or not _went_in_whole(found, trace):
         return ""
@@ -123,7 +124,7 @@ def look_at(found: Reassembled) -> str:
 
 
 def _went_in_whole(found: Reassembled, trace: Fragments) -> bool:
-    """Nothing else was counted, and no fragment was lost on the way in."""
+    """No fragment was lost on the way in, and nothing else was counted."""
     return not found.again and found.requests == trace.offered_packets
 
 
@@ -197,9 +198,10 @@ def _lost(found: Reassembled, packets: int, what: str, sut: Knobs) -> Account:
 
 
 def _by_the_trace_alone(found: Reassembled, missing_packets: int | None) -> bool:
-    """If the receiver filters packets (a firewall drops what its stack was to deliver, conntrack
-    reassembles before routing), its part cannot be read. Then the trace's own count is used, if it
-    is exactly what is missing, and no more than the kernel says was taken out in all."""
+    """The trace's own count of what reassembly took out is used. The receiver's part cannot be read
+    if it filters packets: a firewall drops what its stack was to deliver, conntrack reassembles
+    before routing. The trace counts if it is exactly what is missing, and no more than the kernel
+    says was taken out in all."""
     if found.trace is None or missing_packets is None or missing_packets == found.ahead:
         return False
     return found.trace.missing_packets == missing_packets <= found.requests - found.done
@@ -228,7 +230,7 @@ def _some(*found: Account) -> list[Account]:
 # is known of each of its frames, so bytes are exact if all came, and bounded if some did not.
 TAG_BYTES = 4
 SHORTEST_ON_A_WIRE_BYTES = 64
-"""With the tag that may have been taken off; without the check sequence 60."""
+"""Length with a VLAN tag, which may have been taken off; without the check sequence it is 60."""
 MOST_FAULTS = 3
 """Kinds of broken packets that are named."""
 
@@ -241,13 +243,14 @@ class Room:
     knob: str
     """The setting's name, as the SUT has it; empty if there is none."""
     beside_bytes: int = 0
-    """Its value is longer than the frame by so many bytes …"""
+    """Bytes by which the setting's value is longer than the frame …"""
     multiple_bytes: int = 1
     """… and a multiple of this."""
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Room | None:
-        """By what a running SUT says of itself: `frame_room`, with the names of these fields."""
+        """Room by what a running SUT says of itself: `frame_room`, with the names of these
+        fields."""
         said = facts.get("frame_room")
         return None if said is None else cls(**said)
 
@@ -263,11 +266,11 @@ class FrameFacts:
     at_tap: AtTap
     sut: SutCounters
     arrived_packets: int
-    """At the last port ahead of the sockets, without those that no socket can be handed."""
+    """Packets at the last port ahead of the sockets, without those that no socket can be handed."""
     room: Room | None
     """None = not known, or of no matter to the SUT."""
     on_veth: bool
-    """Other ports pad short frames."""
+    """The port is a veth; other ports pad short frames."""
 
     def accounts(self, found: Iterable[Account]) -> list[Account]:
         """`found` with the bytes that are known of them, and those of bytes alone."""

@@ -84,7 +84,7 @@ class TransactionsWorld(StandingWorld):
         self._throttling: Throttling
         self._servants: Servants
         self._span_ns = 0, 0
-        """While the load was offered."""
+        """Begin and end of the time in which the load was offered."""
 
     def prepare(self, load: Table, stack: ExitStack) -> None:
         if not self._has_addresses:
@@ -157,7 +157,7 @@ class TransactionsWorld(StandingWorld):
         used.servants, used.throttled_s = self._servants.used(), self._throttling.look()
 
     def _read_after(self) -> None:
-        """Nothing else is read: no counter of the way says what became of a transaction."""
+        """Reads nothing: no counter of the way says what became of a transaction."""
 
     def _keep(self, each: Sequence[SutCounters]) -> None:
         assert self.trial.seen.answers is not None
