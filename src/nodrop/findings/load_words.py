@@ -17,7 +17,7 @@ from nodrop.config.search import Of
 from nodrop.ledger.verdict import percent
 
 ERROR = 0.05
-"""For all pairs of loads that are looked at together."""
+"""Probability of an error for all pairs of loads that are looked at together."""
 APART_RATIO = 0.001
 """Losses that differ by less say nothing worth a finding, however sure the difference is; and loads
 that differ by a smaller part are one load."""
@@ -42,7 +42,7 @@ class LoadResult:
 
     @property
     def bad(self) -> int:
-        """Lost packets, or failed."""
+        """Number of trials that lost packets, or failed."""
         return sum(1 for loss in self.losses if loss) + self.failed
 
 
@@ -55,7 +55,7 @@ class Contradiction:
     much."""
     sure: bool
     by_amount: bool = False
-    """All lost: each trial of the lower load more than each of the higher one."""
+    """All trials lost: each trial of the lower load more than each of the higher one."""
 
 
 def pairs(ladders: Sequence[Sequence[LoadResult]]) -> int:
@@ -108,7 +108,8 @@ def _of_one_scale(lower: Mapping[str, float], higher: Mapping[str, float]) -> bo
 
 
 def _at_least(hits: int, n: int, other_hits: int, other_n: int) -> float:
-    """Fisher's exact test, one-sided: so many of all hits, or more, fall to the first by chance."""
+    """Fisher's exact test, one-sided: the probability that at least `hits` of all hits fall to the
+    first by chance."""
     every = hits + other_hits
     ways = sum(
         math.comb(n, k) * math.comb(other_n, every - k) for k in range(hits, min(n, every) + 1)

@@ -17,7 +17,7 @@ MOST_EVIDENCE = 12
 
 
 def in_words(evidence: Iterable[str]) -> str:
-    """One after the other, and how many more there are."""
+    """The pieces of evidence one after the other, and how many more there are."""
     every = list(evidence)
     more = len(every) - MOST_EVIDENCE
     return "; ".join(every[:MOST_EVIDENCE]) + (f"; and {more} more" if more > 0 else "")
@@ -56,7 +56,7 @@ class RunObservation:
 
     run: str
     cell: str
-    """In words that name it."""
+    """Name of the cell, in words."""
     group: str
     """The cell but for its load: cells of one group are one curve over load."""
     load: float | None = None
@@ -64,7 +64,7 @@ class RunObservation:
     curve: str = ""
     """The cell but for whatever makes its load larger; empty if that is the group."""
     rates: tuple[float, ...] = ()
-    """The settings that make it larger."""
+    """Settings that make the load larger."""
     scales: tuple[str, ...] = ()
     """Factors whose settings `rates` holds, such as `load.pps`."""
     searched: bool = False
@@ -94,7 +94,7 @@ class RunObservation:
     cpus: float | None = None
     """CPUs of the receiving host."""
     not_as_asked: tuple[str, ...] = ()
-    """In words: the settings with which the SUT ran though others were asked for."""
+    """Settings with which the SUT ran though others were asked for, in words."""
     port_packets: Mapping[str, int] = field(default_factory=dict)
     """Packets that came in at each port of a SUT that captures on several."""
     repeats_flows: bool = False
@@ -108,7 +108,7 @@ class RunObservation:
     threads_at_first_packet: float | None = None
     threads_final: float | None = None
     explained_packets: float = 0
-    """Taken out on the way by something known: merged by defragmentation."""
+    """Packets taken out on the way by something known: merged by defragmentation."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """Channel → checkpoints this run has in it; a missing channel is not in it."""
 
@@ -132,7 +132,7 @@ class SpreadClaim:
     label: str
     printed: float
     over_time: float
-    """Within one median run, over its checkpoints."""
+    """Spread within one median run, over its checkpoints."""
     between_runs: float
 
 
@@ -145,7 +145,7 @@ RATES = ("load.multiplier", "load.speed", "load.pps", "load.top_speed")
 
 
 def rates_of(cell: Mapping[str, Any]) -> tuple[float, ...]:
-    """It sorts loads by what was asked for, whatever was then offered."""
+    """Key that sorts loads by what was asked for, whatever was then offered."""
     found = [cell[factor] for factor in RATES if factor in cell]
     return tuple(float(v) if isinstance(v, int | float) else 0.0 for v in found)
 
@@ -313,7 +313,7 @@ def start_up_race(cells: Cells) -> Iterator[Finding]:
 
 
 def _was_whole(run: RunObservation) -> bool:
-    """It listened with all it has before the first packet came."""
+    """The SUT listened with all its threads before the first packet came."""
     threads = run.threads_at_first_packet
     return run.ready_proved or (threads is not None and threads == run.threads_final)
 

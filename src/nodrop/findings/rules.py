@@ -213,7 +213,7 @@ def _apart(a: float, b: float) -> bool:
 
 
 def sut_failed(cells: Cells) -> Iterator[Finding]:
-    """It died, hung or was killed: that is a result, and not one of the trials that count."""
+    """A finding if the SUT died, hung or was killed: a result, and no trial that counts."""
     evidence: dict[str, str] = {}
     for cell, runs in cells.items():
         failed = sum(run.outcome == "failed" for run in runs)
@@ -298,8 +298,9 @@ def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
 def _rising(
     found: Sequence[tuple[Sequence[RunObservation], LoadResult]],
 ) -> Iterator[LoadResult]:
-    """By what was offered in packets/s. If that is not known of all: by the one setting that makes
-    the load larger, if there is one; else they are not compared."""
+    """Results sorted by the packets/s that were offered. If that is not known of all, they are
+    sorted by the one setting that makes the load larger, if there is one; else they are not
+    compared."""
     offered = [result.pps for _, result in found]
     scales = {runs[0].scales for runs, _ in found}
     if None not in offered:

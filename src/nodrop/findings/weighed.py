@@ -24,10 +24,10 @@ which is half of this unless the experiment says otherwise."""
 
 
 class Lack(StrEnum):
-    """Why it cannot be told."""
+    """Reasons why no difference can be told."""
 
     NOTHING = "nothing"
-    """One of the two has no load that was carried and none that was not."""
+    """A cell has no load that was carried and none that was not."""
     NO_END = "no end"
     """A search ended before it found a load that is too much."""
     ROUNDS = "rounds"
@@ -67,7 +67,7 @@ class Weighed:
     """Bounds by the median rounds, with the confidence of the family; open on both sides if there
     is no such interval."""
     within: RatioSpan
-    """By the bounds within the searches of the two median rounds: what was seen, no more."""
+    """Bounds within the searches of the two median rounds: what was seen, no more."""
     lack: Lack | None
     """Reason for the verdict "cannot tell"; None with any other verdict."""
     advice: Advice | None

@@ -42,7 +42,7 @@ class NamedFunctions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """The outermost caller first."""
+    """Functions on a stack, the outermost caller first."""
 
     frames: tuple[NamedFunctions, ...]
     group: str
@@ -65,7 +65,7 @@ class RoleProfile:
     hardware: Mapping[str, int]
     """`cycles`, `instructions`, `cache_misses`: those that were counted in all its threads."""
     uncounted_ns: int
-    """On a CPU while one of those had no counter, and was reckoned."""
+    """Time on a CPU while one of those had no counter, and was reckoned."""
 
     def hardware_rates(self) -> dict[str, float]:
         """`ipc` (instructions per cycle) and `misses` (of the last cache, per 1,000 instructions):
@@ -215,7 +215,7 @@ def group_of(frames: Sequence[NamedFunctions]) -> str:
 
 @cache
 def groups() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """function_groups.toml."""
+    """Groups and their patterns, of function_groups.toml."""
     text = files("nodrop.findings").joinpath("function_groups.toml").read_text("utf-8")
     return tuple((g["name"], tuple(g["functions"])) for g in tomllib.loads(text)["group"])
 
@@ -242,12 +242,12 @@ class Profiled:
 
     label: str
     trials: tuple[tuple[Hashable, TrialProfile], ...]
-    """With the start of the SUT."""
+    """Profiles, each with the start of the SUT."""
     records: tuple[TrialRecord, ...] = ()
     """Records of the trials, in their order."""
 
     def roles(self) -> list[str]:
-        """The one with most samples first."""
+        """Roles, the one with most samples first."""
         total: dict[str, int] = {}
         for _, trial in self.trials:
             for role, found in trial.roles.items():
@@ -413,7 +413,7 @@ GREY, MORE, LESS = 6, 1, 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WidthBy:
-    """By what the widths are."""
+    """The measure of a flame graph's widths."""
 
     of: str
     """Words for the whole."""
@@ -434,7 +434,7 @@ class _Frame:
     groups: dict[str, int] = field(default_factory=dict)
     callees: dict[str, _Frame] = field(default_factory=dict)
     before: int = 0
-    """In the cell that this one is held against."""
+    """Weight in the cell that this one is held against."""
 
     @property
     def group(self) -> str:
@@ -549,7 +549,7 @@ class _Flame:
 
 
 class _Difference(_Flame):
-    """Only shifts are coloured that are more than so many samples vary by chance."""
+    """A flame graph that colours only shifts that are more than so many samples vary by chance."""
 
     def __init__(self, root: _Frame, base: str) -> None:
         super().__init__(root, (), SAMPLES)

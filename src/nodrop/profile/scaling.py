@@ -62,7 +62,7 @@ class ThreadModelRun:
 
 
 def time_sharing(models: Sequence[ThreadModelRun]) -> str:
-    """In words, if models had more threads than CPUs; else empty."""
+    """Words if models had more threads than CPUs; else empty."""
     over = [model for model in models if model.shares_cpus]
     if not over:
         return ""
@@ -187,7 +187,7 @@ class Scaling:
 
     name: str
     steps: tuple[ScalingStep, ...]
-    """From few threads to many; the first has one."""
+    """Steps from few threads to many; the first has one thread."""
     law: Law | None
     why_no_law: str
 

@@ -44,7 +44,7 @@ NOT_ASKED = "counters of the CPU were not asked for"
 NOT_HERE = "not on this host"
 
 PerPacket = Mapping[str, float]
-"""By the names of COUNTS, those that are known."""
+"""Rates by the names of COUNTS, as far as they are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ PACKET_FIELDS: tuple[Field[_PerPacket], ...] = (
 
 
 def packets_table(cells: Sequence[Profiled]) -> Table | None:
-    """None if no trial asked for such counters."""
+    """Table of rates per packet; None if no trial asked for such counters."""
     found = (one for cell in cells for one in _per_packet(cell))
     title = "What a packet takes, by the CPU's counters"
     return _if_any(table_of("profile-packets", title, PACKET_FIELDS, found))
@@ -114,7 +114,7 @@ def _per_packet(cell: Profiled) -> Iterator[_PerPacket]:
 
 
 def per_packet(trial: TrialProfile, record: TrialRecord) -> dict[tuple[str, str, str], PerPacket]:
-    """By thread, role and whose packets: the whole SUT first, then the threads with most
+    """Rates by thread, role and whose packets: the whole SUT first, then the threads with most
     instructions. A thread without packets of its own is held against the SUT's."""
     total = record.packets.decoded_packets
     if not total:
@@ -470,7 +470,7 @@ def _flames(cells: Sequence[Profiled]) -> Iterator[Flames]:
 
 
 def _largest_groups(cells: Sequence[Profiled]) -> list[str]:
-    """By their shares of what ran and of what waited, in all cells."""
+    """Groups by their shares of what ran and of what waited, in all cells."""
     total: Counter[str] = Counter()
     for cell in cells:
         for _, trial in cell.trials:

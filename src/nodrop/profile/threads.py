@@ -93,7 +93,7 @@ def thread_loads_picture(found: Sequence[ThreadLoad]) -> Chart:
 
 
 def beyond_picture(found: Sequence[ThreadLoad]) -> str:
-    """In words, if not all threads are drawn; else empty."""
+    """Words if not all threads are drawn; else empty."""
     more = len(found) - MOST_BARS
     return f"{more} more threads stand in the table alone" if more > 0 else ""
 
@@ -154,14 +154,14 @@ class ThreadModels:
     picture: Chart
     """How the load falls on the threads."""
     beyond: str
-    """In words, if the picture has not all of them."""
+    """Words if the picture has not all of them; else empty."""
     loads: Table
     ports: Table
-    """Without rows if each model captured on one."""
+    """Ports of the models; without rows if each model captured on one."""
     scaling: ScalingSection | None
     time_sharing: str
     not_compared: tuple[str, ...]
-    """In words: models that differ from all others in more than threads."""
+    """Names of models that differ from all others in more than threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +304,7 @@ def _own_cpus(record: TrialRecord) -> int | None:
 
 
 def _shape(record: TrialRecord) -> tuple[str, int, int, int]:
-    """By what ran: run mode, threads that capture, threads that only work, ports."""
+    """Key of what ran: run mode, threads that capture, threads that only work, ports."""
     receive = len(threads_of(record, ThreadRole.RECEIVE))
     workers = len(threads_of(record, ThreadRole.WORKER))
     capture, detect = (receive, workers) if receive else (workers, 0)
@@ -483,7 +483,7 @@ PORT_FIELDS: tuple[Field[PortRow], ...] = (
 
 
 def ports_table(models: Mapping[str, StoredTrial]) -> Table:
-    """By the names of the models, each with a trial of its own."""
+    """Table of the ports by the names of the models, each with a trial of its own."""
     rows = [(name, trial, p) for name, trial in models.items() for p in trial.record.packets.ports]
     named = any(port.trace for _, _, port in rows)
     fields = [one for one in PORT_FIELDS if named or one.column.name != "trace"]

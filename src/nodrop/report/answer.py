@@ -61,7 +61,7 @@ def answer(story: Story) -> AnswerText:
 
 
 def _on_its_hosts(sentence: Sentence) -> Sentence:
-    """Other pairs measured other cells."""
+    """The sentence with the hosts that its trials ran on: other pairs measured other cells."""
     pairs = sorted({escape.plain(t.pair) for t in sentence.trials if t.valid and t.pair})
     if not pairs:
         return sentence
@@ -92,7 +92,8 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
 
 
 def _books(story: Story) -> Sentence:
-    """For an imported run, what it brings along: by design it has no books of ours."""
+    """The sentence on the books. An imported run has what it brings along: by design it has no
+    books of ours."""
     if story.answered:
         whole = tuple(t for t in story.trials if t.closed)
         evidence = {"trials": len(story.trials), "closed": len(whole)}

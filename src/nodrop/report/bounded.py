@@ -30,7 +30,7 @@ FEWEST_MARKS = 15
 
 
 def shortened(table: Table, file: str = "") -> Table:
-    """Its first rows, and where the others are."""
+    """The table with its first rows, and the file that has the others."""
     rows = tuple(table.rows)
     more = more_words(len(rows) - MOST_ROWS, f"{file or table.name}.csv")
     return replace(table, rows=rows[:MOST_ROWS], more=more)

@@ -41,7 +41,7 @@ MISSED = OUTCOMES | {
 """... of trials that are judged by their detections."""
 SERIES = ("dot", "box", "up", "diamond", "down")
 MOST_SERIES = 8
-"""Colours, dashes and shapes go round after so many; the table has every one."""
+"""Number of colours, dashes and shapes, which then go round; the table has every series."""
 MOST_BARS = 60
 ROW, BAR = 38, 14
 """Height of a named row and of its bar."""
@@ -52,7 +52,8 @@ LETTER = 6.6
 
 
 def number(value: float, digits: int = 2) -> str:
-    """At most so many decimals and no trailing zeros: small files, the same bytes everywhere."""
+    """The number with at most that many decimals and no trailing zeros: small files, the same bytes
+    everywhere."""
     text = f"{value:.{digits}f}"
     text = text.rstrip("0").rstrip(".") if digits else text
     return "0" if text in ("-0", "") else text
@@ -103,7 +104,8 @@ class Scale:
 
     @classmethod
     def over(cls, values: Iterable[float], wanted: int = 5) -> Self:
-        """From 0, or the lowest value below it, to a round value at or above the highest."""
+        """The scale from 0, or the lowest value below it, to a round value at or above the
+        highest."""
         found = [0.0, *values]
         steps = ticks(max(found), wanted, min(found))
         return cls(steps[0], steps[-1], tuple(steps))
@@ -134,7 +136,7 @@ class Mark:
     x: float
     y: float
     says: str = ""
-    """For pointer and keyboard; empty: it cannot be pointed at."""
+    """Words for pointer and keyboard; empty: it cannot be pointed at."""
     to: str = ""
 
 
@@ -160,8 +162,8 @@ class Plot:
         return f"{number(100 - self.y.at(y) * 100)}%"
 
     def _d(self, points: Iterable[Point], *, close: bool = False) -> str:
-        """In whole thousandths, each point after the first relative to the one before; points on a
-        straight horizontal line are left out."""
+        """Path through the points in whole thousandths, each point relative to the one before;
+        points on a straight horizontal line are left out."""
         found = [(round(self.x.at(x) * 1000), round(1000 - self.y.at(y) * 1000)) for x, y in points]
         kept = [
             p for n, p in enumerate(found)
@@ -215,7 +217,7 @@ class Plot:
         return self
 
     def ground(self, first: float, last: float, style: str) -> Self:
-        """From one row to another, over the whole width."""
+        """A band from one row to another, over the whole width."""
         top, high = self.py(first - 0.5), 100 * (last - first + 1) / (self.y.low - self.y.high)
         box = {"y": top, "width": "100%", "height": f"{number(high)}%", "class_": f"band {style}"}
         self.behind.append(tag("rect", **box))
@@ -249,7 +251,7 @@ class Plot:
 
     def bar(self, x0: float, x1: float, y: float, thick: int, style: str, *, dy: float = 0,
             says: str = "") -> Self:  # fmt: skip
-        """From one value of the x axis to another, `dy` px below its row."""
+        """A bar from one value of the x axis to another, `dy` px below its row."""
         left, wide = self.x.at(x0) * 100, (self.x.at(x1) - self.x.at(x0)) * 100
         box = {"x": f"{number(left)}%", "y": dy - thick / 2, "width": f"{number(wide)}%"}
         rect = tag("rect", **box, height=thick, class_=f"part {style}")
@@ -359,7 +361,7 @@ class BarPart:
     value: float
     says: str
     style: str
-    """Its class in chart.css."""
+    """The part's class in chart.css."""
 
 
 @dataclass(frozen=True, slots=True)

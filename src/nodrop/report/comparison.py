@@ -23,7 +23,7 @@ NO_NUMBER = "no number of further runs can be promised"
 FEWEST_BEYOND = 4
 """Fewer runs lie beyond those of another cell too often by chance to be worth a word."""
 MOST_BASES = 40
-"""Every cell can be the base up to so many cells; beyond, the first one is."""
+"""Number of cells up to which every cell can be the base; beyond, the first one is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Compared:
     own: Gathered
     base: Gathered
     hosts: bool = False
-    """These are values of hosts: several measured either cell."""
+    """The values are of hosts: several measured either cell."""
     other_hosts: str = ""
     """`b against a`, if other hosts measured the base."""
     found: Comparison | None
@@ -50,7 +50,7 @@ class Compared:
 
     @property
     def more(self) -> bool:
-        """It has more than the base; where shares were compared, more often."""
+        """The cell has more than the base; where shares were compared, more often."""
         if self.found is None or not (self.found.by_share or self.figure.of_trials):
             return self.found is not None and self.found.shift > 0
         own, base = (mean(v > 0 for v in one.by_start) for one in (self.own, self.base))

@@ -47,7 +47,8 @@ class Figure:
 
     @property
     def loses(self) -> bool:
-        """It is a share that is lost: zero is special, and a share of the base says nothing."""
+        """The figure is a share that is lost: zero is special, and a share of the base says
+        nothing."""
         return self.name in MARGINS
 
     @property

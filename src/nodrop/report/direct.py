@@ -46,7 +46,8 @@ MOST_DIRECT = 4
 """Answers in words; the tables have the others."""
 CAPACITY = "capacity"
 MOST_DISTURBED = 0.5
-"""If other programs had the SUT's CPUs in a greater part of a cell's trials, nothing is ranked."""
+"""Part of a cell's trials in which other programs may have the SUT's CPUs; with more, nothing is
+ranked."""
 UNEVEN = figure("over_mean_pct", lambda trial: over_mean(work_of(trial.record)))
 RANKED = (*FIGURES, UNEVEN)
 CARRIES = ("carries", "carry", "more", "less")
@@ -249,7 +250,7 @@ def _bounds(answer: Answer) -> str:
 def _needed(
     story: Story, contrast: Contrast, base: Answer, own: Answer, found: Weighed
 ) -> tuple[str, str]:
-    """In words, and as a command."""
+    """The remedy in words, and as a command."""
     source = story.sources[contrast.source]
     match found.lack:
         case None:
@@ -461,7 +462,8 @@ def _said(
 
 
 def _crowded_words(contrast: Contrast, figure: str, at: str, trials: Sequence[StoredTrial]) -> str:
-    """If other programs had the CPUs in most trials of any level: that, and no rank."""
+    """Words in the place of a rank if other programs had the CPUs in most trials of any level; else
+    empty."""
     measured, crowded = {*trials}, list[float]()
     known, most = 0, False
     for level in contrast.levels:

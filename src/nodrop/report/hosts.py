@@ -28,9 +28,9 @@ class OnHosts:
     cell: RunCell
     figure: Figure
     values: Mapping[str, Sequence[float]]
-    """Pair → of its measured trials."""
+    """Pair → values of its measured trials."""
     spread: HostSpread | None
-    """None if each pair measured it once."""
+    """Spread between hosts; None if each pair measured the cell once."""
     differs: bool
     """Hosts differ by more than trials of one do."""
 

@@ -81,8 +81,9 @@ def knob_words(cell: RunCell) -> str:
 
 
 def rising(cells: Sequence[RunCell]) -> list[RunCell]:
-    """By what was offered in packets/s, or, of void loads, asked for: 4X and twice the speed have
-    no other scale in common. By the factor that makes the load larger if some have no rate."""
+    """Cells by what was offered in packets/s or, of void loads, asked for: 4X and twice the speed
+    have no other scale in common. If some have no rate, the factor that makes the load larger sorts
+    them."""
     by_rate = all(_pps(cell) is not None for cell in cells)
     by_factor = sorted(cells, key=lambda c: (c.rank, _pps(c) or 0.0))
     return sorted(by_factor, key=lambda c: _pps(c) or 0.0) if by_rate else by_factor
@@ -93,12 +94,12 @@ class Ladder:
     """Cells that differ only in how much load there is, the least first."""
 
     cells: tuple[RunCell, ...]
-    """In the order of the experiment."""
+    """Cells in the order of the experiment."""
     loads: tuple[RunCell, ...]
     told: tuple[RunCell, ...]
     """Loads that say something."""
     bad: RunCell | None
-    """The first that lost packets or failed."""
+    """The first load that lost packets or failed."""
     clash: Contradiction | None
     subject: str
     """Words that a sentence about it begins with."""
@@ -332,7 +333,7 @@ def _facts(cell: RunCell) -> dict[str, Any]:
 
 NEARLY_ALL = 0.8
 FEWEST = 2
-"""One void trial can be chance."""
+"""Void trials from which on there is a finding: one can be chance."""
 MOST_LATE_US = 50_000.0
 """A later sender offers another load than was asked for; a bound is not what to change."""
 
@@ -371,7 +372,7 @@ def _always_void(
 
 
 Change = tuple[str, str]
-"""In words, and as a setting; empty without one."""
+"""A change in words, and as a setting; the setting is empty if there is none."""
 
 
 def _change(story: Story, cell: RunCell, code: str, trials: Sequence[StoredTrial]) -> str:

@@ -36,7 +36,8 @@ def signed(value: float | None) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Two decimals, but neither a loss of one in a million nor its absence is rounded away."""
+    """The ratio in per cent with two decimals; neither a loss of one in a million nor its absence
+    is rounded away."""
     if ratio is None:
         return NOT_MEASURED
     pct = ratio * 100 or 0.0
@@ -77,7 +78,7 @@ def millis(us: float | None) -> str:
 
 
 def short(value: float) -> str:
-    """For axis labels: 1.2k, 3M."""
+    """The number as an axis label: 1.2k, 3M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"

@@ -109,7 +109,7 @@ def repeats_words(found: Sequence[Repeated]) -> list[str]:
 
 
 Run = tuple[Repeated, str, float, float]
-"""Its name, value and distance from the median."""
+"""A cell, and the name, the value and the distance from the median of one run."""
 RUN_FIELDS: tuple[Field[Run], ...] = (
     words("cell", "Cell", lambda x: x[0].cell.label),
     words("figure", "Figure", lambda x: x[0].figure.name),
@@ -210,7 +210,7 @@ OUTLIER_FIELDS: tuple[Field[Outlying], ...] = (
 
 
 def outliers_tables(story: Story) -> Iterator[Table]:
-    """Nothing if no trial stands apart."""
+    """Table of the trials that stand apart; none if no trial does."""
     if found := outlying(story):
         yield table_of(
             "outliers", "Trials that stand apart from their cell", OUTLIER_FIELDS, found,

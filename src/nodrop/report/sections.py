@@ -59,11 +59,11 @@ class Section:
     tables: Callable[[Story], Iterable[Table]] = lambda _: ()
     pictures: Callable[[Story], Iterable[Picture]] = lambda _: ()
     cards: Callable[[Story], Iterable[VerdictCard]] = lambda _: ()
-    """They stand first on the page."""
+    """Cards, which stand first on the page."""
     lines: Callable[[Story], Iterable[str]] = lambda _: ()
     """Lines for a terminal when a run has ended; `--json` then has its tables."""
     answer: Callable[[Story], AnswerText | None] = lambda _: None
-    """Its answer to a run without trials; None if it has none."""
+    """The section's answer to a run without trials; None if it has none."""
     page: Callable[[Story], Markup] | None = None
     """HTML of its own; None: sentences, pictures, then tables."""
     place: int = 100
@@ -72,7 +72,7 @@ class Section:
     """The page of a single search has it as well."""
 
     def html(self, story: Story) -> Markup:
-        """Empty if it says nothing."""
+        """HTML of the section; empty if it says nothing."""
         if self.page is not None:
             return self.page(story)
         said = [escape.plain(words, longest=2000) for words in self.sentences(story)]

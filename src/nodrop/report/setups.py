@@ -25,12 +25,12 @@ Factor = tuple[str, ...]
 class SetupLevel:
     name: str
     cells: tuple[RunCell, ...]
-    """By load, the least first."""
+    """Cells by load, the least first."""
     searched: SearchedCell | None = None
 
     @property
     def cell(self) -> RunCell:
-        """Its only one, under one condition."""
+        """The only cell, under one condition."""
         return self.cells[0]
 
     @property
@@ -57,7 +57,7 @@ class SetupCondition:
     places: tuple[SetupLevel, ...]
     """A cell each, the base first; the name of a guest always says what ran it."""
     family: Family
-    """All that its report compares."""
+    """Family of all that its report compares."""
 
     @property
     def base(self) -> SetupLevel:

@@ -91,7 +91,8 @@ def _best_and_median(ns: object) -> dict[str, tuple[float, float]]:
 
 
 def _setup(place: SetupLevel) -> str:
-    """By kind if instances are compared as well: they share one CPU."""
+    """Name of a level or, if instances are compared as well, of its kind: instances share one
+    CPU."""
     cell = place.cell
     if KIND not in cell.factors:
         return place.name
@@ -145,7 +146,8 @@ def activations(found: Sequence[SetupCondition]) -> Iterator[Phase]:
 
 
 def _summarized(told: Iterable[tuple[float | None, StoredTrial]]) -> Summary | None:
-    """Each activation is a start of its own; of several hosts each host's count once."""
+    """Summary of activations: each is a start of its own; of several hosts each host's count
+    once."""
     known = [(value, trial) for value, trial in told if value is not None]
     starts = count_once([trial for _, trial in known])
     return summarize([value for value, _ in known], starts=starts if of_hosts(starts) else None)
@@ -192,7 +194,7 @@ all instances received."""
 
 
 def instances(story: Story) -> Iterator[InstancePart]:
-    """By the typical trial of each cell, if it has books of several."""
+    """Instances of the typical trial of each cell, if the trial has books of several."""
     for cell in story.cells:
         parts = _parts(cell.typical.details.get("instances"))
         received = sum(part.get("received", 0) for part in parts)

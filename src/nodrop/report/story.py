@@ -173,7 +173,7 @@ class RunCell:
 
     @cached_property
     def loss_place(self) -> str | None:
-        """Where most of the lost packets of all measured trials died."""
+        """The place where most of the lost packets of all measured trials died."""
         places: Counter[str] = Counter()
         for trial in self.valid:
             places.update(trial.record.packets.lost_by_place)
@@ -230,12 +230,12 @@ class StorySource:
 class Story:
     sources: tuple[StorySource, ...]
     cells: tuple[RunCell, ...]
-    """In the order of the factors' values."""
+    """Cells in the order of the factors' values."""
     trials: tuple[StoredTrial, ...]
-    """In the order in which they were measured."""
+    """Trials in the order in which they were measured."""
     factors: tuple[str, ...]
     kept: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """By `once`."""
+    """Results that `once` keeps."""
 
     @property
     def answered(self) -> bool:
@@ -329,7 +329,8 @@ def _cells(
         )
 
     def order(cell: RunCell) -> tuple[Any, ...]:
-        """By run directory, then by the factors: numbers by size, before words by alphabet."""
+        """Key that sorts cells by run directory, then by the factors: numbers by size, before words
+        by alphabet."""
         return (cell.source, *by_size(cell.factors.get(f) for f in (*others, *loads)))
 
     return tuple(sorted(cells, key=order))

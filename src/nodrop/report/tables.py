@@ -50,7 +50,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: Iterable[Row]
     more: str = ""
-    """Where to find the rows that are not here."""
+    """The way to the rows that are not here."""
     words: tuple[str, ...] = ()
     """Notes that a reader must know beside the table; a page has them in its section."""
 
@@ -70,7 +70,7 @@ def text(value: object) -> Value:
 
 
 def scaled(value: float | None, shown: Callable[[float], str], scale: float = 1) -> Value:
-    """The csv has it times `scale`."""
+    """A value that the csv has times `scale`."""
     if value is None:
         return Value(None, numbers.NOT_MEASURED)
     return Value(value * scale, shown(value))

@@ -72,7 +72,8 @@ class TrialTimeline:
 
     @property
     def under_load(self) -> TrialTimeline:
-        """Without what came before the load: a guest's discarded one, which others have not."""
+        """The timeline without what came before the load: a guest's discarded load, which others
+        have not."""
 
         def since(one: TimelineSeries) -> TimelineSeries:
             return replace(one, points=tuple(point for point in one.points if point[0] >= FROM_S))
@@ -178,7 +179,7 @@ def counted_over_time(rows: Iterable[Mapping[str, Any]], start_ns: int) -> Itera
 
 
 MOST_RINGS = 4
-"""With more, the fullest are shown."""
+"""Rings that are drawn; of more, the fullest."""
 
 
 def levels_over_time(looks: Iterable[tuple[int, int, float]], start_ns: int) -> Iterable[Panel]:
@@ -209,7 +210,7 @@ def levels_over_time(looks: Iterable[tuple[int, int, float]], start_ns: int) -> 
 def series_of(
     told: Mapping[str, Sequence[Point]], first: int = 0, least: int = 2
 ) -> tuple[TimelineSeries, ...]:
-    """Lines of at least so many points, in the styles from `first` on."""
+    """Lines of at least `least` points, in the styles from `first` on."""
     numbered = enumerate(told.items(), first)
     return tuple(
         TimelineSeries(k, tuple(p), style) for style, (k, p) in numbered if len(p) >= least
@@ -219,7 +220,7 @@ def series_of(
 Json = dict[str, Any]
 
 MOST_CPUS = 4
-"""With more, their mean is shown."""
+"""CPUs that are drawn one by one; of more, the mean is shown."""
 MOST_THREADS = 5
 
 CPU_KINDS = (
@@ -315,8 +316,8 @@ class _Sampled:
     """Seconds since the first packet, one for each row."""
 
     def rates(self, counter: Rising) -> list[Point]:
-        """Per second, at the end of each interval; intervals in which a counter was absent are left
-        out."""
+        """Rates per second, at the end of each interval; intervals in which a counter was absent
+        are left out."""
         points = []
         for (was, row), (begun, at) in zip(pairwise(self.rows), pairwise(self.times), strict=True):
             before, after = counter(was), counter(row)
@@ -417,7 +418,7 @@ def _memory(wanted: Mapping[str, Rising]) -> Make:
 
 
 def _softnet(of: _Sampled) -> Iterable[Panel]:
-    """Only if the backlog was under pressure: else it is a flat line for every trial."""
+    """Panels of the backlog, if it was under pressure: else it is a flat line for every trial."""
 
     def total(field: str) -> Rising:
         return lambda row: float(sum(cpu[field] for cpu in row["softnet"]))

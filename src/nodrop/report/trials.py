@@ -46,9 +46,9 @@ class StoredTrial:
     are made or read again when they are shown."""
 
     source: int
-    """Which of the run directories."""
+    """Number of its run directory."""
     packed: bytes
-    """Its record (results/rundir.py)."""
+    """The record as results/rundir.py packs it."""
     name: str
     """Folder below runs/."""
     repetition: int
@@ -71,7 +71,7 @@ class StoredTrial:
     ledger_problem: str = ""
     """Why there are no books to show; empty if there are."""
     closed: bool = False
-    """Its books were balanced again, and closed."""
+    """The books were balanced again, and closed."""
     aside: TrialDetails = field(default_factory=lambda: TrialDetails())
     among_hosts: bool = False
     """Several hosts of a fleet measured its cell."""

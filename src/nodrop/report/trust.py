@@ -52,7 +52,7 @@ def sensor_sentences(story: Story) -> Iterator[Sentence]:
 
 
 def sensor_words(story: Story) -> list[str]:
-    """For a terminal, whose reader has the page for more."""
+    """Sentences for a terminal, whose reader has the page for more."""
     told = []
     for one in sensor_sentences(story):
         if one.rule != "yaml-replaced":
@@ -160,7 +160,7 @@ def decoder_words(story: Story) -> list[str]:
 
 
 def without_work(story: Story) -> Iterator[Sentence]:
-    """By cell, whatever loads a search offered it."""
+    """Sentences about ports without packets, by cell, whatever loads a search offered it."""
     valid = (trial for trial in story.trials if trial.valid and trial.record.packets.ports)
     cells = by_key((cell_key(trial.record.cell), trial) for trial in valid)
     told = [(idle_ports([t.record for t in trials]), trials) for trials in cells.values()]
@@ -172,9 +172,9 @@ def without_work(story: Story) -> Iterator[Sentence]:
 
 
 def calibration_words(source: StorySource) -> list[tuple[bool, str]]:
-    """Per setup, and per host if there are several, whether all is well, and a sentence. Empty if
-    the manifest does not say: the run was made before there were certificates, or by another
-    program."""
+    """Sentences on the certificates per setup, and per host if there are several, each with whether
+    all is well. Empty if the manifest does not say: the run was made before there were
+    certificates, or by another program."""
     return [
         (well, f"{name}{words}")
         for name, host in _hosts(source).items()
@@ -213,7 +213,7 @@ def _certificate_words(item: Mapping[str, Any]) -> tuple[bool, str]:
 
 
 COLD_START = 2.0
-"""A first trial that took so many times the median activation found the caches cold."""
+"""Multiple of the median activation from which on a first trial found the caches cold."""
 
 
 @once
@@ -408,7 +408,7 @@ def flows_differ(story: Story) -> Iterator[Sentence]:
 
 
 FOREIGN_CPU_RATIO = 0.25
-"""Beyond this other programs compete with the SUT for its CPUs."""
+"""Part of the SUT's CPUs beyond which other programs compete with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

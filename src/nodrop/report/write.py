@@ -152,7 +152,7 @@ def _elsewhere(story: Story, chosen: Sequence[tuple[RunCell, StoredTrial]]) -> s
 
 
 def _drawn(story: Story, most: int) -> frozenset[StoredTrial]:
-    """So many trials, the typical ones first."""
+    """The trials that are drawn, at most `most`: the typical ones first."""
     told = bounded.told(story)
     typical = dict.fromkeys(c.typical for c in story.cells[: bounded.most_told(story)])
     rest = [t for t in story.trials if t.anchor in told and t not in typical]

@@ -157,7 +157,7 @@ CELL_FIELDS: tuple[Field[RunCell], ...] = (
 
 
 class _Step:
-    """One step of a cell: medians over its trials."""
+    """A step of a cell: medians over its trials."""
 
     def __init__(self, cell: RunCell, name: str) -> None:
         self.cell, self.name = cell, name
