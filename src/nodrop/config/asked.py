@@ -125,7 +125,7 @@ class CapacityQuestion(_Question):
 
     @property
     def _goals(self) -> Sequence[tuple[str, str]]:
-        """Option and value."""
+        """Options, each with a goal."""
         if self.goals and self.goals_of_detections:
             raise BadInput(
                 "--goal-detections: a search counts packets or detections: leave out --goal"
@@ -140,13 +140,13 @@ class AbQuestion(_Question):
 
     a: Sequence[str]
     b: Sequence[str]
-    """Each a binary, an image, or key=value."""
+    """Words of side B: each a binary, an image, or key=value."""
     most: int = 80
     load: Mapping[str, Any] = field(default_factory=dict)
     """Keys of [load] that say how much is sent."""
 
     def table(self, folder: Path) -> dict[str, Any]:
-        """Without the two cells, which may be the same."""
+        """The experiment's table without the two cells, which may be the same."""
         question = f"Does {self.sut} B differ from A on {Path(self.trace).name}?"
         asked = self._table(folder, command="ab", question=question)
         return {
@@ -273,7 +273,7 @@ def search_command(
 
 
 def _values(command: Sequence[str], option: str) -> list[str]:
-    """`--option VALUE` and `--option=VALUE`."""
+    """Values of an option, as `--option VALUE` or `--option=VALUE`."""
     after = [word for before, word in pairwise(command) if before == option]
     return after + [w.partition("=")[2] for w in command if w.startswith(f"{option}=")]
 
@@ -326,7 +326,7 @@ def goal_ratio(text: str, option: str = "--goal") -> float:
 
 
 def thread_count(text: str | None) -> int | str | None:
-    """`2` or `auto`."""
+    """Number of threads, or `auto`."""
     if text is None or text.strip() == "auto":
         return text and text.strip()
     if re.fullmatch(r"[1-9]\d{0,3}", text.strip(), re.ASCII) is None:

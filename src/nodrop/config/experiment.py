@@ -86,8 +86,8 @@ class Measure(Options):
     """A new SUT and new ports for each trial, or the same for trials of one cell that follow each
     other, until the books of one do not close."""
     reset: Literal["none", "module", "reboot"] = "none"
-    """Before each new start of the SUT, in a lab over ssh: the driver of the receiver's port is
-    loaded anew, or the receiver boots."""
+    """Reset before each new start of the SUT, in a lab over ssh: the driver of the receiver's port
+    is loaded anew, or the receiver boots."""
     repetitions: NumberOrRule = 3
     """Trials of each cell: a number, or between which numbers and until when."""
     seed: Annotated[int, Field(ge=0)] = 1
@@ -95,20 +95,20 @@ class Measure(Options):
     warmup_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 0.0
     """Quiet time between "ready" and the first packet."""
     ready_timeout_s: Wait = 180.0
-    """The SUT has so long from its launch until it is ready."""
+    """Limit on the time from the SUT's launch until it is ready."""
     drain_timeout_s: Wait = 30.0
-    """The counters have so long to come to rest after the last packet."""
+    """Limit on the time that the counters take to come to rest after the last packet."""
     sample_interval_ms: Annotated[int, Field(ge=10, le=60_000)] = 100
-    """Between two readings of the host."""
+    """Time between two readings of the host."""
     level_interval_ms: Annotated[int, Field(ge=0, le=1000)] = 4
-    """Between two looks at the SUT's capture rings while they are as good as empty; 1 ms while one
-    fills, unless its looks took more than 1.6 % of a CPU. 0 = none: no level is measured."""
+    """Time between two looks at the SUT's capture rings while they are as good as empty; 1 ms while
+    one fills, unless its looks took more than 1.6 % of a CPU. 0 = none: no level is measured."""
     profile: bool = False
     """Also see which functions of the SUT run, and where its threads wait, while the load is
     offered. It costs the SUT something: compare no profiled trials with others."""
     hardware: bool = False
-    """With `profile`: also cycles, instructions and cache misses of each thread. On a virtual CPU
-    each switch of a thread then costs some 30 us."""
+    """Also count cycles, instructions and cache misses of each thread; needs `profile`. On a
+    virtual CPU each switch of a thread then costs some 30 us."""
     outcome: Annotated[tuple[Outcome, ...], Field(max_length=5)] = ()
     """Also see what the SUT detects of what it should: "alerts", beside which "flows", "http",
     "dns" and "tls" count those events. The SUT writes a log for it; compare no such trials with
@@ -130,7 +130,8 @@ class Measure(Options):
 
     @property
     def rule(self) -> Repetitions | None:
-        """When a cell has been repeated often enough; None: `most_repetitions` says it alone."""
+        """Rule by which a cell has been repeated often enough; None: `most_repetitions` is the
+        number."""
         return None if isinstance(self.repetitions, int) else self.repetitions
 
 

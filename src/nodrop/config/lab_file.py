@@ -102,4 +102,4 @@ class StorageTable(Options):
         AfterValidator(_storage_path),
         WithJsonSchema({"type": "string", "pattern": STORAGE_PATH}),
     ]
-    """Each run has a folder in it."""
+    """Folder in which each run has a folder."""

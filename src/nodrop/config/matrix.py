@@ -64,7 +64,7 @@ class Matrix:
         return values * max(1, len(self.named))
 
     def cells(self) -> Iterator[Cell]:
-        """In order, the last key turning fastest. Without a matrix there is one cell: {}."""
+        """Cells in order, the last key turning fastest. Without a matrix there is one cell: {}."""
         named = [{NAMED: name, **cell} for name, cell in self.named.items()] or [{}]
         for first, *values in itertools.product(named, *self.dimensions.values()):
             cell = first | dict(zip(self.dimensions, values, strict=True))

@@ -92,7 +92,7 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
 
 
 class Unbounded(Exception):
-    """It may be TOML, but no experiment looks like that: what is beyond a bound, and where."""
+    """The text is beyond a bound that every experiment keeps: names the bound and the place."""
 
 
 def _loads(text: str) -> dict[str, Any]:
@@ -225,7 +225,8 @@ def _written(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Without line ends or terminal controls: an error stays one line, whatever was typed."""
+    """The text without line ends or terminal controls: an error stays one line, whatever was
+    typed."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -340,7 +341,7 @@ def _yes_no(value: object) -> object:
 
 
 class Inputs:
-    """Where the files are that an experiment names."""
+    """The place of the files that an experiment names."""
 
     def find(self, written: Path, base: Path) -> Path:
         # Made absolute but symbolic links are kept: a user recognises the path in a message.
@@ -352,13 +353,14 @@ class Inputs:
         return sorted(root.glob(str(pattern.relative_to(root))))
 
     def image(self, name: str) -> str:
-        """By which the cache of this machine has the image that an experiment names, or its SUT
-        takes without a word."""
+        """Name by which the cache of this machine has an image that an experiment names, or that
+        its SUT takes without a word."""
         return name
 
 
 INPUTS: ContextVar[Inputs] = ContextVar("inputs", default=Inputs())  # noqa: B039  has no state
-"""Others if the experiment was asked on another machine (remote/inputs.py)."""
+"""The inputs of this machine; others if the experiment was asked on another one (remote/inputs.py).
+"""
 
 
 def input_path(written: Path, base: Path) -> Path:
@@ -437,7 +439,7 @@ def _one_cpu(given: object) -> object:
 
 
 CpuList = Annotated[str, BeforeValidator(_one_cpu), AfterValidator(_cpu_list)]
-"""Such as "0-2,5"; a number is that CPU."""
+"""A list such as "0-2,5"; a number is that CPU."""
 MemorySize = Annotated[
     int,
     BeforeValidator(_memory),

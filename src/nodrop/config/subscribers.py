@@ -55,7 +55,7 @@ MobileNetworkCode = Annotated[str, AfterValidator(_digits(2, 3, "2 or 3 digits")
 Eea = Annotated[int, Field(ge=0, le=3)]
 """EPS encryption algorithm: 0 = none, 1 = SNOW 3G, 2 = AES, 3 = ZUC."""
 Eia = Annotated[int, Field(ge=1, le=3)]
-"""EPS integrity algorithm, likewise."""
+"""EPS integrity algorithm: 1 = SNOW 3G, 2 = AES, 3 = ZUC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,9 @@ class Subscribers(Options):
     first_imsi: Imsi = "001010000000001"
     """IMSI of the first; the others follow."""
     k: Key = "465b5ce8b199b49faa5f0a2ee238a6bc"
-    """K of each."""
+    """Key K of each subscriber."""
     opc: Key = "cd63cb71954a9f4e48a5994e37a02baf"
-    """OPc of each."""
+    """Key OPc of each subscriber."""
     subscribers_file: ListedSubscribers | None = None
     """CSV file of subscribers with keys of their own, instead of `first_imsi`, `k` and `opc`."""
     mcc: MobileCountryCode = "001"

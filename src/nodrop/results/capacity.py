@@ -39,7 +39,7 @@ class Forecast(Model):
 
     budget_s: Seconds
     trials: Count
-    """In all rounds, beside the ramp."""
+    """Trials in all rounds, beside the ramp."""
     relative_width: NotNegative | None
     """(upper − lower) / upper that was likely; null: so few trials that bounds were likely to be
     far apart, or not to be found."""
@@ -64,16 +64,16 @@ class SoakAnswer(Model):
 
     words: str
     value: NotNegative
-    """On the scale of the search."""
+    """Load on the scale of the search."""
     pps: NotNegative | None
     bps: NotNegative | None
     duration_s: Seconds | None
     outcome: Literal["measured", "failed", "void"]
     held: bool | None
-    """It lost nothing and was not behind; null if that is not known."""
+    """The SUT lost nothing and was not behind; null if that is not known."""
     loss_ratio: NotNegative | None
     lossy_from_s: NotNegative | None
-    """So long after the first packet the first loss was seen."""
+    """Time of the first loss, after the first packet."""
     place: str | None
 
 
@@ -86,11 +86,13 @@ class CardLoad(Model):
     pps: NotNegative | None
     bps: NotNegative | None
     value: NotNegative | None
-    """On the scale of the search: NX of the named window, for one; null if no search chose it."""
+    """Load on the scale of the search: NX of the named window, for one; null if no search chose it.
+    """
     runs: list[str]
-    """Its trials."""
+    """Trials that show it."""
     shown_pps: str
-    """With as many digits as are known, and so that the two loads differ; empty: not known."""
+    """The rate with as many digits as are known, and enough that the two loads differ; empty: not
+    known."""
     shown_mbit: str
     shown_value: str
     unit: str = "X"
@@ -113,7 +115,7 @@ class Breaks(Model):
     verdict: str
     limited_by: LimitedBy
     place: str | None
-    """Where packets were lost; the page marks it if it is a stage of `path`."""
+    """The place where packets were lost; the page marks it if it is a stage of `path`."""
     path: list[str]
     why: list[str]
     """Sentences, the reason first."""
@@ -150,7 +152,7 @@ class Action(Model):
     text: str
     why: str
     command: str
-    """To be pasted; empty if there is none."""
+    """Command to be pasted; empty if there is none."""
     cost_s: Seconds | None
     """Measuring time it takes; None if that is not known."""
     state: State = "untried"
@@ -192,7 +194,7 @@ class Card(Model):
 
 
 Ratio = tuple[float | None, float | None]
-"""From, to; null = open on that side."""
+"""Least and greatest ratio; null = open on that side."""
 
 
 class Level(Model):
@@ -214,10 +216,10 @@ class Level(Model):
     interval: tuple[float, float] | None
     """Interval of the difference; null with too few runs."""
     more: Count | None
-    """So many more rounds, or runs, of each would tell; null if it is told, or if no number can be
-    named."""
+    """Number of further rounds, or runs, of each that would tell; null if it is told, or if no
+    number can be named."""
     words: str = ""
-    """By how much, or what was seen so far."""
+    """The size of the difference in words, or what was seen so far."""
     needed: str = ""
     """For `cannot tell`: what would tell, in words; empty if nothing is known to."""
 

@@ -115,7 +115,7 @@ def _written(
 
 
 def trial_rows(runs: Sequence[RunDir]) -> Iterator[dict[str, Any]]:
-    """By the names of tables."""
+    """Rows with the names of tables."""
     for run in runs:
         for record in run.trials.records:
             found = record.model_dump()

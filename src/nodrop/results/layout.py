@@ -37,9 +37,10 @@ TRIALS = "trials.jsonl"
 RUNS = "runs"
 LOCK = "lock"
 STORED = "stored.jsonl"
-"""In the copy here of what lies in a store: of what, and which files are the same there."""
+"""File in the local copy of a stored run: the store's address, and which files are the same there.
+"""
 WRITING = "writing.json"
-"""In a store, while a run is written there: by whom."""
+"""File in a store while a run is written there: who writes it."""
 TRIAL = "trial.json"
 LIVE = "live.jsonl"
 DROPS = "drops.jsonl"
@@ -149,7 +150,7 @@ class TrialFolder:
         return self.path / SUT
 
     def packed(self) -> dict[str, bytes]:
-        """Its files, by their paths in it: to be sent to who writes the run directory."""
+        """Files of the folder, by their paths in it: to be sent to who writes the run directory."""
         return dict(_files(Folder(self.path)))
 
     def unpack(self, files: Mapping[str, bytes]) -> None:
@@ -226,7 +227,7 @@ def json_text(content: Mapping[str, Any]) -> bytes:
 
 
 AGAIN_S = 60.0
-"""A place that was lost is tried again after the first trial that ends so much later."""
+"""Time after which a place that was lost is tried again, when a trial ends."""
 
 
 class Follower(Protocol):
@@ -235,22 +236,23 @@ class Follower(Protocol):
     way: Way
 
     def ended(self, run: str) -> None:
-        """This trial; its files are here."""
+        """Brings the files of a trial that has ended; they are here."""
         ...
 
     def rest(self) -> None:
-        """All that did not follow yet. LabProblem, with what to do about it, if it cannot."""
+        """Brings all that did not follow yet. LabProblem, with what to do about it, if it
+        cannot."""
         ...
 
 
 class Way:
-    """To such a place, which may be lost for a while."""
+    """The way to such a place, which may be lost for a while."""
 
     def __init__(self, place: str, path: Path) -> None:
         """`place`, in words; `path`: of the run here."""
         self._place, self._path = place, path
         self.notes: list[str] = []
-        """For whoever shows the run: the place is lost, or found again."""
+        """Notes for whoever shows the run: the place is lost, or found again."""
         self._lost_at: float | None = None
 
     def said(self) -> list[str]:
@@ -289,8 +291,8 @@ class Keeper(Protocol):
     """The folder there in which runs have theirs."""
 
     def keep(self, folder: Folder, name: str, sha256: str, *, there: str) -> None:
-        """This file, in folder `there`; on disk when it returns. LabProblem, in one sentence, if
-        it cannot."""
+        """Keeps a file in folder `there`; it is on disk when this returns. LabProblem, in one
+        sentence, if it cannot."""
         ...
 
 
@@ -303,7 +305,7 @@ class RawFiles:
         self.way = Way(f"{keeper.host}:{self._there}", path)
 
     def facts(self) -> Json:
-        """For the manifest."""
+        """Facts for the manifest."""
         return {"host": self._keeper.host, "folder": self._there}
 
     def ended(self, run: str) -> None:
@@ -330,7 +332,7 @@ class RawFiles:
                 yield run
 
     def _follow(self, run: str) -> None:
-        """Nothing is removed here before a file says where it is."""
+        """Brings files of a trial. Nothing is removed here before a file says where it is."""
         raw = [
             one
             for one in files_of_trial(self._run.path, run)

@@ -43,7 +43,7 @@ class Effect(Model):
     relative: tuple[float, float] | None
     """The interval as a share of the median without; null if that is 0."""
     trials: tuple[Count, Count]
-    """Without and with it; void ones do not count."""
+    """Trials without and with it; void ones do not count."""
     void: Count
     """Trials with it whose books did not close."""
     words: str
@@ -154,18 +154,18 @@ class WatchedCapture(Model):
     namespace: Count
     """A number that stands for its network namespace (the inode of /proc/PID/net/packet)."""
     offered_packets: tuple[Signed, Signed] | None
-    """Received by the port."""
+    """Packets received by the port."""
     merged_packets: tuple[Signed, Signed]
-    """Taken out by reassembly, ahead of the sockets."""
+    """Packets taken out by reassembly, ahead of the sockets."""
     arrived_packets: tuple[Signed, Signed] | None
-    """At its sockets, those included that were dropped."""
+    """Packets that came to its sockets, those included that were dropped."""
     dropped_packets: Packets | None
     dropped_now_packets: Packets | None
-    """Within this interval."""
+    """Packets dropped within this interval."""
     waiting_packets: tuple[Signed, Signed] | None
-    """In its rings."""
+    """Packets in the capture's rings."""
     waited_before_packets: tuple[Signed, Signed] | None = None
-    """In its rings when the books began, and not among those that arrived."""
+    """Packets in its rings when the books began; they are not among those that arrived."""
     read_packets: tuple[Signed, Signed] | None
     residual_packets: tuple[Signed, Signed] | None
     closed: bool | None
@@ -177,7 +177,7 @@ class WatchedCapture(Model):
     overflow_ms: Count | None
     """Time until the first ring is full, if its reader stays away; null: no ring fills up."""
     stopped: bool | None
-    """By SIGSTOP, a debugger or a frozen control group."""
+    """The program was stopped by SIGSTOP, a debugger or a frozen control group."""
     decoded_packets: Packets | None
     """Suricata's decoder.pkts, renewed every few seconds."""
     level: WatchedLevel | None = None
@@ -187,12 +187,12 @@ class WatchedCapture(Model):
     if the program reads their counters itself."""
     since_start_dropped_packets: Packets | None = None
     ended_real_ns: Count | None = None
-    """When a look first missed it; null: it was there, and in older records."""
+    """The first look that missed the program; null: it was there, and in older records."""
     unsaid_offered_packets: tuple[Signed, Signed] | None = None
-    """Received by the port after these books and until it was last seen: it ended, and did not say
-    what became of them."""
+    """Packets received by the port after these books and until the program was last seen: it ended,
+    and did not say what became of them."""
     unsaid_dropped_packets: Packets = 0
-    """Seen to be dropped of those, at the least."""
+    """Packets of those that were seen to be dropped, at the least."""
     threads: list[ThreadShare]
 
 
@@ -203,7 +203,7 @@ class WatchedPlace(Model):
     where: str
     counter: str
     rate_pps: NotNegative
-    """Within this interval."""
+    """Rate within this interval."""
     total: Packets
     worst_pps: NotNegative
     worst_real_ns: Count
@@ -212,7 +212,7 @@ class WatchedPlace(Model):
     bursts: Count
     """Intervals with loss that followed one without."""
     why: str
-    """At the last loss."""
+    """Reason of the last loss."""
     do: str
     """The command that changes it, or words."""
     most_why: str = ""
@@ -251,7 +251,7 @@ class BlindPort(Model):
 class WatchedInterval(Model):
     format: Literal[1] = 1
     real_ns: Count
-    """When it ended, by the clock of the host."""
+    """End of the interval, by the clock of the host."""
     interval_s: NotNegative
     captures: list[WatchedCapture]
     ended: list[WatchedCapture]
@@ -274,14 +274,14 @@ class Key(Model):
     host: str
     """sha256 of machine-id, CPU model and number of CPUs: the same after a reboot."""
     kernel: str
-    """Release."""
+    """Release of the kernel."""
     lab_sha256: str
     """sha256 of what the lab file says, comments left out."""
     setup: str
     node_sha256: str
 
     def other(self, wanted: Key) -> list[str]:
-        """In what it differs from what is wanted, in words."""
+        """Differences from what is wanted, in words."""
         words = {
             "host": "another host",
             "kernel": f"another kernel ({self.kernel})",
@@ -306,7 +306,7 @@ class KnownAnswer(Model):
     trials: list[dict[str, Any]] = Field(default_factory=list)
     """Lines as in trials.jsonl."""
     run_directory: str | None = None
-    """Kept if the answer was missed, and with --keep."""
+    """Run directory, kept if the answer was missed, and with --keep."""
 
 
 class SmallestLoss(Model):
@@ -346,12 +346,12 @@ class Clock(Model):
 class Certificate(Model):
     format: Literal[1] = 1
     nodrop: str
-    """Version."""
+    """Version of nodrop."""
     made_utc: str
     took_s: NotNegative
     key: Key
     lab: str
-    """Name in its file."""
+    """Name of the lab in its file."""
     rootless: bool
     host: dict[str, Any]
     """Facts, as in a run's manifest."""
@@ -373,7 +373,7 @@ class Certificate(Model):
 
 
 def file_name(key: Key) -> str:
-    """One certificate per key; a newer one takes the place of the older."""
+    """File name of a certificate: one per key; a newer one takes the place of the older."""
     digest = hashlib.sha256(key.model_dump_json().encode()).hexdigest()[:16]
     return f"{key.setup}-{digest}.json"
 

@@ -130,7 +130,7 @@ class LoadWindow(Model):
     packets: Count
     frame_bytes: Count
     pps: NotNegative | None
-    """At the trace's own speed, as all that follows; null if the trace takes no time."""
+    """Rate at the trace's own speed, as all that follows; null if the trace takes no time."""
     bps: NotNegative | None
     """Bits of Ethernet frames."""
     trace_packets: Count
@@ -226,7 +226,7 @@ def _share(part: float, whole: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three of them."""
+    """The value with three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -244,14 +244,14 @@ class MergedDetail(Model):
 
 class LossCause(Model):
     rule: str
-    """By which it is named (docs/methodology.md)."""
+    """Rule by which the cause is named (docs/methodology.md)."""
     words: str
     share: NotNegative | None = None
     """Share of the time in which packets were lost; null if the cause is not about time."""
     thread: str = ""
     """The thread that lost most, as the SUT names it."""
     evidence: dict[str, float] = Field(default_factory=dict)
-    """Where the time went, as ratios of `loss_time_s`, or the numbers of a burst."""
+    """Shares of `loss_time_s` that say where the time went, or the numbers of a burst."""
 
 
 class Port(Model):
@@ -287,7 +287,7 @@ class QueueLevel(Model):
     highest_ratio: NotNegative
     """Frames or blocks in use of all, when it was fullest."""
     at_s: Seconds
-    """When it was fullest, after the first packet sent."""
+    """The moment at which the rings were fullest, after the first packet sent."""
     trace_s: Seconds | None = None
     """Moment of `at_s` by the clock of the trace; null if that is not known."""
     above_half_s: Seconds
@@ -309,13 +309,14 @@ class QueueLevel(Model):
 
 
 class PacketBooks(Model):
-    """With nothing foreign: sent + copied + answered = decoded + lost + merged + residual. In
-    bytes: those of the frames sent = decoded + taken off on the way (VLAN tags, headers of
-    fragments, what was cut) + those of the packets that were lost, merged or held + residual."""
+    """Packet books. With nothing foreign: sent + copied + answered = decoded + lost + merged +
+    residual. In bytes: those of the frames sent = decoded + taken off on the way (VLAN tags,
+    headers of fragments, what was cut) + those of the packets that were lost, merged or held +
+    residual."""
 
     kind: Literal["packets"] = "packets"
     captured_packets: Packets | None = None
-    """The kernel had for the SUT's sockets, ring-full drops included."""
+    """Packets that the kernel had for the SUT's sockets, ring-full drops included."""
     decoded_packets: Packets | None = None
     lost_packets: Packets | None = None
     merged_packets: Packets | None = None
@@ -323,36 +324,37 @@ class PacketBooks(Model):
     merged_detail: MergedDetail | None = None
     foreign_packets: Packets | None = None
     copied_packets: Packets | None = None
-    """Handed on once more on the way, to another receiver (setup.splitter = "copy")."""
+    """Packets handed on once more on the way, to another receiver (setup.splitter = "copy")."""
     answered_packets: Packets | None = None
-    """Sent by the receiving host as part of the load, and captured on their way out (iperf3). Null
-    in older runs."""
+    """Packets sent by the receiving host as part of the load, and captured on their way out
+    (iperf3). Null in older runs."""
     residual_packets: Signed | None = None
     """Packets in no class, signed, summed over the hops."""
     residual_bytes: Signed | None = None
     """The residual in bytes, if hops count the bytes of frames: not 0 = not the packets that were
     sent, or not whole. Null unless two hops do."""
     residual_bytes_slack: Packets | None = None
-    """So many bytes could lack without a residual, because lost packets may have been long or
-    short ones; 0 = exact. Null if nothing bounds it."""
+    """Bytes that could lack without a residual, because lost packets may have been long or short
+    ones; 0 = exact. Null if nothing bounds it."""
     decoded_bytes: Packets | None = None
     """Bytes of the frames as the SUT was handed them; null if they cannot be compared with those
     sent."""
     cut_packets: Packets | None = None
-    """Decoded, and cut to the room in the SUT's ring; at the least, if packets were lost. Null if
-    that is not known."""
+    """Packets decoded, and cut to the room in the SUT's ring; at the least, if packets were lost.
+    Null if that is not known."""
     cut_bytes: Packets | None = None
     """Bytes cut off the `cut_packets`; null if not exactly known."""
     invalid_packets: Packets | None = None
-    """Decoded, and called broken by the SUT; null if it says nothing of that."""
+    """Packets decoded, and called broken by the SUT; null if it says nothing of that."""
     checksum_packets: Packets | None = None
-    """Decoded, and left out of its streams by the SUT for a wrong checksum; null if it says nothing
-    of that, and in older runs."""
+    """Packets decoded, and left out of its streams by the SUT for a wrong checksum; null if it says
+    nothing of that, and in older runs."""
     books_closed: bool | None = None
     """No hop has a residual, in packets or in bytes, and both ends could be read."""
 
     loss_ratio: NotNegative | None = None
-    """Lost of sent, copied and answered packets; null if the books do not close."""
+    """Share of the sent, copied and answered packets that was lost; null if the books do not close.
+    """
     lost_beyond_bursts_packets: Packets | None = None
     """Lost packets that late bursts of the sender cannot explain: an on-time sender would have lost
     them too. Null if the loss is not known, the generator cannot say, and in older runs."""
@@ -372,17 +374,17 @@ class PacketBooks(Model):
     knob: str = ""
     """The setting that affects the loss."""
     remarks: list[Remark] = Field(default_factory=list)
-    """Beside the loss, and no loss."""
+    """Remarks beside the loss, which are no loss."""
 
     backlog_packets: Packets | None = None
-    """At most so many packets it had still to decode when the last one was sent."""
+    """Packets that it had still to decode when the last one was sent, at most."""
     sustained: bool | None = None
     """True: the SUT kept the pace of the load. False: it was behind at its end, and its rings held
     the rest. Null: neither is shown; a loss of 0 then says that a burst was absorbed, no more."""
     sustained_evidence: str = ""
     """Packets, seconds, backlog and drain in words; empty if nothing was watched."""
     service_pps_at_least: NotNegative | None = None
-    """It served at least so many packets a second: what backlog or drain, the better one, shows."""
+    """The least that the SUT served: the better bound of those that backlog and drain show."""
     queue: QueueLevel | None = None
     """Level of the SUT's capture ring; null if none could be read."""
     imbalance_ratio: NotNegative | None = None
@@ -472,7 +474,7 @@ trials, has all of them, or there is none."""
 
 
 class MissedUnit(Model):
-    """One that was expected and not seen."""
+    """A unit that was expected and not seen."""
 
     sid: str
     """`gid:sid`"""
@@ -488,9 +490,9 @@ class MissedByFlow(Model):
     """Missed units by the state of their flows; units of addresses have none."""
 
     lost_packets: Count
-    """Their flows have fewer packets than in lossless trials."""
+    """Missed units whose flows have fewer packets than in lossless trials."""
     whole: Count
-    """Their flows have all packets, and the SUT missed the units all the same."""
+    """Missed units whose flows have all packets: the SUT missed them all the same."""
     not_seen: Count
     """The SUT has no record of their flows."""
 
@@ -500,10 +502,10 @@ class Detections(Model):
     alerts. One is seen or not, however many alerts it gave (docs/methodology.md)."""
 
     detection_loss_ratio: Ratio | None = None
-    """Missed of expected units. Null if the trial is not measured, nothing says what was to be
-    expected, or that are fewer than 20; 0 = none was missed."""
+    """Share of the expected units that was missed. Null if the trial is not measured, nothing says
+    what was to be expected, or that are fewer than 20; 0 = none was missed."""
     no_ratio: str = ""
-    """Why it is null, in words."""
+    """Reason why the ratio is null, in words."""
     baseline: Literal["offline", "live"] | None = None
     """live: the expected units are those of lossless trials. offline: those that the SUT finds when
     it reads the trace itself. Null: nothing is expected."""
@@ -511,14 +513,16 @@ class Detections(Model):
     """How lossless trials and the SUT's own reading of the trace compare."""
     expected: Count | None = None
     expected_flows: Count | None = None
-    """In so many flows they lie; those of rules that limit their alerts lie in none."""
+    """Flows in which the expected alerts lie; alerts of rules that limit their number lie in none.
+    """
     seen: Count
     """All units of the trial, expected or not."""
     missed: Count | None = None
     missed_by_flow: MissedByFlow | None = None
     """Null if the trial or its baseline has no flows: name "flows" in measure.outcome."""
     surplus: Count | None = None
-    """Seen, and neither expected nor uncertain. It is never set off against missed ones."""
+    """Units that were seen, and are neither expected nor uncertain. They are never set off against
+    missed ones."""
     uncertain: Count | None = None
     """Units of the baseline seen in some of its trials and not in all. They are in no ratio."""
     clocked: Count = 0
@@ -529,10 +533,10 @@ class Detections(Model):
     classes: list[DetectionClass] = Field(default_factory=list)
     """Classes with expected units; most missed first."""
     missed_first: list[MissedUnit] = Field(default_factory=list)
-    """At most 20; all of them stand in the trial's detections.json."""
+    """Missed units, at most 20; all of them stand in the trial's detections.json."""
     alerts: Count
-    """Lines. They vary without any loss: no figure is made of them."""
+    """Lines with an alert. They vary without any loss: no figure is made of them."""
     events: dict[str, Count] = Field(default_factory=dict)
     """Lines of the event log by type."""
     unread: dict[str, Count] = Field(default_factory=dict)
-    """Lines that could not be used, by why."""
+    """Lines that could not be used, by reason."""

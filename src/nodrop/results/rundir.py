@@ -51,14 +51,15 @@ made: dict[bytes, TrialRecord] = {}
 
 
 def pack(record: TrialRecord) -> bytes:
-    """Every figure as it is: JSON gives back each number to its last digit."""
+    """Packs a record with every figure as it is: JSON gives back each number to its last digit."""
     packer = zlib.compressobj(level=1, wbits=-zlib.MAX_WBITS, zdict=_names())
     return packer.compress(record.model_dump_json().encode()) + packer.flush()
 
 
 def unpack(packed: bytes) -> TrialRecord:
-    """Whoever reads a run goes from its first record to its last, again and again. If the latest
-    stayed, none would be there when it is next asked for; so the first do."""
+    """Unpacks a record, and keeps it if there is room. Whoever reads a run goes from its first
+    record to its last, again and again. If the latest stayed, none would be there when it is next
+    asked for; so the first do."""
     found = made.get(packed)
     if found is None:
         found = _unpacked(packed)
@@ -83,7 +84,7 @@ def _names() -> bytes:
 
 
 class Records(Sequence[TrialRecord]):
-    """In the order in which they were measured."""
+    """Records in the order in which they were measured."""
 
     def __init__(self, packed: Iterable[bytes] = ()) -> None:
         self.packed = tuple(packed)
@@ -126,7 +127,7 @@ class Damage:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trials:
     records: Records
-    """In the order in which they were measured; of a repeated run the last."""
+    """Records in the order in which they were measured; of a repeated run the last."""
     damage: tuple[Damage, ...]
 
 

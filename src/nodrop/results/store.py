@@ -51,14 +51,15 @@ UNFIT = {
 }
 """Schemes of fsspec that can hold no run."""
 ANSWERS_S = 45.0
-"""One read_timeout, one more try, and some."""
+"""Time for an answer: one read_timeout, one more try, and some."""
 PART_BYTES = 1 << 24
 STAMPS = ("ETag", "etag", "md5Hash", "generation")
-"""Which of what a store says of an object changes with its content; else its size and time do."""
+"""Fields that a store shows of an object and that change with its content; without them its size
+and time do."""
 
 
 class StoreLost(LabProblem):
-    """It does not answer, or not as it should. In one sentence."""
+    """A store does not answer, or not as it should. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,13 @@ class StoredObject:
 
     size: int
     stamp: str
-    """Another one, another content."""
+    """Mark of the content: another content has another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
     url: str
-    """With its scheme, without a slash at its end."""
+    """Address with its scheme, without a slash at its end."""
     _system: Any
     _root: str
 
@@ -145,7 +146,7 @@ class Store:
             self._system.pipe({f"{self._root}/{name}": content for name, content in files.items()})
 
     def put_file(self, name: str, file: IO[bytes]) -> None:
-        """One that has no room in memory."""
+        """Puts a file that has no room in memory."""
         with self._asking(), self._system.open(f"{self._root}/{name}", "wb") as there:
             while part := file.read(PART_BYTES):
                 there.write(part)
@@ -169,7 +170,7 @@ class Store:
             return {name: found[f"{self._root}/{name}"] for name in names}
 
     def get_file(self, name: str, file: IO[bytes]) -> None:
-        """One that has no room in memory."""
+        """Gets a file that has no room in memory."""
         with self._asking(), self._system.open(f"{self._root}/{name}", "rb") as there:
             while part := there.read(PART_BYTES):
                 file.write(part)
@@ -243,7 +244,7 @@ def _last(name: str) -> str:
 
 BATCH_BYTES = 64 << 20
 BATCH_FILES = 200
-"""On their way at once."""
+"""Files that are on their way at once."""
 OURS = (LOCK, STORED, WRITING, "report")
 """Names of files and folders that belong to this machine alone."""
 
@@ -278,7 +279,7 @@ class Copy:
 
     @classmethod
     def of(cls, path: Path) -> Copy | None:
-        """None if it is the copy of nothing."""
+        """The copy at a path; None if it is the copy of nothing."""
         folder = Folder(path)
         if not folder.is_file(STORED):
             return None
@@ -303,7 +304,8 @@ class Copy:
     # --- here → store ----------------------------------------------------------------------------
 
     def claim(self) -> None:
-        """From now on this machine alone writes there. BadInput if another one does."""
+        """Claims the place in the store: this machine alone writes there. BadInput if another one
+        does."""
         # What a run that was killed here left is ours still.
         if self._folder.is_file(WRITING):
             ours = self._folder.read(WRITING)
@@ -339,12 +341,13 @@ class Copy:
             raise
 
     def _let_go(self) -> None:
-        """Others may write there."""
+        """Gives the place free: others may write there."""
         self.store.remove([WRITING])
         self._folder.remove(WRITING)
 
     def begin_there(self, names: Sequence[str]) -> None:
-        """Before anything is measured. StoreLost if it cannot."""
+        """Claims the place and puts files there, before anything is measured. StoreLost if it
+        cannot."""
         self.claim()
         try:
             self._put(names)
@@ -362,8 +365,8 @@ class Copy:
         self.way.put(lambda: self._follow(run), rest=self._follow_all)
 
     def rest(self) -> None:
-        """All that did not follow yet; then others may write there. StoreLost, with what to do
-        about it, if it cannot."""
+        """Brings all that did not follow yet; then others may write there. StoreLost, with what to
+        do about it, if it cannot."""
         try:
             self._follow_all()
             self._let_go()
@@ -377,7 +380,7 @@ class Copy:
             ) from lost
 
     def rest_of_all(self) -> None:
-        """And what the store had, and lost."""
+        """Puts there what did not follow yet, and what the store had and lost."""
         there = self.store.files()
         self._same = {name: of for name, of in self._same.items() if name in there}
         self.rest()
@@ -490,7 +493,7 @@ class Copy:
     # --- both ------------------------------------------------------------------------------------
 
     def _is_changed(self, name: str) -> bool:
-        """Or not from there at all."""
+        """The file is another one now, or has not come from there."""
         same = self._same.get(name)
         return same is None or (same.size, same.mtime_ns) != self._state(name)
 
@@ -543,7 +546,7 @@ def brought(url: str, path: Path) -> str:
 
 
 def put_run(path: Path, into: Store) -> str:
-    """All of a run directory into this folder, and its place there."""
+    """Puts all of a run directory into this folder; gives its place there."""
     if not Folder(path).is_file(MANIFEST):
         raise BadInput(f"{path}: not a run directory (no {MANIFEST})")
     store = into.below(path.resolve().name)
@@ -560,7 +563,7 @@ def put_run(path: Path, into: Store) -> str:
 
 
 def _writer(mark: bytes) -> str:
-    """Who writes there, by its mark."""
+    """The writer there, by its mark."""
     try:
         who = decode_object(mark)
         said = f"host {member(who, 'host', str)} (pid {member(who, 'pid', int)})"
@@ -584,8 +587,8 @@ def _batches(sizes: Mapping[str, int]) -> Iterator[list[str]]:
 
 
 def _is_read(name: str) -> bool:
-    """By readers of the copy, for which no SUT writes. A name that leads elsewhere is no file of a
-    run."""
+    """Readers of the copy need the file. They need none that the SUT wrote; a name that leads
+    elsewhere is no file of a run."""
     top, *below = name.split("/")
     if {"", ".", ".."} & {top, *below}:
         return False

@@ -35,7 +35,7 @@ class Remaining:
     trials: int
     seconds: float
     spread_s: float | None
-    """One standard deviation; None if no cell has been measured twice."""
+    """Standard deviation; None if no cell has been measured twice."""
 
     @property
     def words(self) -> str:
@@ -65,7 +65,7 @@ class Eta:
     """Trials of one cell take about the same time, trials of different cells need not."""
 
     guess_s: float
-    """Per trial, until one has ended."""
+    """Seconds of a trial, until one has ended."""
     _took: dict[str, _Took] = field(default_factory=dict)
     _all: _Took = field(default_factory=_Took)
 
@@ -76,7 +76,7 @@ class Eta:
     def remaining(
         self, ahead: Mapping[str, int], *, begun: str | None = None, begun_s: float = 0.0
     ) -> Remaining:
-        """For so many trials of each cell; the one of cell `begun` was begun so long ago."""
+        """Time for the trials ahead of each cell. The trial of cell `begun` began `begun_s` ago."""
         seconds = sum(n * self._each_s(cell) for cell, n in ahead.items())
         if begun is not None and ahead.get(begun):
             seconds -= min(begun_s, self._each_s(begun))
@@ -193,9 +193,10 @@ class Known:
     n: int
     """Measured runs; starts of the SUT if runs share one; hosts if several measured it."""
     hosts: bool
-    """It is hosts that are counted."""
+    """`n` counts hosts."""
     half_width: float | None
-    """In the unit of the rule; None if so few runs have no interval."""
+    """Half the width of the interval, in the unit of the rule; None if so few runs have no
+    interval."""
 
     @property
     def reached(self) -> bool:
@@ -217,7 +218,7 @@ def looks(asked: Repetitions, sut: Sut) -> LookPlan:
 
 
 def rule_of(manifest: Mapping[str, Any]) -> tuple[Repetitions, Sut] | None:
-    """By which a run was repeated; None if as often as a number said."""
+    """Rule by which a run was repeated; None if a number said how often."""
     said = manifest.get("measure")
     said = said if isinstance(said, dict) else {}
     table = said.get("repetitions")
@@ -247,9 +248,9 @@ def _known(records: Sequence[TrialRecord], until: Until, looks: LookPlan) -> Kno
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSummary:
     cell: Mapping[str, Any]
-    """With the load, if a search tried several."""
+    """Factors, with the load if a search tried several."""
     accelerator: str
-    """In words; empty if the SUT ran in no virtual machine."""
+    """Words; empty if the SUT ran in no virtual machine."""
     measured: int
     failed: int
     """The SUT died, hung or was killed: a result about it."""

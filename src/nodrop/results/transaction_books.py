@@ -18,36 +18,36 @@ class TransactionBooks(Model):
 
     kind: Literal["transactions"] = "transactions"
     name: str = "transaction"
-    """One of them, as the field calls it: attach."""
+    """Name of a transaction in the field: attach."""
     transport: str = ""
     """The protocol below the messages; `tcp-framed (not SCTP)` is the reference MME's alone."""
     started: Count | None = None
     """Transactions whose scheduled start came."""
     completed: Count | None = None
     rejected: dict[str, Count] = Field(default_factory=dict)
-    """Turned away by the SUT, by its cause."""
+    """Transactions turned away by the SUT, by its cause."""
     timed_out: Count | None = None
     aborted: dict[str, Count] = Field(default_factory=dict)
-    """Ended otherwise, by reason."""
+    """Transactions that ended otherwise, by reason."""
     residual: Signed | None = None
     """Transactions in no class."""
     failed_ratio: NotNegative | None = None
-    """Rejected, timed out and aborted ones of those that were started; null if the books do not
-    close."""
+    """Share of the started transactions that were rejected, timed out or aborted; null if the books
+    do not close."""
     sustained: bool | None = None
     """True: they completed at the pace at which they were started: the last one at most 0.5 % of
     the load and 10 ms after it. False: the SUT fell behind. Null: the load lasted less than a
     second, or nothing completed."""
     per_s: NotNegative | None = None
-    """Completed ones a second, until the last of them."""
+    """Completed transactions a second, until the last of them."""
     first_completed_s: Seconds | None = None
-    """After the first scheduled start."""
+    """Time after the first scheduled start."""
     last_completed_s: Seconds | None = None
-    """After the first scheduled start: the study's time taken."""
+    """Time after the first scheduled start: the study's time taken."""
     resolved_s: Seconds | None = None
     """Seconds from the first scheduled start until the class of each was known."""
     latency: Latency | None = None
-    """From the scheduled start to the end, of those that completed."""
+    """Time from the scheduled start to the end, of those that completed."""
     steps: dict[str, Latency] = Field(default_factory=dict)
     """Parts of `latency`, and of what follows it."""
     peak_in_progress: Count | None = None
@@ -65,7 +65,7 @@ class TransactionBooks(Model):
     """Messages of the SUT that it should not have sent, by kind; kinds that did not come are left
     out."""
     setup_s: Seconds | None = None
-    """From ready to the moment when every server of the SUT had taken up its association."""
+    """Time from ready to the moment when every server of the SUT had taken up its association."""
     retransmits: Count | None = None
     """Chunks that the transport sent again; null if it does not say."""
     unreleased: Count | None = None
@@ -77,14 +77,14 @@ class TransactionBooks(Model):
 
     @property
     def failed(self) -> int | None:
-        """Null if the books do not close."""
+        """Failed transactions; null if the books do not close."""
         if self.failed_ratio is None or self.started is None or self.completed is None:
             return None
         return self.started - self.completed
 
     @classmethod
     def of(cls, seen: Transactions | None, **beside: Any) -> Self:
-        """Without transactions every count is None."""
+        """Books of what was seen; without transactions every count is None."""
         if seen is None:
             return cls(**beside)
         messages = seen.messages

@@ -49,7 +49,7 @@ class Question:
     text: str
     settings: Sequence[str]
     fleet: str | None = None
-    """Its name; None: one lab measures."""
+    """Name of the fleet; None: one lab measures."""
 
     def changes_since(self, begun: Question) -> Sequence[str]:
         """`search.budget_s = 30.0, was 60.0`; empty if only something else differs."""
@@ -107,9 +107,9 @@ class RunWriter:
         self.path = path
         self.manifest = manifest
         self._copy: Copy | None = None
-        """If it lies in a store."""
+        """Copy of a run that lies in a store."""
         self._storage: Follower | None = None
-        """If its lab has one."""
+        """Storage of a lab that has one."""
         self._folder = Folder(path)
         self._runs = self._folder.folder(RUNS)
         self._lock = lock
@@ -272,7 +272,7 @@ class RunWriter:
         self._follow(record.run)
 
     def followed_by(self, storage: Follower) -> None:
-        """From now on some files of each trial follow there, and lie here no more."""
+        """Hands some files of each trial to a follower from now on: they lie here no more."""
         self._storage = storage
 
     def _followers(self) -> list[Follower]:
@@ -345,7 +345,8 @@ class RunWriter:
             self._copy.changed(MANIFEST)
 
     def close(self, *, failed: bool = False) -> None:
-        """With `failed`, the error that ended the run is reported; the loss of a store is not."""
+        """Ends the run. With `failed`, the error that ended the run is reported; the loss of a
+        store is not."""
         lost: list[LabProblem] = []
         try:
             for one in self._followers():
@@ -387,7 +388,7 @@ class RunWriter:
         )
 
     def remove_half_written(self) -> None:
-        """Trials that do not count."""
+        """Removes trials that do not count."""
         good = self.completed()
         for name in self._runs.folders():
             if name not in good:
@@ -395,7 +396,7 @@ class RunWriter:
 
 
 def _new_folder(out: Path, name: str, taken: Sequence[str]) -> Path:
-    """`taken`: names that it must not have."""
+    """Makes a new folder. `taken`: names that it must not have."""
     if not is_utf8(out.absolute()):
         raise BadInput(f"{out}: its name is not UTF-8", hint="choose another folder with --out")
     try:

@@ -76,7 +76,8 @@ class Comparison:
     """Interval of the shift as a share of the base's median. None unless that median is surely
     above 0."""
     apart: float
-    """At most this share of runs lies further apart than the margin, or loses in one cell only."""
+    """Upper bound of the share of runs that lie further apart than the margin, or lose in one cell
+    only."""
 
     @property
     def by_share(self) -> bool:
@@ -89,7 +90,7 @@ class Comparison:
 def compare(
     base: Sequence[float], other: Sequence[float], asked: ComparisonRule
 ) -> Comparison | None:
-    """None without values."""
+    """Comparison of two samples; None without values."""
     if not base or not other:
         return None
     b, o = (np.sort(np.asarray([values], dtype=np.float64)) for values in (base, other))
@@ -208,19 +209,19 @@ class HostSpread:
     mean: float
     """Mean of the hosts' means: each host counts once."""
     interval: Interval | None
-    """For the mean of all such hosts. None if these do not differ at all: that two or three lost
-    nothing is no proof that none does."""
+    """Interval of the mean of all such hosts. None if these do not differ at all: that two or three
+    lost nothing is no proof that none does."""
     within: float
     """Standard deviation of the trials of one host."""
     between: float
     """Standard deviation of the hosts' own means, what chance within them adds taken off; 0 if
     they differ no more than that."""
     p: float
-    """Probability that hosts which do not differ at all differ so much (F test)."""
+    """Probability that hosts which do not differ at all differ by as much (F test)."""
 
     def apart(self, error: float = 1 - CONFIDENCE) -> bool:
-        """Hosts differ, and by more than trials of one host. It is said wrongly so often at most
-        where hosts are alike."""
+        """Hosts differ, and by more than trials of one host. The error is the probability of saying
+        so where hosts are alike."""
         return self.p < error and self.between > self.within
 
 
@@ -251,7 +252,8 @@ def host_spread(samples: Sequence[Sequence[float]]) -> HostSpread | None:
 
 
 def _of_the_mean(means: Sequence[float]) -> Interval | None:
-    """By Student's t of the hosts' means: exact if all hosts have as many trials."""
+    """Interval of the mean by Student's t of the hosts' means: exact if all hosts have as many
+    trials."""
     k, middle = len(means), fmean(means)
     if min(means) == max(means):
         return None
@@ -343,8 +345,8 @@ def resolution(values: Sequence[float], family: Family) -> float | None:
 
 
 def detectable(earlier: Sequence[float], planned: int, family: Family) -> float | None:
-    """Before a run: two cells that spread like these runs, with so many runs each, are found to
-    differ with a probability of at least `POWER` if they are apart by this.
+    """Difference that a planned run is found to show with a probability of at least `POWER`, if its
+    two cells spread like these runs.
 
     None from fewer than `earlier_needed` earlier runs or `runs_to_see` planned ones, and if the
     earlier runs show no spread.
@@ -365,12 +367,13 @@ def _seen(runs: tuple[float, ...], total: int, family: Family, share: float) -> 
 
 
 def runs_to_see(family: Family) -> int:
-    """Below, intervals reach to the last runs, and of those the runs say too little."""
+    """Fewest runs that say enough: with fewer, intervals reach to the last runs, of which the runs
+    say too little."""
     return family.runs_needed(SEEN_RANK)
 
 
 def earlier_needed(family: Family) -> int:
-    """From fewer, what further runs show is promised too early (simulated)."""
+    """Fewest earlier runs: from fewer, what further runs show is promised too early (simulated)."""
     return -(-2 * runs_to_see(family) // 3)
 
 

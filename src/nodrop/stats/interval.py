@@ -27,10 +27,10 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostCluster:
-    """If a start of the SUT is asked for, all values of this host count once."""
+    """A host in the place of a start of the SUT: all values of the host count once."""
 
     source: int
-    """Which of several runs."""
+    """Number of its run among several."""
     name: str
 
 
@@ -139,7 +139,8 @@ def runs_needed(confidence: float = CONFIDENCE) -> int:
 
 
 AT_FIRST = 0.5
-"""So much of the error the first look may spend; the rest goes evenly to each further doubling."""
+"""Part of the error that the first look may spend; the rest goes evenly to each further doubling.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,11 +191,11 @@ def relative_half_width(values: Sequence[float], interval: Interval) -> float:
 
 @lru_cache(maxsize=256)
 def _bounds(first: int, last: int, error: float) -> tuple[tuple[int, ...], float]:
-    """For 0 … last runs the rank, and the probability that the interval of any look is wrong."""
+    """Rank for 0 … last runs, and the probability that the interval of any look is wrong."""
     import numpy as np  # here, because a far host imports this module and has no numpy
 
     walk = np.ones(1)
-    """By how many of n runs lie below the median: the probability, without walks that left."""
+    """Probability of the number of n runs that lie below the median, without walks that left."""
     ranks, spent, rank = [0], 0.0, 0
     for n in range(1, last + 1):
         walk = np.convolve(walk, (0.5, 0.5))
@@ -224,27 +225,27 @@ TO_SIGMA = 1.4826
 MEAN_TO_SIGMA = 1.2533
 """Mean absolute deviation → standard deviation."""
 BOUNDS = ((6, 10.8), (8, 8.5), (10, 7.0), (12, 6.3), (15, 6.0), (20, 5.2), (30, 4.8), (50, 4.5))
-"""From so many values on, so many scaled deviations: 99 % of normal samples lie within them
-(simulated, 40,000 samples each)."""
+"""Number of values from which on a bound holds, and the bound in scaled deviations: 99 % of normal
+samples lie within it (simulated, 40,000 samples each)."""
 ALIKE_BOUND = 3.5
-"""If more than half of the values are the same, in scaled mean deviations (Iglewicz and Hoaglin
-1993): one of six, two of ten."""
+"""Bound in scaled mean deviations, if more than half of the values are the same (Iglewicz and
+Hoaglin 1993): one of six, two of ten."""
 FEWEST = BOUNDS[0][0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
     index: int
-    """In the sample."""
+    """Index in the sample."""
     value: float
     median: float
     """Median of the sample, this value included."""
     deviations: float
-    """Scaled, from the median; always positive."""
+    """Scaled deviations from the median; always positive."""
 
 
 def outliers(values: Sequence[float]) -> tuple[Outlier, ...]:
-    """In the order of the sample; none of fewer than `FEWEST`."""
+    """Outliers in the order of the sample; none of fewer than `FEWEST` values."""
     if len(values) < FEWEST:
         return ()
     middle = median(values)
@@ -277,10 +278,11 @@ SECOND_LOOK = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     parts: int
-    """One for the median of each figure of each cell, and one test for the shares of lossy runs of
-    each pair of cells."""
+    """Number of intervals and tests: one for the median of each figure of each cell, and one test
+    for the shares of lossy runs of each pair of cells."""
     look: int | None = None
-    """From 0, if looks are counted and each is taken once; None counts doublings of the runs."""
+    """Number of the look, from 0, if looks are counted and each is taken once; None counts
+    doublings of the runs."""
 
     def error(self, n: int) -> float:
         """The error allowed to one part that rests on n runs."""
@@ -379,12 +381,12 @@ def upper_bound(hits: int, n: int, *, confidence: float = CONFIDENCE) -> float:
 
 
 def lower_bound(hits: int, n: int, *, confidence: float = CONFIDENCE) -> float:
-    """The share of runs is above this."""
+    """Lower bound of the share of runs."""
     return 1 - upper_bound(n - hits, n, confidence=confidence)
 
 
 def share_interval(hits: int, n: int) -> Interval:
-    """Both bounds at once, each allowed half of the error."""
+    """Interval of a share: both bounds at once, each allowed half of the error."""
     each = (1 + CONFIDENCE) / 2
     return Interval(
         low=lower_bound(hits, n, confidence=each),

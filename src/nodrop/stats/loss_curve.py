@@ -21,8 +21,8 @@ from nodrop.stats.special import log_ndtr, root, stdtrit
 FEWEST, FEWEST_LOSSY = 5, 3
 """Trials, and of those such that lost packets: one unknown beside the scatter needs three."""
 MISFIT = 0.05
-"""If the trials show C to differ by more from the lowest to the highest load that lost, it is none
-of one SUT."""
+"""Largest difference in C from the lowest to the highest load that lost: with more, the trials are
+not of one SUT."""
 REFUSING = 0.99
 """... and if that is so sure: one in a hundred SUTs that do follow the curve is refused."""
 DENSITY = 0.5 * math.log(2 * math.pi)
@@ -35,11 +35,11 @@ class Offer:
     """One measured trial."""
 
     pps: float
-    """Really offered."""
+    """Rate that was really offered."""
     loss_ratio: float
     """Share of the packets offered that was not taken."""
     packets: int
-    """Sent: one of them is the least that a loss ratio can show."""
+    """Packets sent: one of them is the least that a loss ratio can show."""
     start: Hashable = 0
     """The start of the SUT that the trial belongs to."""
 
@@ -59,14 +59,14 @@ class LossCurve:
     starts: int
     """Starts that the interval rests on: n if each trial had its own."""
     counted: str = "starts of the SUT"
-    """Or hosts, if several measured the trials."""
+    """Name of what `starts` counts: hosts, if several measured the trials."""
 
     def loss_ratio(self, pps: float) -> float:
         """Loss ratio of the median trial."""
         return _loss(self.capacity_pps, pps)
 
     def band(self, pps: float) -> tuple[float, float]:
-        """At all loads at once, since the curve has one unknown."""
+        """Band of the loss ratio, at all loads at once, since the curve has one unknown."""
         return _loss(self.high_pps, pps), _loss(self.low_pps, pps)
 
 
@@ -157,7 +157,7 @@ class _Fit:
     """Shift of each column, to be added to the middle."""
     scatter: float
     log_likelihood: float
-    """But for a constant."""
+    """Logarithm of the likelihood, but for a constant."""
 
     @property
     def means(self) -> Floats:
@@ -174,7 +174,7 @@ def _fit(sample: _Sample, columns: Floats) -> _Fit:
     z = (at - middle) / unit
 
     rows = np.column_stack([columns, -z])
-    """By which each trial's own cost depends on the unknowns, the last of which is 1 / scatter."""
+    """Weights of the unknowns in each trial's own cost; the last unknown is 1 / scatter."""
 
     def cost(at: Floats) -> float:
         above = rows @ at
@@ -243,8 +243,8 @@ def _hazard(above: Floats) -> Floats:
 
 
 def _profile(fit: _Fit, sample: _Sample) -> tuple[float, float]:
-    """Where the likelihood has dropped as far as Student's t would allow it with as many trials as
-    lost packets: exactly t's interval if all of them did."""
+    """Ends at which the likelihood has dropped as far as Student's t would allow it with as many
+    trials as lost packets: exactly t's interval if all of them did."""
     lossy = int(sample.seen.sum())
     mean = float(fit.means[0])
     drop = _allowed(lossy, lossy - 1, (1 + CONFIDENCE) / 2)
@@ -264,7 +264,7 @@ def _profile(fit: _Fit, sample: _Sample) -> tuple[float, float]:
 
 
 def _allowed(n: int, free: int, quantile: float) -> float:
-    """A log-likelihood with `free` degrees of freedom may fall by so much."""
+    """Fall of a log-likelihood that is allowed with `free` degrees of freedom."""
     return n / 2 * math.log1p(stdtrit(free, quantile) ** 2 / free)
 
 

@@ -12,7 +12,8 @@ from functools import lru_cache
 
 LOG_ROOT = 0.5 * math.log(2 * math.pi)
 FAR = -20.0
-"""Below, the tail of the normal is taken from its series: it loses less than erfc's logarithm."""
+"""Value below which the tail of the normal is taken from its series: it loses less than erfc's
+logarithm."""
 MOST_STEPS = 10_000
 EPSILON = 2.0**-52
 TINY = 1e-300
@@ -90,7 +91,7 @@ def betaincinv(a: float, b: float, y: float) -> float:
 
 
 def bdtr(hits: int, n: int, share: float) -> float:
-    """Probability of at most so many hits of n."""
+    """Probability of at most that many hits of n."""
     return 1.0 if hits >= n else betainc(n - hits, hits + 1, 1 - share)
 
 
@@ -118,7 +119,7 @@ def fdtrc(between: float, within: float, ratio: float) -> float:
 
 
 def root(f: Callable[[float], float], low: float, high: float, *, xtol: float) -> float:
-    """Where f is 0, by Brent's method. Its values at both ends must differ in sign."""
+    """The place where f is 0, by Brent's method. Its values at both ends must differ in sign."""
     before, now, f_before, f_now = low, high, f(low), f(high)
     if f_before == 0:
         return before
@@ -158,7 +159,8 @@ def root(f: Callable[[float], float], low: float, high: float, *, xtol: float) -
 
 @lru_cache(maxsize=65_536)
 def fisher_exact(b: int, m: int, o: int, n: int) -> float:
-    """Two-sided: as much or more apart than b of m and o of n, with the same number of hits."""
+    """Two-sided probability: as much or more apart than b of m and o of n, with the same number of
+    hits."""
     hits = b + o
     ways = [
         math.comb(m, i) * math.comb(n, hits - i) for i in range(max(0, hits - n), min(m, hits) + 1)
