@@ -97,7 +97,7 @@ class NodeJob(Protocol[ReadyT, SampleT, ResultT]):
         ...
 
     def ended(self) -> bool:
-        """It has said its last, of its own accord or not."""
+        """The job has said its last, of its own accord or not."""
         ...
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ AnyJob: TypeAlias = NodeJob[Any, Any, Any]
 """A job whose spec is not known here."""
 ReplayJob: TypeAlias = NodeJob[ReplayReady, ReplaySample, ReplayResult]
 SampleJob: TypeAlias = NodeJob[SampleReady, Any, SampleResult]
-"""Its rows go to a file."""
+"""A sampler, whose rows go to a file."""
 SinkJob: TypeAlias = NodeJob[SinkReady, SinkSample, SinkResult]
 AttachJob: TypeAlias = NodeJob[AttachReady, AttachSample, AttachResult]
 ReferenceMmeJob: TypeAlias = NodeJob[ReferenceMmeReady, Any, ReferenceMmeResult]
@@ -132,11 +132,11 @@ class Surroundings:
     binds: Mapping[Path, str] = field(default_factory=dict)
     """Path of the host → where the program sees it; with `:ro` behind it, read-only."""
     private: bool = False
-    """It is in a PID namespace of its own, with few variables of our environment; its root, if it
-    has one, is read-only but for `binds`, and shows nothing else of this host."""
+    """The program is in a PID namespace of its own, with few variables of our environment. A root
+    of its own is read-only but for `binds`, and shows nothing else of this host."""
     cgroup: Path | None = None
     user: int | None = None
-    """Whose it is, once it has been started."""
+    """User that the program is of, once it has been started."""
     fds: Sequence[int] = ()
     """Open files of ours that it inherits."""
 
@@ -167,11 +167,11 @@ class Host(Protocol):
     clock_offset_ns: int
     """Add to this host's CLOCK_MONOTONIC to get the controller's."""
     here: bool
-    """Its kernel is the controller's: they share PIDs, CPUs and files."""
+    """The host has the controller's kernel: they share PIDs, CPUs and files."""
 
     def reads(self, file: Path) -> str:
-        """Where a node job there reads this file of ours; if need be it is copied, for as long as
-        the host is connected."""
+        """Path under which a node job there reads this file of ours; if need be it is copied, for
+        as long as the host is connected."""
         ...
 
     def run(

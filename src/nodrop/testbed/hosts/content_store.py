@@ -94,7 +94,7 @@ class Placed(NamedTuple):
 
     path: str
     copied: bool
-    """It was not there before."""
+    """The content was not there before."""
 
 
 @dataclass(frozen=True, slots=True)

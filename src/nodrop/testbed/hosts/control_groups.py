@@ -173,7 +173,7 @@ class GroupFiles:
     peak: str
     """Optional: v2 has it since Linux 5.19."""
     events: str
-    """Has a line `oom_kill <n>`."""
+    """File with a line `oom_kill <n>`."""
     swappiness: str = ""
     """Optional: swappiness of each group; version 2 has none."""
 
@@ -379,10 +379,10 @@ class SocketLook:
     """One look at the capture sockets of a process tree. None = not visible."""
 
     mono_ns: int
-    """On the clock of the host."""
+    """Time on the clock of the host."""
     sockets: Sequence[CaptureSocket]
     arrived: int | None
-    """Since the sockets were opened, those included that found no room."""
+    """Packets since the sockets were opened, those included that found no room."""
     dropped: int | None
     waiting: int | None
     """Packets in the rings; of two readings around the counters, the larger."""
@@ -402,7 +402,7 @@ class SocketLook:
 
     @property
     def read(self) -> int | None:
-        """Taken out of the rings."""
+        """Packets taken out of the rings."""
         if self.arrived is None or self.dropped is None or self.waiting is None:
             return None
         return self.arrived - self.dropped - self.waiting

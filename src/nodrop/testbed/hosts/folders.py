@@ -39,7 +39,8 @@ def traces_folder() -> Path:
 
 @cache
 def _sweep(folder: Path) -> None:
-    """Once in a process. A run that reads a file since before goes on reading it."""
+    """Removes old traces, once in a process. A run that reads a file since before goes on reading
+    it."""
     oldest_s = time.time() - TRACES_KEPT_DAYS * 86_400
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # another process sweeps as well
@@ -112,7 +113,7 @@ def locked(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def put_in_place(made: Path) -> Iterator[Path]:
-    """Where to write a file, which has its name once it is whole. Nothing stays if that fails."""
+    """The path for a file that has its name once it is whole. Nothing stays if that fails."""
     partial = made.with_suffix(f".{os.getpid()}.partial")
     try:
         yield partial
@@ -149,7 +150,7 @@ def sweep() -> list[str]:
 
 
 def _made() -> tuple[Path, int]:
-    """Again, if it was swept before it had its lock."""
+    """A folder and its lock; made again if it was swept before it had its lock."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         with suppress(OSError):
@@ -160,7 +161,7 @@ def _made() -> tuple[Path, int]:
 
 
 def _locked(folder: Path) -> int:
-    """OSError if another process has it."""
+    """Locks a folder. OSError if another process has it."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

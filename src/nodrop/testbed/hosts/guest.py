@@ -44,7 +44,7 @@ LONGEST_BYTES = 64 * 1024
 MOST_UNHEARD = 1000
 """Words of the guest that no one has asked for yet."""
 SEND_TIMEOUT_S = 30.0
-"""A guest that takes nothing for so long has hung."""
+"""Time for which a guest takes nothing before it counts as hung."""
 LOST = -9
 """The status of a program whose guest is gone: nothing of it can be left."""
 
@@ -58,7 +58,7 @@ class GuestLine:
         self.pid = pid
         self.broken = threading.Event()
         self.why = "the guest is gone"
-        """Once it is broken."""
+        """Words for the end of the line, once it is broken."""
         self._stream = stream
         self._stream.settimeout(SEND_TIMEOUT_S)
         self._sending = threading.Lock()
@@ -265,7 +265,7 @@ NODE = "/run/nodrop-node"
 """The path of the guest's init."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ANSWER_TIMEOUT_S = 30.0
-"""Under emulation, on a busy machine, starting a program takes a second."""
+"""Time for an answer: under emulation, on a busy machine, starting a program takes a second."""
 CLOCK_ROUNDS = 16
 
 
@@ -376,8 +376,8 @@ class GuestHost:
             return job.result(timeout_s=timeout_s)
 
     def read_file(self, path: str, *, offset: int = 0) -> bytes:
-        """From `offset` to its end now. FileNotFoundError if it cannot be read. A guest that
-        sends more than is allowed has broken the line's protocol, and the line ends."""
+        """The content from `offset` to its end now. FileNotFoundError if it cannot be read. A guest
+        that sends more than is allowed has broken the line's protocol, and the line ends."""
         got = _Kept()
         self._finish({"read": {"path": path, "offset": offset}}, got)
         return bytes(got)
@@ -386,7 +386,7 @@ class GuestHost:
         self._finish({"write": {"path": path}}, bytearray(), content)
 
     def connect(self, path: str, *, timeout_s: float) -> socket.socket:
-        """To a Unix socket of the guest. OSError if nothing listens."""
+        """A connection to a Unix socket of the guest. OSError if nothing listens."""
         ours, theirs = socket.socketpair()
         conversation = self._line.open(
             {"connect": {"path": path}}, out=lambda part: _pass(theirs, part), err=_nothing
@@ -494,4 +494,4 @@ def _pass(theirs: socket.socket, part: bytes) -> None:
 
 
 def _nothing(_part: bytes) -> None:
-    """No one waits for this answer."""
+    """Drops an answer: no one waits for it."""

@@ -127,10 +127,10 @@ class UndoReport:
     """The run's label, or the lab's name if its receiver was not reached; empty if the report is
     not of one run."""
     host: str = ""
-    """Empty: this one."""
+    """Host of the run; empty: this one."""
     done: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    """Also what may be undone and may be not."""
+    """Changes that were not undone, or of which that is not known."""
     goes_on: list[str] = field(default_factory=list)
     """Runs that were left alone."""
 
@@ -141,7 +141,7 @@ class Pending:
 
     label: str
     what: Sequence[str] = ()
-    """To be put back, in this order."""
+    """Changes to be put back, in this order."""
     goes_on: str = ""
     """Description of the run that owns the journal, if that run is still alive; empty if not."""
 
@@ -158,7 +158,7 @@ class DiskJournal:
         it looks from."""
         self._written: set[str] = set()
         self.changed: Sequence[str] = ()
-        """Once the context has ended: what was changed on the host, each thing once."""
+        """Changes of the host, each once; known when the context has ended."""
         self.left: Sequence[str] = ()
         """Changes that could not be put back."""
 
@@ -256,11 +256,11 @@ class DiskJournal:
         return [entry for entry in entries if isinstance(entry, HostChange)]
 
     def head(self) -> Head:
-        """Whose it is. NotJson or OSError if that cannot be known."""
+        """The run that the journal is of. NotJson or OSError if that cannot be known."""
         return self._read()[0]
 
     def first(self) -> str:
-        """Its first line, as it is."""
+        """The journal's first line, as it is."""
         return next(iter(self._folder.lines(self.path.name)), b"").decode(errors="replace")
 
     @contextmanager
@@ -441,7 +441,7 @@ def beside_us() -> list[str]:
 
 
 def journal_words(label: str, first: str) -> str:
-    """Whose run it is, by the first line of its journal on some host."""
+    """Words for the run, by the first line of its journal on some host."""
     try:
         return run_words({**decode_object(first), "label": label})
     except NotJson:  # no line was written
@@ -473,7 +473,7 @@ def undo_abandoned(*, running: bool = False) -> list[UndoReport]:
 
 
 def _undone(journal: DiskJournal, running: bool) -> UndoReport | None:
-    """None if its run goes on."""
+    """Undoes a journal; None if its run goes on."""
     report = UndoReport(label=journal.label)
     try:
         with journal.held() as over:

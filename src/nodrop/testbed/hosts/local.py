@@ -61,7 +61,7 @@ def _unshare_pids() -> None:
 
 
 LABEL_VARIABLE = "NODROP_LAB"
-"""In the environment of everything we start; `nodrop undo` finds it by this."""
+"""Variable in the environment of everything we start; `nodrop undo` finds it by this."""
 STDERR_SHOWN_CHARACTERS = 2000
 
 
@@ -152,7 +152,7 @@ class LocalHost(Probed):
         )
 
     def __enter__(self) -> Self:
-        """With the job that looks: what is timed does not wait for its start."""
+        """Starts the job that looks, so that what is timed does not wait for it."""
         self.probe("account")
         return self
 

@@ -189,7 +189,7 @@ class ClockFix:
     bound_ns: int
     """The offset cannot be further off than this."""
     real_offset_ns: int
-    """Its CLOCK_REALTIME minus ours, for file names and logs."""
+    """The host's CLOCK_REALTIME minus ours, for file names and logs."""
     by: Literal["round trip", "TAI"] = "round trip"
 
 
@@ -212,8 +212,8 @@ def own_tai() -> TaiAnswer | None:
 
 
 def closer(found: ClockFix, theirs: TaiAnswer | None, ours: TaiAnswer | None) -> ClockFix:
-    """By TAI, if that is closer than the round trip, and the two agree: else a clock that says that
-    it is kept, and is not, would be believed."""
+    """The fix by TAI if it is closer than the round trip and the two agree. Otherwise a clock that
+    falsely says that it is kept would be believed."""
     if theirs is None or ours is None:
         return found
     offset_ns = theirs["ahead_ns"] - ours["ahead_ns"]
@@ -228,10 +228,10 @@ def closer(found: ClockFix, theirs: TaiAnswer | None, ours: TaiAnswer | None) ->
 HELLO_TIMEOUT_S = 10.0
 CLOSE_GRACE_S = 2.0
 CLOCK_TRIPS = 4
-"""So many of the shortest one-way times a round may take, about."""
+"""Number of the shortest one-way times that a round may take, about."""
 TICK_S = 0.5
 NOISE_LIMIT_BYTES = 64 * 1024
-"""Before the hello: a login banner, not a flood."""
+"""Limit on what comes before the hello: a login banner, not a flood."""
 NOISE_SHOWN_BYTES = 60
 STDERR_TAIL_BYTES = 32 * 1024
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
@@ -291,7 +291,7 @@ class _Input:
         return len(content)
 
     def flush(self) -> None:
-        """Everything is sent at once."""
+        """Does nothing: everything is sent at once."""
 
     def close(self) -> None:
         if not self._closed:
@@ -356,7 +356,7 @@ class NodeProcess:
         self._stderr = bytearray()
         self._outcome: Json | None = None
         self._due = 0
-        """So many specs were sent: each has one `ready` and one `result`."""
+        """Number of specs that were sent: each has one `ready` and one `result`."""
         self._had = {"ready": 0, "result": 0}
         self._clock_id = 0
         try:
@@ -569,7 +569,8 @@ class NodeProcess:
         return ""
 
     def _one_too_many(self, kind: str) -> str:
-        """Else the second answer to one spec would be taken as the first to the next."""
+        """Words if the node says more than was asked for. Otherwise the second answer to one spec
+        would be taken as the first to the next."""
         if kind not in self._had:
             return ""
         self._had[kind] += 1

@@ -130,7 +130,7 @@ LOOK_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacketSocket:
-    """One that belongs to the process."""
+    """A packet socket of a process."""
 
     inode: int
     interface_index: int
@@ -189,7 +189,7 @@ def usage(processes: Iterable[HostProcess]) -> Mapping[HostProcess, ProcessUsage
 
 
 def allowed_cpus(processes: Iterable[HostProcess]) -> frozenset[int]:
-    """On which any of their threads may run; cpusets are in it. Those of their host."""
+    """CPUs on which any of their threads may run; cpusets are in it. Those of their host."""
     return frozenset(cpu for one in usage(processes).values() for cpu in one["allowed_cpus"])
 
 
@@ -299,12 +299,12 @@ def boot_id() -> str:
 
 
 def user_namespace() -> int:
-    """Which user namespace we are in; what was changed in another is not ours to reverse."""
+    """Our user namespace; what was changed in another is not ours to reverse."""
     return (PROC / "self/ns/user").stat().st_ino
 
 
 def pid_namespace() -> int:
-    """Which PID namespace we are in; a PID of another means another process here."""
+    """Our PID namespace; a PID of another means another process here."""
     return (PROC / "self/ns/pid").stat().st_ino
 
 
@@ -369,7 +369,8 @@ GONE_TIMEOUT_S = 15.0
 
 
 class Lease:
-    """To be closed. LabProblem if another run has the host, or nothing can be kept there."""
+    """A host that is held for one run; to be closed. LabProblem if another run has the host, or
+    nothing can be kept there."""
 
     def __init__(
         self,
@@ -394,7 +395,8 @@ class Lease:
         return self._keeper.poll() is not None
 
     def close(self, *, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Its end is awaited, so that nothing is left. `meanwhile` ends what would hold it up."""
+        """Waits for the keeper's end, so that nothing is left. `meanwhile` ends what would hold it
+        up."""
         self._over.set()
         keeper = self._keeper
         assert keeper.stdin is not None
@@ -430,7 +432,7 @@ class Lease:
             return member(said, "kept", str)
 
     def _answer(self) -> Json:
-        """Its one line. What a login shell says before it is passed over."""
+        """The keeper's one line. Words of a login shell before it are passed over."""
         assert self._keeper.stdout is not None and self._keeper.stderr is not None
         left_bytes = NOISE_LIMIT_BYTES
         while left_bytes > 0 and (line := self._keeper.stdout.readline(left_bytes)):
@@ -451,16 +453,16 @@ def keep_words(node: str, folder: str, label: str, *, instead_of: str = "") -> l
 
 
 HOLDER_VARIABLE = "NODROP_HOLDER"
-"""Who has begun us from another host."""
+"""Variable that names who has begun us from another host."""
 HOST_VARIABLE = "NODROP_HOST"
-"""By which name he knows this one."""
+"""Variable with the name under which whoever has begun us from another host knows this one."""
 
 
 OPEN_JOURNALS = (
     "ls -l /proc/[0-9]*/fd 2>/dev/null | sed -n 's|.* -> \\(/.*/nodrop/undo/.*[.]jsonl\\)$|\\1|p'"
 )
-"""For a shell of a host's root: the journal of each run that lives there, whosever it is. A run has
-its own open, and it may lie in any home (XDG_STATE_HOME)."""
+"""Command for a shell of a host's root: lists the journal of each run that lives there, whosever it
+is. A run has its own open, and it may lie in any home (XDG_STATE_HOME)."""
 
 
 def this_host() -> str:

@@ -44,7 +44,7 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """One end. Any thread may send, one receives."""
+    """An end of a relay. Any thread may send, one receives."""
 
     def __init__(self, source: IO[bytes], sink: IO[bytes]) -> None:
         self._source, self._sink = source, sink
@@ -103,7 +103,7 @@ class HeldHere:
         return False
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing: there is nothing to close."""
 
     def __enter__(self) -> Self:
         return self
@@ -114,14 +114,15 @@ Held = SshConnection | HeldHere
 
 
 class RelayEnd:
-    """Where the connection is. `hear` is given every frame of a channel that is not 0."""
+    """The end of a relay where the connection is. `hear` is given every frame of a channel that is
+    not 0."""
 
     def __init__(self, frames: Frames, connection: Held) -> None:
         self._frames, self._connection = frames, connection
         self._connecting, self._changing = threading.Lock(), threading.Lock()
         self._programs: dict[int, subprocess.Popen[bytes]] = {}
         self._unwanted: set[int] = set()
-        """Left before its program had begun."""
+        """Channels that were left before their programs had begun."""
         self._over = False
 
     def hear(self, frame: Frame) -> None:
@@ -145,7 +146,7 @@ class RelayEnd:
             program.kill()
 
     def close(self) -> None:
-        """Ends what still goes by it."""
+        """Ends what still goes by the connection."""
         with self._changing:
             self._over = True
             for program in self._programs.values():
@@ -201,17 +202,17 @@ class RelayEnd:
 
 @dataclass(slots=True)
 class _Guest:
-    """Who has come to the door: a client, or we with a question."""
+    """A visitor at the door: a client, or we with a question."""
 
     socket: socket.socket
     files: Sequence[int]
-    """Its stdin, stdout, stderr; none of a question."""
+    """The client's stdin, stdout and stderr; none of a question."""
     begun: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
 
 
 class RelayDoor:
-    """Where the connection is wanted. To be entered; `hear` as above."""
+    """The end of a relay where the connection is wanted. To be entered; `hear` as above."""
 
     def __init__(self, frames: Frames, *, folder: Path) -> None:
         """The door is made in the folder."""
@@ -316,7 +317,7 @@ class RelayedConnection(SshConnection):
         return self
 
     def close(self) -> None:
-        """It is another machine's, and goes on."""
+        """Does nothing: the connection is another machine's, and goes on."""
 
     def command(self, words: str) -> list[str]:
         return [sys.executable, "-IS", relay_client.__file__, str(self._path), words]
@@ -365,7 +366,7 @@ def _close(pipe: Any) -> None:
 
 
 def _shut(stream: socket.socket) -> None:
-    """Also wakes who waits for it."""
+    """Closes a socket, and wakes who waits for it."""
     with suppress(OSError):
         stream.shutdown(socket.SHUT_RDWR)
     stream.close()

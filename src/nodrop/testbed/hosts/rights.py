@@ -20,7 +20,8 @@ from typing import Any
 from nodrop.errors import LabProblem, NotReady
 
 USERNS_VARIABLE = "NODROP_USERNS"
-"""Set in a user namespace of ours: "new" until it has a /run of its own, which children keep."""
+"""Variable of a user namespace of ours: "new" until it has a /run of its own, which children keep.
+"""
 CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 12, 13, 21
 UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--mount")
 ALL_USERS = ("--map-auto",)
@@ -30,7 +31,7 @@ MASKED = "ro,nosuid,nodev,noexec"
 """Flags of a container's own /sys: no other is given to a namespace within it."""
 TRY_TIMEOUT_S = 10.0
 DOCKER = Path("/.dockerenv")
-"""Docker makes it in each container."""
+"""File that Docker makes in each container."""
 OPENING = (
     "--cap-add SYS_ADMIN --security-opt systempaths=unconfined --security-opt apparmor=unconfined"
 )
@@ -79,7 +80,7 @@ def in_user_namespace() -> bool:
 
 
 def may_make_namespaces() -> bool:
-    """By the effective capabilities: a container's root may have been stripped of them."""
+    """The effective capabilities allow it: a container's root may have been stripped of them."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             effective = int(line.split()[1], 16)
@@ -167,11 +168,12 @@ def _mount(*arguments: str) -> None:
 
 
 SUT = ("NET_RAW",)
-"""All that capturing takes; the same in every setup. To overhear frames takes no more."""
+"""Rights of a SUT, the same in every setup: capturing takes no more. Overhearing frames takes no
+more either."""
 GENERATOR = ("NET_RAW", "NET_ADMIN", "SYS_NICE", "IPC_LOCK", "DAC_READ_SEARCH")
 """Sockets and AF_XDP; a real-time class; memory that stays; a user's own trace."""
 SAMPLER = ("SYS_PTRACE", "DAC_READ_SEARCH")
-"""To read /proc of whoever is measured."""
+"""Rights to read /proc of whoever is measured."""
 WATCHER = (*SAMPLER, "BPF", "PERFMON")
 """A sampler that watches capture rings: the kernel walks over its own table of sockets."""
 FLOOD = (*GENERATOR, "BPF")
@@ -182,10 +184,10 @@ READER = ("DAC_READ_SEARCH",)
 LOOKS = frozenset({"counters", "process", "proof", "processes", "usage", "account"})
 """Words of a probe that only read: kernel counters, /proc, and the files that a SUT maps."""
 QEMU = ("SETUID", "SETGID", "DAC_OVERRIDE")
-"""To open its files and to become nobody; it has none of them after that."""
+"""Rights to open its files and to become nobody; it has none of them after that."""
 
 KEEPER = ("KILL", "SYS_PTRACE", "DAC_READ_SEARCH")
-"""To read the label of any process, and to end it (hosts/processes.py)."""
+"""Rights to read the label of any process, and to end it (hosts/processes.py)."""
 
 
 KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -257,7 +259,7 @@ def _is_mapped(file: str) -> bool:
 
 
 def give(folder: Path, user: int | None) -> None:
-    """Everything in the folder, and itself, to this user; no link is followed."""
+    """Gives the folder and everything in it to this user; no link is followed."""
     if user is None:
         return
     for _, folders, files, handle in os.fwalk(folder, follow_symlinks=False):

@@ -28,7 +28,8 @@ from nodrop.testbed.hosts.rights import entering, of_job
 from nodrop.testbed.hosts.ssh_connection import NO_SESSION, TOO_FEW_SESSIONS, SshConnection
 
 NODE_FOLDER = "/var/lib/nodrop/node"
-"""On the host: root's, one folder below it for each content hash, so versions do not collide."""
+"""Folder of the host that is root's, with one folder for each content hash, so versions do not
+collide."""
 KEPT_FOLDER = posixpath.dirname(NODE_FOLDER)
 """Folder of all that is kept for a connection, each time in a folder of its own."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -72,7 +73,7 @@ def file_timeout_s(size_bytes: int) -> float:
 
 
 class FarProgram(subprocess.Popen[bytes]):
-    """It lives no longer than our ssh to it."""
+    """A program of another host, which lives no longer than our ssh to it."""
 
     def wait(self, timeout: float | None = None) -> int:
         status = super().wait(timeout)
@@ -109,7 +110,7 @@ class SshHost(Probed):
         self.label = label
         self.machine = ""
         self.node_copied = False
-        """It was not there before."""
+        """The node was not there before."""
         self.clock = ClockFix(offset_ns=0, bound_ns=0, real_offset_ns=0)
         self.clock_offset_ns = 0
         self._become = become
@@ -122,7 +123,8 @@ class SshHost(Probed):
         self._looking = Looking(self)
         self._relayed = relay is not None
         self._timing: NodeProcess | None = None
-        """By a relay: one that stays, for to begin it takes a third of a second."""
+        """A node at the other end of a relay that stays, because it takes a third of a second to
+        begin."""
         self._holds = holds
         self._lease: Lease | None = None
         self._kept = ""
@@ -163,7 +165,7 @@ class SshHost(Probed):
 
     @property
     def node(self) -> str:
-        """Its path there."""
+        """Path of the node on the host."""
         return self._node
 
     def learn_clock(self) -> ClockFix:
@@ -179,11 +181,11 @@ class SshHost(Probed):
         return self.clock
 
     def gone(self) -> bool:
-        """To be closed and entered again."""
+        """The host is to be closed and entered again."""
         return self._connection.gone() or (self._lease is not None and self._lease.gone())
 
     def lost(self) -> bool:
-        """Its connection is gone, or is about to be: what went by it has just ended."""
+        """The connection is gone, or is about to be: what went by it has just ended."""
         return self._connection.gone(within_s=LOST_S)
 
     def spawn(self, request: SpawnRequest) -> FarProgram:
@@ -286,7 +288,7 @@ class SshHost(Probed):
         self._kept = self._lease.folder
 
     def _root_of(self) -> str:
-        """Its machine (`uname -m`), asked as root. LabProblem if we cannot be root there."""
+        """The host's machine (`uname -m`), asked as root. LabProblem if we cannot be root there."""
         argv = ["sh", "-c", "id -u && uname -m"]
         done = self._as_root(argv, timeout_s=COMMAND_TIMEOUT_S, check=False)
         words = done.stdout.split()

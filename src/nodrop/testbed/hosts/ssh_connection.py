@@ -36,17 +36,17 @@ from nodrop.testbed.hosts.processes import (
 from nodrop.untrusted.json_text import one_line
 
 CONNECT_TIMEOUT_S = 10
-"""For the TCP connection; the host is given as long again to let us in."""
+"""Limit for the TCP connection; the host is given as long again to let us in."""
 ALIVE_INTERVAL_S, ALIVE_TIMES = 5, 3
-"""A host that has not answered for so long is gone."""
+"""Time without an answer after which a host is gone."""
 END_TIMEOUT_S = 2.0
 GREETING_LIMIT_BYTES = 64 * 1024
 """Limit on what a login shell says before its first command."""
 STANDS = "nodrop-stands"
 GREET = f"printf '\n{STANDS} %s\\n' \"$SSH_CONNECTION\"; exec env {{carrying}} cat >/dev/null"
-"""It has a quoted line break, as scripts of ours have: csh does not read that."""
+"""Command with a quoted line break, which csh does not read: scripts of ours have such breaks."""
 CONTROLLER_VARIABLE = "NODROP_CONTROLLER"
-"""In the environment of an ssh that holds a connection: whose it is."""
+"""Variable in the environment of an ssh that holds a connection: names whose it is."""
 LONGEST_SOCKET_FOLDER = 60
 """A socket's path has at most 107 bytes, and ssh adds 17 of its own while it makes one."""
 OPTIONS = {
@@ -65,7 +65,8 @@ OPTIONS = {
     "ServerAliveInterval": str(ALIVE_INTERVAL_S),
     "ServerAliveCountMax": str(ALIVE_TIMES),
 }
-"""Before the user's own: no question, no forwarded agent or port, nothing that stays."""
+"""Options that go before the user's own: no question, no forwarded agent or port, nothing that
+stays."""
 FAILURES = {
     r"REMOTE HOST IDENTIFICATION HAS CHANGED": (
         "not reached: its host key is another than the one that is known",
@@ -113,7 +114,7 @@ class NotReached(LabProblem):
 
 
 class SshConnection:
-    """To be opened, and closed. `host` is what the user would write after `ssh`."""
+    """A connection to be opened, and closed. `host` is what the user would write after `ssh`."""
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class SshConnection:
         return self._ssh(ours, words)
 
     def environment(self) -> Mapping[str, str]:
-        """For what `shared` says."""
+        """Environment for what `shared` says."""
         return self._environment
 
     def run(
@@ -347,7 +348,7 @@ def _controllers(pid: int) -> list[str]:
 
 
 def socket_folder() -> Path:
-    """Where the sockets of shared connections lie: of this user alone, with a short path."""
+    """Folder of the sockets of shared connections: of this user alone, with a short path."""
     folder = _socket_place()
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)

@@ -34,7 +34,7 @@ class Mirrors:
 
 
 def find_mirrors(codename: str, sources: Iterable[AptSource]) -> Mirrors:
-    """From the sources for the host's own release `codename`.
+    """Mirrors among the sources for the host's own release `codename`.
 
     Third parties use release names too; only the distribution itself serves `-updates`.
     """

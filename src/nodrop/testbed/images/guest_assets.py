@@ -40,7 +40,7 @@ KERNEL = "vmlinuz"
 DISK = "guest-disk-{}.ext4"
 """File name of a disk, with its sha256."""
 DISK_SPARE_BYTES = 512 << 20
-"""For what a trial writes; sparse."""
+"""Room for what a trial writes; sparse."""
 APT_TIMEOUT_S = 300.0
 DISK_TIMEOUT_S = 300.0
 
@@ -93,7 +93,7 @@ def problems(bits: Bits | None) -> Sequence[str]:
 
 
 def make_assets(bits: Bits | None) -> GuestAssets:
-    """From the cache; made if it has none."""
+    """Assets from the cache; made if it has none."""
     with locked(guest_folder()):
         kernel = cached_kernel() or _unpack_kernel()
         return GuestAssets(
@@ -126,7 +126,7 @@ def _is_static(path: Path) -> bool:
 
 
 def cached_kernel() -> GuestKernel | None:
-    """The newest one unpacked."""
+    """The newest kernel that is unpacked."""
     found = [kernel for kernel in map(_kernel_in, _kernel_folders()) if kernel is not None]
     return max(found, key=lambda kernel: kernel.image.stat().st_mtime) if found else None
 
@@ -267,7 +267,7 @@ def _load_order(found: Mapping[str, Path]) -> list[str]:
 
 
 def module_depends(content: bytes) -> list[str]:
-    """From .modinfo: strings `key=value` that end in a zero."""
+    """Modules named in .modinfo: strings `key=value` that end in a zero."""
     match = re.search(rb"\0depends=([^\0]*)\0", content)
     names = match[1].decode().split(",") if match else []
     return [name.replace("-", "_") for name in names if name]

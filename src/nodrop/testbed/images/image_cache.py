@@ -208,7 +208,8 @@ def take_image(manifest: Mapping[str, Any], tar: Path) -> None:
 
 
 def keep_image(image: Image, made: Path) -> None:
-    """If the same bits are there, perhaps under another version, the newer manifest is kept."""
+    """Puts an image in its place. The newer manifest is kept if the same bits are there, perhaps
+    under another version."""
     Folder(made).write(MANIFEST, (json.dumps(asdict(image), indent=1) + "\n").encode())
     if image.folder.exists():
         shutil.rmtree(image.folder)
@@ -216,7 +217,8 @@ def keep_image(image: Image, made: Path) -> None:
 
 
 def unpack(tar: Path, rootfs: Path) -> None:
-    """Without /dev: device nodes are the host's, shown there when something runs in it."""
+    """Unpacks an image without /dev: device nodes are the host's, shown there when something runs
+    in it."""
     rootfs.mkdir()
     owner = "--same-owner" if os.geteuid() == 0 else "--no-same-owner"
     run_command(

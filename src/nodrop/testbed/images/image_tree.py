@@ -21,7 +21,7 @@ from typing import IO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bits:
-    """Which bits of a program run: from an image (root filesystem) or a binary of the host."""
+    """The bits of a program that run: from an image (root filesystem) or a binary of the host."""
 
     kind: str
     """`image` or `binary`."""
@@ -49,7 +49,8 @@ def image_tar(rootfs: Path) -> Path:
 
 
 def first_difference(bits: Bits | None) -> str | None:
-    """In words: what of an image is not what its sha256 stands for. None: nothing, or no image.
+    """The first difference of an image from what its sha256 stands for, in words. None: nothing, or
+    no image.
 
     Names, kinds, contents and targets of links are compared. Owners and modes are not: those of an
     image that a normal user unpacked are that user's; nor are folders that were added.

@@ -70,7 +70,7 @@ class Storage:
         self._connection.close()
 
     def keep(self, folder: Folder, name: str, sha256: str, *, there: str) -> None:
-        """When this returns, the file is there and on disk."""
+        """Keeps a file there; it is on disk when this returns."""
         if self._connection.gone():
             self._connection.close()
             self._connection.__enter__()
@@ -135,11 +135,11 @@ class Checked:
     what: str
     """E.g. `sender gen1`."""
     seen: Sequence[str] = ()
-    """In words."""
+    """Facts that were seen, in words."""
     problems: Sequence[str] = ()
     """All that stands in the way, each with what to do; they name the host themselves."""
     facts: Json = field(default_factory=dict)
-    """For machines."""
+    """Facts for machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class Lab(ABC):
     mtu: int | None = None
     """MTU of ports that nodrop makes; None: they are the user's."""
     cables: int = 1
-    """How many there are between its hosts."""
+    """Number of cables between its hosts."""
     programs: AbstractSet[str] = frozenset()
     """Programs that it starts on this machine."""
 
@@ -178,7 +178,7 @@ class Lab(ABC):
 
     @abstractmethod
     def carrying(self, frame_bytes: int) -> Lab:
-        """This lab, with ports that take frames of that length if it can be had."""
+        """The lab with ports that take frames of that length, if it can be had."""
 
     @abstractmethod
     def problems(self) -> Sequence[str]:
@@ -187,8 +187,8 @@ class Lab(ABC):
 
     @abstractmethod
     def cpus_in_common(self) -> AbstractSet[int]:
-        """On which the sender and a SUT could take turns; none if they are on machines of their
-        own. Asked after `problems`, which may have to look."""
+        """CPUs on which the sender and a SUT could take turns; none if they are on machines of
+        their own. Asked after `problems`, which may have to look."""
 
     @abstractmethod
     def up(self, journal: UndoJournal) -> AbstractContextManager[Link]:
@@ -199,7 +199,7 @@ class Lab(ABC):
         """Facts for the manifest."""
 
     def receiving(self, how: Receiving) -> Lab:
-        """This lab, with ports that take frames so; asked where `mtu` is known."""
+        """The lab with ports that receive so; asked where `mtu` is known."""
         del how
         raise BadInput(f"lab {self.name}: its ports are not nodrop's")
 
@@ -220,16 +220,17 @@ class Lab(ABC):
         return [Checked(what=f"lab {self.name}", problems=self.problems())]
 
     def prepare(self, *, do_it: bool) -> Sequence[HostPreparation]:
-        """On all hosts at once. With `do_it` packages are installed, and nothing else is done."""
+        """Prepares all hosts at once. With `do_it` packages are installed, and nothing else is
+        done."""
         del do_it
         raise BadInput(f"lab {self.name} is this machine alone; `nodrop doctor` says what it needs")
 
     def undo(
         self, labels: Collection[str], *, everything: bool, waiting: Callable[[str], None]
     ) -> Sequence[UndoReport]:
-        """On all other hosts at once, the receiver's report last: ends what is left of runs whose
-        controller is gone, and of those of `labels`; with `everything` also runs that go on.
-        `waiting` says what takes time."""
+        """Ends, on all other hosts at once, what is left of runs whose controller is gone, and of
+        those of `labels`; with `everything` also runs that go on. The receiver's report is the
+        last. `waiting` says what takes time."""
         del labels, everything, waiting
         return ()
 

@@ -26,7 +26,7 @@ from nodrop.testbed.labs.netns import ETHERNET_HEADER_BYTES
 ETHERTYPE = 0x88B5
 RING_BYTES = 4 << 20
 ARRIVAL_S = 1.0
-"""After the last was sent: a switch between holds a frame for ms."""
+"""Time after the last frame was sent: a switch between holds a frame for ms."""
 JOB_TIMEOUT_S = 20.0
 POLL_S = 0.02
 MICROSECONDS_PCAP = 0xA1B2C3D4
@@ -45,7 +45,8 @@ class CableEnd:
     """Rate that the port has agreed on with whatever is at its cable; None if it does not say."""
     half_duplex: bool = False
     alone: bool = True
-    """It has no address and belongs to no bridge: what is sent there goes to its cable alone."""
+    """The port has no address and belongs to no bridge: what is sent there goes to its cable alone.
+    """
 
     @property
     def words(self) -> str:
@@ -117,7 +118,7 @@ MOST_NAMES = 4
 
 @dataclass(frozen=True, slots=True)
 class StrayPlace:
-    """Where frames of one sender came that were not sent there."""
+    """A port at which frames of one sender came that were not sent there."""
 
     port: str
     host: str
@@ -136,7 +137,8 @@ class StrayPlace:
 
 
 class Overhearing:
-    """To be entered before a frame leaves, and ended after the last has come. One job a host."""
+    """Listens at all ports of both hosts, one job a host. To be entered before a frame leaves, and
+    ended after the last has come."""
 
     def __init__(self, one: CableEnd, other: CableEnd) -> None:
         self._pairs = ((one, other), (other, one))
@@ -169,7 +171,7 @@ class Overhearing:
         return any(result["lost_packets"] for result in self._heard)
 
     def arrived(self, sender: CableEnd) -> int:
-        """At the other end of the cable."""
+        """Packets at the other end of the cable."""
         return sum(
             one["packets"]
             for (end, other), result in zip(self._pairs, self._heard, strict=True)
@@ -179,7 +181,8 @@ class Overhearing:
         )
 
     def of(self, sender: CableEnd) -> Sequence[StrayPlace]:
-        """All places but the other end of the cable. What comes back to the sender is one."""
+        """Places of stray frames: all but the other end of the cable. What comes back to the sender
+        is one."""
         return [
             StrayPlace(one["interface"], end.host.name, one["packets"])
             for (end, other), result in zip(self._pairs, self._heard, strict=True)
@@ -189,7 +192,7 @@ class Overhearing:
         ]
 
     def words(self) -> str:
-        """At which ports, besides those of the cable."""
+        """Names of the ports besides those of the cable."""
         said = []
         for (end, _), job in zip(self._pairs, self._jobs, strict=True):
             names = [name for name in job.ready["interfaces"] if name != end.port]
@@ -226,7 +229,7 @@ class Burst:
 
     @property
     def mbit(self) -> float | None:
-        """At which it left, with what only the wire has. None if too few were sent to say."""
+        """Rate at which it left, with what only the wire has. None if too few were sent to say."""
         sent = self.crossed.sent
         first, last = sent["first_sent_mono_ns"], sent["last_sent_mono_ns"]
         if first is None or last is None or last <= first:
@@ -319,14 +322,15 @@ SHORTEST_BYTES = 60
 """The length to which Ethernet pads frames, without the checksum: shorter ones would arrive
 longer."""
 SHORT_BYTES = 500
-"""These pass wherever anything does (IPv4 wants an MTU of 576)."""
+"""A length that passes wherever anything does (IPv4 wants an MTU of 576)."""
 MEND = "put the cable or the switch right, and look with `nodrop lab check LAB`"
 
 Ways = Sequence[tuple[str, CableEnd, CableEnd]]
 
 
 def prove(sender: CableEnd, receiver: CableEnd, rng: random.Random) -> Checked:
-    """Both ways, with frames up to the smaller MTU. LabProblem if a host cannot send or listen."""
+    """Proves a cable both ways, with frames up to the smaller MTU. LabProblem if a host cannot send
+    or listen."""
     ways: Ways = (("there", sender, receiver), ("back", receiver, sender))
     seen: list[str] = []
     problems: list[str] = []
@@ -380,7 +384,7 @@ def prove_one_way(sender: CableEnd, receiver: CableEnd, rng: random.Random) -> C
 
 
 def _marked(tx: CableEnd, rx: CableEnd, rng: random.Random, seen: list[str]) -> tuple[Json, str]:
-    """And what is wrong, in words; "" if nothing is."""
+    """Facts of marked frames, and what is wrong, in words; "" if nothing is."""
     fault = ""
     mtu = min(tx.mtu, rx.mtu)
     longest = mtu + ETHERNET_HEADER_BYTES
@@ -405,7 +409,7 @@ def _marked(tx: CableEnd, rx: CableEnd, rng: random.Random, seen: list[str]) -> 
 
 
 def is_whole(asked: Sequence[int], crossed: Crossed) -> bool:
-    """These, all of them, and no others."""
+    """All frames that were asked for arrived whole, and no others."""
     arrived = (crossed.sent_packets, crossed.arrived_packets, crossed.arrived_bytes)
     return arrived == (len(asked), len(asked), sum(asked))
 

@@ -86,12 +86,12 @@ def _fields(port: str, flow: int) -> bytes | None:
 GDRVINFO, GCOALESCE, GRINGPARAM, GPAUSEPARAM, GSTRINGS = 0x03, 0x0E, 0x10, 0x12, 0x1B
 GSSET_INFO, GFEATURES, GCHANNELS = 0x37, 0x3A, 0x3C
 FEATURES = 4
-"""Set of strings: ETH_SS_FEATURES."""
+"""Number of the set of strings ETH_SS_FEATURES."""
 NAME_BYTES = 32
 
 
 def driver_name(port: str) -> str:
-    """Empty if the driver does not say it."""
+    """Name of a port's driver; empty if the driver does not say it."""
     said = ioctl(port, struct.pack("=I", GDRVINFO), more=192)
     return "" if said is None else _word(said[4:36])
 
@@ -142,7 +142,7 @@ SPREADS = "-x"
 """How packets are spread over queues: after the others, as a driver spreads anew when queues
 change."""
 NOW = "Current hardware settings:"
-"""Above it are the largest there can be."""
+"""Line above which the largest possible settings stand."""
 BOTH_WAYS = re.compile(r"^(Adaptive|CQE mode) RX: (\S+) +TX: (\S+)", re.MULTILINE)
 OTHER_NAMES = {"autonegotiate": "autoneg"}
 
@@ -194,12 +194,12 @@ def problems(port: str) -> Sequence[str]:
 
 
 def ports_of(module: str) -> Sequence[str]:
-    """In this network namespace."""
+    """Ports of a driver in this network namespace."""
     return sorted(path.name for path in NICS.iterdir() if module_of(path.name) == module)
 
 
 def _other_devices(port: str, module: str) -> Sequence[str]:
-    """Whatever network namespace their ports are in."""
+    """Other devices of a driver, whatever network namespace their ports are in."""
     bound = {
         link.resolve()
         for driver in (MODULES / module / "drivers").glob("*")
@@ -299,7 +299,7 @@ def _shown(port: str, shows: str) -> Mapping[str, str]:
 
 
 def _ethtool(option: str, port: str, *more: str) -> str:
-    """Nothing if the driver has no such thing."""
+    """Output of ethtool; empty if the driver has no such thing."""
     argv = ["ethtool", option, port, *more]
     return run_command(argv, where="lab", timeout_s=COMMAND_TIMEOUT_S, check=False).stdout
 

@@ -58,8 +58,8 @@ Proof = Callable[[CableEnd, CableEnd, random.Random], Checked]
 
 
 class ThisMachine(LocalHost):
-    """With what is known of each host over ssh. `become`: as there, of the jobs of a user who is
-    not root."""
+    """This host with what is known of each host over ssh. `become`: as there, of the jobs of a user
+    who is not root."""
 
     clock = ClockFix(offset_ns=0, bound_ns=0, real_offset_ns=0)
     node_copied = False
@@ -101,7 +101,8 @@ class ThisMachine(LocalHost):
 
     @property
     def address(self) -> str:
-        """By which a user, or the other half of this run, has come; empty if that is not known."""
+        """Address by which a user, or the other half of this run, has come; empty if that is not
+        known."""
         words = os.environ.get("SSH_CONNECTION", "").split()
         return words[2] if len(words) == 4 else ""
 
@@ -112,12 +113,12 @@ class FarEnd:
     """sender or receiver."""
     host: SshHost | ThisMachine
     ports: Sequence[str]
-    """One for each cable."""
+    """Ports, one for each cable."""
 
 
 @dataclass(slots=True, kw_only=True)
 class FarFacts:
-    """At one end, as far as the look came."""
+    """Facts of one end, as far as the look came."""
 
     end: FarEnd
     seen: list[str] = field(default_factory=list)
@@ -168,7 +169,7 @@ def check_ends(ends: Sequence[FarEnd], proof: Proof) -> list[Checked]:
 
 
 def look_at(end: FarEnd, standing: ExitStack) -> FarLook:
-    """One end. Its host stays connected as long as `standing`."""
+    """A look at one end. Its host stays connected as long as `standing`."""
     look = FarLook(end=end, facts={"role": end.role, "reached": False})
     try:
         standing.enter_context(end.host)
@@ -256,7 +257,7 @@ def _port(look: PortLook) -> None:
 
 
 def _run_with(host: SshHost | ThisMachine, port: str) -> str:
-    """Whose run has the port in its namespace; "" if none has."""
+    """The run that has the port in its namespace; "" if none has."""
     for line in host.run(["ip", "netns"], check=False).stdout.splitlines():
         if found := RECEIVES.match(line):
             shown = ["ip", "-n", found[0], "link", "show", port]
@@ -313,8 +314,8 @@ def _above(look: PortLook, found: Mapping[str, Any]) -> None:
 
 
 def _listeners(look: PortLook, index: int) -> None:
-    """Whoever else takes the port's frames has CPU time of the host for it. Of /proc/net/packet:
-    sockets that receive, of this port or of all."""
+    """A problem if others take the port's frames: they have CPU time of the host for it. Of
+    /proc/net/packet: sockets that receive, of this port or of all."""
     host, port = look.end.host, look.port
     rows = [line.split() for line in host.run(["cat", "/proc/net/packet"]).stdout.splitlines()[1:]]
     users = sorted({row[7] for row in rows if row[3] != "0000" and row[4] in ("0", str(index))})
@@ -377,7 +378,8 @@ def offloads_on(features: str) -> list[str]:
 
 
 def _cable(first: PortLook, last: PortLook, proof: Proof) -> list[Checked]:
-    """Nothing if one of the ports cannot carry frames yet: that was said already."""
+    """Results of a cable. None if one of the ports cannot carry frames yet: that was said
+    already."""
     ends: list[CableEnd] = []
     for look in (first, last):
         facts = look.facts
@@ -473,7 +475,7 @@ def _sweep(host: SshHost, labels: Collection[str], everything: bool, report: Und
 def _swept(
     host: SshHost, labels: Collection[str], everything: bool, report: UndoReport
 ) -> list[Json]:
-    """The runs that go on."""
+    """Sweeps a host; returns the runs that go on."""
     argv = [host.node, "sweep", "--folder", KEPT_FOLDER]
     argv += [word for label in sorted(labels) for word in ("--label", label)]
     argv += ["--all"] if everything else []

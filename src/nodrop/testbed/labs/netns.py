@@ -33,7 +33,7 @@ PROGRAMS = ("ip", "sysctl")
 LARGEST_MTU = 65535
 ETHERNET_HEADER_BYTES = 14
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
-"""Each lets the kernel hand over something else than the frames of the trace."""
+"""Offloads, each of which lets the kernel hand over something else than the frames of the trace."""
 UP_TIMEOUT_S = 5.0
 CARRIER_TIMEOUT_S = 30.0
 """Moving a NIC takes its link down; to agree on a speed again takes some of them many seconds."""
@@ -43,7 +43,8 @@ COMMAND_TIMEOUT_S = 10.0
 PORT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$"
 """15 characters: IFNAMSIZ less the final zero."""
 KERNELS_OWN = ("lo", "all", "default")
-"""Each network namespace has the first; the others are folders beside those of ports in /proc."""
+"""Names of the kernel's own: each network namespace has the first; the others are folders beside
+those of ports in /proc."""
 
 
 def _port_name(name: str) -> str:
@@ -223,7 +224,7 @@ class NetnsLab(Lab):
 
 @contextmanager
 def namespaces(journal: UndoJournal, *names: str) -> Iterator[None]:
-    """To make the network namespaces with these names: they are journalled before, and removed
+    """Makes the network namespaces with these names: they are journalled before, and removed
     afterwards, with all that is in them."""
     for name in names:
         journal.push(
@@ -244,16 +245,17 @@ def offloads_off(port: str) -> str:
 
 
 def queue_words(queues: int) -> str:
-    """For `ip link add`; left alone, a veth uses one queue."""
+    """Words for `ip link add`; left alone, a veth uses one queue."""
     return f"numtxqueues {queues} numrxqueues {queues} " if queues > 1 else ""
 
 
 def quiet_stack() -> str:
-    """Before a port exists: not one router solicitation may get into the books.
+    """Command that silences a stack before a port exists: not one router solicitation may get into
+    the books.
 
     Strict rp_filter on a port without an address refuses all IPv4: the stack takes no broadcast or
-    multicast for its own, and Ip Reasm* counts only the fragments of the capture (measured:
-    without it, 1,080 of 9,900 fragments were counted twice).
+    multicast for its own, and Ip Reasm* counts only the fragments of the capture (measured: without
+    it, 1,080 of 9,900 fragments were counted twice).
     """
     settings = ["net.ipv4.conf.all.rp_filter=1"]
     if Path("/proc/sys/net/ipv6").exists():
@@ -280,7 +282,8 @@ def ip_batch(lines: Sequence[str]) -> None:
 def wait_up(
     netns: str, port: str, *, timeout_s: float = UP_TIMEOUT_S, hint: str | None = None
 ) -> None:
-    """Until the kernel's link watch has seen the carrier: an earlier frame would be dropped."""
+    """Waits until the kernel's link watch has seen the carrier: an earlier frame would be
+    dropped."""
     for _ in looks(timeout_s):
         shown = run_command(
             ["ip", "-n", netns, "-j", "link", "show", port],
@@ -355,8 +358,8 @@ def add_macvtap(port: LabPort, to: LocalHost, *, queue: int | None = None) -> La
 def add_macvtap_here(
     port: LabPort, journal: UndoJournal, *, queue: int | None = None
 ) -> tuple[LocalHost, LabPort]:
-    """On top of a port of another namespace, for who opens /dev/tapN by the index it has here. No
-    other namespace of this host is likely to have an index as high."""
+    """Adds a macvtap on top of a port of another namespace, for who opens /dev/tapN by the index it
+    has here. No other namespace of this host is likely to have an index as high."""
     source = local(port.host)
     index = FIRST_INDEX + os.getpid() % FIRST_INDEX
     name = f"ndlv{index:x}"

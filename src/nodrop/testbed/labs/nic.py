@@ -55,7 +55,8 @@ def put_back(port: str, settings: str) -> None:
 
 
 def _is_promiscuous(port: str) -> bool:
-    """Because somebody said so; a program that listens makes it so as well, and has no flag."""
+    """The port is promiscuous because somebody said so; a program that listens makes it so as well,
+    and has no flag."""
     argv = ["ip", "-j", "link", "show", port]
     shown = run_command(argv, where="lab", timeout_s=COMMAND_TIMEOUT_S).stdout
     return "PROMISC" in json.loads(shown)[0]["flags"]
@@ -137,9 +138,9 @@ def taken(
 
 
 def bring_home(netns: str, port: str, home: str, settings: str) -> None:
-    """From the namespace `netns`, if it is there, to the one with the inode `home`, which must be
-    ours, with the settings that it had. As often as need be: whatever is done already is left as it
-    is. A port that is gone needs nothing."""
+    """Brings a port from the namespace `netns`, if it is there, to the one with the inode `home`,
+    which must be ours, with the settings that it had. May be repeated: whatever is done already is
+    left as it is. A port that is gone needs nothing."""
     if str(_namespace()) != home:
         raise LabProblem(
             f"port {port} is to return to another network namespace than this one",
@@ -155,7 +156,7 @@ def bring_home(netns: str, port: str, home: str, settings: str) -> None:
 
 
 def _is_here(port: str) -> bool:
-    """In the network namespace of this thread."""
+    """The port is in the network namespace of this thread."""
     return port in (name for _, name in socket.if_nameindex())
 
 
@@ -174,7 +175,7 @@ def ipv6_off(port: str) -> str:
 
 
 def set_ipv6_off(port: str, said: str) -> None:
-    """To what `ipv6_off` said."""
+    """Sets the port's `disable_ipv6` to what `ipv6_off` said."""
     if said:
         must(["sysctl", "-qw", f"net.ipv6.conf.{port.replace('.', '/')}.disable_ipv6={said}"])
 

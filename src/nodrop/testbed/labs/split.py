@@ -65,7 +65,7 @@ class Split(ABC):
 
     @abstractmethod
     def connect(self) -> None:
-        """The port to those that hand on."""
+        """Connects the port with those that hand on."""
 
     def read(self) -> SplitCounters:
         found = self.source.host.probe("counters", ports=self.hands)["counters"]
@@ -200,7 +200,7 @@ NETFILTER = ("iptables", "ip6tables", "arptables")
 BAD_SOURCE, ENTERED, CHECKED, KNOWN, FORWARDED = (
     *("bad_source", "entered", "checked", "known", "forwarded"),
 )
-"""In the order in which a frame passes them."""
+"""Counters in the order in which a frame passes them."""
 
 
 class BridgeSplit(Split):
@@ -371,7 +371,7 @@ class Splitter:
 
     @property
     def by_address(self) -> bool:
-        """The sender writes it into the frames."""
+        """The sender writes the receiver's address into the frames."""
         return self.kind in ("trace", "bridge")
 
 
@@ -406,7 +406,7 @@ def split_to_ports(link: Link, count: int, splitter: Splitter) -> Iterator[Split
 
 
 class HookSplit(Split):
-    """By flow."""
+    """A split by flow."""
 
     words = "nft netdev ingress, fwd to symhash"
 
@@ -429,7 +429,7 @@ table netdev {TABLE} {{
 
 
 class TraceSplit(HookSplit):
-    """By replica, or by trace."""
+    """A split by replica, or by trace."""
 
     words = "nft netdev ingress, fwd to the destination address of each frame"
     dst_macs_by = "replicas"
@@ -445,7 +445,7 @@ class TraceSplit(HookSplit):
 
 
 class CopySplit(HookSplit):
-    """Everything to each."""
+    """A split that copies: each receiver gets everything."""
 
     words = "nft netdev ingress, dup and fwd"
 

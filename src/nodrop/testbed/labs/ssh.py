@@ -177,7 +177,7 @@ class SshEnd(Options):
     host: FarName | None = None
     """The host as ~/.ssh/config knows it. Left out: the machine that nodrop is started on."""
     port: PortName | None = None
-    """At the cable."""
+    """Port at the cable."""
     ports: tuple[PortName, ...] = ()
     """Instead of `port`: of several cables, in the order of the other end's."""
     become: Become | None = None
@@ -205,7 +205,7 @@ class SshFile(Options):
     sender: SshEnd
     receiver: SshEnd
     ssh_config: InputFile | None = None
-    """Instead of ~/.ssh/config."""
+    """Configuration instead of ~/.ssh/config."""
     storage: StorageTable | None = None
     """Keeps what samplers wrote, and large files of the SUT. Left out: they stay in the run
     directory."""
@@ -253,7 +253,7 @@ class SshLab(Lab):
         return self._file.receiver.host is not None and self._relay is None
 
     def receiver(self, label: str) -> SshHost:
-        """Where nodrop itself must go."""
+        """The host where nodrop itself must go."""
         end = self._file.receiver
         assert end.host is not None
         return self._ssh("receiver", end.host, end.become, label, holds=False)
@@ -492,8 +492,8 @@ def _wait_for_carrier(host: SshHost, port: str) -> None:
 
 
 def carries(shown: Json) -> bool:
-    """By `ip -j link`. A driver that never reports its link (a tap) stays UNKNOWN: its carrier is
-    on from the beginning, and it sends once it has a queue."""
+    """The port carries packets, by `ip -j link`. A driver that never reports its link (a tap) stays
+    UNKNOWN: its carrier is on from the beginning, and it sends once it has a queue."""
     if shown["operstate"] == "UNKNOWN":
         return "LOWER_UP" in shown["flags"] and shown["qdisc"] != "noop"
     return bool(shown["operstate"] == "UP")
