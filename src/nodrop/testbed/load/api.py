@@ -55,11 +55,11 @@ class AtTap:
 
     arriving: Lengths
     defragmented: Lengths | None
-    """With whole datagrams in place of their fragments; None without a fragment."""
+    """Lengths with whole datagrams in place of their fragments; None without a fragment."""
     tagged_packets: int
-    """Had such a tag."""
+    """Frames that had such a tag."""
     cut_packets: int
-    """Are sent as short as the capture cut them (load.cut)."""
+    """Frames that are sent as short as the capture cut them (load.cut)."""
     joined: bool
     """Frames longer than a usual wire carries are sent as they are (load.offloaded)."""
 
@@ -73,7 +73,7 @@ class PeakDemand:
 
 
 def lasting(span_s: float, packets: int) -> float:
-    """How long so many packets are offered, if the first and the last are `span_s` apart. The last
+    """Seconds that packets are offered for, if the first and the last are `span_s` apart. The last
     one has its time as well, so that one packet a second is one a second (RFC 2544: frames offered
     in the time of a trial)."""
     return span_s * packets / (packets - 1) if packets > 1 else span_s
@@ -102,7 +102,7 @@ class Planned:
 
     @property
     def bps(self) -> float | None:
-        """Bits of frames."""
+        """Bits of frames per second."""
         return 8 * self.frame_bytes / self.duration_s if self.duration_s else None
 
 
@@ -118,15 +118,15 @@ class TraceFacts:
     longest_frame_bytes: int
     planned: Planned
     fragments: Fragments
-    """For the whole trial: loops and replicas included."""
+    """Fragments of the whole trial: loops and replicas included."""
     at_tap: AtTap | None
     """None = not known."""
     never_at_tap_packets: int
     """Frames of the whole trial that are too short for what their header announces. send() refuses
     those without a whole Ethernet header, the receiving kernel throws cut VLAN tags away."""
     peak_demand: PeakDemand | None
-    """At most, at the speed and of all the replicas asked for: each replica peaks once, and they
-    need not do so at one time. None at a rate or at top speed, which have no bursts."""
+    """Demand at the most, at the speed and of all the replicas asked for: each replica peaks once,
+    and they need not do so at one time. None at a rate or at top speed, which have no bursts."""
     flow_sizes: FlowSizes | None
     """Flow sizes of the whole load; None if it sends only a part of the trace's flows."""
     raw: TraceResult
@@ -148,7 +148,7 @@ class TraceFacts:
 
     @property
     def pass_s(self) -> float:
-        """One pass over what is sent, at its own speed."""
+        """Time of one pass over what is sent, at its own speed."""
         return lasting(self.duration_s, self.packets) + self.silence_s
 
     @property
@@ -199,12 +199,12 @@ class OfferedLoad:
     intended_duration_s: float | None
     """None at top speed."""
     schedule_error_us: ScheduleError | None
-    """Behind the feasible schedule: what the trace asks for at once, shaped at the sender's
+    """Delay behind the feasible schedule: what the trace asks for at once, shaped at the sender's
     measured top speed. None if the generator cannot say (top speed, tcpreplay)."""
     asked_schedule_error_us: ScheduleError | None = None
-    """Behind what was asked for; None as above."""
+    """Delay behind what was asked for; None as above."""
     shaped_packets: int | None = None
-    """Asked for closer to the one before than the sender sends."""
+    """Packets asked for closer to the one before than the sender sends."""
     shaped_pps: float | None = None
     """The rate at which those could leave; None if there are none."""
     spun_share: float | None = None
@@ -221,7 +221,7 @@ class OfferedLoad:
     """None if the load has a schedule, or asks for top speed."""
     cpu_s: float | None
     first_sent_mono_ns: int | None
-    """On the sender's CLOCK_MONOTONIC; None if nothing was sent."""
+    """Time on the sender's CLOCK_MONOTONIC; None if nothing was sent."""
     last_sent_mono_ns: int | None
     facts: Mapping[str, object] = field(default_factory=dict)
     """backend, realtime, version, argv."""
@@ -239,7 +239,7 @@ class OfferedLoad:
 
 
 Tick = Callable[[int | None], None]
-"""Called with the packets sent so far; None if the generator does not say."""
+"""Call with the packets sent so far; None if the generator does not say."""
 
 
 OfferedFlows = Literal["new", "repeated", "used up"]
@@ -283,9 +283,9 @@ class OffersTransactions(Protocol):
     """An Offerer whose load is answered."""
 
     completed: int | None
-    """So far; None if it does not say."""
+    """Transactions that have ended so far; None if the load does not say."""
     in_progress: int | None
-    """Started and not ended."""
+    """Transactions that were started and have not ended."""
 
 
 @runtime_checkable
@@ -322,9 +322,9 @@ class LoadGenerator(Protocol):
     """Sending may take this much longer than asked: a generator that does not publish its schedule
     error is judged by its duration alone."""
     constant_rate: bool
-    """Asked for packets per second, and not for the trace's own timing."""
+    """The load asked for packets per second, and not for the trace's own timing."""
     writes_dst_macs: bool
-    """It heeds `Link.dst_macs`."""
+    """The generator heeds `Link.dst_macs`."""
     senders: int
     """Threads or processes that send at once and that key `cpu` of its table pins; 0 = none."""
 

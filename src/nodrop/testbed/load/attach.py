@@ -35,7 +35,7 @@ MOST_S = 86_400.0
 ENB_IDS = 1 << 20
 RELEASE_S = 5.0
 LINGER_S = 5.0
-"""The node's: a UE has so long for its release, and the MME for the last message."""
+"""Time that the node gives a UE for its release, and the MME for the last message."""
 BIN_S = 0.1
 SETUPS = ("bare", "docker", "docker-macvtap", "oci", "vm")
 """Setups whose port gets an address: of this kernel, or of a guest that ends with the trial."""
@@ -46,14 +46,14 @@ class AttachOptions(Subscribers):
     rate: Annotated[float, Field(gt=0, le=MOST_PER_S)]
     """Attaches begun per second. UE i begins at i / rate, whatever the MME does."""
     count: Annotated[int, Field(ge=1, le=MOST_UES)] | None = None
-    """UEs."""
+    """Number of UEs."""
     duration_s: Wait | None = None
     """Time in which `rate` begins the UEs, instead of `count`."""
     subscribers: Annotated[int, Field(ge=1)] | None = None
     """IMSIs there are. An MME that stands between trials is offered new ones in each, and after
     the last the first again. None = all from `first_imsi` on."""
     hold_s: Annotated[float, Field(ge=0, le=MOST_S)] = 1.0
-    """From Attach Accept to Detach Request."""
+    """Seconds from Attach Accept to Detach Request."""
     keep: YesNo = False
     """UEs stay attached: sessions pile up."""
     eea: Annotated[tuple[Eea, ...], Field(min_length=1)] = (0, 1, 2, 3)
@@ -92,7 +92,7 @@ class AttachOptions(Subscribers):
 
     @property
     def imsis(self) -> int:
-        """All that may be used."""
+        """Number of IMSIs that may be used."""
         if self.subscribers_file is not None:
             return len(self.subscribers_file.usims)
         room: int = 10**IMSI_DIGITS - int(self.first_imsi)

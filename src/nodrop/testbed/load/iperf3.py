@@ -54,7 +54,7 @@ WINDOW_MS = 100
 TICK_S = 0.5
 READY_TIMEOUT_S = 10.0
 LONGEST_WORDS = 4 << 20
-"""Its JSON has a row for each second and stream."""
+"""Room for a JSON with a row for each second and stream."""
 HEARD = b"Server listening"
 
 
@@ -162,7 +162,7 @@ class Iperf3:
 class _Prepared:
     flows: OfferedFlows = "repeated"
     processes: Sequence[HostProcess] = ()
-    """They are started when they are to send."""
+    """None before they send: they are started then."""
     intended_packets = None
 
     def __init__(self, load: Iperf3, link: Link, work: Path, mtu: int) -> None:
@@ -252,7 +252,7 @@ class _Prepared:
 
 
 def _to_its_end(process: Child, link: Link, tick: Tick, deadline: float) -> float | None:
-    """Its CPU time, read before it is reaped."""
+    """The client's CPU time, read before it is reaped."""
     while not ended(process.pid, TICK_S):
         if time.monotonic() > deadline:
             raise LoadFailed("iperf3 did not come to its end: is the receiving host at a stop?")

@@ -114,7 +114,7 @@ def read_by(argv: Sequence[str], path: Path, *, timeout_s: float) -> Completed:
 
 
 def _said(stderr: IO[str], line: ReadingLine) -> str:
-    """All but how far it is."""
+    """Words of stderr, but for the progress lines."""
     said = ""
     for words in iter(lambda: stderr.readline(LONGEST_WORDS), ""):
         if found := _PROGRESS.fullmatch(words):

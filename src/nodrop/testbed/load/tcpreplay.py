@@ -146,13 +146,13 @@ class Tcpreplay(TraceLoad):
 
 
 LONGEST_WORDS = 64 << 10
-"""It ends with its statistics."""
+"""Room for the statistics at its end."""
 
 
 class _Prepared:
     flows: OfferedFlows = "repeated"
     processes: Sequence[HostProcess] = ()
-    """It is started when it is to send."""
+    """None before it sends: it is started then."""
 
     def __init__(self, generator: Tcpreplay, link: Link, work: Path) -> None:
         self._link = link

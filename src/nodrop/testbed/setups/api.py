@@ -59,21 +59,22 @@ class Proof:
     """The program that really runs, as its own kernel shows it."""
 
     exe: str
-    """Its path, as that kernel names it."""
+    """Path as the program's kernel names it."""
     exe_sha256: str
     libraries: Mapping[str, str | None] = field(default_factory=dict)
     """sha256 of what else it runs code from; None if a file is gone from there."""
     files: Mapping[str, str] = field(default_factory=dict)
     """sha256 of the host's files that it was shown (rules), by their names in the work folder."""
     capabilities: str = ""
-    """All it can ever have: CapBnd of /proc/PID/status, a hexadecimal mask (capabilities(7))."""
+    """Capabilities that it can ever have: CapBnd of /proc/PID/status, a hexadecimal mask
+    (capabilities(7))."""
     effective_capabilities: str = ""
-    """Capabilities that it has now: CapEff."""
+    """Capabilities that the program has now: CapEff."""
     no_new_privileges: bool | None = None
     user_id: int | None = None
     """Effective, as nodrop's own user namespace counts; a guest's is the guest's."""
     filters_system_calls: bool | None = None
-    """Seccomp: 2."""
+    """System calls are filtered: Seccomp of /proc/PID/status is 2."""
 
 
 def proof_of(process: HostProcess, shown: Mapping[str, str]) -> Proof | None:
@@ -111,11 +112,11 @@ class Process(Protocol):
     stderr: Path
     launched_mono_ns: int
     own_cgroup: bool
-    """It has a control group to itself, whose figures are therefore its own."""
+    """The process has a control group to itself, whose figures are therefore its own."""
     phases_s: Mapping[str, float]
     """Parts of the activation time before the program itself began: create, boot."""
     quiet: bool
-    """To look while it is measured would take time from it: a guest has one line and few CPUs."""
+    """A look while it is measured would take time from it: a guest has one line and few CPUs."""
 
     def inside(self) -> HostProcess | None:
         """The program itself, on the host whose kernel runs it: `root`, or a process of a guest.
@@ -123,7 +124,7 @@ class Process(Protocol):
         ...
 
     def look(self) -> Inside | None:
-        """Into the running program, wherever it runs. None if it is gone."""
+        """A look into the running program, wherever it runs. None if it is gone."""
         ...
 
     def proof(self) -> Proof | None:
@@ -136,7 +137,7 @@ class Process(Protocol):
         ...
 
     def connect(self, name: str, *, timeout_s: float) -> socket.socket:
-        """To a Unix socket in the work folder; OSError if nothing listens."""
+        """A connection to a Unix socket in the work folder; OSError if nothing listens."""
         ...
 
     def poll(self) -> int | None: ...
@@ -163,7 +164,7 @@ class Limits:
     """`cpus` is not in the experiment: it is what the generator leaves (measure/cells.py)."""
     memory_bytes: int | None = None
     swappiness: int | None = None
-    """Given, there may be swap beside `memory_bytes`; without it, none."""
+    """Swappiness: with it there may be swap beside `memory_bytes`, without it none."""
 
 
 class SamplesInside(AbstractContextManager["SamplesInside"], Protocol):
@@ -178,11 +179,12 @@ class SamplesInside(AbstractContextManager["SamplesInside"], Protocol):
 
 
 class Env(Protocol):
-    """One provisioned place."""
+    """A provisioned place."""
 
     @property
     def host(self) -> Host:
-        """Where the capture sockets are: its /proc/net/snmp counts their fanout defragmentation."""
+        """The host with the capture sockets: its /proc/net/snmp counts their fanout
+        defragmentation."""
         ...
 
     near: Host
@@ -211,7 +213,7 @@ class Env(Protocol):
     worker of the kernel)."""
 
     def launch(self, process: ProcessSpec) -> Process:
-        """Timed: activation starts here."""
+        """Launches a program. The call is timed: activation starts here."""
         ...
 
     def job(self, spec: Mapping[str, Any]) -> AnyJob:
@@ -254,7 +256,7 @@ class Setup(Protocol):
     heeds_cpus: bool
     """`Limits.cpus` holds its places; False if something else says which CPUs they have."""
     several_ports: bool
-    """Its place shows a SUT all of `Link.capture_ports`; False if it takes one NIC inside."""
+    """A place shows a SUT all of `Link.capture_ports`; False if it takes one NIC inside."""
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
         """Why it cannot run here, each in words a user can act on. Touches nothing."""
@@ -321,7 +323,8 @@ def missing_cpus(key: str, asked: str, there: AbstractSet[int], words: str) -> S
 
 
 def swappiness_problems(limits: Limits) -> Sequence[str]:
-    """Only version 1 of control groups has a swappiness of each group's own."""
+    """Problems of `limits.swappiness`: only version 1 of control groups has a swappiness of each
+    group's own."""
     if limits.swappiness is None:
         return []
     try:

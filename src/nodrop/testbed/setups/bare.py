@@ -347,7 +347,7 @@ class BareProcess(LocalView):
             return self.kill()
 
     def kill(self) -> int:
-        """At once; a stopped or hanging process obeys this too."""
+        """Ends the process at once; a stopped or hanging process obeys this too."""
         self._child.kill()
         try:
             return self._child.wait(KILL_TIMEOUT_S)

@@ -92,7 +92,8 @@ class LocalView:
 
 
 def connect(path: Path, *, timeout_s: float) -> socket.socket:
-    """To a Unix socket, however long its path: sun_path has 108 bytes, a descriptor has no path.
+    """A connection to a Unix socket, however long its path: sun_path has 108 bytes, a descriptor
+    has no path.
 
     A listener that is busy accepts later: the kernel waits for that only if the connecting socket
     blocks, and otherwise says EAGAIN at once (unix_stream_connect, net/unix/af_unix.c).

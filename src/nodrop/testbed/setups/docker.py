@@ -95,7 +95,7 @@ def _kills() -> list[tuple[int, int]]:
 
 
 def _next(handle: int) -> str:
-    """One record a read; empty at the end."""
+    """A record at each read; empty at the end."""
     while True:
         try:
             return os.read(handle, RECORD_BYTES).decode(errors="replace")
@@ -253,12 +253,12 @@ class DockerEnv(ContainedEnv):
             (self._work.path / GATE).unlink(missing_ok=True)
 
     def _wire(self, inside: LocalHost) -> None:
-        """From here on the NIC is the container's."""
+        """Moves the NIC into the container."""
         self.nic = self._undo.enter_context(moved_port(self.nic, inside, self._journal))
         self.host = inside
 
     def _gate(self) -> int:
-        """Held open: what waits there sees its end when we die."""
+        """A gate that is held open: what waits there sees its end when we die."""
         fifo = self._work.path / GATE
         os.mkfifo(fifo)
         gate = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
@@ -410,13 +410,13 @@ class DockerMacvtapEnv(DockerEnv):
 def macvtap_books(
     nic: str, macvtap: str, before: PlaceReading, after: PlaceReading
 ) -> tuple[Sequence[Hop], Sequence[Account]]:
-    """From the NIC to the macvtap's own receive counter.
+    """Hops and accounts from the NIC to the macvtap's own receive counter.
 
     Unicast frames are handed over at once and cannot be lost. Frames to a group take another way:
     their fragments are put together first (IP_DEFRAG_MACVLAN), then a queue of `bcqueuelen` frames
-    carries them to a worker of the kernel; if it is full they are counted in the NIC's
-    rx_dropped, together with group frames that the host itself has no protocol for. What did not
-    arrive at the macvtap separates the two.
+    carries them to a worker of the kernel; if it is full they are counted in the NIC's rx_dropped,
+    together with group frames that the host itself has no protocol for. What did not arrive at the
+    macvtap separates the two.
     """
     arrived = rise(before[MACVTAP_HOP], after[MACVTAP_HOP], macvtap, "rx_packets")
     missing = rise(before["nic"], after["nic"], nic, "rx_packets") - arrived

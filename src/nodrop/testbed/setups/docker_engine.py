@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import docker
 
 HEAD = struct.Struct(">BxxxI")
-"""Which output: 1 stdout, 2 stderr; length of the part."""
+"""Head of a part: its output (1 stdout, 2 stderr) and its length."""
 
 
 class Attached(Pipes):
@@ -64,7 +64,7 @@ class Attached(Pipes):
 
 
 LABEL = "nodrop.lab"
-"""On every container; the value is the label of the run's journal."""
+"""Label on every container; the value is the label of the run's journal."""
 HOST_VARIABLES = ("NODROP_DOCKER_HOST", "DOCKER_HOST")
 DEFAULT_URL = "unix:///var/run/docker.sock"
 REPOSITORY = "nodrop"
@@ -72,7 +72,7 @@ REPOSITORY = "nodrop"
 REQUEST_TIMEOUT_S = 60.0
 """An import moves 200 MB; anything else answers within a second."""
 GONE_TIMEOUT_S = 30.0
-"""From the request on; on two CPUs with a load of 15 it took more than 8 s."""
+"""Time from the request on; on two CPUs with a load of 15 it took more than 8 s."""
 
 
 def docker_url() -> str:
@@ -99,8 +99,8 @@ def docker_problems() -> Sequence[str]:
 
 
 def _must_listen(url: str) -> None:
-    """Asked before each call: the SDK does not say what is wrong with a socket, and one that it
-    could not connect it leaves to the garbage collector."""
+    """Refuses a socket on which nobody listens. Asked before each call: the SDK does not say what
+    is wrong with a socket, and one that it could not connect it leaves to the garbage collector."""
     try:
         with socket.socket(socket.AF_UNIX) as stream:
             stream.connect(url.removeprefix("unix://"))
@@ -165,7 +165,7 @@ class DockerEngine:
             return str(made.id)
 
     def attach(self, container: str) -> Attached:
-        """To the pipes of a container that is yet to be started."""
+        """Streams to the pipes of a container that is yet to be started."""
         with self._told("attach to the container"):
             wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             raw = self._client.api.attach_socket(container, params=wanted)
@@ -217,7 +217,7 @@ class DockerEngine:
         return [one for one in (shim, containerd, daemon) if one is not None]
 
     def remove(self, containers: Sequence[str]) -> None:
-        """At once, whatever they do; no matter whether they are there."""
+        """Removes containers at once, whatever they do; no matter whether they are there."""
         with self._told("remove a container"):
             for container in containers:
                 self._order_removal(container)
@@ -246,7 +246,7 @@ class DockerEngine:
                 raise
 
     def _until_gone(self, containers: Sequence[str]) -> None:
-        """Their cgroups and mounts go before their names do."""
+        """Waits until containers are gone: their cgroups and mounts go before their names do."""
         left: dict[str, str] = {}
         for _ in looks(GONE_TIMEOUT_S):
             left = {one: state for one in containers if (state := self._state(one))}
@@ -259,7 +259,7 @@ class DockerEngine:
         )
 
     def _state(self, container: str) -> str:
-        """In Docker's word; "" if it is gone."""
+        """State of a container in Docker's word; "" if it is gone."""
         import docker.errors
 
         try:
@@ -287,8 +287,8 @@ class DockerEngine:
 
 
 def _listener(url: str | None, program: str, processes: Mapping[str, ProcessEntry]) -> int | None:
-    """Who listens on a Unix socket. If that is init, which opens
-    sockets for others: the one process of this name; None if there are several."""
+    """PID of the process that listens on a Unix socket. If that is init, which opens sockets for
+    others: the one process of this name; None if there are several."""
     if url is None:
         return None
     with socket.socket(socket.AF_UNIX) as stream:

@@ -55,7 +55,7 @@ GUEST_SOFTNET = Place(
     waits_for=WaitsFor.CPU,
 )
 AHEAD_OF_A_GUEST = (MACVLAN, MACVTAP_QUEUE, GUEST_SOFTNET)
-"""In the order of a packet's way."""
+"""Places in the order of a packet's way."""
 
 
 def guest_reading(guest: Host, nic: str) -> Counters:
@@ -108,7 +108,8 @@ def vm_books(
 def softnet_books(
     nic: str, before: PlaceReading, after: PlaceReading
 ) -> tuple[Hop, Sequence[Account]]:
-    """From the guest's NIC to where its kernel hands frames to the capture sockets.
+    """Hop and accounts from the guest's NIC to where its kernel hands frames to the capture
+    sockets.
 
     /proc/net/softnet_stat counts a frame as processed ahead of the taps, of whatever port, the
     loopback included. The backlog lies on the way only if the guest spreads frames over its CPUs
@@ -142,7 +143,8 @@ def softnet_books(
 
 @making_sense("a reading of the guest")
 def queued_packets(macvtap: str, guest_nic: str, reading: PlaceReading) -> int:
-    """Handed to the macvtap, not dropped, and not yet in the guest; both began at zero."""
+    """Packets handed to the macvtap, not dropped, and not yet in the guest; both counters began at
+    zero."""
     outside = reading["macvtap"]["links"][macvtap]["stats"]
     inside = reading["guest"]["links"][guest_nic]["stats"]
     return int(outside["rx_packets"] - outside["rx_dropped"] - inside["rx_packets"])
@@ -156,16 +158,16 @@ def _softnet(
 
 
 WORK_INSIDE = "/var/nodrop"
-"""On the guest's disk, which is a snapshot: logs take up no memory of the guest."""
+"""Folder on the guest's disk, which is a snapshot: logs take up no memory of the guest."""
 FETCH_INTERVAL_S = 0.1
-"""While rules load, every question to the guest takes time from it."""
+"""Time between two fetches: while rules load, every question to the guest takes time from it."""
 LARGEST_FETCH_BYTES = 64 << 20
 """Limit on one file that the SUT leaves behind; a longer one stays in the guest, and is gone with
 it."""
 CONSOLE_BYTES = 1 << 20
 KILL_TIMEOUT_S = 10.0
 PATIENCE = 6
-"""An emulated guest that still works off its queue answers so many times slower."""
+"""Factor by which an emulated guest answers more slowly while it still works off its queue."""
 OUT_OF_MEMORY = "Out of memory: Killed process"
 """The guest kernel's words on its console."""
 
@@ -231,7 +233,7 @@ class GuestProcess:
         return None if seen is None else inside(seen, cpu_ns=None)
 
     def proof(self) -> Proof | None:
-        """By the guest's node, of the guest's own files."""
+        """Proof by the guest's node, of the guest's own files."""
         program = self.inside()
         shown = {name: f"{WORK_INSIDE}/{name}" for name in self._shown}
         return None if program is None else proof_of(program, shown)
@@ -329,7 +331,7 @@ class GuestProcess:
             return  # not written yet, gone with its guest, or no name of a file
 
     def _collect(self) -> None:
-        """Everything it left behind, once it has ended."""
+        """Collects everything that the program left behind, once it has ended."""
         if self._collected:
             return
         self._collected = True
@@ -456,8 +458,8 @@ class GuestEnv:
         return self._booted().host.job(spec)
 
     def read(self) -> PlaceReading:
-        """Once QEMU has fetched what the macvtap's queue holds: until then the guest still gets
-        packets. What never arrives is left to the books."""
+        """A reading once QEMU has fetched what the macvtap's queue holds: until then the guest
+        still gets packets. What never arrives is left to the books."""
         for _ in looks(FETCH_TIMEOUT_S):
             found = self._read()
             if queued_packets(self._tap_name, self._guest_nic, found) == 0:

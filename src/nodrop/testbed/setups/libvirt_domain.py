@@ -27,7 +27,7 @@ ResultT = TypeVar("ResultT")
 
 
 class DomainGone(LabProblem):
-    """It has ended, and what was attached to it with it."""
+    """The domain has ended, and what was attached to it with it."""
 
 
 class Domain:

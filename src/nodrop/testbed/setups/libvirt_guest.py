@@ -130,7 +130,7 @@ class DomainProcess:
         raise LabProblem(f"the domain is the user's: signal {sig} is not sent to its QEMU")
 
     def kill(self) -> None:
-        """It goes on."""
+        """Does nothing: the domain is the user's, and goes on."""
 
 
 class LibvirtEnv(GuestEnv):

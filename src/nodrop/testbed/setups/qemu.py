@@ -69,7 +69,7 @@ class RunningMachine:
     boot_s: float
 
     def close(self) -> None:
-        """Its disk is a snapshot: nothing is lost by ending it at once."""
+        """Ends QEMU at once: its disk is a snapshot, so nothing is lost."""
         self.qemu.kill()
         self.qemu.wait(KILL_TIMEOUT_S)
         self.line.close()
@@ -144,7 +144,8 @@ _RIGHTS = ("-sandbox", "on,obsolete=deny,spawn=deny")
 def command(
     machine: Machine, *, line_fd: int, nic: Sequence[str], console: Path, mtu: int
 ) -> list[str]:
-    """Only what is named: no default devices, no configuration files, no display."""
+    """The command with only what is named: no default devices, no configuration files, no
+    display."""
     tcg = f"tcg,thread=multi,tb-size={TB_SIZE_MIB}"
     assets = machine.assets
     disk: list[str] = []
@@ -194,7 +195,7 @@ def _nic(tap_fd: int, mac: str, ring_size: int) -> list[str]:
 
 
 def _escaped(path: Path) -> str:
-    """In a list of options a comma is written twice."""
+    """A path as QEMU's list of options has it: a comma is written twice."""
     return str(path).replace(",", ",,")
 
 

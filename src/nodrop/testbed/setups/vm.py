@@ -47,7 +47,7 @@ class Accelerator:
     name: str
     """`kvm` or `tcg`; tcg is emulation, and never printed as anything else."""
     reason: str
-    """Why this one."""
+    """Reason for the accelerator."""
     ns_per_iteration: float | None
     """Time per iteration that the probe of /dev/kvm measured."""
 
@@ -88,7 +88,7 @@ VCPUS = 2
 BOOT_TIMEOUT_S = 60.0
 BOOT_TRIES = 2
 LEAST_MEMORY_BYTES = 128 << 20
-"""With less, the kernel has no room to unpack itself."""
+"""Memory below which the kernel has no room to unpack itself."""
 
 
 class VmOptions(Options):

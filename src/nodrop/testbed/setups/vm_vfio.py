@@ -33,7 +33,7 @@ BRIDGE_CLASS = "0x0604"
 
 
 class PciDevice:
-    """By its address, as 0000:01:00.0. `root` is / except in tests."""
+    """A PCI device with an address such as 0000:01:00.0. `root` is / except in tests."""
 
     def __init__(self, address: str, *, root: Path = ROOT) -> None:
         self.address = address

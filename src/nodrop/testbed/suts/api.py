@@ -51,7 +51,7 @@ class SutCounters:
     cut_packets: int | None = None
     """Decoded ones that the kernel cut to the room in the ring, as far as the SUT says so."""
     invalid_packets: int | None = None
-    """Decoded ones that the SUT calls broken."""
+    """Decoded packets that the SUT calls broken."""
     invalid_by: Mapping[str, int] = field(default_factory=dict)
     """Fault, in the SUT's own words → packets; one packet may have several faults."""
     checksum_packets: int | None = None
@@ -74,7 +74,8 @@ class SutCounters:
     """How old the figures for all threads together may be; 0 at rest."""
     per_thread_lag_s: float = 0.0
     over_time: Mapping[str, Sequence[Served]] = field(default_factory=dict)
-    """By thread, as the SUT itself noted it on the controller's clock; only at the end."""
+    """Packets served over time, by thread, as the SUT noted them on the controller's clock; only at
+    the end."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Field name above → where it was read, e.g. "eve.json stats.capture.kernel_packets"."""
 
@@ -113,7 +114,7 @@ def _less(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]
 
 
 def sum_of_known(values: Iterable[int | None]) -> int | None:
-    """None if one of them is not known."""
+    """Sum of the values; None if one of them is not known."""
     each = [*values]
     known = [value for value in each if value is not None]
     return sum(known) if len(known) == len(each) else None
@@ -121,14 +122,15 @@ def sum_of_known(values: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """When the SUT came to rest, as narrowly as it was seen; the controller's CLOCK_MONOTONIC."""
+    """The time at which the SUT came to rest, as narrowly as it was seen, on the controller's
+    CLOCK_MONOTONIC."""
 
     rested_mono_ns: int
-    """From here on, at the latest, it had nothing left."""
+    """The time from which on, at the latest, the SUT had nothing left."""
     busy_mono_ns: int | None = None
-    """It was still at work here; None = it was not seen at work."""
+    """The last time at which the SUT was seen at work; None = it was not seen at work."""
     left_packets: int | None = None
-    """Waiting at the first look after the last packet; None = not known."""
+    """Packets that waited at the first look after the last packet; None = not known."""
 
 
 class RunningSut(Protocol):
@@ -145,12 +147,12 @@ class RunningSut(Protocol):
         ...
 
     def counted(self) -> SutCounters:
-        """At rest, after a drain: the exact counters of a SUT that goes on."""
+        """Exact counters of a SUT that goes on; at rest, after a drain."""
         ...
 
     def mark(self) -> None:
-        """At rest, after a warm-up or a trial: what was counted so far is not the next trial's;
-        `counted`, `finish` and the next `drain` leave it out."""
+        """Marks the counters at rest, after a warm-up or a trial: what was counted so far is not
+        the next trial's; `counted`, `finish` and the next `drain` leave it out."""
         ...
 
     def live(self) -> SutCounters | None:
@@ -158,7 +160,7 @@ class RunningSut(Protocol):
         ...
 
     def finish(self, *, timeout_s: float) -> SutCounters:
-        """Stops it and reads the final counters."""
+        """Stops the SUT and reads the final counters."""
         ...
 
     def facts(self) -> Json:
@@ -171,11 +173,12 @@ class AnsweringSut(Protocol):
     """A RunningSut that answers its load."""
 
     lies_outside: bool
-    """It is no part of the lab: the load reaches it by this machine's own network."""
+    """The SUT is no part of the lab: the load reaches it by this machine's own network."""
     messages: Messages | None
     """Messages that it counted, once it has finished; None if it counts none."""
     round_trips: Mapping[str, Latency]
-    """From its questions to programs behind it to their answers, by name, once it has finished."""
+    """Time from its questions to programs behind it to their answers, by name, once it has
+    finished."""
 
     def server(self, address: str) -> str:
         """The server, for the load, if its place has this address: `sctp:198.18.0.2:36412`."""
@@ -245,7 +248,7 @@ class Sut(Protocol):
         ...
 
     def facts(self) -> Json:
-        """For the manifest: hashes of rules and configuration."""
+        """Facts for the manifest: hashes of rules and configuration."""
         ...
 
 
@@ -286,7 +289,7 @@ class Detecting(Protocol):
         ...
 
     def detection_key(self, bits: Bits | None) -> Json:
-        """Everything but the trace that decides what it finds, by content."""
+        """Key of everything but the trace that decides what it finds, by content."""
         ...
 
 
@@ -302,13 +305,14 @@ def ports_of(sut: Sut) -> int:
 
 
 def polls(sut: Sut) -> bool:
-    """Its workers run whether packets come or not; a SUT that has no `polls` waits for them."""
+    """The SUT's workers run whether packets come or not; a SUT that has no `polls` waits for
+    packets."""
     return bool(getattr(sut, "polls", False))
 
 
 def drives_device(sut: Sut) -> bool:
-    """It can have a NIC to itself, by its PCI address; a SUT that has no `drives_device` captures
-    on ports of the kernel."""
+    """The SUT can have a NIC to itself, by its PCI address; a SUT that has no `drives_device`
+    captures on ports of the kernel."""
     return bool(getattr(sut, "drives_device", False))
 
 

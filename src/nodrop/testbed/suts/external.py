@@ -44,7 +44,7 @@ def _address(text: str) -> str:
 
 class ExternalOptions(Options):
     address: Annotated[str, AfterValidator(_address)]
-    """Where it listens: `sctp:10.0.0.5:36412`; without `sctp:`, framed TCP."""
+    """Address at which it listens: `sctp:10.0.0.5:36412`; without `sctp:`, framed TCP."""
     process: Annotated[str, Field(min_length=1)]
     """PID of the process to sample on this host, or a name that one process has."""
 
@@ -100,7 +100,7 @@ class External(Mme):
         )
 
     def role(self, thread: str) -> ThreadRole | None:
-        """Unknown: it is any program."""
+        """Unknown role: the thread is of any program."""
         del thread
         return None
 
@@ -127,7 +127,7 @@ class ExternalProcess(LocalView):
         return 0 if ended else None
 
     def signal(self, number: int) -> None:
-        """Not ours to end."""
+        """Does nothing: the program is not ours to end."""
 
     def stop(self, *, timeout_s: float) -> int:
         del timeout_s
@@ -164,13 +164,13 @@ class RunningExternal:
         return Drained(rested_mono_ns=time.monotonic_ns())
 
     def live(self) -> None:
-        """It says nothing."""
+        """Nothing: the program says nothing while it runs."""
 
     def counted(self) -> SutCounters:
         return NOTHING_SAID
 
     def mark(self) -> None:
-        """It counts nothing that we read."""
+        """Does nothing: the program counts nothing that we read."""
 
     def finish(self, *, timeout_s: float) -> SutCounters:
         self.process.stop(timeout_s=timeout_s)

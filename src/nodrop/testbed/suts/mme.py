@@ -49,7 +49,7 @@ class ReferenceMmeOptions(Subscribers):
     eea: Eea = 2
     """Ciphering algorithm that it prefers; it takes the best that a UE offers."""
     eia: Eia = 2
-    """Integrity algorithm, likewise."""
+    """Integrity algorithm that it prefers; it takes the best that a UE offers."""
     subscribers: Annotated[int, Field(ge=1, le=MOST_SUBSCRIBERS)] = 1_000_000
     core: Literal["inside", "stubs"] = "inside"
     """Home network and sessions: within the MME itself, or as a real MME has them, behind S6a
@@ -59,9 +59,9 @@ class ReferenceMmeOptions(Subscribers):
     drop: Ratio = 0.0
     """Fault: share of messages that are not sent."""
     delay_ms: Annotated[int, Field(ge=0, le=60_000)] = 0
-    """Fault: each message waits so long."""
+    """Fault: time that each message waits."""
     silent_after: Annotated[int, Field(ge=0)] | None = None
-    """Fault: silence after so many Attach Requests."""
+    """Fault: number of Attach Requests after which the MME is silent."""
     wrong_id: Ratio = 0.0
     """Fault: share of messages with UE ids that no UE has."""
     bad_mac: Ratio = 0.0
@@ -203,14 +203,15 @@ class RunningReferenceMme:
         )
 
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
-        """It reads what came before anything else, and its eNodeBs have waited for that."""
+        """The MME is at rest: it reads what came before anything else, and its eNodeBs have waited
+        for that."""
         del expected_packets, timeout_s
         if self.process.poll() is not None:
             raise TrialFailed("the reference MME ended before it was stopped")
         return Drained(rested_mono_ns=time.monotonic_ns())
 
     def live(self) -> None:
-        """It says nothing before its end."""
+        """Nothing: the MME says what it counted only at its end."""
 
     def counted(self) -> SutCounters:
         """Nothing: the MME says what it counted only at its end."""

@@ -55,11 +55,11 @@ class SinkOptions(Options):
     ring_bytes: Annotated[MemorySize, Field(ge=SLOT_BYTES, le=MOST_RING_BYTES)] = 64 << 20
     """Size of each thread's ring; with a service rate, each slot takes 4 KiB."""
     ring_frames: Annotated[int, Field(gt=0, le=MOST_SLOTS)] | None = None
-    """A queue of exactly so many packets for each thread, the one in service included."""
+    """Packets that a queue for each thread holds exactly, the one in service included."""
     defrag: YesNo = False
     threads: Annotated[int, Field(gt=0, le=MOST_THREADS)] = 1
     receive_ns: Busy = 0
-    """A thread with a socket uses the CPU for so long on each packet."""
+    """CPU time that a thread with a socket uses on each packet."""
     costly_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
     """TCP or UDP port; packets from or to it take costly_times as long."""
     costly_times: Annotated[float, Field(ge=0, le=1e6)] | None = None
@@ -67,10 +67,9 @@ class SinkOptions(Options):
     workers: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
     """Threads that those hand packets on to, by flow."""
     worker_ns: Busy = 0
-    """Each of them uses the CPU for so long on each packet."""
+    """CPU time that each of those workers uses on each packet."""
     lock_ns: Busy = 0
-    """Each worker uses the CPU for so long on each packet, holding a lock that the workers
-    share."""
+    """CPU time that each worker uses on each packet, holding a lock that the workers share."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -171,7 +170,7 @@ class RunningSink(SinceMark):
         self._rest: SinkSample | None = None
         """The sample that the last drain ended with."""
         self._since = 0
-        """So many samples were taken before the mark."""
+        """Number of samples that were taken before the mark."""
         job.start()
 
     def _samples(self) -> Sequence[SinkSample]:

@@ -24,8 +24,8 @@ ROLES = (
     ("CS", ThreadRole.OTHER),
     ("US", ThreadRole.OTHER),
 )
-"""By how the names of its threads begin: recycler and manager share the work on ended flows; the
-last three are counters' and commands'."""
+"""Roles by the beginning of a thread's name: recycler and manager share the work on ended flows;
+the last three are counters' and commands'."""
 _CAPTURE_THREAD = re.compile(r"(W|RX)#\d+")
 _SS_SOCKET = re.compile(r"\bino:(\d+)")
 _SS_RING = re.compile(r"ring_rx\(([^)]*)\)")
@@ -144,20 +144,20 @@ class CaptureSettings:
     interfaces: tuple[str, ...]
     capture: CaptureKind = "af-packet"
     threads: int | None
-    """Per interface; None = auto."""
+    """Threads per interface; None = auto."""
     runmode: str | None
     """None: the user's own yaml decides."""
     detect_threads: int | None = None
     """Detect threads of autofp; None leaves it to Suricata."""
     ring_frames: int | None
-    """Per thread; None leaves it to Suricata."""
+    """Frames of a thread's ring; None leaves it to Suricata."""
     defrag: bool
     full_sync_s: float
     """How old the answer of dump-counters can be."""
     retire_s: float
     """How long a frame can lie in a ring before its thread is woken."""
     names_rules: bool
-    """Also if it is the user's own yaml that names them."""
+    """Rules are named, if only by the user's own yaml."""
     rules_errors: Literal["error", "warn"]
     rule_names: Mapping[str, str] = field(default_factory=dict)
     """Name in the work folder → what a user calls that file."""
@@ -167,14 +167,14 @@ class CaptureSettings:
     replaced: Sequence[Json] = ()
     """Keys of a user's own yaml that it runs without (own_yaml.py)."""
     yaml: str | None = None
-    """The name of that yaml."""
+    """Name of the user's own yaml."""
     defrag_named: bool = True
-    """The user asked for it."""
+    """The user asked for defragmentation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
-    """Seen from outside: the threads of the process and the rings of its sockets."""
+    """The capture as seen from outside: the threads of the process and the rings of its sockets."""
 
     asked: CaptureSettings
     threads: tuple[str, ...]
@@ -211,7 +211,8 @@ class Effective:
         return {name: value for name, value in found.items() if value is not None}
 
     def holds_packets(self) -> int | None:
-        """Between threads, as in autofp, packets wait in queues of their own."""
+        """Packets that the rings hold. None if packets wait in queues between threads as well, as
+        in autofp."""
         alone = self.asked.runmode in ("workers", "single")
         return holds_packets(self.rings) if alone else None
 

@@ -37,7 +37,7 @@ class RefusedBySuricata(TrialFailed):
 
 
 class ControlSocket:
-    """One connection, opened at the first command and closed with the block."""
+    """A connection, opened at the first command and closed with the block."""
 
     def __init__(self, connect: Callable[[], socket.socket]) -> None:
         self._open = connect
@@ -110,7 +110,7 @@ OF_INLINE, INLINE = ("copy-mode", "copy-iface"), ("ips", "tap")
 values."""
 OUTPUT_PATHS = ("filename", "dir", "certs-log-dir")
 PCAP_TIMEOUT_MS = 500
-"""Suricata's for libpcap (LIBPCAP_COPYWAIT), fixed in its source."""
+"""Timeout of Suricata's libpcap (LIBPCAP_COPYWAIT), fixed in its source."""
 BLOCK_TIMEOUT_MS = 10
 """Suricata's own, if af-packet has no block-timeout."""
 
@@ -228,7 +228,7 @@ def defrag_expected(document: Yaml) -> bool:
 
 
 def full_sync_s(document: Yaml) -> float:
-    """After this long without a packet, the counters that can be asked for are final."""
+    """Time without a packet after which the counters that can be asked for are final."""
     try:
         interval_s = float(document["stats"]["interval"])
     except (KeyError, TypeError, ValueError):
@@ -237,7 +237,7 @@ def full_sync_s(document: Yaml) -> float:
 
 
 def retire_s(document: Yaml, capture: CaptureKind = "af-packet") -> float:
-    """After this long, a block of TPACKET_V3 that is not full has been handed over: at the second
+    """Time after which a block of TPACKET_V3 that is not full has been handed over: at the second
     tick of its timer, for the first only takes note of it (prb_retire_rx_blk_timer_expired); a
     third is for a timer that is late."""
     if capture == "pcap":
@@ -389,7 +389,8 @@ def inline_words(base: Yaml) -> str:
 
 
 def _unless_left_to(options: SuricataOptions, entry: Yaml) -> Yaml:
-    """With a user's yaml, only options that the experiment really gives go over it."""
+    """The part of an interface's entry that goes over a user's yaml: only options that the
+    experiment really gives."""
     if options.config is None:
         return entry
     ours = {"interface", "cluster-id"}

@@ -34,7 +34,7 @@ FLOWS = "flow.total"
 
 _RESULTS = ("decoder.", "defrag.", "detect.", "flow.", "stream.", "tcp.")
 _SIZES = ("memuse", "avg_pkt_size", "max_pkt_size", "max_mac_addrs_src", "max_mac_addrs_dst")
-"""No counts, though they stand among them."""
+"""Names of sizes, which are no counts."""
 
 
 def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:

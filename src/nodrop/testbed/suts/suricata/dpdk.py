@@ -25,7 +25,7 @@ DEVICE = "net_af_packet0"
 VFIO = Path("/dev/vfio")
 """Files of the groups of devices that are bound to vfio-pci."""
 SETUP = "bare-vfio"
-"""Where it drives a NIC of its own."""
+"""Setup in which it drives a NIC of its own."""
 VARIANT = "dpdk"
 """Name in the image's recipe."""
 NEEDS = ("NET_ADMIN", "IPC_LOCK")

@@ -42,7 +42,7 @@ _CAPTURE_MODULES = frozenset({"ioctl", "runmodes", "unix-manager", "af-packet"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
     seen_mono_ns: int
-    """When it was first read: the log's own times are of a clock that may be set meanwhile."""
+    """The time at which the line was first read: the log's own clock may be set meanwhile."""
     level: str
     module: str
     thread: str
@@ -56,7 +56,7 @@ class Rules:
     loaded: int
     failed: int
     skipped: int | None
-    """For want of something they require; None if this version does not say."""
+    """Rules left out for want of something they require; None if this version does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ def rules_loaded(lines: Sequence[LogLine]) -> Rules | None:
 
 
 def looked_for_rules(lines: Sequence[LogLine]) -> bool:
-    """It says that some rule loads, or that none does."""
+    """The log says that some rule loads, or that none does."""
     none = any(_NO_RULES in line.message for line in lines)
     return none or rules_loaded(lines) is not None or bool(bad_rules(lines))
 
@@ -224,8 +224,8 @@ def _sid(rule: str) -> int | None:
 
 
 def rules_refused(said: Rules | None, bad: Sequence[BadRule], *, strict: bool) -> str:
-    """In words, if rules are named and none loads (Suricata then makes no statement), or if it is
-    `strict` and one does not; empty if not."""
+    """Words if rules are named and none loads (Suricata then makes no statement), or if one does
+    not load and the experiment is `strict`; else empty."""
     first = "; ".join(map(str, bad[:3]))
     if said is None or said.loaded == 0:
         return "rules are named, and Suricata loads none" + (f": {first}" if first else "")
@@ -269,7 +269,7 @@ def exit_counts(lines: Sequence[LogLine], capture: CaptureKind = "af-packet") ->
 # Suricata's own check of a configuration (`suricata -T`), before anything is touched.
 
 TIMEOUT_S = 20.0
-"""It takes 0.1 s without rules."""
+"""Limit for a check that takes 0.1 s without rules."""
 WITH_RULES_TIMEOUT_S = 180.0
 LONGEST_WORDS = 1 << 20
 CONFIG = "suricata.yaml"
@@ -288,9 +288,9 @@ class ConfigTest:
     rules: Rules | None
     """None: it says of no rule that it loads."""
     lines: Sequence[LogLine] = ()
-    """Its engine log."""
+    """The engine log of the check."""
     looked_for_rules: bool
-    """It came so far."""
+    """The check reached the point at which it looks for rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +299,7 @@ class EndedSuricata:
 
     status: int
     work: Path
-    """Its work folder, as long as it is there."""
+    """The work folder, as long as it is there."""
     words: bytes
     """The end of what it said on stdout and stderr."""
 
@@ -312,8 +312,8 @@ def ran(
     *options: str,
     timeout_s: float,
 ) -> Iterator[EndedSuricata | None]:
-    """With a configuration that is made for the work folder, as Suricata sees that folder, and the
-    files there. None if it cannot be started, or takes too long."""
+    """Runs Suricata with a configuration that is made for the work folder, as Suricata sees that
+    folder, and the files there. None if it cannot be started, or takes too long."""
     image = bits.kind == "image"
     with TemporaryDirectory(prefix="nodrop-") as folder:
         work = Path(folder) / "work"

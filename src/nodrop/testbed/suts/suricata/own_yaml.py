@@ -44,7 +44,7 @@ FILE_KEYS = {
 }
 """Key → Suricata's own place for it."""
 RULE_PATH = "/etc/suricata/rules"
-"""Suricata's own, without default-rule-path."""
+"""Folder that Suricata takes rules from without default-rule-path."""
 HEADER_LACKS = (
     "Suricata says: The configuration file must begin with the following two lines: %YAML 1.1 and "
     "---"

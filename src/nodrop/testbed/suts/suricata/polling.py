@@ -106,7 +106,7 @@ class RingBelowDriver:
         return {self._port: counted}
 
     def joined(self, found: SutCounters, threads: Sequence[str]) -> SutCounters:
-        """With the ring's counters as those of the one thread that empties it."""
+        """Counters with those of the ring as the one thread's that empties it."""
         per_port = self._counted()
         ring = per_port[self._port]
         # Suricata's counters have the whole name of the port, which the thread's own has not.

@@ -52,7 +52,7 @@ LIVE_TIMEOUT_S = 0.25
 """A SUT that stands still must not hold up who waits for the sender."""
 MOST_NAMED_RULES = 20
 KERNEL_LAG_S = 1.0
-"""Each capture thread reads its socket's counters once a second."""
+"""Time between two readings of its socket's counters by a capture thread."""
 
 IDLE_RATIO = 0.1
 """Share of one core below which Suricata counts as asleep. Its own housekeeping, between two looks,
@@ -67,7 +67,7 @@ _HINTS: Sequence[tuple[str, str]] = (
 
 
 class Rest(Protocol):
-    """Asked at every look: whether nothing is left for it to do."""
+    """A question asked at every look: whether nothing is left for the SUT to do."""
 
     since_s: float | None
     worked_s: float | None
@@ -76,10 +76,12 @@ class Rest(Protocol):
 
 
 class ThreadsAsleep:
-    """Asked at every look. A frame in a ring wakes its thread at once, and a packet between two
-    threads keeps one of them running: if every thread sleeps at each look, and has hardly run
-    since the last, nothing is left. That is known seconds before Suricata's counters show it: it
-    asks the kernel once a second, and its threads publish every 3 s.
+    """A rest that is known by sleeping threads, asked at every look.
+
+    A frame in a ring wakes its thread at once, and a packet between two threads keeps one of them
+    running: if every thread sleeps at each look, and has hardly run since the last, nothing is
+    left. That is known seconds before Suricata's counters show it: it asks the kernel once a
+    second, and its threads publish every 3 s.
 
     Frames in an open block of TPACKET_V3 wake no thread: sleep must outlast its timeout.
     """
@@ -90,9 +92,10 @@ class ThreadsAsleep:
         self._seen: tuple[float, int] | None = None
         self._awake = 0
         self.since_s: float | None = None
-        """From here on it has slept; None = it does not."""
+        """The time since which it has slept; None = it does not."""
         self.worked_s: float | None = None
-        """It was at work here: awake at two looks in a row, which housekeeping is not."""
+        """The last time at which it was at work: awake at two looks in a row, which housekeeping is
+        not."""
 
     def __call__(self) -> bool:
         now_s, inside = time.monotonic(), self._process.look()
@@ -139,7 +142,7 @@ class Intake(Protocol):
 
     def before_end(self) -> None: ...
     def at_exit(self, found: SutCounters, lines: Sequence[log.LogLine]) -> SutCounters:
-        """Its final counters. `found`: from its last stats record; `lines`: its log, whole."""
+        """Final counters. `found`: from the last stats record; `lines`: the whole log."""
         ...
 
     def frame_room(self, rings: Sequence[SocketRing]) -> Json | None: ...
@@ -267,12 +270,13 @@ class RunningSuricata(SinceMark):
         return running if len(running) >= wanted else None
 
     def _xdp(self) -> bool:
-        """Its program is attached: an XDP socket is in no table that the node reads."""
+        """Suricata's program is attached: an XDP socket is in no table that the node reads."""
         port = LabPort(host=self._env.host, name=self._asked.interfaces[0])
         return port.counters()["links"][port.name].get("xdp") is not None
 
     def _must_have_rules(self, lines: Sequence[log.LogLine]) -> None:
-        """Some rule loads; if the user wants it, each that was named."""
+        """Refuses a SUT for which no rule loads or, if the user wants it, not each that was
+        named."""
         said = log.rules_loaded(lines)
         if said is None and not (self._asked.names_rules and log.started(lines)):
             return  # not read yet, or none to read
@@ -321,7 +325,7 @@ class RunningSuricata(SinceMark):
     # --- while it runs --------------------------------------------------------------------------
 
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
-        """If all that was sent has been delivered, it ends when the threads sleep: the exit record
+        """Waits until the threads sleep, if all that was sent has been delivered: the exit record
         says what was captured, and shows anything left behind as a residual."""
         began = time.monotonic()
         wanted = None if expected_packets is None else expected_packets + self._base_packets()

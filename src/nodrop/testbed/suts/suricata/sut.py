@@ -118,8 +118,8 @@ RINGS = {
     ),
 }
 XDP_NEEDS = ("NET_ADMIN", "BPF", "IPC_LOCK", "SYS_ADMIN")
-"""To attach an XDP program, to load it, to lock the memory of its frames, and (libxdp) to find its
-own maps by their numbers."""
+"""Rights to attach an XDP program, to load it, to lock the memory of its frames, and (libxdp) to
+find its own maps by their numbers."""
 NEEDS = {"af-xdp": XDP_NEEDS, "dpdk": dpdk.NEEDS}
 MOST_XDP_MTU = 3506
 """A page less headroom, Ethernet header and skb_shared_info (veth_xdp_set, Linux 6.18); less by the
@@ -129,7 +129,7 @@ POLLED = ("af-xdp", "dpdk")
 which only an entry in `af-xdp:` could switch off, and with one it has no thread on a veth."""
 OFFLINE_TIMEOUT_S = 1200.0
 REST_SEEN_S = 0.15
-"""Two looks at its threads, and the first of them late."""
+"""Time of two looks at its threads, the first of them late."""
 
 OF_CAPTURE = ("af-packet", "pcap", "af-xdp", "dpdk", "threading", "max-pending-packets")
 """Keys of its configuration that lose packets, and change no detection."""
@@ -507,7 +507,8 @@ class Suricata:
         )
 
     def _captures(self, env: Env) -> str:
-        """Without a name: `--af-packet=IF` would not use the settings of our entries."""
+        """Option that captures, without a name: `--af-packet=IF` would not use the settings of our
+        entries."""
         by_name = f"={env.capture_interfaces[0]}" if self.options.capture == "af-xdp" else ""
         return f"--{self.options.capture}{by_name}"
 
@@ -535,13 +536,13 @@ class Suricata:
 class _Rules:
     path: Path
     name: str
-    """In the work folder."""
+    """Name in the work folder."""
     said: str
     """Name that a user calls it by."""
 
 
 def _as_shown(paths: Sequence[Path]) -> tuple[_Rules, ...]:
-    """By their own names, with the folder if several have one name."""
+    """Rules by their own names, with the folder if several have one name."""
     names = [path.name.removesuffix(".xz") for path in paths]
     found: list[_Rules] = []
     taken = set(OURS)

@@ -34,7 +34,7 @@ def _whole_pages(size_bytes: int) -> int:
 
 class SuricataOptions(Options):
     binary: InputFile | None = None
-    """This Suricata instead of the image's."""
+    """Program instead of the image's Suricata."""
     image: str | None = None
     """Name or path of the image to run it from."""
     rules: tuple[InputFile, ...] = ()
@@ -148,7 +148,7 @@ class SuricataOptions(Options):
 
     @property
     def merges(self) -> bool:
-        """It asks the kernel to reassemble fragments before the ring."""
+        """Suricata asks the kernel to reassemble fragments before the ring."""
         return self.defrag and self.capture in ("af-packet", "dpdk")
 
     @property
@@ -159,6 +159,6 @@ class SuricataOptions(Options):
 
     @property
     def pinned_to(self) -> str | None:
-        """All CPUs that it may use; None leaves it to the limits."""
+        """CPUs that it may use; None leaves it to the limits."""
         sets = [parse_cpus(cpus) for cpus in self.role_cpus.values()]
         return self.cpus or (format_cpus({c for cpus in sets for c in cpus}) if sets else None)
