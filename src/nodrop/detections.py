@@ -123,7 +123,7 @@ class FoundDetections:
     names: Mapping[str, str] = field(default_factory=dict)
     alerts: int
     events: Mapping[str, int] = field(default_factory=dict)
-    """Lines by type."""
+    """Lines of the log by type."""
     flows: Mapping[str, int] = field(default_factory=dict)
     """Packets by flow, if the log has flows."""
     lines: int = 0
@@ -234,13 +234,13 @@ class Baseline:
 
     @property
     def expected(self) -> frozenset[Unit]:
-        """Seen in every one."""
+        """Units seen in every reading."""
         each = [one.units for one in self._each]
         return frozenset.intersection(*each) if each else frozenset()
 
     @property
     def uncertain(self) -> frozenset[Unit]:
-        """Seen in some, not in all."""
+        """Units seen in some readings, not in all."""
         each = [one.units for one in self._each]
         return frozenset().union(*each) - self.expected
 

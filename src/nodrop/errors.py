@@ -27,7 +27,7 @@ class NodropError(Exception):
 
     exit_code = 1
     ended_run: str | None = None
-    """Its directory, if a run had begun."""
+    """Directory of the run, if a run had begun."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -45,7 +45,8 @@ def advice(hint: str | None, ended_run: str | None) -> str:
 
 
 class BadInput(NodropError):
-    """Raised before anything is touched; the message names file, key, value and what is allowed."""
+    """Bad input is refused before anything is touched; the message names file, key, value and what
+    is allowed."""
 
     exit_code = 2
 
@@ -103,7 +104,7 @@ class NodeRefused(LabProblem):
 
 
 class TrialFailed(NodropError):
-    """This trial has no numbers; the reason is recorded and the plan goes on.
+    """A trial has no numbers: the reason is recorded and the plan goes on.
 
     `reason`: a code of ledger/hops.py; empty if the step that failed says enough.
     """
@@ -131,7 +132,7 @@ class Interrupted(BaseException):
         super().__init__(signal.Signals(number).name)
         self.hint: str | None = None
         self.ended_run: str | None = None
-        """Its directory, if a run had begun."""
+        """Directory of the run, if a run had begun."""
         self.left = ""
         """Why it is not certain that what was begun is undone."""
         self.exit_code = 128 + number

@@ -134,7 +134,7 @@ def _made(table: str, kind: str, *what: Any, key: str, **more: Any) -> Any:
 
 
 def _find(table: str, kind: str, *, key: str) -> Plugin:
-    """`key` chooses it in the experiment file."""
+    """The plugin of a kind. `key` chooses it in the experiment file."""
     from nodrop.config.options import shown, unknown_key
 
     known = {p.kind: p for p in of_table(table)}

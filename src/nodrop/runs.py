@@ -35,7 +35,7 @@ class Run:
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
-        """In the order in which they were measured."""
+        """Trials in the order in which they were measured."""
         return self.directory.trials.records
 
     @property

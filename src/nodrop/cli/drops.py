@@ -196,7 +196,7 @@ def _print(found: AuditAnswer) -> None:
 
 
 def _finding(out: Console, name: str, one: FindingAnswer) -> None:
-    """On a terminal a small table as wide as it is; else one line."""
+    """Prints a finding: on a terminal a small table as wide as it is, else one line."""
     read = "; ".join(f"{each.value} ({each.at})" for each in one.read)
     if not out.is_terminal:
         say(f"{name}. {one.id}: {one.where}: {one.says}. Read: {read}. Change: {one.change}")
@@ -372,7 +372,7 @@ class HighestLevel:
 
 
 def share(option: str, text: str) -> float:
-    """`80%` → 0.8."""
+    """Share that a text says: `80%` → 0.8."""
     try:
         value = float(text.removesuffix("%")) / 100
     except ValueError:
@@ -417,7 +417,7 @@ def _passed_on(
 def _host(
     where: str | None, become: Becoming | None, config: Path | None, label: str
 ) -> Iterator[LocalHost | SshHost]:
-    """Held by nobody: others may measure there meanwhile."""
+    """The host to look at, held by nobody: others may measure there meanwhile."""
     from nodrop.testbed.hosts.journal import new_label
     from nodrop.testbed.hosts.local import LocalHost
     from nodrop.testbed.hosts.node import find_node_binary
@@ -452,7 +452,7 @@ def nobody(at: str) -> str:
 
 
 def _show(found: Iterator[DropsInterval], once: bool, at: str) -> DropsInterval | None:
-    """The last interval."""
+    """Shows the intervals as they come, and returns the last."""
     from nodrop.drops.outlets import ending, lines
     from nodrop.terminal.console import console
 

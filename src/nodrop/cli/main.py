@@ -294,13 +294,14 @@ def _must_know_the_shell(options: Sequence[str]) -> None:
 
 
 def _raised_by(error: BaseException) -> str:
-    """The module's name."""
+    """Name of the module that raised an error."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return str(frames[-1].f_globals.get("__name__"))
 
 
 def _reader_left(error: BaseException) -> bool:
-    """Who reads stdout has closed it, as `head` does. What is still to be written is dropped."""
+    """The reader of stdout has closed it, as `head` does. What is still to be written is
+    dropped."""
     if isinstance(error.__context__, BrokenPipeError):
         return True  # rich has seen it, and drops what is left
     if not isinstance(error, BrokenPipeError):
@@ -314,7 +315,8 @@ def _reader_left(error: BaseException) -> bool:
 
 
 def _drop_what_is_left() -> None:
-    """Else Python tries once more to write it as it ends, and its exit code would be 120."""
+    """Drops what is left of stdout. Otherwise Python tries once more to write it as it ends, and
+    its exit code would be 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -357,7 +359,7 @@ def _complain_of(error: BaseException, argv: Sequence[str]) -> int:
 
 
 def _no_memory(error: BaseException) -> bool:
-    """Also the loader's words of a library for which there is no room."""
+    """There was no memory; the loader has words of its own for a library without room."""
     return isinstance(error, MemoryError) or "failed to map segment" in str(error)
 
 

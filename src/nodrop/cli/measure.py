@@ -147,7 +147,7 @@ def run(
 def _report(
     asked: Experiment, outcome: RunOutcome, *, quiet: bool, as_json: bool, timings: bool
 ) -> int:
-    """Prints it; the exit code."""
+    """Prints the report; returns the exit code."""
     # Seconds of imports, which bad input and what is killed before need not wait for.
     from nodrop.capacity.answer_cards import given_cards
     from nodrop.capacity.searched_cells import searches

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def run_directory(text: str | Path) -> Path:
-    """Its copy, which has what is there."""
+    """The run directory here; of an address in a store its copy, which has what is there."""
     if MARK not in str(text):
         return Path(text)
     from nodrop.results.layout import safe_name
@@ -47,7 +47,7 @@ def run_directory(text: str | Path) -> Path:
 
 
 def out_folder(text: str | Path) -> Path:
-    """Where the copies of all its run directories lie; the copy, if it is one itself."""
+    """The folder with the copies of all its run directories; the copy, if it is one itself."""
     if MARK not in str(text):
         return Path(text)
     from nodrop.results.layout import MANIFEST
@@ -297,7 +297,7 @@ def say(words: object = "") -> None:
 
 
 def say_in_a_pipe(words: object) -> None:
-    """For a program; a person has read it further up."""
+    """Says words to a program that reads the pipe; a person has read them further up."""
     if not sys.stdout.isatty():
         say(words)
 
@@ -308,7 +308,8 @@ def say_indented(words: str) -> None:
 
 
 def say_json(found: object) -> None:
-    """One line for a program; all but ASCII is escaped, for a terminal obeys some of it."""
+    """Prints an object on one line for a program; all but ASCII is escaped, for a terminal obeys
+    some of it."""
     _print(json.dumps(found, default=str))
 
 
@@ -391,7 +392,7 @@ def command_lines(command: str, columns: int) -> list[str]:
 
 @contextmanager
 def reporting(run: Path) -> Iterator[None]:
-    """Whoever ends it hears that no trial is lost, and how to come by the report."""
+    """Tells whoever ends it that no trial is lost, and how to come by the report."""
     try:
         with interrupts():
             yield

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PIPED_COLUMNS = 200
 """No terminal is this wide: no row is folded."""
 GAP = 3
-"""Between two columns; one less without a line there."""
+"""Columns between two columns of a table; one less without a line there."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -101,7 +101,8 @@ def _widest(table: Table, between: str | None) -> list[int]:
 def _columns(
     table: Table, chosen: Sequence[int], room: Mapping[int, int] | None, *, titled: bool
 ) -> Table:
-    """These columns, as wide as `room` says: rich's own least widths can exceed the terminal."""
+    """The chosen columns, as wide as `room` says: rich's own least widths can exceed the
+    terminal."""
     part = Table(
         box=table.box,
         title=table.title if titled else None,
@@ -162,7 +163,7 @@ def speaks_unicode(out: Console) -> bool:
 NOT_OURS = frozenset({"reset", "warm up", "warm up the guest"})
 """Steps an experiment asks for: a driver loaded anew, quiet time, the load offered once before."""
 WAITED = frozenset({"ready", "drain", "stop"})
-"""For the SUT: until it listens, until its counters rest, until it has ended."""
+"""Steps that wait for the SUT: until it listens, until its counters rest, until it has ended."""
 OWN, WAITING, ALL = "nodrop itself", "waiting for the SUT", "in all"
 
 

@@ -186,14 +186,14 @@ def shown(*, quiet: bool, as_json: bool) -> Iterator[Progress]:
 
 
 class PlainLines(Progress):
-    """One line when a trial ends: what a log wants."""
+    """Progress as a log wants it: a line when a trial ends."""
 
     def __init__(self, out: Console) -> None:
         self.out = out
         self.controller: Controller | None = None
         self.done: list[TrialRecord] = []
         self.outlook: Outlook | None = None
-        """After those."""
+        """Time ahead after the trials of `done`."""
         self.began: float | None = None
 
     def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
@@ -423,7 +423,7 @@ def print_timings(directory: Path) -> None:
 
 
 def print_timings_json(directory: Path) -> None:
-    """One more event, after `finished`."""
+    """Prints one more event, after `finished`."""
     parts = [asdict(part) for part in harness_time(open_run(directory))]
     say_json({"event": "timings", "parts": parts})
 

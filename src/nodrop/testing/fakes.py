@@ -83,7 +83,7 @@ Event = TypeVar("Event")
 
 
 def whole(kind: type[Event], said: Mapping[str, Any]) -> Event:
-    """With nothing (0, "", [], None) in each field that must be there and is not said."""
+    """An event with nothing (0, "", [], None) in each field that must be there and is not said."""
     hints = get_type_hints(kind, include_extras=True)
     filled = {
         name: _filled(_plain(hint), said.get(name))
@@ -129,14 +129,14 @@ class FakeWorld:
     lost_on_the_way_packets: int = 0
     ring_full_packets: int = 0
     late_packets: int = 0
-    """Counted by the receiving NIC once the SUT has been stopped."""
+    """Packets counted by the receiving NIC once the SUT has been stopped."""
     fails_at: str | None = None
     """The step with this word raises TrialFailed, after the word is said."""
     dies_at: BaseException | None = None
-    """Raised there instead, such as Interrupted."""
+    """Error raised there instead, such as Interrupted."""
     words: list[str] = field(default_factory=list)
     offers: int = 0
-    """So many loads were offered; every counter of the world goes on."""
+    """Number of loads that were offered; every counter of the world goes on."""
 
     def say(self, word: str) -> None:
         self.words.append(word)

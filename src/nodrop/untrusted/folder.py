@@ -42,7 +42,7 @@ class Folder:
 
     @property
     def path(self) -> Path:
-        """For words and for programs; reading goes by the methods."""
+        """Path for words and for programs; reading goes by the methods."""
         return self.root.joinpath(*self.below)
 
     def folder(self, *names: str) -> Folder:
@@ -63,7 +63,7 @@ class Folder:
         return sorted(found)
 
     def changed_ns(self) -> int:
-        """When a name in it last came or went."""
+        """Time at which a name in the folder last came or went."""
         with self._held() as handle:
             return os.fstat(handle).st_mtime_ns
 
@@ -76,7 +76,7 @@ class Folder:
         return stat.S_ISREG(self._mode(name))
 
     def size(self, name: str) -> int:
-        """In bytes; 0 if there is no such file."""
+        """Bytes of a file; 0 if there is no such file."""
         try:
             with self.open(name) as file:
                 return os.fstat(file.fileno()).st_size
@@ -160,13 +160,13 @@ class Folder:
         return os.fdopen(descriptor, "rb+", buffering=0)
 
     def rename(self, old: str, new: str) -> None:
-        """Within this folder; on disk when it returns."""
+        """Renames a file within this folder; it is on disk when this returns."""
         with self._held() as handle:
             os.rename(_component(old), _component(new), src_dir_fd=handle, dst_dir_fd=handle)
             os.fsync(handle)
 
     def make(self, *, exist_ok: bool = False, mode: int = 0o777) -> None:
-        """This folder; those above it are there."""
+        """Makes this folder; those above it are there."""
         *above, name = self.below
         with Folder(self.root, tuple(above))._held() as handle:
             try:
@@ -176,7 +176,7 @@ class Folder:
                     raise
 
     def make_all(self) -> None:
-        """This folder and those between it and the root; what is there stays."""
+        """Makes this folder and those between it and the root; what is there stays."""
         for depth in range(1, len(self.below) + 1):
             Folder(self.root, self.below[:depth]).make(exist_ok=True)
 
@@ -206,7 +206,7 @@ class Folder:
             )
 
     def _mode(self, name: str) -> int:
-        """0 if there is nothing."""
+        """Mode of a name; 0 if there is nothing."""
         try:
             with self._held() as handle:
                 return _mode_at(name, handle)
@@ -240,7 +240,8 @@ def read_file(path: Path, *, most_bytes: int = json_text.SMALL_FILE_BYTES) -> by
 
 
 def read_from(path: Path, begin: int, *, most_bytes: int) -> bytes:
-    """From byte `begin` to the end of a file that a SUT or a guest writes; the folder is ours."""
+    """Content from byte `begin` to the end of a file that a SUT or a guest writes; the folder is
+    ours."""
     with Folder(path.parent).open(path.name) as file:
         file.seek(begin)
         return _whole(file, path, most_bytes)
@@ -266,7 +267,8 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def append_whole(file: FileIO, content: bytes) -> None:
-    """On disk when this returns; if it cannot be (a full disk), nothing of it is."""
+    """Appends content that is on disk when this returns; if it cannot be (a full disk), nothing of
+    it is."""
     before = os.fstat(file.fileno()).st_size
     try:
         rest = memoryview(content)
@@ -341,7 +343,7 @@ def _mode_at(name: str, handle: int) -> int:
 
 
 def _component(name: str) -> str:
-    """One step down and nothing else."""
+    """A name that is one step down and nothing else."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise RefusedFile(Path(name.replace("\0", "\\0")), "is no name of a file")
     return name

@@ -49,7 +49,7 @@ def csv_text(text: str) -> str:
 
 
 def one_line(text: object, *, longest: int = 2000) -> str:
-    """For a terminal: what an error, a journal or a name says, on one line, without controls."""
+    """Words of an error, a journal or a name for a terminal: on one line, without controls."""
     lines = (line.strip() for line in str(text).splitlines())
     return plain(" ".join(line for line in lines if line), longest=longest)
 
@@ -62,7 +62,7 @@ def is_utf8(text: object) -> bool:
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
-"""In a text of many lines; U+202F is left."""
+"""Invisible characters of a text of many lines; U+202F is left."""
 
 
 def visible(text: str) -> str:
@@ -108,9 +108,9 @@ LINE_BYTES = 4 * MIB
 LINES_FILE_BYTES = 16 << 30
 """A file that is read line by line: no bound of memory, but of time."""
 GUEST_FILE_BYTES = 256 * MIB
-"""One file, or all that one program says, out of a guest; it lies in memory on its way."""
+"""Limit on one file, or all that one program says, out of a guest; it lies in memory on its way."""
 GUEST_TRIAL_BYTES = 1 << 30
-"""All files that a SUT leaves in its guest, of one trial."""
+"""Limit on all files that a SUT leaves in its guest, of one trial."""
 FOLDER_ENTRIES = 1_000_000
 """Names in one folder."""
 
@@ -237,13 +237,13 @@ def value_in(found: object, *path: str) -> Any:
 
 
 def table_in(found: object, *path: str) -> dict[str, Any]:
-    """Empty if there is no table."""
+    """A table within `found`; empty if there is none."""
     value = value_in(found, *path)
     return value if isinstance(value, dict) else {}
 
 
 def list_in(found: object, *path: str) -> list[Any]:
-    """Empty if there is no list."""
+    """A list within `found`; empty if there is none."""
     value = value_in(found, *path)
     return value if isinstance(value, list) else []
 
@@ -253,7 +253,7 @@ def tables_in(found: object, *path: str) -> list[dict[str, Any]]:
 
 
 def counted(table: Mapping[str, Any], name: str) -> int:
-    """A whole number that is not negative."""
+    """A number that must be whole and not negative."""
     found = member(table, name, int)
     if found < 0:
         raise NotJson(f"{name}: {found} is negative")

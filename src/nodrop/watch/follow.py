@@ -31,7 +31,8 @@ RECENT_NS = 10**9
 
 @dataclass(slots=True)
 class GrowingRun:
-    """Asked twice a second beside a measurement: what has not changed is not read again."""
+    """A run that grows beside a measurement. It is asked twice a second: what has not changed is
+    not read again."""
 
     path: Path
     is_behind: bool = False
@@ -74,7 +75,7 @@ class GrowingRun:
         return is_written(self.path)
 
     def new_records(self, *, most_lines: int) -> Iterator[TrialRecord]:
-        """Whole lines since the last call, at most so many. From the beginning if the file has
+        """Whole lines since the last call, `most_lines` at most. From the beginning if the file has
         become shorter."""
         self.is_behind = False
         folder = Folder(self.path)
@@ -120,7 +121,7 @@ class GrowingRun:
         return None
 
     def took_s(self, run: str) -> float | None:
-        """All steps of an ended trial together."""
+        """Time of all steps of an ended trial together."""
         try:
             found = decode_object(self._of(run).read(TRIAL), most_bytes=SMALL_FILE_BYTES)
             return float(sum(found["details"]["timings_s"].values()))
@@ -155,7 +156,7 @@ def _object(line: bytes) -> Json | None:
 
 
 GUESS_S = 10.0
-"""Per trial, until one has ended."""
+"""Seconds of a trial, until one has ended."""
 MOST_ENDED = 200
 """A view holds the last ones: looking at a long run costs what looking at a short one does."""
 MOST_READ = 500
@@ -195,13 +196,13 @@ class View:
     ended: tuple[EndedTrial, ...]
     """The last ones, in the order in which they were measured."""
     new: tuple[EndedTrial, ...]
-    """All that ended since the last look."""
+    """Trials that ended since the last look."""
     goes_on: bool
     """A process holds the lock of the run directory."""
     finished: bool
     """Every trial of the plan has been run."""
     trial: str | None
-    """The one under way."""
+    """The trial under way."""
     phase: str | None
     reading: Live | None
     """The newest of the trial under way."""

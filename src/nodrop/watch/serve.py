@@ -27,14 +27,14 @@ from nodrop.watch.follow import RunFollower, View
 LOOPBACK = "127.0.0.1"
 LOOK_S = 0.5
 MOST_VIEWERS = 8
-"""Each has a thread of its own."""
+"""Viewers at once; each has a thread of its own."""
 MOST_CONNECTIONS = 32
-"""At once, of anybody; for one more, the oldest that has not shown the token goes."""
+"""Connections at once, of anybody; for one more, the oldest that has not shown the token goes."""
 REQUEST_TIMEOUT_S = 3.0
 DROP_TIMEOUT_S = 1.0
-"""For a thread to see that its connection was taken from it."""
+"""Time for a thread to see that its connection was taken from it."""
 HEARTBEAT_LOOKS = 20
-"""After this many looks an event is sent in any case: that is how a viewer who left is noticed."""
+"""Looks after which an event is sent in any case: that is how a viewer who left is noticed."""
 FAREWELL_S = 2.0
 """Time for viewers to hear of the end before the server goes."""
 END_S = 0.1
@@ -183,7 +183,8 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 128
-    """With socketserver's 5, a viewer who comes behind a crowd waits for a SYN sent again: 1 s."""
+    """Connections that may wait to be accepted. With socketserver's 5, a viewer who comes behind a
+    crowd waits 1 s for a SYN that is sent again."""
 
     def __init__(self, *given: Any) -> None:
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
@@ -214,7 +215,7 @@ class _Server(ThreadingHTTPServer):
             self._leave(request)
 
     def proved(self, request: socket.socket) -> None:
-        """It has shown the token."""
+        """Counts a connection as proved: it has shown the token."""
         with self._changing:
             self._unproved.pop(request, None)
 

@@ -34,7 +34,7 @@ class SoFar:
     """The cell that was tried last, by all of its trials. None = not known, empty = not shown."""
 
     cell: str
-    """Its name among several cells; empty if it is the only one."""
+    """Name of the cell among several; empty if it is the only one."""
     carried: str
     """`11,168 packets/s, 5.379X`: the highest load that is shown to be carried."""
     no_loss: str
@@ -46,7 +46,7 @@ class SoFar:
     breaks: str
     sure: str
     carried_pps: float | None
-    """Also of `no_loss`."""
+    """The highest load that is carried, or that of `no_loss`."""
     too_much_pps: float | None
     tried: tuple[tuple[float, str], ...]
     """Packets/s and mark of its trials, in the order measured."""
@@ -71,7 +71,7 @@ class _Seen:
 
     pps: float | None
     loss_ratio: float | None
-    """None: it failed."""
+    """Loss ratio; None: the SUT failed."""
     sustained: bool
     place: str | None
     limited_by: str
@@ -117,7 +117,7 @@ class SoFarRow:
 
     mark: str
     name: str
-    """Its load if a search chose it, else its cell."""
+    """The load if a search chose it, else the cell."""
     per_s: float | None
     """Packets or transactions a second."""
     unit: str
@@ -272,7 +272,8 @@ class CellsSoFar:
 
 
 def _limit(answer: Answer, records: Sequence[TrialRecord]) -> str:
-    """Where loss begins, from the first trial on: a bracket stands long before it is proved."""
+    """The load where loss begins, from the first trial on: a bracket stands long before it is
+    proved."""
     near = answer.fit
     if near is not None:
         values = {"load": value_words(answer.by, near.estimate, UNSURE), "trials": near.n}
@@ -284,7 +285,7 @@ def _limit(answer: Answer, records: Sequence[TrialRecord]) -> str:
 
 
 def _both(top: _Load | None, bad: _Load | None) -> tuple[str, str]:
-    """Both loads, the lower one rounded down and the other up; empty if there is none."""
+    """The loads, the lower one rounded down and the other up; empty if there is none."""
     low, high = (None if load is None else load.pps for load in (top, bad))
     if low is not None and high is not None and low < high:
         rates = apart(low, high, UNSURE)
