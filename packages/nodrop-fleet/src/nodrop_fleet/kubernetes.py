@@ -19,14 +19,14 @@ PACKAGE = "dask-kubernetes"
 API = "kubernetes.dask.org/v1"
 PORT = 8786
 IDLE_S = 60
-"""So long after this process has gone, the operator deletes what was made for it."""
+"""Time after which the operator deletes what was made for this process, once it has gone."""
 GONE_S = 90.0
 """A pod has half a minute to undo."""
 LOOK_S = 0.5
 ROUTES = ["distributed.http.health", "nodrop_fleet.ending"]
 """HTTP routes of a scheduler that Kubernetes and the operator ask."""
 KEYS = "/etc/nodrop-tls"
-"""In each pod: the certificate of this run, and its key."""
+"""Folder in each pod with the certificate of this run, and its key."""
 IN_PODS: Mapping[str, Any] = {
     **CONFIG,
     "distributed.scheduler.http.routes": ROUTES,
@@ -50,7 +50,7 @@ ALONE: Json = {
         ]
     }
 }
-"""On a node without another worker of dask, of any run."""
+"""Rule for a node without another worker of dask, of any run."""
 ROOT: Json = {"privileged": True, "runAsUser": 0}
 
 
@@ -84,7 +84,7 @@ class Pods(Workers):
         )
 
     def _line(self, words: str) -> str:
-        """Without names of pods, of which many may have the same to say."""
+        """The words without names of pods, of which many may have the same to say."""
         return " ".join(re.sub(rf"{self._made.name}[-\w]*", "…", words).split())
 
     def _get(self, kind: str) -> Sequence[Any]:
@@ -92,7 +92,7 @@ class Pods(Workers):
         return [*self._kr8s.get(kind, namespace=self._made.namespace, label_selector=label)]
 
     def scheduler(self, wait_s: float) -> Any:
-        """Its pod, once it answers."""
+        """The scheduler's pod, once it answers."""
         for _ in looks(wait_s, every_s=LOOK_S):
             for pod in self._get("pods"):
                 if _part(pod) == "scheduler" and pod.ready():
@@ -220,7 +220,7 @@ def _delete_if_idle(cluster: Any, seconds: int) -> None:
 
 
 def _delete(cluster: Any) -> None:
-    """With all that was made of it: pods undo before they end."""
+    """Deletes a cluster with all that was made of it: pods undo before they end."""
     try:
         if cluster.exists():  # else the operator was faster
             _delete_if_idle(cluster, 0)

@@ -34,15 +34,15 @@ from nodrop_fleet.file import FleetFile
 from nodrop_fleet.worker import PAIR, Job, Left, ReadyPair, Sent, Workers
 
 FIRST_S = 60.0
-"""So long the beginning waits for workers of all pairs; then it goes on with those that are there,
-if there is one. For the first it waits as long as the fleet file says."""
+"""Time that the beginning waits for workers of all pairs; then it goes on with those that are
+there, if there is one. For the first it waits as long as the fleet file says."""
 SAY_S = 10.0
 """After so long it says what it waits for."""
 AGAIN_S = 20.0
-"""So often workers that ended are started again; dask gives up one after 15 s."""
+"""Time after which workers that ended are started again; dask gives up one after 15 s."""
 LOOK_S = 0.1
 MOST_FAILURES = 3
-"""In a row: then a pair is drained."""
+"""Number of failures in a row after which a pair is drained."""
 LEAVE_S = 60.0
 WORKER_LEFT = (
     "its worker has ended: what it left there goes when one starts there, or by `nodrop undo`"
@@ -59,11 +59,11 @@ class Member:
     """The trial under way."""
     task: Any = None
     failures: int = 0
-    """In a row."""
+    """Number of failures in a row."""
     drained: str = ""
     """Why."""
     facts: Json = field(default_factory=dict)
-    """For the manifest."""
+    """Facts for the manifest."""
 
 
 class Members:
@@ -151,7 +151,7 @@ class Members:
 
     @property
     def patience_s(self) -> float:
-        """So long a run waits if not one pair has a worker."""
+        """Time that a run waits if not one pair has a worker."""
         return self._file.wait_s
 
     def has_begun(self, name: str, begun: ReadyPair) -> None:
@@ -270,8 +270,8 @@ class Members:
         return Left(left=[f"no answer within {LEAVE_S:g} s: it leaves by itself, later"])
 
     def _there(self) -> Mapping[str, Any]:
-        """By address, what the scheduler knows of each worker. Its own answer: the client keeps one
-        that it writes over by itself now and then, with no workers in it."""
+        """Address → what the scheduler knows of each worker. The scheduler's own answer: the client
+        keeps one that it writes over by itself now and then, with no workers in it."""
         with suppress(OSError):  # it is gone, which the client finds, too
             self._known = self._client.sync(self._client.scheduler.identity, n_workers=-1)
         found: Mapping[str, Any] = self._known.get("workers", {})
@@ -510,7 +510,7 @@ class Pairs:
         one.task.add_done_callback(lambda task: self._ended.put((name, task)))
 
     def _is_to_be_done_again(self, record: TrialRecord) -> bool:
-        """It is void, and its pair was found to be at fault."""
+        """The trial is void, and its pair was found to be at fault."""
         one = self._members.each.get(record.pair or "")
         return record.outcome == "void" and one is not None and bool(one.drained)
 

@@ -69,7 +69,7 @@ class Workers:
     """Workers of the user's scheduler, or of one on this machine: they come and go without us."""
 
     cluster: Any = None
-    """Where their scheduler is."""
+    """Cluster with their scheduler."""
     security: Any = None
     hint = (
         "start one for each pair: dask worker ADDRESS --name PAIR --nthreads 1 "
@@ -77,7 +77,7 @@ class Workers:
     )
 
     def serve(self, client: Any) -> None:
-        """From now on."""
+        """Begins to serve a client; most workers need nothing for it."""
 
     def why_none(self) -> str:
         """The reason that keeps workers from coming; empty if it cannot be known."""
@@ -89,7 +89,7 @@ class Workers:
 
 
 class Started(Workers):
-    """By a class of dask's."""
+    """Workers that a class of dask's starts."""
 
     hint = "see what they wrote, there"
 
@@ -133,7 +133,7 @@ class SlurmJobs(Started):
 
 @contextmanager
 def started(file: FleetFile) -> Iterator[Started]:
-    """With the user's settings of dask's class. LabProblem if it cannot start."""
+    """Starts workers with the user's settings of dask's class. LabProblem if it cannot."""
     module, name, package = CLASSES[file.cluster]
     if file.cluster == "ssh":
         imported("asyncssh", package)
@@ -256,7 +256,7 @@ def imported(module: str, package: str) -> Any:
 
 OTHER_FILES = "its trace, files or image are others than those of the other pairs"
 IDLE_S = 60.0
-"""So long after its last trial a pair leaves what stands and undoes: whoever asked may be gone."""
+"""Time without a trial after which a pair undoes what stands: whoever asked may be gone."""
 
 
 class Stopped(BaseException):
@@ -276,7 +276,7 @@ class Job:
     inputs: Sequence[Json] | None = None
     """Inputs of each cell, by content, as the pairs before this one had them."""
     sits: Sits | None = None
-    """Where its receiver is; None: on the worker's host."""
+    """The place of its receiver; None: on the worker's host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +295,7 @@ class Sent:
     details: Json
     files: Mapping[str, bytes]
     begun: ReadyPair | None
-    """If the pair began with it."""
+    """The pair, if it began with the trial."""
     notes: Sequence[str]
 
 
@@ -316,7 +316,7 @@ class Sitting(Protocol):
     def measure(
         self, asked: TrialInput, *, asks_tsc: bool
     ) -> tuple[TrialRecord, Json, Mapping[str, bytes]]:
-        """Its record, the details for trial.json, and its files by their paths."""
+        """The trial's record, the details for trial.json, and its files by their paths."""
         ...
 
     def left(self) -> Left:

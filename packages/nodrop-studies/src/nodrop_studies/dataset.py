@@ -165,7 +165,7 @@ class DatasetCell:
         return (own, Channel.RECEIVER, Channel.SENDER, *seen, Channel.NIC_OUT)
 
     def channels(self) -> list[Channel]:
-        """In the order of `Channel`."""
+        """Channels in the order of `Channel`."""
         raw = {channel_of_file(p.name) for folder in self.raw for p in _files(folder.path)}
         return [c for c in Channel if c in self.workbooks or c in raw]
 

@@ -358,7 +358,7 @@ def read_cells(dataset: Dataset, *, mode: Mode, window: Window | None) -> list[C
 
 
 def _read_alone(read: Callable[[DatasetCell], CellResult], cell: DatasetCell) -> CellResult:
-    """In a process of its own, whose death costs this cell alone."""
+    """Reads a cell in a process of its own, whose death costs this cell alone."""
     try:
         with ProcessPoolExecutor(max_workers=1) as pool:
             return pool.submit(read, cell).result()

@@ -413,7 +413,7 @@ class TableCell:
 
     @property
     def flag(self) -> str:
-        """In words, if the printed figure is not what the files give."""
+        """Words if the printed figure is not what the files give; else empty."""
         wrong = [
             f"{what} printed {printed:.2f}, files give {ours:.2f}"
             for what, printed, ours in (
@@ -425,7 +425,7 @@ class TableCell:
         return "; ".join(wrong)
 
     def as_json(self) -> dict[str, Any]:
-        """For machines; numbers are not rounded."""
+        """The figure for machines; numbers are not rounded."""
         return {
             "table": self.table,
             "part": self.part,

@@ -214,7 +214,7 @@ class PublishedPicture:
     drawing: Chart
     caption: str
     name: str
-    """For files."""
+    """Name for files."""
     table: Table
     """Data of the drawing."""
 

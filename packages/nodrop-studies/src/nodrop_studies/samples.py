@@ -33,7 +33,7 @@ _MEMORY_FACTOR = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 class BadNameError(ValueError):
-    """This name does not follow the grammar; the text says at which field."""
+    """A name does not follow the grammar; the text says at which field."""
 
 
 class Channel(StrEnum):
@@ -346,7 +346,7 @@ class RowSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """When packets flowed through one NIC, as far as its polling interval shows it."""
+    """Time in which packets flowed through one NIC, as far as its polling interval shows it."""
 
     first_s: float
     """End of the first interval with traffic: somewhere in it the first packet came."""

@@ -33,7 +33,7 @@ PUBLISHED: Mapping[tuple[str, str], tuple[float, float]] = {
 the host at 1X and 2X, % of one core. Tables V and VI are not in the bundle this was made with."""
 
 MME_ACTIVATION_S: Mapping[str, float] = {"bare": 4.77, "docker": 4.81, "vm": 12.01}
-"""From the launch of an LTE mobility management entity to its readiness."""
+"""Seconds from the launch of an LTE mobility management entity to its readiness."""
 
 LOAD, FLOWS, SAME_FLOWS = "load.multiplier", "load.flows", "same"
 STUDIED_SUT = "suricata"
@@ -135,7 +135,7 @@ def study_figures(story: Story, found: Sequence[SetupCondition]) -> tuple[StudyF
 
 
 def _at(found: Sequence[SetupCondition], load: int | None) -> Sequence[SetupCondition]:
-    """Its load; with identical copies, as the study sent them, if the run has any."""
+    """Conditions of a load; with identical copies, as the study sent them, if the run has any."""
     if load is None:
         return found
     loaded = [c for c in found if c.base.cell.factors.get(LOAD) == load]

@@ -19,7 +19,7 @@ AUTOFP_GAIN = 1.13
 PORTS_GAIN = 1.28
 MOST = 0.5
 HALF_LOST = 0.4
-"""From here on it is called about half."""
+"""Share of the packets from which on the loss is called about half."""
 
 
 class Stands(StrEnum):
