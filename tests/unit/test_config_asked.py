@@ -80,7 +80,7 @@ def test_goals_of_detections_make_a_fresh_sut_for_each_trial(tmp_path: Path) -> 
     assert table["measure"] == {"mode": "capacity", "sut": "fresh", "outcome": ["alerts"]}
     assert table["search"] == {"goals": [0.01, 0.05], "goals_of": "detections"}
     search = asked_experiment(table, [], path=tmp_path).search
-    assert search is not None and search.by == "speed" and search.by_detections
+    assert search is not None and search.by == "multiplier" and search.by_detections
     with pytest.raises(BadInput, match="packets or detections: leave out --goal"):
         CapacityQuestion(trace="x", goals=["0"], goals_of_detections=["1%"]).table(tmp_path)
     with pytest.raises(BadInput, match=r"--goal-detections 2: must be the part"):

@@ -11,7 +11,7 @@ from typing import Any
 
 from nodrop.answer.finding import worded
 from nodrop.capacity.bounds import PROOFS
-from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING, WHOLE
+from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING
 from nodrop.config.search import Search
 from nodrop.config.units import format_seconds
 from nodrop.ledger.over_time import duration
@@ -28,6 +28,8 @@ LEAST_TRIALS = 6
 LIKELY_TRIALS = 3
 """Trials before the proofs: the ramp, one well below the limit, and one that it proposes."""
 OF_ANOTHER_GOAL = 6
+DETECTIONS_WINDOW_S = 60.0
+"""Seconds of trace that each trial of a search by detections sends once."""
 DIFFER = 0.01
 """A guess at how much trials of one load differ, one standard deviation."""
 
@@ -121,13 +123,14 @@ def forecast_words(found: Forecast | None, search: Search, *, decides_s: float) 
 
 def windowed(load: Mapping[str, Any], search: Search) -> Mapping[str, Any]:
     """The [load] table of a search: all its trials send one window of the trace, as long as a trial
-    that decides if nothing else was asked for; of detections the whole trace, which holds most."""
+    that decides if nothing else was asked for; of detections a minute, which holds more of them."""
     if load.get("kind") not in REPLAYING:
         return load
-    window = load.get("window", WHOLE if search.by_detections else BUSIEST)
+    window = load.get("window", BUSIEST)
     if window not in FOUND_BY_LENGTH or "window_s" in load:
         return {**load, "window": window}
-    window_s = search.final_trial_s * (load.get("speed") or 1.0)
+    seconds = DETECTIONS_WINDOW_S if search.by_detections else search.final_trial_s
+    window_s = seconds * (load.get("speed") or 1.0)
     return {**load, "window": window, "window_s": min(window_s, MOST_DURATION_S)}
 
 

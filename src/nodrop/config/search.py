@@ -30,8 +30,8 @@ RANGE = 16.0
 """How far below its beginning a search without a minimum looks."""
 Seconds = Annotated[float, Field(gt=0, le=LONGEST_S)]
 MOST_ROUNDS = 100
-BY_DETECTIONS: Mapping[str, Any] = {"goals": (0.01,), "by": "speed"}
-"""Defaults of a search by detections that are others."""
+DETECTION_GOALS = (0.01,)
+"""Ratios of missed detections that are tolerated if the file names none."""
 MOST_COPIES = 1 << 16
 """Passes of all replicas that have addresses of their own unless more are asked for: each takes 80
 bytes of the sender."""
@@ -102,9 +102,9 @@ class Search(Options):
     """Loss ratios that are tolerated: 0 is the no-drop rate (NDR), others partial-drop rates."""
     goals_of: Of = "packets"
     """The goals are ratios of lost packets or, with "detections", of the expected detections that
-    are missed (docs/methodology.md): then each trial sends the trace's window once, faster, slower
-    or in several replicas, to a SUT of its own, and `goals` is [0.01], `by` is "speed" and
-    `load.window` is "whole" unless the file says otherwise."""
+    are missed (docs/methodology.md): then each trial sends the trace's window once, in several
+    replicas, faster or slower, to a SUT of its own, and `goals` is [0.01] and `load.window_s`
+    is 60 unless the file says otherwise."""
     exceed_ratio: LossRatio = 0.5
     """A load is carried if no more than this part of its trials lose more than the goal."""
     duration_sum_s: Seconds = 45.0
@@ -131,9 +131,8 @@ class Search(Options):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.by_detections:  # not before: lists would be no tuples then
-            left_out = BY_DETECTIONS.keys() - self.model_fields_set
-            self.__dict__.update({key: BY_DETECTIONS[key] for key in left_out})
+        if self.by_detections and "goals" not in self.model_fields_set:
+            self.__dict__["goals"] = DETECTION_GOALS  # not before: a list would be no tuple then
         if self.by_detections and self.soak_s is not None:
             raise ValueError(
                 'soak_s: sends the window again and again; with goals_of = "detections" nothing '

@@ -7,7 +7,7 @@ import struct
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -171,6 +171,13 @@ def test_a_search_sends_one_window(load: dict[str, Any], found: dict[str, Any]) 
     search = Search(final_trial_s=7.0)
     assert windowed({"kind": "replay", **load}, search) == {"kind": "replay", **load, **found}
     assert windowed({"kind": "other", **load}, search) == {"kind": "other", **load}
+
+
+@pytest.mark.parametrize("by", ["multiplier", "speed"])
+def test_a_search_by_detections_sends_a_minute(by: Literal["multiplier", "speed"]) -> None:
+    search = Search(goals_of="detections", by=by, final_trial_s=7.0)
+    assert windowed({"kind": "replay"}, search)["window_s"] == 60.0
+    assert windowed({"kind": "replay", "window": "whole"}, search)["window"] == "whole"
 
 
 def test_flows_that_began_before_are_counted_and_warned_of(tmp_path: Path) -> None:

@@ -34,17 +34,20 @@ KNOWN: dict[str, tuple[Callable[[float, float], float], float]] = {
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m["method"])
+@pytest.mark.parametrize("by", ["multiplier", "speed"])
 @pytest.mark.parametrize("kind", KNOWN)
-def test_finds_the_load_at_which_the_goal_is_missed(kind: str, method: dict[str, Any]) -> None:
+def test_finds_the_load_at_which_the_goal_is_missed(
+    kind: str, by: str, method: dict[str, Any]
+) -> None:
     if method["method"] == "mlrsearch":
         pytest.importorskip("MLRsearch")
     misses, part = KNOWN[kind]
     sut = SimulatedSut(capacity=7.0, misses=misses)
     short = {} if method["method"] == "nodrop" else {"duration_sum_s": 5.0}
-    one = found(sut, relative_width=0.02, **short, **method)
+    one = found(sut, by=by, relative_width=0.02, **short, **method)
     assert one.lower and one.upper and one.goals_of == "detections"
     assert one.lower.value <= 7.0 * part * 1.0001 and one.upper.value >= 7.0 * part * 0.9999
-    assert one.reached_width is not None and one.reached_width <= 0.03
+    assert one.reached_width is not None and one.reached_width <= 0.05
     assert "with at most 1.00 % of detections missed" in one.findings[0].text
 
 
@@ -56,10 +59,10 @@ def test_noise_widens_the_answer_and_never_turns_it(noise: float, seed: int) -> 
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"load": {"speed": 2.0}}, {"by": "pps"}, {"by": "multiplier"}]
+    "given", [{}, {"by": "speed"}, {"by": "speed", "load": {"speed": 2.0}}, {"by": "pps"}]
 )
 def test_each_trial_sends_the_window_once_to_a_sut_of_its_own(given: dict[str, Any]) -> None:
-    search = Search(**ASKED, by=given.get("by", "speed"))
+    search = Search(**ASKED, by=given.get("by", "multiplier"))
     asked = controller(search, cell(trace_s=60.0, load=given.get("load", {})))
     done = run(asked, SimulatedSut(capacity=9000.0 if search.by == "pps" else 7.0).measure)
     first = asked.next(())
