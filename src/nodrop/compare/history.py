@@ -429,4 +429,6 @@ def change_words(found: History, line: Line) -> Iterator[str]:
         yield "no change shown" + _apart_words([point.median for point in line.points])
     for change in line.changes:
         beside = f"; beside it: {', '.join(change.beside)}" if change.beside else ""
-        yield f"at {found.runs[change.run].name}: {change.words}{beside}"
+        alone = change.run == max(i for i, p in enumerate(line.points) if p.median is not None)
+        again = "; one run alone: measure it again" if alone else ""
+        yield f"at {found.runs[change.run].name}: {change.words}{again}{beside}"

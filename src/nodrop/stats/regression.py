@@ -233,27 +233,43 @@ def judge(values: Sequence[float], margin: Margin, *, error: float) -> Judgement
     """*Worse* has a probability of at most `error` if nothing ever changed, and so has a change."""
     found = _judged(values, margin, error)
     begin = found.places[-1] if found.places else 0
-    if _two_apart(values[begin:], margin, error / 2):
-        return replace(found, places=(*found.places, len(values) - 2))
+    for newest, gap_needed in ((2, _gap_of_two), (1, _gap_of_one)):
+        if _apart_from_all(values[begin:], newest, margin, gap_needed, error / 2):
+            return replace(found, places=(*found.places, len(values) - newest))
     return found
 
 
-GAP_EXPONENT = 2.5
-"""Exponent of the chance that two values which lie beyond all others do so by a gap, in ranges of
-those others: simulated, of the worst of six shapes of noise (docs/methodology.md)."""
 LEAST_GAP = 0.25
+"""Gap in ranges of the values before it, and in margins."""
 
 
-def _two_apart(values: Sequence[float], margin: Margin, error: float) -> bool:
-    """The last two values lie beyond all before them, by more than the margin and by a gap that
-    noise hardly has. Ranks alone show no change of so few values; of one value, no gap does."""
+def _gap_of_two(n: int, error: float) -> float:
+    """Gap, in ranges of the others, that the last two of `n` values of noise have with a
+    probability of at most `error`: simulated, of the worst of six shapes (docs/methodology.md)."""
+    return math.log(2 / comb(n, 2) / error) / 2.5
+
+
+def _gap_of_one(n: int, error: float) -> float:
+    """The same of the last value alone."""
+    return 8.7 * math.log(0.08 / error) / n
+
+
+def _apart_from_all(
+    values: Sequence[float],
+    newest: int,
+    margin: Margin,
+    gap_needed: Callable[[int, float], float],
+    error: float,
+) -> bool:
+    """The newest values lie beyond all before them, by more than the margin and by a gap that
+    noise hardly has. Ranks alone show no change of so few values."""
     n = len(values)
     if n < FEWEST_ALIKE:
         return False
-    before, last = values[:-2], values[-2:]
+    before, last = values[:-newest], values[-newest:]
     low, high = min(before), max(before)
     gap, level = max(min(last) - high, low - max(last)), median(before)
-    needed = max(LEAST_GAP, math.log(2 / comb(n, 2) / error) / GAP_EXPONENT)
+    needed = max(LEAST_GAP, gap_needed(n, error))
     beyond = gap > max(needed * (high - low), LEAST_GAP * margin(level))
     return beyond and abs(median(last) - level) > margin(level)
 

@@ -329,7 +329,6 @@ def test_runs_that_others_disturbed_are_named(weak: tuple[int, ...], told: int) 
     [
         ((4, 2.0), (2, 26.0), "the last 2 lie above all 4 before; a further run decides"),
         ((3, 9.0), (3, 4.0), "the last 3 lie below all 3 before; a further run decides"),
-        ((8, 2.0), (1, 26.0), ""),
     ],
 )
 def test_newest_runs_beyond_all_before_are_said_while_too_few_show_a_change(
@@ -340,4 +339,14 @@ def test_newest_runs_beyond_all_before_are_said_while_too_few_show_a_change(
     (line,) = found.lines
     assert not line.changes
     (words,) = change_words(found, line)
-    assert words == "no change shown" + (f": {said}" if said else "")
+    assert words == f"no change shown: {said}"
+
+
+def test_one_run_far_beyond_all_before_is_a_change_to_be_measured_again() -> None:
+    found = history(runs(levels((8, 2.0), (1, 26.0))))
+    (line,) = found.lines
+    assert [change.run for change in line.changes] == [8]
+    (words,) = change_words(found, line)
+    assert "one run alone: measure it again" in words
+    (line,) = history(runs(levels((8, 2.0), (1, 2.08)))).lines
+    assert not line.changes
