@@ -178,7 +178,17 @@ def test_several_named_cells_are_kept(tmp_path: Path, given: str) -> None:
         assert "the named cells are autofp-1x2, single, third" in said(tmp_path, text, wrong)
 
 
-def test_a_profile_is_the_one_part_of_measure_that_may_vary(tmp_path: Path) -> None:
+def test_levels_may_be_measured_in_some_cells(tmp_path: Path) -> None:
+    text = PRODUCT.replace("[matrix]", '[matrix]\n"measure.level_interval_ms" = [4, 0]', 1)
+    plan = make_plan(load(tmp_path, text))
+    assert {c.level_interval_ms for c in plan.cells} == {4, 0}
+    assert {c.level_interval_ms for c in make_plan(load(tmp_path, PRODUCT)).cells} == {4}
+    wrong = load(tmp_path, text.replace("[4, 0]", "[4, 1001]"))
+    with pytest.raises(BadInput, match=r"measure\.level_interval_ms = 1001: must be"):
+        make_plan(wrong)
+
+
+def test_a_profile_may_be_made_in_some_cells(tmp_path: Path) -> None:
     text = PRODUCT.replace("[matrix]", '[matrix]\n"measure.profile" = [false, true]', 1)
     plan = make_plan(load(tmp_path, text))
     assert {(c.factors["measure.profile"], c.profile) for c in plan.cells} == {

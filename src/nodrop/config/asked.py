@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from nodrop.config.matrix import NAMED, PROFILE, VARIED_TABLES, Matrix, flatten
+from nodrop.config.matrix import NAMED, VARIED_MEASURES, VARIED_TABLES, Matrix, flatten
 from nodrop.config.options import parse_setting, setting_text
 from nodrop.config.replay import MADE_TRACE
 from nodrop.config.units import NOTHING, time_s
@@ -284,7 +284,7 @@ def _build(option: str, said: Sequence[str], folder: Path) -> dict[str, Any]:
         if not one.strip() or one.startswith("="):
             raise BadInput(f"{option} {one or NOTHING}: names no build")
         key = one.partition("=")[0]
-        if "=" in one and (key.partition(".")[0] in VARIED_TABLES or key == PROFILE):
+        if "=" in one and (key.partition(".")[0] in VARIED_TABLES or key in VARIED_MEASURES):
             setting = parse_setting(one)
             found[setting.key] = setting.value
         elif "/" in one or (folder / one).is_file():
@@ -295,7 +295,7 @@ def _build(option: str, said: Sequence[str], folder: Path) -> dict[str, Any]:
         elif "=" in one:
             raise BadInput(
                 f"{option} {one}: no such key in which two builds may differ: a key of "
-                f"{', '.join(VARIED_TABLES)}, or {PROFILE}"
+                f"{', '.join(VARIED_TABLES)}, or {' or '.join(VARIED_MEASURES)}"
             )
         else:
             found["sut.image"] = one

@@ -45,6 +45,8 @@ class Cell:
     """Number of the receiver's ports that share the packets (sut.ports)."""
     profile: bool = False
     """measure.profile."""
+    level_interval_ms: int = 4
+    """measure.level_interval_ms."""
     tune: Table = field(default_factory=dict)
     """Knobs of the receiving ports and of the host."""
     sut_cpus: str | None = None

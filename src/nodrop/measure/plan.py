@@ -15,7 +15,7 @@ from pydantic import Field
 from nodrop import plugins
 from nodrop.capacity.forecast import budgeted, likely, loop_words, windowed
 from nodrop.config.experiment import Experiment, LimitsTable, Measure
-from nodrop.config.matrix import NAMED, PROFILE
+from nodrop.config.matrix import NAMED, VARIED_MEASURES
 from nodrop.config.options import CpuList, Options, YesNo, check, key_path, put, shown
 from nodrop.config.search import Repetitions, Search
 from nodrop.config.units import count_of, format_cpus, parse_cpus
@@ -450,7 +450,8 @@ def _cell(experiment: Experiment, factors: Factors) -> Cell:
         name: copy.deepcopy(dict(getattr(experiment, name)))
         for name in ("setup", "sut", "load", "limits", "tune")
     }
-    tables["measure"] = {"profile": experiment.measure.profile}
+    varied = [key.rpartition(".")[2] for key in VARIED_MEASURES]
+    tables["measure"] = {key: getattr(experiment.measure, key) for key in varied}
     shared: dict[str, Any] = {}
 
     def fill() -> Limits:
@@ -467,9 +468,8 @@ def _cell(experiment: Experiment, factors: Factors) -> Cell:
         shared["receiving"] = Receiving(
             queues=setup.queues, rps_cpus=parse_cpus(setup.rps_cpus) if setup.rps_cpus else ()
         )
-        shared["profile"] = profile = tables.pop("measure")["profile"]
-        if not isinstance(profile, bool):
-            raise BadInput(f"{PROFILE} = {shown(profile)}: must be true or false")
+        measure = check(Measure, tables.pop("measure"), table="measure", base=experiment.base)
+        shared.update({key: getattr(measure, key) for key in varied})
         return Limits(cpus=limits.cpus, memory_bytes=limits.memory, swappiness=limits.swappiness)
 
     limits = experiment.blaming(fill)

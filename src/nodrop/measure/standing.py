@@ -381,7 +381,7 @@ class StandingWorld(ABC):
             path=self.trial.folder.samples(places.link.rx.host.name),
             interval_ms=self._settings.sample_interval_ms,
             levels_path=self.trial.folder.levels(places.link.rx.host.name),
-            level_ms=self._settings.level_interval_ms,
+            level_ms=self._cell.level_interval_ms,
             beside=(*self._offerer.processes, *instances.servants(self.each)),
         )
         stack.enter_context(sampler)
