@@ -69,7 +69,7 @@ CASES: Mapping[str, Case] = {
         trace=f"{SHARED}/realmix.pcap",
     ),
     "Suricata, V2": Case(SURICATA, 2048, "sut.ring_size"),
-    "Suricata, V3": Case([*SURICATA, "sut.tpacket=3"], 2048, "sut.ring_size"),
+    "Suricata, V3": Case([*SURICATA, "sut.tpacket_v3=true"], 2048, "sut.ring_size"),
     "Suricata, realmix, 19,194 rules": Case(
         MIX, 2048, "sut.ring_size", trace=f"{SHARED}/realmix.pcap"
     ),

@@ -115,7 +115,8 @@ class RingObservation:
     """Multiplier, rate or speed; a prediction is in the same unit."""
     queues: Sequence[Queue]
     faster: bool = False
-    """A higher load brings the same packets in less time, not more packets in the same time."""
+    """A higher load brings the same packets in less time, and then again for as long; not more
+    packets at each moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,8 +517,20 @@ def _unbounded(queue: Queue, one: RingObservation, times: float, slots: int | No
 
 def _filled(queue: Queue, one: RingObservation, times: float, slots: float) -> Filled:
     if one.faster:
-        return fill(queue.steps, slots, faster=times)
+        return fill(_repeated(queue.steps, times), slots, faster=times)
     return fill(queue.steps, slots, times=times)
+
+
+def _repeated(arriving: Sequence[RingStep], times: float) -> Sequence[RingStep]:
+    """So many times the arrivals, at least once: a faster pass is sent again for as long. The last
+    pass ends where the time does."""
+    came = [n for n, step in enumerate(arriving) if step.came]
+    if times <= 1 or not came:
+        return arriving
+    sent = arriving[came[0] : came[-1] + 1]
+    whole, part = divmod(times, 1)
+    until = sent[0].begin_ns + part * (sent[-1].end_ns - sent[0].begin_ns)
+    return [*sent] * int(whole) + [step for step in sent if step.end_ns <= until]
 
 
 def _fullest(one: RingObservation, times: float, slots: int | None) -> Filled:

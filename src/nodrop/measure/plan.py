@@ -16,7 +16,7 @@ from nodrop import plugins
 from nodrop.capacity.forecast import budgeted, likely, loop_words, windowed
 from nodrop.config.experiment import Experiment, LimitsTable, Measure
 from nodrop.config.matrix import NAMED, VARIED_MEASURES
-from nodrop.config.options import CpuList, Options, YesNo, check, key_path, put, shown
+from nodrop.config.options import CpuList, Options, YesNo, check, key_path, put
 from nodrop.config.search import Repetitions, Search
 from nodrop.config.units import count_of, format_cpus, parse_cpus
 from nodrop.errors import BadInput

@@ -250,7 +250,7 @@ def _gap_of_two(n: int, error: float) -> float:
 
 
 def _gap_of_one(n: int, error: float) -> float:
-    """The same of the last value alone."""
+    """Gap that the last value alone has, in the same ranges and as rarely."""
     return 8.7 * math.log(0.08 / error) / n
 
 

@@ -184,17 +184,31 @@ def test_the_fullest_of_several_rings_is_the_limit() -> None:
     assert limit([together]) == limit([alone])
 
 
+def again(every: list[tuple[float, float]], speed: float) -> list[tuple[float, float]]:
+    """Packets at another speed, sent again for as long."""
+    lasts = every[-1][0]
+    came = [(n * lasts + at, cost) for n in range(int(speed) + 1) for at, cost in every]
+    return [(at / speed, cost) for at, cost in came if at / speed <= lasts]
+
+
 def test_the_same_packets_in_less_time() -> None:
-    """At twice the speed the costly moment is half as long."""
+    """At twice the speed the costly moment is half as long, and comes twice."""
     seen = queues.trial(TRACE, costly, 3, 1200)
     faster = RingObservation(load=1.0, queues=seen.queues, faster=True)
     speed = predicted(limit([faster])).load
-    lost = []
-    for part in (0.97, 1.03):
-        every = queues.arrivals(TRACE, costly, 3)
-        came = [(at / (part * speed), cost) for at, cost in every]
-        lost.append(len(queues.serve(came, 1200).lost))
+    every = queues.arrivals(TRACE, costly, 3)
+    lost = [len(queues.serve(again(every, part * speed), 1200).lost) for part in (0.97, 1.03)]
     assert lost[0] == 0 < lost[1]
+
+
+@pytest.mark.parametrize(("slots", "limit_pps"), [(250, 10_063), (1000, 10_250), (4000, 11_000)])
+def test_a_faster_load_lasts_as_long(slots: int, limit_pps: float) -> None:
+    """A ring holds what comes beyond 10,000/s of 100 us each for four seconds, however many
+    packets the trial had that says so."""
+    came = [(n / 5_000, 4e-3 if n == 5 else 1e-4) for n in range(20_000)]
+    ring = queues.queue(came, slots)
+    found = predicted(limit([RingObservation(load=5_000, queues=[ring], faster=True)]))
+    assert found.load == pytest.approx(limit_pps, rel=0.02)
 
 
 # Refusals, and the interval.
