@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
@@ -38,8 +38,8 @@ def found(
 ) -> Iterator[Finding]:
     """A suspicion, if anything shows it; docs/reference/findings.md has the codes."""
     if words := in_words(evidence):
-        known = {"evidence": words, "cells": [*cells], **values}
-        known["severity"] = severity or WORDS[code]["severity"]
+        how_bad = severity or WORDS[code]["severity"]
+        known = {"evidence": words, "cells": [*cells], **values, "severity": how_bad}
         yield Finding(code=code, subject=subject, values=known)
 
 
@@ -138,6 +138,21 @@ class SpreadClaim:
 
 Cells = Mapping[str, Sequence[RunObservation]]
 """Cell → its runs."""
+Rule = Callable[[Cells], Iterator[Finding]]
+RuleOfCell = Callable[[Sequence[RunObservation]], str]
+
+
+def of_each_cell(code: str, **values: Any) -> Callable[[RuleOfCell], Rule]:
+    """A rule whose evidence is words on the runs of each cell; empty if nothing is suspicious."""
+
+    def made(words_on: RuleOfCell) -> Rule:
+        def rule(cells: Cells) -> Iterator[Finding]:
+            said = {cell: words for cell, runs in cells.items() if (words := words_on(runs))}
+            return found(code, (f"{cell}: {words}" for cell, words in said.items()), said, **values)
+
+        return rule
+
+    return made
 
 
 RATES = ("load.multiplier", "load.speed", "load.pps", "load.top_speed")
@@ -218,15 +233,13 @@ def cell_names(by_load: Mapping[float, Sequence[RunObservation]]) -> tuple[str, 
 
 
 def missing_packets(run: RunObservation) -> float | None:
-    if run.sent_packets is None or run.arrived_packets is None:
-        return None
-    return run.sent_packets - run.arrived_packets
+    sent, arrived = run.sent_packets, run.arrived_packets
+    return None if sent is None or arrived is None else sent - arrived
 
 
 def arrived_ratio(run: RunObservation) -> float | None:
-    if not run.sent_packets or run.arrived_packets is None:
-        return None
-    return run.arrived_packets / run.sent_packets
+    sent, arrived = run.sent_packets, run.arrived_packets
+    return None if not sent or arrived is None else arrived / sent
 
 
 def known_median(values: Iterable[float | None]) -> float | None:
@@ -290,7 +303,12 @@ def start_up_race(cells: Cells) -> Iterator[Finding]:
         ]
         total = sum(len(runs) for runs in by_load.values())
         seen = len(early) > total / 2
-        whole = not seen and any(_was_whole(run) for runs in by_load.values() for run in runs)
+        # A SUT that listened with all it has before the first packet came.
+        whole = not seen and any(
+            run.ready_proved or run.threads_at_first_packet == run.threads_final is not None
+            for runs in by_load.values()
+            for run in runs
+        )
         short = bool(fractions) and max(fractions.values()) < 1 - MISSING_RATIO
         steady = len(fractions) > 1 and span(fractions.values()) <= SAME_FRACTION
         if whole or not ((seen and short) or (short and steady)):
@@ -310,12 +328,6 @@ def start_up_race(cells: Cells) -> Iterator[Finding]:
             subject=group,
             severity="serious" if seen else "warning",
         )
-
-
-def _was_whole(run: RunObservation) -> bool:
-    """The SUT listened with all its threads before the first packet came."""
-    threads = run.threads_at_first_packet
-    return run.ready_proved or (threads is not None and threads == run.threads_final)
 
 
 def loss_per_replica(cells: Cells) -> Iterator[Finding]:
@@ -340,18 +352,16 @@ def loss_per_replica(cells: Cells) -> Iterator[Finding]:
         )
 
 
-def guest_time_counted_twice(cells: Cells) -> Iterator[Finding]:
+@of_each_cell("guest-time-twice")
+def guest_time_counted_twice(runs: Sequence[RunObservation]) -> str:
     """Linux books guest time as user time as well; adding all fields counts it twice."""
-    evidence: dict[str, str] = {}
-    for cell, runs in cells.items():
-        host = known_median(run.host_cores for run in runs if run.virtual)
-        own = known_median(run.process_cores for run in runs if run.virtual)
-        cpus = known_median(run.cpus for run in runs)
-        if host is None or own is None or (cpus and host >= SATURATED_RATIO * cpus):
-            continue
-        if host - own > max(DOUBLE_COUNT_RATIO * own, 0.05):
-            evidence[cell] = f"{cell}: the host says {host:.2f} cores, the hypervisor {own:.2f}"
-    yield from found("guest-time-twice", evidence.values(), evidence)
+    host = known_median(run.host_cores for run in runs if run.virtual)
+    own = known_median(run.process_cores for run in runs if run.virtual)
+    cpus = known_median(run.cpus for run in runs)
+    if host is None or own is None or (cpus and host >= SATURATED_RATIO * cpus):
+        return ""
+    twice = host - own > max(DOUBLE_COUNT_RATIO * own, 0.05)
+    return f"the host says {host:.2f} cores, the hypervisor {own:.2f}" if twice else ""
 
 
 def alert_explosion(cells: Cells) -> Iterator[Finding]:
@@ -402,15 +412,12 @@ def offered_below_nominal(cells: Cells) -> Iterator[Finding]:
         yield from found("sender-saturated", full.values(), full)
 
 
-def no_schedule(cells: Cells) -> Iterator[Finding]:
+@of_each_cell("no-schedule")
+def no_schedule(runs: Sequence[RunObservation]) -> str:
     """The generator asks for no packet at any time: what it offered was decided by the receiver's
     stack, the CPU that both share, and chance."""
-    evidence: dict[str, str] = {}
-    for cell, runs in cells.items():
-        loads = [run.unscheduled for run in runs if run.unscheduled is not None]
-        if loads:
-            evidence[cell] = f"{cell}: {'; '.join(_unscheduled(loads, runs))}"
-    yield from found("no-schedule", evidence.values(), evidence)
+    loads = [run.unscheduled for run in runs if run.unscheduled is not None]
+    return "; ".join(_unscheduled(loads, runs)) if loads else ""
 
 
 def _unscheduled(loads: Sequence[Unscheduled], runs: Sequence[RunObservation]) -> Iterator[str]:
@@ -445,17 +452,10 @@ def _unscheduled(loads: Sequence[Unscheduled], runs: Sequence[RunObservation]) -
         )
 
 
-def captured_below_decoded(cells: Cells) -> Iterator[Finding]:
+@of_each_cell("captured-below-decoded")
+def captured_below_decoded(runs: Sequence[RunObservation]) -> str:
     """More packets decoded than captured: the two were not read at the same moment."""
-    evidence: dict[str, str] = {}
-    for cell, runs in cells.items():
-        gaps = [
-            run.decoded_packets - run.captured_packets
-            for run in runs
-            if run.decoded_packets is not None
-            and run.captured_packets is not None
-            and run.decoded_packets > run.captured_packets
-        ]
-        if gaps:
-            evidence[cell] = f"{cell}: {len(gaps)} of {len(runs)} runs, by up to {max(gaps):,.0f}"
-    yield from found("captured-below-decoded", evidence.values(), evidence)
+    counted = [(run.decoded_packets, run.captured_packets) for run in runs]
+    known = [(more, less) for more, less in counted if more is not None and less is not None]
+    gaps = [more - less for more, less in known if more > less]
+    return f"{len(gaps)} of {len(runs)} runs, by up to {max(gaps):,.0f}" if gaps else ""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise, product
 from statistics import median
 
 from nodrop.answer.finding import Finding
@@ -17,6 +17,7 @@ from nodrop.findings.load_words import Contradiction, LoadResult, contradiction,
 from nodrop.findings.observations import (
     SEVERITIES,
     Cells,
+    Rule,
     RunObservation,
     SpreadClaim,
     alert_explosion,
@@ -27,6 +28,7 @@ from nodrop.findings.observations import (
     known_median,
     loss_per_replica,
     no_schedule,
+    of_each_cell,
     offered_below_nominal,
     start_up_race,
 )
@@ -57,16 +59,13 @@ def survivor_tail(cells: Cells) -> Iterator[Finding]:
     yield from found("survivor-tail", evidence, touched)
 
 
-def unpaired_channels(cells: Cells) -> Iterator[Finding]:
+@of_each_cell("unpaired-channels")
+def unpaired_channels(runs: Sequence[RunObservation]) -> str:
     """A run was recorded in one channel and not in another."""
-    evidence: dict[str, str] = {}
-    for cell, runs in cells.items():
-        all_channels = channels(runs)
-        lacks = Counter(c for run in runs for c in all_channels if c not in run.rows)
-        if lacks:
-            words = ", ".join(f"{channel} in {count}" for channel, count in lacks.items())
-            evidence[cell] = f"{cell}: of {len(runs)} runs missing {words}"
-    yield from found("unpaired-channels", evidence.values(), evidence)
+    all_channels = channels(runs)
+    lacks = Counter(c for run in runs for c in all_channels if c not in run.rows)
+    words = ", ".join(f"{channel} in {count}" for channel, count in lacks.items())
+    return f"of {len(runs)} runs missing {words}" if lacks else ""
 
 
 def missing_samples(cells: Cells, planned: Mapping[str, int] | None = None) -> Iterator[Finding]:
@@ -79,45 +78,39 @@ def missing_samples(cells: Cells, planned: Mapping[str, int] | None = None) -> I
     )
 
 
-def shared_starts(cells: Cells) -> Iterator[Finding]:
+@of_each_cell("shared-starts", needed=runs_needed())
+def shared_starts(runs: Sequence[RunObservation]) -> str:
     """Trials of one start of the SUT are less independent than as many starts."""
-    evidence: dict[str, str] = {}
-    for cell, runs in cells.items():
-        starts = len({run.start for run in runs if run.start})
-        if starts and starts < len(runs):
-            evidence[cell] = f"{cell}: {len(runs)} trials of {starts} starts"
-    yield from found("shared-starts", evidence.values(), evidence, needed=runs_needed())
+    starts = len({run.start for run in runs if run.start})
+    return f"{len(runs)} trials of {starts} starts" if 0 < starts < len(runs) else ""
 
 
-def repeated_flows(cells: Cells) -> Iterator[Finding]:
+@of_each_cell("repeated-flows")
+def repeated_flows(runs: Sequence[RunObservation]) -> str:
     """A SUT that stays up knows flows that come again."""
-    evidence: dict[str, str] = {}
-    for cell, runs in cells.items():
-        if again := sum(run.repeats_flows for run in runs):
-            evidence[cell] = f"{cell}: {again} of {len(runs)} trials"
-    yield from found("repeated-flows", evidence.values(), evidence)
+    again = sum(run.repeats_flows for run in runs)
+    return f"{again} of {len(runs)} trials" if again else ""
 
 
-def slowed_cpus(cells: Cells) -> Iterator[Finding]:
+@of_each_cell("slowed-cpu")
+def slowed_cpus(runs: Sequence[RunObservation]) -> str:
     """A core that others use as well, which no counter of the kernel shows: packets cost more in
     some runs than in others."""
-    evidence: dict[str, str] = {}
-    for cell, runs in cells.items():
-        slow = [s for run in runs if (s := run.slowed) and s.lost_ratio >= SLOWED_RATIO]
-        if len(slow) < 2 or 2 * len(slow) < len(runs):
-            continue
-        evidence[cell] = (
-            f"{cell}: in {len(slow)} of {len(runs)} trials CPU {slow[0].cpu} ran at "
-            f"{median(s.slow_speed_ratio for s in slow):.0%} of its speed for "
-            f"{min(s.slow_ratio for s in slow):.0%} to {max(s.slow_ratio for s in slow):.0%} of "
-            "the time"
-        )
-    yield from found("slowed-cpu", evidence.values(), evidence)
+    slow = [s for run in runs if (s := run.slowed) and s.lost_ratio >= SLOWED_RATIO]
+    if len(slow) < 2 or 2 * len(slow) < len(runs):
+        return ""
+    return (
+        f"in {len(slow)} of {len(runs)} trials CPU {slow[0].cpu} ran at "
+        f"{median(s.slow_speed_ratio for s in slow):.0%} of its speed for "
+        f"{min(s.slow_ratio for s in slow):.0%} to {max(s.slow_ratio for s in slow):.0%} of "
+        "the time"
+    )
 
 
 def fixed_run_order(cells: Cells) -> Iterator[Finding]:
     """Runs of one cell stand next to each other far more often than in a random order."""
-    timed = _timed(cells)
+    every = [run for runs in cells.values() for run in runs if run.started_s is not None]
+    timed = sorted(every, key=lambda run: run.started_s or 0.0)
     if len(cells) < 2 or len(timed) < LEAST_RUNS_IN_ORDER:
         return
     together = sum(a.cell == b.cell for a, b in pairwise(timed))
@@ -140,12 +133,11 @@ def fixed_run_order(cells: Cells) -> Iterator[Finding]:
 
 def time_of_day(cells: Cells) -> Iterator[Finding]:
     """Cells that were measured at different hours of the day."""
-    hours: dict[str, float] = {}
-    for cell, runs in cells.items():
-        mean = _mean_hour([run.started_s for run in runs if run.started_s is not None])
-        if mean is not None:
-            hours[cell] = mean
-    apart = max((_hours_between(a, b) for a in hours.values() for b in hours.values()), default=0)
+    begun = {c: [r.started_s for r in runs if r.started_s is not None] for c, runs in cells.items()}
+    hours = {cell: mean for cell, s in begun.items() if (mean := _mean_hour(s)) is not None}
+    # On the clock's circle, the shorter way of the two.
+    ways = ((a - b) % 24 for a, b in product(hours.values(), repeat=2))
+    apart = max((min(way, 24 - way) for way in ways), default=0)
     if apart >= HOURS_APART:
         starts = (f"{cell}: about {hour:04.1f} h" for cell, hour in hours.items())
         yield from found("time-of-day", starts, hours)
@@ -157,7 +149,8 @@ def spread_over_time(spreads: Iterable[SpreadClaim]) -> Iterator[Finding]:
         claim
         for claim in spreads
         if abs(claim.printed - claim.over_time) < abs(claim.printed - claim.between_runs)
-        and _apart(claim.over_time, claim.between_runs)
+        and SPREAD_FACTOR * min(claim.over_time, claim.between_runs)
+        < max(claim.over_time, claim.between_runs)
     ]
     yield from found(
         "spread-over-time",
@@ -168,11 +161,6 @@ def spread_over_time(spreads: Iterable[SpreadClaim]) -> Iterator[Finding]:
         ),
         (claim.label for claim in wrong),
     )
-
-
-def _timed(cells: Cells) -> list[RunObservation]:
-    every = [run for runs in cells.values() for run in runs if run.started_s is not None]
-    return sorted(every, key=lambda run: run.started_s or 0.0)
 
 
 def _fixed_successors(timed: Sequence[RunObservation]) -> list[str]:
@@ -203,24 +191,12 @@ def _mean_hour(starts_s: Sequence[float]) -> float | None:
     return math.atan2(y, x) % (2 * math.pi) / (2 * math.pi) * 24
 
 
-def _hours_between(a: float, b: float) -> float:
-    return min((a - b) % 24, (b - a) % 24)
-
-
-def _apart(a: float, b: float) -> bool:
-    low, high = sorted((a, b))
-    return high > SPREAD_FACTOR * low
-
-
-def sut_failed(cells: Cells) -> Iterator[Finding]:
+@of_each_cell("sut-failed")
+def sut_failed(runs: Sequence[RunObservation]) -> str:
     """A finding if the SUT died, hung or was killed: a result, and no trial that counts."""
-    evidence: dict[str, str] = {}
-    for cell, runs in cells.items():
-        failed = sum(run.outcome == "failed" for run in runs)
-        told = sum(run.outcome != "void" for run in runs)
-        if failed:
-            evidence[cell] = f"{cell}: {failed} of {told} trials"
-    yield from found("sut-failed", evidence.values(), evidence)
+    outcomes = Counter(run.outcome for run in runs)
+    failed, told = outcomes["failed"], outcomes.total() - outcomes["void"]
+    return f"{failed} of {told} trials" if failed else ""
 
 
 def loads_contradict(cells: Cells) -> Iterator[Finding]:
@@ -236,46 +212,34 @@ def loads_contradict(cells: Cells) -> Iterator[Finding]:
     )
 
 
-def not_as_asked(cells: Cells) -> Iterator[Finding]:
+@of_each_cell("not-as-asked")
+def not_as_asked(runs: Sequence[RunObservation]) -> str:
     """Suricata caps its threads and does not say so: a figure for 4 threads may be one for 2."""
-    evidence: dict[str, str] = {}
-    for cell, runs in cells.items():
-        words = dict.fromkeys(words for run in runs for words in run.not_as_asked)
-        if words:
-            evidence[cell] = f"{cell}: {'; '.join(words)}"
-    yield from found("not-as-asked", evidence.values(), evidence)
+    return "; ".join(dict.fromkeys(words for run in runs for words in run.not_as_asked))
 
 
-def detections_without_loss(cells: Cells) -> Iterator[Finding]:
+@of_each_cell("detections-without-loss")
+def detections_without_loss(runs: Sequence[RunObservation]) -> str:
     """The SUT decoded every packet and missed detections: a memcap, a timeout or a depth, which no
     packet counter shows."""
-    evidence: dict[str, str] = {}
-    for cell, runs in cells.items():
-        lossless = [run for run in runs if run.loss_ratio == 0 and run.detections]
-        missed = [run.detections for run in lossless if run.detections and run.detections[0]]
-        if missed:
-            most, expected = max(missed)
-            evidence[cell] = (
-                f"{cell}: {len(missed)} of {len(lossless)} trials without loss, up to {most:,} of "
-                f"{expected:,} detections"
-            )
-    yield from found("detections-without-loss", evidence.values(), evidence)
+    lossless = [run.detections for run in runs if run.loss_ratio == 0 and run.detections]
+    missed = [counted for counted in lossless if counted[0]]
+    if not missed:
+        return ""
+    seen, (most, expected) = f"{len(missed)} of {len(lossless)}", max(missed)
+    return f"{seen} trials without loss, up to {most:,} of {expected:,} detections"
 
 
-def idle_ports(cells: Cells) -> Iterator[Finding]:
+@of_each_cell("idle-port")
+def idle_ports(runs: Sequence[RunObservation]) -> str:
     """The load is shared by flow: a trace of few flows leaves a port, and its threads, without
     work, and the cell measures fewer ports than its name says."""
-    evidence: dict[str, str] = {}
-    for cell, runs in cells.items():
-        ports = {port: None for run in runs for port in run.port_packets}
-        idle = [port for port in ports if not any(run.port_packets.get(port) for run in runs)]
-        if idle and len(idle) < len(ports):
-            runs_words = "its run" if len(runs) == 1 else f"all {len(runs)} runs"
-            evidence[cell] = (
-                f"{cell}: {len(idle)} of {len(ports)} ports ({', '.join(idle)}) received nothing "
-                f"in {runs_words}"
-            )
-    yield from found("idle-port", evidence.values(), evidence)
+    ports = {port: None for run in runs for port in run.port_packets}
+    idle = [port for port in ports if not any(run.port_packets.get(port) for run in runs)]
+    if not idle or len(idle) == len(ports):
+        return ""
+    runs_words = "its run" if len(runs) == 1 else f"all {len(runs)} runs"
+    return f"{len(idle)} of {len(ports)} ports ({', '.join(idle)}) received nothing in {runs_words}"
 
 
 def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
@@ -311,8 +275,8 @@ def _rising(
         ranks = [runs[0].rates for runs, _ in found]
     else:
         return
-    for _, (_, result) in sorted(zip(ranks, found, strict=True), key=lambda item: item[0]):
-        yield result
+    rising = sorted(zip(ranks, found, strict=True), key=lambda item: item[0])
+    yield from (result for _, (_, result) in rising)
 
 
 def _words(found: Contradiction) -> str:
@@ -328,7 +292,6 @@ def _words(found: Contradiction) -> str:
     )
 
 
-Rule = Callable[[Cells], Iterator[Finding]]
 OF_ALL: tuple[Rule, ...] = (sut_failed, loads_contradict, time_of_day)
 OF_MEASURED: tuple[Rule, ...] = (
     not_as_asked,
@@ -356,17 +319,18 @@ def find(
     spreads: Iterable[SpreadClaim] = (),
 ) -> list[Finding]:
     """All findings, the serious first. `planned`: cell → runs there should be."""
-    runs = list(observations)
     by_cell: dict[str, list[RunObservation]] = defaultdict(list)
-    for run in runs:
+    for run in observations:
         by_cell[run.cell].append(run)
     # What was void, or what a dead SUT left behind, is no figure to be judged.
     measured = {c: [r for r in of if r.outcome == "measured"] for c, of in by_cell.items()}
-    said = [finding for rule in OF_ALL for finding in rule(by_cell)]
     # When and how often a search tries a load follows from what it found.
-    said += fixed_run_order({c: of for c, of in by_cell.items() if not of[0].searched})
-    said += [finding for rule in OF_MEASURED for finding in rule(measured)]
-    of_plan = {c: of for c, of in measured.items() if not by_cell[c][0].searched}
-    said += missing_samples(of_plan, planned)
-    said += spread_over_time(spreads)
+    given = [cell for cell, of in by_cell.items() if not of[0].searched]
+    said = (
+        *(finding for rule in OF_ALL for finding in rule(by_cell)),
+        *fixed_run_order({cell: by_cell[cell] for cell in given}),
+        *(finding for rule in OF_MEASURED for finding in rule(measured)),
+        *missing_samples({cell: measured[cell] for cell in given}, planned),
+        *spread_over_time(spreads),
+    )
     return sorted(said, key=lambda finding: SEVERITIES.index(finding.values["severity"]))
