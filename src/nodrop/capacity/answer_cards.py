@@ -9,17 +9,18 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 from typing import Any
 
 from nodrop.answer.finding import WORDS, Finding, render, worded
 from nodrop.capacity.card import breaks_words
 from nodrop.capacity.findings import ends_of, needed_words, rate_words, writing
-from nodrop.capacity.knee import Worker, workers_of
+from nodrop.capacity.knee import workers_of
 from nodrop.capacity.limit import loss_by
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
-from nodrop.capacity.tried import SENDER_REASONS, judged_ratio, tried
+from nodrop.capacity.tried import SENDER_REASONS, by_detections, judged_ratio, tried
 from nodrop.capacity.words import bounds_words, causes_words, disagreeing, from_another_host
 from nodrop.config.asked import SEARCHING, search_command
 from nodrop.config.units import noun, parse_cpus
@@ -41,7 +42,7 @@ from nodrop.results.capacity import (
     Sure,
 )
 from nodrop.results.other_records import states
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import SutThread, TrialRecord
 from nodrop.stats.interval import runs_needed, upper_bound
 from nodrop.untrusted.json_text import table_in, tables_in, value_in
 
@@ -70,7 +71,6 @@ class _Limit:
     place: str | None
     knob: str
     sut: str
-    detections: bool = False
     carried: bool = False
     """A load below the limit is carried."""
     crowded: bool = False
@@ -79,8 +79,9 @@ class _Limit:
     """No trial above it lost packets: the SUT fell behind."""
     why: str | None = None
     """Words in the place of the usual reason."""
-    with_room: tuple[float, str] | None = None
-    """The load that a larger ring is predicted to hold, and how that is known; None = not known."""
+    with_room: tuple[str, ...] = ()
+    """The load that a larger ring is predicted to hold, as a setting, and how that is known; empty
+    if it is not."""
     lost: Sequence[StoredTrial] = ()
     """Measured trials that lost packets, of a search that its budget ended."""
 
@@ -112,7 +113,6 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         place=answer.place,
         knob=answer.knob or next((k for t in lost if (k := t.record.packets.knob)), ""),
         sut=escape.plain(searched.subject if not searched.label else "the SUT", longest=24),
-        detections=answer.goals_of == "detections",
         carried=lower is not None,
         with_room=_with_room(searched, answer),
         crowded=_crowded(searched.trials),
@@ -147,27 +147,27 @@ def _predicted(source: StorySource, answer: Answer) -> str:
     return worded(f"predicted.{code}", load=load, measured=measured, off=abs(off))
 
 
-def _with_room(searched: SearchedCell, answer: Answer) -> tuple[float, str] | None:
+def _with_room(searched: SearchedCell, answer: Answer) -> tuple[str, ...]:
     """The limit with a larger ring, as the twins of trials say whose rings were half full, and no
-    more than the busiest thread has time for; None if fewer than three say it. A ring holds what
-    a thread without time left falls behind by, and that is not carried."""
+    more than the busiest thread has time for; empty if fewer than three say it, or what that thread
+    has time for is not known. A ring holds what a thread without time left falls behind by, and
+    that is not carried."""
     believed = [one for t in searched.trials if (one := tried(t.record)).fits(answer.goal)]
     queues = [(one.value, one.record.packets.queue) for one in believed]
     said = [(value, q.fits_times, q.roomy_fits_times) for value, q in queues if q is not None]
-    if any(one.record.cpu_not_valid for one in believed):
-        return None  # what its thread has time for is not known
     now = [value * fits for value, fits, roomy in said if fits and roomy]
     then = [value * roomy for value, fits, roomy in said if fits and roomy]
-    if len(now) < LEAST_TWINS:
-        return None
+    if len(now) < LEAST_TWINS or any(one.record.cpu_not_valid for one in believed):
+        return ()
     busy = [(one.value, one.record.busiest_thread) for one in believed]
     full = [value / thread.cpu_ratio for value, thread in busy if thread and thread.cpu_ratio]
     roomy, paced = median(then), median(full) if full else math.inf
     value = min(roomy, paced)
     if (more := value / median(now) - 1) <= 0:
-        return None
+        return ()
     code = "with_room" if roomy <= paced else "with_room_paced"
-    return value, worded(code, trials=len(now), load=writing(answer).at(value), more=more)
+    words = worded(code, trials=len(now), load=writing(answer).at(value), more=more)
+    return f"search.predicted={value:.4g}", words
 
 
 Ends = tuple[CardLoad | None, CardLoad | None]
@@ -242,17 +242,18 @@ def _given_loads(top: RunCell | None, bad: RunCell | None) -> Ends:
 def _given_limit(sut: str, ladder: Ladder) -> _Limit:
     told, bad = ladder.told, ladder.bad
     lossy = bad.lossy if bad else ()
-    by: LimitedBy = "max"
-    behind = False
-    if bad is not None:
-        causes = Counter(loss_by(t.record) for t in lossy).most_common(1)
-        by = causes[0][0] if causes else "sut_failed"
-    elif not told:
-        by = "nothing_measured"
-    elif ladder.loads[-1] is not told[-1]:
-        by = "void_above"
-    elif behind := all(t.record.packets.sustained is False for t in told[-1].known):
-        by = "sut"
+    void_above = not told or ladder.loads[-1] is not told[-1]
+    known = [] if bad or void_above else [t.record.packets.sustained for t in told[-1].known]
+    behind = not (bad or void_above) and all(sustained is False for sustained in known)
+    causes = Counter(loss_by(t.record) for t in lossy).most_common(1)
+    ends: tuple[tuple[LimitedBy, bool], ...] = (
+        (causes[0][0] if causes else "sut_failed", bad is not None),
+        ("nothing_measured", not told),
+        ("void_above", void_above),
+        ("sut", behind),
+        ("max", True),
+    )
+    by = next(name for name, holds in ends if holds)
     return _Limit(
         by=by, above=lossy or (bad.failed if bad else ()),
         place=next(iter(places_of(bad)), None) if bad else None,
@@ -354,7 +355,7 @@ def _breaks(limit: _Limit) -> Breaks:
     record = trial.record if trial else None
     workers = workers_of(record) if record else []
     place = escape.plain(limit.place, longest=40) if limit.place else None
-    whole = limit.detections and record is not None and record.packets.lost_packets == 0
+    whole = record is not None and by_detections(record) and record.packets.lost_packets == 0
     verdict, why = breaks_words(limit.by, place, limit.sut, missed_alone=whole, behind=limit.behind)
     said = [why if limit.why is None else limit.why]
     said += [causes_words(limit.by, record)] if record else []
@@ -374,7 +375,7 @@ def _breaks(limit: _Limit) -> Breaks:
     )  # fmt: skip
 
 
-def _workers_words(workers: Sequence[Worker], cpus: Sequence[int]) -> Iterator[str]:
+def _workers_words(workers: Sequence[SutThread], cpus: Sequence[int]) -> Iterator[str]:
     """How the worker that lost most spent its time, and who shared its CPUs."""
     one = workers[0] if workers else None
     if one and (one.dropped_packets or len(workers) == 1):
@@ -501,21 +502,18 @@ def _ways_out(
     bursts = lossy and _mostly(above, "burst", "costly")
     perhaps = lossy and _mostly(above, "burst", "costly", "not_known") and not full
     if (bursts or perhaps) and limit.knob.startswith("sut.ring_size"):
-        settings, why = [f"sut.ring_size={ROOMY_SLOTS}"], ""
-        if limit.with_room is not None:
-            value, why = limit.with_room
-            settings.append(f"search.predicted={value:.4g}")
+        settings = (f"sut.ring_size={ROOMY_SLOTS}", *limit.with_room[:1])
         room = one("room" if bursts else "room-perhaps", *settings)
-        yield room.model_copy(update={"why": " ".join(filter(None, (room.why, why)))})
+        why = " ".join(filter(None, (room.why, *limit.with_room[1:])))
+        yield room.model_copy(update={"why": why})
     host = value_in(source.run.manifest, "host", "cpu", "cpus")
     # An idle one would change nothing with another CPU.
-    if limit.by == "sut" and not bursts and cpus and workers and not idle:
+    suts = tables_in(source.run.manifest, "suts")
+    sut = table_in(suts[0], "options") if len(suts) == 1 else {}
+    shared_rate = "service_rate_pps" in sut  # of all threads of a sink
+    if limit.by == "sut" and cpus and workers and not (bursts or idle or shared_rate):
         more = [*cpus, max(cpus) + 1]
-        suts = tables_in(source.run.manifest, "suts")
-        sut = table_in(suts[0], "options") if len(suts) == 1 else {}
         wanted, enough = [f'limits.cpus="{",".join(map(str, more))}"'], len(workers) <= len(cpus)
-        if "service_rate_pps" in sut:  # a sink whose threads share that rate
-            return
         if enough and isinstance(threads := sut.get("threads"), int):
             wanted.append(f"sut.threads={threads + 1}")
         if not enough or sut.get("capture", "af-packet") == "af-packet":
@@ -539,13 +537,14 @@ def _allowed(
     """The first few; none sets what the experiment varies, but for a search from its own cell. More
     time comes first where the budget ended a search that found nothing carried."""
     searching, varied = (SEARCHING, "nodrop capacity "), [f"{one}=" for one in story.factors]
-
-    def may(command: str) -> bool:
-        return any(map(command.count, searching)) or not any(map(command.count, varied))
-
     out = _ways_out(story, source, limit, again)
     ways = (*more, *out) if limit.by == "budget" and not limit.carried else (*out, *more)
-    return [one for one in ways if may(one.command)][:MOST_ACTIONS]
+    may = (
+        one
+        for one in ways
+        if any(map(one.command.count, searching)) or not any(map(one.command.count, varied))
+    )
+    return [*islice(may, MOST_ACTIONS)]
 
 
 EVEN = 2.0

@@ -24,8 +24,8 @@ from nodrop.capacity.search_answer import (
     Missed,
     Needed,
     Round,
-    apart,
     confidence,
+    rounds_apart,
 )
 from nodrop.capacity.tried import (
     NEAR,
@@ -124,6 +124,15 @@ def _set_aside(answer: Answer, found: Estimate) -> Finding | None:
     )
 
 
+def search_of(manifest: Mapping[str, Any]) -> Search | None:
+    """None if the run is no search, or one of another version."""
+    said = manifest.get("search")
+    try:
+        return Search.of(said) if isinstance(said, dict) else None
+    except (TypeError, ValueError):
+        return None
+
+
 def answers(records: Sequence[TrialRecord], search: Search) -> tuple[Answer, ...]:
     """Answers per cell and goal, in the order of the cells' first trials. Pure."""
     searched = [r for r in records if r.searched is not None and r.searched.soak is None]
@@ -182,7 +191,7 @@ class _Cell:
             self._round(number, of_start, bounds.goal)
             for number, of_start in zip(self._numbers, of_starts, strict=True)
         )
-        _, worse = (None if changes else apart(rounds)) or (None, None)
+        _, worse = (None if changes else rounds_apart(rounds)) or (None, None)
         most = math.inf if bracket.lower is None else bracket.lower.value
         # Its own trials need not prove it: what all of them prove counts, if it is less.
         if worse is not None and worse.lower is not None and least <= worse.lower.value <= most:
@@ -237,6 +246,7 @@ class _Cell:
         lossy = _lossy(every, chosen) or _lossy(ramps, chosen)
         lower, upper = _bound(chosen.lower, goal), _bound(chosen.upper, goal)
         failed = broke is not None and broke.outcome == "failed"
+        sent = [_bound(load, 0.0) for load in loads(every)]
         hosts = len({t.record.measured_on for t in every if t.record.valid})
         answer = Answer(
             cell=self._cell,
@@ -261,8 +271,10 @@ class _Cell:
             confidence=None,
             needed=_needed(own, search, lower, upper),
             trials=len(own),
-            trial_seconds=sum(_offered_s(record) for record in own),
-            sent_pps=_sent_pps(every),
+            trial_seconds=sum(
+                r.offered.duration_s or r.searched.duration_s for r in own if r.searched is not None
+            ),
+            sent_pps={one.value: one.pps for one in sent if one and one.pps is not None},
             findings=(),
         )
         answer = replace(answer, confidence=_confidence(answer, every, search, found))
@@ -295,11 +307,6 @@ def _confidence(
         return None
     against = [*([] if found is None else changed(answer, found)), *doubts(answer, every)]
     return confidence(answer, every, search.relative_width, against)
-
-
-def _offered_s(record: TrialRecord) -> float:
-    assert record.searched is not None
-    return record.offered.duration_s or record.searched.duration_s
 
 
 def least_of(rounds: Sequence[Round]) -> Round:
@@ -371,11 +378,6 @@ def _bound(load: Load | None, goal: float) -> Bound | None:
     )
 
 
-def _sent_pps(trials: Sequence[Tried]) -> dict[float, float]:
-    bounds = (_bound(load, 0.0) for load in loads(trials))
-    return {one.value: one.pps for one in bounds if one is not None and one.pps is not None}
-
-
 def _width(lower: Bound | None, upper: Bound | None) -> float | None:
     if lower is None or upper is None:
         return None
@@ -393,10 +395,6 @@ def _between(rounds: Sequence[Round], hosts: int) -> Between | None:
     none = len(rounds) - len(carried)
     several = hosts > 1
     interval = None if none or several else median_interval([bound.value for bound in carried])
-    why = f"in {none} of {len(rounds)} no load was carried" if none else _TOO_FEW
-    if several:
-        why = f"each mixes trials of {hosts} hosts"
+    few, needed = f"in {none} of {len(rounds)} no load was carried", f"needs {runs_needed()} rounds"
+    why = f"each mixes trials of {hosts} hosts" if several else few if none else needed
     return Between(carried=carried, interval=interval, why_no_interval="" if interval else why)
-
-
-_TOO_FEW = f"needs {runs_needed()} rounds"

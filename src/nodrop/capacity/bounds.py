@@ -91,10 +91,6 @@ class Bounds:
         return sum(s.good is False for s in self.said if s.trial.value == value)
 
     @cached_property
-    def bad_values(self) -> set[float]:
-        return {s.trial.value for s in self.said if not s.good}
-
-    @cached_property
     def loads(self) -> tuple[Load, ...]:
         return loads(s.trial for s in self._sights)
 
@@ -126,15 +122,8 @@ class Bounds:
         good = [x for x in self.loads if shares.get(x.value, 0.0) > 0.5]
         if self.lowest_bad is None:
             good = [x for x in good if x.value not in self.untriable] or good
-        return next((x for x in reversed(good) if self._any_good(x.value)), None)
-
-    @property
-    def can_be_sent(self) -> bool:
-        """A load was carried that its sender sends in time."""
-        return any(s.good and s.trial.value not in self.untriable for s in self.said)
-
-    def _any_good(self, value: float) -> bool:
-        return any(s.good and s.trial.value == value for s in self.said)
+        seen = {s.trial.value for s in self.said if s.good}
+        return next((x for x in reversed(good) if x.value in seen), None)
 
     @property
     def ceiling(self) -> float | None:
@@ -340,9 +329,8 @@ class Bounds:
         sights = [s for s in every if s.good is not None and id(s.trial.record) in own]
         found = loads(s.trial for s in sights)
         final_s = self._search.final_trial_s
-        tally: Counter[float] = Counter()
-        for one in sights:
-            tally[one.trial.value] += 1 if one.good else -1
+        tally = Counter(s.trial.value for s in sights if s.good)
+        tally.subtract(s.trial.value for s in sights if not s.good)
         # One trial of two may have been disturbed.
         upper = next((x for x in found if tally[x.value] < 0), None)
         end = math.inf if upper is None else upper.value

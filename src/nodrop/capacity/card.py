@@ -24,13 +24,9 @@ def lost_in(losses: Sequence[float], lossy: int, of: int, what: str) -> str:
     """Words on what trials lost (packets, transactions, detections); empty if that is nothing."""
     if not losses:
         return ""
-    return worded(f"lost.{what}", span=span_words(min(losses), max(losses)), k=lossy, of=of)
-
-
-def span_words(low: float, high: float) -> str:
-    """A span in words: `1.75 to 1.96 %`."""
-    least, most = percent(low), percent(high)
-    return most if least == most else f"{least.removesuffix(' %')} to {most}"
+    least, most = percent(min(losses)), percent(max(losses))
+    span = most if least == most else f"{least.removesuffix(' %')} to {most}"
+    return worded(f"lost.{what}", span=span, k=lossy, of=of)
 
 
 def breaks_words(
@@ -43,17 +39,11 @@ def breaks_words(
 ) -> tuple[str, str]:
     """The verdict, and its reason if the place does not say it. `missed_alone`: detections were,
     and no packet was lost; `behind`: nothing was, and not all was done in time."""
-    code = f"limited_by.{limited_by}"
-    if limited_by == "sut":
-        named = (place or "").replace(" ", "_")
-        if missed_alone:
-            code = "breaks.detections"
-        elif behind:
-            code = "breaks.behind"
-        elif named in WORDS["breaks"]:
-            code = f"breaks.{named}"
-    elif limited_by == "other_programs" and behind:
-        code = "breaks.behind_others"
+    named = (place or "").replace(" ", "_")
+    of_sut = "detections" if missed_alone else "behind" if behind else named
+    of_others = "behind_others" if behind else ""
+    said = {"sut": of_sut, "other_programs": of_others}.get(limited_by, "")
+    code = f"breaks.{said}" if said in WORDS["breaks"] else f"limited_by.{limited_by}"
     values = {"sut": "the SUT" if sut == "The SUT" else sut, "place": place or "SUT"}
     found = Finding(code=code, values=values)
     return sentence_case(render(found, "title")), sentence_case(render(found))
@@ -70,20 +60,22 @@ def _no_end(card: Card) -> bool:
     return card.too_much is None and card.by != "given"
 
 
-def load_words(load: CardLoad, card: Card) -> str:
+def units_words(load: CardLoad, card: Card) -> str:
+    """The load in other units than packets/s: `43.2 Mbit/s, 8X of the trace`."""
     bits = f"{load.shown_mbit} Mbit/s" if load.shown_mbit else ""
-    scale = ""
-    if card.by == "multiplier" and load.shown_pps:
-        scale = f"{load.shown_value}X of {card.window or 'the trace'}"
-    elif card.by == "given" and load.shown_pps:
-        scale = load.shown_value
-    goal = "" if card.goal else "without loss"
-    if card.goals_of == "detections":
-        goal = goal_words(card.goal, card.goals_of, card.by)
+    times = f"{load.shown_value}X of {card.window or 'the trace'}"
+    scale = {"multiplier": times, "given": load.shown_value}.get(card.by, "")
+    return ", ".join(filter(None, (bits, scale if load.shown_pps else "")))
+
+
+def load_words(load: CardLoad, card: Card) -> str:
+    lossless = "" if card.goal else "without loss"
+    by_detections = card.goals_of == "detections"
+    goal = goal_words(card.goal, card.goals_of, card.by) if by_detections else lossless
     least, sure = "at least " if _no_end(card) else "", card.sure.confidence
     rate = f"{least}{rate_words(load)}" + (f" ({sure.level} confidence)" if sure else "")
     peak = peak_words(card) if load is card.carried else ""
-    return ", ".join(filter(None, (rate, bits, scale, goal, peak)))
+    return ", ".join(filter(None, (rate, units_words(load, card), goal, peak)))
 
 
 def peak_words(card: Card) -> str:
@@ -97,20 +89,25 @@ def peak_words(card: Card) -> str:
 STATES: Mapping[str, str] = WORDS["states"]
 
 
+def too_much_words(card: Card) -> str | None:
+    """The load that is too much, and what was lost there; None if there is none, empty if nothing
+    names it."""
+    load = card.too_much
+    return None if load is None else ", ".join(filter(None, (rate_words(load), lost_words(card))))
+
+
 def loads_lines(card: Card) -> Iterator[tuple[str, str]]:
     """Key and value of each line on what is carried, and on what breaks."""
-    carried, too_much = card.carried, card.too_much
-    key = "no loss" if card.only_seen else "carried"
-    yield key, card.headline if carried is None else load_words(carried, card)
-    if too_much is not None:
-        yield "too much", ", ".join(filter(None, (rate_words(too_much), lost_words(card))))
-    if card.tolerated:
-        yield "", card.tolerated
-    if card.needed:
-        yield "need", card.needed
-    if card.predicted:
-        yield "predicted", card.predicted
-    yield "breaks", card.breaks.verdict
+    carried = card.headline if card.carried is None else load_words(card.carried, card)
+    lines = (
+        ("no loss" if card.only_seen else "carried", carried),
+        ("too much", too_much_words(card)),
+        ("", card.tolerated or None),
+        ("need", card.needed or None),
+        ("predicted", card.predicted or None),
+        ("breaks", card.breaks.verdict),
+    )
+    yield from ((key, words) for key, words in lines if words is not None)
 
 
 def action_lines(card: Card) -> Iterator[tuple[str, str]]:

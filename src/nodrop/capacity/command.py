@@ -185,21 +185,19 @@ def _answer(run: Path, *, as_json: bool) -> int:
     found = searches(story)
     code = ends_with(found)
     if as_json:
-        changes = [one.text for one in trace_changes(story)]
-        decoder = [one.text for one in decoder_sentences(story)]
-        answers = [
+        answers = (
             capacity_answer(
                 one,
                 card,
                 run_directory=run,
                 report=page,
                 exit_code=code,
-                changes=changes,
-                decoder=decoder,
+                changes=[said.text for said in trace_changes(story)],
+                decoder=[said.text for said in decoder_sentences(story)],
             )
             for one, card in zip(found, cards(story), strict=True)
-        ]
-        say_json(answers[0].model_dump() if answers else None)
+        )
+        say_json(next((answer.model_dump() for answer in answers), None))
         return code
     print_answers(story, page)
     say_in_a_pipe(run)

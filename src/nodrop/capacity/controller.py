@@ -48,8 +48,7 @@ LONGEST_S = 1e9
 
 
 class _NotTried(Exception):
-    def __init__(self, value: float, seconds: float) -> None:
-        self.value, self.seconds = value, seconds
+    """Load and seconds of a trial that MLRsearch asks for."""
 
 
 def mlrsearch(field: MethodInput) -> Ask | None:
@@ -78,10 +77,11 @@ def mlrsearch(field: MethodInput) -> Ask | None:
     config.search_duration_max, config.warmup_duration = LONGEST_S, None
     try:
         MLRsearch.MultipleLossRatioSearch(config=config).search(
-            measurer=_Replayed(field.tried), debug=_say_nothing
+            measurer=_Replayed(field.tried), debug=lambda _: None
         )
     except _NotTried as missing:
-        return Ask(value=missing.value, seconds=missing.seconds)
+        value, seconds = missing.args
+        return Ask(value=value, seconds=seconds)
     return None
 
 
@@ -119,12 +119,13 @@ def _lost(one: Tried) -> int:
     return max(1, round(PACKETS * lost))
 
 
-def _say_nothing(words: str) -> None:
-    del words
-
-
 METHODS: dict[str, Method] = {"nodrop": own, "mlrsearch": mlrsearch, "bisection": bisection}
 PACES = ("speed", "pps", "top_speed")
+PACED = {
+    "multiplier": 'more replicas make it no higher load; search.by = "pps", or leave it out',
+    "speed": "paces the load instead of load.speed, which the search varies: leave it out",
+}
+"""Scale of a search → words on a load whose own pace hides what the search varies."""
 SHORTER = 0.1
 """Part of a pass over the window by which a trial may be shorter than it is asked to be."""
 RAMP_UP = 64.0
@@ -176,9 +177,7 @@ class Capacity:
 
     def _first_s(self, cell: AskedCell) -> float:
         """Seconds of a trial that decides, at the load where the search begins."""
-        start, _ = _begin(cell, self._search)
-        ask = Ask(value=start, seconds=self._search.final_trial_s)
-        return _lasts_s(cell, self._search, ask)
+        return _lasts_s(cell, self._search, _first(cell, self._search))
 
     def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
         if lab_is_out(done):
@@ -192,9 +191,7 @@ class Capacity:
                     if may(trial):
                         return trial
                     waits.append(cell.factors)  # its next round is for later, too
-        if waits:
-            return None
-        return next(filter(may, self._soaks(done)), None)
+        return None if waits else next(filter(may, self._soaks(done)), None)
 
     def _soaks(self, done: Sequence[TrialRecord]) -> Iterator[TrialInput]:
         """Soaks of the cells of which the search found a load that is carried."""
@@ -231,21 +228,24 @@ class Capacity:
             return ramp
         is_own = self._search.method == "nodrop"
         field = self._field(cell, every if is_own else tried, of_cell)
+        left_s = self._left_s(cell, number, done)
         if not every and is_own:
-            field = replace(field, few=self._few(cell, number, done))
+            once_s = self._takes_s(cell, number, _first(cell, self._search), done)
+            field = replace(field, few=(FEW + 1) * once_s > left_s)
         ask = METHODS[self._search.method](field)
         if ask is None or (is_own and ask.round != number):
             return None
         if is_own:
             ask = _in_full(cell, self._search, ask)
-        return None if self._beyond_budget(cell, number, ask, done) else ask
+        fits = math.isinf(left_s) or self._takes_s(cell, number, ask, done) <= left_s
+        return ask if fits else None
 
-    def _few(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> bool:
-        """Whether the budget has time for no more than `FEW` trials that decide."""
-        first = Ask(value=_begin(cell, self._search)[0], seconds=self._search.final_trial_s)
-        begins = self._begins(cell, number, first, done)
-        once_s = _lasts_s(cell, self._search, first) + self._beside_s(cell.factors, begins, done)
-        return (FEW + 1) * once_s > self._left_s(cell, number, done)
+    def _takes_s(
+        self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
+    ) -> float:
+        """Seconds of the trial, with what it takes beside its load."""
+        begins = self._begins(cell, number, ask, done)
+        return _lasts_s(cell, self._search, ask) + self._beside_s(cell.factors, begins, done)
 
     def _field(
         self, cell: AskedCell, tried: Sequence[Tried], of_cell: Sequence[TrialRecord]
@@ -278,20 +278,10 @@ class Capacity:
             return None
         return Ask(value=end, seconds=seconds, ramp_from=start)
 
-    def _beyond_budget(
-        self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
-    ) -> bool:
-        """Each cell has an even part of the budget; of a method whose rounds are searches of their
-        own, each round has an even part of that, and what was not used falls to those after it."""
-        search = self._search
-        if search.budget_s is None:
-            return False
-        begins = self._begins(cell, number, ask, done)
-        takes_s = _lasts_s(cell, search, ask) + self._beside_s(cell.factors, begins, done)
-        return takes_s > self._left_s(cell, number, done)
-
     def _left_s(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> float:
-        """Seconds of the budget that are left for this round; infinite without one."""
+        """Seconds of the budget that are left for this round; infinite without one. Each cell has
+        an even part of it; of a method whose rounds are searches of their own, each round has an
+        even part of that, and what was not used falls to those after it."""
         search = self._search
         if search.budget_s is None:
             return math.inf
@@ -412,11 +402,12 @@ def _beside_s(record: TrialRecord) -> float | None:
 
 def _starts(done: Sequence[TrialRecord]) -> set[int]:
     """Trials that a start of the SUT was made for: ramps, and the first ones of their rounds."""
-    first: dict[tuple[str, int, bool], int] = {}
-    for one in done:
-        if one.searched is not None:
-            of = repr(one.cell), one.searched.round, one.searched.ramp is None
-            first[of] = min(first.get(of, one.index), one.index)
+    own = [
+        ((repr(one.cell), one.searched.round, one.searched.ramp is None), one.index)
+        for one in done
+        if one.searched is not None
+    ]
+    first = dict(sorted(own, key=lambda pair: -pair[1]))  # of each round the least stays
     return {*first.values()}
 
 
@@ -425,14 +416,13 @@ def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
     over the window, so that all trials see the same of the trace."""
     if ask.ramp_from is not None:
         return _growing(cell, search, ask)
-    by, value, found = search.by, ask.value, dict(cell.load)
+    by, value = search.by, ask.value
     whole = by == "multiplier" and value.is_integer()
-    found[by] = int(value) if whole else value
+    found = {**cell.load, by: int(value) if whole else value}
     if by == "rate":
         return {**{k: v for k, v in found.items() if k != "count"}, "duration_s": ask.seconds}
-    for pace in PACES:
-        if by != "multiplier" and pace != by:
-            found.pop(pace, None)
+    if by != "multiplier":
+        found = {k: v for k, v in found.items() if k == by or k not in PACES}
     once_s = _once_s(cell, by, value)
     if search.by_detections:
         return found
@@ -473,6 +463,11 @@ def _begin(cell: AskedCell, search: Search) -> tuple[float, float]:
     """Load with which a search begins, and the most that it tries."""
     lowest, highest = _limits(cell, search)
     return min(max(_start(cell, search), lowest), highest), highest
+
+
+def _first(cell: AskedCell, search: Search) -> Ask:
+    """A trial that decides, at the load where the search begins."""
+    return Ask(value=_begin(cell, search)[0], seconds=search.final_trial_s)
 
 
 def _lasts_s(cell: AskedCell, search: Search, ask: Ask) -> float:
@@ -522,48 +517,45 @@ def need_of(cell: AskedCell, search: Search) -> float | None:
 
 def first_load(cell: AskedCell, search: Search) -> dict[str, Any]:
     """The [load] table of a trial that decides, at the load where the search begins."""
-    start, _ = _begin(cell, search)
-    return load_of(cell, search, Ask(value=start, seconds=search.final_trial_s))
+    return load_of(cell, search, _first(cell, search))
 
 
 def _check(cell: AskedCell, search: Search) -> None:
-    if f"load.{search.by}" in cell.factors:
-        raise BadInput(
-            f"matrix.load.{search.by}: is what the search varies: leave it out of the matrix"
-        )
-    if (search.by == "rate") != ("rate" in cell.load):
-        code = "rate" if "rate" in cell.load else "no_rate"
-        raise BadInput(worded(f"scale.{code}", by=search.by, kind=cell.load.get("kind")))
-    if search.by == "multiplier" and (cell.load.get("pps") or cell.load.get("top_speed")):
-        pace = "pps" if cell.load.get("pps") else "top_speed"
-        raise BadInput(
-            f"load.{pace} = {str(cell.load[pace]).lower()}: more replicas make it no higher load; "
-            f'search.by = "pps", or leave it out'
-        )
-    if search.by == "speed" and (cell.load.get("pps") or cell.load.get("top_speed")):
-        pace = "pps" if cell.load.get("pps") else "top_speed"
-        raise BadInput(
-            f"load.{pace} = {str(cell.load[pace]).lower()}: paces the load instead of load.speed, "
-            "which the search varies: leave it out"
-        )
-    if search.by == "multiplier" and cell.load.get("kind") == "tcpreplay":
-        raise BadInput(
+    by, load, kind, need = search.by, cell.load, cell.load.get("kind"), need_of(cell, search)
+    pace = next((one for one in ("pps", "top_speed") if load.get(one)), "")
+    problems = (
+        (
+            f"load.{by}" in cell.factors,
+            f"matrix.load.{by}: is what the search varies: leave it out of the matrix",
+        ),
+        (by == "rate" and "rate" not in load, worded("scale.no_rate", by=by, kind=kind)),
+        (by != "rate" and "rate" in load, worded("scale.rate", by=by, kind=kind)),
+        (
+            pace and by in PACED,
+            f"load.{pace} = {str(load.get(pace)).lower()}: {PACED.get(by)}",
+        ),
+        (
+            by == "multiplier" and kind == "tcpreplay",
             'search.by = "multiplier": load.kind = "tcpreplay" sends whole copies only: '
-            'search.by = "speed" or "pps"'
-        )
-    if search.by_detections and "trace" not in cell.load:
-        raise BadInput(
-            f'search.goals_of = "detections": load.kind = "{cell.load.get("kind")}" replays no '
-            'trace of which it is known what a SUT should detect: load.kind = "replay"'
-        )
-    if search.by in ("multiplier", "speed") and cell.trace_s == 0:
-        raise BadInput(
+            'search.by = "speed" or "pps"',
+        ),
+        (
+            search.by_detections and "trace" not in load,
+            f'search.goals_of = "detections": load.kind = "{kind}" replays no '
+            'trace of which it is known what a SUT should detect: load.kind = "replay"',
+        ),
+        (
+            by in ("multiplier", "speed") and cell.trace_s == 0,
             "load.trace: all its packets have one time, so it has no rate of its own and no NX: "
-            'search.by = "pps" (--by pps) searches in packets/s'
-        )
-    need = need_of(cell, search)
-    if search.need is not None and need is None:
-        raise BadInput(worded("needed.no_rate", asked=search.need))
+            'search.by = "pps" (--by pps) searches in packets/s',
+        ),
+        (
+            search.need is not None and need is None,
+            worded("needed.no_rate", asked=search.need),
+        ),
+    )
+    if said := next((words for holds, words in problems if holds), ""):
+        raise BadInput(said)
     lowest, highest = _limits(cell, search)
     if need is not None and not lowest <= need <= highest:
         raise BadInput(
@@ -584,10 +576,9 @@ def _packets(cell: AskedCell, search: Search, value: float) -> float:
         return value * search.final_trial_s
     if not cell.trace_packets or not cell.trace_s:
         return math.inf
-    times = value * (cell.load.get("speed") or 1.0)
-    if search.by == "speed":
-        times = value * cell.load.get("multiplier", 1)
-    return float(cell.trace_packets / cell.trace_s * times * search.final_trial_s)
+    by_speed = search.by == "speed"
+    times = cell.load.get("multiplier", 1) if by_speed else cell.load.get("speed") or 1.0
+    return float(cell.trace_packets / cell.trace_s * (value * times) * search.final_trial_s)
 
 
 def _start(cell: AskedCell, search: Search) -> float:
@@ -606,9 +597,7 @@ def _start(cell: AskedCell, search: Search) -> float:
 
 
 def _limits(cell: AskedCell, search: Search) -> tuple[float, float]:
-    start = _start(cell, search)
-    if search.max is not None:
-        start = min(start, search.max)
+    start = min(_start(cell, search), math.inf if search.max is None else search.max)
     least = min(start, need_of(cell, search) or start)
     lowest = search.min if search.min is not None else least / RANGE
     highest = search.max if search.max is not None else max(start, lowest) * FAR

@@ -89,14 +89,13 @@ class Estimate:
 
     def aside(self) -> Mapping[Aside, Sequence[Tried]]:
         """Trials that say nothing of a load, by the reason."""
-        found: dict[Aside, list[Tried]] = {why: [] for why in Aside}
-        found[Aside.CHANGED] = [s.trial for phase in self.phases[:-1] for s in phase]
-        found[Aside.ODD] = [s.trial for s in self.odd]
-        for one in self.sights:
-            if one.good is None and one.trial.loss_ratio is not None:
-                within = one.trial.loss_ratio <= self.goal
-                found[Aside.PACE if within else Aside.STOLEN].append(one.trial)
-        return found
+        mute = [s.trial for s in self.sights if s.good is None and s.trial.loss_ratio is not None]
+        return {
+            Aside.STOLEN: [t for t in mute if (t.loss_ratio or 0.0) > self.goal],
+            Aside.PACE: [t for t in mute if (t.loss_ratio or 0.0) <= self.goal],
+            Aside.ODD: [s.trial for s in self.odd],
+            Aside.CHANGED: [s.trial for phase in self.phases[:-1] for s in phase],
+        }
 
     def _slope(self) -> float:
         """Relative growth of the excess with the load at the limit: the weighted median over pairs
@@ -136,19 +135,17 @@ class Estimate:
     @cached_property
     def limits(self) -> Sequence[Limit]:
         """Limits from the trials near them: a SUT far above need not be what it is there."""
-        found = []
-        for one in self.sights:
-            if one in self.odd or (one.good is None):
-                continue
-            if one.good is False and (one.at is None or one.trial.value > NEAR * one.at):
-                continue
-            if self.by_level and not one.by_level:
-                continue
-            if not one.by_level and one.trial.seconds < self._search.final_trial_s:
-                continue
-            found.append(Limit(offered=one.trial.value, at=one.at))
+        near = filter(self._is_near, self.sights)
+        found = [Limit(offered=one.trial.value, at=one.at) for one in near]
         least = min((one.at for one in found if one.at is not None), default=0.0)
         return [one for one in found if one.offered * NEAR >= least or one.at is not None]
+
+    def _is_near(self, one: Sight) -> bool:
+        if one.good is None or one in self.odd:
+            return False
+        far = one.good is False and (one.at is None or one.trial.value > NEAR * one.at)
+        by_pace = not self.by_level and one.trial.seconds >= self._search.final_trial_s
+        return not far and (one.by_level or by_pace)
 
     @cached_property
     def _close(self) -> Sequence[float]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from nodrop.answer.finding import Finding, render
-from nodrop.capacity.search_answer import Answer, Between, Bound, Needed
-from nodrop.capacity.search_answer import apart as rounds_apart
+from nodrop.capacity.search_answer import Answer, Between, Bound, Needed, rounds_apart
 from nodrop.capacity.tried import Tried, no_ratio
 from nodrop.config.search import Search
 from nodrop.findings.load_words import (
     UNITS,
     UNSURE,
     Writing,
-    apart,
+    ends_words,
     goal_words,
     known_apart,
     value_words,
@@ -33,18 +32,17 @@ MORE = 1.05
 
 def ramp_findings(by: str, ramp: Ramp) -> Iterator[Finding]:
     """Findings on a load that grew, the most important first."""
-    ends = (("lossy_from", ramp.lossy_from), ("full_from", ramp.full_from))
+    clean = ramp.lossy_from is None and ramp.full_from is None
+    ends = (
+        ("lossy_from", ramp.lossy_from),
+        ("full_from", ramp.full_from),
+        ("clean_to", (ramp.clean_to or None) if clean else None),
+        ("sender_to", ramp.sender_to),
+        (f"expects_{ramp.expects_by or 'served'}", ramp.expects),
+    )
     seen = [(code, value) for code, value in ends if value is not None]
-    if not seen and ramp.clean_to:
-        seen.append(("clean_to", ramp.clean_to))
-    if ramp.sender_to is not None:
-        seen.append(("sender_to", ramp.sender_to))
-    if ramp.expects is not None:
-        seen.append((f"expects_{ramp.expects_by or 'served'}", ramp.expects))
-    for code, value in seen:
-        yield Finding(code=f"ramp.{code}", values={"load": value_words(by, value)})
-    if not seen:
-        yield Finding(code="ramp.silent")
+    said = [Finding(code=f"ramp.{c}", values={"load": value_words(by, v)}) for c, v in seen]
+    yield from said or (Finding(code="ramp.silent"),)
 
 
 def ramp_words(by: str, ramp: Ramp) -> str:
@@ -128,39 +126,28 @@ def writing(answer: Answer) -> Writing:
     )
 
 
-def load_of(answer: Answer, bound: Bound) -> CardLoad:
-    """Digits follow what is known, as in every sentence: the carried load is rounded down, the
-    other up."""
-    known, up = writing(answer).known, bound is answer.upper
-    ends = (answer.lower, answer.upper)
-
-    def shown(of: Callable[[Bound], float | None], value: float | None) -> str:
-        pair = [v for end in ends if end is not None and (v := of(end)) is not None]
-        if value is None:
-            return ""
-        if len(pair) == 2 and pair[0] < pair[1]:
-            return apart(pair[0], pair[1], known)[up]
-        return written(value, known, up=up)
-
-    return CardLoad(
-        pps=bound.pps,
-        bps=bound.bps,
-        value=bound.value,
-        runs=[*bound.runs],
-        shown_pps=shown(lambda b: b.pps, bound.pps),
-        shown_mbit="" if bound.bps is None else written(bound.bps / 1e6, max(known, 1e-3)),
-        shown_value=shown(lambda b: b.value, bound.value),
-        unit=UNITS[answer.by],
-    )
-
-
 def ends_of(answer: Answer) -> tuple[CardLoad | None, CardLoad | None]:
-    """The load that is carried, and the one that is too much."""
-    lower, upper = answer.lower, answer.upper
-    return (
-        None if lower is None else load_of(answer, lower),
-        None if upper is None else load_of(answer, upper),
-    )
+    """The load that is carried, and the one that is too much. Digits follow what is known, as in
+    every sentence: the first is rounded down, the other up."""
+    known, lower, upper = writing(answer).known, answer.lower, answer.upper
+    pps = ends_words(lower.pps if lower else None, upper.pps if upper else None, known)
+    value = ends_words(lower.value if lower else None, upper.value if upper else None, known)
+
+    def load(bound: Bound | None, shown_pps: str, shown_value: str) -> CardLoad | None:
+        if bound is None:
+            return None
+        return CardLoad(
+            pps=bound.pps,
+            bps=bound.bps,
+            value=bound.value,
+            runs=[*bound.runs],
+            shown_pps=shown_pps,
+            shown_mbit="" if bound.bps is None else written(bound.bps / 1e6, max(known, 1e-3)),
+            shown_value=shown_value,
+            unit=UNITS[answer.by],
+        )
+
+    return load(lower, pps[0], value[0]), load(upper, pps[1], value[1])
 
 
 def rate_words(load: CardLoad) -> str:
@@ -170,7 +157,7 @@ def rate_words(load: CardLoad) -> str:
 
 
 def _answered(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]) -> Finding:
-    loads = writing(answer)
+    loads, (carries, _) = writing(answer), ends_of(answer)
     lower, upper = answer.lower, answer.upper
     values = {
         "goal": answer.goal,
@@ -180,7 +167,7 @@ def _answered(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
             Finding(code="met", values={"goal": bool(answer.goal)}),
             "transactions" if answer.by == "rate" else answer.goals_of,
         ),
-        "rate": "" if lower is None else rate_words(load_of(answer, lower)),
+        "rate": "" if carries is None else rate_words(carries),
         "lower": None if lower is None else lower.value,
         "upper": None if upper is None else upper.value,
         "limited_by": answer.limited_by,
@@ -197,13 +184,14 @@ def _answered(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         if answer.limited_by == "sut_failed":
             return found("capacity-failed", (), carried=carried, too_much=too_much)
         bad = [t for t in every if t.value == upper.value and t.good(answer.goal) is False]
-        behind = bad and all(map(_behind_alone, bad))
+        # If its rings held what was not done in time, no more than that speaks against the load.
+        behind = bad and all(t.outcome == "measured" and t.loss_ratio == 0 for t in bad)
         code = "capacity-behind" if behind else "capacity-found"
         return found(code, (limit,), carried=carried, too_much=too_much)
     others = [limit, *_while_others(answer, every), *_last_void(answer, own)]
     if lower is not None:
         others += _undecided(answer, every)
-        return found("capacity-at-least", others, carried=loads.carried(lower))
+        return found("capacity-at-least", others, carried=loads.bound(lower, up=False))
     before = answer.place in {place.name for place in ON_EVERY_HOST}
     if answer.limited_by == "loss_at_every_load":
         where = "_before" if before else "_place" if answer.place else ""
@@ -215,7 +203,7 @@ def _answered(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
     least_tried = upper is not None and not any(t.value < upper.value for t in every)
     silent = not any(render(reason, "why") for reason in others)
     if upper is not None and answer.limited_by != "changes" and (silent or least_tried):
-        too_much = loads.too_much(upper)
+        too_much = loads.bound(upper, up=True)
         if before:
             lost = _reason("least_lost_before", too_much=too_much, place=answer.place)
             return found("capacity-not-known", (lost, *others), too_much=too_much)
@@ -241,15 +229,8 @@ def _while_others(answer: Answer, every: Sequence[Tried]) -> Iterator[Finding]:
 
 def _last_void(answer: Answer, own: Sequence[TrialRecord]) -> Iterator[Finding]:
     """E.g. rules that do not load: whoever reads the answer alone must learn it."""
-    if answer.limited_by in ("nothing_measured", "lab"):
-        for record in own[-1:]:
-            if not record.valid:
-                yield _reason("verdict", verdict=record.verdict)
-
-
-def _behind_alone(trial: Tried) -> bool:
-    """The trial lost nothing: only a backlog in its rings speaks against the load."""
-    return trial.outcome == "measured" and trial.loss_ratio == 0
+    if answer.limited_by in ("nothing_measured", "lab") and own and not own[-1].valid:
+        yield _reason("verdict", verdict=own[-1].verdict)
 
 
 def _undecided(answer: Answer, every: Sequence[Tried]) -> Iterator[Finding]:
@@ -319,37 +300,20 @@ def _rounds_differ(answer: Answer) -> Finding | None:
 def _contradicted(answer: Answer, every: Sequence[Tried]) -> Finding | None:
     """Trials of any round that say the contrary of the loads of the answer."""
     shown = [(t, good) for t in every if (good := t.good(answer.goal)) is not None]
-    loads = writing(answer)
+    loads, (lower, upper) = writing(answer), (answer.lower, answer.upper)
+    below = [one for one in shown if lower is not None and one[0].value <= lower.value]
+    above = [one for one in shown if upper is not None and one[0].value >= upper.value]
     because, shares = list[Finding](), [0.0]
     runs: list[Tried] = []
-    if (lower := answer.lower) is not None:
-        same = [(t, good) for t, good in shown if t.value <= lower.value]
-        if bad := [t for t, good in same if not good]:
-            least = loads.at(min(t.value for t in bad), up=False)
-            because.append(
-                _reason(
-                    "missed_below",
-                    missed=len(bad),
-                    trials=len(same),
-                    load=loads.at(lower.value),
-                    end=least,
-                )
-            )
-            runs, shares = [*runs, *bad], [*shares, len(bad) / len(same)]
-    if (upper := answer.upper) is not None:
-        same = [(t, good) for t, good in shown if t.value >= upper.value]
-        if carried := [t for t, good in same if good]:
-            most = loads.at(max(t.value for t in carried), up=True)
-            because.append(
-                _reason(
-                    "met_above",
-                    met=len(carried),
-                    trials=len(same),
-                    load=loads.at(upper.value),
-                    end=most,
-                )
-            )
-            runs, shares = [*runs, *carried], [*shares, len(carried) / len(same)]
+    for bound, code, count, of, same in (
+        (lower, "missed_below", "missed", min, [(t, not good) for t, good in below]),
+        (upper, "met_above", "met", max, above),
+    ):
+        if bound is not None and (odd := [t for t, contrary in same if contrary]):
+            end = loads.at(of(t.value for t in odd), up=bound is upper)
+            values = {"trials": len(same), "load": loads.at(bound.value), "end": end}
+            because.append(_reason(code, **{count: len(odd)}, **values))
+            runs, shares = [*runs, *odd], [*shares, len(odd) / len(same)]
     if not because:
         return None
     return Finding(
@@ -363,9 +327,8 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Finding | None:
 def _between_rounds(answer: Answer, between: Between) -> Finding:
     loads = writing(answer)
     ends = between.interval
-    interval = _reason("no_interval", lacking=between.why_no_interval)
-    if ends is not None:
-        interval = _reason("interval", interval=loads.span(ends.low, ends.high))
+    span = "" if ends is None else loads.span(ends.low, ends.high)
+    missing = _reason("no_interval", lacking=between.why_no_interval)
     return Finding(
         code="capacity-between-rounds",
         values={
@@ -374,7 +337,7 @@ def _between_rounds(answer: Answer, between: Between) -> Finding:
             "lowest": between.lowest,
             "highest": between.highest,
             "span": loads.span(between.lowest, between.highest, up=False),
-            "ends": f"; 95 % interval {interval.values['interval']}" if ends else "",
+            "ends": f"; 95 % interval {span}" if ends else "",
         },
-        because=(interval,),
+        because=(_reason("interval", interval=span) if ends else missing,),
     )

@@ -9,28 +9,14 @@ from nodrop.answer.finding import WORDS
 from nodrop.capacity.tried import by_detections, judged_ratio
 from nodrop.ledger.imbalance import ThreadRole
 from nodrop.report import escape, numbers
-from nodrop.results.trial import TrialRecord, mark_of
+from nodrop.results.trial import SutThread, TrialRecord, mark_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
-    """The capture thread that lost most in a trial, else the busiest. None = not watched."""
-
-    name: str
-    cpu_ratio: float | None
-    wait_ratio: float | None
-    dropped_packets: int | None = None
-
-
-def workers_of(record: TrialRecord) -> list[Worker]:
-    """Capture threads, the one that lost most first."""
+def workers_of(record: TrialRecord) -> list[SutThread]:
+    """Capture threads, the one that lost most first, else the busiest."""
     found = [t for t in record.threads if t.role in (ThreadRole.WORKER, ThreadRole.RECEIVE)]
     found.sort(key=lambda t: (t.dropped_packets or 0, t.cpu_ratio or 0.0), reverse=True)
-    return [
-        Worker(name=escape.plain(t.name, longest=60), cpu_ratio=t.cpu_ratio,
-               wait_ratio=t.wait_ratio, dropped_packets=t.dropped_packets)
-        for t in found
-    ]  # fmt: skip
+    return [t.model_copy(update={"name": escape.plain(t.name, longest=60)}) for t in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +33,7 @@ class Dot:
     of_detections: bool = False
     """The loss ratio is the part of the expected detections that was missed."""
     busiest_cpu_ratio: float | None = None
-    worker: Worker | None = None
+    worker: SutThread | None = None
     apart: str = ""
     """Words if it stands apart from the others; else empty."""
 
@@ -105,8 +91,6 @@ def _dot(record: TrialRecord) -> Dot | None:
 
 def _pps(record: TrialRecord) -> float | None:
     offered = record.offered
-    if offered.pps is not None:
-        return offered.pps
-    if offered.intended and offered.intended_duration_s:
+    if offered.pps is None and offered.intended and offered.intended_duration_s:
         return offered.intended / offered.intended_duration_s
-    return None
+    return offered.pps

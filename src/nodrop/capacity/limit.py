@@ -11,6 +11,7 @@ from nodrop.capacity.tried import (
     Load,
     Tried,
     loads,
+    never_ready,
     no_ratio,
     untriable_above,
 )
@@ -52,7 +53,7 @@ def limited_by(
     measured = [t for t in every if t.outcome != "void"]
     if no_ratio(t.record for t in measured):
         return "not_judged"
-    if measured and cut != "lab" and all(t.never_ready for t in measured):
+    if measured and cut != "lab" and all(never_ready(t.record) for t in measured):
         return "nothing_measured"  # whatever else ended it, the SUT's own words stand there
     if not measured and cut != "lab":
         why = _void_for(every)

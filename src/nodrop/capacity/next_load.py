@@ -87,15 +87,9 @@ Method = Callable[[MethodInput], Ask | None]
 def bisection(field: MethodInput) -> Ask | None:
     """Each load once; halves what is left until it is narrow enough, for each goal in its turn."""
     for goal in field.search.goals:
-        found = loads(field.tried)
-        low, high = field.lowest, field.highest
-        for load in found:
-            if load.looks_carried(goal, field.search) is False:
-                high = min(high, load.value)
-        for load in found:
-            if load.looks_carried(goal, field.search) and load.value < high:
-                low = max(low, load.value)
-        known = {load.value for load in found}
+        known = {x.value: x.looks_carried(goal, field.search) for x in loads(field.tried)}
+        high = min([field.highest, *(v for v, carried in known.items() if carried is False)])
+        low = max([field.lowest, *(v for v, carried in known.items() if carried and v < high)])
         if high not in known:
             return field.ask(high, field.search.final_trial_s)
         if low not in known and high > low:
@@ -138,10 +132,7 @@ class _Own:
     def ask(self) -> Ask | None:
         if self._bounds.keeps_changing or self._took_long or (self._mute and self._bounds.said):
             return None
-        ask = self._next()
-        if ask is None:
-            return None
-        return replace(self._long_enough(ask), round=self._round(ask.value))
+        return self._asked(self._next())
 
     def needed(self) -> Ask | None:
         """The load that has to be carried, until it is shown whether it is."""
@@ -160,10 +151,7 @@ class _Own:
         of them, or its trials contradict each other."""
         bounds = self._bounds
         value = None if bounds.keeps_changing or self._mute or self._took_long else bounds.between
-        if value is None:
-            return None
-        ask = self._field.ask(value, self._final_s)
-        return replace(self._long_enough(ask), round=self._round(ask.value))
+        return self._asked(None if value is None else self._field.ask(value, self._final_s))
 
     def last_word(self) -> Ask | None:
         """The load that is carried, if it was not tried lately: a SUT that has changed shows it
@@ -180,8 +168,9 @@ class _Own:
     def _mute(self) -> bool:
         """The last trials say nothing; of a sender that was late, not even that lower loads are
         left."""
-        last = self._field.tried[-MUTE:]
-        if self._bounds.can_be_sent and all(t.late for t in last):
+        last, untriable = self._field.tried[-MUTE:], self._bounds.untriable
+        sent = any(s.good and s.trial.value not in untriable for s in self._bounds.said)
+        if sent and all(t.late for t in last):
             return False
         return len(last) == MUTE and all(t.good(self._goal) is None for t in last)
 
@@ -201,9 +190,11 @@ class _Own:
             return last
         return max(last, min(self._search.rounds, self._bounds.good(lower.value) + 1))
 
-    def _long_enough(self, ask: Ask) -> Ask:
-        """Twice as long as a trial of that load that lost nothing, and was too short to show the
-        pace."""
+    def _asked(self, ask: Ask | None) -> Ask | None:
+        """With its round, and twice as long as a trial of that load that lost nothing, and was too
+        short to show the pace."""
+        if ask is None:
+            return None
         short = [
             t.seconds
             for t in self._field.tried
@@ -214,7 +205,7 @@ class _Own:
             and t.loss_ratio <= self._goal
         ]
         seconds = min(2 * max(short, default=0.0), LONGEST * ask.seconds)
-        return replace(ask, seconds=max(ask.seconds, seconds))
+        return replace(ask, seconds=max(ask.seconds, seconds), round=self._round(ask.value))
 
     def _next(self) -> Ask | None:
         bounds = self._bounds
@@ -293,7 +284,7 @@ class _Own:
         if bad.value not in bounds.mute_values:
             limit = bounds.estimate.limit
             below = bad.value if limit is None else min(bad.value, limit)
-            times = len(bounds.bad_values)
+            times = len({s.trial.value for s in bounds.said if not s.good})
             further = 1.0 if times < 2 else 0.75 if times == 2 else ASTRAY
             value = min(below / (1 + bounds.below), bad.value * further)
             return self._field.ask(value, self._final_s)

@@ -30,11 +30,14 @@ from nodrop.report.story import Story
 from nodrop.report.timeline import timeline
 from nodrop.report.trials import StoredTrial
 from nodrop.results.capacity import Card, Sure
+from nodrop.results.trial import SutThread
 from nodrop.stats.loss_curve import LossCurve, NoCurve
 
 ROW = 24
 MOST_ROUNDS = 8
 MOST_SIGNS = 24
+WORD_OF = {"loss": "lost", "absorbed": "no loss"}
+"""Words of outcomes in the table, if not the usual ones."""
 WORDS: Mapping[str, tuple[str, str]] = TABLES["glossary"]
 
 
@@ -42,32 +45,15 @@ WORDS: Mapping[str, tuple[str, str]] = TABLES["glossary"]
 class TrialRow:
     trial: StoredTrial
     number: int
-    round: int | None
     mark: str
-    sign: Markup
     word: str
     load: str
-    loss_pct: float | None
     bar: float
     """Length of the loss bar, 0 to 64 px."""
-    missed_pct: float | None
-    """Part of the expected detections."""
-    ran_pct: float | None
-    waited_pct: float | None
-    late_us: float | None
+    worker: SutThread | None
     decides: str
     """`carried` or `lost` if the answer rests on it."""
     says: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecidingTrial:
-    """A trial that decides, drawn."""
-
-    trial: StoredTrial
-    head: Markup
-    words: str
-    flow: Chart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +62,6 @@ class CardView:
 
     card: Card
     sure: Chart
-    signs: str
-    """Words on the signs of that picture."""
     facts: tuple[tuple[str, str, str], ...]
     broke: str
     """Anchor of the trial that shows what breaks; empty if the page has no block of it."""
@@ -88,7 +72,8 @@ class CapacityPage:
     bounds: tuple[tuple[str, str, str, str], ...]
     """Lost at most, carried, too much, apart: one row per goal."""
     answers: tuple[Answer, ...]
-    sides: tuple[DecidingTrial, ...]
+    sides: tuple[tuple[Markup, str, Chart], ...]
+    """Heading, words and flow of each trial that decides."""
     over_time: Chart
     rows: tuple[TrialRow, ...]
     more: str
@@ -123,7 +108,6 @@ def card_views(story: Story) -> Iterator[CardView]:
         yield CardView(
             card=card,
             sure=_sure(searched, card),
-            signs="Packets/s, by round.",
             facts=tuple(_facts(searched, card)),
             broke=_broke(story, card, searched.trials),
         )
@@ -131,7 +115,6 @@ def card_views(story: Story) -> Iterator[CardView]:
         yield CardView(
             card=card,
             sure=_given_sure(ladder, card),
-            signs="Packets/s; a sign is a trial.",
             facts=(
                 ("Loads", f"{len(ladder.told)} of {len(ladder.loads)}", "say something"),
                 *_counted(card.sure),
@@ -150,21 +133,18 @@ def _deciding(searched: SearchedCell, card: Card) -> list[tuple[StoredTrial, str
     """The trial that was carried and the one that was too much, as far as there are such."""
     trials = {t.name: t for t in searched.trials}
     carried = [trials[r] for r in (card.carried.runs if card.carried else ()) if r in trials]
-    found = []
     good = [t for t in carried if t.valid and (searched.by_detections or not t.lost_packets)]
-    if good := good or carried:
-        found.append((good[0], "good", "Carried"))
-    run = card.breaks.run
+    found, run = [(t, "good", "Carried") for t in (good or carried)[:1]], card.breaks.run
     if run in trials and card.too_much is not None:
         found.append((trials[run], trials[run].mark, "Too much"))
     return found
 
 
-def _side(trial: StoredTrial, mark: str, words: str, most: int) -> DecidingTrial:
+def _side(trial: StoredTrial, mark: str, words: str, most: int) -> tuple[Markup, str, Chart]:
     sent = numbers.count_of(trial.record.offered.sent, "packet")
     drawn = flow(trial.ledger, f"Packets of {trial.name}", most) if trial.ledger else Chart()
-    said, head = f"{sent} at {_load(trial)} · {trial.name}", sign(*OUTCOMES[mark][:2])
-    return DecidingTrial(trial=trial, head=head + f" {words}", words=said, flow=drawn)
+    head = sign(*OUTCOMES[mark][:2]) + f" {words}"
+    return head, f"{sent} at {_load(trial)} · {trial.name}", drawn
 
 
 def _load(trial: StoredTrial) -> str:
@@ -177,12 +157,13 @@ def _load(trial: StoredTrial) -> str:
 
 
 def _over_time(story: Story, sides: Sequence[tuple[StoredTrial, str, str]]) -> Chart:
-    lines, heads = [], []
-    for trial, mark, words in sides:
-        if found := timeline(story.sources[trial.source], trial):
-            lines.append(found)
-            heads.append(sign(*OUTCOMES[mark][:2]) + f" {words}: {_load(trial)}")
-    return time_chart(lines, "Over time, the trials that decide", heads)
+    found = [
+        (line, sign(*OUTCOMES[mark][:2]) + f" {words}: {_load(trial)}")
+        for trial, mark, words in sides
+        if (line := timeline(story.sources[trial.source], trial))
+    ]
+    heads = [head for _, head in found]
+    return time_chart([line for line, _ in found], "Over time, the trials that decide", heads)
 
 
 def _sure(searched: SearchedCell, card: Card) -> Chart:
@@ -206,12 +187,12 @@ def _sure(searched: SearchedCell, card: Card) -> Chart:
         upper = one.upper.pps if one.upper else None
         if lower is not None and upper is not None:
             plot.span(lower, upper, row, "gap")
-        if lower is not None:
-            says = f"{name} carried {numbers.count(lower)} packets/s"
-            plot.marks([Mark(lower, row, says)], "dot", "carried")
-        if upper is not None:
-            says = f"{name} did not carry {numbers.count(upper)} packets/s"
-            plot.marks([Mark(upper, row, says)], "down", "lost")
+        for pps, did, shape, style in (
+            (lower, "carried", "dot", "carried"), (upper, "did not carry", "down", "lost"),
+        ):  # fmt: skip
+            if pps is not None:
+                says = f"{name} {did} {numbers.count(pps)} packets/s"
+                plot.marks([Mark(pps, row, says)], shape, style)
     if curve is not None:
         row = len(rounds)
         plot.words(x.low, row, "fitted", "row", dx=-8)
@@ -301,41 +282,26 @@ def _rows(searched: SearchedCell, card: Card) -> Iterator[TrialRow]:
     top = max((t.loss_ratio or 0.0 for t in searched.trials if t.valid), default=0.0)
     for trial in ordered(searched):
         record, asked = trial.record, trial.record.searched
-        worker = next(iter(workers_of(record)), None)
-        late = record.offered.schedule_error_us
         ramp = asked is not None and asked.ramp is not None
         mark = "void" if trial.outcome == "void" else trial.mark
         loss = trial.loss_ratio if trial.valid else None
-        shape, style, name = OUTCOMES[mark]
-        decides = ""
         met = (judged_ratio(record) or 0.0) <= card.goal if searched.by_detections else (
             not trial.lost_packets
         )  # fmt: skip
-        if card.carried and trial.name in card.carried.runs and met:
-            decides = "carried"
-        elif card.too_much and trial.name in card.too_much.runs:
-            decides = "lost"
+        carries = card.carried is not None and trial.name in card.carried.runs and met
+        breaks = card.too_much is not None and trial.name in card.too_much.runs
+        decides = "carried" if carries else "lost" if breaks else ""
         yield TrialRow(
             trial=trial,
             number=record.index,
-            round=asked.round if asked else None,
             mark=mark,
-            sign=sign(shape, style),
-            word="ramp" if ramp else {"loss": "lost", "absorbed": "no loss"}.get(mark, name),
+            word="ramp" if ramp else WORD_OF.get(mark, OUTCOMES[mark][2]),
             load=_load(trial),
-            loss_pct=None if loss is None else loss * 100,
-            missed_pct=_pct(record.detection_loss_ratio),
             bar=max(min(loss / (top or loss), 1.0) * 64, 1.2) if loss else 0.0,
-            ran_pct=_pct(worker.cpu_ratio if worker else None),
-            waited_pct=_pct(worker.wait_ratio if worker else None),
-            late_us=None if late is None else late.p99,
+            worker=next(iter(workers_of(record)), None),
             decides=decides,
             says=_says(trial, card, decides),
         )
-
-
-def _pct(ratio: float | None) -> float | None:
-    return None if ratio is None else ratio * 100
 
 
 def _says(trial: StoredTrial, card: Card, decides: str) -> str:
@@ -379,11 +345,6 @@ def _ran(story: Story) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _utc(started: object) -> str:
-    """Time of a trial: `2026-11-21 20:53`."""
-    return started[:16].replace("T", " ") if isinstance(started, str) else ""
-
-
 def who(story: Story) -> list[tuple[str, str]]:
     """Entries of the rail: run, host, SUT and how it ran, and when it was measured."""
     source, names = story.sources[0], [source.name for source in story.sources]
@@ -395,6 +356,8 @@ def who(story: Story) -> list[tuple[str, str]]:
         version = bits[0].get("version") if isinstance(bits[0], dict) else None
         sut = f"{sut} {version}" if version else sut
     run = "runs" if story.several else "run"
+    started = manifest.get("started_utc")
+    utc = started[:16].replace("T", " ") if isinstance(started, str) else ""
     found = [(run, ", ".join(names)), ("host", named), ("sut", sut), *_ran(story),
-             ("measured, UTC", _utc(manifest.get("started_utc")))]  # fmt: skip
+             ("measured, UTC", utc)]  # fmt: skip
     return [(key, escape.plain(value, longest=80)) for key, value in found if value]

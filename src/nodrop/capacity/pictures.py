@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -35,6 +35,7 @@ from nodrop.report.chart import (
     outcome_key,
     stacked_bars,
 )
+from nodrop.report.story import by_key
 from nodrop.report.tables import Field, Table, interval_fields, number, table_of, words
 from nodrop.results.rundir import Records
 from nodrop.results.trial import TrialRecord, count_once
@@ -82,16 +83,14 @@ def efficiency(records: Iterable[TrialRecord]) -> Efficiency | None:
     most = max((r.offered.pps or 0.0 for r in carried), default=0.0)
     near = [r for r in carried if (r.offered.pps or 0.0) >= LEAST_SHARE * most]
     found = [(record, work) for record in near if (work := _work(record)) is not None]
-    if not found:
-        return None
-    starts: dict[Hashable, list[_Work]] = {}
-    for start, (_, work) in zip(count_once([r for r, _ in found]), found, strict=True):
-        starts.setdefault(start, []).append(work)
-    each = [_per_core_s([w.packets for w in some], some) for some in starts.values()]
+    counted = count_once([record for record, _ in found])
+    starts = by_key(zip(counted, (work for _, work in found), strict=True))
+    busy_s = {start: sum(w.cpu_s for w in some) for start, some in starts.items()}
+    each = [sum(w.packets for w in some) / busy_s[start] for start, some in starts.items()]
     packets = summarize(each, starts=[*starts])
     packet_us = summarize([1e6 / per_s for per_s in each], starts=[*starts])
     bits = {
-        start: _per_core_s([w.bits or 0.0 for w in some], some)
+        start: sum(w.bits or 0.0 for w in some) / busy_s[start]
         for start, some in starts.items()
         if all(w.bits is not None for w in some)
     }
@@ -118,10 +117,6 @@ def _work(record: TrialRecord) -> _Work | None:
     return _Work(packets=sent, bits=bits, cpu_s=cpu_s)
 
 
-def _per_core_s(amounts: Sequence[float], works: Sequence[_Work]) -> float:
-    return sum(amounts) / sum(work.cpu_s for work in works)
-
-
 def efficiency_words(subject: str, found: Efficiency | None) -> str:
     """Words on an efficiency; empty if no trial shows it."""
     if found is None:
@@ -139,15 +134,9 @@ def efficiency_words(subject: str, found: Efficiency | None) -> str:
 
 def with_spread(summary: Summary, shown: numbers.Shown, unit: str = "") -> str:
     """The median with its interval between starts of the SUT or, without one, with their range."""
-    said = f"{shown(summary.median)}{unit}"
-    if summary.interval:
-        return f"{said} {numbers.between(summary.interval.low, summary.interval.high, shown)}"
-    if summary.n == 1:
-        return f"{said} (one start of the SUT)"
-    counted = "hosts" if summary.hosts else "starts"
-    if shown(summary.low) == shown(summary.high):
-        return f"{said} (the same in {summary.n} {counted})"
-    return f"{said} ({shown(summary.low)} to {shown(summary.high)} in {summary.n} {counted})"
+    among = f"in {summary.n} {'hosts' if summary.hosts else 'starts'}"
+    alone, alike = "one start of the SUT", f"the same {among}"
+    return numbers.with_spread(summary, shown, unit, f" {among}", one=alone, alike=alike)
 
 
 Named = tuple[str, Efficiency]
@@ -222,17 +211,11 @@ class KneePicture:
     """Losses are parts of the expected detections."""
 
     @property
-    def answer_pps(self) -> tuple[float, float] | None:
-        """Load that was carried, and load that was too much."""
-        low, high = self.carried_pps, self.too_much_pps
-        return None if low is None or high is None else (min(low, high), max(low, high))
-
-    @property
     def near(self) -> tuple[Dot, ...]:
         """Trials that are drawn large: all, or those near the answer."""
-        if self.answer_pps is None:
+        if self.carried_pps is None or self.too_much_pps is None:
             return self.dots
-        low, high = self.answer_pps
+        low, high = sorted((self.carried_pps, self.too_much_pps))
         room = NEAR * max(high - low, 0.01 * high)
         return tuple(d for d in self.dots if low - room <= d.pps <= high + room) or self.dots
 
@@ -302,16 +285,17 @@ def knee_plot(knee: KneePicture) -> Chart:
     for one in held:
         plot.rise(one.pps, one.lost_pct, one.unserved_pct, "held")
     _outcomes(plot, _by_loss(near, y.high))
-    key = [*outcome_key((d.mark for d in (*near, *knee.voids)), detections=knee.by_detections)]
-    if curve:
-        key += [("line", "fit", "fitted"), ("area", "fit", "its 95 % band")]
-    if held:
-        key.append(("bar", "held", "still in the rings at the end"))
-    if any(d.apart for d in near):
-        key.append(("halo", "apart", "stands apart from the others"))
+    marks = outcome_key((d.mark for d in (*near, *knee.voids)), detections=knee.by_detections)
+    others: tuple[tuple[KeyEntry, bool], ...] = (
+        (("line", "fit", "fitted"), bool(curve)),
+        (("area", "fit", "its 95 % band"), bool(curve)),
+        (("bar", "held", "still in the rings at the end"), bool(held)),
+        (("halo", "apart", "stands apart from the others"), any(d.apart for d in near)),
+    )
+    key = (*marks, *(entry for entry, there in others if there))
     named = ("Missed", "% of expected") if knee.by_detections else ("Lost", "% of sent")
     panes = (Pane((plot,), *named), *_workers(near, x), *_all_loads(knee, x))
-    return Chart(knee.title, panes, tuple(key), "knee")
+    return Chart(knee.title, panes, key, "knee")
 
 
 def _plain(value: float) -> str:
@@ -413,13 +397,6 @@ def way_of(searched: SearchedCell) -> Chart:
     return Chart(title, (Pane((plot,), "Load", "packets/s"),), key)
 
 
-def _interval_pps(answer: Answer) -> tuple[float, float] | None:
-    """Interval within the search: from the load that was carried to the next one that was not."""
-    low = answer.lower.pps if answer.lower else None
-    high = answer.upper.pps if answer.upper else None
-    return None if low is None or high is None else (min(low, high), max(low, high))
-
-
 def caption_of(searched: SearchedCell, knee: KneePicture) -> str:
     parts: Mapping[str, object] = {
         "every": True,
@@ -448,6 +425,7 @@ def capacity_bars(found: Sequence[SearchedCell]) -> Chart:
 
 def _bar(searched: SearchedCell, answer: Answer) -> Bar:
     pps = answer.lower.pps if answer.lower else None
+    not_carried = answer.upper.pps if answer.upper else None
     cell, goal = searched.label or searched.subject, goal_name(answer)
     words = "none found" if pps is None else f"{numbers.count(pps)} packets/s"
     if answer.lower is not None and answer.by != "pps":
@@ -463,5 +441,8 @@ def _bar(searched: SearchedCell, answer: Answer) -> Bar:
         group=cell if several else "",
         parts=(part,),
         words=words,
-        interval=_interval_pps(answer),
+        # Within the search: from the load that was carried to the next one that was not.
+        interval=None
+        if pps is None or not_carried is None
+        else (min(pps, not_carried), max(pps, not_carried)),
     )

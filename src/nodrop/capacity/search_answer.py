@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -45,7 +45,7 @@ class Round:
 AGAIN = 2
 
 
-def apart(rounds: Sequence[Round]) -> tuple[Round, Round] | None:
+def rounds_apart(rounds: Sequence[Round]) -> tuple[Round, Round] | None:
     """The better and the worse of two rounds whose bounds have nothing in common, if the worse one
     lost at its end again and again: one trial may have been disturbed."""
     lows = [(r.lower.value, r.number, r) for r in rounds if r.lower is not None]
@@ -168,6 +168,7 @@ NEARLY_ALL_MEASURED = 0.9
 """... and the part that high needs."""
 ROUNDS = 3
 """Rounds that ended, as high needs them."""
+OF_ROUNDS = {0: "no_round", 1: "one_round", 2: "two_rounds"}
 FEWEST, ENOUGH = 2, 3
 """Trials of the load that is carried: with fewer than the first number low; high needs the second.
 """
@@ -186,6 +187,10 @@ PART = 0.1
 either."""
 
 
+Checks = Iterable[tuple[bool, Finding]]
+"""Whether each reason holds, the most important first."""
+
+
 def confidence(
     answer: Answer, trials: Sequence[Tried], asked_width: float, against: Sequence[Finding]
 ) -> Confidence:
@@ -198,56 +203,43 @@ def confidence(
     beyond = sum(by_sender and trial.late and trial.value > least for trial in trials)
     counted = {"said": len(shown), "trials": len(trials) - beyond}
     busy = {"busy": sum(t.record.host_was_busy for t in shown), "said": len(shown)}
-    between = answer.between
-    spread = between.spread if between is not None else None
+    few_said, disturbed = _reason("few_said", **counted), _reason("disturbed", **busy)
+    proofs = math.inf if answer.lower is None else len(answer.lower.runs)
+    seldom, width = _reason("seldom", trials=proofs), answer.reached_width
+    seen = answer.missed
+    missed, tried = (0, 0) if seen is None else (seen.missed, seen.trials)
+    rounds = 0 if answer.between is None else answer.between.n
+    spread = None if answer.between is None else answer.between.spread
 
-    def seldom(least: int) -> Iterator[Finding]:
-        if answer.lower is not None and len(answer.lower.runs) < least:
-            yield _reason("seldom", trials=len(answer.lower.runs))
+    def wide(most: float) -> Checks:
+        yield (width or 0.0) > most, _reason("bounds", width=width)
+        yield (spread or 0.0) > most, _reason("spread", spread=spread)
 
-    def wide(most: float) -> Iterator[Finding]:
-        if answer.reached_width is not None and answer.reached_width > most:
-            yield _reason("bounds", width=answer.reached_width)
-        if spread is not None and spread > most:
-            yield _reason("spread", spread=spread)
-
-    def low() -> Iterator[Finding]:
-        if len(shown) < FEW_MEASURED * counted["trials"]:
-            yield _reason("few_said", **counted)
-        if busy["busy"] > FEW_MEASURED * len(shown):
-            yield _reason("disturbed", **busy)
-        if answer.limited_by in TAKEN:
-            yield _reason("kept_off")
-        seen = answer.missed
-        if seen is not None and seen.missed > max(1, MOST_MISSED * seen.trials):
-            yield _reason("missed", missed=seen.missed, trials=seen.trials)
-        yield from (one for one in against if one.values.get("most_share", 1.0) > MOST_AGREE)
-        yield from wide(FAR_APART)
-        yield from seldom(FEWEST)
-
-    def fair() -> Iterator[Finding]:
-        if answer.upper is None:
-            yield _reason("no_end")
-        yield from seldom(ENOUGH)
-        if len(shown) < NEARLY_ALL_MEASURED * counted["trials"]:
-            yield _reason("few_said", **counted)
-        if busy["busy"] > (1 - NEARLY_ALL_MEASURED) * len(shown):
-            yield _reason("disturbed", **busy)
-        yield from against
-        rounds = 0 if between is None else between.n
-        if rounds < ROUNDS:
-            yield _reason({0: "no_round", 1: "one_round", 2: "two_rounds"}[rounds])
-        yield from wide(max(AGREE, asked_width))
-
+    low: Checks = (
+        (len(shown) < FEW_MEASURED * counted["trials"], few_said),
+        (busy["busy"] > FEW_MEASURED * len(shown), disturbed),
+        (answer.limited_by in TAKEN, _reason("kept_off")),
+        (missed > max(1, MOST_MISSED * tried), _reason("missed", missed=missed, trials=tried)),
+        *((one.values.get("most_share", 1.0) > MOST_AGREE, one) for one in against),
+        *wide(FAR_APART),
+        (proofs < FEWEST, seldom),
+    )
+    fair: Checks = (
+        (answer.upper is None, _reason("no_end")),
+        (proofs < ENOUGH, seldom),
+        (len(shown) < NEARLY_ALL_MEASURED * counted["trials"], few_said),
+        (busy["busy"] > (1 - NEARLY_ALL_MEASURED) * len(shown), disturbed),
+        *((True, one) for one in against),
+        (rounds < ROUNDS, _reason(OF_ROUNDS.get(rounds, ""))),
+        *wide(max(AGREE, asked_width)),
+    )
     level: Literal["high", "fair", "low"] = "high"
-    if reason := next(low(), None):
-        level = "low"
-    elif reason := next(fair(), None):
-        level = "fair"
-    else:
-        assert between is not None, "high needs three rounds"
-        reason = _reason("agree", rounds=between.n, spread=spread, **counted)
-    ways = [part * PART for part in (answer.reached_width, spread) if part is not None]
+    reason = _reason("agree", rounds=rounds, spread=spread, **counted)
+    if found := [one for holds, one in low if holds]:
+        level, reason = "low", found[0]
+    elif found := [one for holds, one in fair if holds]:
+        level, reason = "fair", found[0]
+    ways = [part * PART for part in (width, spread) if part is not None]
     return Confidence(level=level, reason=reason, known_ratio=max([KNOWN[level], *ways]))
 
 

@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
-from nodrop.capacity.answering import answers
+from nodrop.capacity.answering import answers, search_of
 from nodrop.capacity.search_answer import Answer
 from nodrop.config.search import Search
 from nodrop.findings.observations import RATES
@@ -73,7 +71,7 @@ def searches(story: Story) -> tuple[SearchedCell, ...]:
     for has none: its loads are reported like those of any other run."""
     found: list[SearchedCell] = []
     for number, source in enumerate(story.sources):
-        search = _search(source)
+        search = search_of(source.run.manifest)
         if search is None:
             continue
         own = (cell for cell in story.cells if cell.source == number and cell.searched)
@@ -82,47 +80,31 @@ def searches(story: Story) -> tuple[SearchedCell, ...]:
     return tuple(found)
 
 
-def _search(source: StorySource) -> Search | None:
-    said = source.run.manifest.get("search")
-    if not isinstance(said, dict):
-        return None
-    try:
-        return Search.of(said)
-    except (ValidationError, TypeError, ValueError):
-        return None
-
-
 def _forecast(source: StorySource) -> Forecast | None:
     try:
         return Forecast.model_validate_json(json.dumps(source.run.manifest.get("forecast")))
-    except (ValidationError, TypeError, ValueError):
+    except (TypeError, ValueError):
         return None
 
 
 def _searched(story: Story, source: int, cells: Sequence[RunCell], search: Search) -> SearchedCell:
     trials = sorted((t for cell in cells for t in cell.trials), key=lambda t: t.record.index)
+    asked = [(trial, trial.record.searched) for trial in trials]
+    ramps = tuple(trial for trial, how in asked if how is not None and how.ramp is not None)
+    soaks = tuple(trial for trial, how in asked if how is not None and how.soak is not None)
+    aside = {*ramps, *soaks}
     label = _label(story, cells[0])
     return SearchedCell(
         source=source,
         subject=label or subject(story, cells[0]),
         label=label,
         cells=tuple(cells),
-        trials=tuple(t for t in trials if not _grows(t) and not _soaks(t)),
-        ramps=tuple(filter(_grows, trials)),
-        soaks=tuple(filter(_soaks, trials)),
+        trials=tuple(trial for trial in trials if trial not in aside),
+        ramps=ramps,
+        soaks=soaks,
         answers=answers(Records(t.packed for t in trials), search),
         forecast=_forecast(story.sources[source]),
     )
-
-
-def _grows(trial: StoredTrial) -> bool:
-    searched = trial.record.searched
-    return searched is not None and searched.ramp is not None
-
-
-def _soaks(trial: StoredTrial) -> bool:
-    searched = trial.record.searched
-    return searched is not None and searched.soak is not None
 
 
 def _label(story: Story, cell: RunCell) -> str:

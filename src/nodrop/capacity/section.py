@@ -104,9 +104,8 @@ def capacity_pictures(story: Story) -> Iterator[Picture]:
 
 def efficiencies(found: Sequence[SearchedCell]) -> Iterator[tuple[str, Efficiency]]:
     """Name and efficiency of each cell that shows one."""
-    for one in found:
-        if work := efficiency(trial.record for trial in one.trials):
-            yield one.subject, work
+    each = ((one.subject, efficiency(trial.record for trial in one.trials)) for one in found)
+    yield from ((name, work) for name, work in each if work)
 
 
 def _view(searched: SearchedCell, n: int) -> CapacityView:
@@ -238,8 +237,10 @@ def steps_table(*searched: SearchedCell) -> Table:
     def steps() -> Iterator[_Step]:
         for one in searched:
             apart = stand_apart(one)
-            for t in (*one.ramps, *one.trials):
-                yield _Step(one, t.record, t.anchor, t.mark, apart.get(t.name, ""))
+            yield from (
+                _Step(one, t.record, t.anchor, t.mark, apart.get(t.name, ""))
+                for t in (*one.ramps, *one.trials)
+            )
 
     missed = any(one.by_detections for one in searched)
     fields = [one for one in STEP_FIELDS if missed or one.column.name != "missed_pct"]

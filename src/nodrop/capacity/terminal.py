@@ -16,12 +16,13 @@ from nodrop.capacity.card import (
     aside_words,
     card_lines,
     loads_lines,
-    lost_words,
     peak_words,
+    too_much_words,
+    units_words,
 )
 from nodrop.capacity.findings import rate_words
 from nodrop.capacity.searched_cells import SearchedCell, searches
-from nodrop.capacity.words import doubts, soak_words
+from nodrop.capacity.words import DOUBTS, soak_words
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import goal_words
 from nodrop.report.story import Story
@@ -131,32 +132,29 @@ def answer_lines(
     story: Story, searched: SearchedCell, card: Card, page: Path
 ) -> Iterator[AnswerLine]:
     """Lines in the order of the page's card."""
-    yield AnswerLine(key="", words=" ", rank=9)
-    yield AnswerLine(key="answer", words=card.headline, style="bold")
-    yield AnswerLine(key="", words=_beside(searched, card), rows=3)
-    if card.tolerated:
-        yield AnswerLine(key="", words=card.tolerated, rank=2)
-    if card.needed:
-        yield AnswerLine(key="need", words=card.needed, style="bold")
-    if card.predicted:
-        yield AnswerLine(key="predicted", words=card.predicted)
-    if card.too_much is not None:
-        words = ", ".join(filter(None, (rate_words(card.too_much), lost_words(card))))
-        yield AnswerLine(key="too much", words=words)
-    yield AnswerLine(key="breaks", words=(card.breaks.verdict, *card.breaks.why))
-    for action in card.actions[:1]:
-        yield AnswerLine(key="do", words=f"{action.text} {aside_words(action)}")
-        if action.command:
-            yield AnswerLine(key="", words=one_line(action.command), rows=4, rank=1, command=True)
-    sure = card.sure.confidence
+    action, sure = next(iter(card.actions), None), card.sure.confidence
+    do = "" if action is None else f"{action.text} {aside_words(action)}"
+    command = "" if action is None else one_line(action.command)
     said = [f"{sure.level}: {sure.why}."] if sure else []
-    yield AnswerLine(key="sure", words=(*said, *card.sure.words), rows=3)
-    for soak in searched.soaks:
-        yield AnswerLine(key="soak", words=soak_words(soak.record), rows=1)
-    if beside := _left_to_the_report(story, searched, card):
-        yield AnswerLine(key="but", words=beside, rows=1)
-    yield AnswerLine(key="report", words=str(page), rows=9)
-    yield AnswerLine(key="carried", words=_again(card), rows=1, style="bold")
+    soaks = (soak_words(soak.record) for soak in searched.soaks)
+    lines = (
+        AnswerLine(key="", words=" ", rank=9),
+        AnswerLine(key="answer", words=card.headline, style="bold"),
+        AnswerLine(key="", words=_beside(searched, card), rows=3),
+        AnswerLine(key="", words=card.tolerated, rank=2),
+        AnswerLine(key="need", words=card.needed, style="bold"),
+        AnswerLine(key="predicted", words=card.predicted),
+        AnswerLine(key="too much", words=too_much_words(card) or ""),
+        AnswerLine(key="breaks", words=(card.breaks.verdict, *card.breaks.why)),
+        AnswerLine(key="do", words=do),
+        AnswerLine(key="", words=command, rows=4, rank=1, command=True),
+        AnswerLine(key="sure", words=(*said, *card.sure.words), rows=3),
+        *(AnswerLine(key="soak", words=words, rows=1) for words in soaks),
+        AnswerLine(key="but", words=_left_to_the_report(story, searched, card), rows=1),
+        AnswerLine(key="report", words=str(page), rows=9),
+        AnswerLine(key="carried", words=_again(card), rows=1, style="bold"),
+    )
+    yield from (line for line in lines if line.words)
 
 
 def _beside(searched: SearchedCell, card: Card) -> str:
@@ -164,12 +162,9 @@ def _beside(searched: SearchedCell, card: Card) -> str:
     trials, carried = count_of(card.sure.trials, "trial"), card.carried
     if carried is None:
         return sentence_case(f"{render(searched.answers[0].findings[0], 'short')}.")
-    bits = f"{carried.shown_mbit} Mbit/s" if carried.shown_mbit else ""
-    scale = f"{carried.shown_value}X of {card.window or 'the trace'}"
-    scale = scale if card.by == "multiplier" and carried.shown_pps else ""
     goal = goal_words(card.goal, card.goals_of, card.by) if card.goal else ""
-    peak = peak_words(card)
-    return ", ".join(filter(None, (goal, bits, scale, peak, f"{searched.subject}, {trials}")))
+    said = (goal, units_words(carried, card), peak_words(card), searched.subject, trials)
+    return ", ".join(filter(None, said))
 
 
 def _again(card: Card) -> str:
@@ -187,9 +182,9 @@ def _again(card: Card) -> str:
 def _left_to_the_report(story: Story, searched: SearchedCell, card: Card) -> str:
     """How many caveats and actions stand in the report alone."""
     window = searched.window
-    few_begin = [window.begun_warning] if window is not None and window.begun_warning else []
-    of_sensor = (*decoder_words(story), *sensor_words(story))
-    caveats = len([*doubts(searched.answers[0]), *few_begin, *of_sensor])
+    few_begin = window is not None and bool(window.begun_warning)
+    doubts = sum(one.code in DOUBTS for one in searched.answers[0].findings)
+    caveats = doubts + few_begin + len([*decoder_words(story), *sensor_words(story)])
     more = max(0, len(card.actions) - 1)
     form = "sentence" if caveats and more else "caveats" if caveats else "more"
     values = {"caveats": caveats, "more": more}

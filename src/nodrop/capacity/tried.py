@@ -95,12 +95,11 @@ class Tried:
         if self.outcome == "void":
             return None
         if self.outcome == "failed":
-            return None if self.never_ready else False
+            return None if never_ready(self.record) else False
         if self.loss_ratio is None:
             return None
         if self.loss_ratio > goal:
-            excused = self._lost_enough_to_steal(goal) or self._lost_enough_to_bursts(goal)
-            return None if self.doubtful or excused else False
+            return None if self.doubtful or self._excused(goal) else False
         return self.kept
 
     @property
@@ -130,47 +129,24 @@ class Tried:
             return False
         return 0 < (body.lost_packets or 0) <= 2 * (self.record.steal_ratio or 0.0) * sent
 
-    @property
-    def _by_others(self) -> bool:
-        """Most of what it lost was lost while other programs or the hypervisor had its CPU: that is
-        no change of the SUT."""
-        causes = self.record.packets.loss_causes
-        return self.others_took_more or any(
-            c.rule in (Rule.OTHERS, Rule.STOLEN) for c in causes[:1]
+    def _excused(self, goal: float) -> bool:
+        """The loss is within the goal without what the hypervisor, or late bursts of the sender,
+        explain. For a goal of detections nothing else may be lost: what a lost packet costs of them
+        is not known."""
+        body, sent = self.record.packets, self.record.offered.sent or 0
+        within = 0.0 if by_detections(self.record) else goal * sent
+        beyond = (
+            self.record.lost_beyond_steal_packets if self.may_be_stolen else None,
+            body.lost_beyond_bursts_packets if body.lost_packets != 0 else None,
         )
-
-    def _lost_enough_to_steal(self, goal: float) -> bool:
-        """The loss is within the goal without what the hypervisor explains."""
-        beyond, sent = self.record.lost_beyond_steal_packets, self.record.offered.sent
-        if beyond is None or not sent or not self.may_be_stolen:
-            return False
-        return beyond <= self._packets_within(goal) * sent
-
-    def _lost_enough_to_bursts(self, goal: float) -> bool:
-        """The loss is within the goal without what late bursts of the sender explain."""
-        beyond, sent = self.record.packets.lost_beyond_bursts_packets, self.record.offered.sent
-        if beyond is None or not sent or self.record.packets.lost_packets == 0:
-            return False
-        return beyond <= self._packets_within(goal) * sent
-
-    def _packets_within(self, goal: float) -> float:
-        """Part of the packets that may be lost for certain: what a lost packet costs of the
-        detections is not known."""
-        return 0.0 if by_detections(self.record) else goal
-
-    @property
-    def _by_bursts_ratio(self) -> float:
-        """The part of what was lost that late bursts of the sender can explain."""
-        lost, beyond = (
-            self.record.packets.lost_packets,
-            self.record.packets.lost_beyond_bursts_packets,
-        )
-        return 0.0 if not lost or beyond is None else 1 - beyond / lost
+        return sent > 0 and any(n is not None and n <= within for n in beyond)
 
     def share(self, goal: float) -> float | None:
         """Share of its load that the trial carried within the goal, 0 to 1; None = not shown."""
-        good = self.good(goal)
-        if good is None or self.outcome != "measured" or (not good and self._by_others):
+        good, causes = self.good(goal), self.record.packets.loss_causes[:1]
+        # Lost while other programs or the hypervisor had its CPU: that is no change of the SUT.
+        taken = self.others_took_more or any(c.rule in (Rule.OTHERS, Rule.STOLEN) for c in causes)
+        if good is None or self.outcome != "measured" or (not good and taken):
             return None
         at = self.value if good else self.reaches(goal)
         return None if at is None else min(1.0, at / self.value)
@@ -199,10 +175,6 @@ class Tried:
         return self.value * queue.fits_times if excess >= TWIN_FROM and near else None
 
     @property
-    def never_ready(self) -> bool:
-        return never_ready(self.record)
-
-    @property
     def far_late(self) -> bool:
         """Void, as the sender was late by far more than noise makes it."""
         late_us = self.record.offered.schedule_error_us
@@ -217,9 +189,10 @@ class Tried:
         """Load that a trial that was not good would have carried within the goal, if the SUT serves
         as much of a little more as of a little less. None if it failed, or if how much was the
         SUT's loss is not known."""
-        if self.outcome != "measured" or self.served_ratio is None:
-            return None
-        if self._by_bursts_ratio > NAMED_RATIO:
+        lost = self.record.packets.lost_packets
+        beyond = self.record.packets.lost_beyond_bursts_packets
+        by_bursts = 0.0 if not lost or beyond is None else 1 - beyond / lost
+        if self.outcome != "measured" or self.served_ratio is None or by_bursts > NAMED_RATIO:
             return None
         return self.value * self.served_ratio / (1 - goal)
 
@@ -274,11 +247,9 @@ def of_round(
 
 def of_cell_tried(records: Iterable[TrialRecord]) -> tuple[Tried, ...]:
     """Trials of one cell, of all its rounds in the order in which they were measured."""
-    numbers: dict[int, list[TrialRecord]] = {}
-    for record in records:
-        if record.searched is not None:
-            numbers.setdefault(record.searched.round, []).append(record)
-    found = [one for number, own in numbers.items() for one in of_round(own, own[0].cell, number)]
+    own = [(record, record.searched.round) for record in records if record.searched is not None]
+    every = [record for record, _ in own]
+    found = [t for n in {n for _, n in own} for t in of_round(every, every[0].cell, n)]
     return tuple(sorted(found, key=lambda t: t.record.index))
 
 
@@ -403,15 +374,14 @@ class Load:
             if t.seconds >= search.final_trial_s and t.outcome != "void"
         )
 
-    def mute(self, goal: float, *, at_least_s: float = 0.0) -> bool:
-        """Enough trials of at least that length were made, and none showed anything."""
-        long = [t for t in self.trials if t.seconds >= at_least_s]
-        if any(t.good(goal) is not None for t in long):
+    def mute(self, goal: float) -> bool:
+        """Enough trials were made, and none showed anything."""
+        if any(t.good(goal) is not None for t in self.trials):
             return False
-        undisturbed = [t for t in long if not t.disturbed]
-        if len(undisturbed) >= MOST_MUTE or len(long) >= MOST_DISTURBED:
+        undisturbed = [t for t in self.trials if not t.disturbed]
+        if len(undisturbed) >= MOST_MUTE or len(self.trials) >= MOST_DISTURBED:
             return True
-        late = sum(t.far_late for t in long)
+        late = sum(t.far_late for t in self.trials)
         return late >= MOST_MUTE or any(t.far_late for t in undisturbed)
 
     def beyond_sender(self) -> bool:

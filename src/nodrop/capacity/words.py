@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from nodrop.answer.finding import WORDS, Finding, render, sentence_case, worded
+from nodrop.answer.finding import WORDS, Finding, render, worded
 from nodrop.capacity.findings import writing
 from nodrop.capacity.limit import TAKEN_BY
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.tried import Tried, tried
 from nodrop.config.units import count_of
+from nodrop.findings.load_words import goal_words
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import Sentence
 from nodrop.report.tables import LOWER_END, UPPER_END, Field, Table, number, own, table_of, words
@@ -40,6 +41,16 @@ DOUBTS = (
     "capacity-changed",
     "capacity-set-aside",
 )
+"""Statements that speak against the answer."""
+
+
+BOUNDS = {
+    (True, True): "apart",
+    (True, False): "no_upper",
+    (False, True): "no_lower",
+    (False, False): "neither",
+}
+"""Which bounds there are, the lower and the upper → their words."""
 
 
 def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
@@ -55,35 +66,21 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
                 if words and words not in said:
                     said.add(words)
                     knob = escape.plain(answer.knob)
-                    text = f"{searched.subject}: {lowered(words)}"
+                    text = f"{searched.subject}: {words[:1].lower()}{words[1:]}"
                     yield _sentence(searched, "capacity-broke", text, statement, knob=knob)
             elif rule != "search-cost":
                 text = f"{searched.subject}, {goal_name(answer)}: {statement.text}."
                 yield _sentence(searched, rule, text, statement)
     if (window := searched.window) is not None:
+        whose = ", at 1X " if searched.answers[0].by == "multiplier" else ": "
         yield Sentence(
             rule="capacity-window",
-            text=window_words(searched),
+            text=f"{searched.subject}: {window.sentence.replace(': ', whose, 1)}.",
             subject=searched.subject,
             evidence=window.model_dump(),
             trials=searched.trials,
         )
-    yield from soak_sentence(searched)
-
-
-def window_words(searched: SearchedCell) -> str:
-    """Sentence on what 1X is; empty if that is not known."""
-    window = searched.window
-    if window is None:
-        return ""
-    words = f"{window.sentence}."
-    if searched.answers[0].by == "multiplier":
-        words = words.replace(": ", ", at 1X ", 1)
-    return f"{searched.subject}: {words}"
-
-
-def soak_sentence(searched: SearchedCell) -> Iterator[Sentence]:
-    """Sentence on the soak, which has no part in the answers."""
+    # Soaks have no part in the answers.
     for trial in searched.soaks:
         yield Sentence(
             rule="capacity-soak",
@@ -110,13 +107,14 @@ def soak_words(record: TrialRecord) -> str:
         "when": "" if since is None else f" from {_moment(since)} on",
         "where": f", in {escape.plain(place)}" if place else "",
     }
-    code = "held" if books.sustained is not False else "behind"
-    if record.outcome != "measured":
-        code = "other"
-    elif books.lost_packets:
-        code = "lost"
-    elif ratio is None:
-        code = "not_known"
+    ends = (
+        ("other", record.outcome != "measured"),
+        ("lost", bool(books.lost_packets)),
+        ("not_known", ratio is None),
+        ("behind", books.sustained is False),
+        ("held", True),
+    )
+    code = next(name for name, holds in ends if holds)
     return render(Finding(code=f"soak.{code}", values=values))
 
 
@@ -139,18 +137,14 @@ def _long(seconds: float) -> str:
 
 def _moment(seconds: float) -> str:
     """Minutes and seconds are counted from 1."""
-    if seconds >= 60:
-        return f"minute {int(seconds // 60) + 1}"
-    return f"second {int(seconds) + 1}"
+    unit, n = ("minute", seconds // 60) if seconds >= 60 else ("second", seconds)
+    return f"{unit} {int(n) + 1}"
 
 
-def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
+def cost_sentence(searched: SearchedCell) -> Sentence:
     """A sentence on what the search took, which is the same for all its goals."""
-    for answer in searched.answers[:1]:
-        for statement in answer.findings:
-            if RULES.get(statement.code) == "search-cost":
-                text = f"a search of {searched.subject}: {statement.text}"
-                yield _sentence(searched, "search-cost", text, statement)
+    cost = searched.answers[0].findings[-1]
+    return _sentence(searched, "search-cost", f"a search of {searched.subject}: {cost.text}", cost)
 
 
 def headline(subject: str, answer: Answer) -> str:
@@ -167,18 +161,6 @@ def broke(answer: Answer) -> str:
     at = writing(answer).at(answer.upper.value)
     began = "At" if answer.broke.startswith("absorbed") else "What broke at"
     return f"{began} {at}: {escape.plain(answer.broke, longest=600)}."
-
-
-def lowered(words: str) -> str:
-    """The words as they go on after a subject."""
-    return f"{words[:1].lower()}{words[1:]}"
-
-
-def doubts(answer: Answer) -> Iterator[str]:
-    """Sentences that speak against the answer."""
-    for statement in answer.findings:
-        if statement.code in DOUBTS:
-            yield f"{sentence_case(statement.text)}."
 
 
 def _sentence(
@@ -235,18 +217,12 @@ def _starts(searched: SearchedCell, budget_s: float) -> str:
 
 def bounds_words(answer: Answer) -> str:
     """How far its bounds are apart; the bound that is missing, if one is."""
-    code = "no_upper" if answer.upper is None else "no_lower"
-    if answer.reached_width is not None:
-        code = "apart"
-    elif answer.lower is None and answer.upper is None:
-        code = "neither"
+    code = BOUNDS[answer.lower is not None, answer.upper is not None]
     return worded(f"bounds.{code}", width=answer.reached_width)
 
 
 def goal_name(answer: Answer) -> str:
-    of = "transactions" if answer.by == "rate" else answer.goals_of
-    code = f"{of}_{'some' if answer.goal else 'none'}"
-    return worded(f"goal.{code}", goal=answer.goal)
+    return goal_words(answer.goal, answer.goals_of, answer.by, "sentence")
 
 
 def causes_words(by: str, record: TrialRecord) -> str:

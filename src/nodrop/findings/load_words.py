@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from itertools import combinations
 
+from nodrop.answer.finding import Finding, render
 from nodrop.capacity.search_answer import Bound
 from nodrop.config.search import Of
-from nodrop.ledger.verdict import percent
 
 ERROR = 0.05
 """Probability of an error for all pairs of loads that are looked at together."""
@@ -76,9 +76,10 @@ def contradiction(ladder: Sequence[LoadResult], *, looks: int) -> Contradiction 
 
 def _found(ladder: Sequence[LoadResult], error: float) -> Iterator[Contradiction]:
     for lower, higher in combinations((r for r in ladder if r.trials), 2):
-        if None not in (lower.pps, higher.pps) and not _more(lower.pps or 0.0, higher.pps or 0.0):
-            continue
-        if not _of_one_scale(lower.rates, higher.rates):
+        pps, more_pps = lower.pps, higher.pps
+        # 16X that came to no more packets/s than 8X is no higher load.
+        no_more = pps is not None and more_pps is not None and more_pps <= pps * (1 + APART_RATIO)
+        if no_more or not _of_one_scale(lower.rates, higher.rates):
             continue
         if lower.bad * higher.trials > higher.bad * lower.trials:
             chance = _at_least(lower.bad, lower.trials, higher.bad, higher.trials)
@@ -92,11 +93,6 @@ def _found(ladder: Sequence[LoadResult], error: float) -> Iterator[Contradiction
                 yield Contradiction(
                     lower=lower, higher=higher, probability=chance, sure=True, by_amount=True
                 )
-
-
-def _more(lower_pps: float, higher_pps: float) -> bool:
-    """16X that came to no more packets/s than 8X is no higher load."""
-    return higher_pps > lower_pps * (1 + APART_RATIO)
 
 
 def _of_one_scale(lower: Mapping[str, float], higher: Mapping[str, float]) -> bool:
@@ -126,26 +122,19 @@ SLACK = Decimal("0.05")
 load: a sender that sent 3,999.96 packets/s sent 4,000, one that sent 14,950 did not send 15,000."""
 
 
-def goal_words(goal: float, of: Of, by: str) -> str:
+def goal_words(goal: float, of: Of, by: str, form: str = "within") -> str:
     """`by`: the axis of the search; a rate is of transactions, which fail."""
-    if of == "detections":
-        few = f"with at most {percent(goal)} of detections missed"
-        return few if goal else "without a missed detection"
-    if by == "rate":
-        return f"with at most {percent(goal)} failed" if goal else "without a failure"
-    return "without loss" if goal == 0 else f"with at most {percent(goal)} lost"
-
-
-def step_of(value: float, known: float) -> Decimal:
-    """The largest power of ten that is no more than `known` times the value."""
-    return Decimal(1).scaleb(Decimal(repr(abs(value) * max(known, LEAST_KNOWN))).adjusted())
+    code = f"goal.{'transactions' if by == 'rate' else of}_{'some' if goal else 'none'}"
+    return render(Finding(code=code, values={"goal": goal}), form)
 
 
 def written(value: float, known: float = 0.0, *, up: bool | None = None) -> str:
     """`29,600`: to a decimal step of `known` times the value or less; `up`, down or nearest."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
-    step = step_of(value, known)
+    # The largest power of ten that is no more than `known` times the value.
+    least = Decimal(repr(abs(value) * max(known, LEAST_KNOWN)))
+    step = Decimal(1).scaleb(least.adjusted())
     steps = Decimal(repr(value)) / step
     if up is None:
         rounded = steps.to_integral_value(ROUND_HALF_EVEN)
@@ -171,6 +160,16 @@ def apart(low: float, high: float, known: float = 0.0) -> tuple[str, str]:
         return written(low), written(high)
     known = known_apart(low, high, known)
     return written(low, known, up=False), written(high, known, up=True)
+
+
+def ends_words(low: float | None, high: float | None, known: float) -> tuple[str, str]:
+    """Two bounds, the lower one rounded down and the higher one up; empty if one is not known."""
+    if low is not None and high is not None and low < high:
+        return apart(low, high, known)
+    return (
+        "" if low is None else written(low, known, up=False),
+        "" if high is None else written(high, known, up=True),
+    )
 
 
 def known_apart(low: float, high: float, known: float) -> float:
@@ -212,11 +211,10 @@ class Writing:
     rounds_up: Mapping[float, bool] = field(default_factory=dict)
     """Bound → whether it is rounded up, in whatever sentence it stands."""
 
-    def carried(self, lower: Bound) -> str:
-        return self._bound(lower, up=False, bits=True)
-
-    def too_much(self, upper: Bound) -> str:
-        return self._bound(upper, up=True, bits=False)
+    def bound(self, bound: Bound, *, up: bool) -> str:
+        """A load that was carried or, with `up`, one that was not."""
+        number = written(bound.value, self.known, up=up)
+        return self._joined(self._sent(bound, up=up), number)
 
     def both(self, lower: Bound, upper: Bound) -> tuple[str, str]:
         """The load that was carried and the one that was not."""
@@ -232,17 +230,14 @@ class Writing:
         low, high = apart(lower.value, upper.value, self.known)
         return (
             self._joined(self._sent(lower, up=False, pps=pps[0]), low),
-            self._joined(self._sent(upper, up=True, pps=pps[1], bits=False), high),
+            self._joined(self._sent(upper, up=True, pps=pps[1]), high),
         )
 
     def at(self, value: float, known: float | None = None, *, up: bool | None = None) -> str:
         """A load that was tried, as the table of trials has it; any other is rounded as a bound."""
-        if value in self.sent_pps:
-            return self._at(value, 0.0, None)
-        known = self.known if known is None else known
-        return self._at(value, known, self.rounds_up.get(value, up))
-
-    def _at(self, value: float, known: float, up: bool | None) -> str:
+        tried = value in self.sent_pps
+        known = 0.0 if tried else self.known if known is None else known
+        up = None if tried else self.rounds_up.get(value, up)
         own = value_words(self.by, value, known, up=up)
         if self.by == "pps" or self.pps_per is None:
             return own
@@ -257,11 +252,9 @@ class Writing:
     def distinct(self, one: float, other: float) -> tuple[str, str]:
         """Two loads, with as many digits as tell them apart."""
         known = self.known
-        while (found := (self.at(one, known), self.at(other, known)))[0] == found[1]:
-            if known < LEAST_KNOWN:
-                break
+        while known >= LEAST_KNOWN and self.at(one, known) == self.at(other, known):
             known /= 10
-        return found
+        return self.at(one, known), self.at(other, known)
 
     def span(self, low: float, high: float, *, up: bool | None = None) -> str:
         """`4,100 to 4,300 packets/s (4.1X to 4.3X)`; `up`: how both ends are rounded, if not
@@ -277,29 +270,21 @@ class Writing:
         return f"{pps} packets/s ({scaled(self.by, own)})"
 
     def _span(self, low: float, high: float, unit: str, *, up: bool | None) -> str:
-        ends = apart(low, high, self.known)
-        if up is not None or low == high:
-            ends = written(low, self.known, up=up), written(high, self.known, up=up)
+        alike = written(low, self.known, up=up), written(high, self.known, up=up)
+        ends = alike if up is not None or low == high else apart(low, high, self.known)
         return ends[0] if ends[0] == ends[1] else f"{ends[0]}{unit} to {ends[1]}"
 
-    def _bound(self, bound: Bound, *, up: bool, bits: bool) -> str:
-        number = written(bound.value, self.known, up=up)
-        return self._joined(self._sent(bound, up=up, bits=bits), number)
-
-    def _sent(
-        self, bound: Bound, *, up: bool, pps: str | None = None, bits: bool = True
-    ) -> Sequence[str]:
-        return tuple(self._rates(bound, up=up, pps=pps, bits=bits))
-
-    def _rates(self, bound: Bound, *, up: bool, pps: str | None, bits: bool) -> Iterator[str]:
+    def _sent(self, bound: Bound, *, up: bool, pps: str = "") -> str:
+        """Rates that were really sent, those of a carried load in bits as well; empty if they are
+        not known."""
         if bound.pps is None:
-            return
-        yield f"{pps or written(bound.pps, self.known, up=up)} packets/s"
-        if bits and bound.bps is not None:
-            yield f"{written(bound.bps / 1e6, max(self.known, 1e-3))} Mbit/s"
+            return ""
+        known = max(self.known, 1e-3)
+        bits = "" if up or bound.bps is None else f", {written(bound.bps / 1e6, known)} Mbit/s"
+        return f"{pps or written(bound.pps, self.known, up=up)} packets/s{bits}"
 
-    def _joined(self, sent: Sequence[str], number: str) -> str:
+    def _joined(self, sent: str, number: str) -> str:
         if not sent:
             return scaled(self.by, number)
         own = "" if self.by == "pps" else f" ({scaled(self.by, number)})"
-        return f"{', '.join(sent)}{own}"
+        return f"{sent}{own}"

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from nodrop.capacity.search_answer import Answer, Bound
-from nodrop.stats.comparison import Advice, ComparisonRule, more_runs
-from nodrop.stats.comparison import Relation as Verdict
+from nodrop.stats.comparison import Advice, ComparisonRule, Relation, more_runs
 from nodrop.stats.interval import Family, median_rank
 
 SAME_RATIO = 0.1
@@ -42,8 +41,8 @@ class Lack(StrEnum):
 class RatioSpan:
     """A ratio lies between these; None = open on that side."""
 
-    low: float | None
-    high: float | None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def above(self) -> bool:
@@ -62,7 +61,7 @@ class RatioSpan:
 class Weighed:
     """How many times as much as the base another cell carries."""
 
-    verdict: Verdict
+    verdict: Relation
     between: RatioSpan
     """Bounds by the median rounds, with the confidence of the family; open on both sides if there
     is no such interval."""
@@ -80,15 +79,11 @@ def weigh(
     """`by_rate`: in packets/s, for 4X of one trace is another load than 4X of another."""
     if by_rate:
         base, other = _in_packets(base), _in_packets(other)
-    within = RatioSpan(low=_low(base, other), high=_high(base, other))
-    ends = [None if hosts else median_bounds(one, family) for one in (base, other)]
-    between = RatioSpan(low=None, high=None)
-    if ends[0] is not None and ends[1] is not None:
-        between = RatioSpan(
-            low=_ratio(ends[1].low, ends[0].high), high=_ratio(ends[1].high, ends[0].low)
-        )
+    within = _within(base, other)
+    first, second = (RatioSpan() if hosts else _median_bounds(one, family) for one in (base, other))
+    between = RatioSpan(low=_ratio(second.low, first.high), high=_ratio(second.high, first.low))
     verdict = _verdict(between)
-    lack = _lack(base, other, family, hosts) if verdict is Verdict.CANNOT_TELL else None
+    lack = _lack(base, other, family, hosts) if verdict is Relation.CANNOT_TELL else None
     return Weighed(
         verdict=verdict,
         between=between,
@@ -109,24 +104,24 @@ def _in_packets(answer: Answer) -> Answer:
     return replace(answer, lower=rate(answer.lower), upper=rate(answer.upper), rounds=rounds)
 
 
-def median_bounds(answer: Answer, family: Family) -> RatioSpan | None:
-    """Bounds on what the median start of the SUT carries; None with too few rounds. Every round
+def _median_bounds(answer: Answer, family: Family) -> RatioSpan:
+    """Bounds on what the median start of the SUT carries; open with too few rounds. Every round
     that was begun counts: one that was cut has bounds far apart, or open."""
     n = len(answer.rounds)
     rank, _ = median_rank(n, family.error(n))
     if not rank:
-        return None
+        return RatioSpan()
     lows = sorted(r.lower.value if r.lower else 0.0 for r in answer.rounds)
     highs = sorted(r.upper.value if r.upper else math.inf for r in answer.rounds)
     low, high = lows[rank - 1], highs[n - rank]
     return RatioSpan(low=low or None, high=None if math.isinf(high) else high)
 
 
-def _verdict(between: RatioSpan) -> Verdict:
+def _verdict(between: RatioSpan) -> Relation:
     low, high = between.low, between.high
     if low is not None and high is not None and low >= 1 - SAME_RATIO and high <= 1 + SAME_RATIO:
-        return Verdict.SAME
-    return Verdict.DIFFERENT if between.above or between.below else Verdict.CANNOT_TELL
+        return Relation.SAME
+    return Relation.DIFFERENT if between.above or between.below else Relation.CANNOT_TELL
 
 
 def _lack(base: Answer, other: Answer, family: Family, hosts: bool) -> Lack:
@@ -135,7 +130,7 @@ def _lack(base: Answer, other: Answer, family: Family, hosts: bool) -> Lack:
         return Lack.NOTHING
     if hosts:
         return Lack.HOSTS
-    within = RatioSpan(low=_low(base, other), high=_high(base, other))
+    within = _within(base, other)
     if any(one.upper is None for one in both) and not (within.above or within.below):
         return Lack.NO_END
     if min(len(one.rounds) for one in both) < family.runs_needed():
@@ -162,16 +157,13 @@ def _middles(answer: Answer) -> Sequence[float]:
     ]
 
 
-def _low(base: Answer, other: Answer) -> float | None:
-    return _ratio(
-        other.lower.value if other.lower else None, base.upper.value if base.upper else None
+def _within(base: Answer, other: Answer) -> RatioSpan:
+    """By the bounds of the two answers."""
+    low, high, base_low, base_high = (
+        None if bound is None else bound.value
+        for bound in (other.lower, other.upper, base.lower, base.upper)
     )
-
-
-def _high(base: Answer, other: Answer) -> float | None:
-    return _ratio(
-        other.upper.value if other.upper else None, base.lower.value if base.lower else None
-    )
+    return RatioSpan(low=_ratio(low, base_high), high=_ratio(high, base_low))
 
 
 def _ratio(value: float | None, of: float | None) -> float | None:

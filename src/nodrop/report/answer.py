@@ -87,8 +87,7 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
         family = compared_at_once(story)
         evidence = {"parts": family.parts, "runs_needed": family.runs_needed()}
         yield Sentence("compared-at-once", family_words(family, story.cells), evidence)
-    for one in found:
-        yield from cost_sentence(one)
+    yield from map(cost_sentence, found)
 
 
 def _books(story: Story) -> Sentence:

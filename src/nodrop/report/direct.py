@@ -5,7 +5,7 @@ cannot be told, what would be needed. It is the first sentence of a run with sev
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -35,10 +35,9 @@ from nodrop.report.setups import Contrast, SetupLevel, compared_at_once, contras
 from nodrop.report.story import RunCell, Story, StorySource, by_key, once
 from nodrop.report.trials import StoredTrial, work_of
 from nodrop.report.trust import FOREIGN_CPU_RATIO
-from nodrop.results.capacity import Direct
-from nodrop.results.capacity import Level as Said
+from nodrop.results.capacity import Direct, Level
 from nodrop.results.trial import SIGNS
-from nodrop.stats.comparison import Relation as Verdicts
+from nodrop.stats.comparison import Relation
 from nodrop.stats.interval import Family
 from nodrop.untrusted.json_text import value_in
 
@@ -54,7 +53,7 @@ CARRIES = ("carries", "carry", "more", "less")
 BOOKS = "books"
 
 Verdict = Literal["more", "less", "same", "cannot tell"]
-Clause = tuple[Said, str]
+Clause = tuple[Level, str]
 """One level's part of the answer, and the command that would show more (empty without one)."""
 
 
@@ -183,6 +182,14 @@ def _books(story: Story, number: int) -> tuple[Direct, Sentence]:
     return direct, Sentence("direct", text, direct.model_dump(), open_ones or trials)
 
 
+def _verdict(answer: Relation | None, *, more: bool) -> Verdict:
+    said: Mapping[Relation | None, Verdict] = {
+        Relation.SAME: "same",
+        Relation.DIFFERENT: "more" if more else "less",
+    }
+    return said.get(answer, "cannot tell")
+
+
 # Searches
 
 
@@ -205,13 +212,9 @@ def _carries(
     own, hosts = searched.answers[0], len({t.pair for t in searched.trials if t.valid}) > 1
     by_rate = any(key.startswith("load.") for key in contrast.factor)
     found = weigh(base, own, Family(parts=max(len(cells), 1)), hosts=hosts, by_rate=by_rate)
-    verdict: Verdict = "cannot tell"
+    verdict = _verdict(found.verdict, more=found.between.above)
     amount, within = times(found.between), times(found.within)
-    if found.verdict is Verdicts.SAME:
-        verdict = "same"
-    elif found.verdict is Verdicts.DIFFERENT:
-        verdict = "more" if found.between.above else "less"
-    else:  # bounds that one search of each showed, with no verdict
+    if verdict == "cannot tell":  # bounds that one search of each showed
         amount = f"{_bounds(own)} against {_bounds(base)}"
         amount += f", so far {within}" if within and found.lack is not Lack.NO_END else ""
     needed, to_do = _needed(story, contrast, base, own, found)
@@ -219,7 +222,7 @@ def _carries(
         None if span.empty else (span.low, span.high) for span in (found.between, found.within)
     )
     more = found.advice.more_runs if found.advice else None
-    said = Said(
+    said = Level(
         name=level.name, verdict=verdict, why=str(found.lack or ""), ratio=ratio,
         seen_ratio=seen_ratio, difference=None, interval=None, more=more, words=amount,
         needed=needed,
@@ -243,8 +246,8 @@ def _bounds(answer: Answer) -> str:
     if lower is not None and upper is not None:
         return "{}, not {}".format(*writing.both(lower, upper))
     if lower is not None:
-        return f"at least {writing.carried(lower)}"
-    return "nothing known" if upper is None else f"less than {writing.too_much(upper)}"
+        return f"at least {writing.bound(lower, up=False)}"
+    return "nothing known" if upper is None else f"less than {writing.bound(upper, up=True)}"
 
 
 def _needed(
@@ -334,22 +337,18 @@ def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[SetupLevel, RunCell]]
 
 
 def _costs(source: StorySource, name: str, cell: RunCell, base: RunCell, item: Compared) -> Clause:
-    verdict: Verdict = "cannot tell"
+    verdict = _verdict(item.answer, more=item.more)
     why = needed = to_do = ""
     more: int | None = None
-    if item.answer is Verdicts.SAME:
-        verdict = "same"
-    elif item.answer is Verdicts.DIFFERENT:
-        verdict = "more" if item.more else "less"
-    elif item.found is None:
+    if item.found is None:
         why = "nothing"
-    else:
+    elif verdict == "cannot tell":
         why, more = "runs", item.advice.more_runs
         needed = f"{more_runs_words(item.advice)} of each would be needed"
         if more is not None:
             fewest = min(len(one.trials) for one in (cell, base))
             to_do = source.command_words(f"measure.repetitions={fewest + more}")
-    said = Said(
+    said = Level(
         name=name, verdict=verdict, why=why, ratio=None, seen_ratio=None, more=more,
         difference=item.found.shift if item.found else None,
         interval=(item.interval.low, item.interval.high) if item.interval else None,
@@ -362,9 +361,9 @@ def _amount(item: Compared, cell: RunCell, base: RunCell) -> str:
     figure = item.figure
     if item.found is None:
         return "not measured"
-    if item.found.answer is Verdicts.SAME:
+    if item.found.answer is Relation.SAME:
         return item.but_words
-    if item.found.answer is Verdicts.DIFFERENT:
+    if item.found.answer is Relation.DIFFERENT:
         return item.lossy_words if item.found.by_share else item.shift_words(figure.difference_unit)
     if figure in (LOSS_FIGURE, FAILURES_FIGURE) and not cell.lossy and not base.lossy:
         trials = count_of(len(cell.valid), "trial")
@@ -391,7 +390,7 @@ def _worded(
 ) -> str:
     """`A and B lose more than C at 8X: A by …, B by …; …`, without a stop at its end."""
 
-    def amounts(found: Sequence[Said]) -> str:
+    def amounts(found: Sequence[Level]) -> str:
         if len(found) == 1:
             return found[0].words
         return ", ".join(f"{one.name} {one.words}" for one in found)

@@ -96,12 +96,20 @@ def between(low: float, high: float, shown: Callable[[float], str]) -> str:
     return f"[{shown(low)}, {shown(high)}]"
 
 
-def with_spread(found: Summary, shown: Callable[[float], str], unit: str = "", of: str = "") -> str:
-    """`3.10 % [2.81, 3.52]`: a median with its interval, else the range of the runs and `of`."""
+def with_spread(
+    found: Summary,
+    shown: Callable[[float], str],
+    unit: str = "",
+    of: str = "",
+    *,
+    one: str = "one run",
+    alike: str = "in each run",
+) -> str:
+    """`3.10 % [2.81, 3.52]`: a median with its interval, else the range of the runs and `of`; `one`
+    and `alike` stand for the range of one run, or of runs that are the same."""
     said = f"{shown(found.median)}{unit}"
     if interval := found.interval:
-        return f"{said} [{shown(interval.low)}, {shown(interval.high)}]"
-    if found.n == 1:
-        return f"{said} (one run)"
+        return f"{said} {between(interval.low, interval.high, shown)}"
     low, high = shown(found.low), shown(found.high)
-    return f"{said} (in each run)" if low == high else f"{said} ({low} to {high}{of})"
+    spread = alike if low == high else f"{low} to {high}{of}"
+    return f"{said} ({one if found.n == 1 else spread})"

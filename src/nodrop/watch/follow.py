@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import join, quote
 from typing import Any
 
+from nodrop.capacity.answering import search_of
 from nodrop.config.asked import resumed_command
 from nodrop.config.search import Search
 from nodrop.config.units import format_seconds, noun
@@ -69,10 +70,6 @@ class GrowingRun:
         except (OSError, ValueError) as failed:
             raise BadInput(f"{self.path / MANIFEST}: {failed}") from failed
         return self._manifest
-
-    def is_written(self) -> bool:
-        """Whether a process holds the lock."""
-        return is_written(self.path)
 
     def new_records(self, *, most_lines: int) -> Iterator[TrialRecord]:
         """Whole lines since the last call, `most_lines` at most. From the beginning if the file has
@@ -296,7 +293,7 @@ class RunFollower:
     def look(self) -> View:
         """BadInput if the directory is gone."""
         # Asked first: if a run ends while we read, the next look still reports its end.
-        goes_on = self.run.is_written()
+        goes_on = is_written(self.run.path)
         manifest = self.run.manifest()
         self._plan(manifest)
         records = tuple(self.run.new_records(most_lines=MOST_READ))
@@ -309,7 +306,10 @@ class RunFollower:
         under_way = self.run.under_way(planned, self._marks) if goes_on else None
         row, reading = self._newest(under_way)
         finished = "finished_utc" in manifest and len(self._marks) >= self._total
-        begun_s = self._begun_s(under_way)
+        began_ns = None if under_way is None else self.run.began_mono_ns(under_way)
+        begun_s = 0.0 if began_ns is None else max(0.0, (time.monotonic_ns() - began_ns) / 1e9)
+        begun = None if under_way is None else cell_of(under_way)
+        remaining = self._eta.remaining(self._cells, begun=begun, begun_s=begun_s)
         is_open = self._search is not None or self._most is not None
         at_most_s = self._at_most_s(under_way, begun_s)
         return View(
@@ -328,7 +328,7 @@ class RunFollower:
             trial=None if under_way is None else plain(under_way),
             phase=None if row is None else plain(row.get("phase")),
             reading=reading,
-            remaining=self._remaining(under_way, begun_s) if self._total and not is_open else None,
+            remaining=remaining if self._total and not is_open else None,
             at_most_s=at_most_s,
             done_ratio=1.0 if finished else self._done_ratio(at_most_s),
             unread_lines=self.run.unread_lines,
@@ -346,8 +346,9 @@ class RunFollower:
         self._ahead = {run: None for run in runs if run not in self._marks}
         self._cells = Counter(map(cell_of, self._ahead))
         self._search = self._gathered.search = search_of(manifest)
-        most = None if self._search else _most_trials(manifest)
-        self._most = most if most is not None and most > self._total else None
+        cells, each = manifest.get("cells"), manifest.get("repetitions")
+        most = len(cells) * each if isinstance(cells, list) and isinstance(each, int) else 0
+        self._most = most if most > self._total and not self._search else None
 
     def _end(self, record: TrialRecord) -> EndedTrial:
         run, mark = record.run, mark_of(record)
@@ -384,14 +385,6 @@ class RunFollower:
                     break  # of another version
         return (rows[-1], None) if rows else (None, None)
 
-    def _begun_s(self, under_way: str | None) -> float:
-        began_ns = None if under_way is None else self.run.began_mono_ns(under_way)
-        return 0.0 if began_ns is None else max(0.0, (time.monotonic_ns() - began_ns) / 1e9)
-
-    def _remaining(self, under_way: str | None, begun_s: float) -> Remaining:
-        begun = None if under_way is None else cell_of(under_way)
-        return self._eta.remaining(self._cells, begun=begun, begun_s=begun_s)
-
     def _at_most_s(self, under_way: str | None, begun_s: float) -> float | None:
         if self._search is not None:
             budget_s = self._search.budget_s
@@ -409,20 +402,6 @@ class RunFollower:
         if left_s is not None and self._search.budget_s:
             return 1.0 - left_s / self._search.budget_s
         return (self._round - 1) / self._search.rounds
-
-
-def search_of(manifest: Mapping[str, Any]) -> Search | None:
-    """None if the run is no search, or one of another version."""
-    said = manifest.get("search")
-    try:
-        return Search.of(said) if isinstance(said, dict) else None
-    except ValueError:
-        return None
-
-
-def _most_trials(manifest: Mapping[str, Any]) -> int | None:
-    cells, each = manifest.get("cells"), manifest.get("repetitions")
-    return len(cells) * each if isinstance(cells, list) and isinstance(each, int) else None
 
 
 def cell_of(run: str) -> str:

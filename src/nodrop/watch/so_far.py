@@ -18,7 +18,7 @@ from nodrop.capacity.tried import judged_ratio, ramp_of
 from nodrop.capacity.tried import tried as tried_of
 from nodrop.config.matrix import NAMED
 from nodrop.config.search import Search
-from nodrop.findings.load_words import UNSURE, apart, value_words, written
+from nodrop.findings.load_words import UNSURE, ends_words, value_words
 from nodrop.findings.observations import RATES, rates_of
 from nodrop.ledger.verdict import percent
 from nodrop.results.summary import cell_key
@@ -77,38 +77,24 @@ class _Seen:
     limited_by: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Load:
-    """Trials of one given load. A trial more costs the same however many there are."""
+    """Trials of one given load. One that was repeated counts once, as it was at last."""
 
     name: str
     rank: tuple[float, ...]
     runs: dict[str, _Seen] = field(default_factory=dict)
-    bad: dict[str, _Seen] = field(default_factory=dict)
-    """Runs that lost packets or failed."""
-    sustained: int = 0
-    pps_sum: float = 0.0
-    timed: int = 0
-    """Trials whose rate is known."""
 
-    def add(self, run: str, seen: _Seen) -> None:
-        """A trial that was repeated counts once, as it was at last."""
-        if (before := self.runs.pop(run, None)) is not None:
-            self.bad.pop(run, None)
-            self._count(before, -1)
-        self.runs[run] = seen
-        if seen.loss_ratio is None or seen.loss_ratio > 0:
-            self.bad[run] = seen
-        self._count(seen, 1)
-
-    def _count(self, seen: _Seen, by: int) -> None:
-        self.sustained += by * seen.sustained
-        self.pps_sum += by * (seen.pps or 0.0)
-        self.timed += by * (seen.pps is not None)
+    @property
+    def bad(self) -> list[_Seen]:
+        """Runs that lost packets or failed."""
+        return [one for one in self.runs.values() if one.loss_ratio is None or one.loss_ratio > 0]
 
     @property
     def pps(self) -> float | None:
-        return self.pps_sum / self.timed if self.timed else None
+        """Mean of the trials whose rate is known."""
+        known = [one.pps for one in self.runs.values() if one.pps is not None]
+        return sum(known) / len(known) if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +119,9 @@ class SoFarRow:
     def of(cls, record: TrialRecord) -> SoFarRow:
         mark, asked, books = mark_of(record), record.searched, record.transactions
         late = record.offered.schedule_error_us
-        name = cell_name(record.cell)
-        if asked is not None:
-            load = value_words(asked.by, asked.value)
-            name = " · ".join(
-                filter(None, (name, f"to {load}" if asked.ramp is not None else load))
-            )
+        load = "" if asked is None else value_words(asked.by, asked.value)
+        grows = "to " if asked is not None and asked.ramp is not None else ""
+        name = " · ".join(filter(None, (cell_name(record.cell), f"{grows}{load}")))
         said, why = mark, record.verdict.partition(": ")[2] or record.verdict
         ratio = record.loss_ratio if record.outcome == "measured" else None
         if ratio is not None and books is not None:
@@ -185,7 +168,9 @@ class CellsSoFar:
         elif (seen := _seen(record)) is not None:
             name = " · ".join(_rate(f, record.cell[f]) for f in RATES if f in record.cell)
             load = _Load(name=name, rank=rates_of(record.cell))
-            self._given.setdefault(key, {}).setdefault(name, load).add(record.run, seen)
+            runs = self._given.setdefault(key, {}).setdefault(name, load).runs
+            runs.pop(record.run, None)
+            runs[record.run] = seen
         if record.offered.pps:
             tried = self._tried.setdefault(key, deque(maxlen=MOST_TRIED))
             tried.append((record.offered.pps, self._mark(record)))
@@ -248,15 +233,17 @@ class CellsSoFar:
         bad = next((load for load in ladder if load.bad), None)
         below = ladder[: ladder.index(bad)] if bad else ladder
         top = below[-1] if below else None
-        carried, too_much = _both(top, bad)
+        low, high = (None if load is None else load.pps for load in (top, bad))
+        rates = ends_words(low, high, UNSURE)
+        carried, too_much = _named(top, rates[0]), _named(bad, rates[1])
         breaks = ""
         if bad is not None:
-            lossy = [one.loss_ratio for one in bad.bad.values() if one.loss_ratio]
+            lossy = [one.loss_ratio for one in bad.bad if one.loss_ratio]
             lost = lost_in(lossy, len(lossy), len(bad.runs), "packets")
             too_much = ", ".join(filter(None, (too_much, lost)))
-            worst = max(bad.bad.values(), key=lambda one: one.loss_ratio or 0.0)
+            worst = max(bad.bad, key=lambda one: one.loss_ratio or 0.0)
             breaks = breaks_words(worst.limited_by, _place(worst.place), "The SUT")[0]
-        shown = top is not None and top.sustained == len(top.runs)
+        shown = top is not None and all(one.sustained for one in top.runs.values())
         return SoFar(
             cell=self._cell(key),
             carried=carried if shown else "",
@@ -282,19 +269,6 @@ def _limit(answer: Answer, records: Sequence[TrialRecord]) -> str:
     if ramp is None or ramp.expects is None:
         return ""
     return worded("so_far.ramp", load=value_words(answer.by, ramp.expects, UNSURE))
-
-
-def _both(top: _Load | None, bad: _Load | None) -> tuple[str, str]:
-    """The loads, the lower one rounded down and the other up; empty if there is none."""
-    low, high = (None if load is None else load.pps for load in (top, bad))
-    if low is not None and high is not None and low < high:
-        rates = apart(low, high, UNSURE)
-    else:
-        rates = (
-            "" if low is None else written(low, UNSURE, up=False),
-            "" if high is None else written(high, UNSURE, up=True),
-        )
-    return _named(top, rates[0]), _named(bad, rates[1])
 
 
 def _named(load: _Load | None, rate: str) -> str:

@@ -23,7 +23,6 @@ from nodrop.capacity.answer_cards import cards
 from nodrop.capacity.card import card_lines, loads_lines, peak_words
 from nodrop.capacity.findings import findings
 from nodrop.capacity.json_answer import capacity_answer
-from nodrop.capacity.knee import Worker
 from nodrop.capacity.page import WORDS, capacity_page, who
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.searched_cells import searches
@@ -35,6 +34,7 @@ from nodrop.report.sections import environment
 from nodrop.report.story import read_story
 from nodrop.report.write import page, report_json, write_report
 from nodrop.results.capacity import Card
+from nodrop.results.trial import SutThread
 from nodrop.watch.serve import page as watch_page
 from tests.made.outcome_runs import Load, outcome_search, tried
 from tests.pages import page_of
@@ -589,7 +589,7 @@ def rendered() -> Iterator[tuple[str, str]]:
             if why := render(Finding(code=f"{table}.{code}", values={"sut": sut})):
                 yield "sentence", why
     for ran, waited in ((1.0, 1.0), (1.0, 0.0)):
-        worker = Worker(
+        worker = SutThread(
             name="W#01-ndrx0-longest", cpu_ratio=ran, wait_ratio=waited, dropped_packets=1
         )
         workers = [worker] * 256

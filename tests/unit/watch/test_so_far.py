@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console, Group
 
 from nodrop.capacity.answer_cards import cards
+from nodrop.capacity.answering import search_of
 from nodrop.capacity.card import card_lines
 from nodrop.capacity.searched_cells import searches
 from nodrop.report.story import read_story
@@ -18,7 +19,7 @@ from nodrop.results.records import QueueLevel
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.terminal.progress import print_trial, so_far_lines
-from nodrop.watch.follow import RunFollower, search_of
+from nodrop.watch.follow import RunFollower
 from nodrop.watch.so_far import CellsSoFar, SoFar, SoFarRow, cell_name
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 
