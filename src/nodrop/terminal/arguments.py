@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from nodrop.errors import REMEDIES, BadInput, Interrupted, NotReady, interrupts
-from nodrop.results.store import MARK, before_anything
+from nodrop.results.layout import MANIFEST, safe_name
+from nodrop.results.store import MARK, Store, before_anything, brought, copy_of
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import one_line, plain
 
@@ -31,9 +32,6 @@ def run_directory(text: str | Path) -> Path:
     """The run directory here; of an address in a store its copy, which has what is there."""
     if MARK not in str(text):
         return Path(text)
-    from nodrop.results.layout import safe_name
-    from nodrop.results.store import brought
-
     url = str(text).rstrip("/")
     above, _, name = url.rpartition("/")
     if above.endswith("/") or name != safe_name(name):
@@ -50,8 +48,6 @@ def out_folder(text: str | Path) -> Path:
     """The folder with the copies of all its run directories; the copy, if it is one itself."""
     if MARK not in str(text):
         return Path(text)
-    from nodrop.results.layout import MANIFEST
-    from nodrop.results.store import Store, copy_of
     from nodrop.testbed.hosts.rights import in_user_namespace
 
     with before_anything():
@@ -72,7 +68,6 @@ def out_folder(text: str | Path) -> Path:
 
 def _folder_here(url: str) -> Path:
     """Folder for copies from a store. Its content may be nowhere else yet, so it is no cache."""
-    from nodrop.results.layout import safe_name
     from nodrop.testbed.hosts.folders import state_folder
 
     readable = safe_name(url.partition(MARK)[2])[:60]

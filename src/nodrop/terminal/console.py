@@ -26,7 +26,6 @@ from nodrop.untrusted.json_text import making_sense, one_line, plain
 from nodrop.watch.so_far import cell_name
 
 if TYPE_CHECKING:
-    from nodrop.config.search import Repetitions
     from nodrop.measure.cells import OfferLength
     from nodrop.measure.plan import Plan
     from nodrop.plugins import Plugin
@@ -229,19 +228,8 @@ def cells_table(rows: Sequence[CellSummary]) -> Table:
     fleet = any(row.pairs for row in rows)
     detecting = any(row.detections for row in rows)
     answered = all(row.unit == "transactions" for row in rows)
-    table = new_table(
-        "cell",
-        "measured",
-        "with failures" if answered else "lossy",
-        "failed, median" if answered else "loss, median",
-        "95 % interval",
-        "all runs",
-        *(["detections missed"] if detecting else []),
-        "where and why",
-        *(["pair"] if fleet else []),
-    )
-    for row in rows:
-        table.add_row(
+    shown = (
+        (
             " ".join(filter(None, (cell_name(row.cell) or cell_words({}), row.accelerator))),
             f"{row.measured} of {row.measured + row.failed + row.void}",
             f"{row.lossy} of {row.measured}" if row.measured else "",
@@ -252,7 +240,20 @@ def cells_table(rows: Sequence[CellSummary]) -> Table:
             "; ".join(filter(None, _where_and_why(row))),
             *([", ".join(row.pairs)] if fleet else []),
         )
-    return table
+        for row in rows
+    )
+    return new_table(
+        "cell",
+        "measured",
+        "with failures" if answered else "lossy",
+        "failed, median" if answered else "loss, median",
+        "95 % interval",
+        "all runs",
+        *(["detections missed"] if detecting else []),
+        "where and why",
+        *(["pair"] if fleet else []),
+        rows=shown,
+    )
 
 
 def hosts_words(rows: Sequence[CellSummary]) -> str:
@@ -289,27 +290,22 @@ def _listed(counted: Mapping[str, int]) -> str:
 
 def plan_table(plan: Plan) -> Table:
     lengths = {cell_words(length.cell): _length_words(length) for length in plan.lengths}
-    table = new_table("order", "run", "repetition", "load", "cell")
     trials = plan.controller.beforehand()
-    for trial in trials[:MOST_ROWS]:
-        cell = cell_words(trial.cell)
-        length = lengths.get(cell, "")
-        table.add_row(str(trial.index), trial.run_name, str(trial.repetition), length, cell)
-    if len(trials) > MOST_ROWS:
-        table.add_row("…", f"{len(trials) - MOST_ROWS} more (--json lists them)", "", "", "")
-    return table
+    shown = ((trial, cell_words(trial.cell)) for trial in trials[:MOST_ROWS])
+    rows = ((t.index, t.run_name, t.repetition, lengths.get(cell, ""), cell) for t, cell in shown)
+    more = ("…", f"{len(trials) - MOST_ROWS} more (--json lists them)", "", "", "")
+    heads = ("order", "run", "repetition", "load", "cell")
+    return new_table(*heads, rows=(*rows, more) if len(trials) > MOST_ROWS else rows)
 
 
 def cells_to_come(plan: Plan) -> Table:
     """A row a cell: a terminal has no room for a row a trial."""
     runs = Counter(cell_words(trial.cell) for trial in plan.controller.beforehand())
-    table = new_table("cell", "runs", "load")
-    for length in plan.lengths[:MOST_ROWS]:
-        words = cell_words(length.cell)
-        table.add_row(cell_name(length.cell) or words, f"{runs[words]}", _length_words(length))
-    if len(plan.lengths) > MOST_ROWS:
-        table.add_row(f"{len(plan.lengths) - MOST_ROWS} more (--json lists them)", "", "")
-    return table
+    shown = ((length, cell_words(length.cell)) for length in plan.lengths[:MOST_ROWS])
+    rows = ((cell_name(one.cell) or words, runs[words], _length_words(one)) for one, words in shown)
+    more = (f"{len(plan.lengths) - MOST_ROWS} more (--json lists them)", "", "")
+    every = (*rows, more) if len(plan.lengths) > MOST_ROWS else rows
+    return new_table("cell", "runs", "load", rows=every)
 
 
 def _length_words(length: OfferLength) -> str:
@@ -321,19 +317,18 @@ def _length_words(length: OfferLength) -> str:
 
 
 def plugins_table(plugins: Sequence[Plugin]) -> Table:
-    table = new_table("table", "kind", "from", "entry point")
-    for plugin in plugins:
-        table.add_row(plugin.table, plugin.kind, plugin.origin, plugin.entry.value)
-    return table
+    rows = ((one.table, one.kind, one.origin, one.entry.value) for one in plugins)
+    return new_table("table", "kind", "from", "entry point", rows=rows)
 
 
 def images_table(images: Sequence[Image], defaults: Sequence[Image | None]) -> Table:
     """A `*` marks what is taken if none is named."""
-    table = new_table("", "image", "version", "release", "built", "sha256")
-    for image in images:
-        mark = "*" if image in defaults else ""
-        table.add_row(mark, image.name, image.version, image.release, image.built_utc, image.sha256)
-    return table
+    rows = (
+        ("*" if one in defaults else "", one.name, one.version, one.release, one.built_utc,
+         one.sha256)
+        for one in images
+    )  # fmt: skip
+    return new_table("", "image", "version", "release", "built", "sha256", rows=rows)
 
 
 def costs_table(found: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -341,18 +336,17 @@ def costs_table(found: Mapping[str, Mapping[str, Any]]) -> Table:
     names = {name: None for said in found.values() for name in said["ns"]}
     accelerators = {kind: said.get("place", {}).get("accelerator") for kind, said in found.items()}
     heads = [f"{kind} ({name})" if (name := accelerators[kind]) else kind for kind in found]
-    table = new_table("ns each: best (median)", *heads)
-    for name in names:
-        costs = (said["ns"][name] for said in found.values())
-        table.add_row(name, *(f"{cost['best']:,.1f} ({cost['median']:,.1f})" for cost in costs))
-    return table
+    costs = {name: [said["ns"][name] for said in found.values()] for name in names}
+    rows = (
+        (name, *(f"{cost['best']:,.1f} ({cost['median']:,.1f})" for cost in each))
+        for name, each in costs.items()
+    )
+    return new_table("ns each: best (median)", *heads, rows=rows)
 
 
 def timings_table(parts: Sequence[PartTime]) -> Table:
-    table = new_table("beside the traffic", "median, s", "total, s")
-    for part in parts:
-        table.add_row(part.name, f"{part.median_s:.3f}", f"{part.total_s:.3f}")
-    return table
+    rows = ((part.name, f"{part.median_s:.3f}", f"{part.total_s:.3f}") for part in parts)
+    return new_table("beside the traffic", "median, s", "total, s", rows=rows)
 
 
 ANSWER_MARKS = {"caught": "✓", "missed": "✗", "not possible here": "–"}
@@ -360,33 +354,29 @@ ANSWER_MARKS = {"caught": "✓", "missed": "✗", "not possible here": "–"}
 
 def certificate_table(found: Certificate) -> Table:
     """`calibrate`: what was put in, what nodrop said, and whether that is true."""
-    table = new_table("case", "put in", "said", "", "s")
-    for known in found.known_answers:
-        said = known.seen
-        if known.why:
-            said = f"{said}; {known.why}" if said else known.why
-        answer = f"{ANSWER_MARKS[known.answer]} {known.answer}"
-        table.add_row(known.name, known.put_in, said, answer, f"{known.took_s:.1f}")
-    return table
+    rows = (
+        (known.name, known.put_in, "; ".join(filter(None, (known.seen, known.why))),
+         f"{ANSWER_MARKS[known.answer]} {known.answer}", f"{known.took_s:.1f}")
+        for known in found.known_answers
+    )  # fmt: skip
+    return new_table("case", "put in", "said", "", "s", rows=rows)
 
 
 def certificate_words(found: Certificate) -> Iterator[str]:
     """The figures below the table."""
     missed, impossible = found.named("missed"), found.named("not possible here")
     tried = len(found.known_answers) - len(impossible)
-    yield f"{found.key.setup}: {tried - len(missed)} of {tried} known answers caught" + (
-        f", {len(impossible)} not possible here" if impossible else ""
-    )
+    never = f", {len(impossible)} not possible here" if impossible else ""
+    yield f"{found.key.setup}: {tried - len(missed)} of {tried} known answers caught{never}"
     for known in found.known_answers:
         if known.run_directory:
             yield f"the run of {known.name}: {known.run_directory}"
     if loss := found.smallest_loss:
         yield f"smallest loss named to the packet: {loss.packets:,} of {loss.of_packets:,}"
-    if pace := found.pace:
-        yield pace_words(pace)
+    if found.pace:
+        yield pace_words(found.pace)
     if found.spread and (loss_ratio := found.spread.loss_ratio):
-        low, high = map(percent, loss_ratio)
-        runs = found.spread.runs
+        runs, (low, high) = found.spread.runs, map(percent, loss_ratio)
         yield f"spread of one loss between {runs} runs of the same thing: {low} to {high}"
     if found.clocks:
         bound_us = max(clock.bound_ns for clock in found.clocks) / 1000
@@ -412,7 +402,8 @@ def plan_words(plan: Plan) -> str:
     if plan.rule is not None and most is not None:
         longest = took * most.trials / max(certain.trials, 1)
         count = f"{cells} x {plan.rule} repetitions = {certain.trials:,} to {most.trials:,} trials"
-        time, order = f"{time} to {format_seconds(longest)}", f"{until_words(plan.rule)}, {order}"
+        until = f"each cell until {' and '.join(plan.rule.until)}"
+        time, order = f"{time} to {format_seconds(longest)}", f"{until}, {order}"
     elif most is not None and outlook.budget_s is not None:
         foreseen = f"about {count_of(most.trials, 'trial')} are foreseen"
         hold = f"as many trials as {format_seconds(outlook.budget_s)} hold ({foreseen})"
@@ -438,10 +429,6 @@ def plan_words(plan: Plan) -> str:
             time = from_to(took, most.seconds)
     words = ", ".join(filter(None, (count, order, time)))
     return f"{words}{' and the load itself' if plan.load_s is None else ''}"
-
-
-def until_words(rule: Repetitions) -> str:
-    return f"each cell until {' and '.join(rule.until)}"
 
 
 def sent_words(plan: Plan) -> Iterator[str]:
@@ -487,10 +474,12 @@ def memory_words(plan: Plan) -> str:
     return f"the sender holds its trace in memory: at most about {mebibytes:,} MiB"
 
 
-def new_table(*columns: str) -> Table:
+def new_table(*columns: str, rows: Iterable[Iterable[object]] = ()) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(str, row))
     return table
 
 
@@ -537,10 +526,8 @@ def print_keyed(out: Console, lines: Iterable[tuple[str, str]]) -> None:
         room = out.width - KEY - 2 if out.is_terminal else 0
         if words.startswith(" "):
             wrapped = [f"  {line}" for line in command_lines(clean, room - 2 if room else 9999)]
-        elif room > 0:
-            wrapped = laid_out(clean, room)
         else:
-            wrapped = [clean]
+            wrapped = laid_out(clean, room) if room > 0 else [clean]
         for n, part in enumerate(wrapped):
             name = "" if n or key == before else key
             text = Text.assemble("  ", (f"{name:{KEY}}", "bold"), part)

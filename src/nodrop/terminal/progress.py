@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from nodrop.capacity.answering import search_of
 from nodrop.config.units import count_of, from_to
 from nodrop.ledger.verdict import percent
 from nodrop.measure.controllers.blocks import Controller, Outlook, TrialInput
@@ -25,9 +26,9 @@ from nodrop.measure.plan import Plan, Progress
 from nodrop.report.direct import direct_sentences
 from nodrop.report.escape import plain
 from nodrop.report.loads import always_void
+from nodrop.report.numbers import NOT_MEASURED, count
 from nodrop.report.repeats import stopped
-from nodrop.report.story import Story
-from nodrop.results.records import Detections
+from nodrop.report.story import Story, by_key
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import outcomes, record_words, summarize_cells
 from nodrop.results.trial import MARKS, Live, TrialRecord
@@ -42,10 +43,9 @@ from nodrop.terminal.console import (
     print_keyed,
     timings_table,
 )
-from nodrop.watch.follow import GrowingRun, search_of
+from nodrop.watch.follow import GrowingRun
 from nodrop.watch.so_far import CellsSoFar, SoFar, SoFarRow, cell_name
 
-UNKNOWN = "–"
 BUSY_RATIO = 0.95
 
 
@@ -68,12 +68,9 @@ def bar_line(ratio: float, words: Sequence[str], *, narrow: bool = False) -> Tab
 
 def answered_words(reading: Live) -> str:
     """`1,204 of 4,000 started · 1,190 completed · 14 in progress`."""
-    each = (
-        (f"{reading.sent_packets or 0:,} of {reading.intended_packets or 0:,}", "started"),
-        (UNKNOWN if reading.completed is None else f"{reading.completed:,}", "completed"),
-        (UNKNOWN if reading.in_progress is None else f"{reading.in_progress:,}", "in progress"),
-    )
-    return " · ".join(f"{number} {word}" for number, word in each)
+    begun = f"{count(reading.sent_packets or 0)} of {count(reading.intended_packets or 0)} started"
+    ended, waiting = count(reading.completed), count(reading.in_progress)
+    return f"{begun} · {ended} completed · {waiting} in progress"
 
 
 def reading_line(reading: Live | None) -> Text:
@@ -81,26 +78,24 @@ def reading_line(reading: Live | None) -> Text:
     terminal cuts the end."""
     if reading is None or reading.intended_packets is None:
         return Text("")
-    line = Text(overflow="ellipsis", no_wrap=True)
     if reading.unit == "transactions":
-        line.append(answered_words(reading))
-        return line
+        return Text(answered_words(reading), overflow="ellipsis", no_wrap=True)
     # A generator that does not say what it has sent: what arrives is the next best thing.
     silent = reading.sent_packets is None
     name, rate = ("received", reading.received_pps) if silent else ("offered", reading.sent_pps)
     rates = ((name, rate), ("captured", reading.captured_pps), ("decoded", reading.decoded_pps))
-    dropped = reading.dropped_packets
-    if dropped:
-        words = f"▼ {dropped:,} dropped ({_rate(reading.dropped_pps)}/s)"
-        line.append(words, style="bold red")
-    else:
-        line.append("dropped " + (UNKNOWN if dropped is None else "0"))
-    line.append("".join(f" · {word} {_rate(pps)}" for word, pps in rates) + " packets/s")
-    if thread := reading.busiest_thread:
-        style = "bold" if thread.cpu_ratio >= BUSY_RATIO else ""
-        line.append(" · ")
-        line.append(f"{thread.name} {thread.cpu_ratio * 100:.0f} % of a CPU", style=style)
-    return line
+    dropped, thread = count(reading.dropped_packets), reading.busiest_thread
+    lost = (f"▼ {dropped} dropped ({count(reading.dropped_pps)}/s)", "bold red")
+    each = "".join(f" · {word} {count(pps)}" for word, pps in rates) + " packets/s"
+    busy = "" if thread is None else f"{thread.name} {thread.cpu_ratio * 100:.0f} % of a CPU"
+    style = "bold" if thread is not None and thread.cpu_ratio >= BUSY_RATIO else ""
+    return Text.assemble(
+        lost if reading.dropped_packets else f"dropped {dropped}",
+        f"{each} · " if busy else each,
+        (busy, style),
+        overflow="ellipsis",
+        no_wrap=True,
+    )
 
 
 STYLES = {"good": "blue", "loss": "red", "failed": "magenta", "void": "dim"}
@@ -123,13 +118,13 @@ def print_trial(out: Console, number: int, row: SoFarRow, *, longest: int = LOAD
     if len(name) > room:  # cells differ at their end as often as at their beginning
         name = f"{name[:cut]}…{name[cut + 1 - room :]}"
     aligned = f"{name:>{LOAD}}" if longest <= LOAD else f"{name:<{room}}"
-    words = f"  {aligned}  {_rate(row.per_s):>9}{unit}  {row.said:<12}  "
+    words = f"  {aligned}  {count(row.per_s):>9}{unit}  {row.said:<12}  "
     if out.width < WIDE + room - LOAD or row.mark == "void":
         fits = 6 + len(words) + len(row.why) <= out.width
         words += row.why if fits else row.why.partition(": ")[0]
     else:
-        late = UNKNOWN if row.late_us is None else f"{row.late_us / 1000:.2f}"
-        cpu = UNKNOWN if row.sut_cpu_s is None else f"{row.sut_cpu_s:.2f}"
+        late = NOT_MEASURED if row.late_us is None else f"{row.late_us / 1000:.2f}"
+        cpu = NOT_MEASURED if row.sut_cpu_s is None else f"{row.sut_cpu_s:.2f}"
         words += f"{row.why:<20}  late p99 {late} ms  SUT {cpu} CPU s"
     sign = (MARKS[row.mark], STYLES[row.mark])
     line = Text.assemble(f"{number:>3}  ", sign, words.rstrip())
@@ -164,10 +159,6 @@ def outlook_words(outlook: Outlook, *, begun_s: float) -> str:
         return from_to(least_s, most_s)
     words = replace(rest, seconds=least_s).words
     return words if most == rest else f"at least {words}"
-
-
-def _rate(pps: float | None) -> str:
-    return UNKNOWN if pps is None else f"{pps:,.0f}"
 
 
 @contextmanager
@@ -225,7 +216,10 @@ class PlainLines(Progress):
 
     def _tell(self, trial: TrialInput, record: TrialRecord) -> None:
         left = f", {self._left()} left" if self._ahead() else ""
-        of = f"trial {trial.index} of {self._total()}{self._or_more()}"
+        most = self.outlook.at_most if self.outlook else None
+        total = len(self.done) + (most.trials if most else 0)
+        or_more = f" to {total}" if total > self._total() else ""
+        of = f"trial {trial.index} of {self._total()}{or_more}"
         self._say(f"{of}, {trial.run_name}: {record_words(record)}{left}")
 
     def _ahead(self) -> int:
@@ -234,12 +228,6 @@ class PlainLines(Progress):
     def _total(self) -> int:
         """Number of all trials, as far as it is known."""
         return len(self.done) + self._ahead()
-
-    def _or_more(self) -> str:
-        """` to 80`, if there may be so many; `` if it is known."""
-        most = self.outlook.at_most if self.outlook else None
-        total = len(self.done) + (most.trials if most else 0)
-        return f" to {total}" if total > self._total() else ""
 
     def _left(self) -> str:
         begun_s = time.monotonic() - self.began if self.began is not None else 0.0
@@ -400,11 +388,9 @@ def print_cells(records: Sequence[TrialRecord], looks: LookPlan | None) -> None:
 
 def missed_words(records: Sequence[TrialRecord]) -> Iterator[str]:
     """`2X: 3 of 5 expected detections in 1 trial (5 expected units are fewer than 20)`, by cell."""
-    found: dict[str, list[Detections]] = {}
-    for record in records:
-        if (said := record.detections) is not None and said.missed is not None and said.expected:
-            found.setdefault(cell_name(record.cell) or "all trials", []).append(said)
-    for name, trials in found.items():
+    told = ((cell_name(record.cell) or "all trials", record.detections) for record in records)
+    known = ((name, one) for name, one in told if one and one.missed is not None and one.expected)
+    for name, trials in by_key(known).items():
         missed, expected = (sum(getattr(t, n) for t in trials) for n in ("missed", "expected"))
         few = f" ({trials[0].no_ratio})" if trials[0].no_ratio else ""
         share = "" if few else f", {percent(missed / expected)},"

@@ -12,7 +12,7 @@ import json
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -37,6 +37,12 @@ HEARTBEAT_LOOKS = 20
 """Looks after which an event is sent in any case: that is how a viewer who left is noticed."""
 FAREWELL_S = 2.0
 """Time for viewers to hear of the end before the server goes."""
+OF_EVERY_ANSWER = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 END_S = 0.1
 """Time within which the server sees that it is to end."""
 
@@ -76,8 +82,7 @@ def event_of(view: View) -> str:
     """One line of JSON."""
     found: dict[str, Any] = asdict(replace(view, new=()))
     del found["new"]  # a viewer who joins later needs the last ones too
-    found |= {"over": view.over, "progress": view.progress, "left": view.left}
-    found["next_step"] = view.next_step
+    found |= {name: getattr(view, name) for name in ("over", "progress", "left", "next_step")}
     return json.dumps(found, ensure_ascii=True, allow_nan=False)
 
 
@@ -111,11 +116,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _page(self) -> None:
         body, policy = page()
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", policy)
-        self._common_headers()
+        head = {"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(body))}
+        self._begin(HTTPStatus.OK, {**head, "Content-Security-Policy": policy})
         self.wfile.write(body)
 
     def _events(self) -> None:
@@ -123,10 +125,8 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
             return
         try:
-            self.send_response(HTTPStatus.OK)
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Connection", "close")
-            self._common_headers()
+            head = {"Content-Type": "text/event-stream", "Connection": "close"}
+            self._begin(HTTPStatus.OK, head)
             self._push()
         except OSError:
             pass  # the viewer has left
@@ -146,15 +146,12 @@ class Handler(BaseHTTPRequestHandler):
             seen = number
 
     def _refuse(self, status: HTTPStatus) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", "0")
-        self._common_headers()
+        self._begin(status, {"Content-Length": "0"})
 
-    def _common_headers(self) -> None:
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("X-Frame-Options", "DENY")
+    def _begin(self, status: HTTPStatus, head: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**head, **OF_EVERY_ANSWER}.items():
+            self.send_header(name, value)
         self.end_headers()
 
 
